@@ -266,6 +266,8 @@ class Run:
     async def _stop_when_it_fails(self, companion: Coroutine[Any, Any, Never]) -> Never:
         try:
             await companion
+        except DivergedError:
+            raise
         except RunError as error:
             self._stop.ask(error)
         await forever()

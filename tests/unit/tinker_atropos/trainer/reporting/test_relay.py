@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from tinker_atropos.errors import DivergedError
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.trainer.reporting.relay import MAX_NAMES, Relay, curves
 from tinker_atropos.trainer.reporting.trainer_status import RunStatus
@@ -37,6 +39,22 @@ def test_no_environment_writes_a_curve_of_the_run() -> None:
     assert curves(2, metrics | own) == {f"env_2/{name}": 9.0 for name in metrics} | own
 
 
+async def test_a_collapse_in_what_is_reported_ends_the_run_only_while_it_trains() -> None:
+    learning = {"env/groups_kept": 50.0, "env/groups_filtered_equal": 0.0, "env/reward_mean": 0.75}
+    collapsed = {"env/groups_kept": 50.0, "env/groups_filtered_equal": 120.0, "env/reward_mean": 0.0}
+    records = [{"step": 1, "metrics": metrics, "source": "runner"} for metrics in (learning, collapsed)]
+
+    async def show(_request: Request) -> Response:
+        return JSONResponse({"records": records, "last": len(records)})
+
+    async with serve(Starlette(routes=[Route("/rl/metrics", show)]), bind("127.0.0.1", 0, "RL_API_URL")) as port:
+        api = ApiClient(f"http://127.0.0.1:{port}")
+        await Relay(api, RunStatus(total_steps=1, phase="done"), RememberingSink()).collect()
+        with pytest.raises(DivergedError, match="the last 120 groups were equal, with a mean of 0, and the best mean"):
+            await Relay(api, RunStatus(total_steps=1), RememberingSink()).collect()
+        await api.close()
+
+
 async def test_new_names_stop_at_a_limit_and_known_ones_continue(caplog) -> None:
     records: list[dict[str, Any]] = []
 
@@ -46,10 +64,12 @@ async def test_new_names_stop_at_a_limit_and_known_ones_continue(caplog) -> None
 
     async with serve(Starlette(routes=[Route("/rl/metrics", show)]), bind("127.0.0.1", 0, "RL_API_URL")) as port:
         sink = RememberingSink()
-        relay = Relay(ApiClient(f"http://127.0.0.1:{port}"), RunStatus(total_steps=1), sink)
+        api = ApiClient(f"http://127.0.0.1:{port}")
+        relay = Relay(api, RunStatus(total_steps=1), sink)
         for report in range(3):
             flood = {f"flood/{report}/{number}": 1.0 for number in range(MAX_NAMES // 2)}
             records.append({"step": 1, "metrics": {"env/reward_mean": 0.5} | flood, "source": "environment"})
             await relay.collect()
+        await api.close()
     assert [len(metrics) for _, metrics in sink.reports] == [MAX_NAMES // 2 + 1, MAX_NAMES // 2 + 1, 1]
     assert caplog.messages == ["environments reported 2001 different metrics: W&B gets no more of them"]

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Never
 
+from tinker_atropos.errors import DivergedError
 from tinker_atropos.trainer.reporting.metric_table import describe
 from tinker_atropos.trainer.reporting.trainer_status import RunStatus
 from tinker_atropos.trainer.reporting.wandb_sink import WandbSink
@@ -41,12 +42,14 @@ class Relay:
             self._status.queued_groups = await self._api.queue_size()
 
     async def collect(self) -> None:
-        """Take over what was reported since the last call."""
+        """Take over what was reported since the last call. Raises DivergedError once the policy has collapsed."""
         answer = await self._api.metrics(after=self._last)
         self._last = answer.last
         for record in answer.records:
             self._status.relayed(record)
             self._sink.log_report(record.step, self._bounded(curves(record.environment, record.metrics)))
+            if self._status.collapsed:
+                raise DivergedError(self._status.collapsed)
 
     def _bounded(self, metrics: Mapping[str, float]) -> dict[str, float]:
         if len(self._names) >= MAX_NAMES:

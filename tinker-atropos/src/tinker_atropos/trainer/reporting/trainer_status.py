@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from tinker_atropos.result import timestamp
+from tinker_atropos.trainer.reporting.collapse import CollapseWatch
 from tinker_atropos.trainer.reporting.wait_reasons import GroupsMade
 from tinker_atropos.trainer.trajectories.api_client import MetricsRecord
 
@@ -83,6 +84,8 @@ class RunStatus:
     queued_groups: int = 0
     oldest_queued_step: int | None = None
     history: History = field(default_factory=History)
+    collapse: CollapseWatch = field(default_factory=CollapseWatch)
+    collapsed: str | None = None
     clock: Callable[[], float] = time.monotonic
 
     def warn(self, topic: str, sentence: str | None) -> None:
@@ -103,9 +106,10 @@ class RunStatus:
     def relayed(self, record: MetricsRecord) -> None:
         """Record what an environment reported."""
         environment = record.environment or 0
-        self._count(
-            environment, {_GROUPS_MADE[name]: record.metrics[name] for name in _GROUPS_MADE & record.metrics.keys()}
-        )
+        counts = {_GROUPS_MADE[name]: record.metrics[name] for name in _GROUPS_MADE & record.metrics.keys()}
+        made = self._count(environment, counts)
+        if self.phase != "done":
+            self.collapsed = self.collapse.report(made, record.metrics.get("env/reward_mean"), self.step)
         for name, value in record.metrics.items():
             if name == "env/reward_mean":
                 self._mean("rewardMean", environment, value)
@@ -122,12 +126,14 @@ class RunStatus:
         recent = [value for said_at, value in said.values() if now - said_at <= RECENT_SECONDS]
         self.metrics[ours] = sum(value / len(recent) for value in recent)  # a sum might be too large for a float
 
-    def _count(self, environment: int, counts: Mapping[str, float]) -> None:
-        """Each environment's counts start over when it is replaced; their sum does not."""
+    def _count(self, environment: int, counts: Mapping[str, float]) -> GroupsMade:
+        """Returns the increase. Each environment's counts start over when it is replaced; their sum does not."""
         before = self.groups_made_by.get(environment, GroupsMade())
         made = replace(before, **counts)
+        increase = made.since(before)
         self.groups_made_by[environment] = made
-        self.groups_made = self.groups_made.plus(made.since(before))
+        self.groups_made = self.groups_made.plus(increase)
+        return increase
 
     def _evaluated(self, record: MetricsRecord, prefix: str) -> None:
         """Record one evaluation; that of step 0 is also the baseline."""

@@ -1,0 +1,77 @@
+"""Whether the policy has collapsed: it was better, and its groups no longer hold anything to learn from. Pure.
+
+Groups of equal rewards alone say little: a policy that has learned everything makes them, too, and so does one that
+never learned. Collapse is both at once: rewards have fallen below half of the best, and a row of equal groups is so
+long that chance does not explain it. At the rate of mixed groups before the row, EXPECTED_MIXED of them were due within
+it: if that rate still held, a row without any had a probability of about exp(-EXPECTED_MIXED), two in a billion. A task
+that is rarely solved has such rows often, and needs a longer one.
+"""
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+
+from tinker_atropos.trainer.reporting.wait_reasons import GroupsMade
+
+MIN_ROW = 100
+"""Fewer equal groups in a row are never collapse."""
+
+EXPECTED_MIXED = 20.0
+FALLEN_BELOW = 0.5
+"""Share of the best reward."""
+
+REWARD_GROUPS = 20
+"""Rewards are means over at least so many groups."""
+
+
+@dataclass(slots=True)
+class CollapseWatch:
+    """The groups of one attempt: a new one starts to count again, from weights that had not collapsed when saved."""
+
+    _made: float = 0.0
+    _mixed: float = 0.0
+    _row: float = 0.0
+    _best: tuple[float, int] = (-math.inf, 0)
+    _recent: deque[tuple[float, float]] = field(default_factory=deque)
+
+    def report(self, made: GroupsMade, reward: float | None, step: int) -> str | None:
+        """Take in what an environment made since its last report, and those groups' mean reward, at a step.
+
+        Returns what has happened if the policy has collapsed.
+        """
+        equal = made.equal + made.withheld
+        if made.kept:  # when among the others is unknown: the row begins after them
+            self._made += self._row + equal + made.kept
+            self._mixed += made.kept
+            self._row = 0.0
+        else:
+            self._row += equal
+        if reward is None:
+            return None
+        mean = self._mean_with(max(1.0, made.kept + equal), reward)
+        if mean is None:
+            return None
+        if mean > self._best[0]:
+            self._best = (mean, step)
+        return self._sentence(mean) if self._has_collapsed(mean) else None
+
+    def _has_collapsed(self, mean: float) -> bool:
+        due = self._row * self._mixed / self._made if self._made else 0.0
+        unlikely = self._row >= MIN_ROW and due >= EXPECTED_MIXED
+        best, _ = self._best
+        return unlikely and best > 0 and mean < FALLEN_BELOW * best
+
+    def _sentence(self, mean: float) -> str:
+        best, step = self._best
+        return (
+            f"the policy has collapsed: the rewards of each of the last {self._row:.0f} groups were equal, with a mean "
+            f"of {mean:.3g}, and the best mean was {best:.3g}, after step {step}"
+        )
+
+    def _mean_with(self, groups: float, reward: float) -> float | None:
+        """The mean reward of the last REWARD_GROUPS groups, or of a few more; None as long as there are fewer."""
+        self._recent.append((groups, reward))
+        total = sum(count for count, _ in self._recent)
+        while total - self._recent[0][0] >= REWARD_GROUPS:
+            total -= self._recent.popleft()[0]
+        return sum(count / total * each for count, each in self._recent) if total >= REWARD_GROUPS else None
