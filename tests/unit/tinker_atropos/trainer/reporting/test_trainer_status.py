@@ -45,6 +45,23 @@ def test_a_resumed_attempt_has_no_baseline_of_its_own() -> None:
     assert "baselineAccuracy" not in status.metrics
 
 
+def test_a_decline_is_a_warning_that_comes_and_goes() -> None:
+    status = RunStatus(total_steps=60)
+    for step, value in enumerate([0.5, 0.9, 0.3, 0.3, 0.3]):
+        status.relayed(evaluation(10 * step, value))
+    (warning,) = status.to_wire({}, None, {})["warnings"]
+    assert warning.startswith("held-out accuracy is far below its best: 0.3 after step 40, 0.9 after step 10;")
+    status.relayed(evaluation(50, 0.85))
+    assert status.to_wire({}, None, {})["warnings"] == []
+    status.relayed(runner_report(0, 0.9, kept=1, equal=0))
+    status.step_trained(51, 1.0, {})
+    status.relayed(runner_report(0, 0.1, kept=2, equal=0))
+    for step in range(52, 80):
+        status.step_trained(step, 1.0, {})
+    (warning,) = status.to_wire({}, None, {})["warnings"]
+    assert warning.startswith("the mean reward of recent steps is far below its best: 0.")
+
+
 def test_metrics_of_an_unmodified_environment_are_recognized_by_their_suffixes() -> None:
     status = RunStatus(total_steps=40)
     relayed = {"gsm8k_0_train/percent_correct": 0.25, "gsm8k_0_eval/percent_correct": 0.5, "env/reward_mean": 0.3}

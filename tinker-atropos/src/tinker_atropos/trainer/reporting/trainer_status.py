@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from tinker_atropos.result import timestamp
 from tinker_atropos.trainer.reporting.collapse import CollapseWatch
+from tinker_atropos.trainer.reporting.decline import Decline, held_out_decline, reward_decline
 from tinker_atropos.trainer.reporting.wait_reasons import GroupsMade
 from tinker_atropos.trainer.trajectories.api_client import MetricsRecord
 
@@ -86,6 +87,8 @@ class RunStatus:
     history: History = field(default_factory=History)
     collapse: CollapseWatch = field(default_factory=CollapseWatch)
     collapsed: str | None = None
+    held_out_decline: Decline = field(default_factory=held_out_decline)
+    reward_decline: Decline = field(default_factory=reward_decline)
     clock: Callable[[], float] = time.monotonic
 
     def warn(self, topic: str, sentence: str | None) -> None:
@@ -102,6 +105,9 @@ class RunStatus:
         self.seconds_per_step = seconds if previous is None else previous + PACE_SMOOTHING * (seconds - previous)
         self.metrics |= {ours: metrics[name] for name, ours in _FROM_TRAINING.items() if name in metrics}
         self.history.add(step, {**metrics, **self.metrics})
+        if "rewardMean" in self.metrics:
+            self.reward_decline.add(step, self.metrics["rewardMean"])
+        self._warn_of_decline()
 
     def relayed(self, record: MetricsRecord) -> None:
         """Record what an environment reported."""
@@ -117,6 +123,15 @@ class RunStatus:
                 self._mean("trainAccuracy", environment, value)
             elif name.endswith(_EVALUATION):
                 self._evaluated(record, name.removesuffix(_EVALUATION))
+        self._warn_of_decline()
+
+    def _warn_of_decline(self) -> None:
+        """Of the held-out figure or, while that says nothing, of the training reward."""
+        if "evalStep" in self.metrics and "evalAccuracy" in self.metrics:
+            self.held_out_decline.add(int(self.metrics["evalStep"]), self.metrics["evalAccuracy"])
+        sentence = self.held_out_decline.sentence or self.reward_decline.sentence
+        if sentence != self.warnings.get("decline"):
+            self.warn("decline", sentence)
 
     def _mean(self, ours: str, environment: int, value: float) -> None:
         """The mean over several environments of each one's last report, if it is recent: one may be gone."""
