@@ -247,7 +247,7 @@ def _training_message(view: View) -> str:
     trouble = view.trouble or environment_trouble(view) or ("", "")
     environments = (replacement_sentence(view), trouble[1], replica_sentence(view))
     sentences = (step, trainer.waiting or "", *trainer.warnings, *environments)
-    return " ".join(sentence for sentence in sentences if sentence)
+    return joined(*(sentence[:1].upper() + sentence[1:] for sentence in sentences))
 
 
 OPS_PORT: Final = 8002

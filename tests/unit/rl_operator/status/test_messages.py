@@ -140,6 +140,12 @@ def test_the_trainers_message_is_shown_while_it_starts() -> None:
     assert assess(view).message == "Waiting for trainer, environment. The backend does not answer yet."
 
 
+def test_the_trainers_warnings_are_sentences_of_the_message() -> None:
+    trainer = TrainerStatus(phase="sampling", step=12, total_steps=40, warnings=("held-out accuracy fell", "Slow."))
+    view = make_view(RUNNING, pod=make_pod(ready(), ready(), ready()), trainer=trainer)
+    assert assess(view).message == "Training: step 12 of 40. Held-out accuracy fell. Slow."
+
+
 def test_a_pod_that_never_ran_has_nothing_to_save() -> None:
     assert FINDINGS["late: start: no image"].message.endswith("Stopping: the pod is deleted.")
     assert FINDINGS["late: start"].message.endswith("Stopping: the trainer saves a checkpoint.")

@@ -38,7 +38,7 @@ class Decline:
         if self._value >= self._best[0]:
             self._best = (self._value, step)
         best, of_step = self._best
-        self._low = self._low + 1 if 0 < best and self._value < FAR_BELOW * best else 0
+        self._low = self._low + 1 if best > 0 and self._value < FAR_BELOW * best else 0
         if not self._low:
             self.sentence = None
         elif self._low == self.patience:
