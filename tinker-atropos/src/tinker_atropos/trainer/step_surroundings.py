@@ -61,7 +61,7 @@ class StepSurroundings:
         status = self.state.status
         status.step_trained(step, seconds, metrics)
         self.sink.log_step(step, metrics, self._sample_rows(step, batch))
-        line = console_line(step, status.total_steps, metrics, status.warnings)
+        line = console_line(step, status.total_steps, metrics | status.metrics, status.warnings)
         logger.info("%s", line, extra={"figures": {"step": step, **metrics}})
 
     def _sample_rows(self, step: int, batch: TrainingBatch) -> list[Row]:

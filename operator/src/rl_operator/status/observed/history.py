@@ -33,10 +33,15 @@ def read_points(document: Any) -> tuple[Point, ...]:
 
 
 def extended(points: Sequence[Point], result: TrainerResult | None) -> tuple[Point, ...]:
-    """With the result's point, if it is newer than the trainer's last reported one."""
-    if result is None or (points and result.steps_trained <= _step(points[-1])):
+    """With the result's point, unless the trainer last reported a newer one. Of the same step the result's figures are
+    the later ones, and those of the status: a run has one last reward.
+    """
+    if result is None or (points and result.steps_trained < _step(points[-1])):
         return tuple(points)
-    return (*points, *read_points({"points": [{"step": result.steps_trained, **result.metrics.to_wire()}]}))
+    (own,) = read_points({"points": [{"step": result.steps_trained, **result.metrics.to_wire()}]})
+    if points and _step(points[-1]) == result.steps_trained:
+        return (*points[:-1], {**points[-1], **own})
+    return (*points, own)
 
 
 def joined(earlier: Sequence[Point], later: Sequence[Point]) -> tuple[Point, ...]:

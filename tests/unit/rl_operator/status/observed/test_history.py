@@ -67,7 +67,8 @@ def test_the_next_attempt_continues_from_its_checkpoint() -> None:
 
 def test_a_result_adds_what_followed_the_last_answer() -> None:
     assert extended(points(1, 2), trained(4, rewardMean=0.91234))[-1] == {"step": 4, "rewardMean": 0.9123}
-    assert steps(extended(points(1, 2), trained(2, rewardMean=0.9))) == [1, 2]
+    assert extended(points(1, 2), trained(2, rewardMean=0.9)) == (*points(1), *points(2, reward=0.9))
+    assert extended(points(1, 2), trained(2)) == points(1, 2)
     assert steps(extended(points(8, 12), trained(10))) == [8, 12], "the result of a killed trainer is of its checkpoint"
     assert steps(extended(points(1), None)) == [1]
 

@@ -87,6 +87,17 @@ def test_several_environments_are_added_up_and_a_replaced_one_starts_over() -> N
     assert status.groups_made == GroupsMade(8, 14)
 
 
+def test_the_curve_ends_with_the_reward_of_the_status() -> None:
+    """What an environment made for a step is reported after it: the two figures never part."""
+    status = RunStatus(total_steps=2)
+    for step, reward in enumerate([0.25, 0.5, 0.75]):
+        status.relayed(runner_report(0, reward, kept=step, equal=0))
+        assert status.metrics["rewardMean"] == reward
+        assert [point["rewardMean"] for point in status.history.points[-1:]] == [reward] * bool(step)
+        status.step_trained(step + 1, 1.0, {"reward/mean": 0.1})
+    assert [point["rewardMean"] for point in status.history.points] == [0.5, 0.75, 0.75]
+
+
 def test_old_reports_of_an_environment_no_longer_count() -> None:
     now = [0.0]
     status = RunStatus(total_steps=40, clock=lambda: now[0])
@@ -138,4 +149,4 @@ def test_a_step_changes_pace_and_metrics() -> None:
 
 
 def test_a_line_has_what_a_step_has() -> None:
-    assert console_line(3, 40, {"reward/mean": 0.5, "time/waiting": 0.25}) == "step 3/40  reward 0.500  waited 0.25 s"
+    assert console_line(3, 40, {"rewardMean": 0.5, "time/waiting": 0.25}) == "step 3/40  reward 0.500  waited 0.25 s"

@@ -55,6 +55,11 @@ class History:
             self._stride *= 2
             self.points = [point for point in self.points if point["step"] % self._stride == 0]
 
+    def amend(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Figures of a step that came after it was trained: an environment reports its rollouts a moment later."""
+        if self.points and self.points[-1]["step"] == step:
+            self.points[-1] |= metrics
+
 
 def chosen(points: Sequence[Mapping[str, float]], columns: Collection[str]) -> list[dict[str, float]]:
     """The given metrics of each point, if it has them, and its step: a point may have a hundred."""
@@ -119,6 +124,7 @@ class RunStatus:
         for name, value in record.metrics.items():
             if name == "env/reward_mean":
                 self._mean("rewardMean", environment, value)
+                self.history.amend(self.step, {"rewardMean": self.metrics["rewardMean"]})
             elif name == "env/percent_correct" or name.endswith("train/percent_correct"):
                 self._mean("trainAccuracy", environment, value)
             elif name.endswith(_EVALUATION):
@@ -191,9 +197,11 @@ class RunStatus:
 
 
 def console_line(step: int, total_steps: int, metrics: Mapping[str, float], warnings: Collection[str] = ()) -> str:
-    """One line per step; metrics that a step lacks are left out. `warnings` are topics: /status explains them."""
+    """One line per step, of its metrics and the status'; those that are missing are left out. `warnings` are topics:
+    /status explains them.
+    """
     columns: list[tuple[str, str, Callable[[float], str]]] = [
-        ("reward", "reward/mean", "{:.3f}".format),
+        ("reward", "rewardMean", "{:.3f}".format),
         ("loss", "train/loss", "{:+.4f}".format),
         ("staleness", "staleness/mean", "{:.1f}".format),
         ("gap", "logprobs/gap", "{:.1e}".format),
