@@ -15,6 +15,9 @@ from rl_operator.status.observed.wandb_run import WandbRun, wandb_status
 
 HISTORY_SAMPLES = 10
 
+OF_ONE_STEP = frozenset({"loss", "logprob_gap", "staleness"})
+"""What a step's batch says. One that lacks some of it says that they are unknown, not that they are what they were."""
+
 OF_ALL_METRICS = frozenset({"source", "observed_at"})
 KEPT = {True: ("baseline_", "eval_", *OF_ALL_METRICS), False: ("baseline_", *OF_ALL_METRICS)}
 """Beginnings of the metrics that an attempt keeps, by whether the last evaluation was of weights that it keeps."""
@@ -91,12 +94,14 @@ def with_result(status: RunStatus, result: TrainerResult, now: datetime) -> RunS
 def _with_metrics(
     status: RunStatus, step: int, total_steps: int, metrics: RunMetrics, *, source: str, now: datetime
 ) -> RunStatus:
-    """Overlay new metrics on the old ones: values that the source does not know are kept."""
+    """Overlay new metrics on the old ones: values that the source does not know are kept, except those of one step."""
     known = metrics.model_dump(exclude_none=True, exclude={"source", "observed_at"}, by_alias=False)
     old = status.metrics.model_dump(exclude_none=True, by_alias=False) if status.metrics else {}
     rounded = {name: _rounded(value) for name, value in known.items() if is_metric(value)}
     if not rounded or (step <= _step(status) and all(old.get(name) == value for name, value in rounded.items())):
         return status
+    if "loss" in rounded:
+        old = {name: value for name, value in old.items() if name not in OF_ONE_STEP}
     merged = RunMetrics(**{**old, **rounded, "source": source, "observed_at": format_time(now)})
     return status.with_changes(metrics=merged, history=_history(status, step, total_steps, merged.reward_mean))
 

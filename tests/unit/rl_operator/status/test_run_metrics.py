@@ -120,6 +120,15 @@ def test_an_unreachable_trainer_is_reported_once(wandb: WandbRun | None, source:
     assert status_of(after(unheard)) == status, "the same words, however long it lasts"
 
 
+def test_figures_that_a_step_does_not_know_are_not_those_of_an_earlier_one() -> None:
+    """Tokens that nobody knows have no gap and no staleness."""
+    known = TrainerStatus(step=12, metrics=RunMetrics(reward_mean=0.5, loss=-0.1, logprob_gap=2e-6, staleness=0.5))
+    unknown = TrainerStatus(step=13, metrics=RunMetrics(loss=-0.2))
+    before = replace(WORKING, trainer=known)
+    found = metrics(after(before, trainer=unknown))
+    assert (found.reward_mean, found.loss, found.logprob_gap, found.staleness) == (0.5, -0.2, None, None)
+
+
 def test_a_new_time_alone_is_not_written() -> None:
     assert status_of(after(WORKING)) == status_of(WORKING)
     assert metrics(after(WORKING)).observed_at == "2026-05-01T12:00:00Z"

@@ -96,7 +96,21 @@ async def test_three_steps_one_of_them_without_advantage(training: Training) -> 
         assert metrics["logprobs/gap"] < 1e-5
         assert metrics["logprobs/ess"] == pytest.approx(1, abs=1e-5)
         assert metrics["time/forward_backward"] > 0
-    assert run.warnings == {"kl": None}
+    assert run.warnings == {"kl": None, "recomputed": None}
+
+
+async def test_tokens_that_nobody_knows_have_no_gap_and_a_warning(training: Training) -> None:
+    """Their logprobs are the trainer's own, so that every diagnosis of them would look perfect."""
+    policy = CurrentPolicy()
+    policy.swap(Policy(0, await training.snapshot()))
+    run = Surroundings(policy, [[1.0, 0.0, 0.0, 1.0]])
+    run.ledger.record = lambda *_: None  # an environment that tokenizes its texts again, with other ids
+    await train(run, training=training, policy=policy, config=TinkerSection(), steps=range(1))
+    (metrics,) = run.logged
+    assert (metrics["batch/recomputed_logprobs"], metrics["staleness/unknown"]) == (4, 1.0)
+    assert {name for name in metrics if name.startswith(("logprobs/gap", "logprobs/ess", "logprobs/kl"))} == set()
+    assert "staleness/mean" not in metrics
+    assert "recomputed by the current policy" in run.warnings["recomputed"]
 
 
 async def test_a_run_saves_at_its_interval_and_ends_on_request(training: Training) -> None:

@@ -16,6 +16,7 @@ from tinker_atropos.trainer.reporting.step_metrics import (
     batch_metrics,
     collection_metrics,
     kl_warning,
+    recomputed_warning,
     training_metrics,
 )
 from tinker_atropos.trainer.reporting.trainer_status import Phase
@@ -57,6 +58,7 @@ async def train(
         surroundings.enter("training")
         batch = build_batch(collected.groups, config)
         metrics = collection_metrics(collected, batch) | batch_metrics(batch, step)
+        surroundings.warn("recomputed", recomputed_warning(collected.recomputed, batch.sequences))
         if batch.datums:
             watch.spent("preparing")
             output = await training.step(batch.datums, config.loss, config.learning_rate, loss_config(config))

@@ -12,6 +12,7 @@ from tinker_atropos.trainer.reporting.step_metrics import (
     collection_metrics,
     gap_metrics,
     kl_warning,
+    recomputed_warning,
     training_metrics,
 )
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
@@ -169,6 +170,24 @@ def test_tokens_of_an_unknown_policy_have_no_gap() -> None:
     assert not [name for name in metrics if "gap" in name or "kl" in name]
     assert batch_metrics(batch, policy_step=5)["staleness/unknown"] == 1.0
     assert "staleness/mean" not in batch_metrics(batch, policy_step=5)
+
+
+def test_a_few_unknown_tokens_do_not_improve_what_is_known() -> None:
+    """Recomputed logprobs are the trainer's own: with them every gap is 0 and every weight 1."""
+    batch = batch_of(attributed(5, None))
+    metrics = training_metrics(batch, [np.array([-0.125, -1.25]), batch.datums[1].logprobs_T], 0.0, policy_step=5)
+    assert metrics | gap_metrics("", np.array([-0.125, -0.25]), np.array([-0.125, -1.25])) == metrics
+    assert metrics["logprobs/ess"] < 0.95
+    assert batch_metrics(batch, policy_step=5)["staleness/unknown"] == pytest.approx(1 / 3)
+
+
+def test_recomputed_logprobs_warn_past_a_tenth_of_the_batch() -> None:
+    assert recomputed_warning(0, 0) is None
+    assert recomputed_warning(1, 10) is None
+    sentence = recomputed_warning(2, 10)
+    assert sentence is not None
+    assert sentence.startswith("more than 10% of the batch (batch/recomputed_logprobs) is not what was sampled here")
+    assert sentence == recomputed_warning(10, 10), "it does not change with each batch"
 
 
 def test_a_token_of_a_later_step_has_no_negative_staleness() -> None:

@@ -148,5 +148,14 @@ def test_a_step_changes_pace_and_metrics() -> None:
     assert [point["step"] for point in status.history.points] == [1, 2]
 
 
+def test_what_a_trained_step_does_not_know_is_not_taken_from_an_earlier_one() -> None:
+    status = RunStatus(total_steps=4)
+    status.step_trained(1, 1.0, {"train/loss": -0.5, "logprobs/gap": 1e-6, "staleness/mean": 0.5})
+    status.step_trained(2, 1.0, {"reward/mean": 1.0})
+    assert status.metrics == {"loss": -0.5, "logprobGap": 1e-6, "staleness": 0.5}, "nothing had an advantage"
+    status.step_trained(3, 1.0, {"train/loss": -0.25, "staleness/unknown": 1.0})
+    assert status.metrics == {"loss": -0.25}
+
+
 def test_a_line_has_what_a_step_has() -> None:
     assert console_line(3, 40, {"rewardMean": 0.5, "time/waiting": 0.25}) == "step 3/40  reward 0.500  waited 0.25 s"

@@ -70,14 +70,14 @@ async def test_groups_known_to_the_ledger_are_admitted_without_the_backend() -> 
     assert (admitted.recomputed, gate.sampler.passes) == (0, [])
 
 
-async def test_missing_logprobs_are_recomputed_span_by_span_as_of_the_current_policy() -> None:
+async def test_missing_logprobs_are_recomputed_span_by_span_by_the_current_policy() -> None:
     gate = Gate()
     gate.sampled([1], [2], step=8)
     gate.sampled([1], [3])
     admitted = await gate.admit()
     first = admitted.group.sequences_S[0]
     assert first.logprobs_T[first.generated_T].tolist() == [-0.5, -3.0, -4.0]
-    assert first.policy_step_T.tolist() == [UNKNOWN_STEP, 8, UNKNOWN_STEP, STEP, STEP]
+    assert first.policy_step_T.tolist() == [UNKNOWN_STEP, 8, *[UNKNOWN_STEP] * 3], "who sampled them stays unknown"
     assert (admitted.recomputed, gate.sampler.passes) == (1, [[1, 2, 9, 4, 5]])
 
 

@@ -52,6 +52,11 @@ class TrainingBatch:
     left_out: dict[str, int] = field(default_factory=lambda: {"no_advantage": 0, "nothing_generated": 0})
 
     @property
+    def sequences(self) -> int:
+        """Of all groups, trained or not."""
+        return sum(len(group.sequences_S) for group in self.groups)
+
+    @property
     def trained_rollouts(self) -> int:
         return len({(datum.group, datum.rollout) for datum in self.datums})
 

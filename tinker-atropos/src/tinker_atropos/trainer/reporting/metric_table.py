@@ -84,7 +84,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("batch/trained_tokens", "tokens", "of these, trained on"),
     Metric("batch/trained_fraction", "fraction", "trained / received tokens"),
     Metric("batch/recomputed_logprobs", "sequences", "whose logprobs came from a forward pass of the current "
-           "policy: its tokens count as of staleness 0"),
+           "policy: r is 1, and their staleness is unknown; past a tenth of the batch a warning"),
     Metric("batch/unknown_overrides", "keys", "keys of overrides that nothing here knows: they change nothing"),
     Metric("tokens/sampled", "tokens", "sampled for training since the process began"),
     Metric("tokens/trained", "tokens", "of these, trained on"),

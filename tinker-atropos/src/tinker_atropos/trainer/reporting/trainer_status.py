@@ -108,7 +108,11 @@ class RunStatus:
         self.last_step_at = time.time()
         previous = self.seconds_per_step
         self.seconds_per_step = seconds if previous is None else previous + PACE_SMOOTHING * (seconds - previous)
-        self.metrics |= {ours: metrics[name] for name, ours in _FROM_TRAINING.items() if name in metrics}
+        for name, ours in _FROM_TRAINING.items():
+            if name in metrics:
+                self.metrics[ours] = metrics[name]
+            elif "train/loss" in metrics:  # a step that was trained, and of which this is unknown
+                self.metrics.pop(ours, None)
         self.history.add(step, {**metrics, **self.metrics})
         if "rewardMean" in self.metrics:
             self.reward_decline.add(step, self.metrics["rewardMean"])

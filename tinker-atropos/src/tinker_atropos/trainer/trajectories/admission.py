@@ -71,7 +71,9 @@ class Admission:
 
 
 async def _with_logprobs(attribution: Attribution, policy: Policy) -> TokenSequence:
-    """The current policy's logprobs replace the missing ones, as if it had sampled those tokens."""
+    """The current policy's logprobs replace the missing ones: r is then 1, which says nothing about the policy that
+    sampled them. It stays unknown.
+    """
     if not attribution.missing:
         return attribution.sequence
     sequence = attribution.sequence
@@ -79,11 +81,10 @@ async def _with_logprobs(attribution: Attribution, policy: Policy) -> TokenSeque
         recomputed_T = await policy.sampler.logprobs(sequence.tokens_T)
     except SampleRefusedError as error:
         raise UnusableError("no_logprobs", f"its logprobs cannot be recomputed: {error}") from error
-    logprobs_T, policy_step_T = sequence.logprobs_T.copy(), sequence.policy_step_T.copy()
+    logprobs_T = sequence.logprobs_T.copy()
     for start, end in attribution.missing:
         logprobs_T[start:end] = recomputed_T[start:end]
-        policy_step_T[start:end] = policy.step
-    return replace(sequence, logprobs_T=logprobs_T, policy_step_T=policy_step_T)
+    return replace(sequence, logprobs_T=logprobs_T)
 
 
 def _check_length(group: Group, limit: int) -> None:
