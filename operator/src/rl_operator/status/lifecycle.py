@@ -246,8 +246,8 @@ def _training_message(view: View) -> str:
     step = f"Training: step {trainer.step} of {trainer.total_steps}."
     trouble = view.trouble or environment_trouble(view) or ("", "")
     environments = (replacement_sentence(view), trouble[1], replica_sentence(view))
-    sentences = (step, trainer.waiting or "", *trainer.warnings, *environments)
-    return joined(*(sentence[:1].upper() + sentence[1:] for sentence in sentences))
+    warnings = (warning[:1].upper() + warning[1:] for warning in trainer.warnings)
+    return joined(step, trainer.waiting or "", *warnings, *environments)
 
 
 OPS_PORT: Final = 8002
