@@ -74,6 +74,31 @@ def test_the_reason_of_an_exit_is_an_object_too(arguments: list[str], variable: 
     assert line["message"].startswith("cannot read the config file none.yaml")
 
 
+@pytest.mark.parametrize("log_format", ["text", "json"])
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        pytest.param(["api"], "RL_API_URL", id="api"),
+        pytest.param(
+            ["environment", "sort_digits", "serve", "--config", "none.yaml"], "cannot read the config file", id="env"
+        ),
+    ],
+)
+def test_the_reason_of_an_exit_is_the_termination_message(
+    command: list[str], reason: str, log_format: str, tmp_path: Path
+) -> None:
+    """A result is what a process means: its last log line may be about anything, and in any format."""
+    message = tmp_path / "termination-log"
+    message.touch()
+    wrong = {"RL_API_URL": "nowhere", "RL_RESULT_FILE": str(message), "RL_LOG_FORMAT": log_format, "RL_OPS_PORT": "0"}
+    ended = subprocess.run(
+        [PROGRAM, *command], env=os.environ | wrong, cwd=tmp_path, capture_output=True, timeout=60, check=False
+    )
+    assert ended.returncode != 0
+    assert message.read_text().startswith("error: ")
+    assert reason in message.read_text()
+
+
 def test_an_unknown_format_is_refused_by_name() -> None:
     ended = subprocess.run(
         [PROGRAM, "api", "--log-format", "xml"], capture_output=True, text=True, timeout=60, check=False

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinker_atropos.result import MAX_BYTES, Result, ResultError, write_result
+from tinker_atropos.result import MAX_BYTES, Result, ResultError, write_reason, write_result
 
 FULL = Result(
     attempt=2,
@@ -93,6 +93,18 @@ def test_without_a_path_nothing_is_written(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_result(None, FULL)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reason_is_one_bounded_line_and_replaces_no_result(tmp_path) -> None:
+    path = tmp_path / "termination-log"
+    write_reason(str(path), "no\n  space " + "left " * 1_000)
+    assert path.read_text().startswith("error: no space left left ")
+    assert path.stat().st_size == MAX_BYTES
+    write_result(str(path), FULL)
+    write_reason(str(path), "later")
+    assert path.read_bytes() == FULL.to_json()
+    write_reason(None, "nowhere")
+    write_reason(str(tmp_path / "absent" / "file"), "the log has it")
 
 
 def test_a_folder_that_does_not_exist_is_an_error(tmp_path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Coroutine
 from importlib import metadata
@@ -13,6 +14,7 @@ import typer
 from tinker_atropos.bundled import BUNDLED
 from tinker_atropos.errors import ConfigError, EnvironmentLostError, RunError
 from tinker_atropos.logs import LOG_FORMAT_VARIABLE, LogFormat, configure_logging, log_format_of
+from tinker_atropos.result import write_reason
 
 logger = logging.getLogger(__name__)
 
@@ -260,10 +262,11 @@ def _run(main: Coroutine[Any, Any, None], log_format: LogFormat) -> None:
 
 
 def main() -> None:
-    """The program: a RunError becomes one line on stderr and its exit code."""
+    """The program: a RunError becomes one line on stderr, the termination message, and its exit code."""
     try:
         app()
     except RunError as error:
+        write_reason(os.environ.get("RL_RESULT_FILE"), str(error))
         if log_format_of() == "json":
             logger.error("%s", error)  # noqa: TRY400 -- the message is enough
         else:

@@ -1,13 +1,15 @@
 """The trainer's result: the container's termination message, at most 1,024 bytes.
 
 It is written at readiness and rewritten at every checkpoint with `outcome: running`, so that even a process that is
-killed leaves behind its last state path.
+killed leaves behind its last state path. The other processes have no result; they leave behind why they failed.
 """
 
+import contextlib
 import os
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal
 
 import orjson
@@ -103,6 +105,15 @@ def write_result(path: str | None, result: Result) -> None:
         os.ftruncate(descriptor, len(encoded))
     finally:
         os.close(descriptor)
+
+
+def write_reason(path: str | None, reason: str) -> None:
+    """Why the process failed, in the form that its log has as text, whatever format the log has. A result stays."""
+    if path is None:
+        return
+    with contextlib.suppress(OSError), Path(path).open("ab") as file:  # the log has it, too
+        if not file.tell():
+            file.write(f"error: {' '.join(reason.split())}".encode()[:MAX_BYTES])
 
 
 class ResultFile:

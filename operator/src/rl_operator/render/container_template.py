@@ -85,7 +85,7 @@ def container(
             "capabilities": {"drop": ["ALL"]},
             "readOnlyRootFilesystem": True,
         },
-        # The trainer's message is its result; only if it wrote none, the last lines of its log are used.
+        # The trainer's message is its result, another's why it failed; without one, the last lines of its log are used.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": scratch_volume(name), "mountPath": SCRATCH}, *mounts],
     }

@@ -27,7 +27,6 @@ def trainer_env_vars(run: TrainingRun, inputs: RunInputs) -> list[EnvVar]:
     backend, wandb = runtime.spec.backend, runtime.spec.wandb
     plain = {
         "RL_INFERENCE_URL": INFERENCE_URL,
-        "RL_RESULT_FILE": RESULT_FILE,
         **_start_from(run, inputs.parent),
         "RL_WANDB_RUN_ID": run.metadata.uid,
         "TINKER_BASE_URL": backend.url,
@@ -106,6 +105,7 @@ def _shared(run: TrainingRun, container: str, api_url: str = API_URL) -> list[En
             "HOME": SCRATCH,
             "RL_API_URL": api_url,
             "RL_OPS_PORT": str(OPS_PORTS[container]),
+            "RL_RESULT_FILE": RESULT_FILE,
             "RL_RUN_NAME": run.metadata.name,
             "RL_RUN_NAMESPACE": run.metadata.namespace,
             "RL_RUN_UID": run.metadata.uid,

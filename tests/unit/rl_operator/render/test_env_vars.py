@@ -97,10 +97,10 @@ def test_a_parent_is_named_next_to_its_state() -> None:
 def test_the_environment_gets_only_the_listed_keys() -> None:
     given = values(environment_env_vars(make_run(), RUNTIME))
     assert given["JUDGE_KEY"] == {"secretKeyRef": {"name": "judge", "key": "JUDGE_KEY"}}
-    assert not given.keys() & {"TINKER_API_KEY", "TINKER_BASE_URL", "WANDB_API_KEY", "RL_RESULT_FILE"}
+    assert not given.keys() & {"TINKER_API_KEY", "TINKER_BASE_URL", "WANDB_API_KEY"}
 
 
 def test_the_api_gets_no_keys() -> None:
     assert values(api_env_vars(make_run())).keys() == {
-        "HOME", "RL_API_URL", "RL_OPS_PORT", "RL_RUN_NAME", "RL_RUN_NAMESPACE", "RL_RUN_UID",
+        "HOME", "RL_API_URL", "RL_OPS_PORT", "RL_RESULT_FILE", "RL_RUN_NAME", "RL_RUN_NAMESPACE", "RL_RUN_UID",
     }  # fmt: skip

@@ -97,7 +97,7 @@ KEYS = {
 @pytest.mark.parametrize(("pod", "keys"), KEYS.values(), ids=KEYS)
 def test_keys(pod: dict[str, Any], keys: set[str]) -> None:
     assert {name for name, value in env_vars_of(pod).items() if isinstance(value, dict)} == keys
-    assert not env_vars_of(pod).keys() & {"TINKER_API_KEY", "TINKER_BASE_URL", "WANDB_API_KEY", "RL_RESULT_FILE"}
+    assert not env_vars_of(pod).keys() & {"TINKER_API_KEY", "TINKER_BASE_URL", "WANDB_API_KEY"}
 
 
 RESOURCES: dict[str, tuple[Runtime, Environment | None, dict[str, Any]]] = {

@@ -18,6 +18,7 @@ from tinker_atropos.environments.runner.run_end import RunEnd, Stop, exit_within
 from tinker_atropos.environments.runner.serve_loop import Deadlines, Rollouts
 from tinker_atropos.environments.runner.shared_state import SharedState
 from tinker_atropos.errors import EnvironmentLostError, ExitCode, RunError
+from tinker_atropos.result import write_reason
 from tinker_atropos.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ async def run_environment(
                 raise
             logger.info("stopped as asked")
         except RunError as error:
+            write_reason(settings.result_file, str(error))  # now: what the environment left behind may never end
             exit_within(LINGER_SECONDS, error.exit_code, f"{error}; what it left behind did not end")
             await heartbeat.conclude("failed", str(error))
             raise
