@@ -151,6 +151,22 @@ async def test_a_learning_rate_that_diverges(half, scripted_environment) -> None
     assert "the backend was lost" not in trainer.log
 
 
+async def test_a_policy_that_collapses(half, scripted_environment) -> None:
+    """By what an environment's runner reports. Weights from which nothing is learned are not saved over better ones."""
+    await half.start_api()
+    trainer = await half.start_trainer(half.write_config(env={"total_steps": 500}))
+    await half.ready(trainer)
+    async with scripted_environment() as environment:
+        await half.reached(trainer, 1)
+        await environment.report(1, env__groups_kept=50, env__groups_filtered_equal=0, env__reward_mean=0.75)
+        await environment.report(1, env__groups_kept=50, env__groups_filtered_equal=120, env__reward_mean=0)
+        assert await trainer.exit_code() == 1, trainer.log
+    result = half.result
+    assert (result["outcome"], result["error"]["class"], result["statePath"]) == ("failed", "diverged", None)
+    assert "the policy has collapsed: the rewards of each of the last 120 groups" in result["error"]["message"]
+    assert "lower tinker.learning_rate (0.001)" in result["error"]["message"]
+
+
 async def test_a_temporarily_unreachable_backend(half, scripted_environment, tinker_service) -> None:
     config = half.write_config(env={"total_steps": STEPS})
     await half.start_api()

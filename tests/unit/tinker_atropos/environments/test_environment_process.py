@@ -311,11 +311,14 @@ async def test_environment_that_runs_out_of_items_ends_and_says_so(run):
             return await super().get_next_item() if self.left >= 0 else None
         """
     )
-    environment = await run.start_environment(file, RL_NEXT_ITEM_DEADLINE="1")
+    message = run.folder / "termination-log"
+    environment = await run.start_environment(file, RL_NEXT_ITEM_DEADLINE="1", RL_RESULT_FILE=str(message))
     training = asyncio.create_task(run.train())
     assert await environment.ends() == 1
     training.cancel()
-    assert "error: get_next_item gave no item for 1 s, and the run is not over" in environment.output
+    sentence = "error: get_next_item gave no item for 1 s, and the run is not over"
+    assert sentence in environment.output
+    assert message.read_text().startswith(sentence)
 
 
 async def test_sigterm_ends_a_blocking_environment_while_its_lease_is_renewed(run):
