@@ -68,12 +68,13 @@ def guarded_plane(apiserver: None, request: pytest.FixtureRequest) -> Iterator[C
 
 
 @contextmanager
-def running_control_plane(api_server: str) -> Iterator[ControlPlane]:
+def running_control_plane(api_server: str, *, empty: bool = False) -> Iterator[ControlPlane]:
+    """With the CRDs and the operator's rights, or knowing nothing of the project."""
     if not all(find_program(name) for name in ("etcd", api_server)) or not shutil.which("openssl"):
         pytest.skip(HOW_TO_GET if api_server == API_SERVER else f"needs {api_server} beside kube-apiserver")
     plane = ControlPlane(api_server)
     try:
-        plane.start()
+        plane.start_empty() if empty else plane.start()
         yield plane
     finally:
         plane.stop()

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 from tests.integration.charts.helm import HOW_TO_GET, Helm
-from tests.integration.cluster.control_plane import ADMIN_TOKEN, API_SERVER, ControlPlane, find_program
-from tests.integration.cluster.control_plane import HOW_TO_GET as HOW_TO_GET_API_SERVER
+from tests.integration.cluster.control_plane import ADMIN_TOKEN, API_SERVER, ControlPlane
+from tests.integration.conftest import running_control_plane
 
 
 @pytest.fixture(scope="session")
@@ -19,17 +19,11 @@ def helm(process: None, tmp_path_factory: pytest.TempPathFactory) -> Helm:
 @pytest.fixture(scope="session")
 def empty_plane(apiserver: None, helm: Helm) -> Iterator[ControlPlane]:
     """Two namespaces with PodSecurity's strictest level, and nothing else: tests leave it as they found it."""
-    if not all(find_program(name) for name in ("etcd", API_SERVER, "openssl")):
-        pytest.skip(HOW_TO_GET_API_SERVER)
-    plane = ControlPlane()
-    try:
-        plane.start_empty()
+    with running_control_plane(API_SERVER, empty=True) as plane:
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         for name in ("ops", "team"):
             plane.admin.post("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
         yield plane
-    finally:
-        plane.stop()
 
 
 @pytest.fixture(scope="session")

@@ -202,7 +202,7 @@ class ControlPlane:
             "users": [{"name": "test", "user": user}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
         }
-        path = self._folder / f"{name}-{(server or 'server').rsplit(':', maxsplit=1)[-1]}.kubeconfig"
+        path = self._folder / f"{name[-40:]}-{(server or 'server').rsplit(':', maxsplit=1)[-1]}.kubeconfig"
         path.write_text(json.dumps(document), encoding="utf-8")
         return path
 
