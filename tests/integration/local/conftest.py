@@ -89,7 +89,8 @@ class Rlctl:
 
 def end_everything(root: Path) -> None:
     """End the supervisors and the service of a state folder; they were started detached."""
-    locks = [*root.glob("supervisors/*/*.lock"), root / "tinker-service" / "running.lock"]
+    services = [root / "tinker-service", *root.glob("tinker-services/*")]
+    locks = [*root.glob("supervisors/*/*.lock"), *(service / "running.lock" for service in services)]
     for lock in locks:
         if pid := holder(lock):
             os.kill(pid, signal.SIGTERM)

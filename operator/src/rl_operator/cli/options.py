@@ -38,6 +38,10 @@ Selector = Annotated[str, typer.Option("--selector", "-l", help="Labels, like te
 OutputFormat = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
 RunName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a run.")]
 RunPath = Annotated[Path, typer.Argument(metavar="FILE", help="YAML file with one RLTrainingRun; - for stdin.")]
+ModelFolder = Annotated[
+    Path | None,
+    typer.Option("--model", metavar="DIR", help="With --local: train the Hugging Face model in this folder."),
+]
 RuntimeName = Annotated[str, typer.Option("--runtime", help="RLRuntime; default: tiny with --local, else default.")]
 
 

@@ -18,8 +18,9 @@ from rl_operator.api.names import (
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
-from rl_operator.documents.shipped import bundled_catalog, bundled_runtimes
+from rl_operator.documents.shipped import bundled_catalog
 from rl_operator.errors import GoneError, NameTakenError
+from rl_operator.local.model_runtimes import local_runtimes
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.pods.kubelet import KUBELET_FINALIZER
 from rl_operator.local.state.pod_logs import Event, append_event
@@ -52,7 +53,6 @@ class LocalRunClient:
         self._store = store
         self._environments = environments
         self._metrics = attempt_metrics
-        self._runtimes = bundled_runtimes()
         self._catalog = bundled_catalog()
 
     # --- reads --------------------------------------------------------------------------------------------------
@@ -61,10 +61,10 @@ class LocalRunClient:
         return TrainingRun.model_validate(manifest) if manifest else None
 
     def runtime(self, name: str) -> Runtime | None:
-        return self._runtimes.get(name)
+        return local_runtimes(self._store).get(name)
 
     def runtime_names(self) -> tuple[str, ...]:
-        return tuple(sorted(self._runtimes))
+        return tuple(sorted(local_runtimes(self._store)))
 
     def unreadable_runtime(self, name: str) -> Refusal | None:  # noqa: ARG002 -- those that ship can be read
         return None

@@ -1,4 +1,6 @@
-"""The shared Tinker service of a state folder: started on demand, used by all runs, ends by itself when idle."""
+"""The Tinker services of a state folder, one for each model: started on demand, used by all runs of that model, and
+ended by themselves when idle.
+"""
 
 import asyncio
 import logging
@@ -13,13 +15,12 @@ from pathlib import Path
 import aiohttp
 
 from rl_operator.errors import TargetUnreachableError
+from rl_operator.local.model_runtimes import BUNDLED, model_of, require_same_model
 from rl_operator.local.programs.detached import detach
 from rl_operator.local.programs.launch import NotLaunchableError, find_program, passed_on
 from rl_operator.local.state.locks import FileLock, is_held
+from rl_operator.local.state.state_store import StateStore
 from rl_operator.programs import INSTALL_COMMAND, has_torch
-
-TINY_RUNTIME = "tiny"
-"""Runs of this runtime train against the shared service."""
 
 START_DEADLINE_SECONDS = 180.0
 """The first import of torch may be slow."""
@@ -42,12 +43,28 @@ class ServiceAddress:
 
 
 class TinkerService:
-    """The service of one folder. Its lock is inherited by its process: held means that it is alive."""
+    """The service of one folder and one model. Its lock is inherited by its process: held means that it is alive.
 
-    def __init__(self, folder: Path, caller: Mapping[str, str], session: aiohttp.ClientSession) -> None:
+    `model` is `bundled`, or the folder of a Hugging Face model.
+    """
+
+    def __init__(self, folder: Path, caller: Mapping[str, str], session: aiohttp.ClientSession, model: str) -> None:
         self._folder = folder
+        self._model = model
         self._caller = caller
         self._session = session
+
+    @classmethod
+    def of_runtime(
+        cls, store: StateStore, runtime: str, caller: Mapping[str, str], session: aiohttp.ClientSession
+    ) -> "TinkerService | None":
+        """That of a runtime's model; None: its backend is elsewhere. Raises RefusedError if the model is not there."""
+        model = model_of(store, runtime)
+        if model is None:
+            return None
+        require_same_model(store, runtime)
+        folder = store.layout.service if model == BUNDLED else store.layout.service_of(runtime)
+        return cls(folder, caller, session, model)
 
     async def ensure(self) -> ServiceAddress:
         """The address of a service that responds; starts one if there is none. Raises TargetUnreachableError."""
@@ -98,7 +115,7 @@ class TinkerService:
         lock = FileLock(self._lock)
         if not lock.take():
             return
-        arguments = ("tinker-service", "--model", "bundled", "--data", self._folder / "data", "--port", port)
+        arguments = ("tinker-service", "--model", self._model, "--data", self._folder / "data", "--port", port)
         files = ("--port-file", self._port_file, "--key-file", self._key_file, "--idle-exit", str(IDLE_EXIT_SECONDS))
         with self._log.open("ab") as log:
             process = subprocess.Popen(  # noqa: S603 -- our own program

@@ -24,7 +24,8 @@ from rl_operator.local.local_run_client import LocalRunClient, pods_of
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.pods.kubelet import KUBELET_FINALIZER, Kubelet
 from rl_operator.local.programs.leash import Leash
-from rl_operator.local.service import TINY_RUNTIME, TinkerService
+from rl_operator.local.service import LOOK_SECONDS as SERVICE_LOOK_SECONDS
+from rl_operator.local.service import TinkerService
 from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.locks import FileLock
 from rl_operator.local.state.state_store import StateStore
@@ -148,7 +149,7 @@ async def supervise(layout: Layout, key: Key, caller: Mapping[str, str]) -> None
         remove_expired(store, datetime.now(UTC))
     async with aiohttp.ClientSession() as session:
         with Leash() as leash:
-            backend = _SharedTinkerService(store, TinkerService(layout.service, caller, session))
+            backend = _SharedTinkerService(store, caller, session)
             kubelet = Kubelet(store, caller=caller, backend=backend, leash=leash, session=session, changed=changed.set)
             poller = TrainerPoller(
                 lambda: client.pods(key),
@@ -167,26 +168,31 @@ async def supervise(layout: Layout, key: Key, caller: Mapping[str, str]) -> None
 
 
 class _SharedTinkerService:
-    """Points the trainers of runtime `tiny` at the shared Tinker service."""
+    """Points trainers at the Tinker service of their model, where this machine serves it."""
 
-    def __init__(self, store: StateStore, service: TinkerService) -> None:
+    def __init__(self, store: StateStore, caller: Mapping[str, str], session: aiohttp.ClientSession) -> None:
         self._store = store
-        self._service = service
-        self._used = False
+        self._caller = caller
+        self._session = session
+        self._used: TinkerService | None = None
 
     async def keep(self, wanted: Callable[[], bool]) -> None:
         """Make sure that the service is alive while a trainer uses it and `wanted` says so; forever."""
-        await self._service.keep(lambda: self._used and wanted())
+        while self._used is None:
+            await asyncio.sleep(SERVICE_LOOK_SECONDS)
+        await self._used.keep(wanted)
 
     async def __call__(self, pod: Mapping[str, Any]) -> Mapping[str, str]:
         if all(container["name"] != TRAINER_CONTAINER for container in pod["spec"]["containers"]):
             return {}
         owner = pod["metadata"]["ownerReferences"][0]["name"]
         run = self._store.get(RUN_KIND, pod["metadata"]["namespace"], owner)
-        if run is None or run["spec"].get("runtime") != TINY_RUNTIME:
+        runtime = run["spec"].get("runtime", "") if run else ""
+        service = TinkerService.of_runtime(self._store, runtime, self._caller, self._session)
+        if service is None:
             return {}
-        address = await self._service.ensure()
-        self._used = True
+        address = await service.ensure()
+        self._used = service
         return address.env_vars()
 
 

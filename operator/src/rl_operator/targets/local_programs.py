@@ -9,16 +9,14 @@ from rl_operator.targets.target import Missing
 TRAINER_PROGRAM: Final = "tinker-atropos"
 
 
-def missing_programs(runtime: str) -> tuple[Missing, ...]:
+def missing_programs(runtime: str, *, computes: bool) -> tuple[Missing, ...]:
     """For a run of that runtime: the program of its containers, and torch if the model is computed here."""
-    from rl_operator.local.service import TINY_RUNTIME
-
     try:
         program = find_program(TRAINER_PROGRAM, os.environ.get("PATH"))
     except ProgramMissingError:
         why = "the processes of every run are started with it"
         return (Missing("program", TRAINER_PROGRAM, why, INSTALL_HINT, needed=True),)
-    if runtime != TINY_RUNTIME or has_torch(program):
+    if not computes or has_torch(program):
         return ()
     why = f"runtime {runtime} computes its model on this machine with it"
     return (Missing("package", "torch", why, INSTALL_COMMAND, needed=True),)

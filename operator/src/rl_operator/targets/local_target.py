@@ -109,7 +109,9 @@ class LocalTarget:
         return changed
 
     def apply(self, manifest: Mapping[str, Any]) -> None:
-        self._store.apply(manifest)
+        from rl_operator.local.model_runtimes import PLACE
+
+        self._store.apply({**manifest, "metadata": {"namespace": PLACE, **manifest["metadata"]}})
 
     def delete(self, namespace: str, name: str) -> None:
         run = self._store.get(RUN_KIND, namespace, name)
@@ -141,9 +143,9 @@ class LocalTarget:
         return self._store.get(kind, namespace, name)
 
     def runtimes(self) -> "dict[str, Runtime]":
-        from rl_operator.documents.shipped import bundled_runtimes
+        from rl_operator.local.model_runtimes import local_runtimes
 
-        return bundled_runtimes()
+        return local_runtimes(self._store)
 
     def catalog(self, runtime: "Runtime") -> "Catalog | None":  # noqa: ARG002 -- all run what is installed here
         from rl_operator.documents.shipped import bundled_catalog
@@ -170,24 +172,22 @@ class LocalTarget:
     def tinker_env_vars(self, runtime: str) -> Mapping[str, str] | None:
         import aiohttp
 
-        from rl_operator.local.service import TINY_RUNTIME, TinkerService
+        from rl_operator.local.service import TinkerService
         from rl_operator.targets.loop import run_sync
 
-        async def ensure() -> Mapping[str, str]:
+        async def ensure() -> Mapping[str, str] | None:
             async with aiohttp.ClientSession() as session:
-                address = await TinkerService(self._layout.service, os.environ, session).ensure()
-            return address.env_vars()
+                service = TinkerService.of_runtime(self._store, runtime, os.environ, session)
+                return (await service.ensure()).env_vars() if service else None
 
-        return run_sync(ensure()) if runtime == TINY_RUNTIME else None
+        return run_sync(ensure())
 
     def has_key(self, namespace: str, runtime: str, variable: str, secret: "SecretKey") -> bool:  # noqa: ARG002 -- of this machine
         """The service that this target runs itself is accessed with its own key."""
-        from rl_operator.local.service import TINY_RUNTIME
-
-        return (runtime == TINY_RUNTIME and variable == "TINKER_API_KEY") or bool(os.environ.get(variable))
+        return (variable == "TINKER_API_KEY" and self._serves(runtime)) or bool(os.environ.get(variable))
 
     def missing_programs(self, runtime: str) -> tuple[Missing, ...]:
-        return missing_programs(runtime)
+        return missing_programs(runtime, computes=self._serves(runtime))
 
     def inference_provider(self, runtime: "Runtime") -> "InferenceProvider | None":
         from rl_operator.api.runtime import InferenceProvider, SecretKey
@@ -240,15 +240,24 @@ class LocalTarget:
         """For a run that is to start: its containers would wait for a program, its trainer for torch or its key,
         forever; the caller can provide all of them now.
         """
+        from rl_operator.local.model_runtimes import require_same_model
+
         for missing in self.missing_programs(manifest["spec"]["runtime"]):
             raise RefusedError(f"{missing.what} {missing.name} is missing: {missing.why}; {missing.how}")
         self._refuse_missing_keys(manifest)
+        require_same_model(self._store, manifest["spec"]["runtime"])
+
+    def _serves(self, runtime: str) -> bool:
+        """Whether this machine computes the model of that runtime."""
+        from rl_operator.local.model_runtimes import model_of
+
+        return model_of(self._store, runtime) is not None
 
     def _refuse_missing_keys(self, manifest: Mapping[str, Any]) -> None:
-        from rl_operator.local.service import TINY_RUNTIME
+        from rl_operator.local.model_runtimes import TINY_RUNTIME
 
         runtime = self.runtimes().get(manifest["spec"]["runtime"])
-        if runtime is None or runtime.metadata.name == TINY_RUNTIME:
+        if runtime is None or self._serves(runtime.metadata.name):
             return
         if runtime.spec.backend.key_secret and not os.environ.get("TINKER_API_KEY"):
             raise RefusedError(

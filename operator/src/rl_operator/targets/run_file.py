@@ -25,18 +25,41 @@ _FILE_NAME = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
 @dataclass(frozen=True)
 class RunFile:
-    """`run` has its namespace; `beside` are the documents of BESIDE, `passed_over` the kinds of all others."""
+    """`run` has its namespace; `beside` are the documents of BESIDE, `passed_over` the kinds of all others.
+
+    `model_runtime`: the one beside it that stands for the caller's own model, and is theirs to create.
+    """
 
     run: TrainingRun
     beside: tuple[Manifest, ...] = ()
     passed_over: tuple[str, ...] = ()
+    model_runtime: Manifest | None = None
 
 
-def read_run_file(path: Path, target: Target, namespace: str) -> RunFile:
-    """Read FILE (`-`: stdin) for a target; `namespace`: where the caller wants it, may be empty.
+def read_run_file(path: Path, target: Target, namespace: str, model: Path | None = None) -> RunFile:
+    """Read FILE (`-`: stdin) for a target; `namespace`: where the caller wants it, may be empty; `model`: the folder of
+    the model that it is to train, None: its runtime's.
 
     Raises RefusedError and DocumentError.
     """
+    file = _read_run_file(path, target, namespace)
+    return file if model is None else _with_model(file, model, target)
+
+
+def _with_model(file: RunFile, folder: Path, target: Target) -> RunFile:
+    """The file's run under a runtime of that model, which stands beside it."""
+    if not target.runs_files:
+        raise RefusedError(f"--model {folder} is a folder of this machine, and {target.label} has none: add --local")
+    from rl_operator.local.model_runtimes import memory_of_this_machine, model_runtime, read_model, require_room
+
+    model = read_model(folder)
+    require_room(model, memory_of_this_machine())
+    runtime = model_runtime(model)
+    run = file.run.with_changes(spec=file.run.spec.with_changes(runtime=model.runtime))
+    return replace(file, run=run, beside=(*file.beside, runtime), model_runtime=runtime)
+
+
+def _read_run_file(path: Path, target: Target, namespace: str) -> RunFile:
     text = _read_text(path)
     documents = load_documents(text)
     run = run_among(documents)

@@ -138,7 +138,9 @@ class Run:
         self.state.not_ready = None
         self.lease.state = "working"
         self._weights.write_opened()
-        logger.info("ready: training run %s, step %d", opened.training.run_id, opened.step)
+        run_id, context = opened.training.run_id, opened.context_length or "an unknown number of"
+        model = f"{self._config.base_model} with a context of {context} tokens"
+        logger.info("ready: training run %s, step %d, %s", run_id, opened.step, model)
 
     def _continue_with(self, opened: Opened) -> None:
         self._weights.continue_with(opened)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rl_operator.cli.options import Output, OutputFormat, RunPath, Scope, on_target
+from rl_operator.cli.options import ModelFolder, Output, OutputFormat, RunPath, Scope, on_target
 from rl_operator.cli.printing import print_object
 from rl_operator.targets.target import Manifest
 
@@ -19,6 +19,7 @@ UID_PLACEHOLDER = "00000"
 def render(
     file: RunPath,
     *,
+    model: ModelFolder = None,
     scope: Scope,
     output: OutputFormat = Output.TEXT,
 ) -> None:
@@ -30,7 +31,7 @@ def render(
     from rl_operator.targets.run_file import read_run_file, with_uid
 
     target = scope.target
-    given = read_run_file(file, target, scope.asked_namespace)
+    given = read_run_file(file, target, scope.asked_namespace, model)
     named = with_uid(given, UID_PLACEHOLDER)
     objects = objects_of(named.run, render_file(named, target))
     if output is Output.JSON:

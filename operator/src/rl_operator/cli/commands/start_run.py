@@ -8,7 +8,7 @@ import typer
 
 from rl_operator.api.names import MAX_RUN_NAME_LENGTH, STARTED_AS_ANNOTATION
 from rl_operator.cli.exits import ExitCode
-from rl_operator.cli.options import RunPath, Scope, on_target
+from rl_operator.cli.options import ModelFolder, RunPath, Scope, on_target
 from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest, exit_code, follow, shown
 from rl_operator.cli.views.summary import summary
@@ -30,6 +30,7 @@ def run(
     file: RunPath,
     *,
     detach: Annotated[bool, typer.Option("--detach", help="Start it and return at once.")] = False,
+    model: ModelFolder = None,
     scope: Scope,
 ) -> None:
     """Start a run and follow it to its end. If a run of this name is running, attach; if it is finished, start NAME-2.
@@ -40,7 +41,7 @@ def run(
     from rl_operator.targets.run_file import read_run_file
 
     target = scope.target
-    given = read_run_file(file, target, scope.asked_namespace)
+    given = read_run_file(file, target, scope.asked_namespace, model)
     wanted, place = given.run, given.run.metadata.namespace
     apply_beside(target, given)
     name = submit(target, wanted, place)
@@ -59,7 +60,7 @@ def apply_beside(target: Target, given: "RunFile") -> None:
 
     for document in given.beside:
         what = f"{document['kind']} {document['metadata']['name']}"
-        if document["kind"] == RUNTIME_KIND:
+        if document["kind"] == RUNTIME_KIND and document is not given.model_runtime:
             typer.echo(f"{what} of the file is left alone: a runtime is an administrator's ({target.label})", err=True)
             continue
         target.apply(document)

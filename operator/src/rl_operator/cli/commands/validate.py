@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from rl_operator.cli.exits import ExitCode
-from rl_operator.cli.options import Output, OutputFormat, RunPath, Scope, on_target
+from rl_operator.cli.options import ModelFolder, Output, OutputFormat, RunPath, Scope, on_target
 from rl_operator.cli.printing import print_object
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 def validate(
     file: RunPath,
     *,
+    model: ModelFolder = None,
     scope: Scope,
     output: OutputFormat = Output.TEXT,
 ) -> None:
@@ -31,7 +32,7 @@ def validate(
     pending: tuple[str, str] | None = None
     refusals: tuple[Refusal, ...]
     try:
-        given = read_run_file(file, target, scope.asked_namespace)
+        given = read_run_file(file, target, scope.asked_namespace, model)
         refusals, pending = check_file(given, target)
         run = given.run
         accepted = f"{file}: run {run.metadata.name} is accepted by runtime {run.spec.runtime} of {target.label}"

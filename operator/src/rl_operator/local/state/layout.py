@@ -32,8 +32,12 @@ class Layout:
 
     @property
     def service(self) -> Path:
-        """The shared Tinker service: its port, key, log and checkpoints."""
+        """The Tinker service of the bundled model: its port, key, log and checkpoints."""
         return self.root / "tinker-service"
+
+    def service_of(self, runtime: str) -> Path:
+        """That of the runtime's own model."""
+        return self.root / "tinker-services" / runtime
 
     @property
     def tools_token(self) -> Path:

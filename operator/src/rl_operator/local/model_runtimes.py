@@ -1,0 +1,177 @@
+"""Models of one's own in local mode: a folder becomes a runtime of this machine, with a Tinker service of its own.
+
+Such a runtime is `tiny` with another model. Its name says which: the folder's name, and a digest of where the folder is
+and what model it holds. So runs of two models never share a service, and a run whose model was exchanged is refused.
+"""
+
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, Final
+
+from rl_operator.api.names import GROUP, RUNTIME_KIND
+from rl_operator.api.runtime import Runtime
+from rl_operator.documents.parse import load_documents, parse_runtime
+from rl_operator.documents.shipped import bundled_runtime_text, bundled_runtimes
+from rl_operator.errors import RefusedError
+from rl_operator.local.state.state_store import Manifest, StateStore
+
+TINY_RUNTIME: Final = "tiny"
+"""Its model is the one that ships."""
+
+BUNDLED: Final = "bundled"
+MODEL_ANNOTATION: Final = f"{GROUP}/model-folder"
+"""On a runtime of one's own model: the folder's absolute path."""
+
+PLACE: Final = "default"
+"""Runtimes belong to no namespace; the state folder has one for every object."""
+
+TOKENIZER_FILES: Final = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+NUMBER_BYTES: Final = 4
+"""Of a parameter in the Tinker service, on a CPU; small models take twice as much, and have room."""
+
+END_BYTES: Final = 64 * 2**10
+"""Of each file of weights, by which two models of one shape are told apart; reading all of them would take minutes."""
+
+MAX_HEADER_BYTES: Final = 100 * 2**20
+"""Safetensors' own limit: https://huggingface.co/docs/safetensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """A Hugging Face causal language model on this machine. `context` is its longest sequence in tokens."""
+
+    path: Path
+    context: int
+    parameters: int
+    digest: str
+
+    @property
+    def runtime(self) -> str:
+        slug = re.sub(r"[^a-z0-9]+", "-", self.path.name.lower()).strip("-")[:40].strip("-")
+        return f"{slug or 'model'}-{self.digest}"
+
+
+def read_model(given: Path) -> ModelFolder:
+    """Read what a folder holds, without loading it. Raises RefusedError if it cannot be trained here."""
+    path = given.expanduser().resolve()
+    if not path.is_dir():
+        raise RefusedError(f"--model is {str(given)!r}: there is no folder {path}; give that of a Hugging Face model")
+    config = _config_of(path)
+    if not any((path / name).is_file() for name in TOKENIZER_FILES):
+        raise _refused(path, f"it holds no tokenizer ({', '.join(TOKENIZER_FILES)}): save one with save_pretrained()")
+    text = config.get("text_config", config)
+    context = text.get("max_position_embeddings") if isinstance(text, dict) else None
+    if not isinstance(context, int) or context < 1:
+        raise _refused(path, "its config.json says no max_position_embeddings: only causal language models are trained")
+    weights = sorted(path.glob("*.safetensors"))
+    if not weights:
+        raise _refused(path, "it holds no *.safetensors: save the weights in that format with save_pretrained()")
+    digest = hashlib.sha256(f"{path}\n{json.dumps(config, sort_keys=True)}".encode())
+    parameters = 0
+    for file in weights:
+        header, end = _ends_of(path, file)
+        digest.update(json.dumps([file.name, file.stat().st_size, header]).encode() + end)
+        parameters += sum(prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+    return ModelFolder(path, context, parameters, digest.hexdigest()[:6])
+
+
+def require_room(model: ModelFolder, memory_bytes: int) -> None:
+    """Raises RefusedError if the weights alone are larger than this machine's memory."""
+    needed = model.parameters * NUMBER_BYTES
+    if needed > memory_bytes:
+        raise _refused(
+            model.path,
+            f"its {model.parameters:,} parameters take {needed / 2**30:.1f} GiB, and this machine has "
+            f"{memory_bytes / 2**30:.1f} GiB of memory: take a smaller model, or train on Tinker (runtime default)",
+        )
+
+
+def memory_of_this_machine() -> int:
+    """In bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def model_runtime(model: ModelFolder) -> Manifest:
+    """`tiny` with that model: sequences may be as long as the model's context, and answers as the environment says."""
+    manifest = load_documents(bundled_runtime_text(TINY_RUNTIME))[0]
+    spec, context = manifest["spec"], model.context
+    spec["locked"]["env"]["tokenizer_name"] = str(model.path)
+    spec["locked"]["openai"]["model_name"] = model.path.name  # the name that its service gives it
+    del spec["defaults"]["env"]["max_token_length"]
+    spec["defaults"]["tinker"]["max_token_trainer_length"] = context
+    spec["bounds"] = {
+        "env": {"max_token_length": {"max": context}},
+        "tinker": {"max_token_trainer_length": {"max": context}},
+    }
+    metadata = {"name": model.runtime, "annotations": {MODEL_ANNOTATION: str(model.path)}}
+    return {**manifest, "metadata": metadata}
+
+
+def local_runtimes(store: StateStore) -> dict[str, Runtime]:
+    """The runtimes of this machine, by name: those that ship, and those of own models."""
+    own = [parse_runtime(manifest) for manifest in store.list_all(RUNTIME_KIND, PLACE)]
+    return bundled_runtimes() | {runtime.metadata.name: runtime for runtime in own}
+
+
+def model_of(store: StateStore, runtime: str) -> str | None:
+    """The model that this machine serves to runs of a runtime: BUNDLED, or a folder. None: it is elsewhere."""
+    if runtime == TINY_RUNTIME:
+        return BUNDLED
+    manifest = store.get(RUNTIME_KIND, PLACE, runtime)
+    return manifest["metadata"]["annotations"][MODEL_ANNOTATION] if manifest else None
+
+
+def require_same_model(store: StateStore, runtime: str) -> None:
+    """Raises RefusedError if the folder of a runtime's model is gone, or holds another model by now."""
+    folder = model_of(store, runtime)
+    if folder is None or folder == BUNDLED:
+        return
+    now = read_model(Path(folder))
+    require_room(now, memory_of_this_machine())
+    if now.runtime != runtime:
+        raise _refused(
+            now.path,
+            f"it is no longer the model of runtime {runtime!r}, which this run trains: put that model back, or start a "
+            f"new run with --model {folder}",
+        )
+
+
+def _config_of(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise _refused(path, "it holds no config.json: it is not the folder of a Hugging Face model") from None
+    except (OSError, ValueError) as error:
+        raise _refused(path, f"its config.json cannot be read: {error}") from None
+    if not isinstance(config, dict):
+        raise _refused(path, "its config.json is no mapping")
+    return config
+
+
+def _ends_of(path: Path, file: Path) -> tuple[dict[str, Any], bytes]:
+    """A safetensors file's header (8 bytes with its length, then JSON with every tensor's shape) and last bytes."""
+    try:
+        with file.open("rb") as opened:
+            length = int.from_bytes(opened.read(8), "little")
+            header = json.loads(opened.read(length)) if length <= MAX_HEADER_BYTES else None
+            opened.seek(max(0, file.stat().st_size - END_BYTES))
+            end = opened.read()
+    except (OSError, ValueError):
+        header, end = None, b""
+    if not isinstance(header, dict) or not all(_has_shape(each) for each in header.values()):
+        raise _refused(path, f"{file.name} is not a safetensors file (a Git LFS pointer, or cut short)")
+    return header, end
+
+
+def _has_shape(tensor: object) -> bool:
+    """Or is the metadata, which is a mapping of texts."""
+    return isinstance(tensor, dict) and all(isinstance(size, int) for size in tensor.get("shape", ()))
+
+
+def _refused(path: Path, why: str) -> RefusedError:
+    return RefusedError(f"the model in {path} cannot be trained here: {why}")

@@ -1,0 +1,130 @@
+"""Folders of models as runtimes of this machine, and what is refused of them."""
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rl_operator.documents.parse import parse_runtime
+from rl_operator.errors import RefusedError
+from rl_operator.local.model_runtimes import (
+    PLACE,
+    local_runtimes,
+    memory_of_this_machine,
+    model_of,
+    model_runtime,
+    read_model,
+    require_room,
+    require_same_model,
+)
+from rl_operator.local.state.layout import Layout
+from rl_operator.local.state.state_store import StateStore
+
+CONFIG = {"model_type": "qwen3", "max_position_embeddings": 640}
+PARAMETERS = 3 * 5 + 7
+
+
+def safetensors(*shapes: tuple[int, ...]) -> bytes:
+    """A file's header, https://huggingface.co/docs/safetensors#format; nobody reads the tensors here."""
+    tensors = {f"t{n}": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]} for n, shape in enumerate(shapes)}
+    header = json.dumps({"__metadata__": {"format": "pt"}, **tensors}).encode()
+    return struct.pack("<Q", len(header)) + header
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "Toy_Qwen3-0.1B"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(safetensors((3, 5), (7,)))
+    return folder
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StateStore:
+    return StateStore(Layout(tmp_path / "state"))
+
+
+def keep(store: StateStore, folder: Path) -> str:
+    manifest = model_runtime(read_model(folder))
+    store.apply({**manifest, "metadata": {**manifest["metadata"], "namespace": PLACE}})
+    return str(manifest["metadata"]["name"])
+
+
+def test_a_folder_is_a_runtime_with_its_model_and_its_context(folder: Path, store: StateStore) -> None:
+    model = read_model(folder)
+    assert (model.context, model.parameters) == (640, PARAMETERS)
+    name = keep(store, folder)
+    assert name.startswith("toy-qwen3-0-1b-")
+    runtime = local_runtimes(store)[name]
+    assert runtime.spec.locked.env["tokenizer_name"] == str(folder)
+    assert runtime.spec.locked.openai["model_name"] == "Toy_Qwen3-0.1B"
+    assert runtime.spec.defaults.tinker["max_token_trainer_length"] == 640
+    assert "max_token_length" not in runtime.spec.defaults.env
+    assert (model_of(store, name), model_of(store, "tiny"), model_of(store, "default")) == (
+        str(folder),
+        "bundled",
+        None,
+    )
+    require_same_model(store, name)
+
+
+def test_every_model_has_a_runtime_of_its_own(folder: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere" / folder.name
+    elsewhere.parent.mkdir()
+    folder.rename(elsewhere)
+    first = read_model(elsewhere).runtime
+    elsewhere.rename(folder)
+    here = read_model(folder).runtime
+    (folder / "model.safetensors").write_bytes(safetensors((3, 5), (8,)))
+    assert len({first, here, read_model(folder).runtime}) == 3
+
+
+def test_a_model_that_was_exchanged_or_is_gone_is_refused(folder: Path, store: StateStore) -> None:
+    """A run that is resumed would train other weights under the name of the first."""
+    name = keep(store, folder)
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "max_position_embeddings": 1280}))
+    with pytest.raises(RefusedError, match=f"no longer the model of runtime '{name}'.*--model {folder}"):
+        require_same_model(store, name)
+    (folder / "config.json").unlink()
+    with pytest.raises(RefusedError, match=r"holds no config\.json"):
+        require_same_model(store, name)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), "it holds no config.json"),
+        (lambda folder: (folder / "config.json").write_text("{"), "its config.json cannot be read"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "its config.json is no mapping"),
+        (lambda folder: (folder / "config.json").write_text("{}"), "says no max_position_embeddings"),
+        (lambda folder: (folder / "tokenizer.json").unlink(), "it holds no tokenizer (tokenizer.json, "),
+        (lambda folder: (folder / "model.safetensors").unlink(), "it holds no *.safetensors"),
+        (lambda folder: (folder / "model.safetensors").write_text("version https://git-lfs"), "is not a safetensors"),
+    ],
+)
+def test_a_folder_without_a_model_is_refused(folder: Path, spoil: Callable[[Path], object], said: str) -> None:
+    spoil(folder)
+    with pytest.raises(RefusedError) as refused:
+        read_model(folder)
+    assert said in str(refused.value)
+    assert str(folder) in str(refused.value)
+
+
+def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match=f"there is no folder {tmp_path}/none"):
+        read_model(tmp_path / "none")
+
+
+def test_a_model_that_is_larger_than_the_memory_is_refused(folder: Path) -> None:
+    require_room(read_model(folder), 4 * PARAMETERS)
+    with pytest.raises(RefusedError, match=f"its {PARAMETERS} parameters take .* take a smaller model"):
+        require_room(read_model(folder), 4 * PARAMETERS - 1)
+    assert memory_of_this_machine() > 2**28
+
+
+def test_it_is_a_runtime_that_a_cluster_would_accept(folder: Path) -> None:
+    assert parse_runtime(model_runtime(read_model(folder))).metadata.name
