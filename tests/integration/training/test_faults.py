@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from tests.integration.training.conftest import eventually
 from tests.integration.training.faults import Fault, FaultProxy
 
 SERVICE = "/api/v1"
@@ -182,6 +183,29 @@ async def test_a_temporarily_unreachable_backend(half, scripted_environment, tin
             assert await trainer.exit_code() == 0, trainer.log
     assert half.result["outcome"] == "succeeded"
     assert half.result["stepsTrained"] == STEPS
+
+
+async def test_a_backend_that_is_not_there_is_named_until_it_is(half, tinker_service) -> None:
+    """By the process itself: in what the operator asks, in what the kubelet asks, and in its log."""
+    config = half.write_config()
+    await half.start_api()
+    async with FaultProxy(tinker_service.url).running() as proxy:
+        await proxy.cut()
+        trainer = await half.start_trainer(config, TINKER_BASE_URL=proxy.url)
+
+        async def told() -> dict[str, Any]:
+            status = (await half.client.get(f"{trainer.ops_url}/status")).json()
+            return status if status["backendSilent"] else {}
+
+        status = await eventually("the trainer says what is in the way", told)
+        assert status["waiting"].startswith(f"The backend at {proxy.url} does not answer for")
+        assert (await half.client.get(f"{trainer.ops_url}/healthz")).text.startswith("The backend at")
+        assert f"WARNING {proxy.url} does not answer: " in trainer.log
+        proxy.fix()
+        await half.ready(trainer)
+        status = (await half.client.get(f"{trainer.ops_url}/status")).json()
+        assert not status["backendSilent"]
+        assert "The backend at" not in (status["waiting"] or "")
 
 
 async def test_a_restarted_service(half, scripted_environment, start_tinker_service, tmp_path_factory) -> None:

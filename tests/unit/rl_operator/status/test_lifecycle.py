@@ -44,6 +44,8 @@ from rl_operator.status.text.table import Situation
 REFUSAL = Refusal(code="LockedField", field="spec.tinker.lora_rank", given=8, locked=32, hint="it is locked to 32")
 WORKING = make_pod(ready(), ready(), ready())
 STARTING = make_pod(ready(), ready(), running())
+UNANSWERED = "The backend at http://tinker-service:8005 does not answer for more than 10 s: the connection is refused."
+SILENT = TrainerStatus(waiting=UNANSWERED, backend_silent=True)
 FAILED_POD = make_pod(ready(), terminated(1, failed_result("internal", "bug")), terminated(0), phase="Failed")
 STOPPED_POD = make_pod(
     terminated(0), terminated(0, result(outcome="stopped")), terminated(0), phase="Failed", deleting=True
@@ -86,6 +88,12 @@ ROWS: dict[str, tuple[View, Situation, str, Action]] = {
         Action.CREATE,
     ),
     "pod starting": (make_view(STARTED, pod=STARTING), Situation.STARTING, "PodStarting", Action.REST),
+    "its trainer cannot reach the backend": (
+        make_view(STARTED, pod=make_pod(ready(), running(), running()), trainer=SILENT),
+        Situation.STARTING,
+        "BackendSilent",
+        Action.REST,
+    ),
     "trainer killed while it started": (
         make_view(STARTED, pod=make_pod(ready(), terminated(137, reason="OOMKilled"), running())),
         Situation.STARTING,
@@ -451,3 +459,13 @@ def test_a_container_that_failed_is_named_before_its_pod_is_over(status: dict[st
     assert assess(make_view(status, pod=pod)).message == (
         "Container trainer has failed (OOMKilled, exit code 137): waiting for the pod's other containers to end."
     )
+
+
+def test_what_keeps_the_trainer_from_its_backend_is_in_the_message_at_once() -> None:
+    """Its reason is one of its own: a message alone would wait for the pace of progress."""
+    pod = make_pod(ready(), running(), running())
+    waits = make_view(STARTED, pod=pod, trainer=TrainerStatus(waiting="the trainer waits for its backend"))
+    assert assess(waits).message == "Waiting for trainer, environment. The trainer waits for its backend."
+    silent = assess(make_view(STARTED, pod=pod, trainer=SILENT))
+    assert silent.message == f"Waiting for trainer, environment. {UNANSWERED}"
+    assert silent.reason != assess(waits).reason

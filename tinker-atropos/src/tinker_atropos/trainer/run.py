@@ -89,7 +89,11 @@ class Run:
 
     def unready(self) -> str | None:
         """Why the trainer is not ready, or None."""
-        return self.state.not_ready
+        return self.state.silent or self.state.not_ready
+
+    def backend_is_silent(self, why: str | None) -> None:
+        """Say so wherever the trainer is asked; None: it is not, or no longer."""
+        self.state.silent = why
 
     async def close(self) -> None:
         await self.api.close()
@@ -99,8 +103,9 @@ class Run:
         """`/status`."""
         opened = self.state.opened
         call = opened.training.call if opened else None
-        waiting = self.state.not_ready or self._accounting.waiting(call, time.monotonic())
-        return self.state.status.to_wire(self._sink.to_wire(), waiting, self._accounting.books())
+        waiting = self.unready() or self._accounting.waiting(call, time.monotonic())
+        wire = self.state.status.to_wire(self._sink.to_wire(), waiting, self._accounting.books())
+        return {**wire, "backendSilent": self.state.silent is not None}
 
     def snapshot(self) -> Snapshot:
         """What Prometheus scrapes."""

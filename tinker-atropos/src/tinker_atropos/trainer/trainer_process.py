@@ -107,9 +107,8 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
         async with serve(inference_app(inference_server), data_socket), serve(ops, ops_socket):
             sink.start()
             try:
-                await run.attempt(
-                    TrainingOpener(settings, config, os.environ.get("TINKER_BASE_URL"), tokenizer.encode("hi"))
-                )
+                base_url, probe_T = os.environ.get("TINKER_BASE_URL"), tokenizer.encode("hi")
+                await run.attempt(TrainingOpener(settings, config, base_url, probe_T, run.backend_is_silent))
             except RunError as error:
                 results.write_failure(error)
                 await run.fail(error)

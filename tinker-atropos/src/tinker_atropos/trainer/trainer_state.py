@@ -31,6 +31,7 @@ class TrainerState:
     opened        the session with the backend; None before the backend answered
     policy        the weights that inference samples from
     not_ready     why the trainer is not ready yet, or no longer ready
+    silent        why the backend does not answer, while the trainer opens it
     weights_lost  fails when sampling finds that the backend has lost the weights of `opened`
     failed        fails when inference hits an error that ends the run
     """
@@ -41,6 +42,7 @@ class TrainerState:
     opened: Opened | None = None
     policy: CurrentPolicy = field(default_factory=CurrentPolicy)
     not_ready: str | None = "the trainer waits for its backend"
+    silent: str | None = None
     weights_lost: Failure = field(default_factory=no_failure)
     failed: Failure = field(default_factory=no_failure)
 

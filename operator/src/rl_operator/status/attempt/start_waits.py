@@ -62,7 +62,9 @@ def starting_detail(view: View) -> tuple[str, str]:
     waiting = [c.name for c in pod.containers if c.state != "Ready"]
     apart = [f"environment pod {each.name}" for each in live_environments(view)]
     waits = f"Waiting for {', '.join([*waiting, *apart]) or 'the kubelet'}."
-    return "PodStarting", joined(waits, view.trainer.waiting or "" if view.trainer else "")
+    said = view.trainer.waiting or "" if view.trainer else ""
+    silent = view.trainer is not None and view.trainer.backend_silent
+    return "BackendSilent" if silent else "PodStarting", joined(waits, said[:1].upper() + said[1:])
 
 
 def failed_sentence(pod: PodObservation) -> str:

@@ -65,7 +65,7 @@ class TrainerStatus(ObservedModel):
     """The trainer's own `/status` (contract: Containers). Advisory.
 
     `from_step` is None until its training is open. `waiting` is a sentence on what it waits for and why, `warnings` are
-    few and short. `run_uid` and `attempt` say whose trainer answers.
+    few and short. `backend_silent`: it cannot reach its backend. `run_uid` and `attempt` say whose trainer answers.
     """
 
     run_uid: str | None = None
@@ -80,6 +80,7 @@ class TrainerStatus(ObservedModel):
     metrics: RunMetrics = Field(default_factory=RunMetrics)
     wandb: WandbStatus | None = None
     waiting: str | None = None
+    backend_silent: bool = False
     warnings: tuple[str, ...] = ()
 
     @field_validator("last_step_at")

@@ -84,6 +84,13 @@ _BEFORE_AND_AT_START: Final[Mapping[str, Meaning]] = {
         "The attempt's pod is being created, or its containers start.",
         "Nothing; the message says which containers are awaited.",
     ),
+    "BackendSilent": Meaning(
+        (_STARTING,),
+        "The trainer cannot reach its backend: its name does not resolve, the connection is refused or dropped, or TLS"
+        " fails.",
+        "Do what the message asks: start the Tinker service, correct the runtime's backend.url, or let the pod out"
+        " through the namespace's NetworkPolicies. It is tried until tinker.backend_deadline_seconds have passed.",
+    ),
     "Unschedulable": Meaning(
         (_STARTING,),
         "No node takes the pod.",

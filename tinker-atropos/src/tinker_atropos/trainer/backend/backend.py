@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
@@ -19,6 +20,7 @@ import tinker
 from tinker import types
 
 from tinker_atropos.errors import BackendError, BackendLostError, RunError
+from tinker_atropos.trainer.backend import reachability
 from tinker_atropos.trainer.backend.policy import Sample, Sampler, SampleRefusedError, SamplingSettings
 from tinker_atropos.trainer.backend.sdk_calls import answered, gone, gone_or, refused, submitted
 from tinker_atropos.trainer.backend.stored_checkpoints import StoredCheckpoints
@@ -59,10 +61,10 @@ async def wait_for_backend(base_url: str, deadline_seconds: float) -> None:
                     return
                 reason = f"HTTP {response.status_code}"
             except (httpx.TransportError, httpx.InvalidURL) as error:
-                reason = f"{type(error).__name__}: {error}"
+                reason = reachability.reason(error, urlsplit(base_url).hostname or "")
             if time.monotonic() >= give_up:
                 raise BackendError(
-                    f"the backend at TINKER_BASE_URL ({base_url}) did not answer within "
+                    f"the backend at TINKER_BASE_URL ({reachability.shown(base_url)}) did not answer within "
                     f"tinker.backend_deadline_seconds ({deadline_seconds:g} s): {reason}"
                 )
             await asyncio.sleep(HEALTH_POLL_SECONDS)

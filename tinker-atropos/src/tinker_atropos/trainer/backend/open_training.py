@@ -5,11 +5,14 @@ import logging
 import time
 from dataclasses import dataclass
 
+from tinker.lib.base_url import DEFAULT_BASE_URL
+
 from tinker_atropos.config import RunConfig
 from tinker_atropos.errors import BackendError, CheckpointLostError, ConfigError
 from tinker_atropos.settings import RecordedCheckpoint, Settings
 from tinker_atropos.trainer.backend.backend import Backend, Training, wait_for_backend
 from tinker_atropos.trainer.backend.policy import Sampler, SampleRefusedError, SamplingSettings
+from tinker_atropos.trainer.backend.reachability import Say, explained
 from tinker_atropos.trainer.backend.sdk_calls import CheckpointGoneError
 from tinker_atropos.trainer.backend.stored_checkpoints import (
     Checkpoint,
@@ -43,12 +46,15 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class TrainingOpener:
-    """What is needed to open a run's training, repeatedly. `probe_T` is any prompt."""
+    """What is needed to open a run's training, repeatedly. `probe_T` is any prompt; `say` hears why the backend is
+    silent, while it is.
+    """
 
     settings: Settings
     config: RunConfig
     base_url: str | None
     probe_T: Ints
+    say: Say = lambda _: None
 
     @property
     def deadline(self) -> float:
@@ -62,6 +68,10 @@ class TrainingOpener:
         return await self._reach(self.settings.recorded, restart_if_lost=self.settings.restart_if_lost)
 
     async def _reach(self, recorded: RecordedCheckpoint | None, *, restart_if_lost: bool) -> Opened:
+        reaching = self._open_session(recorded, restart_if_lost=restart_if_lost)
+        return await explained(reaching, self.base_url or DEFAULT_BASE_URL, self.deadline, self.say)
+
+    async def _open_session(self, recorded: RecordedCheckpoint | None, *, restart_if_lost: bool) -> Opened:
         if self.base_url:
             await wait_for_backend(self.base_url, self.deadline)
         backend = await Backend.open(self.deadline, self._metadata)
