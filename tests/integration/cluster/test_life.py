@@ -130,6 +130,19 @@ def test_progress_comes_from_the_trainer(runs: RunsNamespace) -> None:
     assert (status["metrics"]["rewardMean"], status["metrics"]["source"]) == (0.6, "trainer")
 
 
+def test_a_silent_backend_is_in_the_message_until_it_answers(runs: RunsNamespace) -> None:
+    runs.apply()
+    pod = runs.until_pod()
+    why = "The backend at http://tinker-service:8005 does not answer for more than 10 s: DNS knows no tinker-service."
+    trainer = {"phase": "starting", "waiting": why, "backendSilent": True}
+    with trainer_status("127.255.0.29", trainer):
+        runs.kubelet.start(pod, "127.255.0.29")
+        found = runs.until_reason("Reconciling", "BackendSilent", "DNS knows no tinker-service")
+        assert runs.status()["message"] == found["message"]
+        trainer |= {"waiting": None, "backendSilent": False}
+        runs.until_reason("Reconciling", "PodStarting")
+
+
 def test_users_are_informed_by_events(runs: RunsNamespace) -> None:
     run = runs.apply()
     runs.succeed(runs.until_pod())

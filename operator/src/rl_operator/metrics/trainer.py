@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Never
 
 import aiohttp
 from pydantic import ValidationError
@@ -28,6 +29,12 @@ AT_ONCE = 256
 SILENT_POLLS = 3
 """A ready trainer that failed to respond this many times in a row cannot be reached from here."""
 
+STARTING_SECONDS = 5.0
+"""A trainer that is not ready yet is asked at least this often: what keeps it from its backend is for people to fix."""
+
+STARTING_SILENCE_SECONDS = 20.0
+"""A trainer that runs this long and is neither ready nor heard may be one that cannot be reached from here."""
+
 
 def pod_ops_url(pod: PodObservation) -> str | None:
     """The URL of a trainer in its pod; None: the pod has no address yet."""
@@ -37,10 +44,11 @@ def pod_ops_url(pod: PodObservation) -> str | None:
 
 @dataclass(slots=True)
 class _Known:
-    """What is known about one pod's trainer. `asked_at` is by time.monotonic()."""
+    """What is known about one pod's trainer. Times are by time.monotonic(); `unheard_since` is of one that starts."""
 
     status: TrainerStatus | None = None
     silent: int = 0
+    unheard_since: float | None = None
     asked_at: float = float("-inf")
     asking: bool = False
     history: PolledHistory = field(default_factory=PolledHistory)
@@ -76,7 +84,9 @@ class TrainerPoller:
         return known.status if known else None
 
     def unreachable(self, pod: PodObservation) -> bool:
-        """Whether its container is ready and it did not respond SILENT_POLLS times in a row."""
+        """Whether its container is ready and it did not respond SILENT_POLLS times in a row, or it starts and was not
+        heard for STARTING_SILENCE_SECONDS.
+        """
         known = self._known.get(pod.uid)
         return known is not None and known.unreachable
 
@@ -97,24 +107,36 @@ class TrainerPoller:
             aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session,
             asyncio.TaskGroup() as group,
         ):
-            while True:
-                await self._round(session, group)
+            starting = group.create_task(self._keep_asking(session, group, starting=True))
+            try:
+                await self._keep_asking(session, group, starting=False)
+            finally:
+                starting.cancel()
 
-    async def _round(self, session: aiohttp.ClientSession, group: asyncio.TaskGroup) -> None:
+    async def _keep_asking(self, session: aiohttp.ClientSession, group: asyncio.TaskGroup, *, starting: bool) -> Never:
+        interval = min(self._interval, STARTING_SECONDS) if starting else self._interval
+        while True:
+            await self._round(session, group, interval, starting=starting)
+
+    async def _round(
+        self, session: aiohttp.ClientSession, group: asyncio.TaskGroup, interval: float, *, starting: bool
+    ) -> None:
         """Poll every running trainer, spread evenly over the interval, none sooner than an interval after the last
         time. No response is awaited.
         """
-        pods = self._to_ask()
+        pods = [pod for pod in self._to_ask() if _is_starting(pod) == starting]
         slot = time.monotonic()
         for pod in pods:
-            known = self._known[pod.uid]
-            await _until(max(slot, known.asked_at + self._interval))
-            slot += self._interval / len(pods)
+            known = self._known.get(pod.uid)
+            if known is None:  # gone while others were asked
+                continue
+            await _until(max(slot, known.asked_at + interval))
+            slot += interval / len(pods)
             if not known.asking:
                 await self._slots.acquire()
                 known.asked_at, known.asking = time.monotonic(), True
                 group.create_task(self._ask(session, pod, known)).add_done_callback(lambda _: self._slots.release())
-        await _until(slot if pods else slot + min(self._interval, 1.0))
+        await _until(slot if pods else slot + min(interval, 1.0))
 
     def _to_ask(self) -> list[PodObservation]:
         """Those that may respond, the longest unpolled first; what is known about others is dropped."""
@@ -156,15 +178,21 @@ class TrainerPoller:
 
     def _heard(self, pod: PodObservation, known: _Known, status: TrainerStatus) -> None:
         news = known.status != status or known.unreachable
-        known.status, known.silent = status, 0
+        known.status, known.silent, known.unheard_since = status, 0, None
         if news:
             self._changed(pod)
 
     def _not_heard(self, pod: PodObservation, known: _Known) -> None:
-        """Only a ready container is expected to respond: the kubelet reaches it."""
+        """Only a ready container is expected to respond: the kubelet reaches it. One that starts has some time."""
         trainer = pod.container(TRAINER_CONTAINER)
-        if trainer is None or trainer.state != "Ready":
+        if trainer is None or trainer.state not in ("Running", "Ready"):
             return
+        if trainer.state == "Running":
+            now = time.monotonic()
+            known.unheard_since = now if known.unheard_since is None else known.unheard_since
+            if known.status or known.silent or now - known.unheard_since < STARTING_SILENCE_SECONDS:
+                return
+            known.silent = SILENT_POLLS - 1
         known.silent += 1
         if known.silent == SILENT_POLLS:
             known.status = None  # other sources may know more by now
@@ -179,6 +207,11 @@ class TrainerPoller:
             TRAINER_POLLS.labels("no history").inc()
         else:
             known.history.take(status, points)
+
+
+def _is_starting(pod: PodObservation) -> bool:
+    trainer = pod.container(TRAINER_CONTAINER)
+    return trainer is not None and trainer.state == "Running"
 
 
 def _is_of(status: TrainerStatus, pod: PodObservation) -> bool:

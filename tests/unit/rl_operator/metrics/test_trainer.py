@@ -92,6 +92,30 @@ async def test_a_trainer_that_is_not_ready_is_not_reported() -> None:
         assert changed == []
 
 
+async def test_a_trainer_that_starts_and_is_not_heard_for_long_is_reported_once(monkeypatch) -> None:
+    """The kubelet may reach it where a NetworkPolicy keeps us out."""
+    monkeypatch.setattr("rl_operator.metrics.trainer.STARTING_SILENCE_SECONDS", 0.1)
+    starting = make_pod(ready(), running(), ready(), podIP="127.0.0.1")
+    async with serving() as trainer, polling(trainer.port, [starting]) as (poller, changed):
+        trainer.answer = None
+        await until("given up", lambda: poller.unreachable(starting))
+        await until_asked(trainer, SILENT_POLLS + 1)
+        assert changed == [starting.uid]
+        trainer.answer = {**UP, "phase": "starting", "waiting": "a key"}
+        await until("heard", lambda: not poller.unreachable(starting))
+        assert changed == [starting.uid] * 2
+
+
+async def test_a_trainer_that_starts_is_asked_often(monkeypatch) -> None:
+    """Others wait for a minute: it does not, and does not wait for them either."""
+    monkeypatch.setattr("rl_operator.metrics.trainer.STARTING_SECONDS", 0.02)
+    pods = [POD, replace(make_pod(ready(), running(), ready(), podIP="127.0.0.2"), uid="starts")]
+    async with serving("0.0.0.0") as trainer, polling(trainer.port, pods, interval_seconds=60.0) as (_, changed):
+        await until_asked(trainer, 6)
+        assert len(trainer.asked_at["127.0.0.1"]) <= 1
+        assert "starts" in changed
+
+
 async def test_a_trainer_that_falls_silent_at_its_end_keeps_its_last_answer() -> None:
     pods = [POD]
     async with serving() as trainer, polling(trainer.port, pods) as (poller, changed):

@@ -94,6 +94,12 @@ ROWS: dict[str, tuple[View, Situation, str, Action]] = {
         "BackendSilent",
         Action.REST,
     ),
+    "its trainer is not heard": (
+        make_view(STARTED, pod=make_pod(ready(), running(), running()), unreachable=True),
+        Situation.STARTING,
+        "TrainerUnheard",
+        Action.REST,
+    ),
     "trainer killed while it started": (
         make_view(STARTED, pod=make_pod(ready(), terminated(137, reason="OOMKilled"), running())),
         Situation.STARTING,

@@ -37,6 +37,11 @@ ADVICE: Final[Mapping[str, str]] = {
     "Unschedulable": "It starts when a node has room for it.",
 }
 
+UNHEARD: Final = (
+    "The trainer runs, and has not answered the operator at its port 8002 yet: its log says what it waits for. Where a "
+    "NetworkPolicy of the namespace denies everything, let the operator in, and the trainer out to DNS and its backend."
+)
+
 PREPARATION: Final = timedelta(seconds=60)
 """A node takes seconds to mount volumes and to set up a pod's network; a longer wait is worth reporting."""
 
@@ -62,6 +67,8 @@ def starting_detail(view: View) -> tuple[str, str]:
     waiting = [c.name for c in pod.containers if c.state != "Ready"]
     apart = [f"environment pod {each.name}" for each in live_environments(view)]
     waits = f"Waiting for {', '.join([*waiting, *apart]) or 'the kubelet'}."
+    if view.unreachable:
+        return "TrainerUnheard", joined(waits, UNHEARD)
     said = view.trainer.waiting or "" if view.trainer else ""
     silent = view.trainer is not None and view.trainer.backend_silent
     return "BackendSilent" if silent else "PodStarting", joined(waits, said[:1].upper() + said[1:])

@@ -91,6 +91,13 @@ _BEFORE_AND_AT_START: Final[Mapping[str, Meaning]] = {
         "Do what the message asks: start the Tinker service, correct the runtime's backend.url, or let the pod out"
         " through the namespace's NetworkPolicies. It is tried until tinker.backend_deadline_seconds have passed.",
     ),
+    "TrainerUnheard": Meaning(
+        (_STARTING,),
+        "The trainer runs, is not ready, and has not answered the operator: it takes long to start, or a NetworkPolicy"
+        " keeps the operator from it, and perhaps it from its backend.",
+        "Read its log: rlctl logs NAME -c trainer. In a namespace that denies everything, let the operator in to port"
+        " 8002, and the trainer out to DNS and its backend.",
+    ),
     "Unschedulable": Meaning(
         (_STARTING,),
         "No node takes the pod.",
