@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.charts.helm import OPERATOR_CHART, RUNTIMES_CHART, Document, Helm
+from tests.integration.charts.helm import OPERATOR_CHART, RUNTIMES_CHART, Document, Helm, of_kind
 from tests.integration.cluster.admin import AdminClient
 from tests.integration.cluster.control_plane import DEFINITIONS, ControlPlane
 from tests.integration.cluster.polling import wait_for
@@ -46,6 +46,12 @@ TABLE: dict[str, dict[str, Any]] = {
         "topologySpreadConstraints": [
             {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}],
         "priorityClassName": "system-cluster-critical",
+        **ALL_ON,
+    },
+    "marked": {
+        "podAnnotations": {"sidecar.istio.io/inject": "false"},
+        "podLabels": {"team": "platform"},
+        "serviceAccount.annotations": {"example.com/role": "rl"},
         **ALL_ON,
     },
     "monitored": {"metrics.serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "1m"}},
@@ -160,3 +166,15 @@ def test_the_api_server_accepts_it(helm: Helm, admin: AdminClient, chart: Path, 
         dry_run(admin, document)
         if document["kind"] == "Deployment":
             dry_run(admin, pod_of(document))
+
+
+def test_marks_are_on_pods_and_account_and_not_in_selectors(helm: Helm) -> None:
+    """A selector cannot be changed by an upgrade."""
+    documents = helm.rendered(OPERATOR_CHART, TABLE["marked"])
+    for name in ("rl-operator", "rl-operator-tools"):
+        spec = of_kind(documents, "Deployment", name)["spec"]
+        metadata = spec["template"]["metadata"]
+        assert metadata["annotations"] == {"sidecar.istio.io/inject": "false"}
+        assert metadata["labels"] == {**spec["selector"]["matchLabels"], "team": "platform"}
+    account = of_kind(documents, "ServiceAccount", "rl-operator")
+    assert account["metadata"]["annotations"] == {"example.com/role": "rl"}

@@ -211,7 +211,7 @@ def test_a_local_file_is_not_an_environment_of_a_cluster(rlctl: Call, write_run:
 def test_a_draft_is_resumed(rlctl: Call, runs: RunsNamespace, write_run: Callable[..., str]) -> None:
     draft = rlctl("run", write_run(suspend=True))
     assert draft.returncode == 0, draft
-    assert "resume sorting" in draft.stdout
+    assert f"resume sorting -n {runs.namespace}" in draft.stdout
     assert rlctl("diff", write_run()).returncode == 1
     resumed = rlctl("resume", "sorting")
     assert (resumed.returncode, "sorting starts (cluster:" in resumed.stdout) == (0, True)

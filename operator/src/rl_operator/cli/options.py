@@ -96,6 +96,7 @@ def on_target(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:  # fmt: skip
         _refuse_strange_name(namespace)
         target = opened_target(local=local, kubeconfig=kubeconfig, context=context, state_dir=state_dir)
+        target.flags += f" -n {namespace}" if namespace else ""
         command(*arguments, scope=Scope(target, namespace), **options)
 
     own = inspect.signature(command).parameters.values()

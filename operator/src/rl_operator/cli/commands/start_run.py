@@ -43,6 +43,8 @@ def run(
     target = scope.target
     given = read_run_file(file, target, scope.asked_namespace, model)
     wanted, place = given.run, given.run.metadata.namespace
+    if not scope.asked_namespace and place != target.namespace:  # the file's own
+        target.flags += f" -n {place}"
     apply_beside(target, given)
     name = submit(target, wanted, place)
     if detach:

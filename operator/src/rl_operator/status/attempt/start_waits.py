@@ -33,7 +33,7 @@ ADVICE: Final[Mapping[str, str]] = {
     "ImageNotPulled": "Push that image or fix its registry's Secret: the kubelet tries again.",
     "ContainerConfigMissing": "It starts when that is there.",
     "ContainerNotCreated": "The image, or the RLRuntime's settings, do not fit the node.",
-    CRASHES: "kubectl logs --previous says more.",
+    CRASHES: "Its log says more: rlctl logs, and on a cluster kubectl logs --previous.",
     "Unschedulable": "It starts when a node has room for it.",
 }
 

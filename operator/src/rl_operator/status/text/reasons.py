@@ -132,7 +132,7 @@ _BEFORE_AND_AT_START: Final[Mapping[str, Meaning]] = {
     "ContainerCrashing": Meaning(
         (_STARTING,),
         "A container ends again and again, and the kubelet waits before it starts it once more.",
-        "The message says how it ended last; kubectl logs --previous says more.",
+        "The message says how it ended last; its log says more: rlctl logs, and on a cluster kubectl logs --previous.",
     ),
     "EnvironmentFailing": Meaning(
         (_STARTING,),
