@@ -38,10 +38,10 @@ def extended(points: Sequence[Point], result: TrainerResult | None) -> tuple[Poi
     """
     if result is None or (points and result.steps_trained < _step(points[-1])):
         return tuple(points)
-    (own,) = read_points({"points": [{"step": result.steps_trained, **result.metrics.to_wire()}]})
-    if points and _step(points[-1]) == result.steps_trained:
-        return (*points[:-1], {**points[-1], **own})
-    return (*points, own)
+    own = read_points({"points": [{"step": result.steps_trained, **result.metrics.to_wire()}]})
+    if points and own and _step(points[-1]) == result.steps_trained:
+        return (*points[:-1], {**points[-1], **own[0]})
+    return (*points, *own)
 
 
 def joined(earlier: Sequence[Point], later: Sequence[Point]) -> tuple[Point, ...]:
