@@ -139,7 +139,7 @@ class ClusterRunClient:
             return
         there = ("ConfigMap", name) in self.children(run.key)
         existing = await self.read_config_map(run.metadata.namespace, name) if there else None
-        answer = await write_history(self._client, run, extended(points, pod.result), existing)
+        answer = await write_history(self._client, run, extended(points, pod.result, run.status), existing)
         self._caches.config_maps.put_answer(answer)
 
     async def remove_finalizer(self, pod: PodObservation) -> None:

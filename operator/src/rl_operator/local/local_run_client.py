@@ -133,7 +133,7 @@ class LocalRunClient:
     async def save_history(self, run: TrainingRun, pod: PodObservation) -> None:
         points, name = self._metrics.points(pod), run.status.history_name
         if points and name:
-            _write_history(self._store, run, extended(points, pod.result))
+            _write_history(self._store, run, extended(points, pod.result, run.status))
 
     async def remove_finalizer(self, pod: PodObservation) -> None:
         def release(manifest: Manifest) -> None:

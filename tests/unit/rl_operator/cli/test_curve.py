@@ -41,6 +41,14 @@ def test_the_history_is_the_curve() -> None:
 
 
 SAMPLES = "  reward     0.250 ▁█ 0.750"
+
+
+def test_the_curve_ends_with_the_reward_that_every_view_shows() -> None:
+    status = {"metrics": {"rewardMean": 0.5}}
+    assert line(manifest("Running", **status), None) == "  reward     0.250 ▁█▅ 0.500"
+    assert line(manifest(**status, historyName=NAME), config_map([{"step": 1, "rewardMean": 0.5}])).endswith(" 0.500")
+
+
 LOST: dict[str, dict[str, Any] | None] = {
     "gone": None,
     "a stranger's": config_map([{"step": 1, "rewardMean": 9.0}], owner="u2"),

@@ -73,8 +73,11 @@ def _curves(run: "TrainingRun") -> Iterator[str]:
 
 
 def reward_line(run: "TrainingRun", target: Target) -> Iterator[str]:
-    """The first reward, the curve and the last reward; no line if no reward is known."""
+    """The first reward, the curve and the last reward, which is the status'; no line if no reward is known."""
     rewards = kept_rewards(run, target) or [sample.reward_mean for sample in run.status.history]
+    shown = run.status.metrics.reward_mean if run.status.metrics else None
+    if rewards and shown is not None and shown != rewards[-1]:  # the curve of a run that runs is of some steps only
+        rewards = [*rewards, shown]
     if rewards:
         stride = max(1, -(-len(rewards) // CURVE_WIDTH))
         yield f"  reward     {rewards[0]:.3f} {sparkline(rewards[::stride])} {rewards[-1]:.3f}"

@@ -9,7 +9,7 @@ Also what counts as a number: others wrote it, and it goes into objects that use
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.status.observed.observation import TrainerResult
 
 MAX_POINTS: Final = 500
@@ -32,16 +32,18 @@ def read_points(document: Any) -> tuple[Point, ...]:
     return tuple(sorted((point for point in found if point), key=_step))
 
 
-def extended(points: Sequence[Point], result: TrainerResult | None) -> tuple[Point, ...]:
-    """With the result's point, unless the trainer last reported a newer one. Of the same step the result's figures are
-    the later ones, and those of the status: a run has one last reward.
+def extended(points: Sequence[Point], result: TrainerResult | None, status: RunStatus) -> tuple[Point, ...]:
+    """An attempt's points, with the result's if it is newer than the trainer's last reported one.
+
+    The last one has the reward of the status, which followed what environments reported after that step: a run has one
+    last reward.
     """
-    if result is None or (points and result.steps_trained < _step(points[-1])):
+    if result is not None and (not points or result.steps_trained > _step(points[-1])):
+        points = (*points, *read_points({"points": [{"step": result.steps_trained, **result.metrics.to_wire()}]}))
+    reward, progress = status.metrics.reward_mean if status.metrics else None, status.progress
+    if not points or reward is None or progress is None or progress.step != _step(points[-1]):
         return tuple(points)
-    own = read_points({"points": [{"step": result.steps_trained, **result.metrics.to_wire()}]})
-    if points and own and _step(points[-1]) == result.steps_trained:
-        return (*points[:-1], {**points[-1], **own[0]})
-    return (*points, *own)
+    return (*points[:-1], {**points[-1], "rewardMean": reward})
 
 
 def joined(earlier: Sequence[Point], later: Sequence[Point]) -> tuple[Point, ...]:

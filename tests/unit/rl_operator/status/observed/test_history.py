@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.rl_operator.status.builders import make_run
 from tests.unit.rl_operator.status.builders import result as result_text
 
+from rl_operator.api.run import Progress, RunMetrics, RunStatus
 from rl_operator.status.observed.history import (
     MAX_POINTS,
     Point,
@@ -66,11 +67,20 @@ def test_the_next_attempt_continues_from_its_checkpoint() -> None:
 
 
 def test_a_result_adds_what_followed_the_last_answer() -> None:
-    assert extended(points(1, 2), trained(4, rewardMean=0.91234))[-1] == {"step": 4, "rewardMean": 0.9123}
-    assert extended(points(1, 2), trained(2, rewardMean=0.9)) == (*points(1), *points(2, reward=0.9))
-    assert extended(points(1, 2), trained(2)) == points(1, 2)
-    assert steps(extended(points(8, 12), trained(10))) == [8, 12], "the result of a killed trainer is of its checkpoint"
-    assert steps(extended(points(1), None)) == [1]
+    new = RunStatus()
+    assert extended(points(1, 2), trained(4, rewardMean=0.91234), new)[-1] == {"step": 4, "rewardMean": 0.9123}
+    assert extended(points(1, 2), trained(2, rewardMean=0.9), new) == points(1, 2)
+    assert steps(extended(points(8, 12), trained(10), new)) == [8, 12], "a killed trainer's result is of its checkpoint"
+    assert steps(extended(points(1), None, new)) == [1]
+
+
+def test_the_last_point_has_the_reward_of_the_status() -> None:
+    """It followed what environments reported after the step; the points were asked for when the step was new."""
+    shown = RunStatus(metrics=RunMetrics(reward_mean=0.9), progress=Progress(step=2, total_steps=4, percent=50))
+    assert extended(points(1, 2), None, shown) == (*points(1), *points(2, reward=0.9))
+    assert extended(points(1, 2), trained(1), shown) == (*points(1), *points(2, reward=0.9))
+    assert extended(points(1), None, shown) == points(1)
+    assert extended((), None, shown) == ()
 
 
 def test_a_long_history_keeps_the_whole_run_and_its_end() -> None:

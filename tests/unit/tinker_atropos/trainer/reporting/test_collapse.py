@@ -47,7 +47,7 @@ def test_a_policy_that_was_better_and_makes_equal_groups_only(equal: GroupsMade)
     assert found([*learning, *[(equal, 0.0)] * (MIN_ROW - 1)]) is None
     assert found([*learning, *[(equal, 0.0)] * MIN_ROW]) == (
         "the policy has collapsed: the rewards of each of the last 100 groups were equal, with a mean of 0, and the "
-        "best mean was 0.6, after step 19"
+        "best mean was 0.6, after step 9"
     )
 
 
@@ -64,6 +64,17 @@ def test_a_policy_that_was_better_and_makes_equal_groups_only(equal: GroupsMade)
 )
 def test_what_is_no_collapse_however_long(before: list[Report], reward: float) -> None:
     assert found([*before, *[(EQUAL, reward)] * 5_000]) is None
+
+
+def test_a_low_reward_with_a_mixed_group_now_and_then_is_a_warning_that_goes_away() -> None:
+    """Something can still be learned from them: the run goes on."""
+    watch = CollapseWatch()
+    for made, reward in [(MIXED, 0.6)] * REWARD_GROUPS + [*[(EQUAL, 0.0)] * 19, (MIXED, 0.1)] * 10:
+        assert watch.report(made, reward, 3) is None
+    assert watch.fallen == "the mean reward has fallen below half of its best, which was 0.6 after step 3"
+    for _ in range(REWARD_GROUPS):
+        watch.report(MIXED, 0.6, 4)
+    assert watch.fallen is None
 
 
 def test_a_task_that_is_rarely_solved_needs_a_longer_row() -> None:

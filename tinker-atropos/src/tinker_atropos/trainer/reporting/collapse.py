@@ -20,7 +20,7 @@ EXPECTED_MIXED = 20.0
 FALLEN_BELOW = 0.5
 """Share of the best reward."""
 
-REWARD_GROUPS = 20
+REWARD_GROUPS = 10
 """Rewards are means over at least so many groups."""
 
 
@@ -32,6 +32,8 @@ class CollapseWatch:
     _mixed: float = 0.0
     _row: float = 0.0
     _best: tuple[float, int] = (-math.inf, 0)
+    _low: float = 0.0
+    fallen: str | None = None
     _recent: deque[tuple[float, float]] = field(default_factory=deque)
 
     def report(self, made: GroupsMade, reward: float | None, step: int) -> str | None:
@@ -53,13 +55,25 @@ class CollapseWatch:
             return None
         if mean > self._best[0]:
             self._best = (mean, step)
+        self._watch_reward(mean, made.kept + equal)
         return self._sentence(mean) if self._has_collapsed(mean) else None
+
+    def _watch_reward(self, mean: float, groups: float) -> None:
+        """`fallen` is a warning, once the reward has been low for MIN_ROW groups: it may still recover."""
+        self._low = self._low + groups if self._is_low(mean) else 0.0
+        if not self._low:
+            self.fallen = None
+        elif self._low >= MIN_ROW and self.fallen is None:
+            best, step = self._best
+            self.fallen = f"the mean reward has fallen below half of its best, which was {best:.3g} after step {step}"
+
+    def _is_low(self, mean: float) -> bool:
+        best, _ = self._best
+        return best > 0 and mean < FALLEN_BELOW * best
 
     def _has_collapsed(self, mean: float) -> bool:
         due = self._row * self._mixed / self._made if self._made else 0.0
-        unlikely = self._row >= MIN_ROW and due >= EXPECTED_MIXED
-        best, _ = self._best
-        return unlikely and best > 0 and mean < FALLEN_BELOW * best
+        return self._row >= MIN_ROW and due >= EXPECTED_MIXED and self._is_low(mean)
 
     def _sentence(self, mean: float) -> str:
         best, step = self._best

@@ -136,10 +136,12 @@ class RunStatus:
         self._warn_of_decline()
 
     def _warn_of_decline(self) -> None:
-        """Of the held-out figure or, while that says nothing, of the training reward."""
+        """Of the held-out figure or, while that says nothing, of the training reward: over steps or, if they no longer
+        come, over groups.
+        """
         if "evalStep" in self.metrics and "evalAccuracy" in self.metrics:
             self.held_out_decline.add(int(self.metrics["evalStep"]), self.metrics["evalAccuracy"])
-        sentence = self.held_out_decline.sentence or self.reward_decline.sentence
+        sentence = self.held_out_decline.sentence or self.reward_decline.sentence or self.collapse.fallen
         if sentence != self.warnings.get("decline"):
             self.warn("decline", sentence)
 
