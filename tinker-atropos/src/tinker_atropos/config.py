@@ -50,7 +50,11 @@ class SharedEnvSection(BaseModel):
     tokenizer_name: str
     max_token_length: int = Field(gt=0)
     max_batches_offpolicy: int = Field(default=3, ge=1, description="bounds the queue, in batches")
-    steps_per_eval: int = Field(default=100, gt=0)
+    steps_per_eval: int = Field(default=100, ge=0, description="steps between evaluations; 0: none at all")
+
+    def evaluates_at(self, step: int) -> bool:
+        """Whether the weights after a step are to be evaluated."""
+        return bool(self.steps_per_eval) and (step % self.steps_per_eval == 0 or step == self.total_steps)
 
 
 class TinkerSection(BaseModel):
@@ -80,6 +84,10 @@ class TinkerSection(BaseModel):
     checkpoint_ttl_days: int = Field(default=30, ge=30, description="after which the backend may delete a checkpoint")
     checkpoint_dir: str = "./temp/"
     seed: int = Field(default=0, ge=0, description="seed of the LoRA initialization")
+    eval_metric: str | None = Field(
+        default=None, min_length=1, max_length=128, description="the held-out figure; null: the environment's own"
+    )
+    eval_deadline_seconds: float = Field(default=600, gt=0, description="longest that training waits for an evaluation")
     backend_deadline_seconds: float = Field(default=300, gt=0, description="longest wait for one backend call")
     wandb_project: str | None = None
     wandb_group: str | None = None

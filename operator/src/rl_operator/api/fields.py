@@ -10,11 +10,14 @@ Section = Literal["env", "openai", "tinker"]
 SHARED_FIELDS: Final = ("total_steps", "group_size", "batch_size", "max_token_length", "tokenizer_name")
 """Fields of `env` that trainer, api and environment must agree on: always rendered, so that no default can differ."""
 
+RENDERED_FIELDS: Final = (*SHARED_FIELDS, "steps_per_eval")
+"""Of `env`, with the environment's own default where nobody sets them: what the trainer reads, too."""
+
 SHARED_NUMBERS: Final = ("total_steps", "group_size", "batch_size", "max_token_length")
 
 
-def _field(name: str, type_: str, default: Any, description: str) -> EnvironmentField:
-    return EnvironmentField(name=name, type=type_, default=default, description=description)
+def _field(name: str, type_: str, default: Any, description: str, **bounds: Any) -> EnvironmentField:
+    return EnvironmentField(name=name, type=type_, default=default, description=description, **bounds)
 
 
 TINKER_FIELDS: Final = {
@@ -48,6 +51,15 @@ TINKER_FIELDS: Final = {
         _field("checkpoint_ttl_days", "int", 30, "days after which the backend may delete a checkpoint"),
         _field("wandb_samples_interval", "int", 20, "steps between tables of sample rollouts in W&B; 0: none"),
         _field("seed", "int", 0, "seed of the LoRA initialization"),
+        _field(
+            "eval_metric",
+            "str | None",
+            None,
+            "metric of the environment that is the held-out figure; null: the one that it names itself",
+            min_length=1,
+            max_length=128,
+        ),
+        _field("eval_deadline_seconds", "float", 600, "longest that training waits for an evaluation"),
         _field("backend_deadline_seconds", "float", 300, "longest wait for one backend call"),
     )
 }
@@ -68,7 +80,7 @@ SMALLEST: Final[dict[tuple[Section, str], Smallest]] = {
     ("env", "batch_size"): Smallest(1),
     ("env", "max_token_length"): Smallest(1),
     ("env", "max_batches_offpolicy"): Smallest(1),  # 0 would never let a batch form
-    ("env", "steps_per_eval"): Smallest(1),
+    ("env", "steps_per_eval"): Smallest(0),  # no evaluation at all
     ("tinker", "lora_rank"): Smallest(1),
     ("tinker", "learning_rate"): Smallest(0, exclusive=True),
     ("tinker", "max_token_trainer_length"): Smallest(1),
@@ -84,6 +96,7 @@ SMALLEST: Final[dict[tuple[Section, str], Smallest]] = {
     ("tinker", "checkpoint_ttl_days"): Smallest(30),
     ("tinker", "wandb_samples_interval"): Smallest(0),
     ("tinker", "seed"): Smallest(0),
+    ("tinker", "eval_deadline_seconds"): Smallest(0, exclusive=True),
     ("tinker", "backend_deadline_seconds"): Smallest(0, exclusive=True),
 }
 
@@ -115,6 +128,7 @@ LARGEST: Final[dict[tuple[Section, str], int]] = {
     ("tinker", "checkpoint_ttl_days"): 36_500,
     ("tinker", "wandb_samples_interval"): _NEVER,
     ("tinker", "seed"): 2**53 - 1,
+    ("tinker", "eval_deadline_seconds"): 604_800,
     ("tinker", "backend_deadline_seconds"): 604_800,
 }
 """The largest value that any run could mean: past it a number is a slip of the hand, or more than a library carries.

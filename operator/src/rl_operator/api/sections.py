@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_operator.api.catalog import CatalogEnvironment
-from rl_operator.api.fields import SHARED_FIELDS, TINKER_FIELDS, WIRED_FIELDS, Section
+from rl_operator.api.fields import RENDERED_FIELDS, SHARED_FIELDS, TINKER_FIELDS, WIRED_FIELDS, Section
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
 
@@ -25,7 +25,7 @@ def effective_sections(run: TrainingRun, runtime: Runtime, environment: CatalogE
     A runtime serves many environments: its values for fields that this one lacks are left out.
     """
     defaults, locked, known = runtime.spec.defaults, runtime.spec.locked, environment.fields_by_name
-    shared: dict[str, Any] = {name: known[name].default for name in SHARED_FIELDS if name in known}
+    shared: dict[str, Any] = {name: known[name].default for name in RENDERED_FIELDS if name in known}
     return Sections(
         env=_merge(
             "env",

@@ -73,6 +73,7 @@ class Policy:
 
     share_right: float = 0.5
     requests: list[dict[str, Any]] = field(default_factory=list)
+    evaluations: list[str] = field(default_factory=list)
     tokenizer: Tokenizer = field(
         default_factory=lambda: Tokenizer.from_file(str(bundled_model_folder() / "tokenizer.json"))
     )
@@ -82,6 +83,8 @@ class Policy:
         return Starlette(
             routes=[
                 Route("/generate", self._generate, methods=["POST"]),
+                Route("/rl/evaluation", self._begin_evaluation, methods=["POST"]),
+                Route("/rl/evaluation/{step:int}", self._end_evaluation, methods=["DELETE"]),
                 Route("/v1/completions", self._ping, methods=["POST"]),
                 Route("/v1/chat/completions", self._ping, methods=["POST"]),
             ]
@@ -93,6 +96,15 @@ class Policy:
         n = body["sampling_params"].get("n", 1)
         answers = [self._answer(body["input_ids"]) for _ in range(n)]
         return JSONResponse(answers if n > 1 else answers[0])
+
+    async def _begin_evaluation(self, request: Request) -> Response:
+        step = (await request.json())["due_step"]
+        self.evaluations.append(f"begun {step}")
+        return JSONResponse({"step": step})
+
+    async def _end_evaluation(self, request: Request) -> Response:
+        self.evaluations.append(f"ended {request.path_params['step']}")
+        return JSONResponse({})
 
     def _answer(self, prompt_ids: list[int]) -> dict[str, Any]:
         digits = sorted(re.findall(r"sort (\d) (\d) (\d) (\d)", self.tokenizer.decode(prompt_ids))[-1])

@@ -32,9 +32,12 @@ async def test_bundled_environment_serves_a_run_and_is_evaluated_before_and_afte
     assert group["tokens"][0][-2] != 2
     assert set(group["scores"]) == {0.0, 1.0}
     assert {request["sampling_params"]["temperature"] for request in run.policy.requests} == {1.0}
-    purposes = [request["sampling_params"].get("rl_purpose") for request in run.policy.requests]
-    assert purposes.count("evaluation") == 2 * 250
-    assert set(purposes) == {"evaluation", None}
+    marks = [
+        (request["sampling_params"].get("rl_purpose"), request["sampling_params"].get("rl_evaluation"))
+        for request in run.policy.requests
+    ]
+    assert marks.count(("evaluation", 0)) == marks.count(("evaluation", 3)) == 250
+    assert set(marks) == {("evaluation", 0), ("evaluation", 3), (None, None)}
 
     before, after = await evaluations(run)
     assert (before["step"], after["step"]) == (0, 3)
@@ -441,7 +444,8 @@ async def test_resumed_run_keeps_its_baseline_and_makes_up_for_a_missed_evaluati
 
             await run.eventually("the missed evaluation is made", evaluated)
     assert await environment.ends() == 0, environment.output
-    assert [record["step"] for record in await evaluations(run)] == [6, 9]
+    assert [record["step"] for record in await evaluations(run)] == [5, 9]
+    assert run.policy.evaluations == ["begun 5", "ended 5", "begun 9", "ended 9"]
 
 
 async def test_ops_port_says_why_it_is_not_ready(run):

@@ -9,6 +9,7 @@ from typing import Any
 from tinker_atropos.config import RunConfig, load_config
 from tinker_atropos.environments.runner import process_setup, wandb_relay
 from tinker_atropos.environments.runner.environment_files import LocatedEnvironment, locate_environment
+from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evaluations, PolicySnapshots
 from tinker_atropos.environments.runner.failures import environment_failed
 from tinker_atropos.environments.runner.group_sender import GroupSender
 from tinker_atropos.environments.runner.heartbeat import Heartbeat, heartbeat_running
@@ -83,8 +84,11 @@ async def _serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbe
     loaded = load_environment(assignment.located)
     env = loaded.build(run, wired_to_run(run, settings))
     registration = EnvironmentRegistration(settings.api_url, settings.environment_index or 0)
+    plan = EvaluationPlan(run.tinker.eval_deadline_seconds, run.tinker.eval_metric)
+    reports, snapshots = Reports(env, loaded.source), PolicySnapshots(settings.inference_url)
+    evaluations = Evaluations(shared, heartbeat, reports, snapshots, plan)
     rollouts = Rollouts(
-        shared, heartbeat, ending, Reports(env, loaded.source), assignment.deadlines, registration=registration
+        shared, heartbeat, ending, evaluations, assignment.deadlines, registration=registration, source=loaded.source
     )
     atropos_patches.widen_retries()
     atropos_patches.replace_env_manager(rollouts.serve)
@@ -95,10 +99,10 @@ async def _serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbe
         GroupSender(settings.api_url, shared.counters, ending.settle),
         ending.settle,
     )
-    await _finish(env, rollouts, ending, loaded.source, assignment.deadlines)
+    await _finish(env, rollouts, ending, loaded.source, plan)
 
 
-async def _finish(env: Any, rollouts: Rollouts, ending: RunEnd, source: Path, deadlines: Deadlines) -> None:
+async def _finish(env: Any, rollouts: Rollouts, ending: RunEnd, source: Path, plan: EvaluationPlan) -> None:
     """Run the environment to its end, but no longer than the end of the run and the last evaluation allow."""
 
     async def manage() -> None:
@@ -112,7 +116,7 @@ async def _finish(env: Any, rollouts: Rollouts, ending: RunEnd, source: Path, de
 
     task = asyncio.create_task(manage(), name="env_manager")
     await asyncio.wait({task, ending.settled}, return_when=asyncio.FIRST_COMPLETED)
-    await asyncio.wait({task}, timeout=deadlines.evaluation + LINGER_SECONDS)
+    await asyncio.wait({task}, timeout=plan.deadline + LINGER_SECONDS)
     if ending.settled.done():
         ending.settled.result()  # raises why the environment had to give up
     if not task.done():

@@ -26,8 +26,10 @@ KEPT_BY_SECONDS = 15.0
 COUNT_SECONDS = 1.0
 FAREWELL_SECONDS = 1.5
 CLOSE_SECONDS = 1.0
-EVALUATION_SECONDS = 1800.0
-"""Longest wait for the environment's final evaluation."""
+EVALUATION_DEADLINES, EVALUATION_SLACK_SECONDS = 3, 60.0
+"""Longest wait for the environment's final evaluation, in its deadlines: a replaced environment sets up first. With the
+slack for its exit.
+"""
 
 ABSENT_SECONDS = 10.0
 """How long to wait at the end for an environment that never held a lease (one without our runner)."""
@@ -43,6 +45,7 @@ class AttemptEnd:
     lease: TrainerLease
     relay: Relay
     stop: StopRequest
+    eval_deadline_seconds: float
     _lost_because: str | None = None
 
     async def final_evaluation(self, totals: Callable[[], Mapping[str, int]]) -> None:
@@ -53,7 +56,8 @@ class AttemptEnd:
         self.state.status.phase = "done"
         await self._report_done(totals)
         logger.info("training is done; the environment evaluates the final weights")
-        peer = await unless_stopped(self.lease.environment_finished(EVALUATION_SECONDS, ABSENT_SECONDS), self.stop)
+        seconds = EVALUATION_DEADLINES * self.eval_deadline_seconds + EVALUATION_SLACK_SECONDS
+        peer = await unless_stopped(self.lease.environment_finished(seconds, ABSENT_SECONDS), self.stop)
         if peer is not None and peer.state in ("away", "failed", "lost"):
             why = f"the environment is {peer.state}" + (f": {peer.reason}" if peer.reason else "")
             logger.warning("the final weights may not have been evaluated: %s", why)

@@ -22,6 +22,7 @@ from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.attempt_end import AttemptEnd
 from tinker_atropos.trainer.backend.checkpoint_keeper import CheckpointKeeper
 from tinker_atropos.trainer.backend.open_training import Opened, TrainingOpener
+from tinker_atropos.trainer.backend.policy import CurrentPolicy
 from tinker_atropos.trainer.data.divergence import diverged
 from tinker_atropos.trainer.data.progress import Progress
 from tinker_atropos.trainer.inference.generation import Generator
@@ -64,8 +65,9 @@ class Run:
     ) -> None:
         steps = config.env.total_steps
         self.state = state = TrainerState(
-            Progress(steps), RunStatus(steps, settings.run_uid, settings.attempt), results
-        )
+            Progress(steps), RunStatus(steps, settings.run_uid, settings.attempt), results,
+            policy=CurrentPolicy(config.env.evaluates_at),
+        )  # fmt: skip
         self._config = config
         self._sink = sink
         self._stop = stop
@@ -80,7 +82,9 @@ class Run:
         self._weights = Weights(state, CheckpointKeeper(settings, config.tinker))
         self._accounting = Accounting(self.api, self.lease, state.status, self.generator, config.env)
         self._relay = Relay(self.api, state.status, sink)
-        self.ending = AttemptEnd(state, self._weights, self.api, self.lease, self._relay, stop)
+        self.ending = AttemptEnd(
+            state, self._weights, self.api, self.lease, self._relay, stop, config.tinker.eval_deadline_seconds
+        )
         admission = Admission(self._ledger, state.policy, config.tinker)
         self._surroundings = StepSurroundings(
             state, stop, config.tinker, self.api, Collector(self.api, admission, state.status.warn), self.generator,

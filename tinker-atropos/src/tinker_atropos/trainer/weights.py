@@ -30,7 +30,7 @@ class Weights:
             state.status.warn("checkpoint", restart_warning(opened))
         state.status.training_run_id = opened.training.run_id
         state.status.checkpoint = opened.resumed.to_wire() if opened.resumed else None
-        state.policy.swap(Policy(opened.step, opened.sampler))
+        state.policy.swap(Policy(opened.step, opened.sampler), opened=True)
 
     def write_opened(self) -> None:
         """Write to the result what is trained, and which checkpoint it came from."""

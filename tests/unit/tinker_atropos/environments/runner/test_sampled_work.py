@@ -21,10 +21,10 @@ MESSAGES = [{"role": "user", "content": "sort 1 2"}]
 
 
 class Recorder:
-    """Answers n completions of three tokens, and keeps each request's purpose by its route."""
+    """Answers n completions of three tokens, and keeps how each request is marked."""
 
     def __init__(self) -> None:
-        self.purposes: list[tuple[str, str | None]] = []
+        self.marks: list[tuple[str, str | None, int | None]] = []
 
     def app(self) -> Starlette:
         paths = {"/generate": self._generate, "/v1/completions": self._openai, "/v1/chat/completions": self._openai}
@@ -32,14 +32,14 @@ class Recorder:
 
     async def _generate(self, request: Request) -> Response:
         params = (await request.json())["sampling_params"]
-        self.purposes.append((request.url.path, params.get("rl_purpose")))
+        self.marks.append((request.url.path, params.get("rl_purpose"), params.get("rl_evaluation")))
         logprobs = [[-1.0, 5, None]] * 3
         answer = {"text": "x", "meta_info": {"finish_reason": {"type": "stop"}, "output_token_logprobs": logprobs}}
         return JSONResponse([answer] * params["n"])
 
     async def _openai(self, request: Request) -> Response:
         body = await request.json()
-        self.purposes.append((request.url.path, body.get("rl_purpose")))
+        self.marks.append((request.url.path, body.get("rl_purpose"), body.get("rl_evaluation")))
         message = {"role": "assistant", "content": "x"}
         choice = {"index": 0, "finish_reason": "stop", "text": "x", "message": message, "logprobs": None}
         usage = {"prompt_tokens": 1, "completion_tokens": 3 * body["n"], "total_tokens": 1 + 3 * body["n"]}
@@ -80,12 +80,12 @@ async def ask(servers: ServerManager) -> None:
 
 async def test_evaluations_are_marked_and_counted_on_every_route(recorder):
     seen, servers = recorder
-    with sampling("evaluation") as evaluation:
+    with sampling("evaluation", step=20) as evaluation:
         await ask(servers)
     assert (evaluation.completions, evaluation.tokens) == (12, 36)
-    assert len(seen.purposes) == 4
-    assert {purpose for _, purpose in seen.purposes} == {"evaluation"}
-    assert {path for path, _ in seen.purposes} == {"/generate", "/v1/completions", "/v1/chat/completions"}
+    assert len(seen.marks) == 4
+    assert {(purpose, step) for _, purpose, step in seen.marks} == {("evaluation", 20)}
+    assert {path for path, *_ in seen.marks} == {"/generate", "/v1/completions", "/v1/chat/completions"}
 
 
 async def test_training_during_an_evaluation_is_counted_separately_and_not_marked(recorder):
@@ -97,7 +97,7 @@ async def test_training_during_an_evaluation_is_counted_separately_and_not_marke
         return sampled.completions
 
     assert await asyncio.gather(work("training"), work("evaluation")) == [12, 12]
-    marks = [purpose for _, purpose in seen.purposes]
+    marks = [purpose for _, purpose, _ in seen.marks]
     assert (marks.count("evaluation"), marks.count(None)) == (4, 4)
     await ask(servers)
     assert marks.count("evaluation") == 4

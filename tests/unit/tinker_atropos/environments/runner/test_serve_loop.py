@@ -1,11 +1,15 @@
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tinker_atropos.environments.evaluation import Evaluation
+from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evaluations
 from tinker_atropos.environments.runner.heartbeat import HeartbeatAnswer
 from tinker_atropos.environments.runner.run_end import RunEnd
 from tinker_atropos.environments.runner.serve_loop import Deadlines, Rollouts, respect_room
@@ -32,10 +36,10 @@ def test_no_more_groups_are_started_than_the_run_still_wants(status, workers):
 class Starting:
     """An environment that is still setting up when it learns that the run is over."""
 
-    def __init__(self, *, index: int, answer: HeartbeatAnswer, counted: int) -> None:
+    def __init__(self, *, index: int, answer: HeartbeatAnswer, counted: int, steps_per_eval: int = 1) -> None:
         self.index, self.answer, self.counted = index, answer, counted
         self.shared = SharedState(total_steps=TOTAL_STEPS)
-        self.config = SimpleNamespace(steps_per_eval=1)
+        self.config = SimpleNamespace(steps_per_eval=steps_per_eval)
         self.workers: set[Any] = set()
         self.eval_runner = None
         self.curr_step = 0
@@ -59,13 +63,20 @@ class Starting:
     async def evaluate(self) -> Evaluation:
         return Evaluation(correct=3, n=4)
 
+    @contextlib.asynccontextmanager
+    async def pinned(self, due_step: int) -> AsyncIterator[int]:
+        yield due_step
+
     async def tell(self) -> None:
         pass
 
     async def live(self) -> list[int]:
         """The steps at which it evaluates."""
         itself: Any = self
-        rollouts = Rollouts(self.shared, itself, self.ending, itself, Deadlines(), registration=itself)
+        evaluations = Evaluations(self.shared, itself, itself, itself, EvaluationPlan())
+        rollouts = Rollouts(
+            self.shared, itself, self.ending, evaluations, Deadlines(), registration=itself, source=Path("mine.py")
+        )
         await rollouts.serve(self)
         assert rollouts.finished
         return [record.step for record in self.shared.metrics.records if record.source == "evaluation"]
@@ -90,3 +101,8 @@ LATE = {
 async def test_one_that_starts_after_training_evaluates_the_final_weights(index, answer, counted, evaluated):
     starting = Starting(index=index, answer=answer, counted=counted)
     assert await asyncio.wait_for(starting.live(), 60) == evaluated
+
+
+async def test_without_evaluations_the_final_weights_are_not_evaluated_either():
+    starting = Starting(index=0, answer=DONE, counted=AFTER_THE_LAST, steps_per_eval=0)
+    assert await asyncio.wait_for(starting.live(), 60) == []

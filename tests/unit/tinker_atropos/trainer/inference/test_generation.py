@@ -62,6 +62,17 @@ async def test_a_missing_older_snapshot_is_not_a_lost_backend() -> None:
     assert told == []
 
 
+async def test_an_evaluation_whose_weights_are_gone_does_not_go_on_with_others() -> None:
+    policy, told = CurrentPolicy(), []
+    generator = Generator(policy, Ledger(), on_failure=told.append)
+    policy.swap(Policy(30, Sampler(BackendLostError("sampling: there is no such sampler"))))
+    assert generator.begin_evaluation(30) == 30
+    policy.swap(Policy(31, Sampler()))
+    with pytest.raises(UnavailableError, match="the weights of step 30 are gone, which are evaluated"):
+        await generator.generate(PROMPT, 1, SETTINGS, "evaluation", 30)
+    assert told == []
+
+
 async def test_an_unresponsive_backend_fails_the_sample() -> None:
     policy, told = CurrentPolicy(), []
     generator = Generator(policy, Ledger(), on_failure=told.append)

@@ -247,6 +247,29 @@ async def test_evaluations_are_counted_separately_and_are_not_in_the_ledger(infe
     assert len(inference.ledger) == 2
 
 
+async def test_an_evaluation_samples_the_weights_that_it_began_with(inference) -> None:
+    """It began at step 7; steps 8 and 9 are trained meanwhile, and rollouts go on with them."""
+    newer = type(inference.sampler)(inference.sampler.outputs)
+    begun = await inference.client.post("/rl/evaluation", json={"due_step": 7})
+    assert begun.json() == {"step": 7}
+    for step in (8, 9):
+        inference.policy.swap(Policy(step, newer))
+    evaluated = {"rl_purpose": "evaluation", "rl_evaluation": 7}
+    for path, body in (
+        ("/generate", {"text": "sort", "sampling_params": evaluated}),
+        ("/v1/completions", {"prompt": "sort", **evaluated}),
+        ("/v1/chat/completions", {**CHAT, **evaluated}),
+    ):
+        assert (await inference.client.post(path, json=body)).status_code == 200
+    assert (len(inference.sampler.asked), len(newer.asked)) == (3, 0)
+    rollout = await inference.client.post("/generate", json={"text": "sort"})
+    assert rollout.json()["meta_info"]["policy_step"] == 9
+
+    assert (await inference.client.delete("/rl/evaluation/7")).status_code == 200
+    over = await inference.client.post("/v1/completions", json={"prompt": "sort", **evaluated})
+    assert (over.status_code, over.json()["error"]["message"]) == (503, "the evaluation of step 7 is over")
+
+
 async def test_max_tokens_are_reduced_to_the_remaining_context(inference) -> None:
     inference.generator.context_length = 16
     await inference.client.post("/generate", json={"input_ids": [5] * 10, "sampling_params": {"max_new_tokens": 99}})
@@ -384,4 +407,5 @@ async def test_an_endless_body_is_refused(inference, path) -> None:
 
 def test_there_are_only_routes_for_sampling() -> None:
     app = inference_app(InferenceServer(None, None, 1))
-    assert {route.path for route in app.routes} == {"/health", "/generate", "/v1/completions", "/v1/chat/completions"}
+    sampling = {"/health", "/generate", "/v1/completions", "/v1/chat/completions"}
+    assert {route.path for route in app.routes} == sampling | {"/rl/evaluation", "/rl/evaluation/{step:int}"}

@@ -65,8 +65,22 @@ def test_a_decline_is_a_warning_that_comes_and_goes() -> None:
 def test_metrics_of_an_unmodified_environment_are_recognized_by_their_suffixes() -> None:
     status = RunStatus(total_steps=40)
     relayed = {"gsm8k_0_train/percent_correct": 0.25, "gsm8k_0_eval/percent_correct": 0.5, "env/reward_mean": 0.3}
-    status.relayed(MetricsRecord(step=3, source="wandb_log", metrics=relayed))
-    assert status.metrics == {"trainAccuracy": 0.25, "evalAccuracy": 0.5, "evalStep": 3, "rewardMean": 0.3}
+    status.relayed(MetricsRecord(step=3, source="environment", metrics=relayed))
+    assert status.metrics == {"trainAccuracy": 0.25, "rewardMean": 0.3}  # only the runner knows what was evaluated
+
+
+def test_a_late_evaluation_is_recorded_at_its_step() -> None:
+    """That of step 10 takes so long that step 30 has been evaluated when its result comes."""
+    status = RunStatus(total_steps=40)
+    status.relayed(evaluation(0, 0.5))
+    for step in (10, 20, 30):
+        status.step_trained(step, 1.0, {})
+    status.relayed(evaluation(30, 0.9))
+    status.relayed(evaluation(10, 0.6))
+    assert (status.metrics["evalAccuracy"], status.metrics["evalStep"]) == (0.9, 30)
+    assert [(point["evalAccuracy"], point["evalStep"]) for point in status.history.points] == [
+        (0.6, 10), (0.6, 10), (0.9, 30),
+    ]  # fmt: skip
 
 
 def runner_report(environment: int | None, mean: float, kept: float, equal: float) -> MetricsRecord:

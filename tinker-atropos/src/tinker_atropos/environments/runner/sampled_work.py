@@ -1,8 +1,9 @@
 """What a part of an environment's work samples through `env.server`, and for what purpose.
 
 A context variable identifies the work: tasks inherit it, so it applies to whatever an environment starts. Requests of
-evaluations are marked (`rl_purpose`): the trainer does not count them as training. An environment that bypasses
-`env.server` with its own client is not seen here.
+evaluations are marked (`rl_purpose`, `rl_evaluation`): the trainer does not count them as training, and samples them
+from the weights that the evaluation is of. An environment that bypasses `env.server` with its own client is not seen
+here.
 """
 
 import contextlib
@@ -16,20 +17,26 @@ Wrapper = Callable[..., Awaitable[Any]]
 
 @dataclass(slots=True)
 class SampledWork:
-    """What came back so far."""
+    """What came back so far. `step`: the weights that an evaluation is of."""
 
     purpose: Literal["training", "evaluation"]
+    step: int | None = None
     completions: int = 0
     tokens: int = 0
+
+    @property
+    def marks(self) -> dict[str, Any]:
+        """What the trainer is told with each request."""
+        return {} if self.purpose == "training" else {"rl_purpose": "evaluation", "rl_evaluation": self.step}
 
 
 _current: ContextVar[SampledWork | None] = ContextVar("sampled", default=None)
 
 
 @contextlib.contextmanager
-def sampling(purpose: Literal["training", "evaluation"]) -> Iterator[SampledWork]:
+def sampling(purpose: Literal["training", "evaluation"], step: int | None = None) -> Iterator[SampledWork]:
     """Count what is sampled inside the block."""
-    sampled = SampledWork(purpose)
+    sampled = SampledWork(purpose, step)
     token = _current.set(sampled)
     try:
         yield sampled
@@ -49,8 +56,8 @@ def _by_tokens(request: Wrapper) -> Wrapper:
 
     async def watched(**kwargs: Any) -> Any:
         sampled = _current.get()
-        if sampled is not None and sampled.purpose == "evaluation":
-            kwargs["rl_purpose"] = "evaluation"
+        if sampled is not None:
+            kwargs |= sampled.marks
         answer = await request(**kwargs)
         if sampled is not None:
             _, outputs, _, _ = answer
@@ -66,8 +73,8 @@ def _by_usage(request: Wrapper) -> Wrapper:
 
     async def watched(**kwargs: Any) -> Any:
         sampled = _current.get()
-        if sampled is not None and sampled.purpose == "evaluation":
-            kwargs["extra_body"] = {**(kwargs.get("extra_body") or {}), "rl_purpose": "evaluation"}
+        if sampled is not None and sampled.marks:
+            kwargs["extra_body"] = {**(kwargs.get("extra_body") or {}), **sampled.marks}
         answer = await request(**kwargs)
         if sampled is not None:
             sampled.completions += len(answer.choices)

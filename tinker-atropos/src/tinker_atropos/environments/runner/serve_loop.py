@@ -6,26 +6,24 @@ It calls the same methods in the same order. What differs, and why:
 * it starts no more groups than the run still needs (`room` of `/status-env`);
 * rollouts in flight may finish when the queue is full: they are paid for;
 * it ends when the run is over, not when enough groups are queued, and then evaluates the final weights;
-* evaluations are the runner's: at step 0, every `steps_per_eval` steps, and at the end. Of several environments only
-  one evaluates; a process that replaces it does not repeat the first evaluation, and makes the last one even if
-  training was done before it could start.
+* evaluations are the runner's (`evaluations.py`): at step 0, every `steps_per_eval` steps, and at the end; none if that
+  is 0. Of several environments only one evaluates; a process that replaces it does not repeat the first evaluation, and
+  makes the last one even if training was done before it could start.
 """
 
 import asyncio
 import logging
 import math
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from tinker_atropos.environments.evaluation import EVAL_METRIC, Evaluation, fraction_metrics
-from tinker_atropos.environments.runner.failures import describe, environment_failed
+from tinker_atropos.environments.runner.evaluations import Evaluations
+from tinker_atropos.environments.runner.failures import environment_failed
 from tinker_atropos.environments.runner.heartbeat import Heartbeat
 from tinker_atropos.environments.runner.registration import EnvironmentRegistration
-from tinker_atropos.environments.runner.reports import Reports
 from tinker_atropos.environments.runner.run_end import RunEnd
-from tinker_atropos.environments.runner.sampled_work import sampling
 from tinker_atropos.environments.runner.shared_state import SharedState
 from tinker_atropos.errors import EnvironmentLostError, RunError
 from tinker_atropos.lease_states import EVALUATOR
@@ -44,7 +42,6 @@ class Deadlines:
     trainer: float = 600.0
     first_group: float = 1800.0
     next_item: float = 300.0
-    evaluation: float = 600.0
 
 
 class Rollouts:
@@ -55,10 +52,11 @@ class Rollouts:
         shared: SharedState,
         heartbeat: Heartbeat,
         ending: RunEnd,
-        reports: Reports,
+        evaluations: Evaluations,
         deadlines: Deadlines,
         *,
         registration: EnvironmentRegistration,
+        source: Path,
     ) -> None:
         self.finished = False
         self._registration = registration
@@ -66,9 +64,10 @@ class Rollouts:
         self._shared = shared
         self._heartbeat = heartbeat
         self._ending = ending.settled
-        self._reports = reports
-        self._source = reports.source
+        self._evaluations = evaluations
+        self._source = source
         self._deadlines = deadlines
+        self._steps_per_eval = 0
         self._evaluated_at = 0
         self._no_item_since: float | None = None
 
@@ -80,15 +79,17 @@ class Rollouts:
         life = asyncio.create_task(self._live(env), name="rollouts")
         await asyncio.wait({life, self._ending}, return_when=asyncio.FIRST_COMPLETED)
         if self._shared.lease_state == "starting" and self._final_evaluation_due:
-            await asyncio.wait({life}, timeout=self._deadlines.evaluation)  # it sets up, and makes no rollouts
-        await _let_go({life, *env.workers} | ({env.eval_runner} if env.eval_runner else set()))
+            await asyncio.wait({life}, timeout=self._evaluations.plan.deadline)  # it sets up, and makes no rollouts
+        running = self._evaluations.running
+        await _let_go({life, *env.workers} | ({running} if running else set()))
         for ended in (life, self._ending):
             if ended.done() and not ended.cancelled():
                 ended.result()  # raises what went wrong
         answer = self._heartbeat.answer
         logger.info("the run is over: %s", answer.why if answer else "the trajectory API is silent")
         if self._shared.lease_state == "working" and self._final_evaluation_due:
-            await self._evaluate(env, self._shared.total_steps)
+            self._evaluations.begin(env, self._shared.total_steps)
+            await self._evaluations.wait(env)
         self.finished = True
 
     async def _live(self, env: Any) -> None:
@@ -99,11 +100,12 @@ class Rollouts:
             await self._registration.register(env, self._deadlines.trainer)
             await env.get_server_info()
             self._shared.lease_state, self._shared.step = "working", min(env.curr_step, self._shared.total_steps)
+            self._steps_per_eval, env.config.steps_per_eval = env.config.steps_per_eval, 0  # BaseEnv starts none itself
             if self._ending.done():
                 return  # ready for the final evaluation, the only remaining work
             self._evaluated_at = env.curr_step
-            if env.curr_step == 0 and not self._baseline_known:
-                await (self._evaluate(env, 0) if self._evaluates else self._await_baseline(env))
+            if self._steps_per_eval > 0 and env.curr_step == 0 and not self._baseline_known:
+                await self._first_evaluation(env)
             await self._roll_out(env)
         except RunError:
             raise
@@ -119,16 +121,23 @@ class Rollouts:
 
     @property
     def _final_evaluation_due(self) -> bool:
-        """Whether training is done, and no earlier environment process has evaluated the result."""
-        answer, total = self._heartbeat.answer, self._shared.total_steps
-        return self._evaluates and answer is not None and answer.training_done and answer.evaluated_step != total
-
-    async def _await_baseline(self, env: Any) -> None:
-        """The first evaluation is of the untrained policy, which this environment's groups would train meanwhile. The
-        evaluating environment may report nothing, or never start: its groups, or a timeout, end the wait.
+        """Whether training is done, and no earlier environment process has evaluated the result. Whether there are
+        evaluations at all is known once it works.
         """
+        answer, total = self._heartbeat.answer, self._shared.total_steps
+        wanted = self._evaluates and (self._steps_per_eval > 0 or self._shared.lease_state == "starting")
+        return wanted and answer is not None and answer.training_done and answer.evaluated_step != total
+
+    async def _first_evaluation(self, env: Any) -> None:
+        """It is of the untrained policy, which groups would train meanwhile. The evaluating environment may report
+        nothing, or never start: its groups, or the deadline, end the wait of the others.
+        """
+        if self._evaluates:
+            self._evaluations.begin(env, 0)
+            await self._evaluations.wait(env)
+            return
         self._shared.phase = "waiting for the first evaluation"
-        give_up_at = time.monotonic() + self._deadlines.evaluation
+        give_up_at = time.monotonic() + self._evaluations.plan.deadline
         while not self._baseline_known and time.monotonic() < give_up_at:
             await env.get_status()
             if env.status_dict["current_step"] > 0:
@@ -137,7 +146,6 @@ class Rollouts:
 
     async def _roll_out(self, env: Any) -> None:
         """Keep the queue full until the trajectory API counts past the last step."""
-        steps_per_eval, env.config.steps_per_eval = env.config.steps_per_eval, 0  # 0: BaseEnv starts none itself
         first_group_due = time.monotonic() + self._deadlines.first_group
         while True:
             self._shared.phase = "making rollouts"
@@ -148,7 +156,8 @@ class Rollouts:
                 return
             await env.env_step_checks()
             self._shared.step = step
-            self._start_due_evaluation(env, step, steps_per_eval)
+            self._evaluations.release(env)
+            self._start_due_evaluation(env, step)
             respect_room(env)
             if _has_room(env):
                 await env.add_train_workers()
@@ -157,50 +166,13 @@ class Rollouts:
             self._check_first_group(first_group_due)
             await _next_event(env.workers)
 
-    def _start_due_evaluation(self, env: Any, step: int, steps_per_eval: int) -> None:
-        due = self._evaluates and steps_per_eval > 0 and step // steps_per_eval > self._evaluated_at // steps_per_eval
+    def _start_due_evaluation(self, env: Any, step: int) -> None:
+        """Of the newest step at which one is due, if training is not over: the last one is made then."""
+        every = self._steps_per_eval
+        due = self._evaluates and every > 0 and step // every > self._evaluated_at // every
         if due and not _evaluating(env) and step < self._shared.total_steps:
             self._evaluated_at = step
-            env.eval_runner = asyncio.create_task(self._evaluate(env, step), name=f"evaluation at step {step}")
-
-    async def _evaluate(self, env: Any, step: int) -> None:
-        """Evaluate and report. A failed evaluation is reported and does not affect the run otherwise."""
-        self._shared.phase = f"evaluating step {step}"
-        try:
-            async with asyncio.timeout(self._deadlines.evaluation):
-                metrics = await self._measure(env)
-        except TimeoutError:
-            logger.warning("the evaluation at step %d took longer than %.0f s", step, self._deadlines.evaluation)
-        except SystemExit as error:
-            raise environment_failed(f"while {self._shared.phase}", error, self._source) from error
-        except Exception as error:  # noqa: BLE001 -- the environment's code: see the docstring
-            logger.warning("the evaluation at step %d failed: %s", step, describe(error, self._source))
-        else:
-            self._shared.metrics.put(metrics, step, "evaluation")
-            await self._heartbeat.tell()
-            shown = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
-            logger.info("evaluation at step %d: %s", step, shown or "no result")
-
-    async def _measure(self, env: Any) -> dict[str, float]:
-        """Our base class returns counts. Others pass one number to `wandb_log` the next time it is called; how many
-        completions are behind it is counted as they arrive.
-        """
-        metric, queue = getattr(env, "eval_metric", EVAL_METRIC), self._shared.metrics
-        queue.latest.clear()
-        with sampling("evaluation") as sampled, queue.judging(metric, sampled):
-            outcome = await env.evaluate()
-            if isinstance(outcome, Evaluation):
-                return outcome.to_metrics()
-            await env.wandb_log({})  # with an argument, as BaseEnv calls it: some have no default
-            untold = self._reports.take_evaluation(outcome)
-            value = queue.take_latest(metric)
-            if value is None:
-                queue.put(untold, env.curr_step, "environment")
-                value = queue.take_latest(metric)
-        if value is None:
-            logger.warning("%s", _no_metric(metric, queue.latest))
-            return {}
-        return fraction_metrics(value, sampled.completions)
+            self._evaluations.begin(env, step // every * every)
 
     def _drop_overdue(self, env: Any) -> None:
         """Give up on rollouts that take longer than `worker_timeout`, as BaseEnv does."""
@@ -234,17 +206,6 @@ class Rollouts:
     def _check_first_group(self, due: float) -> None:
         if not self._shared.counters.accepted and time.monotonic() > due:
             raise EnvironmentLostError(f"{self._shared.unready()} within {self._deadlines.first_group:.0f} s")
-
-
-def _no_metric(metric: str, reported: Iterable[str]) -> str:
-    """What an author can do about an evaluation that reported only other metrics."""
-    others = sorted(name[name.index("eval/") :] for name in reported if "eval/" in name)
-    advice = (
-        f"it reports {', '.join(others)}: name one of them in the class, `eval_metric = {others[0]!r}`"
-        if others
-        else "it reports none under eval/"
-    )
-    return f"the environment reports no {metric} ({advice})"
 
 
 def _has_room(env: Any) -> bool:

@@ -45,6 +45,7 @@ class MetricsQueue:
             suffix, sampled = self._judged
             for name in [name for name in numbers if name.endswith(suffix)]:
                 numbers |= fraction_metrics(numbers[name], sampled.completions, name)
+                step = sampled.step  # of the weights that were evaluated, whatever is trained by now
         if numbers:
             self.records.append(ReportedMetrics(numbers, step, source))
             self.latest.update(numbers)

@@ -70,7 +70,7 @@ class SamplingTotals:
 
 
 class Generator:
-    """Samples from the current policy.
+    """Samples from the current policy, and for an evaluation from the policy that was current when it began.
 
     `context_length` is in tokens, prompt and output together; None leaves the check to the backend.
 
@@ -102,6 +102,16 @@ class Generator:
             return "the trainer waits for its backend"
         return self.closed_because
 
+    def begin_evaluation(self, due_step: int) -> int:
+        """The step whose weights the evaluation due at `due_step` samples. Raises UnavailableError."""
+        policy = self._policy.begin_evaluation(due_step)
+        if self.unavailable() or policy is None:
+            raise UnavailableError(self.unavailable())
+        return policy.step
+
+    def end_evaluation(self, step: int) -> None:
+        self._policy.end_evaluation(step)
+
     def batch_taken(self) -> None:
         """A batch arrived: the environment makes groups even if some prompts were too long."""
         self._overflows_in_row = 0
@@ -119,16 +129,24 @@ class Generator:
         }
 
     async def generate(
-        self, prompt_T: Ints, n: int, settings: SamplingSettings, purpose: Purpose = "training"
+        self,
+        prompt_T: Ints,
+        n: int,
+        settings: SamplingSettings,
+        purpose: Purpose = "training",
+        evaluated_step: int | None = None,
     ) -> GeneratedSamples:
-        """Raises SampleRefusedError (this request is wrong) or UnavailableError (nothing can be sampled now)."""
-        policy = self._policy.latest
-        if self.closed_because is not None or policy is None:
-            raise UnavailableError(self.unavailable())
+        """Sample from the newest policy, or from that of the evaluation of `evaluated_step`.
+
+        Raises SampleRefusedError (this request is wrong) or UnavailableError (nothing can be sampled now).
+        """
+        policy = self._policy.latest if evaluated_step is None else self._policy.evaluated(evaluated_step)
+        if self.unavailable() or policy is None:
+            raise UnavailableError(self.unavailable() or f"the evaluation of step {evaluated_step} is over")
         try:
             settings = self._fitted(len(prompt_T), settings)
             with self._asking():
-                policy, samples = await self._sample(policy, prompt_T, n, settings)
+                policy, samples = await self._sample(policy, prompt_T, n, settings, pinned=evaluated_step is not None)
         except SampleRefusedError:
             self.totals.refused += 1
             raise
@@ -157,9 +175,10 @@ class Generator:
             self._asked_at = time.monotonic()
 
     async def _sample(
-        self, policy: Policy, prompt_T: Ints, n: int, settings: SamplingSettings
+        self, policy: Policy, prompt_T: Ints, n: int, settings: SamplingSettings, *, pinned: bool
     ) -> tuple[Policy, list[Sample]]:
         """The samples and the policy that they are from: the next one, if the backend loses this one in the meantime.
+        In an evaluation (`pinned`) it can only be the one of the same step.
 
         Reopening a lost backend has its own deadline, after which this process ends.
         """
@@ -169,10 +188,15 @@ class Generator:
             except BackendLostError as error:
                 if policy is self._policy.latest:  # an older snapshot that is gone says nothing about the weights
                     self._on_failure(error)
+                following = self._policy.again(policy) if pinned else self._policy.after(policy)
                 try:
-                    policy = await asyncio.wait_for(self._policy.after(policy), REOPENING_SECONDS)
+                    next_one = await asyncio.wait_for(following, REOPENING_SECONDS)
                 except TimeoutError:
                     raise UnavailableError(str(error)) from error
+                if next_one is None:
+                    gone = f"the weights of step {policy.step} are gone, which are evaluated: {error}"
+                    raise UnavailableError(gone) from error
+                policy = next_one
 
     def _fitted(self, prompt_length: int, settings: SamplingSettings) -> SamplingSettings:
         """Cut max_tokens to the rest of the context; a prompt that leaves no room is refused."""

@@ -1,8 +1,13 @@
-"""The inference server that environments sample from: always the current policy, always recorded in the ledger.
+"""The inference server that environments sample from: the current policy, recorded in the ledger.
+
+An evaluation begins with `POST /rl/evaluation`, whose answer says which step it is of. Requests that name that step
+(`rl_evaluation`) are sampled from that step's policy until the evaluation ends (`DELETE /rl/evaluation/STEP`) or
+another one begins, even if training goes on. They are not recorded: they are never trained.
 
 If environments run in other pods, this port is not limited to loopback, and environments may be untrusted code. All
-four routes are for them: `/health`, and three to sample. None changes the weights, the policy or another client's
-request: only the end of its own connection cancels a request. A body is at most MAX_BODY_BYTES, a request at most
+routes are for them: `/health`, three to sample, two around an evaluation. None changes the weights or the newest
+policy, and only the end of its own connection cancels a request to sample; an evaluation can be ended by any
+environment, which costs the run that evaluation. A body is at most MAX_BODY_BYTES, a request at most
 1,024 samples that fill the rest of the context, too many prompts that do not fit end the run, and the chat template is
 always the tokenizer's.
 
@@ -42,6 +47,7 @@ from tinker_atropos.trainer.inference.inference_answers import (
 from tinker_atropos.trainer.inference.inference_wire import (
     ChatRequest,
     CompletionRequest,
+    EvaluationRequest,
     GenerateRequest,
     InferenceRequest,
 )
@@ -87,6 +93,14 @@ class InferenceServer:
         reason = self._generator.unavailable()
         return json_response({"status": reason or "ok"}, 503 if reason else 200)
 
+    async def begin_evaluation(self, request: Request) -> Response:
+        body = await _parse(request, EvaluationRequest)
+        return json_response({"step": self._generator.begin_evaluation(body.due_step)})
+
+    async def end_evaluation(self, request: Request) -> Response:
+        self._generator.end_evaluation(request.path_params["step"])
+        return json_response({})
+
     async def generate(self, request: Request) -> Response:
         body = await _parse(request, GenerateRequest)
         params = body.sampling_params
@@ -114,7 +128,9 @@ class InferenceServer:
         self, request: Request, body: InferenceRequest, prompt_T: Ints, max_tokens: int
     ) -> GeneratedSamples:
         settings = body.settings(max_tokens, self._tokenizer.eos, self._tokenizer.eos_id)
-        return await _unless_gone(request, self._generator.generate(prompt_T, body.n, settings, body.rl_purpose))
+        evaluated_step = body.rl_evaluation if body.rl_purpose == "evaluation" else None
+        work = self._generator.generate(prompt_T, body.n, settings, body.rl_purpose, evaluated_step)
+        return await _unless_gone(request, work)
 
     def _pong(self, answer: dict[str, Any]) -> Response:
         reason = self._generator.unavailable()
@@ -132,10 +148,12 @@ def inference_app(server: InferenceServer) -> Starlette:
         "/generate": server.generate,
         "/v1/completions": server.completions,
         "/v1/chat/completions": server.chat,
+        "/rl/evaluation": server.begin_evaluation,
     }
     return Starlette(
         routes=[
             Route("/health", server.health),
+            Route("/rl/evaluation/{step:int}", server.end_evaluation, methods=["DELETE"]),
             *(Route(path, _guarded(handler, told), methods=["POST"]) for path, handler in posts.items()),
         ]
     )

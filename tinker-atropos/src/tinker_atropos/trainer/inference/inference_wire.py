@@ -100,7 +100,11 @@ def _check_foreign(name: str, value: Any) -> None:
 
 
 class InferenceRequest(_Request):
-    """The fields that all three routes share. `rl_purpose` is ours: evaluations are counted separately in the books."""
+    """The fields that all three routes share.
+
+    `rl_purpose` and `rl_evaluation` are ours: evaluations are counted separately in the books, and sampled from the
+    weights of the step that they are of.
+    """
 
     n: int = Field(default=1, ge=1, le=1024)
     temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
@@ -112,6 +116,7 @@ class InferenceRequest(_Request):
     skip_special_tokens: bool = True
     seed: int | None = Field(default=None, validation_alias=AliasChoices("seed", "sampling_seed"))
     rl_purpose: Purpose = "training"
+    rl_evaluation: int | None = Field(default=None, ge=0)
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
@@ -149,6 +154,12 @@ class InferenceRequest(_Request):
             stop=tuple(dict.fromkeys(stops)) if stops or self.ignore_eos else None,
             seed=self.seed,
         )
+
+
+class EvaluationRequest(_Request):
+    """`POST /rl/evaluation`: an evaluation begins, which is due at `due_step` or was."""
+
+    due_step: int = Field(ge=0)
 
 
 class SglangSampling(InferenceRequest):

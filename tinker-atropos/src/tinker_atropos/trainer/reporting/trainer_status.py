@@ -28,7 +28,9 @@ _GROUPS_MADE = {
     "env/groups_filtered_equal": "equal",
     "env/groups_filtered_by_environment": "withheld",
 }
-_EVALUATION = "eval/percent_correct"
+_EVALUATION = "evaluation"
+"""The source of the records that say what an evaluation found."""
+
 _FROM_EVALUATION = {
     "eval/percent_correct": "Accuracy",
     "eval/percent_correct_low": "AccuracyLow",
@@ -59,6 +61,12 @@ class History:
         """Figures of a step that came after it was trained: an environment reports its rollouts a moment later."""
         if self.points and self.points[-1]["step"] == step:
             self.points[-1] |= metrics
+
+    def evaluated(self, step: int, found: Mapping[str, float]) -> None:
+        """The result of an evaluation of a step, which arrives after later steps: it holds from its own step on."""
+        for point in self.points:
+            if point["step"] >= step and point.get("evalStep", -1) <= step:
+                point.update(found)
 
 
 def chosen(points: Sequence[Mapping[str, float]], columns: Collection[str]) -> list[dict[str, float]]:
@@ -120,6 +128,8 @@ class RunStatus:
 
     def relayed(self, record: MetricsRecord) -> None:
         """Record what an environment reported."""
+        if record.source == _EVALUATION and record.step is not None:
+            self._evaluated(record.step, record.metrics)
         environment = record.environment or 0
         counts = {_GROUPS_MADE[name]: record.metrics[name] for name in _GROUPS_MADE & record.metrics.keys()}
         made = self._count(environment, counts)
@@ -131,8 +141,6 @@ class RunStatus:
                 self.history.amend(self.step, {"rewardMean": self.metrics["rewardMean"]})
             elif name == "env/percent_correct" or name.endswith("train/percent_correct"):
                 self._mean("trainAccuracy", environment, value)
-            elif name.endswith(_EVALUATION):
-                self._evaluated(record, name.removesuffix(_EVALUATION))
         self._warn_of_decline()
 
     def _warn_of_decline(self) -> None:
@@ -162,17 +170,17 @@ class RunStatus:
         self.groups_made = self.groups_made.plus(increase)
         return increase
 
-    def _evaluated(self, record: MetricsRecord, prefix: str) -> None:
-        """Record one evaluation; that of step 0 is also the baseline."""
-        found = {
-            ours: record.metrics[prefix + name]
-            for name, ours in _FROM_EVALUATION.items()
-            if prefix + name in record.metrics
-        }
-        for label in ("eval", "baseline") if record.step == 0 else ("eval",):
-            self.metrics |= {f"{label}{name}": value for name, value in found.items()}
-        if found and record.step is not None:
-            self.metrics["evalStep"] = record.step
+    def _evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Record one evaluation; that of step 0 is also the baseline. A newer one's result stays, if this is late."""
+        found = {ours: metrics[name] for name, ours in _FROM_EVALUATION.items() if name in metrics}
+        if not found:
+            return
+        if step == 0:
+            self.metrics |= {f"baseline{name}": value for name, value in found.items()}
+        latest = {f"eval{name}": value for name, value in found.items()} | {"evalStep": step}
+        if step >= self.metrics.get("evalStep", 0):
+            self.metrics |= latest
+        self.history.evaluated(step, latest)
 
     def to_wire(
         self, wandb: Mapping[str, Any], waiting: str | None, books: Mapping[str, Mapping[str, int]]

@@ -1,0 +1,122 @@
+"""Evaluations of an environment that takes its time; the trainer's side is scripted."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tinker_atropos.environments.evaluation import Evaluation
+from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evaluations
+from tinker_atropos.environments.runner.sampled_work import _current
+from tinker_atropos.environments.runner.shared_state import SharedState
+
+
+class Slow:
+    """An environment whose evaluation ends when `finish` is set, and a trainer that keeps what `kept` lists."""
+
+    def __init__(self, plan: EvaluationPlan, outcome: Any = None) -> None:
+        self.finish, self.outcome = asyncio.Event(), outcome
+        self.kept: list[int] = []
+        self.sampled_steps: list[int | None] = []
+        self.eval_runner: asyncio.Task[None] | None = None
+        self.shared = SharedState(total_steps=100)
+        itself: Any = self
+        self.evaluations = Evaluations(self.shared, itself, itself, itself, plan)
+
+    source = Path("mine.py")
+
+    @contextlib.asynccontextmanager
+    async def pinned(self, due_step: int) -> AsyncIterator[int]:
+        self.kept.append(due_step)
+        try:
+            yield due_step
+        finally:
+            self.kept.remove(due_step)
+
+    async def evaluate(self) -> Any:
+        await self.finish.wait()
+        sampled = _current.get()
+        self.sampled_steps.append(sampled.step if sampled else None)
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+    async def wandb_log(self, _metrics: dict[str, Any]) -> None:
+        pass
+
+    def take_evaluation(self, returned: Any) -> dict[str, Any]:
+        return {f"mine_0_{name}": value for name, value in (returned if isinstance(returned, dict) else {}).items()}
+
+    async def tell(self) -> None:
+        pass
+
+    @property
+    def reported(self) -> list[tuple[int | None, float]]:
+        return [
+            (record.step, record.metrics["eval/percent_correct"])
+            for record in self.shared.metrics.records
+            if record.source == "evaluation" and record.metrics
+        ]
+
+
+async def ended(slow: Slow) -> None:
+    assert slow.evaluations.running is not None
+    await asyncio.wait({slow.evaluations.running}, timeout=60)
+
+
+async def test_a_result_after_the_deadline_is_reported_with_its_step() -> None:
+    slow = Slow(EvaluationPlan(deadline=0), Evaluation(correct=3, n=4))
+    slow.evaluations.begin(slow, 20)
+    await slow.evaluations.wait(slow)  # not for longer than the deadline
+    assert slow.reported == []
+    assert slow.eval_runner is None  # BaseEnv makes rollouts again
+    assert slow.kept == [20]  # the weights are still needed
+    slow.finish.set()
+    await ended(slow)
+    assert slow.reported == [(20, 0.75)]
+    assert slow.sampled_steps == [20]
+    assert slow.kept == []
+
+
+async def test_an_evaluation_that_never_ends_makes_room_for_the_next() -> None:
+    slow = Slow(EvaluationPlan(deadline=0), Evaluation(correct=3, n=4))
+    slow.evaluations.begin(slow, 20)
+    await slow.evaluations.wait(slow)
+    slow.evaluations.begin(slow, 40)
+    slow.finish.set()
+    await ended(slow)
+    assert slow.reported == [(40, 0.75)]
+    assert slow.kept == []
+
+
+@pytest.mark.parametrize("outcome", [RuntimeError("no data"), {"eval/other": 0.5}, None])
+async def test_an_evaluation_without_a_result_lets_go_of_the_weights(outcome) -> None:
+    slow = Slow(EvaluationPlan(), outcome)
+    slow.finish.set()
+    slow.evaluations.begin(slow, 20)
+    await slow.evaluations.wait(slow)
+    assert slow.reported == []
+    assert slow.kept == []
+
+
+async def test_a_run_may_name_the_metric_that_counts() -> None:
+    slow = Slow(EvaluationPlan(metric="eval/overall_percent_correct"), {"eval/overall_percent_correct": 0.25})
+    slow.finish.set()
+    slow.evaluations.begin(slow, 20)
+    await slow.evaluations.wait(slow)
+    assert slow.reported == [(20, 0.25)]
+
+
+@pytest.mark.parametrize("outcome", [{"eval/aime24": 0.5, "eval/overall": 0.25}, Evaluation(correct=3, n=4)])
+async def test_a_missing_metric_is_named_with_those_that_were_seen(outcome, caplog) -> None:
+    slow = Slow(EvaluationPlan(metric="eval/math"), outcome)
+    slow.finish.set()
+    slow.evaluations.begin(slow, 20)
+    await slow.evaluations.wait(slow)
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    seen = "eval/aime24, eval/overall" if isinstance(outcome, dict) else "eval/percent_correct"
+    assert warning.startswith(f"the environment reports no eval/math (it reports {seen}")
+    assert "spec.tinker.eval_metric" in warning

@@ -1,0 +1,155 @@
+"""An environment's evaluations: of which weights each is, how long it is waited for, and what it finds.
+
+Training waits for the first and the last one, and a pause in making rollouts (`env.eval_handling`) for the others: no
+longer than `eval_deadline_seconds`. After that an evaluation goes on by itself, on the weights that it began with. Its
+result is reported with their step, however late it comes, unless another evaluation begins first or the run is over.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from tinker_atropos.environments.evaluation import EVAL_METRIC, Evaluation, fraction_metrics
+from tinker_atropos.environments.runner.failures import describe, environment_failed
+from tinker_atropos.environments.runner.heartbeat import Heartbeat
+from tinker_atropos.environments.runner.reports import Reports
+from tinker_atropos.environments.runner.sampled_work import sampling
+from tinker_atropos.environments.runner.shared_state import SharedState
+
+logger = logging.getLogger(__name__)
+
+SNAPSHOT_SECONDS = 10.0
+"""Longest wait for the trainer to answer which weights are evaluated. It has them at hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationPlan:
+    """`deadline` in seconds; `metric` is the held-out figure, None: the one that the environment's class names."""
+
+    deadline: float = 600.0
+    metric: str | None = None
+
+
+class PolicySnapshots:
+    """The trainer keeps the weights that an evaluation samples from, while training goes on."""
+
+    def __init__(self, inference_url: str) -> None:
+        self._url = inference_url
+
+    @contextlib.asynccontextmanager
+    async def pinned(self, due_step: int) -> AsyncIterator[int]:
+        """Keep the weights that the evaluation due at a step is of; yields their step. Raises httpx.HTTPError."""
+        transport = httpx.AsyncHTTPTransport(retries=3)
+        async with httpx.AsyncClient(base_url=self._url, timeout=SNAPSHOT_SECONDS, transport=transport) as client:
+            answer = await client.post("/rl/evaluation", json={"due_step": due_step})
+            step = int(answer.raise_for_status().json()["step"])
+            try:
+                yield step
+            finally:
+                with contextlib.suppress(httpx.HTTPError):  # the next evaluation drops them, too
+                    await client.delete(f"/rl/evaluation/{step}")
+
+
+class Evaluations:
+    """One at a time."""
+
+    def __init__(
+        self,
+        shared: SharedState,
+        heartbeat: Heartbeat,
+        reports: Reports,
+        snapshots: PolicySnapshots,
+        plan: EvaluationPlan,
+    ) -> None:
+        self.plan = plan
+        self.running: asyncio.Task[None] | None = None
+        self._shared = shared
+        self._heartbeat = heartbeat
+        self._reports = reports
+        self._snapshots = snapshots
+        self._overdue_at = 0.0
+
+    def begin(self, env: Any, due_step: int) -> None:
+        """Begin the evaluation that is due at a step. One that is still running is given up."""
+        if self.running is not None and not self.running.done():
+            logger.warning("an evaluation is given up: the one at step %d is due", due_step)
+            self.running.cancel()
+        self._overdue_at = time.monotonic() + self.plan.deadline
+        self.running = asyncio.create_task(self._evaluate(env, due_step), name=f"evaluation at step {due_step}")
+        env.eval_runner = self.running  # BaseEnv makes fewer rollouts meanwhile, or none
+
+    async def wait(self, env: Any) -> None:
+        """Wait for the evaluation in progress, until its deadline. Raises EnvironmentLostError if it ended the code."""
+        if self.running is None:
+            return
+        await asyncio.wait({self.running}, timeout=self._overdue_at - time.monotonic())
+        self.release(env)
+        if self.running.done():
+            self.running.result()
+
+    def release(self, env: Any) -> None:
+        """After its deadline, let rollouts continue beside an evaluation."""
+        if env.eval_runner is not None and not env.eval_runner.done() and time.monotonic() >= self._overdue_at:
+            logger.warning(
+                "%s takes longer than tinker.eval_deadline_seconds (%g s): it is no longer waited for",
+                env.eval_runner.get_name(), self.plan.deadline,
+            )  # fmt: skip
+            env.eval_runner = None
+
+    async def _evaluate(self, env: Any, due_step: int) -> None:
+        """Evaluate and report. A failed evaluation is reported and does not affect the run otherwise."""
+        self._shared.phase = f"evaluating step {due_step}"
+        try:
+            async with self._snapshots.pinned(due_step) as step:
+                metrics = await self._measure(env, step)
+        except SystemExit as error:
+            raise environment_failed(f"while {self._shared.phase}", error, self._reports.source) from error
+        except Exception as error:  # noqa: BLE001 -- the environment's code: see the docstring
+            logger.warning("the evaluation at step %d failed: %s", due_step, describe(error, self._reports.source))
+        else:
+            self._shared.metrics.put(metrics, step, "evaluation")
+            await self._heartbeat.tell()
+            shown = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+            logger.info("evaluation at step %d: %s", step, shown or "no result")
+
+    async def _measure(self, env: Any, step: int) -> dict[str, float]:
+        """Our base class returns counts. Others pass one number to `wandb_log` the next time it is called; how many
+        completions are behind it is counted as they arrive.
+        """
+        metric = self.plan.metric or str(getattr(env, "eval_metric", EVAL_METRIC))
+        queue = self._shared.metrics
+        queue.latest.clear()
+        with sampling("evaluation", step) as sampled, queue.judging(metric, sampled):
+            outcome = await env.evaluate()
+            if isinstance(outcome, Evaluation) and metric == EVAL_METRIC:
+                return outcome.to_metrics()
+            if isinstance(outcome, Evaluation):
+                queue.latest[EVAL_METRIC] = outcome.to_metrics()[EVAL_METRIC]
+            await env.wandb_log({})  # with an argument, as BaseEnv calls it: some have no default
+            untold = self._reports.take_evaluation(outcome)
+            value = queue.take_latest(metric)
+            if value is None:
+                queue.put(untold, step, "environment")
+                value = queue.take_latest(metric)
+        if value is None:
+            logger.warning("%s", _no_metric(metric, queue.latest))
+            return {}
+        return fraction_metrics(value, sampled.completions)
+
+
+def _no_metric(metric: str, reported: Iterable[str]) -> str:
+    """What to do about an evaluation that reported only other metrics."""
+    others = sorted({name[name.index("eval/") :] for name in reported if "eval/" in name})
+    advice = (
+        f"it reports {', '.join(others)}: set the run's spec.tinker.eval_metric, or eval_metric of the environment's "
+        f"class, to the one that counts"
+        if others
+        else "it reports none under eval/"
+    )
+    return f"the environment reports no {metric} ({advice})"
