@@ -99,8 +99,7 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
                 rollouts = await self.roll_out(item, self.config.eval_samples, split="eval")
             return [self.is_correct(rollout.score) for rollout in rollouts]
 
-        verdicts = [verdict for verdicts in await together(map(judge, items)) for verdict in verdicts]
-        return Evaluation(correct=sum(verdicts), n=len(verdicts))
+        return Evaluation.of_items(await together(map(judge, items)))
 
     async def wandb_log(self, wandb_metrics: dict[str, Any] | None = None) -> None:
         metrics = dict(wandb_metrics or {})

@@ -83,6 +83,7 @@ async def test_evaluations_are_marked_and_counted_on_every_route(recorder):
     with sampling("evaluation", step=20) as evaluation:
         await ask(servers)
     assert (evaluation.completions, evaluation.tokens) == (12, 36)
+    assert evaluation.independent == 4  # the managed server and the route for tokens send the same messages as ids
     assert len(seen.marks) == 4
     assert {(purpose, step) for _, purpose, step in seen.marks} == {("evaluation", 20)}
     assert {path for path, *_ in seen.marks} == {"/generate", "/v1/completions", "/v1/chat/completions"}

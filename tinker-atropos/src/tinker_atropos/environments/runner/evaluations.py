@@ -120,7 +120,8 @@ class Evaluations:
 
     async def _measure(self, env: Any, step: int) -> dict[str, float]:
         """Our base class returns counts. Others pass one number to `wandb_log` the next time it is called; how many
-        completions are behind it is counted as they arrive.
+        completions are behind it is counted as they arrive. Which of them are of one item is not known: those of one
+        prompt count once in the interval.
         """
         metric = self.plan.metric or str(getattr(env, "eval_metric", EVAL_METRIC))
         queue = self._shared.metrics
@@ -140,7 +141,7 @@ class Evaluations:
         if value is None:
             logger.warning("%s", _no_metric(metric, queue.latest))
             return {}
-        return fraction_metrics(value, sampled.completions)
+        return fraction_metrics(value, sampled.completions, effective_n=sampled.independent)
 
 
 def _no_metric(metric: str, reported: Iterable[str]) -> str:

@@ -7,9 +7,9 @@ here.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Wrapper = Callable[..., Awaitable[Any]]
@@ -17,12 +17,18 @@ Wrapper = Callable[..., Awaitable[Any]]
 
 @dataclass(slots=True)
 class SampledWork:
-    """What came back so far. `step`: the weights that an evaluation is of."""
+    """What came back so far. `step`: the weights that an evaluation is of. `prompts`: hashes of the different ones."""
 
     purpose: Literal["training", "evaluation"]
     step: int | None = None
     completions: int = 0
     tokens: int = 0
+    prompts: set[int] = field(default_factory=set)
+
+    @property
+    def independent(self) -> int:
+        """How many completions can be taken for independent: those of one prompt are not."""
+        return min(self.completions, len(self.prompts))
 
     @property
     def marks(self) -> dict[str, Any]:
@@ -61,6 +67,7 @@ def _by_tokens(request: Wrapper) -> Wrapper:
         answer = await request(**kwargs)
         if sampled is not None:
             _, outputs, _, _ = answer
+            sampled.prompts.add(_prompt_hash(kwargs))
             sampled.completions += len(outputs)
             sampled.tokens += sum(map(len, outputs))
         return answer
@@ -77,8 +84,14 @@ def _by_usage(request: Wrapper) -> Wrapper:
             kwargs["extra_body"] = {**(kwargs.get("extra_body") or {}), **sampled.marks}
         answer = await request(**kwargs)
         if sampled is not None:
+            sampled.prompts.add(_prompt_hash(kwargs))
             sampled.completions += len(answer.choices)
             sampled.tokens += answer.usage.completion_tokens if answer.usage else 0
         return answer
 
     return watched
+
+
+def _prompt_hash(request: Mapping[str, Any]) -> int:
+    """Of the prompt, as token ids, as text, or as messages."""
+    return hash(str(next((request[name] for name in ("input_ids", "prompt", "messages") if name in request), None)))

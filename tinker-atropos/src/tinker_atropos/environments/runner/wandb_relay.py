@@ -44,7 +44,7 @@ class MetricsQueue:
         if self._judged is not None:
             suffix, sampled = self._judged
             for name in [name for name in numbers if name.endswith(suffix)]:
-                numbers |= fraction_metrics(numbers[name], sampled.completions, name)
+                numbers |= fraction_metrics(numbers[name], sampled.completions, name, effective_n=sampled.independent)
                 step = sampled.step  # of the weights that were evaluated, whatever is trained by now
         if numbers:
             self.records.append(ReportedMetrics(numbers, step, source))

@@ -122,8 +122,10 @@ METRICS: tuple[Metric, ...] = (
     Metric("env_*/*", "as env/*", "the same of another environment, by its index from 1 on; or what an environment "
            "reports under a name of the trainer's", "runner"),
     Metric("*eval/percent_correct", "fraction", "score on held-out items", "environment"),
-    Metric("*eval/percent_correct_low", "fraction", "lower end of its 95 % interval (Wilson)", "environment"),
-    Metric("*eval/percent_correct_high", "fraction", "upper end of its 95 % interval (Wilson)", "environment"),
+    Metric("*eval/percent_correct_low", "fraction", "lower end of its 95 % interval: Wilson, with items as clusters",
+           "environment"),
+    Metric("*eval/percent_correct_high", "fraction", "upper end of its 95 % interval: Wilson, with items as clusters",
+           "environment"),
     Metric("*eval/n", "completions", "sampled for it", "environment"),
     Metric("*train/percent_correct", "fraction", "right answers among the rollouts since the last report",
            "environment"),
