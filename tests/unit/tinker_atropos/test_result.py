@@ -1,13 +1,14 @@
 """The termination message: its wire form, its bound, and writing it where a rename is not possible."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinker_atropos.result import MAX_BYTES, Result, ResultError, write_reason, write_result
+from tinker_atropos.result import MAX_BYTES, BestCheckpoint, Result, ResultError, write_reason, write_result
 
 FULL = Result(
     attempt=2,
@@ -69,7 +70,49 @@ def test_a_message_that_fits_stays_whole_even_if_metrics_do_not() -> None:
     decoded = json.loads(
         Result(attempt=1, total_steps=1, metrics=metrics, error=ResultError("internal", message)).to_json()
     )
-    assert (decoded["metrics"], decoded["error"]["message"]) == ({}, message)
+    assert decoded["error"]["message"] == message
+    assert 0 < len(decoded["metrics"]) < 60
+
+
+TINKER = "tinker://550e8400-e29b-41d4-a716-446655440000:train:0"
+BEST = BestCheckpoint(
+    step=1_250,
+    figure=0.9123,
+    state_path=f"{TINKER}/weights/attempt-1-step-001250",
+    sampler_path=f"{TINKER}/sampler_weights/attempt-1-step-001250",
+    low=0.8934,
+    high=0.9287,
+    expires_at="2026-12-24T18:00:00Z",
+)
+OF_TRAINING = ("loss", "logprobGap", "staleness", "trainAccuracy", "rewardMean")
+HELD_OUT = [f"{label}Accuracy{end}" for label in ("baseline", "eval") for end in ("", "Low", "High", "N")]
+METRICS = dict.fromkeys((*OF_TRAINING, *HELD_OUT), 0.8123)
+
+
+def test_with_real_paths_the_best_and_the_held_out_figures_have_room() -> None:
+    result = Result(
+        attempt=12,
+        total_steps=2_500,
+        outcome="succeeded",
+        from_step=1_225,
+        steps_trained=2_500,
+        training_run_id=TINKER.removeprefix("tinker://"),
+        state_path=f"{TINKER}/weights/attempt-1-step-002500",
+        sampler_path=f"{TINKER}/sampler_weights/attempt-1-step-002500",
+        metrics={**METRICS, "evalStep": 2_500},
+        best=BEST,
+    )
+    decoded = json.loads(result.to_json())
+    assert BestCheckpoint.from_wire(decoded["best"]) == BEST
+    assert decoded["metrics"].keys() >= {"evalAccuracy", "evalStep", "baselineAccuracy", "rewardMean"}
+
+
+def test_the_best_at_the_last_step_does_not_repeat_its_paths() -> None:
+    result = replace(FULL, best=replace(BEST, state_path=FULL.state_path, sampler_path=FULL.sampler_path))
+    best = json.loads(result.to_json())["best"]
+    assert best["step"] == 1_250
+    assert "statePath" not in best
+    assert "samplerPath" not in best
 
 
 def test_a_cut_message_keeps_its_beginning() -> None:

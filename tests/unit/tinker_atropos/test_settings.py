@@ -84,3 +84,8 @@ def test_a_value_that_is_not_an_address(url) -> None:
 def test_a_switch_that_is_neither_on_nor_off(value) -> None:
     with pytest.raises(ConfigError, match=f"RL_REMOTE_ENVIRONMENTS is '{value}'; it must be 1, or 0"):
         load_settings("api", {"RL_REMOTE_ENVIRONMENTS": value})
+
+
+def test_best_weights_that_are_none_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"RL_BEST_CHECKPOINT is '\{\}'; it must be status.best as JSON"):
+        load_settings("trainer", {"RL_BEST_CHECKPOINT": "{}"})

@@ -7,6 +7,7 @@ killed leaves behind its last state path. The other processes have no result; th
 import contextlib
 import os
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,6 +35,44 @@ class ResultError:
 
 
 @dataclass(frozen=True, slots=True)
+class BestCheckpoint:
+    """The weights with the best held-out figure so far, as they travel: in a result, in `/status`, to a next attempt.
+
+    `low` and `high` end its 95 % interval, if it has one. `expires_at` as in the contract; None: never.
+    """
+
+    step: int
+    figure: float
+    state_path: str
+    sampler_path: str
+    low: float | None = None
+    high: float | None = None
+    expires_at: str | None = None
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> "BestCheckpoint":
+        """Raises KeyError, TypeError or ValueError for something else."""
+        optional = {ours: wire.get(name) for ours, name in _OPTIONAL_OF_BEST.items()}
+        figure, step = float(wire["evalAccuracy"]), int(wire["step"])
+        return cls(step, figure, str(wire["statePath"]), str(wire["samplerPath"]), **optional)
+
+    def to_wire(self) -> dict[str, Any]:
+        paths = {"statePath": self.state_path, "samplerPath": self.sampler_path}
+        optional = {name: getattr(self, ours) for ours, name in _OPTIONAL_OF_BEST.items()}
+        given = {name: value for name, value in optional.items() if value is not None}
+        return {"step": self.step, "evalAccuracy": self.figure, **paths, **given}
+
+
+_OPTIONAL_OF_BEST = {"low": "evalAccuracyLow", "high": "evalAccuracyHigh", "expires_at": "expiresAt"}
+
+_METRICS_BY_WEIGHT = (
+    *("evalAccuracy", "evalStep", "baselineAccuracy", "rewardMean"),
+    *("evalAccuracyLow", "evalAccuracyHigh", "baselineAccuracyLow", "baselineAccuracyHigh"),
+)
+"""The metrics of a result that are dropped last, if not all have room."""
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """How far a run has come. Metrics are rounded to 4 significant digits.
 
@@ -51,13 +90,18 @@ class Result:
     sampler_path: str | None = None
     expires_at: datetime | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+    best: BestCheckpoint | None = None
     error: ResultError | None = None
 
     def to_json(self) -> bytes:
         """The wire form, at most MAX_BYTES: metrics are dropped first, and the message is cut before a path is lost."""
+        weights = {name: weight for weight, name in enumerate(_METRICS_BY_WEIGHT)}
+        names = sorted(self.metrics, key=lambda name: weights.get(name, len(weights)))
         encoded = orjson.dumps(self.to_wire())
-        if len(encoded) > MAX_BYTES:
-            encoded = orjson.dumps(replace(self, metrics={}).to_wire())
+        while len(encoded) > MAX_BYTES and names:
+            names.pop()
+            metrics = {name: value for name, value in self.metrics.items() if name in names}
+            encoded = orjson.dumps(replace(self, metrics=metrics).to_wire())
         if len(encoded) > MAX_BYTES and self.error is not None:
             lengths = range(len(self.error.message))
             fitting = bisect_right(lengths, MAX_BYTES, key=lambda length: len(self._with_message_of(length)))
@@ -82,14 +126,19 @@ class Result:
             "statePath": self.state_path,
             "samplerPath": self.sampler_path,
             "checkpoint": {"expiresAt": timestamp(self.expires_at)},
-            "metrics": {name: _rounded(value) for name, value in self.metrics.items()},
+            "metrics": {name: rounded(value) for name, value in self.metrics.items()},
         }
+        if self.best is not None:
+            wire["best"] = self.best.to_wire()
+            for name in ("statePath", "samplerPath"):  # of the last weights: said already, and space is short
+                if wire["best"][name] == wire[name]:
+                    del wire["best"][name]
         if self.error is not None:
             wire["error"] = {"class": self.error.error_class, "message": self.error.message}
         return wire
 
 
-def _rounded(value: float) -> float:
+def rounded(value: float) -> float:
     """Counts and steps stay exact."""
     return value if isinstance(value, int) else float(f"{value:.4g}")
 

@@ -4,6 +4,7 @@ The address a server binds is the address its clients use: `RL_API_URL` and `RL_
 sides, so they cannot disagree.
 """
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import overload
 from urllib.parse import urlsplit
 
 from tinker_atropos.errors import ConfigError
+from tinker_atropos.result import BestCheckpoint
 
 DEFAULT_API_URL = "http://127.0.0.1:8000"
 DEFAULT_INFERENCE_URL = "http://127.0.0.1:8001"
@@ -61,7 +63,8 @@ class Settings:
 
     `result_file` is the container's termination message: the trainer's result, or why another process failed; `uid` and
     `attempt` mark checkpoints. `recorded` is the checkpoint to continue from; if the backend has neither it nor a newer
-    one, the attempt fails, or with `restart_if_lost` continues from an older one, or from the beginning. With
+    one, the attempt fails, or with `restart_if_lost` continues from an older one, or from the beginning.
+    `best` holds the best weights of earlier attempts. With
     `remote_environments`, environments run in other pods and are replaced there when they die: the run fails only
     after none has been alive for `environment_grace` seconds. `environment_index` numbers them; 0 evaluates. None is
     the one in the run's own pod: it evaluates too, and is not replaced. `wandb_close_seconds` is how long W&B may take
@@ -79,6 +82,7 @@ class Settings:
     attempt: int = 1
     recorded: RecordedCheckpoint | None = None
     restart_if_lost: bool = False
+    best: BestCheckpoint | None = None
     start_from: str | None = None
     start_from_optimizer: bool = False
     parent: Parent = Parent()
@@ -111,6 +115,7 @@ def load_settings(container: str, environ: Mapping[str, str] = os.environ) -> Se
         attempt=_integer(environ, "RL_ATTEMPT", Settings.attempt),
         recorded=_recorded(environ),
         restart_if_lost=_switch(environ, "RL_RESTART_IF_CHECKPOINT_LOST"),
+        best=_best(environ),
         start_from=environ.get("RL_START_FROM") or None,
         start_from_optimizer=_switch(environ, "RL_START_FROM_OPTIMIZER"),
         parent=_parent(environ),
@@ -126,6 +131,14 @@ def load_settings(container: str, environ: Mapping[str, str] = os.environ) -> Se
 def _recorded(environ: Mapping[str, str]) -> RecordedCheckpoint | None:
     step, path = _integer(environ, "RL_CHECKPOINT_STEP", None), environ.get("RL_CHECKPOINT_PATH")
     return RecordedCheckpoint(step, path) if step is not None and path else None
+
+
+def _best(environ: Mapping[str, str]) -> BestCheckpoint | None:
+    value = environ.get("RL_BEST_CHECKPOINT")
+    try:
+        return BestCheckpoint.from_wire(json.loads(value)) if value else None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"RL_BEST_CHECKPOINT is {value!r}; it must be status.best as JSON: {error!r}") from None
 
 
 def _parent(environ: Mapping[str, str]) -> Parent:

@@ -191,6 +191,18 @@ class Checkpoint(ObservedModel):
     expires_at: str | None = Field(default=None, description="When the backend deletes it.")
 
 
+class BestCheckpoint(ObservedModel):
+    """The weights with the best held-out figure so far: of equal figures, the earlier step's."""
+
+    step: int = Field(description="Optimizer step that they are of.")
+    eval_accuracy: float = Field(description="Their held-out evaluation.")
+    eval_accuracy_low: float | None = Field(default=None, description="Lower end of its 95 % interval.")
+    eval_accuracy_high: float | None = Field(default=None, description="Upper end of its 95 % interval.")
+    state_path: str = Field(description="tinker:// path to train on from.")
+    sampler_path: str = Field(description="tinker:// path to sample from.")
+    expires_at: str | None = Field(default=None, description="When the backend deletes them.")
+
+
 class Weights(ObservedModel):
     """The trained weights."""
 
@@ -296,6 +308,9 @@ class RunStatus(ObservedModel):
     )
     started_from: StartedFrom | None = Field(default=None, description="The run that this one began from.")
     checkpoint: Checkpoint | None = Field(default=None, description="Newest state checkpoint.")
+    best: BestCheckpoint | None = Field(
+        default=None, description="Weights with the best held-out figure, of those that were saved and evaluated."
+    )
     weights: Weights | None = Field(default=None, description="The trained weights, once they exist.")
     failure: Failure | None = Field(default=None, description="Why the last attempt, or the run, failed.")
     refusals: tuple[Refusal, ...] = Field(default=(), description="What is refused of the spec, and why; at most 3.")

@@ -77,17 +77,19 @@ def attempt_env_var(attempt: int) -> EnvVar:
 
 
 def checkpoint_env_vars(run: TrainingRun) -> list[EnvVar]:
-    """For the trainer of an attempt that continues: the checkpoint that it must find, and whether it may do without."""
-    checkpoint = run.status.checkpoint
-    if checkpoint is None:
-        return []
-    return _literals(
-        {
+    """For the trainer of an attempt that continues: the checkpoint that it must find, whether it may do without, and
+    the best weights so far, as JSON.
+    """
+    checkpoint, best = run.status.checkpoint, run.status.best
+    wire = best.model_dump_json(exclude_none=True) if best else None
+    told: dict[str, str | None] = {"RL_BEST_CHECKPOINT": wire}
+    if checkpoint is not None:
+        told |= {
             "RL_CHECKPOINT_STEP": str(checkpoint.step),
             "RL_CHECKPOINT_PATH": checkpoint.state_path,
             "RL_RESTART_IF_CHECKPOINT_LOST": "1" if run.spec.on_lost_checkpoint == "restart" else None,
         }
-    )
+    return _literals(told)
 
 
 def place_env_vars(attempt: int, slot: int) -> list[EnvVar]:

@@ -79,7 +79,7 @@ def started(
 ) -> RunStatus:
     """The status that freezes the run and announces an attempt: written before anything is created."""
     # A restored run that is started again begins from scratch: its old state belongs to another uid.
-    before = view.run.status if view.run.status.attempt else view.run.status.with_changes(checkpoint=None)
+    before = view.run.status if view.run.status.attempt else view.run.status.with_changes(checkpoint=None, best=None)
     before = continued(before, before.checkpoint.step if before.checkpoint else 0)
     frozen = before.with_changes(
         start_time=before.start_time or format_time(view.now),
@@ -123,6 +123,7 @@ def _essence(status: RunStatus) -> tuple[object, ...]:
         status.config_hash,
         conditions,
         status.checkpoint,
+        status.best,
         status.weights,
         status.failure,
         status.attempts,

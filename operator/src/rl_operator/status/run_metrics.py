@@ -8,7 +8,7 @@ newest, and `metrics.observedAt` is when they last changed.
 
 from datetime import datetime
 
-from rl_operator.api.run import Checkpoint, HistorySample, Progress, RunMetrics, RunStatus, TrainingRun
+from rl_operator.api.run import BestCheckpoint, Checkpoint, HistorySample, Progress, RunMetrics, RunStatus, TrainingRun
 from rl_operator.status.observed.history import is_metric, round_metric
 from rl_operator.status.observed.observation import TrainerResult, TrainerStatus, format_time
 from rl_operator.status.observed.wandb_run import WandbRun, wandb_status
@@ -57,6 +57,7 @@ def with_trainer(status: RunStatus, trainer: TrainerStatus, now: datetime) -> Ru
     ).with_changes(
         progress=_advanced(status, trainer.step, trainer.total_steps, trainer.seconds_per_step),
         checkpoint=checkpoint,
+        best=_best(status, trainer.best, trainer.from_step),
         wandb=trainer.wandb or status.wandb,
     )
 
@@ -88,7 +89,13 @@ def with_result(status: RunStatus, result: TrainerResult, now: datetime) -> RunS
     return status.with_changes(
         progress=_advanced(status, result.steps_trained, result.total_steps, pace),
         checkpoint=checkpoint,
+        best=_best(status, result.best_checkpoint, result.from_step),
     )
+
+
+def _best(status: RunStatus, told: BestCheckpoint | None, from_step: int | None) -> BestCheckpoint | None:
+    """As the trainer tells, once its training is open: it was given the status's, and knows whether it still exists."""
+    return status.best if from_step is None else told
 
 
 def _with_metrics(

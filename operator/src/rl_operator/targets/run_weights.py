@@ -11,7 +11,7 @@ from rl_operator.errors import RefusedError
 from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:
-    from rl_operator.api.run import TrainingRun
+    from rl_operator.api.run import BestCheckpoint, TrainingRun
     from rl_operator.api.runtime import Runtime
 
 BACK_END_AWAY: Final = 4
@@ -20,7 +20,7 @@ BACK_END_AWAY: Final = 4
 
 @dataclass(frozen=True)
 class KnownWeights:
-    """`step`: of the checkpoint that they are, for a run without final weights."""
+    """`step`: of the checkpoint that they are, unless they are the final weights."""
 
     path: str
     step: int | None = None
@@ -32,6 +32,17 @@ def weights_of(run: "TrainingRun", final: str | None) -> KnownWeights | None:
         return KnownWeights(final)
     checkpoint = run.status.checkpoint
     return KnownWeights(checkpoint.state_path, checkpoint.step) if checkpoint else None
+
+
+def best_of(run: "TrainingRun", target: Target) -> "BestCheckpoint":
+    """The run's best weights. Raises RefusedError if there are none, and says why."""
+    name, best = run.metadata.name, run.status.best
+    if best is None:
+        raise RefusedError(
+            f"run {name} in {target.label} has no best weights: only weights that were saved for an evaluation can be, "
+            f"and none of them has a result yet, or the backend has lost them; leave --best out for the last ones"
+        )
+    return best
 
 
 def tokenizer_of(run: "TrainingRun", target: Target) -> tuple[str, ...]:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
-from rl_operator.cli.commands.trained_weights import call_tinker_atropos, weights_path
+from rl_operator.cli.commands.trained_weights import best_weights, call_tinker_atropos, weights_path
+from rl_operator.cli.views.summary import best_line
 from rl_operator.errors import RefusedError
 from rl_operator.targets.run_weights import tokenizer_of
 
@@ -38,6 +39,43 @@ def test_a_run_without_weights_explains_what_to_do(status: dict[str, Any], hint:
     with pytest.raises(RefusedError) as refused:
         weights_path(parsed(run_manifest(**status)), MemoryTarget(), None)
     assert str(refused.value) == f"there are no weights of run sorting in memory: {hint}"
+
+
+BEST = {
+    "step": 20,
+    "evalAccuracy": 0.93,
+    "evalAccuracyLow": 0.9,
+    "evalAccuracyHigh": 0.95,
+    "statePath": "tinker://r/weights/20",
+    "samplerPath": "tinker://r/sampler_weights/20",
+}
+
+
+def test_the_best_weights_are_those_of_the_status(capsys: pytest.CaptureFixture[str]) -> None:
+    run = parsed(run_manifest(phase="Succeeded", best=BEST))
+    best = best_weights(run, MemoryTarget())
+    assert (best.sampler_path, best.state_path) == ("tinker://r/sampler_weights/20", "tinker://r/weights/20")
+    assert capsys.readouterr().err == "the best weights of sorting: step 20, held-out 0.93\n"
+
+
+def test_a_run_without_best_weights_says_why() -> None:
+    with pytest.raises(RefusedError, match=r"^run sorting in memory has no best weights: .*; leave --best out"):
+        best_weights(parsed(run_manifest(phase="Succeeded", checkpoint=CHECKPOINT)), MemoryTarget())
+
+
+WORSE = [
+    pytest.param(0.6, 0.65, ["best", "--best"], id="worse by more than noise"),
+    pytest.param(0.91, 0.94, ["best"], id="worse, maybe by chance"),
+    pytest.param(0.93, 0.96, [], id="as good"),
+]
+
+
+@pytest.mark.parametrize(("last", "high", "said"), WORSE)
+def test_a_run_that_ends_lower_than_its_best_says_so(last: float, high: float, said: list[str]) -> None:
+    metrics = {"evalAccuracy": last, "evalAccuracyHigh": high, "evalStep": 40}
+    lines = list(best_line(parsed(run_manifest(phase="Succeeded", best=BEST, metrics=metrics))))
+    assert len(lines) == len(said)
+    assert all(word in line for word, line in zip(said, lines, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.render.env_vars import checkpoint_env_vars
 from rl_operator.render.pod import pod_of_attempt, pod_template
+from tinker_atropos.result import BestCheckpoint
+from tinker_atropos.settings import load_settings
 
 
 def template_of(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:
@@ -42,6 +44,14 @@ def test_the_trainer_of_an_attempt_that_continues_knows_its_checkpoint() -> None
         told = {"RL_CHECKPOINT_STEP": "60", "RL_CHECKPOINT_PATH": "tinker://m/weights/60", **more}
         assert env_vars_of(trainer) == env_vars_of(CONTAINERS["trainer"]) | {"RL_ATTEMPT": "2"} | told
         assert env_vars_of(environment) == env_vars_of(CONTAINERS["environment"]) | {"RL_ATTEMPT": "2"}
+
+
+def test_the_trainer_of_a_next_attempt_knows_the_best_weights() -> None:
+    """As it reads them: the two packages share no code."""
+    best = BestCheckpoint(50, 0.9123, "tinker://m/weights/50", "tinker://m/sampler_weights/50", 0.89, None, None)
+    run = make_run().with_changes(status=RunStatus.model_validate({"best": best.to_wire()}))
+    (told,) = checkpoint_env_vars(run)
+    assert load_settings("trainer", {told["name"]: told["value"]}).best == best
 
 
 def test_the_longest_names_fit_into_a_label() -> None:

@@ -19,7 +19,8 @@ def test_the_runs_wandb_settings_win_over_the_runtimes() -> None:
 
 def test_shared_fields_are_present_even_if_unset() -> None:
     env = render_config(make_run(), inputs_of(make_run(), make_runtime()))["env"]
-    assert env.keys() == {"total_steps", "group_size", "batch_size", "max_token_length", "tokenizer_name"}
+    shared = {"total_steps", "group_size", "batch_size", "max_token_length", "tokenizer_name"}
+    assert env.keys() == shared | {"steps_per_eval"}  # which the trainer must agree on, too
 
 
 def test_no_addresses() -> None:

@@ -11,7 +11,7 @@ from rl_operator.api.run import Progress, RunMetrics, RunStatus
 from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import derive, started, worth_writing
 from rl_operator.status.lifecycle import assess
-from rl_operator.status.observed.observation import TrainerStatus
+from rl_operator.status.observed.observation import TrainerResult, TrainerStatus
 from rl_operator.status.observed.wandb_run import WandbRun
 
 TRAINER = TrainerStatus.model_validate(
@@ -213,3 +213,41 @@ def test_a_history_is_named_at_an_end_if_there_is_one() -> None:
     assert status_of(after(WORKING, trainer=None, pod=over)).history_name is None
     assert status_of(after(WORKING, trainer=None, pod=over, has_history=True)).history_name == "sorting-u-1-history"
     assert status_of(after(WORKING, has_history=True)).history_name is None
+
+
+BEST = {
+    "step": 50,
+    "evalAccuracy": 0.9,
+    "statePath": "tinker://m/weights/50",
+    "samplerPath": "tinker://m/sampler_weights/50",
+}
+NEWER = {**BEST, "step": 64, "evalAccuracy": 0.95}
+
+
+@pytest.mark.parametrize(
+    ("from_step", "told", "best"),
+    [
+        pytest.param(None, None, 50, id="its training is not open yet"),
+        pytest.param(60, BEST, 50, id="the same"),
+        pytest.param(60, NEWER, 64, id="a better one"),
+        pytest.param(0, None, None, id="the backend lost it"),
+    ],
+)
+def test_the_best_weights_outlive_an_attempt_as_long_as_the_backend_has_them(
+    from_step: int | None, told: dict[str, Any] | None, best: int | None
+) -> None:
+    begun = of_attempt(best=BEST).to_wire()
+    assert begun["best"]["step"] == 50
+    trainer = TrainerStatus.model_validate({"step": 62, "fromStep": from_step, "totalSteps": 150, "best": told})
+    status = status_of(make_view({**RUNNING, **begun}, pod=make_pod(ready(), ready(), ready()), trainer=trainer))
+    assert (status.best.step if status.best else None) == best
+
+
+def test_a_result_leaves_out_what_it_says_already() -> None:
+    """The best weights are the last ones: their paths are the result's own."""
+    told = {"outcome": "succeeded", "fromStep": 0, "statePath": "tinker://m/s", "samplerPath": "tinker://m/w"}
+    found = TrainerResult.model_validate({**told, "best": {"step": 150, "evalAccuracy": 0.9}})
+    assert found.best_checkpoint is not None
+    assert (found.best_checkpoint.state_path, found.best_checkpoint.sampler_path) == ("tinker://m/s", "tinker://m/w")
+    nowhere = TrainerResult.model_validate({"outcome": "running", "best": {"step": 150, "evalAccuracy": 0.9}})
+    assert nowhere.best_checkpoint is None

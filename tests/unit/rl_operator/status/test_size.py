@@ -54,6 +54,15 @@ TRAINER = TrainerStatus.model_validate(
             "statePath": "tinker://0a1b2c3d-1111-4222-8333-444455556666/weights/001900",
             "expiresAt": "2026-06-01T00:00:00Z",
         },
+        "best": {
+            "step": 1850,
+            "evalAccuracy": 0.8323,
+            "evalAccuracyLow": 0.7323,
+            "evalAccuracyHigh": 0.9323,
+            "statePath": "tinker://0a1b2c3d-1111-4222-8333-444455556666/weights/001850",
+            "samplerPath": "tinker://0a1b2c3d-1111-4222-8333-444455556666/sampler_weights/001850",
+            "expiresAt": "2026-06-01T00:00:00Z",
+        },
         "metrics": METRICS,
         "wandb": {
             "state": "online",

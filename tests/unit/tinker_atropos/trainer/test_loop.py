@@ -72,6 +72,9 @@ class Surroundings:
         self.logged.append(metrics)
         self.batches.append(batch)
 
+    def saves_at(self, step: int) -> bool:
+        return step % 2 == 0
+
     async def save(self, step: int) -> None:
         self.saved.append(step)
 
@@ -80,7 +83,7 @@ async def test_three_steps_one_of_them_without_advantage(training: Training) -> 
     policy = CurrentPolicy()
     policy.swap(Policy(0, await training.snapshot()))
     run = Surroundings(policy, [[1.0, 0.0, 0.0, 1.0], [1.0] * 4, [0.0, 1.0, 1.0, 1.0]])
-    config = TinkerSection(save_checkpoint_interval=2, learning_rate=1e-3)
+    config = TinkerSection(learning_rate=1e-3)
     samplers = [policy.latest.sampler]
 
     for step in range(3):
@@ -117,7 +120,7 @@ async def test_a_run_saves_at_its_interval_and_ends_on_request(training: Trainin
     policy = CurrentPolicy()
     policy.swap(Policy(0, await training.snapshot()))
     run = Surroundings(policy, [[1.0, 0.0, 0.0, 1.0]] * 3, off=-0.5)
-    config = TinkerSection(save_checkpoint_interval=2)
+    config = TinkerSection()
     await train(run, training=training, policy=policy, config=config, steps=range(5))
     assert run.saved == [2]
     assert run.entered == ["sampling", "training", "sampling", "training", "saving", "sampling", "training", "sampling"]

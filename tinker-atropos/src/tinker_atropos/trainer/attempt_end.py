@@ -70,6 +70,7 @@ class AttemptEnd:
 
     async def succeeded(self) -> None:
         self.state.results.write(outcome="succeeded", metrics=dict(self.state.status.metrics))
+        await self._tidy()
         await self.say("done", None)
 
     async def save_what_was_trained(self, trouble: str | None) -> None:
@@ -81,6 +82,14 @@ class AttemptEnd:
             await self._keep_last_checkpoint()
         if trouble is not None and self.state.progress.counted > self.state.progress.saved:
             self._lost_because = trouble
+        await self._tidy()
+
+    async def _tidy(self) -> None:
+        """Let the best weights never expire; everything that matters more is saved by now."""
+        if self.state.opened is not None:
+            trouble = await self._in_time(self.weights.best.tidy(self.state.opened.backend.stored), KEPT_BY_SECONDS)
+            if trouble is not None:
+                logger.warning("the checkpoints of evaluations are as they were: %s", trouble)
 
     async def _keep_last_checkpoint(self) -> None:
         """A stopped run may be resumed at any time: its last state must not expire until then."""

@@ -40,6 +40,10 @@ class Surroundings(Protocol):
         self, step: int, seconds: float, metrics: Mapping[str, float], batch: TrainingBatch, /
     ) -> None: ...
 
+    def saves_at(self, step: int) -> bool:
+        """Whether the weights after `step` steps are to be saved: at the interval, for an evaluation, at the end."""
+        ...
+
     async def save(self, step: int) -> None: ...
 
 
@@ -72,7 +76,7 @@ async def train(
         metrics |= {"train/learning_rate": config.learning_rate} | watch.lap()
         await surroundings.step_trained(step + 1, metrics["time/step"], metrics, batch)
         watch.spent("reporting")
-        if (step + 1) % config.save_checkpoint_interval == 0 or step + 1 == steps.stop:
+        if surroundings.saves_at(step + 1):
             surroundings.enter("saving")
             await surroundings.save(step + 1)
             watch.spent("saving")

@@ -23,6 +23,7 @@ from tinker_atropos.trainer.attempt_end import AttemptEnd
 from tinker_atropos.trainer.backend.checkpoint_keeper import CheckpointKeeper
 from tinker_atropos.trainer.backend.open_training import Opened, TrainingOpener
 from tinker_atropos.trainer.backend.policy import CurrentPolicy
+from tinker_atropos.trainer.best_weights import BestWeights
 from tinker_atropos.trainer.data.divergence import diverged
 from tinker_atropos.trainer.data.progress import Progress
 from tinker_atropos.trainer.inference.generation import Generator
@@ -79,15 +80,16 @@ class Run:
             state.policy, self._ledger, on_failure=self._sampling_failed,
             max_context_overflows=config.tinker.max_context_overflows,
         )  # fmt: skip
-        self._weights = Weights(state, CheckpointKeeper(settings, config.tinker))
+        keeper = CheckpointKeeper(settings, config.tinker)
+        self._weights = Weights(state, keeper, BestWeights(state, keeper, settings.best))
         self._accounting = Accounting(self.api, self.lease, state.status, self.generator, config.env)
-        self._relay = Relay(self.api, state.status, sink)
+        self._relay = Relay(self.api, state.status, sink, self._weights.best.evaluated)
         self.ending = AttemptEnd(
             state, self._weights, self.api, self.lease, self._relay, stop, config.tinker.eval_deadline_seconds
         )
         admission = Admission(self._ledger, state.policy, config.tinker)
         self._surroundings = StepSurroundings(
-            state, stop, config.tinker, self.api, Collector(self.api, admission, state.status.warn), self.generator,
+            state, stop, config, self.api, Collector(self.api, admission, state.status.warn), self.generator,
             self._weights, self._accounting, sink, tokenizer,
         )  # fmt: skip
 
@@ -142,6 +144,7 @@ class Run:
     async def _begin(self, opened: Opened) -> None:
         """The first sample has come back: serve inference, register, and report readiness."""
         self._continue_with(opened)
+        await unless_stopped(self._weights.best.check(opened.backend.stored), self._stop)
         self.state.not_ready = "the trainer waits for the trajectory API"
         await unless_stopped(self._register(opened.step), self._stop)
         self.state.not_ready = None

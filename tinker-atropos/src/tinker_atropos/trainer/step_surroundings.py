@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tinker_atropos.config import TinkerSection
+from tinker_atropos.config import RunConfig
 from tinker_atropos.trainer.data.datums import TrainingBatch
 from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.inference.tokenizer import Tokenizer
@@ -27,7 +27,7 @@ class StepSurroundings:
 
     state: TrainerState
     stop: StopRequest
-    config: TinkerSection
+    config: RunConfig
     api: ApiClient
     collector: Collector
     generator: Generator
@@ -65,12 +65,19 @@ class StepSurroundings:
         logger.info("%s", line, extra={"figures": {"step": step, **metrics}})
 
     def _sample_rows(self, step: int, batch: TrainingBatch) -> list[Row]:
-        interval = self.config.wandb_samples_interval
+        interval = self.config.tinker.wandb_samples_interval
         return sample_rows(step, batch, self.tokenizer.decode) if interval and step % interval == 0 else []
+
+    def saves_at(self, step: int) -> bool:
+        interval = self.config.tinker.save_checkpoint_interval
+        return step % interval == 0 or step == self.state.progress.total or self.config.env.evaluates_at(step)
 
     async def save(self, step: int) -> None:
         """Save a state checkpoint, let the api discard what it covers, and delete what it replaces."""
-        await self.weights.save(for_ever=step == self.state.progress.total)
+        final = step == self.state.progress.total
+        await self.weights.save(for_ever=final)
         totals = self.accounting.totals()
         await self.api.report_progress(step, done=False, checkpoint_step=step, totals=totals)
-        await self.weights.keeper.tidy(self.state.session.backend.stored)
+        if self.config.env.evaluates_at(step) and not final:  # the final sampler weights are saved in any case
+            await self.weights.save_for_evaluation(step)
+        await self.weights.best.tidy(self.state.session.backend.stored)

@@ -6,6 +6,7 @@ from tinker_atropos.errors import BackendLostError
 from tinker_atropos.trainer.backend.checkpoint_keeper import CheckpointKeeper
 from tinker_atropos.trainer.backend.open_training import Opened
 from tinker_atropos.trainer.backend.policy import Policy
+from tinker_atropos.trainer.best_weights import BestWeights, Candidate
 from tinker_atropos.trainer.trainer_state import TrainerState, no_failure
 
 
@@ -17,6 +18,7 @@ def restart_warning(opened: Opened) -> str:
 class Weights:
     state: TrainerState
     keeper: CheckpointKeeper
+    best: BestWeights
 
     def continue_with(self, opened: Opened) -> None:
         """Train these from now on, and sample from them."""
@@ -60,6 +62,17 @@ class Weights:
         """Save the final sampler weights, once all steps are trained."""
         path = await self.keeper.save_sampler(self.state.session.training, self.state.progress.total)
         self.state.results.write(sampler_path=path)
+        self._to_evaluate(self.state.progress.total, path)
+
+    async def save_for_evaluation(self, step: int) -> None:
+        """Save the sampler weights of the state that was saved last: they may turn out to be the best."""
+        path = await self.keeper.save_sampler(self.state.session.training, step, for_ever=False)
+        self._to_evaluate(step, path)
+
+    def _to_evaluate(self, step: int, sampler_path: str) -> None:
+        result = self.state.results.result
+        if result.state_path is not None:
+            self.best.saved(step, Candidate(result.state_path, sampler_path, result.expires_at))
 
     def sampling_lost(self, error: BackendLostError) -> None:
         """A sampler is gone. Samplers of sessions that were already abandoned say nothing about these weights."""

@@ -56,6 +56,9 @@ def describe(run: Manifest, target: Target, *, wide: bool) -> Iterator[str]:
     yield from _containers(status)
     if status.checkpoint:
         yield f"  checkpoint  step {status.checkpoint.step}  {status.checkpoint.state_path}"
+    if best := status.best:
+        figure = interval(best.eval_accuracy, best.eval_accuracy_low, best.eval_accuracy_high)
+        yield f"  best        step {best.step}  {figure}  {best.sampler_path}"
     if status.weights:
         yield f"  weights     {status.weights.sampler_path}"
     if wide and status.attempts:
@@ -98,6 +101,7 @@ PARTS = (
     "history",
     "historyName",
     "checkpoint",
+    "best",
     "weights",
     "wandb",
     "failure",

@@ -20,11 +20,14 @@ from rl_operator.cli.views.follow import at_rest
 from rl_operator.errors import RefusedError
 from rl_operator.programs import ProgramMissingError, find_program
 from rl_operator.targets.run_lookup import existing_run
-from rl_operator.targets.run_weights import BACK_END_AWAY, backend_env_vars, tokenizer_of, weights_of
+from rl_operator.targets.run_weights import BACK_END_AWAY, backend_env_vars, best_of, tokenizer_of, weights_of
 from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:
-    from rl_operator.api.run import TrainingRun
+    from rl_operator.api.run import BestCheckpoint, TrainingRun
+
+
+Best = Annotated[bool, typer.Option("--best", help="The weights with the best held-out figure, not the last ones.")]
 
 
 @on_target
@@ -37,6 +40,7 @@ def sample(
     temperature: Annotated[float, typer.Option(min=0, help="0: always the likeliest token.")] = 1.0,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same completions.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Take the prompt as it is, without the chat template.")] = False,
+    best: Best = False,
     scope: Scope,
     output: OutputFormat = Output.TEXT,
 ) -> None:
@@ -55,7 +59,8 @@ def sample(
     target = scope.target
     run = TrainingRun.model_validate(existing_run(target, scope.namespace, name))
     weights = run.status.weights
-    path = weights_path(run, target, weights.sampler_path if weights else None)
+    final = weights.sampler_path if weights else None
+    path = best_weights(run, target).sampler_path if best else weights_path(run, target, final)
     sampling = ["-n", str(count), "--max-tokens", str(max_tokens), "--temperature", str(temperature)]
     chosen = [*([] if seed is None else ["--seed", str(seed)]), *(["--raw"] if raw else []), "-o", output.value]
     where = ["--model-path", path, *tokenizer_of(run, target)]
@@ -67,6 +72,7 @@ def export(
     name: RunName,
     *,
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Folder to make; one that is there must be empty.")],
+    best: Best = False,
     scope: Scope,
 ) -> None:
     """Write the trained weights of a run as a PEFT folder; while it trains, those of its newest checkpoint.
@@ -80,7 +86,8 @@ def export(
     target = scope.target
     run = TrainingRun.model_validate(existing_run(target, scope.namespace, name))
     weights = run.status.weights
-    path = weights_path(run, target, weights.state_path if weights else None)
+    final = weights.state_path if weights else None
+    path = best_weights(run, target).state_path if best else weights_path(run, target, final)
     call_tinker_atropos(run, target, ["export", "--model-path", path, "--to", str(to)])
 
 
@@ -96,6 +103,13 @@ def weights_path(run: "TrainingRun", target: Target, final: str | None) -> str:
     else:
         hint = f"it has trained no checkpoint yet; wait for it: {program()} wait {name}{target.flags}"
     raise RefusedError(f"there are no weights of run {name} in {target.label}: {hint}")
+
+
+def best_weights(run: "TrainingRun", target: Target) -> "BestCheckpoint":
+    """The run's best weights, with a note which these are. Raises RefusedError if it has none."""
+    best = best_of(run, target)
+    typer.echo(f"the best weights of {run.metadata.name}: step {best.step}, held-out {best.eval_accuracy:g}", err=True)
+    return best
 
 
 def call_tinker_atropos(run: "TrainingRun", target: Target, arguments: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ The reward curve of a run in one line: from its stored history if there is one, 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rl_operator.cli.printing import age, fitted, program, sparkline
+from rl_operator.cli.printing import age, fitted, interval, program, sparkline
 from rl_operator.cli.views.progress import CURVE_WIDTH, baseline, held_out
 from rl_operator.targets.run_lookup import kept_rewards
 from rl_operator.targets.target import Target
@@ -34,6 +34,7 @@ def _success(run: "TrainingRun", target: Target) -> Iterator[str]:
     if status.weights:
         yield f"  weights    {status.weights.sampler_path}   (to sample from)"
         yield f"             {status.weights.state_path}   (to train on from)"
+    yield from best_line(run)
     yield from _curves(run)
     yield "Next:"
     commands = {
@@ -55,6 +56,7 @@ def _no_success(run: "TrainingRun", target: Target) -> Iterator[str]:
     if status.checkpoint:
         yield f"  checkpoint  step {status.checkpoint.step}   {status.checkpoint.state_path}"
     yield from reward_line(run, target)
+    yield from best_line(run)
     yield from _curves(run)
     if status.phase == "Stopped":
         yield f"Next: {program()} resume {name}{target.flags}"
@@ -70,6 +72,25 @@ def _curves(run: "TrainingRun") -> Iterator[str]:
         yield f"  W&B        {wandb.url}"
     if wandb and wandb.state and wandb.state.startswith(("offline", "failed")):
         yield f"  W&B        {wandb.state}"
+
+
+def best_line(run: "TrainingRun") -> Iterator[str]:
+    """Where the best weights are, if they are not the last ones that were evaluated; and whether that matters."""
+    best, metrics = run.status.best, run.status.metrics
+    last = metrics.eval_accuracy if metrics else None
+    if best is None or metrics is None or last is None or best.step == metrics.eval_step or last >= best.eval_accuracy:
+        return
+    figure = interval(best.eval_accuracy, best.eval_accuracy_low, best.eval_accuracy_high)
+    yield f"  best       step {best.step}: held-out {figure}"
+    if beyond_noise(best.eval_accuracy_low, metrics.eval_accuracy_high):
+        yield "             The last weights are worse by more than noise: sample and export with --best take these."
+
+
+def beyond_noise(low_of_best: float | None, high_of_last: float | None) -> bool:
+    """Whether the 95 % intervals do not overlap. Stricter than a test of the difference, because the best was chosen
+    for being high.
+    """
+    return low_of_best is not None and high_of_last is not None and high_of_last < low_of_best
 
 
 def reward_line(run: "TrainingRun", target: Target) -> Iterator[str]:

@@ -58,7 +58,9 @@ def restored_finding(run: TrainingRun, left_over: Sequence[str]) -> Assessment:
 def without_former_life(run: TrainingRun) -> TrainingRun:
     """The run with the part of its status that still holds. `startTime` stays: the API server lets no one clear it."""
     status = run.status
-    kept = RunStatus(start_time=status.start_time, checkpoint=status.checkpoint, conditions=status.conditions)
+    kept = RunStatus(
+        start_time=status.start_time, checkpoint=status.checkpoint, best=status.best, conditions=status.conditions
+    )
     return run.with_changes(status=kept)
 
 

@@ -20,7 +20,7 @@ from rl_operator.api.names import (
     TRAINER_CONTAINER,
     TRAINING_COMPONENT,
 )
-from rl_operator.api.run import RunMetrics, WandbStatus
+from rl_operator.api.run import BestCheckpoint, RunMetrics, WandbStatus
 from rl_operator.status.observed.container_observation import ContainerObservation, observe_container
 
 MAX_STEPS = 2**31 - 1
@@ -39,6 +39,18 @@ class ResultCheckpoint(ObservedModel):
     expires_at: str | None = None
 
 
+class ResultBest(ObservedModel):
+    """What a result says of the best weights. A path that is the result's own is left out."""
+
+    step: int
+    eval_accuracy: float
+    eval_accuracy_low: float | None = None
+    eval_accuracy_high: float | None = None
+    state_path: str | None = None
+    sampler_path: str | None = None
+    expires_at: str | None = None
+
+
 class TrainerResult(ObservedModel):
     """The trainer's termination message (contract: Result)."""
 
@@ -52,7 +64,17 @@ class TrainerResult(ObservedModel):
     sampler_path: str | None = None
     checkpoint: ResultCheckpoint = Field(default_factory=ResultCheckpoint)
     metrics: RunMetrics = Field(default_factory=RunMetrics)
+    best: ResultBest | None = None
     error: ResultError | None = None
+
+    @property
+    def best_checkpoint(self) -> BestCheckpoint | None:
+        """The best weights with their paths; None if a path is nowhere in the result."""
+        if self.best is None:
+            return None
+        paths = {"state_path": self.best.state_path or self.state_path}
+        paths["sampler_path"] = self.best.sampler_path or self.sampler_path
+        return BestCheckpoint(**{**self.best.model_dump(by_alias=False), **paths}) if all(paths.values()) else None
 
 
 class TrainerCheckpoint(ObservedModel):
@@ -77,6 +99,7 @@ class TrainerStatus(ObservedModel):
     last_step_at: str | None = None
     seconds_per_step: float | None = None
     checkpoint: TrainerCheckpoint | None = None
+    best: BestCheckpoint | None = None
     metrics: RunMetrics = Field(default_factory=RunMetrics)
     wandb: WandbStatus | None = None
     waiting: str | None = None

@@ -48,6 +48,7 @@ def results_of(context: ToolContext, run: TrainingRun, samples: int = SAMPLES) -
             "history": _history(run, kept_points(run, context.target), samples),
             "weights": plain(status.weights, "sampler_path", "state_path", "expires_at"),
             "checkpoint": None if status.weights else checkpoint_of(run),
+            "best": plain(status.best, "step", "eval_accuracy", "sampler_path", "state_path", "expires_at"),
             **wandb_of(run),
             "failure": failure_of(status.failure) if status.failure else None,
         }

@@ -36,15 +36,15 @@ def test_the_summary_agrees_with_the_trainer() -> None:
     status, summary = RunStatus(total_steps=4), dict[str, float]()
     of_step = {"train/loss": -0.25, "logprobs/gap": 2e-6, "staleness/mean": 0.5, "reward/mean": 0.1, "time/step": 2.5}
     reports = [
-        (0, {"env/reward_mean": 0.2, "env/groups_kept": 3.0, "sort_0_train/percent_correct": 0.25}),
-        (1, {"env/reward_mean": 0.6, "sort_1_train/percent_correct": 0.75}),
-        (0, {"sort_0_eval/percent_correct": 0.5, "sort_0_eval/percent_correct_low": 0.4,
-             "sort_0_eval/percent_correct_high": 0.6, "sort_0_eval/n": 400.0}),
+        ("runner", 0, {"env/reward_mean": 0.2, "env/groups_kept": 3.0, "sort_0_train/percent_correct": 0.25}),
+        ("runner", 1, {"env/reward_mean": 0.6, "sort_1_train/percent_correct": 0.75}),
+        ("evaluation", 0, {"eval/percent_correct": 0.5, "eval/percent_correct_low": 0.4,
+                           "eval/percent_correct_high": 0.6, "eval/n": 400.0}),
     ]  # fmt: skip
     status.step_trained(3, 2.5, of_step)
     summary |= {**of_step, "train/step": 3.0}
-    for environment, metrics in reports:
-        status.relayed(MetricsRecord(step=3, metrics=metrics, source="runner", environment=environment))
+    for source, environment, metrics in reports:
+        status.relayed(MetricsRecord(step=3, metrics=metrics, source=source, environment=environment))
         summary |= curves(environment, metrics)
     found = read_wandb_run("running", summary)
     assert found.metrics == RunMetrics.model_validate(status.metrics).with_changes(eval_step=None), (

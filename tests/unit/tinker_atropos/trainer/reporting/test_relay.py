@@ -65,7 +65,7 @@ async def test_new_names_stop_at_a_limit_and_known_ones_continue(caplog) -> None
     async with serve(Starlette(routes=[Route("/rl/metrics", show)]), bind("127.0.0.1", 0, "RL_API_URL")) as port:
         sink = RememberingSink()
         api = ApiClient(f"http://127.0.0.1:{port}")
-        relay = Relay(api, RunStatus(total_steps=1), sink)
+        relay = Relay(api, RunStatus(total_steps=1), sink, print)
         for report in range(3):
             flood = {f"flood/{report}/{number}": 1.0 for number in range(MAX_NAMES // 2)}
             records.append({"step": 1, "metrics": {"env/reward_mean": 0.5} | flood, "source": "environment"})

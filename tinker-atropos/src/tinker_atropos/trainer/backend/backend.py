@@ -200,9 +200,9 @@ class Training:
         future = self._client.save_state(name, ttl_seconds=ttl_seconds, user_metadata=dict(metadata))
         return str((await self._wait(future, f"saving state {name}")).path)
 
-    async def save_sampler(self, name: str, metadata: Mapping[str, str]) -> str:
-        """Save weights for inference; returns their path."""
-        future = self._client.save_weights_for_sampler(name, user_metadata=dict(metadata))
+    async def save_sampler(self, name: str, metadata: Mapping[str, str], ttl_seconds: int | None = None) -> str:
+        """Save weights for inference; returns their path. TTL None: kept forever."""
+        future = self._client.save_weights_for_sampler(name, ttl_seconds=ttl_seconds, user_metadata=dict(metadata))
         return str((await self._wait(future, f"saving sampler weights {name}")).path)
 
     def _sampler(self, client: tinker.SamplingClient) -> Sampler:

@@ -1,6 +1,7 @@
 """One attempt's checkpoints: saved, and deleted again once there are newer ones."""
 
 import logging
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 
 from tinker_atropos.config import TinkerSection
@@ -42,14 +43,15 @@ class CheckpointKeeper:
         expires_at = None if ttl is None else datetime.now(UTC) + ttl
         return Checkpoint(path, "state", self._run_uid, self._attempt, step, expires_at)
 
-    async def save_sampler(self, training: Training, step: int) -> str:
-        """Save the final sampler weights; returns their path. They are never deleted."""
-        return await training.save_sampler(checkpoint_name(self._attempt, step), self._metadata(step))
+    async def save_sampler(self, training: Training, step: int, *, for_ever: bool = True) -> str:
+        """Save sampler weights; returns their path. The final ones are never deleted."""
+        ttl = None if for_ever else int(timedelta(days=self._config.checkpoint_ttl_days).total_seconds())
+        return await training.save_sampler(checkpoint_name(self._attempt, step), self._metadata(step), ttl)
 
-    async def tidy(self, stored: StoredCheckpoints) -> None:
-        """Delete states that newer ones replaced. Raises InternalError if a newer attempt has saved.
+    async def tidy(self, stored: StoredCheckpoints, spared: Collection[str] = ()) -> None:
+        """Delete states that newer ones replaced, but not those at `spared` paths.
 
-        Any other error is a warning: the next save tries again.
+        Raises InternalError if a newer attempt has saved. Any other error is a warning: the next save tries again.
         """
         try:
             listed = await stored.list()
@@ -60,6 +62,7 @@ class CheckpointKeeper:
                 self._attempt,
                 keep=self._config.keep_checkpoints,
                 keep_every=self._config.keep_checkpoint_every,
+                spared=spared,
             ):
                 if state.path != self._saved_last:  # its step may be lower than that of unloadable states
                     await stored.delete(state.path)

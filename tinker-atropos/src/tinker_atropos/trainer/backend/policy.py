@@ -107,6 +107,11 @@ class CurrentPolicy:
         if self._evaluated is not None and self._evaluated.step == step:
             self._evaluated = None
 
+    @property
+    def evaluated_step(self) -> int | None:
+        """The step of the evaluation in progress."""
+        return None if self._evaluated is None else self._evaluated.step
+
     def evaluated(self, step: int) -> Policy | None:
         """The policy that the evaluation of a step samples from; None if it is over."""
         return self._evaluated if self._evaluated is not None and self._evaluated.step == step else None

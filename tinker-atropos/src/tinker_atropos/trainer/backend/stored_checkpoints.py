@@ -4,7 +4,7 @@
 """
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -93,9 +93,16 @@ def lost_sentence(
 
 
 def superfluous_states(
-    checkpoints: Iterable[Checkpoint], run_uid: str, attempt: int, *, keep: int, keep_every: int
+    checkpoints: Iterable[Checkpoint],
+    run_uid: str,
+    attempt: int,
+    *,
+    keep: int,
+    keep_every: int,
+    spared: Collection[str] = (),
 ) -> list[Checkpoint]:
-    """The run's states that may be deleted: all but the `keep` newest and those of a multiple of `keep_every` steps.
+    """The run's states that may be deleted: all but the `keep` newest, those of a multiple of `keep_every` steps, and
+    those at `spared` paths.
 
     The newest are those of the newest attempt: it may have restarted from an earlier step than the last one reached.
     As long as `attempt` has saved nothing, nothing may be deleted.
@@ -104,7 +111,8 @@ def superfluous_states(
     if all(checkpoint.attempt != attempt for checkpoint in ours):
         return []
     newest_first = sorted(ours, key=lambda checkpoint: (checkpoint.attempt, checkpoint.step), reverse=True)
-    return [state for state in newest_first[keep:] if not (keep_every and state.step % keep_every == 0)]
+    older = [state for state in newest_first[keep:] if state.path not in spared]
+    return [state for state in older if not (keep_every and state.step % keep_every == 0)]
 
 
 def _states(checkpoints: Iterable[Checkpoint], run_uid: str) -> list[Checkpoint]:

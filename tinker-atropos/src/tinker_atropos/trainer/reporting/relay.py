@@ -7,7 +7,7 @@ name is one of the trainer's or W&B's own: it must not be mistaken for that.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Never
 
@@ -28,7 +28,16 @@ logger = logging.getLogger(__name__)
 
 
 class Relay:
-    def __init__(self, api: ApiClient, status: RunStatus, sink: WandbSink) -> None:
+    """`on_evaluation` gets the step and the metrics of each result."""
+
+    def __init__(
+        self,
+        api: ApiClient,
+        status: RunStatus,
+        sink: WandbSink,
+        on_evaluation: Callable[[int, Mapping[str, float]], None],
+    ) -> None:
+        self._on_evaluation = on_evaluation
         self._api = api
         self._status = status
         self._sink = sink
@@ -47,6 +56,8 @@ class Relay:
         self._last = answer.last
         for record in answer.records:
             self._status.relayed(record)
+            if record.evaluated_step is not None:
+                self._on_evaluation(record.evaluated_step, record.metrics)
             self._sink.log_report(record.step, self._bounded(curves(record.environment, record.metrics)))
             if self._status.collapsed:
                 raise DivergedError(self._status.collapsed)

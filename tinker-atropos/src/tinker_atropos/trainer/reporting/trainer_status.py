@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from tinker_atropos.result import timestamp
+from tinker_atropos.result import BestCheckpoint, timestamp
 from tinker_atropos.trainer.reporting.collapse import CollapseWatch
 from tinker_atropos.trainer.reporting.decline import Decline, held_out_decline, reward_decline
 from tinker_atropos.trainer.reporting.wait_reasons import GroupsMade
@@ -28,9 +28,6 @@ _GROUPS_MADE = {
     "env/groups_filtered_equal": "equal",
     "env/groups_filtered_by_environment": "withheld",
 }
-_EVALUATION = "evaluation"
-"""The source of the records that say what an evaluation found."""
-
 _FROM_EVALUATION = {
     "eval/percent_correct": "Accuracy",
     "eval/percent_correct_low": "AccuracyLow",
@@ -90,6 +87,7 @@ class RunStatus:
     seconds_per_step: float | None = None
     training_run_id: str | None = None
     checkpoint: dict[str, Any] | None = None
+    best: BestCheckpoint | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     warnings: dict[str, str] = field(default_factory=dict)
     groups_made: GroupsMade = field(default_factory=GroupsMade)
@@ -128,8 +126,8 @@ class RunStatus:
 
     def relayed(self, record: MetricsRecord) -> None:
         """Record what an environment reported."""
-        if record.source == _EVALUATION and record.step is not None:
-            self._evaluated(record.step, record.metrics)
+        if record.evaluated_step is not None:
+            self._evaluated(record.evaluated_step, record.metrics)
         environment = record.environment or 0
         counts = {_GROUPS_MADE[name]: record.metrics[name] for name in _GROUPS_MADE & record.metrics.keys()}
         made = self._count(environment, counts)
@@ -203,6 +201,7 @@ class RunStatus:
             "secondsPerStep": self.seconds_per_step and round(self.seconds_per_step, 3),
             "trainingRunId": self.training_run_id,
             "checkpoint": self.checkpoint,
+            "best": None if self.best is None else self.best.to_wire(),
             "metrics": self.metrics,
             "wandb": wandb,
             "queue": {"groups": self.queued_groups, "oldestStep": self.oldest_queued_step},

@@ -78,6 +78,11 @@ class MetricsRecord(_Wire):
     source: str
     environment: int | None = None
 
+    @property
+    def evaluated_step(self) -> int | None:
+        """The step whose evaluation this is the result of. Only the runner knows it; None for any other report."""
+        return self.step if self.source == "evaluation" else None
+
 
 class MetricsAnswer(_Wire):
     records: list[MetricsRecord]

@@ -1,0 +1,190 @@
+"""Which weights are kept as the best, in the order in which saves and results arrive; the backend is scripted."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tinker_atropos.errors import BackendError, InternalError
+from tinker_atropos.result import BestCheckpoint, Result, ResultFile
+from tinker_atropos.trainer.backend.policy import Policy
+from tinker_atropos.trainer.backend.stored_checkpoints import Checkpoint
+from tinker_atropos.trainer.best_weights import BestWeights, Candidate
+from tinker_atropos.trainer.data.progress import Progress
+from tinker_atropos.trainer.reporting.trainer_status import RunStatus
+from tinker_atropos.trainer.trainer_state import TrainerState
+
+EARLIER = BestCheckpoint(20, 0.7, "state-20-of-attempt-1", "sampler-20-of-attempt-1", 0.65, 0.75)
+
+
+class Stored:
+    """A backend's checkpoints by path, and the paths that the run's keeper was told to spare."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+        self.for_ever: list[str] = []
+        self.spared: set[str] = set()
+        self.error: Exception | None = None
+
+    async def list(self) -> list[Checkpoint]:
+        if self.error is not None:
+            raise self.error
+        return [Checkpoint(path, "state", "u", 1, 20) for path in self.paths]
+
+    async def delete(self, path: str) -> None:
+        if self.error is not None:
+            raise self.error
+        self.paths.remove(path)
+
+    async def keep_for_ever(self, path: str) -> None:
+        self.for_ever.append(path)
+
+    async def tidy(self, stored: "Stored", spared: set[str]) -> None:
+        assert stored is self
+        self.spared = spared
+
+
+class Training:
+    """One run: its best weights, and the backend."""
+
+    def __init__(self, found: BestCheckpoint | None = None) -> None:
+        self.stored: Any = Stored()
+        self.state = TrainerState(Progress(100), RunStatus(100), ResultFile(None, Result(1, 100)))
+        self.weights = BestWeights(self.state, self.stored, found)
+
+    def save(self, step: int, expires_at: datetime | None = None) -> None:
+        self.stored.paths += [f"state-{step}", f"sampler-{step}"]
+        self.weights.saved(step, Candidate(f"state-{step}", f"sampler-{step}", expires_at))
+
+    def evaluate(self, step: int, figure: float) -> None:
+        metrics = {"eval/percent_correct": figure, "eval/percent_correct_low": figure - 0.1}
+        self.weights.evaluated(step, metrics)
+
+    @property
+    def best(self) -> tuple[int, float] | None:
+        best = self.state.status.best
+        assert best == self.state.results.result.best
+        return best and (best.step, best.figure)
+
+
+@pytest.fixture
+async def training() -> Training:
+    return Training()
+
+
+async def test_the_highest_figure_wins_and_of_equal_ones_the_earlier(training) -> None:
+    for step, figure in ((10, 0.5), (20, 0.8), (30, 0.8), (40, 0.6)):
+        training.save(step)
+        training.evaluate(step, figure)
+    assert training.best == (20, 0.8)
+    assert training.weights.best.low == 0.7
+    await training.weights.tidy(training.stored)
+    assert [path for path in training.stored.paths if path.startswith("sampler")] == ["sampler-20"]
+    assert training.stored.spared == {"state-20", "sampler-20"}
+
+
+async def test_a_result_may_come_before_the_weights_are_saved(training) -> None:
+    training.evaluate(10, 0.5)
+    assert training.best is None
+    training.save(10)
+    assert training.best == (10, 0.5)
+
+
+async def test_weights_that_were_not_saved_cannot_be_the_best(training) -> None:
+    training.evaluate(0, 0.9)
+    training.save(10)
+    training.evaluate(10, 0.5)
+    assert training.best == (10, 0.5)
+
+
+async def test_what_waits_for_its_result_is_never_deleted(training) -> None:
+    training.save(10)
+    await training.weights.tidy(training.stored)
+    assert training.stored.spared == {"state-10", "sampler-10"}
+    assert "sampler-10" in training.stored.paths
+
+
+async def test_evaluations_without_a_result_do_not_keep_their_weights(training) -> None:
+    for step in (10, 20, 30, 40):
+        training.save(step)
+    await training.weights.tidy(training.stored)
+    assert training.stored.spared == {"state-30", "sampler-30", "state-40", "sampler-40"}
+    assert "sampler-10" not in training.stored.paths
+
+
+async def test_a_late_result_finds_its_weights(training) -> None:
+    """Step 10 is still evaluated when three more are due."""
+    sampler: Any = object()
+    training.state.policy.swap(Policy(10, sampler), opened=True)
+    training.state.policy.begin_evaluation(10)
+    for step in (10, 20, 30, 40):
+        training.save(step)
+    training.evaluate(10, 0.9)
+    assert training.best == (10, 0.9)
+
+
+async def test_the_best_never_expires(training) -> None:
+    training.save(10, datetime(2026, 12, 24, 18, tzinfo=UTC))
+    training.evaluate(10, 0.5)
+    assert training.weights.best.expires_at == "2026-12-24T18:00:00Z"
+    await training.weights.tidy(training.stored)
+    assert training.stored.for_ever == ["state-10", "sampler-10"]
+    assert training.weights.best.expires_at is None
+
+
+async def test_the_best_of_an_earlier_attempt_stays_until_it_is_beaten() -> None:
+    training = Training(EARLIER)
+    training.stored.paths = [EARLIER.state_path, EARLIER.sampler_path]
+    await training.weights.check(training.stored)
+    training.save(30)
+    training.evaluate(30, 0.6)
+    assert training.best == (20, 0.7)
+    training.save(40)
+    training.evaluate(40, 0.71)
+    assert training.best == (40, 0.71)
+    await training.weights.tidy(training.stored)
+    assert EARLIER.sampler_path not in training.stored.paths
+
+
+@pytest.mark.parametrize("left", [[], [EARLIER.state_path], [EARLIER.sampler_path]])
+async def test_a_best_that_the_backend_no_longer_has_is_forgotten(left) -> None:
+    training = Training(EARLIER)
+    training.stored.paths = left
+    await training.weights.check(training.stored)
+    assert training.best is None
+    assert "step 20" in training.state.status.warnings["best"]
+
+
+async def test_a_backend_that_cannot_say_changes_nothing() -> None:
+    training = Training(EARLIER)
+    training.stored.error = BackendError("listing checkpoints: no answer")
+    await training.weights.check(training.stored)
+    assert training.best == (20, 0.7)
+
+
+async def test_the_final_weights_are_never_deleted(training) -> None:
+    training.state.results.write(sampler_path="sampler-100")
+    training.save(50)
+    training.evaluate(50, 0.9)
+    training.save(100)
+    training.evaluate(100, 0.4)
+    await training.weights.tidy(training.stored)
+    assert {"sampler-50", "sampler-100"} <= set(training.stored.paths)
+
+
+async def test_a_failed_deletion_is_tried_again_and_a_newer_attempt_is_not_ignored(training) -> None:
+    for step, figure in ((10, 0.5), (20, 0.8)):
+        training.save(step)
+        training.evaluate(step, figure)
+    training.stored.error = BackendError("deleting: no answer")
+    await training.weights.tidy(training.stored)
+    training.stored.error = None
+    await training.weights.tidy(training.stored)
+    assert "sampler-10" not in training.stored.paths
+
+    async def newer(*_args: Any, **_kwargs: Any) -> None:
+        raise InternalError("attempt 2 of this run has already saved")
+
+    training.stored.tidy = newer
+    with pytest.raises(InternalError):
+        await training.weights.tidy(training.stored)

@@ -1,0 +1,139 @@
+"""The weights with the best held-out figure are kept, whatever is trained after them.
+
+When an evaluation is due, state and sampler weights of that step are saved; its result comes later, and decides. Until
+then they are candidates, which are never deleted. An evaluation of other weights (the first one, of weights that are
+not trained yet) cannot be the best.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from tinker_atropos.errors import InternalError, RunError
+from tinker_atropos.result import BestCheckpoint, rounded, timestamp
+from tinker_atropos.trainer.backend.checkpoint_keeper import CheckpointKeeper
+from tinker_atropos.trainer.backend.stored_checkpoints import StoredCheckpoints
+from tinker_atropos.trainer.trainer_state import TrainerState
+
+logger = logging.getLogger(__name__)
+
+FIGURE = "eval/percent_correct"
+CANDIDATES = 2
+"""Newest candidates that are kept, besides the one that is being evaluated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Saved weights that wait for their figure."""
+
+    state_path: str
+    sampler_path: str
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutFigure:
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+class BestWeights:
+    """`state.status.best` and the result's are written here. `found` is what earlier attempts left."""
+
+    def __init__(self, state: TrainerState, keeper: CheckpointKeeper, found: BestCheckpoint | None) -> None:
+        self._state = state
+        self._keeper = keeper
+        self._candidates: dict[int, Candidate] = {}
+        self._figures: dict[int, HeldOutFigure] = {}
+        self._released: set[str] = set()
+        self._set(found)
+
+    @property
+    def best(self) -> BestCheckpoint | None:
+        return self._state.status.best
+
+    @property
+    def needed(self) -> set[str]:
+        """Paths that nothing may delete."""
+        candidates = self._candidates.values()
+        paths = {path for each in candidates for path in (each.state_path, each.sampler_path)}
+        return paths | ({self.best.state_path, self.best.sampler_path} if self.best else set())
+
+    async def check(self, stored: StoredCheckpoints) -> None:
+        """Forget what earlier attempts left if the backend no longer has it. Never raises a RunError."""
+        if (best := self.best) is None:
+            return
+        try:
+            there = {checkpoint.path for checkpoint in await stored.list()}
+        except RunError as error:
+            logger.warning("whether the backend still has the best weights is not known: %s", error)
+            return
+        if not {best.state_path, best.sampler_path} <= there:
+            sentence = f"the best weights so far, of step {best.step}, are no longer at the backend ({best.state_path})"
+            logger.warning("%s", sentence)
+            self._state.status.warn("best", sentence)
+            self._set(None)
+
+    def saved(self, step: int, candidate: Candidate) -> None:
+        """The weights of a step that is to be evaluated are saved."""
+        if (replaced := self._candidates.get(step)) is not None:  # the step was trained again
+            self._release(replaced.sampler_path)
+        self._candidates[step] = candidate
+        for older in sorted(self._candidates)[:-CANDIDATES]:
+            if older != self._state.policy.evaluated_step:
+                self._release(self._candidates.pop(older).sampler_path)
+        self._decide(step)
+
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        """The held-out figure of a step is known."""
+        if FIGURE in metrics:
+            ends = (metrics.get(f"{FIGURE}_{end}") for end in ("low", "high"))
+            low, high = (None if end is None else rounded(end) for end in ends)
+            self._figures = {step: HeldOutFigure(rounded(metrics[FIGURE]), low, high)}
+            self._decide(step)
+
+    def _decide(self, step: int) -> None:
+        """Once both are known; results arrive in the order of steps. Of equal figures the earlier step stays best."""
+        if step not in self._candidates or step not in self._figures:
+            return
+        candidate, figure, former = self._candidates.pop(step), self._figures.pop(step), self.best
+        for passed in [other for other in self._candidates if other < step]:
+            self._release(self._candidates.pop(passed).sampler_path)
+        if former is not None and figure.value <= former.figure:
+            self._release(candidate.sampler_path)
+            return
+        paths = (candidate.state_path, candidate.sampler_path)
+        expires_at = timestamp(candidate.expires_at)
+        self._set(BestCheckpoint(step, figure.value, *paths, figure.low, figure.high, expires_at))
+        if former is not None:
+            self._release(former.sampler_path)
+        logger.info("step %d is the best so far: held-out figure %.4g", step, figure.value)
+
+    def _release(self, sampler_path: str) -> None:
+        """Its state is an ordinary checkpoint from now on, which `CheckpointKeeper.tidy` deletes in its turn."""
+        self._released.add(sampler_path)
+
+    def _set(self, best: BestCheckpoint | None) -> None:
+        self._state.status.best = best
+        self._state.results.result = replace(self._state.results.result, best=best)
+        if self._state.opened is not None:  # before that a start has nothing to report
+            self._state.results.write()
+
+    async def tidy(self, stored: StoredCheckpoints) -> None:
+        """Delete what is no longer needed, and let the best never expire. Raises InternalError as the keeper does."""
+        await self._keeper.tidy(stored, spared=self.needed)
+        final = self._state.results.result.sampler_path
+        try:
+            for path in sorted(self._released - self.needed - {final}):
+                await stored.delete(path)
+            self._released.clear()
+            if self.best is not None and self.best.expires_at is not None:
+                await stored.keep_for_ever(self.best.state_path)
+                await stored.keep_for_ever(self.best.sampler_path)
+                self._set(replace(self.best, expires_at=None))
+        except InternalError:
+            raise
+        except RunError as error:
+            logger.warning("the checkpoints of evaluations could not be tidied up: %s", error)
