@@ -16,7 +16,7 @@ from tinker_atropos.environments.runner.heartbeat import Heartbeat, heartbeat_ru
 from tinker_atropos.environments.runner.registration import EnvironmentRegistration
 from tinker_atropos.environments.runner.reports import Reports
 from tinker_atropos.environments.runner.run_end import RunEnd, Stop, exit_within
-from tinker_atropos.environments.runner.serve_loop import Deadlines, Rollouts
+from tinker_atropos.environments.runner.serve_loop import SETUP_SECONDS, Deadlines, Rollouts
 from tinker_atropos.environments.runner.shared_state import SharedState
 from tinker_atropos.errors import EnvironmentLostError, ExitCode, RunError
 from tinker_atropos.result import write_reason
@@ -116,7 +116,7 @@ async def _finish(env: Any, rollouts: Rollouts, ending: RunEnd, source: Path, pl
 
     task = asyncio.create_task(manage(), name="env_manager")
     await asyncio.wait({task, ending.settled}, return_when=asyncio.FIRST_COMPLETED)
-    await asyncio.wait({task}, timeout=plan.deadline + LINGER_SECONDS)
+    await asyncio.wait({task}, timeout=max(plan.deadline, SETUP_SECONDS) + LINGER_SECONDS)
     if ending.settled.done():
         ending.settled.result()  # raises why the environment had to give up
     if not task.done():

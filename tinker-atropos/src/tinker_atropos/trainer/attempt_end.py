@@ -26,10 +26,8 @@ KEPT_BY_SECONDS = 15.0
 COUNT_SECONDS = 1.0
 FAREWELL_SECONDS = 1.5
 CLOSE_SECONDS = 1.0
-EVALUATION_DEADLINES, EVALUATION_SLACK_SECONDS = 3, 60.0
-"""Longest wait for the environment's final evaluation, in its deadlines: a replaced environment sets up first. With the
-slack for its exit.
-"""
+REPLACED_SECONDS = 1200.0
+"""How much longer than an evaluation's deadline the final one is waited for: a new environment may have to set up."""
 
 ABSENT_SECONDS = 10.0
 """How long to wait at the end for an environment that never held a lease (one without our runner)."""
@@ -56,7 +54,7 @@ class AttemptEnd:
         self.state.status.phase = "done"
         await self._report_done(totals)
         logger.info("training is done; the environment evaluates the final weights")
-        seconds = EVALUATION_DEADLINES * self.eval_deadline_seconds + EVALUATION_SLACK_SECONDS
+        seconds = self.eval_deadline_seconds + REPLACED_SECONDS
         peer = await unless_stopped(self.lease.environment_finished(seconds, ABSENT_SECONDS), self.stop)
         if peer is not None and peer.state in ("away", "failed", "lost"):
             why = f"the environment is {peer.state}" + (f": {peer.reason}" if peer.reason else "")

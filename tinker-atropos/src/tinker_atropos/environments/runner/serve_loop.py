@@ -31,6 +31,9 @@ from tinker_atropos.lease_states import EVALUATOR
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
+SETUP_SECONDS = 600.0
+"""Longest setup of an environment that only has the final weights to evaluate."""
+
 LET_GO_SECONDS = 5.0
 """How long canceled work may take to end."""
 
@@ -79,7 +82,7 @@ class Rollouts:
         life = asyncio.create_task(self._live(env), name="rollouts")
         await asyncio.wait({life, self._ending}, return_when=asyncio.FIRST_COMPLETED)
         if self._shared.lease_state == "starting" and self._final_evaluation_due:
-            await asyncio.wait({life}, timeout=self._evaluations.plan.deadline)  # it sets up, and makes no rollouts
+            await asyncio.wait({life}, timeout=SETUP_SECONDS)  # it sets up, and makes no rollouts
         running = self._evaluations.running
         await _let_go({life, *env.workers} | ({running} if running else set()))
         for ended in (life, self._ending):
