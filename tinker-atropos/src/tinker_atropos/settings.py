@@ -63,13 +63,12 @@ class Settings:
 
     `result_file` is the container's termination message: the trainer's result, or why another process failed; `uid` and
     `attempt` mark checkpoints. `recorded` is the checkpoint to continue from; if the backend has neither it nor a newer
-    one, the attempt fails, or with `restart_if_lost` continues from an older one, or from the beginning.
-    `best` holds the best weights of earlier attempts. With
-    `remote_environments`, environments run in other pods and are replaced there when they die: the run fails only
-    after none has been alive for `environment_grace` seconds. `environment_index` numbers them; 0 evaluates. None is
-    the one in the run's own pod: it evaluates too, and is not replaced. `wandb_close_seconds` is how long W&B may take
-    at the end: by default what is left of the 25 s of a stop if everything else takes its full time
-    (trainer/attempt_end.py).
+    one, the attempt fails, or with `restart_if_lost` continues from an older one, or from the beginning. `best` holds
+    the best weights of earlier attempts. With `remote_environments`, environments run in other pods and are replaced
+    there when they die: the run fails only after none has been alive for `environment_grace` seconds.
+    `environment_index` numbers them; 0 evaluates. None is the one in the run's own pod: it evaluates too, and is not
+    replaced. `wandb_close_seconds` is how long W&B may take at the end: by default what is left of the 25 s of a stop
+    if everything else takes its full time (trainer/attempt_end.py).
     """
 
     api_url: str = DEFAULT_API_URL

@@ -34,7 +34,8 @@ class Decline:
         if step <= self._last_step:
             return
         self._last_step = step
-        self._value = value if self._value is None else self._value + self.smoothing * (value - self._value)
+        before = value if self._value is None else self._value
+        self._value = (1 - self.smoothing) * before + self.smoothing * value
         if self._value >= self._best[0]:
             self._best = (self._value, step)
         best, of_step = self._best
