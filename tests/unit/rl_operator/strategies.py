@@ -107,7 +107,7 @@ SOUND_CONFIGS = st.fixed_dictionaries(
     {},
     optional={
         "total_steps": st.integers(1, 100),
-        "group_size": st.sampled_from([1, 2, 4, 8]),
+        "group_size": st.sampled_from([2, 4, 8]),
         "batch_size": st.sampled_from([8, 16, 64]),
         "max_token_length": st.integers(1, 64),
         "steps_per_eval": st.integers(1, 50),

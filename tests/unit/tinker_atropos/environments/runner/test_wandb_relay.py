@@ -71,7 +71,7 @@ def test_ordinary_uses_are_harmless(use):
 
 def test_an_environments_own_evaluation_comes_with_its_interval_and_n():
     queue = MetricsQueue()
-    with queue.judging("eval/percent_correct", SampledWork("evaluation", completions=100)):
+    with queue.judging("eval/percent_correct", SampledWork("evaluation", completions=100, prompts=set(range(50)))):
         queue.put({"mine_0_eval/percent_correct": 0.5, "mine_0_loss": 1.0}, 3, "environment")
     queue.put({"mine_0_eval/percent_correct": 0.5}, 4, "environment")
     judged, later = (record.metrics for record in queue.records)
