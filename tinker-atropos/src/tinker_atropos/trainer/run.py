@@ -23,6 +23,7 @@ from tinker_atropos.trainer.attempt_end import AttemptEnd
 from tinker_atropos.trainer.backend.checkpoint_keeper import CheckpointKeeper
 from tinker_atropos.trainer.backend.open_training import Opened, TrainingOpener
 from tinker_atropos.trainer.backend.policy import CurrentPolicy
+from tinker_atropos.trainer.backend.reachability import explained
 from tinker_atropos.trainer.best_weights import BestWeights
 from tinker_atropos.trainer.data.divergence import diverged
 from tinker_atropos.trainer.data.progress import Progress
@@ -101,6 +102,15 @@ class Run:
         """Say so wherever the trainer is asked; None: it is not, or no longer."""
         self.state.silent = why
 
+    def backend_owes_answers(self, why: str | None) -> None:
+        """The same while it trains: the trainer stays ready."""
+        self.state.unanswered = why
+
+    def _seconds_unanswered(self) -> float:
+        """For how long nothing that the backend was asked has been answered."""
+        now, call = time.monotonic(), self.state.session.training.call
+        return max(now - call[1] if call else 0.0, self.generator.seconds_unanswered(now))
+
     async def close(self) -> None:
         await self.api.close()
         self._ledger.close()
@@ -109,7 +119,7 @@ class Run:
         """`/status`."""
         opened = self.state.opened
         call = opened.training.call if opened else None
-        waiting = self.unready() or self._accounting.waiting(call, time.monotonic())
+        waiting = self.unready() or self.state.unanswered or self._accounting.waiting(call, time.monotonic())
         wire = self.state.status.to_wire(self._sink.to_wire(), waiting, self._accounting.books())
         return {**wire, "backendSilent": self.state.silent is not None}
 
@@ -134,7 +144,13 @@ class Run:
         opened = await unless_stopped(opening.open(), self._stop)
         if opened is not None:
             await self._begin(opened)
-            trouble = await self._train_on(opening)
+            trouble = await explained(
+                self._train_on(opening),
+                opening.url,
+                opening.deadline,
+                self.backend_owes_answers,
+                self._seconds_unanswered,
+            )
             if self.state.complete:
                 await self._conclude(opening)
                 return

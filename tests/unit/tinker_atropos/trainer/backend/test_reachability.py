@@ -55,6 +55,8 @@ async def test_a_backend_that_answers(answering) -> None:
     answer[0] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n"
     assert await why_silent(url) == "it answers HTTP 503"
     answer[0] = b"SSH-2.0-OpenSSH\r\n"
+    assert "without an HTTP answer" in (await why_silent(url) or "")
+    answer[0] = b"HTTP/1.1 two hundred\r\n\r\n"
     assert "it does not speak HTTP" in (await why_silent(url) or "")
     tls = await why_silent(url.replace("http:", "https:"))
     assert (tls or "").startswith("TLS fails: "), tls

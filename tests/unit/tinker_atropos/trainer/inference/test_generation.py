@@ -1,6 +1,7 @@
 """Samples, and what happens to them when the backend is lost."""
 
 import asyncio
+import time
 
 import numpy as np
 import pytest
@@ -42,9 +43,11 @@ async def test_a_sample_survives_a_lost_backend_and_belongs_to_its_policy() -> N
     sampling = asyncio.create_task(generator.generate(PROMPT, 2, SETTINGS))
     assert await asyncio.wait_for(told.get(), 10) is lost
     assert generator.seconds_idle(0) == 0
+    assert generator.seconds_unanswered(time.monotonic() + 100) >= 100
     policy.swap(Policy(25, Sampler()))
     generation = await asyncio.wait_for(sampling, 10)
     assert generation.policy_step == 25
+    assert generator.seconds_unanswered(time.monotonic() + 100) == 0, "nothing is asked for"
     assert generator.totals.training.rollouts == 2
 
 

@@ -60,6 +60,11 @@ class TrainingOpener:
     def deadline(self) -> float:
         return self.config.tinker.backend_deadline_seconds
 
+    @property
+    def url(self) -> str:
+        """Where the backend is, also if that is left to the SDK."""
+        return self.base_url or DEFAULT_BASE_URL
+
     async def open(self) -> Opened:
         """Reach the backend and open the run's training; returns only after the first sample has come back.
 
@@ -69,7 +74,7 @@ class TrainingOpener:
 
     async def _reach(self, recorded: RecordedCheckpoint | None, *, restart_if_lost: bool) -> Opened:
         reaching = self._open_session(recorded, restart_if_lost=restart_if_lost)
-        return await explained(reaching, self.base_url or DEFAULT_BASE_URL, self.deadline, self.say)
+        return await explained(reaching, self.url, self.deadline, self.say)
 
     async def _open_session(self, recorded: RecordedCheckpoint | None, *, restart_if_lost: bool) -> Opened:
         if self.base_url:

@@ -32,9 +32,20 @@ Say = Callable[[str | None], None]
 """Told a sentence while the backend is silent, and None when it is no longer."""
 
 
-async def explained(work: Awaitable[Result], base_url: str, deadline_seconds: float, say: Say) -> Result:
-    """The work's result; meanwhile `say` hears why the backend does not answer."""
-    watch = asyncio.ensure_future(_watch(base_url, deadline_seconds, say))
+async def explained(
+    work: Awaitable[Result],
+    base_url: str,
+    deadline_seconds: float,
+    say: Say,
+    seconds_waited: Callable[[], float] | None = None,
+) -> Result:
+    """The work's result; meanwhile `say` hears why the backend does not answer.
+
+    `seconds_waited`: for how long it owes an answer; None: for as long as the work takes.
+    """
+    begun = time.monotonic()
+    waited = seconds_waited or (lambda: time.monotonic() - begun)
+    watch = asyncio.ensure_future(_watch(base_url, deadline_seconds, say, waited))
     try:
         return await work
     finally:
@@ -42,19 +53,18 @@ async def explained(work: Awaitable[Result], base_url: str, deadline_seconds: fl
         say(None)
 
 
-async def _watch(base_url: str, deadline_seconds: float, say: Say) -> None:
-    begun, logged = time.monotonic(), ""
-    await asyncio.sleep(FIRST_LOOK_SECONDS)
+async def _watch(base_url: str, deadline_seconds: float, say: Say, seconds_waited: Callable[[], float]) -> None:
+    logged = ""
     while True:
-        why = await why_silent(base_url)
+        waited = seconds_waited()
+        why = await why_silent(base_url) if waited >= FIRST_LOOK_SECONDS else None
         if why and why != logged:
             logger.warning("%s does not answer: %s; trying for up to %g s", shown(base_url), why, deadline_seconds)
         elif logged and not why:
             logger.info("%s answers", shown(base_url))
         logged = why or ""
-        waited = more_than(time.monotonic() - begun)
-        say(why and f"The backend at {shown(base_url)} does not answer for {waited}: {why}.")
-        await asyncio.sleep(LOOK_SECONDS)
+        say(why and f"The backend at {shown(base_url)} does not answer for {more_than(waited)}: {why}.")
+        await asyncio.sleep(LOOK_SECONDS if waited >= FIRST_LOOK_SECONDS else FIRST_LOOK_SECONDS - waited)
 
 
 async def why_silent(base_url: str, seconds: float = PROBE_SECONDS) -> str | None:
@@ -83,9 +93,7 @@ def reason(error: BaseException, host: str) -> str:
     """What an error of a connection means for who must act."""
     for cause in _causes(error):
         if isinstance(cause, socket.gaierror):
-            if cause.errno == socket.EAI_AGAIN:
-                return f"DNS gives no answer about {host}: {POLICY} the cluster's DNS?"
-            return f"DNS knows no {host}: is its Service there, and does the URL name its namespace?"
+            return _no_address(cause, host)
         if isinstance(cause, ConnectionRefusedError):
             return "the connection is refused: nothing listens at that port, so is the service running?"
         if isinstance(cause, ssl.SSLError):
@@ -95,10 +103,24 @@ def reason(error: BaseException, host: str) -> str:
         if isinstance(cause, httpx.ReadTimeout):
             return "it accepts the connection and then says nothing"
         if isinstance(cause, httpx.RemoteProtocolError):
-            return f"it does not speak HTTP: {cause}"
+            return _no_http(cause)
         if isinstance(cause, OSError) and cause.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
             return f"no route leads there: {POLICY} it?"
     return f"{type(error).__name__}: {error}"
+
+
+def _no_address(error: socket.gaierror, host: str) -> str:
+    if error.errno == socket.EAI_AGAIN:
+        return f"DNS gives no answer about {host}: {POLICY} the cluster's DNS?"
+    return f"DNS knows no {host}: is its Service there, and does the URL name its namespace?"
+
+
+def _no_http(error: httpx.RemoteProtocolError) -> str:
+    if "disconnected" in str(error):
+        return (
+            "it ends the connection without an HTTP answer: is it about to stop, or does something else listen there?"
+        )
+    return f"it does not speak HTTP: {error}"
 
 
 def shown(base_url: str) -> str:

@@ -92,6 +92,7 @@ class Generator:
         self._overflows_in_row = 0
         self._in_flight = 0
         self._asked_at: float | None = None
+        self._unanswered_since = 0.0
         self.context_length: int | None = None
         self.closed_because: str | None = None
         self.totals = SamplingTotals()
@@ -165,14 +166,20 @@ class Generator:
             return 0.0
         return None if self._asked_at is None else now - self._asked_at
 
+    def seconds_unanswered(self, now: float) -> float:
+        """Seconds for which samples have been asked for and none has come back; 0.0 if none is asked for."""
+        return now - self._unanswered_since if self._in_flight else 0.0
+
     @contextlib.contextmanager
     def _asking(self) -> Iterator[None]:
+        if not self._in_flight:
+            self._unanswered_since = time.monotonic()
         self._in_flight += 1
         try:
             yield
         finally:
             self._in_flight -= 1
-            self._asked_at = time.monotonic()
+            self._asked_at = self._unanswered_since = time.monotonic()
 
     async def _sample(
         self, policy: Policy, prompt_T: Ints, n: int, settings: SamplingSettings, *, pinned: bool
