@@ -264,7 +264,7 @@ async def test_an_attempt_whose_checkpoint_is_gone(half, scripted_environment, t
         second = await half.start_trainer(config, TINKER_BASE_URL=proxy.url, RL_ATTEMPT="2", **recorded)
         assert await second.exit_code() == 1, second.log
         assert half.result["error"]["class"] == "checkpoint"
-        assert f"after step {reached} that this run saved ({newest})" in half.result["error"]["message"]
+        assert f"after step {reached} that this run saved" in half.result["error"]["message"]
         assert half.result["stepsTrained"] == 0, "it trained nothing"
 
         proxy.faults = [on("load_weights", "answer", status=404)]

@@ -104,7 +104,7 @@ async def test_a_checkpoint_that_is_lost_with_the_backend(half, scripted_environ
     result = half.result
     assert result["error"]["class"] == "checkpoint"
     assert "neither the checkpoint after step 4" in result["error"]["message"]
-    assert "an older one, after step 3" in result["error"]["message"]
+    assert "the newest one, after step 3" in result["error"]["message"]
     assert result["stepsTrained"] == 4, "what is recorded stays"
 
 

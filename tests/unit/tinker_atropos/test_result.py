@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinker_atropos.result import MAX_BYTES, BestCheckpoint, Result, ResultError, write_reason, write_result
+from tinker_atropos.errors import DivergedError
+from tinker_atropos.result import (
+    MAX_BYTES,
+    BestCheckpoint,
+    Result,
+    ResultError,
+    ResultFile,
+    write_reason,
+    write_result,
+)
 
 FULL = Result(
     attempt=2,
@@ -153,3 +162,12 @@ def test_a_reason_is_one_bounded_line_and_replaces_no_result(tmp_path) -> None:
 def test_a_folder_that_does_not_exist_is_an_error(tmp_path) -> None:
     with pytest.raises(FileNotFoundError):
         write_result(str(tmp_path / "absent" / "file"), FULL)
+
+
+def test_a_failure_has_the_last_metrics_that_are_known() -> None:
+    """Not those of the last checkpoint, beside which the step's own were already reported."""
+    results = ResultFile(None, replace(FULL, metrics={"rewardMean": 0.6}))
+    results.write_failure(DivergedError("the loss is nan"), {"rewardMean": 0.0})
+    assert results.result.metrics == {"rewardMean": 0.0}
+    results.write_failure(DivergedError("the loss is nan"))
+    assert results.result.metrics == {"rewardMean": 0.0}

@@ -176,5 +176,7 @@ class ResultFile:
         self.result = replace(self.result, **changes)
         write_result(self._path, self.result)
 
-    def write_failure(self, error: RunError) -> None:
-        self.write(outcome="failed", error=ResultError(error.error_class, str(error)))
+    def write_failure(self, error: RunError, metrics: Mapping[str, float] | None = None) -> None:
+        """`metrics`: the last ones that are known; None: those of the last checkpoint stay."""
+        known = self.result.metrics if metrics is None else dict(metrics)
+        self.write(outcome="failed", error=ResultError(error.error_class, str(error)), metrics=known)

@@ -202,6 +202,13 @@ class BestCheckpoint(ObservedModel):
     sampler_path: str = Field(description="tinker:// path to sample from.")
     expires_at: str | None = Field(default=None, description="When the backend deletes them.")
 
+    def is_better_than(self, last: RunMetrics) -> bool:
+        """By more than noise: the 95 % intervals do not overlap. Stricter than a test of the difference, because the
+        best was chosen for being high.
+        """
+        high, low = last.eval_accuracy_high, self.eval_accuracy_low
+        return high is not None and low is not None and high < low
+
 
 class Weights(ObservedModel):
     """The trained weights."""

@@ -45,10 +45,11 @@ def _told(status: RunStatus) -> tuple[str, str] | None:
     """Reason and message; None: someone else wrote that it is over, or what is left does not say how."""
     if status.phase == "Succeeded":
         steps = status.progress.total_steps if status.progress else 0
-        return ("Succeeded", success_sentence(steps)) if status.weights else None
+        return ("Succeeded", success_sentence(steps, status.metrics, status.best)) if status.weights else None
     failure = status.failure
     if failure is None:
         return None
     ending = Ending(Fate.FINAL, failure.reason, failure.container, failure.exit_code, failure.message)
     step = status.checkpoint.step if status.checkpoint else None
-    return failure.reason, shorten(blame_sentence(ending, next_run_sentence(failure.reason, step)))
+    next_run = next_run_sentence(failure.reason, step, status.metrics, status.best)
+    return failure.reason, shorten(blame_sentence(ending, next_run))

@@ -40,7 +40,8 @@ def best_of(run: "TrainingRun", target: Target) -> "BestCheckpoint":
     if best is None:
         raise RefusedError(
             f"run {name} in {target.label} has no best weights: only weights that were saved for an evaluation can be, "
-            f"and none of them has a result yet, or the backend has lost them; leave --best out for the last ones"
+            f"and none of them has a result yet (with steps_per_eval 0 none ever has), or the backend has lost them; "
+            f"leave --best out for the last ones"
         )
     return best
 

@@ -61,9 +61,9 @@ def test_a_terminal_without_the_signs_gets_others(tmp_path: Path) -> None:
 def test_ctrl_c_while_the_program_loads() -> None:
     """The first import that costs time is interrupted."""
     code = (
-        "import os, signal, sys, types\n"
+        "import signal, sys, types\n"
         "class Interrupted(types.ModuleType):\n"
-        "    def __getattr__(self, name): os.kill(os.getpid(), signal.SIGINT)\n"
+        "    def __getattr__(self, name): signal.raise_signal(signal.SIGINT)\n"
         "sys.modules['typer'] = Interrupted('typer')\n"
         "from rl_operator.cli import main\n"
         "main()\n"

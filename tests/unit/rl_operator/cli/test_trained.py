@@ -64,8 +64,8 @@ def test_a_run_without_best_weights_says_why() -> None:
 
 
 WORSE = [
-    pytest.param(0.6, 0.65, ["best", "--best"], id="worse by more than noise"),
-    pytest.param(0.91, 0.94, ["best"], id="worse, maybe by chance"),
+    pytest.param(0.6, 0.65, ["--best", "worse by more than noise"], id="worse by more than noise"),
+    pytest.param(0.91, 0.94, ["--best"], id="worse, maybe by chance"),
     pytest.param(0.93, 0.96, [], id="as good"),
 ]
 
@@ -76,6 +76,14 @@ def test_a_run_that_ends_lower_than_its_best_says_so(last: float, high: float, s
     lines = list(best_line(parsed(run_manifest(phase="Succeeded", best=BEST, metrics=metrics))))
     assert len(lines) == len(said)
     assert all(word in line for word, line in zip(said, lines, strict=True))
+
+
+def test_a_run_that_stopped_after_its_best_says_so() -> None:
+    """Its last evaluation was of the best weights, and its checkpoint is a later one."""
+    metrics = {"evalAccuracy": BEST["evalAccuracy"], "evalStep": BEST["step"]}
+    checkpoint = {"step": BEST["step"] + 3, "statePath": "tinker://r/weights/3"}
+    [line] = best_line(parsed(run_manifest(phase="Stopped", best=BEST, metrics=metrics, checkpoint=checkpoint)))
+    assert f"step {BEST['step']}: held-out" in line
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Which weights are kept as the best, in the order in which saves and results arrive; the backend is scripted."""
 
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,7 +30,11 @@ class Stored:
     async def list(self) -> list[Checkpoint]:
         if self.error is not None:
             raise self.error
-        return [Checkpoint(path, "state", "u", 1, 20) for path in self.paths]
+        kinds = ((path, "sampler" if path.startswith("sampler") else "state") for path in self.paths)
+        return [Checkpoint(path, kind, "u", 1, 20) for path, kind in kinds]
+
+    def samplers_of_earlier_attempts(self, listed: Iterable[Checkpoint]) -> Sequence[Checkpoint]:
+        return [each for each in listed if each.path.startswith("sampler-earlier")]
 
     async def delete(self, path: str) -> None:
         if self.error is not None:
@@ -134,8 +139,10 @@ async def test_the_best_never_expires(training) -> None:
 
 async def test_the_best_of_an_earlier_attempt_stays_until_it_is_beaten() -> None:
     training = Training(EARLIER)
-    training.stored.paths = [EARLIER.state_path, EARLIER.sampler_path]
+    training.stored.paths = [EARLIER.state_path, EARLIER.sampler_path, "sampler-earlier-24"]
     await training.weights.check(training.stored)
+    await training.weights.tidy(training.stored)
+    assert training.stored.paths == [EARLIER.state_path, EARLIER.sampler_path], "a result that nobody waits for"
     training.save(30)
     training.evaluate(30, 0.6)
     assert training.best == (20, 0.7)

@@ -62,19 +62,22 @@ class BestWeights:
         return paths | ({self.best.state_path, self.best.sampler_path} if self.best else set())
 
     async def check(self, stored: StoredCheckpoints) -> None:
-        """Forget what earlier attempts left if the backend no longer has it. Never raises a RunError."""
-        if (best := self.best) is None:
-            return
+        """Forget the best weights of earlier attempts if the backend no longer has them, and release what else those
+        attempts left. Never raises a RunError.
+        """
         try:
-            there = {checkpoint.path for checkpoint in await stored.list()}
+            there = await stored.list()
         except RunError as error:
-            logger.warning("whether the backend still has the best weights is not known: %s", error)
+            logger.warning("what earlier attempts left at the backend is not known: %s", error)
             return
-        if not {best.state_path, best.sampler_path} <= there:
+        best, paths = self.best, {checkpoint.path for checkpoint in there}
+        if best is not None and not {best.state_path, best.sampler_path} <= paths:
             sentence = f"the best weights so far, of step {best.step}, are no longer at the backend ({best.state_path})"
             logger.warning("%s", sentence)
             self._state.status.warn("best", sentence)
             self._set(None)
+        for checkpoint in self._keeper.samplers_of_earlier_attempts(there):
+            self._release(checkpoint.path)
 
     def saved(self, step: int, candidate: Candidate) -> None:
         """The weights of a step that is to be evaluated are saved."""
@@ -129,11 +132,15 @@ class BestWeights:
             for path in sorted(self._released - self.needed - {final}):
                 await stored.delete(path)
             self._released.clear()
-            if self.best is not None and self.best.expires_at is not None:
-                await stored.keep_for_ever(self.best.state_path)
-                await stored.keep_for_ever(self.best.sampler_path)
-                self._set(replace(self.best, expires_at=None))
+            await self.keep(stored)
         except InternalError:
             raise
         except RunError as error:
             logger.warning("the checkpoints of evaluations could not be tidied up: %s", error)
+
+    async def keep(self, stored: StoredCheckpoints) -> None:
+        """Let the best never expire. Raises RunError if the backend does not do that."""
+        if self.best is not None and self.best.expires_at is not None:
+            await stored.keep_for_ever(self.best.state_path)
+            await stored.keep_for_ever(self.best.sampler_path)
+            self._set(replace(self.best, expires_at=None))

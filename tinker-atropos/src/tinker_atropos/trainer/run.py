@@ -51,6 +51,10 @@ STEP_GRACE_SECONDS = 10.0
 """How long a step in progress may continue after a stop from outside; attempt_end.py describes what follows."""
 
 
+KEEP_SECONDS = 5.0
+"""For the last call of a run that failed: what it has is in the result already."""
+
+
 class Run:
     """Builds the parts of one attempt around one `TrainerState`, and runs it from beginning to end."""
 
@@ -267,8 +271,13 @@ class Run:
     # Failures.
 
     async def fail(self, error: RunError) -> None:
-        """Tell the environment why the run is over."""
+        """Tell the environment why the run is over, and keep its best weights."""
         await self.ending.say("failed", str(error))
+        if self.state.opened is not None:
+            try:
+                await asyncio.wait_for(self._weights.best.keep(self.state.opened.backend.stored), KEEP_SECONDS)
+            except (TimeoutError, RunError) as trouble:
+                logger.warning("the best weights may expire, because the backend does not answer: %s", trouble)
 
     def _sampling_failed(self, error: RunError) -> None:
         """Inference hit an error. After a lost backend the loop restarts; only a complete run survives other errors,

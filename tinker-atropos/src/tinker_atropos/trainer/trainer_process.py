@@ -110,7 +110,7 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
                 base_url, probe_T = os.environ.get("TINKER_BASE_URL"), tokenizer.encode("hi")
                 await run.attempt(TrainingOpener(settings, config, base_url, probe_T, run.backend_is_silent))
             except RunError as error:
-                results.write_failure(error)
+                results.write_failure(error, run.state.status.metrics)
                 await run.fail(error)
                 raise
             finally:

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import httpx
@@ -53,7 +54,7 @@ def how_to_use(adapter: Path) -> str:
     larger = f" --max-lora-rank {_vllm_rank(rank)}" if rank > VLLM_RANKS[0] else ""
     lines = [
         f"  peft   PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained({base!r}), {str(adapter)!r})",
-        f"  vllm   vllm serve {base} --enable-lora{larger} --lora-modules {adapter.name}={adapter}",
+        f"  vllm   vllm serve {quote(base)} --enable-lora{larger} --lora-modules {quote(f'{adapter.name}={adapter}')}",
     ]
     if "lm_head" in config.get("target_modules", ()):
         lines.append("  merge  it changes lm_head: where the base ties that to its embedding, untie them first")

@@ -107,8 +107,11 @@ def weights_path(run: "TrainingRun", target: Target, final: str | None) -> str:
 
 def best_weights(run: "TrainingRun", target: Target) -> "BestCheckpoint":
     """The run's best weights, with a note which these are. Raises RefusedError if it has none."""
-    best = best_of(run, target)
-    typer.echo(f"the best weights of {run.metadata.name}: step {best.step}, held-out {best.eval_accuracy:g}", err=True)
+    best, metrics = best_of(run, target), run.status.metrics
+    first = metrics.baseline_accuracy if metrics else None
+    below = f"; before training it was {first:g}" if first is not None and first > best.eval_accuracy else ""
+    said = f"the best weights of {run.metadata.name}: step {best.step}, held-out {best.eval_accuracy:g}{below}"
+    typer.echo(said, err=True)
     return best
 
 

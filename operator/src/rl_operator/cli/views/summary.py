@@ -75,22 +75,17 @@ def _curves(run: "TrainingRun") -> Iterator[str]:
 
 
 def best_line(run: "TrainingRun") -> Iterator[str]:
-    """Where the best weights are, if they are not the last ones that were evaluated; and whether that matters."""
-    best, metrics = run.status.best, run.status.metrics
-    last = metrics.eval_accuracy if metrics else None
-    if best is None or metrics is None or last is None or best.step == metrics.eval_step or last >= best.eval_accuracy:
+    """Where the best weights are, unless the last ones are as good; and whether that matters."""
+    best, metrics, checkpoint = run.status.best, run.status.metrics, run.status.checkpoint
+    if best is None or metrics is None or metrics.eval_accuracy is None:
+        return
+    last_step = checkpoint.step if checkpoint else metrics.eval_step
+    if best.step == last_step or (metrics.eval_step == last_step and metrics.eval_accuracy >= best.eval_accuracy):
         return
     figure = interval(best.eval_accuracy, best.eval_accuracy_low, best.eval_accuracy_high)
-    yield f"  best       step {best.step}: held-out {figure}"
-    if beyond_noise(best.eval_accuracy_low, metrics.eval_accuracy_high):
-        yield "             The last weights are worse by more than noise: sample and export with --best take these."
-
-
-def beyond_noise(low_of_best: float | None, high_of_last: float | None) -> bool:
-    """Whether the 95 % intervals do not overlap. Stricter than a test of the difference, because the best was chosen
-    for being high.
-    """
-    return low_of_best is not None and high_of_last is not None and high_of_last < low_of_best
+    yield f"  best       step {best.step}: held-out {figure}   (sample and export take these with --best)"
+    if best.is_better_than(metrics):
+        yield f"             The weights of step {metrics.eval_step} are worse by more than noise."
 
 
 def reward_line(run: "TrainingRun", target: Target) -> Iterator[str]:

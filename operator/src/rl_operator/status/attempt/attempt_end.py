@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Final
 
-from rl_operator.api.run import Attempt
-from rl_operator.status.attempt.attempt_fate import CHECKPOINT_LOST, Ending, Fate, classify
+from rl_operator.api.run import Attempt, BestCheckpoint, RunMetrics
+from rl_operator.status.attempt.attempt_fate import CHECKPOINT_LOST, DIVERGED, Ending, Fate, classify
 from rl_operator.status.attempt.attempts import next_attempt_due, no_further, with_attempt
 from rl_operator.status.attempt.deadlines import ACTIVE, deadlines, overdue, recorded_ending
 from rl_operator.status.attempt.environment_slots import last_failure, verdict
@@ -36,7 +36,8 @@ def after_attempt(view: View) -> Assessment:
     ending = _ending(view)
     if ending.fate is Fate.SUCCEEDED:
         steps = view.pod.result.total_steps if view.pod and view.pod.result else 0
-        return Assessment(Situation.SUCCEEDED, "Succeeded", success_sentence(steps), ending)
+        sentence = success_sentence(steps, _last_metrics(view), _best(view))
+        return Assessment(Situation.SUCCEEDED, "Succeeded", sentence, ending)
     why = no_further(view, ending)
     if why is not None:
         sentence = blame_sentence(ending, joined(why, _how_to_go_on(view, ending)))
@@ -133,17 +134,44 @@ def _recorded(view: View, last: Attempt) -> Ending:
 
 
 def _how_to_go_on(view: View, ending: Ending) -> str:
-    return next_run_sentence(ending.reason, _checkpoint_step(view))
+    return next_run_sentence(ending.reason, _checkpoint_step(view), _last_metrics(view), _best(view))
 
 
-def success_sentence(steps: int) -> str:
-    return f"All {steps} steps are trained and the weights are saved."
+def _last_metrics(view: View) -> RunMetrics | None:
+    result = view.pod.result if view.pod else None
+    return result.metrics if result and result.metrics.eval_accuracy is not None else view.run.status.metrics
 
 
-def next_run_sentence(reason: str, checkpoint_step: int | None) -> str:
-    """How to continue after a run that failed for `reason`, with a checkpoint of that step."""
+def _best(view: View) -> BestCheckpoint | None:
+    """The best weights, even if only the pod's result reports them so far."""
+    result = view.pod.result if view.pod else None
+    return (result.best_checkpoint if result else None) or view.run.status.best
+
+
+def success_sentence(steps: int, metrics: RunMetrics | None, best: BestCheckpoint | None) -> str:
+    """`metrics`, `best`: the last ones of the run."""
+    done = f"All {steps} steps are trained and the weights are saved."
+    if best is None or metrics is None or not best.is_better_than(metrics):
+        return done
+    return (
+        f"{done} Those of step {best.step} are better: held-out {best.eval_accuracy:.3g}, and "
+        f"{metrics.eval_accuracy:.3g} after step {metrics.eval_step}. rlctl sample and export take them with --best."
+    )
+
+
+def next_run_sentence(
+    reason: str, checkpoint_step: int | None, metrics: RunMetrics | None, best: BestCheckpoint | None
+) -> str:
+    """How to continue after a run that failed for `reason`, with a checkpoint of that step. Weights that have diverged
+    are nothing to continue from; the best ones may be, if they are better than the first.
+    """
     if reason == CHECKPOINT_LOST:
         return "Start a new run; with spec.onLostCheckpoint: restart it would train the lost steps again."
+    if reason == DIVERGED:
+        first = metrics.baseline_accuracy if metrics else None
+        if best is None or first is None or best.eval_accuracy <= first:
+            return "Start a new run from the beginning."
+        return f"Or start from the best weights, of step {best.step} (held-out {best.eval_accuracy:.3g}; status.best)."
     if checkpoint_step is None:
         return "Fix that and start a new run."
     return f"The checkpoint of step {checkpoint_step} is kept: a new run can start from it (spec.startFrom)."

@@ -194,7 +194,10 @@ def _failure_of(container: ContainerObservation, said: str) -> Ending:
     if container.reason in FORGOTTEN:
         words = said or "The node lost track of it: it was restarted, or its container runtime was."
         return Ending(Fate.INFRASTRUCTURE, "ContainerLost", container.name, code, words)
-    fate, reason = EXIT_CODES.get(code, (Fate.APPLICATION, CONTAINER_FAILED[container.name]))
+    # An environment's own code may exit with any number.
+    meant_so = container.name == TRAINER_CONTAINER or meant(container.message)
+    known = EXIT_CODES.get(code) if meant_so else None
+    fate, reason = known or (Fate.APPLICATION, CONTAINER_FAILED[container.name])
     return Ending(fate, reason, container.name, code, said or _killed(container) or _wordless(container))
 
 

@@ -152,7 +152,8 @@ def replacement_sentence(view: View) -> str:
     if not failed:
         return ""
     ending, count = environment_ending(failed[-1]), len(failures(view))
-    return f"{ending.reason} (exit code {ending.exit_code}): {ending.message}. It is replaced ({count} failed so far)."
+    follows = f"It is replaced ({count} failed so far)." if verdict(view) is None else f"{count} failed so far."
+    return f"{ending.reason} (exit code {ending.exit_code}): {ending.message}. {follows}"
 
 
 def replica_sentence(view: View) -> str:

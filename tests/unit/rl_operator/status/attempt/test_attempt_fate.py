@@ -54,6 +54,21 @@ ENDINGS = {
         "INFRASTRUCTURE",
         "PodDeleted",
     ),
+    "an environment's own code exits with one of our numbers": (
+        make_pod(ready(), terminated(1, failed_result("environment", "it is gone")), terminated(3), phase="Failed"),
+        "APPLICATION",
+        "EnvironmentFailed",
+    ),
+    "an environment's configuration is refused by our runner": (
+        make_pod(
+            ready(),
+            terminated(1, failed_result("environment", "it is gone")),
+            terminated(2, "error: env.group_size is 'four'"),
+            phase="Failed",
+        ),
+        "FINAL",
+        "ConfigInvalid",
+    ),
     "bad configuration": (
         make_pod(
             ready(), terminated(2, failed_result("config", "tinker.foo is not known")), terminated(0), phase="Failed"

@@ -71,12 +71,12 @@ NEWER, SAME, OLDER = checkpoint(2, 75), checkpoint(1, 50), checkpoint(1, 25)
         (None, [], 0, None),
         (None, [SAME, OLDER], 0, None),
         (None, [SAME, OLDER], 1, None),  # nothing is known of it: the one before will do
-        (None, [SAME], 1, r"after step 50 .*\(tinker://r1/weights/50\).* it has none that can be loaded"),
+        (None, [SAME], 1, r"after step 50 .* it has none that can be loaded"),
         (RECORDED, [SAME, OLDER], 0, None),
         (RECORDED, [NEWER, SAME], 1, None),
         (RECORDED, [], 0, r"after step 50 .* it has none that can be loaded"),
-        (RECORDED, [OLDER], 0, r"after step 50 .* an older one, after step 25 \(tinker://r1/weights/25\)"),
-        (RECORDED, [SAME, OLDER], 1, r"after step 50 .* an older one, after step 25"),
+        (RECORDED, [OLDER], 0, r"after step 50 .* the newest one, after step 25: tinker://r1/weights/25"),
+        (RECORDED, [SAME, OLDER], 1, r"after step 50 .* the newest one, after step 25"),
     ],
 )
 def test_a_lost_checkpoint_is_noticed(recorded, listed, gone, expected) -> None:

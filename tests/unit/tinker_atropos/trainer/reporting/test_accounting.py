@@ -40,7 +40,7 @@ async def test_a_stall_because_every_group_is_equal_is_reported_as_such(bookkeep
     assert bookkeeping.waiting(None, now + 60) is None
     with bookkeeping.waiting_for_batch():
         status.relayed(relayed(groups_kept=4, groups_filtered_equal=42))
-        assert "every one of the last 30 groups had equal scores" in bookkeeping.waiting(None, now + 60)
+        assert "every one of the last 20 groups had equal scores" in bookkeeping.waiting(None, now + 60)
         status.relayed(relayed(groups_kept=5, groups_filtered_equal=42))
         assert "equal" not in bookkeeping.waiting(None, now + 60)
     sentence = bookkeeping.waiting(("optim_step", now), now + 60)

@@ -47,7 +47,7 @@ def test_a_policy_that_was_better_and_makes_equal_groups_only(equal: GroupsMade)
     assert found([*learning, *[(equal, 0.0)] * (MIN_ROW - 1)]) is None
     assert found([*learning, *[(equal, 0.0)] * MIN_ROW]) == (
         "the policy has collapsed: the rewards of each of the last 100 groups were equal, with a mean of 0, and the "
-        "best mean was 0.6, after step 9"
+        "best mean over 10 groups or more was 0.6, after step 9"
     )
 
 

@@ -1,7 +1,7 @@
 """One attempt's checkpoints: saved, and deleted again once there are newer ones."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 
 from tinker_atropos.config import TinkerSection
@@ -47,6 +47,11 @@ class CheckpointKeeper:
         """Save sampler weights; returns their path. The final ones are never deleted."""
         ttl = None if for_ever else int(timedelta(days=self._config.checkpoint_ttl_days).total_seconds())
         return await training.save_sampler(checkpoint_name(self._attempt, step), self._metadata(step), ttl)
+
+    def samplers_of_earlier_attempts(self, listed: Iterable[Checkpoint]) -> list[Checkpoint]:
+        """What their evaluations sampled from: nobody waits for those results any more."""
+        ours = (each for each in listed if each.kind == "sampler" and each.run_uid == self._run_uid)
+        return [each for each in ours if each.attempt < self._attempt]
 
     async def tidy(self, stored: StoredCheckpoints, spared: Collection[str] = ()) -> None:
         """Delete states that newer ones replaced, but not those at `spared` paths.

@@ -85,10 +85,10 @@ def lost_sentence(
         if not listed:
             return None
         recorded = RecordedCheckpoint(listed[0].step, listed[0].path)
-    there = f"an older one, after step {left[0].step} ({left[0].path})" if left else "none that can be loaded"
+    there = f"the newest one, after step {left[0].step}: {left[0].path}" if left else "none that can be loaded"
     return (
-        f"the backend has neither the checkpoint after step {recorded.step} that this run saved ({recorded.path}) nor "
-        f"a newer one; of this run it has {there}. It was deleted, has expired, or belongs to another key's account"
+        f"the backend has neither the checkpoint after step {recorded.step} that this run saved nor a newer one "
+        f"(deleted, expired, or another key's account); of this run it has {there}"
     )
 
 

@@ -79,7 +79,7 @@ class CollapseWatch:
         best, step = self._best
         return (
             f"the policy has collapsed: the rewards of each of the last {self._row:.0f} groups were equal, with a mean "
-            f"of {mean:.3g}, and the best mean was {best:.3g}, after step {step}"
+            f"of {mean:.3g}, and the best mean over {REWARD_GROUPS} groups or more was {best:.3g}, after step {step}"
         )
 
     def _mean_with(self, groups: float, reward: float) -> float | None:

@@ -83,9 +83,12 @@ def _nothing_to_learn(made: GroupsMade) -> str:
 
 
 def _rounded(count: float) -> str:
-    """Rounded down to one significant digit: what is true of the last 32 groups is true of the last 30."""
+    """Rounded down to 1, 2 or 5 times a power of ten, so that the sentence stays: what is true of the last 32 groups is
+    true of the last 20.
+    """
     digits = f"{count:.0f}"
-    return digits[0] + "0" * (len(digits) - 1)
+    first = next(each for each in (5, 2, 1, 0) if each <= int(digits[0]))
+    return f"{first}" + "0" * (len(digits) - 1)
 
 
 def slow_call(call: tuple[str, float] | None, now: float) -> str | None:
