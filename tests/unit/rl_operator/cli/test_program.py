@@ -62,6 +62,7 @@ def test_ctrl_c_while_the_program_loads() -> None:
     """The first import that costs time is interrupted."""
     code = (
         "import signal, sys, types\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a background job inherits that it is ignored
         "class Interrupted(types.ModuleType):\n"
         "    def __getattr__(self, name): signal.raise_signal(signal.SIGINT)\n"
         "sys.modules['typer'] = Interrupted('typer')\n"

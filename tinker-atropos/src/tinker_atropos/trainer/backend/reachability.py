@@ -102,7 +102,7 @@ def reason(error: BaseException, host: str) -> str:
             return f"no packet comes back: {POLICY} it? Or does nothing have that address?"
         if isinstance(cause, httpx.ReadTimeout):
             return "it accepts the connection and then says nothing"
-        if isinstance(cause, httpx.RemoteProtocolError):
+        if isinstance(cause, httpx.RemoteProtocolError | httpx.ReadError | ConnectionResetError):
             return _no_http(cause)
         if isinstance(cause, OSError) and cause.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
             return f"no route leads there: {POLICY} it?"
@@ -115,8 +115,8 @@ def _no_address(error: socket.gaierror, host: str) -> str:
     return f"DNS knows no {host}: is its Service there, and does the URL name its namespace?"
 
 
-def _no_http(error: httpx.RemoteProtocolError) -> str:
-    if "disconnected" in str(error):
+def _no_http(error: Exception) -> str:
+    if not isinstance(error, httpx.RemoteProtocolError) or "disconnected" in str(error):
         return (
             "it ends the connection without an HTTP answer: is it about to stop, or does something else listen there?"
         )
