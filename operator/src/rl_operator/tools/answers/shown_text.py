@@ -6,8 +6,9 @@ Answers stay small: an agent pays for every token. Pure.
 """
 
 import json
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from rl_operator.status.text.sentences import cut, redacted, without_control
@@ -55,13 +56,11 @@ def that_fit(lines: Sequence[str]) -> Sequence[str]:
 CHARACTERS_PER_TOKEN: Final = 3.5
 """For compact JSON, approximately."""
 
-SHORTEST: Final = 40
+SHORTEST: Final = 24
 """Characters that are kept of a text that is cut."""
 
 KEPT: Final = frozenset({"run_id", "status", "code", "observed_at", "wandb_url"})
 """Useless if cut."""
-
-Path = tuple[str | int, ...]
 
 
 def compact(answer: Any) -> str:
@@ -73,32 +72,22 @@ def tokens(answer: Any) -> float:
 
 
 def fit_tokens(answer: dict[str, Any], most: float) -> dict[str, Any]:
-    """The answer in at most this many tokens, as far as cutting its longest texts achieves that."""
+    """The answer in at most this many tokens, as far as cutting its longest texts, all to one length, achieves that."""
     copy: dict[str, Any] = json.loads(compact(answer))
-    while (excess := tokens(copy) - most) > 0:
-        path, text = max(_texts(copy), key=lambda found: len(found[1]), default=((), ""))
-        if len(text) <= SHORTEST:
-            break
-        length = max(SHORTEST, len(text) - 1 - int(excess * CHARACTERS_PER_TOKEN + 1))
-        _put(copy, path, cut(text, length))
-    return copy
+    if tokens(copy) <= most:
+        return copy
+    lengths = range(SHORTEST, max(SHORTEST + 1, int(most * CHARACTERS_PER_TOKEN)))
+    fitting = bisect_right(lengths, most, key=lambda length: tokens(_texts_cut(copy, length)))
+    shortened: dict[str, Any] = _texts_cut(copy, lengths[max(0, fitting - 1)])
+    return shortened
 
 
-def _texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+def _texts_cut(value: Any, length: int) -> Any:
     match value:
         case str():
-            yield path, value
+            return cut(value, length)
         case dict():
-            for name, each in value.items():
-                if name not in KEPT:
-                    yield from _texts(each, (*path, name))
+            return {name: each if name in KEPT else _texts_cut(each, length) for name, each in value.items()}
         case list():
-            for index, each in enumerate(value):
-                yield from _texts(each, (*path, index))
-
-
-def _put(value: Any, path: Path, text: str) -> None:
-    *way, last = path
-    for step in way:
-        value = value[step]
-    value[last] = text
+            return [_texts_cut(each, length) for each in value]
+    return value

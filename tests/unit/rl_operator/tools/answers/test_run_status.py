@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.unit.rl_operator.targets.fakes import parsed, run_manifest
 from tests.unit.rl_operator.tools.recorded import NAMES, recorded
@@ -78,6 +78,8 @@ def test_every_refusal_gives_a_small_answer() -> None:
 
 
 @given(st.text(max_size=400), st.text(max_size=300), st.text(min_size=1, max_size=128))
+@example("m" * 41, "s" * 41, "n" * 41)
+@example("m" * 400, "s" * 300, "n" * 128)
 def test_any_text_is_one_line_and_small(message: str, said: str, name: str) -> None:
     failure = {"reason": "TrainerFailed", "message": said}
     manifest = run_manifest(spec={"wandb": {"name": name}}, **{**FULL, "message": message, "failure": failure})
