@@ -17,6 +17,14 @@ HINT = (
 )
 
 
+ENV = "          env:\n"
+SOON = (
+    '            - {name: RL_OPERATOR_POLL_SECONDS, value: "5"}\n'
+    '            - {name: RL_OPERATOR_PROGRESS_SECONDS, value: "5"}\n'
+)
+"""Trainers are asked often enough that also a run of seconds has been heard from before it ends."""
+
+
 class Kubectl:
     """The command, with its output read."""
 
@@ -50,7 +58,10 @@ def installed(kubectl: Kubectl) -> Kubectl:
     """The operator runs and the kinds are known."""
     kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
     kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
-    for example in ("operator", "runtime-default", "runtime-tiny"):
+    operator = (ROOT / "examples" / "operator.yaml").read_text(encoding="utf-8")
+    assert operator.count(ENV) == 1
+    kubectl("apply", "-f", "-", stdin=operator.replace(ENV, ENV + SOON))
+    for example in ("runtime-default", "runtime-tiny"):
         kubectl("apply", "-f", str(ROOT / "examples" / f"{example}.yaml"))
     kubectl("-n", "rl-operator", "rollout", "status", "deployment/rl-operator", "--timeout=120s", timeout=130)
     return kubectl
