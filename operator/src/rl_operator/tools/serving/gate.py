@@ -128,10 +128,11 @@ class Gate:
         return Caller(token, request.headers.get(AGENT_HEADER, "")[:MAX_AGENT], namespace)
 
     async def _meet(self, token: str, address: str) -> None:
-        """Raises UnauthenticatedError. Callers that are known share an address with one that guesses, and notice
-        nothing.
+        """Raises UnauthenticatedError. Callers whose tokens were right before may share an address with one that
+        guesses, and notice nothing.
         """
-        if seconds := self._wrong_tokens.seconds_to_wait(address):
+        seconds = self._wrong_tokens.seconds_to_wait(address)
+        if seconds and not self._sessions.has_met(token):
             hint = f"too many wrong tokens came from {address}: correct the token, and try again in {seconds:.0f} s"
             raise TurnedAwayError("busy", hint, again=seconds)
         try:

@@ -36,13 +36,16 @@ class WaitingConnections:
             del self._open[address]
 
     def waits(self, address: str, connection: H11Protocol) -> H11Protocol | None:
-        """From now on. Returns the connection that has to go for it, if there is one."""
+        """From now on. Returns the connection that has to go for it, if there is one: that one waits no longer."""
         self._waiting.pop(connection, None)
         of_address = [other for other, place in self._waiting.items() if place == address]
         self._waiting[connection] = address
-        if len(of_address) >= MAX_WAITING_OF_ADDRESS:
-            return of_address[0]
-        return next(iter(self._waiting)) if len(self._waiting) > MAX_WAITING else None
+        former = of_address[0] if len(of_address) >= MAX_WAITING_OF_ADDRESS else None
+        if former is None and len(self._waiting) > MAX_WAITING:
+            former = next(iter(self._waiting))
+        if former is not None:
+            del self._waiting[former]  # here, not when it is closed: a burst would choose the same one again and again
+        return former
 
     def works(self, connection: H11Protocol) -> None:
         """Its request has come."""

@@ -28,6 +28,10 @@ class Sessions(Protocol):
         """Whether `context` needs no call to the API server."""
         ...
 
+    def has_met(self, token: str) -> bool:
+        """Whether the token was right when it was last asked about."""
+        ...
+
     def context(self, token: str) -> AbstractContextManager[ToolContext]:
         """It stays open inside the block. Raises UnauthenticatedError, TargetUnreachableError."""
         ...
@@ -42,6 +46,8 @@ class LocalSessions:
 
     def knows(self, token: str) -> bool:
         return is_among(token, self._tokens)
+
+    has_met = knows
 
     @contextmanager
     def context(self, token: str) -> Iterator[ToolContext]:
@@ -83,9 +89,17 @@ class ClusterSessions:
         with self._lock:
             return self._fresh(_key(token)) is not None
 
+    def has_met(self, token: str) -> bool:
+        with self._lock:
+            return _key(token) in self._sessions
+
     @contextmanager
     def context(self, token: str) -> Iterator[ToolContext]:
-        session = self._take(_key(token)) or self._seated(token)
+        try:
+            session = self._take(_key(token)) or self._seated(token)
+        except UnauthenticatedError:
+            self._forget(_key(token))
+            raise
         try:
             yield session.context
         finally:
@@ -128,6 +142,15 @@ class ClusterSessions:
             for each in former:
                 each.given_away = True
         return former
+
+    def _forget(self, key: str) -> None:
+        """A token that was right once, and is no longer."""
+        with self._lock:
+            former = self._sessions.pop(key, None)
+            if former is not None:
+                former.given_away = True
+        if former is not None:
+            self._close_unused(former)
 
     def _leave(self, session: _Session) -> None:
         with self._lock:

@@ -87,9 +87,10 @@ async def test_after_a_minute_the_api_server_is_asked_again(api: FakeApi, target
     assert sessions.knows("token")
     await asyncio.to_thread(list_runs, sessions, "token")
     clock.seconds = TRUSTED_SECONDS
-    assert not sessions.knows("token")
+    assert (sessions.knows("token"), sessions.has_met("token")) == (False, True)
     with pytest.raises(UnauthenticatedError, match="does not know the token, or it has expired"):
         await asyncio.to_thread(list_runs, sessions, "token")
+    assert not sessions.has_met("token")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,24 @@
+"""How many connections may wait. On real sockets: test_gateway.py."""
+
+from collections import Counter
+from typing import cast
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from rl_operator.tools.serving.guarded_connections import MAX_WAITING, MAX_WAITING_OF_ADDRESS, WaitingConnections
+
+
+def test_a_burst_closes_a_connection_for_each_that_is_too_many() -> None:
+    """None of them is told to the table as closed before all have come."""
+    table = WaitingConnections()
+    waiting: dict[H11Protocol, str] = {}
+    for number in range(1_500):
+        address = str(number % 2 if number < 800 else number % 12)
+        connection = cast(H11Protocol, object())
+        waiting[connection] = address
+        former = table.waits(address, connection)
+        if former is not None:
+            del waiting[former]
+        assert max(Counter(waiting.values()).values()) <= MAX_WAITING_OF_ADDRESS
+        assert len(waiting) <= MAX_WAITING
+    assert len(waiting) == MAX_WAITING
