@@ -4,6 +4,7 @@ import functools
 import inspect
 import os
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -74,7 +75,7 @@ def opened_target(*, local: bool, kubeconfig: str, context: str, state_dir: Path
         os.environ["KUBECONFIG"] = kubeconfig  # the official client reads it, once, when it is imported
     target = choose_target(local=local, context=context, state_dir=state_dir)
     if kubeconfig:
-        target.flags = f" --kubeconfig {kubeconfig}{target.flags}"
+        target.flags = f" --kubeconfig {shlex.quote(kubeconfig)}{target.flags}"
     return target
 
 

@@ -66,7 +66,7 @@ def read_model(given: Path) -> ModelFolder:
         raise _refused(path, f"it holds no tokenizer ({', '.join(TOKENIZER_FILES)}): save one with save_pretrained()")
     text = config.get("text_config", config)
     context = text.get("max_position_embeddings") if isinstance(text, dict) else None
-    if not isinstance(context, int) or context < 1:
+    if not isinstance(context, int) or isinstance(context, bool) or context < 1:
         raise _refused(path, "its config.json says no max_position_embeddings: only causal language models are trained")
     weights = sorted(path.glob("*.safetensors"))
     if not weights:
@@ -76,7 +76,7 @@ def read_model(given: Path) -> ModelFolder:
     for file in weights:
         header, end = _ends_of(path, file)
         digest.update(json.dumps([file.name, file.stat().st_size, header]).encode() + end)
-        parameters += sum(prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+        parameters += sum(prod(tensor["shape"]) for tensor in header.values())
     return ModelFolder(path, context, parameters, digest.hexdigest()[:6])
 
 
@@ -146,7 +146,7 @@ def _config_of(path: Path) -> dict[str, Any]:
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise _refused(path, "it holds no config.json: it is not the folder of a Hugging Face model") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _refused(path, f"its config.json cannot be read: {error}") from None
     if not isinstance(config, dict):
         raise _refused(path, "its config.json is no mapping")
@@ -154,23 +154,25 @@ def _config_of(path: Path) -> dict[str, Any]:
 
 
 def _ends_of(path: Path, file: Path) -> tuple[dict[str, Any], bytes]:
-    """A safetensors file's header (8 bytes with its length, then JSON with every tensor's shape) and last bytes."""
+    """A safetensors file's tensors by name (8 bytes with the header's length, then JSON) and its last bytes."""
     try:
         with file.open("rb") as opened:
             length = int.from_bytes(opened.read(8), "little")
             header = json.loads(opened.read(length)) if length <= MAX_HEADER_BYTES else None
             opened.seek(max(0, file.stat().st_size - END_BYTES))
             end = opened.read()
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         header, end = None, b""
-    if not isinstance(header, dict) or not all(_has_shape(each) for each in header.values()):
+    tensors = header if isinstance(header, dict) else {}
+    tensors.pop("__metadata__", None)
+    if not tensors or not all(map(_has_shape, tensors.values())):
         raise _refused(path, f"{file.name} is not a safetensors file (a Git LFS pointer, or cut short)")
-    return header, end
+    return tensors, end
 
 
 def _has_shape(tensor: object) -> bool:
-    """Or is the metadata, which is a mapping of texts."""
-    return isinstance(tensor, dict) and all(isinstance(size, int) for size in tensor.get("shape", ()))
+    shape = tensor.get("shape") if isinstance(tensor, dict) else None
+    return isinstance(shape, list) and all(isinstance(size, int) for size in shape)
 
 
 def _refused(path: Path, why: str) -> RefusedError:

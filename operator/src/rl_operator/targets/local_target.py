@@ -4,6 +4,7 @@ import contextlib
 import getpass
 import os
 import platform
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -64,7 +65,8 @@ class LocalTarget:
                 f"the state folder {root} is not a folder: name another with --state-dir or RL_STATE_DIR"
             )
         _warn_when_full(root, note)
-        elsewhere = f" --state-dir {root}" if state_dir and not os.environ.get(STATE_DIR_VARIABLE) else ""
+        is_elsewhere = state_dir and not os.environ.get(STATE_DIR_VARIABLE)
+        elsewhere = f" --state-dir {shlex.quote(str(root))}" if is_elsewhere else ""
         return cls(Layout(root), (" --local" if asked else "") + elsewhere, note)
 
     @property

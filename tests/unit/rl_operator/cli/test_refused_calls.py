@@ -147,6 +147,14 @@ def test_a_context_that_does_not_exist(call: Call, tmp_path: Path, monkeypatch: 
 
 
 PROGRESS = {"step": 40, "totalSteps": 40, "percent": 100}
+STOPPED = {
+    "phase": "Stopped",
+    "observedGeneration": 1,
+    "progress": {**PROGRESS, "step": 3},
+    "conditions": [
+        {"type": "Suspended", "status": "True", "reason": "Suspended", "lastTransitionTime": "2026-11-22T00:30:00Z"}
+    ],
+}
 
 
 @pytest.mark.parametrize(
@@ -154,6 +162,8 @@ PROGRESS = {"step": 40, "totalSteps": 40, "percent": 100}
     [
         ({"phase": "Succeeded"}, "step=40", 0, ""),
         ({"phase": "Succeeded"}, "step=9999", 2, "run over has 40 steps in all: step=9999 will not come"),
+        (STOPPED, "step=4", 2, "resume it: rlctl resume over"),
+        (STOPPED, "step=41", 2, "run over has 40 steps in all: step=41 will not come"),
         ({"phase": "Failed", "progress": {**PROGRESS, "step": 3}}, "step=4", 1, ""),
         ({"phase": "Failed"}, "step=4", 0, ""),
     ],

@@ -29,8 +29,12 @@ PARAMETERS = 3 * 5 + 7
 def safetensors(*shapes: tuple[int, ...]) -> bytes:
     """A file's header, https://huggingface.co/docs/safetensors#format; nobody reads the tensors here."""
     tensors = {f"t{n}": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]} for n, shape in enumerate(shapes)}
-    header = json.dumps({"__metadata__": {"format": "pt"}, **tensors}).encode()
-    return struct.pack("<Q", len(header)) + header
+    return header({"__metadata__": {"format": "pt", "shape": "any text"}, **tensors})
+
+
+def header(tensors: object) -> bytes:
+    content = json.dumps(tensors).encode()
+    return struct.pack("<Q", len(content)) + content
 
 
 @pytest.fixture
@@ -101,6 +105,16 @@ def test_a_model_that_was_exchanged_or_is_gone_is_refused(folder: Path, store: S
         (lambda folder: (folder / "config.json").write_text("{"), "its config.json cannot be read"),
         (lambda folder: (folder / "config.json").write_text("[]"), "its config.json is no mapping"),
         (lambda folder: (folder / "config.json").write_text("{}"), "says no max_position_embeddings"),
+        (lambda folder: (folder / "config.json").write_text("[" * 100_000), "its config.json cannot be read"),
+        (
+            lambda folder: (folder / "config.json").write_text('{"max_position_embeddings": true}'),
+            "says no max_position_embeddings",
+        ),
+        (lambda folder: (folder / "model.safetensors").write_bytes(header({"w": {}})), "is not a safetensors"),
+        (
+            lambda folder: (folder / "model.safetensors").write_bytes(header({"w": {"shape": 3}})),
+            "is not a safetensors",
+        ),
         (lambda folder: (folder / "tokenizer.json").unlink(), "it holds no tokenizer (tokenizer.json, "),
         (lambda folder: (folder / "model.safetensors").unlink(), "it holds no *.safetensors"),
         (lambda folder: (folder / "model.safetensors").write_text("version https://git-lfs"), "is not a safetensors"),

@@ -55,12 +55,12 @@ def wait(
 
     run = follow(target, place, name, ends, lambda _: None, timeout=timeout)
     typer.echo(f"{name}: {run.status.phase}: {run.status.message} ({target.label})")
-    if not is_reached(run, wanted) and run.status.phase == "Stopped":
-        hint = f"resume it: {program()} resume {name}{target.flags}"
-        raise RefusedError(f"run {name} is stopped and will not get there; {hint}")
     if is_too_far(run, wanted) or (not is_reached(run, wanted) and run.status.phase == "Succeeded"):
         steps = run.status.progress.total_steps if run.status.progress else 0
         raise RefusedError(f"run {name} has {steps} steps in all: {until} will not come")
+    if not is_reached(run, wanted) and run.status.phase == "Stopped":
+        hint = f"resume it: {program()} resume {name}{target.flags}"
+        raise RefusedError(f"run {name} is stopped and will not get there; {hint}")
     raise typer.Exit(0 if wanted is not None and is_reached(run, wanted) else exit_code(run))
 
 

@@ -121,9 +121,9 @@ def _create(target: Target, wanted: "TrainingRun", namespace: str, name: str) ->
 def _say_difference(existing: Manifest, wanted: "TrainingRun") -> None:
     """What the file sets differently has no effect on a run that has started."""
     from rl_operator.cli.views.changes import spec_changes
-    from rl_operator.documents.parse import parse_run
+    from rl_operator.documents.parse import parse_stored_run
 
-    was, given = (each.to_wire()["spec"] for each in (parse_run(existing), wanted))
+    was, given = (each.to_wire()["spec"] for each in (parse_stored_run(existing), wanted))
     changes = spec_changes({**was, "suspend": False}, {**given, "suspend": False})
     if changes:
         fields = ", ".join(change.field for change in changes)

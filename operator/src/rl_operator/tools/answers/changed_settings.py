@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final
 
+from rl_operator.api.catalog import Catalog
 from rl_operator.api.fields import TINKER_FIELDS
 from rl_operator.api.refusal import redacted
 from rl_operator.api.run import TrainingRun
@@ -28,6 +29,7 @@ class SettingsInForce:
 
     def __init__(self, target: Target) -> None:
         self._target = target
+        self._catalogs: dict[str, Catalog | None] = {}
         self._known: dict[tuple[str, str], Mapping[Place, Any]] = {}
 
     def changed(self, run: TrainingRun) -> Answer:
@@ -53,7 +55,9 @@ class SettingsInForce:
         """Of an own environment only the trainer's are known."""
         trainer = {("tinker", name): field.default for name, field in TINKER_FIELDS.items()}
         runtime = self._runtimes.get(runtime_name)
-        catalog = self._target.catalog(runtime) if runtime else None
+        if runtime and runtime_name not in self._catalogs:
+            self._catalogs[runtime_name] = self._target.catalog(runtime)
+        catalog = self._catalogs.get(runtime_name)
         known = catalog.by_name.get(environment) if catalog else None
         if runtime is None or known is None:
             return trainer

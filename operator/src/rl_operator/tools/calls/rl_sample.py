@@ -15,6 +15,7 @@ from rl_operator.local.programs.launch import passed_on
 from rl_operator.programs import ProgramMissingError, find_program
 from rl_operator.status.text.sentences import cut
 from rl_operator.targets.run_weights import BACK_END_AWAY, KnownWeights, backend_env_vars, tokenizer_of, weights_of
+from rl_operator.tools.answers.polls import rests
 from rl_operator.tools.answers.run_status import without_empty
 from rl_operator.tools.answers.shown_text import MOST_CHARACTERS, legible, one_line
 from rl_operator.tools.runs import chosen_run, state_of
@@ -39,7 +40,8 @@ def sample(context: ToolContext, asked: Sample) -> Answer:
     run = chosen_run(context, asked.run_id)
     weights = weights_of(run, run.status.weights.sampler_path if run.status.weights else None)
     if weights is None:
-        hint = "rl_check_status with wait_seconds waits for them"
+        waits = "rl_check_status with wait_seconds waits for them"
+        hint = "rl_check_status says why, and what to do" if rests(run) else waits
         raise ToolRefusedError(f"{run.metadata.name} has no weights: it is {state_of(run)}; {hint}")
     completions = _sampled(context, run, weights, asked)
     longest = MOST_CHARACTERS // len(completions)

@@ -18,7 +18,10 @@ def test_a_run_without_weights(context: ToolContext, call: Call) -> None:
     run_id = drafted(context)
     outcome = call("rl_sample", prompt="sort 4 1 3 2")
     assert outcome.code == "refused"
-    assert outcome.answer["error"].startswith(f"{run_id} has no weights: it is draft; rl_check_status")
+    assert outcome.answer["error"] == f"{run_id} has no weights: it is draft; rl_check_status says why, and what to do"
+    call("rl_start_training")
+    said = call("rl_sample", prompt="sort 4 1 3 2").answer["error"]
+    assert said == f"{run_id} has no weights: it is pending; rl_check_status with wait_seconds waits for them"
 
 
 def test_a_shared_server_has_no_key_to_sample_with(context: ToolContext) -> None:
