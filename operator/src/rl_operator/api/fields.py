@@ -10,9 +10,6 @@ Section = Literal["env", "openai", "tinker"]
 SHARED_FIELDS: Final = ("total_steps", "group_size", "batch_size", "max_token_length", "tokenizer_name")
 """Fields of `env` that trainer, api and environment must agree on: always rendered, so that no default can differ."""
 
-RENDERED_FIELDS: Final = (*SHARED_FIELDS, "steps_per_eval")
-"""Of `env`, with the environment's own default where nobody sets them: what the trainer reads, too."""
-
 SHARED_NUMBERS: Final = ("total_steps", "group_size", "batch_size", "max_token_length")
 
 

@@ -4,15 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rl_operator.api.catalog import CatalogEnvironment
-from rl_operator.api.fields import RENDERED_FIELDS, SHARED_FIELDS, TINKER_FIELDS, WIRED_FIELDS, Section
+from rl_operator.api.catalog import CatalogEnvironment, EnvironmentField
+from rl_operator.api.fields import SHARED_FIELDS, TINKER_FIELDS, WIRED_FIELDS, Section
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
 
 
 @dataclass(frozen=True)
 class Sections:
-    """The values that were set, by section, and the shared fields of `env`, which are always present."""
+    """The values that were set, by section, and the shared fields of `env`, which are always present. `steps_per_eval`
+    is, too, where it is known: the trainer saves the weights that the environment evaluates.
+    """
 
     env: dict[str, Any]
     openai: dict[str, Any]
@@ -25,11 +27,11 @@ def effective_sections(run: TrainingRun, runtime: Runtime, environment: CatalogE
     A runtime serves many environments: its values for fields that this one lacks are left out.
     """
     defaults, locked, known = runtime.spec.defaults, runtime.spec.locked, environment.fields_by_name
-    shared: dict[str, Any] = {name: known[name].default for name in RENDERED_FIELDS if name in known}
+    shared: dict[str, Any] = {name: known[name].default for name in SHARED_FIELDS if name in known}
     return Sections(
         env=_merge(
             "env",
-            shared,
+            shared | _own_interval(known),
             _known_only(defaults.env, known),
             run.spec.config,
             _known_only(locked.env, known),
@@ -37,6 +39,14 @@ def effective_sections(run: TrainingRun, runtime: Runtime, environment: CatalogE
         openai=_merge("openai", defaults.openai, locked.openai),
         tinker=_merge("tinker", _known_only(defaults.tinker, TINKER_FIELDS), run.spec.tinker, locked.tinker),
     )
+
+
+def _own_interval(known: Mapping[str, EnvironmentField]) -> dict[str, int]:
+    """The environment's own `steps_per_eval`. Authors turn evaluation off with -1, too; a value that only running
+    `config_init` would tell is left out.
+    """
+    own = known["steps_per_eval"].default if "steps_per_eval" in known else None
+    return {"steps_per_eval": max(0, own)} if type(own) is int else {}
 
 
 def _merge(section: Section, *layers: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 import pytest
 import yaml
-from tests.unit.rl_operator.samples import inputs_of, make_run, make_runtime
+from tests.unit.rl_operator.samples import catalog_of, inputs_of, make_run, make_runtime
 
 from rl_operator.documents.shipped import bundled_runtimes
 from rl_operator.render import render_run
@@ -21,6 +21,16 @@ def test_shared_fields_are_present_even_if_unset() -> None:
     env = render_config(make_run(), inputs_of(make_run(), make_runtime()))["env"]
     shared = {"total_steps", "group_size", "batch_size", "max_token_length", "tokenizer_name"}
     assert env.keys() == shared | {"steps_per_eval"}  # which the trainer must agree on, too
+
+
+@pytest.mark.parametrize(("own", "rendered"), [(40, 40), (0, 0), (-1, 0), (None, None), ("often", None), (True, None)])
+def test_the_environments_own_interval_is_rendered_as_the_trainer_reads_it(own: object, rendered: int | None) -> None:
+    """None: only running `config_init` would tell."""
+    toy = catalog_of({"name": "steps_per_eval", "type": "int", "default": own})
+    run = make_run(environment="toy")
+    env = render_config(run, inputs_of(run, make_runtime(), toy))["env"]
+    assert env.get("steps_per_eval") == rendered
+    parse_config({"env": env})
 
 
 def test_no_addresses() -> None:
