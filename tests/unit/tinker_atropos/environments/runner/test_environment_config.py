@@ -39,6 +39,20 @@ def test_config_file_overrides_config_init_and_wiring_overrides_both():
     assert config.wandb_name == "mine"
 
 
+INTERVALS = {
+    "of the file": (7, {"steps_per_eval": 20}, 20),
+    "of the file, which turns it off": (7, {"steps_per_eval": 0}, 0),
+    "of the file, although config_init turns it off": (-1, {"steps_per_eval": 20}, 20),
+    "the trainer's, for a file that is silent": (7, {}, parse_config({"env": SHARED}).env.steps_per_eval),
+    "none, because config_init turns it off": (-1, {}, -1),
+}
+
+
+@pytest.mark.parametrize(("own", "given", "expected"), INTERVALS.values(), ids=INTERVALS)
+def test_evaluations_are_at_steps_whose_weights_the_trainer_saves(own, given, expected):
+    assert configured((Config(steps_per_eval=own), []), **given).config.steps_per_eval == expected
+
+
 SERVERS = {
     "none": [],
     "one": [APIServerConfig(model_name="m", base_url="http://a/v1", timeout=7)],

@@ -50,6 +50,8 @@ def configure(config_init: tuple[Any, Any], run: RunConfig, wiring: Wiring, name
     """
     env_config, server_configs = config_init
     given = run.env.model_dump(exclude_unset=True)
+    if env_config.steps_per_eval > 0:  # the trainer saves what is evaluated, at the steps that it knows of
+        given = {"steps_per_eval": run.env.steps_per_eval, **given}
     tokenizer = resolve_tokenizer(run.env.tokenizer_name)
     wired_env = {
         **wiring.env,
