@@ -116,7 +116,7 @@ async def _finish(env: Any, rollouts: Rollouts, ending: RunEnd, source: Path, pl
 
     task = asyncio.create_task(manage(), name="env_manager")
     await asyncio.wait({task, ending.settled}, return_when=asyncio.FIRST_COMPLETED)
-    await asyncio.wait({task}, timeout=max(plan.deadline, SETUP_SECONDS) + LINGER_SECONDS)
+    await asyncio.wait({task}, timeout=SETUP_SECONDS + plan.deadline + LINGER_SECONDS)
     if ending.settled.done():
         ending.settled.result()  # raises why the environment had to give up
     if not task.done():
