@@ -210,6 +210,15 @@ def test_an_environment_inside_of_packages_is_served_as_a_part_of_the_top_one(tm
     assert ran.returncode == 0, ran.stderr
 
 
+def test_packages_above_the_searched_folder_are_not_known(tmp_path: Path) -> None:
+    (tmp_path / "__init__.py").touch()
+    (tmp_path / "board").mkdir()
+    problem = judged(tmp_path / "board", env="from ..rules import RULES\n" + GAME, __init__="").problem
+    assert problem is not None
+    assert (problem.reason, problem.file, problem.line) == ("NotImportable", "env.py", 1)
+    assert "or out of the folder that is read" in problem.message
+
+
 CONFIGS = {
     "of its own": "class C(BaseEnvConfig): ...\nclass E(BaseEnv):\n    env_config_cls = C",
     "of a parent": "class C(BaseEnvConfig): ...\nclass B(BaseEnv, ABC):\n    env_config_cls = C\nclass E(B): ...",

@@ -33,7 +33,7 @@ def imports_relatively(module: Module) -> bool:
 
 def import_root(entry: Module, files: Container[str]) -> ImportRoot:
     """`files` are those of the searched folder, by relative path. The top package is the uppermost of the folders above
-    each other that have an `__init__.py`.
+    each other that have an `__init__.py`. Above the searched folder, which may be a copy, nothing is known.
     """
     folder = _parent(entry.name)
     if entry.is_package or init_file(folder) not in files or not imports_relatively(entry):
@@ -89,7 +89,8 @@ def import_problem(root: ImportRoot, module: Module) -> Problem | None:
 def _leaves(node: ast.ImportFrom, root: ImportRoot) -> str:
     """Why the import cannot work, and what would."""
     why = (
-        "it climbs above the package that the environment is in: import only from inside of it"
+        "it climbs above the package that the environment is in, or out of the folder that is read: import only from "
+        "inside of it"
         if root.is_package
         else f"the environment's folder is not imported as a package; write `{_absolute(node)}`"
     )

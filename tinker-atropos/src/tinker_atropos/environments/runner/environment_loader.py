@@ -98,8 +98,8 @@ def _executed(path: Path, name: str) -> ModuleType:
 
 
 def _top_package(path: Path) -> Path | None:
-    """The folder to import from, as `python -m package.file` does, if the file says that it belongs to a package (see
-    discovery's import_check.import_root, which decides the same from the source).
+    """The folder to import from, as `python -m package.file` does, if the file says that it belongs to a package.
+    Discovery's import_check.import_root decides the same within the folder that it searches, and never looks above.
     """
     folder = path.parent
     if path.name == "__init__.py" or not _has_init(folder) or not _says_it_is_in_a_package(path):
