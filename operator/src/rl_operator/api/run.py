@@ -346,6 +346,10 @@ class TrainingRun(ApiModel):
         """Why `config` or `tinker` could not be read; what could not is empty here."""
         return self._faults
 
+    def is_unread(self, section: str) -> bool:
+        """Whether `config` or `tinker` is empty here because it could not be read."""
+        return any(fault.field.startswith(f"spec.{section}") for fault in self._faults)
+
     def with_faults(self, faults: tuple[Refusal, ...]) -> Self:
         copy = self.model_copy()
         copy._faults = faults  # noqa: SLF001 -- a copy of its own class

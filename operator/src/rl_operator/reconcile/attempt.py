@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.run import FrozenSettings, TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.documents.source_files import source_hash
 from rl_operator.errors import GoneError, InvalidError, NameTakenError, OperatorError
@@ -108,6 +108,8 @@ async def frozen_templates(run: TrainingRun, client: RunClient) -> Templates | N
 async def render(view: View, inputs: RunInputs | None, client: RunClient) -> Rendered:
     """Render from what the run was checked against, or, after an interrupted start, from what exists now."""
     run = view.run
+    if any(map(run.is_unread, FrozenSettings.model_fields)):  # what it has there is not what it started with
+        raise InvalidError(f"the spec is too large to be read: {' '.join(f.sentence for f in run.faults)}")
     inputs = inputs or await gather_inputs(run, client, view.now)
     if inputs is None:
         raise InvalidError(f"the runtime {run.spec.runtime!r} is gone: create it again, or delete the run")

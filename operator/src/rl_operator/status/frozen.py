@@ -18,11 +18,14 @@ def frozen_settings(spec: RunSpec) -> FrozenSettings:
 
 
 def frozen_refusals(run: TrainingRun) -> tuple[Refusal, ...]:
-    """One refusal per section that was edited after the start; none while they are unchanged."""
+    """One refusal per section that was edited after the start; none while they are unchanged. What is too large to
+    be read may be what it was: nothing is said of it.
+    """
     before, now = run.status.frozen, frozen_settings(run.spec)
     if before is None or before == now:
         return ()
-    edited = [name for name in FrozenSettings.model_fields if getattr(before, name) != getattr(now, name)]
+    read = (name for name in FrozenSettings.model_fields if not run.is_unread(name))
+    edited = [name for name in read if getattr(before, name) != getattr(now, name)]
     return tuple(Refusal(code="FrozenField", field=f"spec.{name}", hint=FROZEN) for name in edited)
 
 

@@ -4,11 +4,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.unit.rl_operator.reconcile.life import KEY, PACE, Life, make_life
+from tests.unit.rl_operator.reconcile.life import KEY, PACE, Life, MortalClient, make_life
 from tests.unit.rl_operator.status.builders import ready
 
 from rl_operator.api.names import RUN_LABEL
+from rl_operator.api.run import TrainingRun
+from rl_operator.documents.parse import parse_stored_run
 from rl_operator.local.state.state_store import Manifest
+from rl_operator.reconcile.run_client import Key
 
 BACKOFF = timedelta(seconds=PACE.backoff_seconds + 1)
 
@@ -73,6 +76,26 @@ async def test_a_config_map_that_would_differ_is_not_restored(life: Life) -> Non
     assert life.status.failure
     assert life.status.failure.reason == "ConfigLost"
     assert "was deleted" in (life.status.failure.message or "")
+
+
+class StoredRuns(MortalClient):
+    """Reads runs as the API server returns them."""
+
+    def run(self, key: Key) -> TrainingRun | None:
+        run = super().run(key)
+        return parse_stored_run(run.to_wire()) if run else None
+
+
+async def test_a_config_map_of_a_run_that_cannot_be_read_is_not_restored(tmp_path: Path) -> None:
+    """As an earlier release, with larger limits, may have started it. Its settings are no longer known."""
+    life = make_life(tmp_path, StoredRuns)
+    await train(life)
+    remove_config_map(life)
+    life.edit(config={f"field_{n}": 1 for n in range(300)})
+    await life.settle()
+    assert config_map(life) is None
+    message = life.status.message or ""
+    assert "was deleted, and cannot be rendered again: the spec is too large to be read: spec.config: it has" in message
 
 
 async def test_labels_are_put_back(life: Life) -> None:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from tests.unit.rl_operator.status.builders import NOW, STARTED, make_run, make_view
 
 from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.documents.parse import parse_stored_run
 from rl_operator.documents.yaml_text import json_value
 from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import derive, started
@@ -39,6 +40,11 @@ def test_edits_after_the_start(spec: dict[str, Any], fields: list[str]) -> None:
     refusals = frozen_refusals(edited(**spec))
     assert [r.field for r in refusals] == fields
     assert {r.code for r in refusals} <= {"FrozenField"}
+
+
+def test_what_is_too_large_to_be_read_counts_as_unedited() -> None:
+    run = edited(config={"group_size": 9}, tinker={"learning_rate": "x" * 900_000})
+    assert [r.field for r in frozen_refusals(parse_stored_run(run.to_wire()))] == ["spec.config"]
 
 
 def test_the_sentence_matches_the_api_servers() -> None:
