@@ -1,12 +1,15 @@
+import difflib
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.rl_operator.check.lab import check
-from tests.unit.rl_operator.samples import inputs_of, make_run, make_runtime
+from tests.unit.rl_operator.samples import catalog_of, inputs_of, make_run, make_runtime
 
+from rl_operator.api.refusal import MAX_REFUSALS
 from rl_operator.check import check_run, runtime_not_found
+from rl_operator.documents.parse import MAX_ALIGNED
 
 
 @pytest.mark.parametrize(
@@ -100,3 +103,20 @@ def test_a_refusal_names_some_of_many_runtimes() -> None:
     refusal = runtime_not_found(make_run(runtime="runtime-29"), names)
     assert refusal.hint.endswith("runtime-018, runtime-019 and 280 more)")
     assert len(refusal.sentence) < 500
+
+
+def test_many_misspelled_names_cost_little_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run and its environment may both be hostile, and everybody's checks wait for this one."""
+    aligned = []
+
+    class Counting(difflib.SequenceMatcher):  # type: ignore[type-arg]
+        def ratio(self) -> float:
+            aligned.append(max(len(self.a), len(self.b)))
+            return super().ratio()
+
+    monkeypatch.setattr(difflib, "SequenceMatcher", Counting)
+    known = ({"name": f"{n:03}{'x_y' * 33}", "type": "int", "default": 1} for n in range(500))
+    refusals = check({"config": {f"{n:03}{'y_x' * 33}": 1 for n in range(200)}}, catalog=catalog_of(*known))
+    assert len(refusals) == MAX_REFUSALS + 1
+    assert 0 < len(aligned) <= (MAX_REFUSALS + 1) * MAX_ALIGNED
+    assert max(aligned) == 40
