@@ -68,9 +68,18 @@ async def test_a_failure_is_a_warning_in_one_line(life: Life, caplog: pytest.Log
 
 
 async def test_a_refusal_is_told_once(life: Life, caplog: pytest.LogCaptureFixture) -> None:
-    life.apply(config={"group_sise": 8, "batch_sise": 8})
+    life.apply(config={f"group_sise_{number}": 8 for number in range(9)})
     await life.settle()
     await life.settle()
     [(level, line)] = lines(caplog)
     assert (level, line.startswith("run default/sorting is refused: UnknownField: spec.config.")) == ("WARNING", True)
-    assert line.endswith("(and 1 more)")
+    assert line.endswith("(and 8 more)")
+
+
+async def test_an_edit_of_a_started_run_is_named(life: Life, caplog: pytest.LogCaptureFixture) -> None:
+    life.apply()
+    await life.settle()
+    life.edit(config={"group_size": 9})
+    await life.settle()
+    sentence = "spec.config: it is frozen since the run started: make a new run for other settings"
+    assert lines(caplog)[-1] == ("WARNING", f"run default/sorting is refused: FrozenField: {sentence}")

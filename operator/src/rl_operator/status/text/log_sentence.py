@@ -28,8 +28,7 @@ def _change(run: TrainingRun, status: RunStatus) -> tuple[int, str] | None:
     if status.attempt is not None and status.attempt != before.attempt:
         return logging.INFO, f"attempt {status.attempt} starts: {run.spec.environment}, pod {status.pod_name}"
     if status.refusals and status.refusals != before.refusals:
-        more = f" (and {len(status.refusals) - 1} more)" if len(status.refusals) > 1 else ""
-        return logging.WARNING, f"is refused: {status.refusals[0].code}: {status.refusals[0].sentence}{more}"
+        return logging.WARNING, f"is refused: {_with_reason(status.refusals[0].code, _refused(status))}"
     return None
 
 
@@ -37,6 +36,13 @@ def _end(status: RunStatus) -> tuple[int, str]:
     reason = status.failure.reason if status.failure and status.phase == "Failed" else None
     level = logging.WARNING if status.phase == "Failed" else logging.INFO
     return level, f"is over: {status.phase}: {_with_reason(reason, status.message)}"
+
+
+def _refused(status: RunStatus) -> str:
+    """The message, which counts all refusals; that of a started run is about its training."""
+    message = status.message or ""
+    told = message.removeprefix("Refused: ")
+    return told if told != message else " ".join(refusal.sentence for refusal in status.refusals)
 
 
 def _with_reason(reason: str | None, message: str | None) -> str:
