@@ -86,10 +86,10 @@ _CLOUD_KEY: Final = "(?:AKIA|ASIA)[A-Z0-9]{16}"
 KEY_VALUE: Final = f"(?:tml-|sk-|hf_|gh[a-z]_|wandb_v)[!-~]+|[0-9a-f]{{40}}|{_CLOUD_KEY}"
 KEY_INSIDE: Final = f'"(?:{KEY_VALUE})"'
 KEY_IN_TEXT: Final = (
-    f"(?:^|[^A-Za-z0-9_-])(?:(?:tml-|sk-|hf_|gh[a-z]_|wandb_v)[A-Za-z0-9_-]{{0,24}}[A-Za-z0-9_]{{16}}|{_CLOUD_KEY})"
+    f"(?:^|[^A-Za-z0-9_-])(?:(?:tml-|sk-|hf_|gh[a-z]_|wandb_v)[A-Za-z0-9_-]{{0,40}}[A-Za-z0-9]{{16}}|{_CLOUD_KEY})"
 )
-"""In what people write for people a key is a word with a long part without a dash; 40 hexadecimal digits may be a
-commit.
+"""In what people write for people a key is a word with a long part of letters and digits only; 40 hexadecimal digits
+may be a commit.
 """
 
 PLAIN_NAME: Final = "^[A-Za-z_$][A-Za-z0-9_$-]*$"

@@ -83,6 +83,8 @@ def test_a_secret_is_found_where_the_policies_find_it(text: str) -> None:
         "ghp_0123456789abcdefABCD",
         "tml-0123456789abcdefABCD",
         "see AKIA0123456789ABCDEF",
+        "wandb_v1_0123456789abcdefABCD",
+        "sk-ant-api03-01234_abc-0123_456789-abcdefghij0123456789-_AA",
         ["a", "sk-0123456789abcdef0123"],
     ],
 )
@@ -95,6 +97,9 @@ def test_a_key_is_found_in_what_people_write(text: str | list[str]) -> None:
     [
         "",
         "with sk-learn-experiments-2024",
+        "hf_dataset_gsm8k_main",
+        "hf_hub_download_timeout is longer",
+        ["sk-learn_baseline_run_2", "wandb_v2_migration_of_runs", "ghp_is_a_prefix_not_a_key"],
         "commit 0123456789abcdef0123456789abcdef01234567",
         "task-0123456789abcdef0123",
         "https://example.com/hf_hub",
