@@ -38,7 +38,7 @@ def section_problem(settings: Mapping[str, Any]) -> tuple[str | None, str] | Non
         return None, f"it has {len(settings)} fields, and at most {MAX_FIELDS} are allowed: leave out the others"
     values = at_least = at_most = 0
     for name, setting in settings.items():
-        for value, depth in _walk(setting):
+        for value, depth in _walk(name, setting):
             if problem := _value_problem(value, depth):
                 return name, problem
             values += 1
@@ -60,9 +60,9 @@ def _written(value: Any) -> tuple[int, int]:
     return 1, 8 if not isinstance(value, int) or -1000 < value < 100_000 else 24
 
 
-def _walk(value: Any) -> Iterator[tuple[Any, int]]:
-    """A value, and those in it, with their depths; parents come before their children."""
-    ahead = [(value, _SECTION_DEPTH)]
+def _walk(*values: Any) -> Iterator[tuple[Any, int]]:
+    """Values, and those in them, with their depths; parents come before their children."""
+    ahead = [(value, _SECTION_DEPTH) for value in values]
     while ahead:
         value, depth = ahead.pop()
         yield value, depth

@@ -26,11 +26,15 @@ def filled(fields: int, value: Any) -> dict[str, Any]:
     return {f"field_{number}": value for number in range(fields)}
 
 
+LONG = "x" * 900_000
+
+
 @pytest.mark.parametrize(
     ("settings", "field", "hint"),
     [
         (filled(10_000, 1), None, f"it has 10000 fields, and at most {MAX_FIELDS} are allowed"),
         ({"a": "x" * 900_000}, "a", f"it has 900000 characters in one place, and at most {MAX_TEXT} are allowed"),
+        ({LONG: 1}, LONG, f"it has 900000 characters in one place, and at most {MAX_TEXT} are allowed"),
         ({"a": [["x" * (MAX_TEXT + 1)]]}, "a", "characters in one place"),
         ({"a": [1] * 400_000}, "a", f"it has 400000 entries in one place, and at most {MAX_ENTRIES} are allowed"),
         ({"a": {"b": filled(MAX_ENTRIES + 1, 1)}}, "a", "entries in one place"),
@@ -38,6 +42,7 @@ def filled(fields: int, value: Any) -> dict[str, Any]:
         (filled(200, list(range(200))), None, f"it holds more than {MAX_VALUES} names and values"),
         (filled(10, "x" * (MAX_CHARACTERS // 10)), None, "it takes more than 200 kB"),
         (filled(10, "\0" * (MAX_CHARACTERS // 40)), None, "it takes more than 200 kB"),  # written as \x00
+        ({f"{number}{'x' * 5_000}": 1 for number in range(250)}, None, "it takes more than 200 kB"),
     ],
 )
 def test_what_is_too_large_is_named(settings: dict[str, Any], field: str | None, hint: str) -> None:
