@@ -73,6 +73,8 @@ def _shortest(value: float) -> str:
 
 
 def _quoted(text: str) -> str:
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
     return f'"{text.translate(_ESCAPED)}"'
 
 
@@ -86,8 +88,8 @@ class _Escaped(dict[int, str]):
         return written
 
 
-_LOOKED_UP: Final = 0x3000
-
+_LOOKED_UP: Final = 0x10000
+"""Codes below it: all of everyday scripts, some megabytes if each of them has been seen."""
 
 _ESCAPED: Final = _Escaped()
 

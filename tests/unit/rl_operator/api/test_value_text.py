@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rl_operator.api import value_text
 from rl_operator.api.value_text import text_of
 from rl_operator.documents.yaml_text import json_value
 
@@ -35,6 +36,21 @@ from rl_operator.documents.yaml_text import json_value
 )
 def test_text(value: Any, text: str) -> None:
     assert text_of(value) == text
+
+
+@pytest.mark.parametrize("text", ["\u6f22\u5b57\n" * 100, "\U0001f600" * 100], ids=["ideographs", "emoji"])
+def test_a_character_of_a_long_text_is_looked_at_once(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A section may have 200,000 of them, and the event loop waits."""
+    looked_at = []
+
+    def counted(character: str) -> str:
+        looked_at.append(character)
+        return escaped(character)
+
+    escaped = value_text._escaped
+    monkeypatch.setattr(value_text, "_escaped", counted)
+    assert len(text_of(text)) == len(text) + 2 + text.count("\n")
+    assert len(looked_at) <= 3
 
 
 ANY_JSON = st.recursive(

@@ -71,6 +71,8 @@ WORST: dict[str, dict[str, Any]] = {
     "many texts": {f"f{n}": "x" * 5_000 for n in range(180)},
     "the most values that are read": {f"f{n}": list(range(100)) for n in range(95)},
     "the longest texts that are read": {f"f{n}": "\u20ac" * 49_000 for n in range(4)},
+    "ideographs and line ends": {f"f{n}": "\u6f22\u5b57\n" * 16_000 for n in range(3)},
+    "emoji": {f"f{n}": "\U0001f600" * 47_500 for n in range(4)},
     "odd characters": {f"f{n}": "\U000e0001" * 1_900 for n in range(10)},
 }
 
