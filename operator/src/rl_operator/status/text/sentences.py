@@ -34,8 +34,13 @@ def clean(message: str) -> str:
     return cut(redacted(" ".join(message.split())), MAX_MESSAGE)
 
 
+_FRAME: Final = re.compile(r'Traceback \(most recent call last\):|  File ".+", line \d+(?:, in |$)')
 _RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(?::|$)")
 """The first line after the frames: they are indented."""
+_IN_GROUP: Final = re.compile(r"^ +[|+] ")
+"""Before each line of a group of exceptions, as a TaskGroup raises it."""
+_OVER: Final = re.compile(r' +\+-|\d{4}-\d\d-\d\d \d\d:\d\d|\{"time":')
+"""What is no longer part of an exception: the line below one of a group, and our lines of a log."""
 
 
 def meant(message: str) -> str:
@@ -48,10 +53,13 @@ def meant(message: str) -> str:
 
 
 def _uncaught(message: str) -> str:
-    """What follows the last traceback's frames, without pydantic's advertisement."""
-    _, traceback, after = message.rpartition("Traceback (most recent call last):")
-    lines = after.splitlines()[1:] if traceback else []
-    raised = itertools.dropwhile(lambda line: not _RAISED.match(line), lines)
+    """What follows the last frame of a traceback, without pydantic's advertisement. The traceback may be cut off above;
+    of a group it is the last exception.
+    """
+    lines = [_IN_GROUP.sub("", line) for line in message.splitlines()]
+    last = max((number for number, line in enumerate(lines) if _FRAME.match(line)), default=len(lines))
+    after = itertools.takewhile(lambda line: not _OVER.match(line), lines[last + 1 :])
+    raised = itertools.dropwhile(lambda line: not _RAISED.match(line), after)
     return " ".join(line for line in raised if not line.strip().startswith("For further information visit"))
 
 

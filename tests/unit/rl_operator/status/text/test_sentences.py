@@ -78,6 +78,33 @@ server_type
   Field required
     For further information visit https://errors.pydantic.dev"""
 
+CUT_OFF = """ror_of(answer)
+  File "/app/x.py", line 9, in raised
+    raise OSError("no route")
+    ^^^^^^^^^^^^^^^^^^^^^^^^^
+OSError: no route
+"""
+GROUP = """  + Exception Group Traceback (most recent call last):
+  |   File "/app/x.py", line 4, in main
+  |     async with asyncio.TaskGroup() as group:
+  | ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "/app/x.py", line 2, in one
+    | ValueError: first
+    +---------------- 2 ----------------
+    | Traceback (most recent call last):
+    |   File "/app/x.py", line 3, in two
+    | ValueError: boom
+    +------------------------------------
+"""
+FAULT = """Fatal Python error: Segmentation fault
+
+Thread 0x00007f (most recent call first):
+  File "/app/x.py", line 9 in main
+Extension modules: numpy (total: 1)
+"""
+
 
 @pytest.mark.parametrize(
     ("message", "sentence"),
@@ -94,6 +121,12 @@ server_type
         (TRACEBACK, ""),
         (f"{TRACEBACK}KeyError: 'x'", "KeyError: 'x'"),
         (TRACEBACK + PYDANTIC, "ValidationError: 1 validation error for Config server_type Field required"),
+        (CUT_OFF, "OSError: no route"),
+        (GROUP, "ValueError: boom"),
+        (GROUP[-200:], "ValueError: boom"),
+        (f"{CUT_OFF}2026-11-22 13:25:12,250 INFO closed\nbye: now", "OSError: no route"),
+        (f'{CUT_OFF}{{"time": "2026-11-22T13:25:12Z", "message": "closed"}}\n', "OSError: no route"),
+        (FAULT, ""),
     ],
 )
 def test_only_what_a_program_said_on_purpose_is_its_cause(message: str, sentence: str) -> None:
