@@ -12,7 +12,8 @@ from rl_operator.api.run import RunStatus
 from rl_operator.status.attempt.attempt_end import blame_sentence, next_run_sentence, success_sentence
 from rl_operator.status.attempt.attempt_fate import Ending, Fate
 from rl_operator.status.observed.observation import format_time
-from rl_operator.status.text.sentences import shorten
+from rl_operator.status.size import fit_size
+from rl_operator.status.text.sentences import is_beginning, shorten
 from rl_operator.status.text.table import TABLE, Row, Situation, conditions_of
 
 ROWS: Mapping[str, Row] = {row.phase: row for row in (TABLE[Situation.SUCCEEDED], TABLE[Situation.FAILED])}
@@ -20,14 +21,16 @@ ROWS: Mapping[str, Row] = {row.phase: row for row in (TABLE[Situation.SUCCEEDED]
 
 
 def is_as_written(status: Mapping[str, Any]) -> bool:
-    """Whether message and conditions of a finished run's status, as the API server has it, fit together."""
+    """Whether message and conditions of a finished run's status, as the API server has it, fit together. A condition's
+    message may be cut (`size.py`).
+    """
     message, conditions = status.get("message", ""), status.get("conditions") or ()
     expected = ROWS[status["phase"]].conditions
     if {c.get("type"): c.get("status") for c in conditions} != dict(expected):
         return False
     if not message.startswith(status.get("failure", {}).get("reason", "")):
         return False
-    return all(c.get("message", "") in ("", message) for c in conditions)
+    return all(is_beginning(c.get("message", ""), message) for c in conditions)
 
 
 def put_back(status: RunStatus, generation: int, now: datetime) -> RunStatus:
@@ -38,7 +41,7 @@ def put_back(status: RunStatus, generation: int, now: datetime) -> RunStatus:
     reason, message = told
     row, at = ROWS[status.phase or ""], format_time(now)
     conditions = conditions_of(row, status, reason, message, generation=generation, now=at)
-    return status.with_changes(message=message, conditions=conditions)
+    return fit_size(status.with_changes(message=message, conditions=conditions))
 
 
 def _told(status: RunStatus) -> tuple[str, str] | None:

@@ -6,14 +6,17 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.status.builders import NOW, RUNNING, make_pod, make_view, ready, terminated
 from tests.unit.rl_operator.status.test_lifecycle import ROWS
+from tests.unit.rl_operator.status.test_size import ENDS, largest_end
 
 from rl_operator.api.run import RunStatus
 from rl_operator.status.derive import derive
 from rl_operator.status.final_status import is_as_written, put_back
 from rl_operator.status.lifecycle import assess
+from rl_operator.status.size import AT_THE_END, size_of
 
 STATUSES = {name: derive(row[0], assess(row[0])) for name, row in ROWS.items()}
 OVER = {name: status for name, status in STATUSES.items() if status.finished}
+OVER |= {f"the largest, {name}": largest_end(trainer) for name, trainer in ENDS.items()}
 LATER = NOW + timedelta(hours=1)
 
 
@@ -57,6 +60,7 @@ def test_an_edit_is_put_back(name: str, edit: Any) -> None:
         (c.type, c.status, c.reason) for c in before.conditions
     ]
     assert after.message.startswith((before.failure.reason if before.failure else before.message)[:40])
+    assert size_of(after) <= AT_THE_END
     assert put_back(after, 3, LATER) == after
     assert after.with_changes(message=None, conditions=()) == before.with_changes(message=None, conditions=())
 

@@ -141,11 +141,16 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("trainer", ENDS.values(), ids=ENDS)
-def test_the_largest_status_at_the_end(trainer: dict[str, Any]) -> None:
+def largest_end(trainer: dict[str, Any]) -> RunStatus:
+    """The largest final status of a run whose trainer ended in this way."""
     before = status_of(make_view(LARGEST, pod=WORKING, trainer=TRAINER.with_changes(**LONG))).to_wire()
     pod = make_pod(ready(), trainer, terminated(0), phase="Failed")
-    status = status_of(make_view(before, pod=pod, spec={"backoffLimit": 0}))
+    return status_of(make_view(before, pod=pod, spec={"backoffLimit": 0}))
+
+
+@pytest.mark.parametrize("trainer", ENDS.values(), ids=ENDS)
+def test_the_largest_status_at_the_end(trainer: dict[str, Any]) -> None:
+    status = largest_end(trainer)
     assert status.finished
     assert size_of(status) <= AT_THE_END
 

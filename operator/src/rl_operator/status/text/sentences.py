@@ -91,6 +91,11 @@ def shorten(text: str, limit: int = MAX_SENTENCE) -> str:
     return encoded[: limit - 3].decode(errors="ignore").rstrip() + "…"
 
 
+def is_beginning(said: str, text: str) -> bool:
+    """Whether `said` is the text, or what is left of it after a cut; nothing is a beginning, too."""
+    return said in ("", text) or (said.endswith("…") and text.startswith(said[:-1]))
+
+
 def joined(*sentences: str) -> str:
     """Sentences in a row, each with its full stop; empty ones left out."""
     return " ".join(s if s.endswith((".", "…", "!", "?")) else f"{s}." for s in (s.strip() for s in sentences) if s)
