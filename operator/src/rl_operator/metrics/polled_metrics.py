@@ -35,6 +35,7 @@ class PolledMetrics:
         return AttemptMetrics(
             trainer=self._trainers.status_of(pod),
             unreachable=self._trainers.unreachable(pod),
+            unheard=self._trainers.unheard(pod),
             wandb=self._wandb.run_of(run) if self._wandb else None,
             has_history=has_history,
         )

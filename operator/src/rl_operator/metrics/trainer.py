@@ -44,10 +44,13 @@ def pod_ops_url(pod: PodObservation) -> str | None:
 
 @dataclass(slots=True)
 class _Known:
-    """What is known about one pod's trainer. Times are by time.monotonic(); `unheard_since` is of one that starts."""
+    """What is known about one pod's trainer. Times are by time.monotonic(). `silent` counts polls of a ready one,
+    `unheard` and `unheard_since` are of one that starts.
+    """
 
     status: TrainerStatus | None = None
     silent: int = 0
+    unheard: bool = False
     unheard_since: float | None = None
     asked_at: float = float("-inf")
     asking: bool = False
@@ -84,11 +87,14 @@ class TrainerPoller:
         return known.status if known else None
 
     def unreachable(self, pod: PodObservation) -> bool:
-        """Whether its container is ready and it did not respond SILENT_POLLS times in a row, or it starts and was not
-        heard for STARTING_SILENCE_SECONDS.
-        """
+        """Whether it did not respond SILENT_POLLS times in a row while its container was ready."""
         known = self._known.get(pod.uid)
         return known is not None and known.unreachable
+
+    def unheard(self, pod: PodObservation) -> bool:
+        """Whether it was not heard for STARTING_SILENCE_SECONDS while it started, and not since."""
+        known = self._known.get(pod.uid)
+        return known is not None and known.unheard
 
     def points(self, pod: PodObservation) -> tuple[Point, ...]:
         """The attempt's history, as far as it was read; kept until the pod's finalizer is removed."""
@@ -177,8 +183,8 @@ class TrainerPoller:
         return None
 
     def _heard(self, pod: PodObservation, known: _Known, status: TrainerStatus) -> None:
-        news = known.status != status or known.unreachable
-        known.status, known.silent, known.unheard_since = status, 0, None
+        news = known.status != status or known.unreachable or known.unheard
+        known.status, known.silent, known.unheard, known.unheard_since = status, 0, False, None
         if news:
             self._changed(pod)
 
@@ -188,15 +194,20 @@ class TrainerPoller:
         if trainer is None or trainer.state not in ("Running", "Ready"):
             return
         if trainer.state == "Running":
-            now = time.monotonic()
-            known.unheard_since = now if known.unheard_since is None else known.unheard_since
-            if known.status or known.silent or now - known.unheard_since < STARTING_SILENCE_SECONDS:
-                return
-            known.silent = SILENT_POLLS - 1
+            self._not_heard_yet(pod, known)
+            return
         known.silent += 1
         if known.silent == SILENT_POLLS:
             known.status = None  # other sources may know more by now
             self._changed(pod)
+
+    def _not_heard_yet(self, pod: PodObservation, known: _Known) -> None:
+        now = time.monotonic()
+        known.unheard_since = now if known.unheard_since is None else known.unheard_since
+        if known.status or known.silent or known.unheard or now - known.unheard_since < STARTING_SILENCE_SECONDS:
+            return
+        known.unheard = True
+        self._changed(pod)
 
     async def _read_history(
         self, session: aiohttp.ClientSession, url: str, known: _Known, status: TrainerStatus

@@ -89,6 +89,7 @@ async def _observe(
         pod=pod,
         trainer=attempt_metrics.trainer,
         unreachable=attempt_metrics.unreachable,
+        unheard=attempt_metrics.unheard,
         wandb=attempt_metrics.wandb,
         has_history=attempt_metrics.has_history,
         environments=tuple(pod for pod in pods if pod.component == ENVIRONMENT_COMPONENT),

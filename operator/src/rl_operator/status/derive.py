@@ -58,7 +58,7 @@ def derive(view: View, assessment: Assessment) -> RunStatus:
     if view.trainer and not ended:
         status = with_trainer(status, view.trainer, view.now)
     if view.wandb and not ended:
-        status = with_wandb(status, view.run, view.wandb, unreachable=view.unreachable, now=view.now)
+        status = with_wandb(status, view.run, view.wandb, fills_in=view.wandb_fills_in, now=view.now)
     if result:
         status = with_result(status, result, view.now)
     if assessment.ending and view.has_history:

@@ -257,9 +257,10 @@ OPS_PORT: Final = 8002
 def unheard_sentence(view: View) -> str:
     """Reported as long as it lasts, unchanged: what is shown instead, the likely cause, and what to do."""
     pod, progress = view.pod, view.run.status.progress
-    step = max(progress.step if progress else 0, (view.wandb.step or 0) if view.wandb else 0)
+    wandb = view.wandb if view.wandb_fills_in else None
+    step = max(progress.step if progress else 0, (wandb.step or 0) if wandb else 0)
     training = f"Training: step {step} or later." if step else "Training."
-    source = "come from W&B meanwhile" if view.wandb else "come with the result, at the end"
+    source = "come from W&B meanwhile" if wandb else "come with the result, at the end"
     return (
         f"{training} The operator cannot read the metrics of pod {pod.name if pod else '-'} (port {OPS_PORT}), though "
         f"its trainer is ready: strict mTLS, a network policy, or an operator outside the cluster. They {source}; to "

@@ -47,8 +47,22 @@ def _continued_as_told(status: RunStatus, from_step: int | None) -> RunStatus:
     return continued(status, from_step)
 
 
+def _corrected(status: RunStatus, step: int) -> RunStatus:
+    """A step that W&B told, and what belongs to it, yield to an earlier one that the trainer itself reports."""
+    progress, metrics = status.progress, status.metrics
+    if progress is None or metrics is None or metrics.source != "wandb":
+        return status
+    if not progress.from_step <= step < progress.step:  # before fromStep: its training was never open
+        return status
+    return continued(status, step).with_changes(
+        progress=_progress(step, progress.total_steps, None, progress.from_step), checkpoint=status.checkpoint
+    )
+
+
 def with_trainer(status: RunStatus, trainer: TrainerStatus, now: datetime) -> RunStatus:
     status = _continued_as_told(status, trainer.from_step)
+    if trainer.step:  # 0 also while its training is not open yet
+        status = _corrected(status, trainer.step)
     checkpoint = status.checkpoint
     if trainer.checkpoint:
         checkpoint = Checkpoint(**trainer.checkpoint.model_dump())
@@ -62,11 +76,11 @@ def with_trainer(status: RunStatus, trainer: TrainerStatus, now: datetime) -> Ru
     )
 
 
-def with_wandb(status: RunStatus, run: TrainingRun, own: WandbRun, *, unreachable: bool, now: datetime) -> RunStatus:
-    """W&B's own state, and its metrics if there is no other source."""
+def with_wandb(status: RunStatus, run: TrainingRun, own: WandbRun, *, fills_in: bool, now: datetime) -> RunStatus:
+    """W&B's own state; its metrics if it fills in for the trainer (`View.wandb_fills_in`) while the run trains."""
     status = status.with_changes(wandb=wandb_status(status.wandb, own, run.metadata.uid))
     step = own.step or 0
-    if not unreachable or step < _step(status):
+    if not fills_in or status.phase != "Running" or step < _step(status):
         return status  # a checkpoint is newer than what W&B has received so far
     total = _total_steps(status, run)
     return _with_metrics(status, step, total, own.metrics, source="wandb", now=now).with_changes(
@@ -76,13 +90,15 @@ def with_wandb(status: RunStatus, run: TrainingRun, own: WandbRun, *, unreachabl
 
 def with_result(status: RunStatus, result: TrainerResult, now: datetime) -> RunStatus:
     status = _continued_as_told(status, result.from_step)
+    if result.outcome != "running":  # that of a killed trainer is from its last checkpoint
+        status = _corrected(status, result.steps_trained)
     checkpoint = status.checkpoint
     if result.state_path:
         checkpoint = Checkpoint(
             step=result.steps_trained, state_path=result.state_path, expires_at=result.checkpoint.expires_at
         )
     pace = status.progress.seconds_per_step if status.progress else None
-    if result.steps_trained >= _step(status):  # that of a killed trainer is from its last checkpoint
+    if result.steps_trained >= _step(status):
         status = _with_metrics(
             status, result.steps_trained, result.total_steps, result.metrics, source="result", now=now
         )

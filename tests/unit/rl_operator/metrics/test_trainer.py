@@ -98,11 +98,12 @@ async def test_a_trainer_that_starts_and_is_not_heard_for_long_is_reported_once(
     starting = make_pod(ready(), running(), ready(), podIP="127.0.0.1")
     async with serving() as trainer, polling(trainer.port, [starting]) as (poller, changed):
         trainer.answer = None
-        await until("given up", lambda: poller.unreachable(starting))
+        await until("given up", lambda: poller.unheard(starting))
         await until_asked(trainer, SILENT_POLLS + 1)
         assert changed == [starting.uid]
+        assert not poller.unreachable(starting), "it is not ready"
         trainer.answer = {**UP, "phase": "starting", "waiting": "a key"}
-        await until("heard", lambda: not poller.unreachable(starting))
+        await until("heard", lambda: not poller.unheard(starting))
         assert changed == [starting.uid] * 2
 
 

@@ -95,7 +95,7 @@ ROWS: dict[str, tuple[View, Situation, str, Action]] = {
         Action.REST,
     ),
     "its trainer is not heard": (
-        make_view(STARTED, pod=make_pod(ready(), running(), running()), unreachable=True),
+        make_view(STARTED, pod=make_pod(ready(), running(), running()), unheard=True),
         Situation.STARTING,
         "TrainerUnheard",
         Action.REST,

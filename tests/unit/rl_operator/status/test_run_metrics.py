@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.status.builders import NOW, RUNNING, make_pod, make_view, ready, result, terminated
+from tests.unit.rl_operator.status.builders import NOW, RUNNING, make_pod, make_view, ready, result, running, terminated
 
 from rl_operator.api.run import Progress, RunMetrics, RunStatus
 from rl_operator.status.attempt.view import View
@@ -61,6 +61,67 @@ def test_an_unreachable_trainer_has_the_steps_the_run_asks_for() -> None:
     unknown = status_of(make_view(RUNNING, pod=pod, unreachable=True, wandb=WANDB))
     assert (unknown.progress, unknown.history) == (None, ())
     assert unknown.metrics is not None
+
+
+LOST = WandbRun("running", step=50, metrics=RunMetrics(reward_mean=0.8, eval_accuracy=0.9))
+SECOND = {
+    **RUNNING,
+    "attempt": 2,
+    "progress": {"step": 40, "fromStep": 40, "totalSteps": 150, "percent": 26},
+}
+
+
+@pytest.mark.parametrize(
+    ("trainer", "changes", "phase"),
+    [(running(), {"unheard": True}, "Starting"), (ready(), {"unreachable": True}, "Running")],
+    ids=["it starts", "it trains"],
+)
+def test_a_later_attempt_has_no_figures_of_wandb(trainer: Any, changes: dict[str, bool], phase: str) -> None:
+    """They may be those of the attempt that was lost: both have one run there."""
+    second = SECOND | {"phase": phase}
+    status = status_of(make_view(second, pod=make_pod(ready(), trainer, ready()), wandb=LOST, **changes))
+    assert (status.phase, status.metrics) == (phase, None)
+    assert status.progress is not None
+    assert status.progress.step == 40
+    assert status.wandb is not None
+    assert status.wandb.state == "running"
+    assert "50" not in (status.message or "")
+    assert "come from W&B" not in (status.message or "")
+
+
+def test_wandb_has_no_figures_for_an_attempt_that_starts() -> None:
+    starting = {**RUNNING, "phase": "Starting"}
+    view = make_view(starting, pod=make_pod(ready(), running(), ready()), unreachable=True, wandb=WANDB)
+    assert (status_of(view).phase, status_of(view).metrics) == ("Starting", None)
+
+
+def test_a_step_that_the_trainer_reports_later_wins_over_wandbs() -> None:
+    told = after(after(WORKING, trainer=None, unreachable=True, wandb=WANDB), trainer=TRAINER, unreachable=False)
+    status = status_of(told)
+    assert status.progress is not None
+    assert (status.progress.step, status.progress.percent) == (12, 30)
+    assert status.metrics is not None
+    assert (status.metrics.source, status.metrics.reward_mean) == ("trainer", 0.7123)
+
+
+def test_a_step_that_the_result_reports_wins_over_wandbs() -> None:
+    unheard = after(WORKING, trainer=None, unreachable=True, wandb=WANDB)
+    stopped = result(outcome="stopped", stepsTrained=15, samplerPath=None)
+    over = make_pod(ready(), terminated(0, stopped), terminated(0), phase="Succeeded")
+    status = status_of(after(unheard, pod=over, unreachable=False, wandb=None))
+    assert status.progress is not None
+    assert status.metrics is not None
+    assert (status.progress.step, status.metrics.source, status.metrics.reward_mean) == (15, "result", 0.91)
+
+
+def test_an_attempt_that_ends_before_its_training_is_open_has_the_step_it_began_with() -> None:
+    """What is left of the first attempt's metrics still names W&B."""
+    failed = result(outcome="failed", attempt=2, stepsTrained=0, statePath=None, samplerPath=None, metrics={})
+    over = make_pod(ready(), terminated(4, failed), terminated(0), phase="Failed")
+    begun = SECOND | {"metrics": {"baselineAccuracy": 0.1, "source": "wandb"}}
+    status = status_of(make_view(begun, pod=over))
+    assert status.progress is not None
+    assert (status.progress.step, status.progress.from_step) == (40, 40)
 
 
 def test_metrics_ahead_of_wandb_are_kept() -> None:

@@ -67,7 +67,7 @@ def starting_detail(view: View) -> tuple[str, str]:
     waiting = [c.name for c in pod.containers if c.state != "Ready"]
     apart = [f"environment pod {each.name}" for each in live_environments(view)]
     waits = f"Waiting for {', '.join([*waiting, *apart]) or 'the kubelet'}."
-    if view.unreachable:
+    if view.unheard or view.unreachable:
         return "TrainerUnheard", joined(waits, UNHEARD)
     said = view.trainer.waiting or "" if view.trainer else ""
     silent = view.trainer is not None and view.trainer.backend_silent

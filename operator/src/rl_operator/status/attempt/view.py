@@ -56,7 +56,10 @@ class View:
     """None: the runtime does not limit its active runs."""
 
     unreachable: bool = False
-    """The trainer is ready, but does not respond to the operator."""
+    """The trainer does not respond to the operator, though it was ready when it was asked."""
+
+    unheard: bool = False
+    """The trainer has been starting for a while, and has not responded yet."""
 
     wandb: WandbRun | None = None
     has_history: bool = False
@@ -72,6 +75,15 @@ class View:
         """The current attempt's record, once it has ended."""
         attempts = self.run.status.attempts
         return attempts[-1] if attempts and attempts[-1].attempt == self.run.status.attempt else None
+
+    @property
+    def wandb_fills_in(self) -> bool:
+        """Whether W&B's figures stand in for a trainer's that cannot be reached: in the first attempt only. All
+        attempts have one run at W&B, whose axis never goes back: until a later attempt is beyond what the others
+        logged, W&B's step is theirs, also if its weights are lost, and an evaluation of theirs may stay longer. W&B
+        does not say which attempt a figure is from.
+        """
+        return self.unreachable and self.wandb is not None and self.run.status.attempt == 1
 
     @property
     def training(self) -> bool:

@@ -11,12 +11,13 @@ from rl_operator.status.observed.wandb_run import WandbRun
 
 @dataclass(frozen=True, slots=True)
 class AttemptMetrics:
-    """Advisory, all of it. `unreachable`: the trainer is ready but does not respond to us; `has_history`: points of its
-    history are available.
+    """Advisory, all of it. `unreachable`: the trainer does not respond to us, though it was ready when it was asked;
+    `unheard`: it starts, or has started, and has not responded yet; `has_history`: points of its history are available.
     """
 
     trainer: TrainerStatus | None = None
     unreachable: bool = False
+    unheard: bool = False
     wandb: WandbRun | None = None
     has_history: bool = False
 
