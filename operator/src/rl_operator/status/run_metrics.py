@@ -18,8 +18,11 @@ HISTORY_SAMPLES = 10
 OF_ONE_STEP = frozenset({"loss", "logprob_gap", "staleness"})
 """What a step's batch says. One that lacks some of it says that they are unknown, not that they are what they were."""
 
+OF_AN_EVALUATION = "eval_"
+"""The beginning of what one evaluation says: another one has its own step and interval, or unknown ones."""
+
 OF_ALL_METRICS = frozenset({"source", "observed_at"})
-KEPT = {True: ("baseline_", "eval_", *OF_ALL_METRICS), False: ("baseline_", *OF_ALL_METRICS)}
+KEPT = {True: ("baseline_", OF_AN_EVALUATION, *OF_ALL_METRICS), False: ("baseline_", *OF_ALL_METRICS)}
 """Beginnings of the metrics that an attempt keeps, by whether the last evaluation was of weights that it keeps."""
 
 
@@ -117,7 +120,9 @@ def _best(status: RunStatus, told: BestCheckpoint | None, from_step: int | None)
 def _with_metrics(
     status: RunStatus, step: int, total_steps: int, metrics: RunMetrics, *, source: str, now: datetime
 ) -> RunStatus:
-    """Overlay new metrics on the old ones: values that the source does not know are kept, except those of one step."""
+    """Overlay new metrics on the old ones: values that the source does not know are kept, except those of one step or
+    of another evaluation.
+    """
     known = metrics.model_dump(exclude_none=True, exclude={"source", "observed_at"}, by_alias=False)
     old = status.metrics.model_dump(exclude_none=True, by_alias=False) if status.metrics else {}
     rounded = {name: _rounded(value) for name, value in known.items() if is_metric(value)}
@@ -125,6 +130,8 @@ def _with_metrics(
         return status
     if "loss" in rounded:
         old = {name: value for name, value in old.items() if name not in OF_ONE_STEP}
+    if any(name.startswith(OF_AN_EVALUATION) and old.get(name, value) != value for name, value in rounded.items()):
+        old = {name: value for name, value in old.items() if not name.startswith(OF_AN_EVALUATION)}
     merged = RunMetrics(**{**old, **rounded, "source": source, "observed_at": format_time(now)})
     return status.with_changes(metrics=merged, history=_history(status, step, total_steps, merged.reward_mean))
 

@@ -190,6 +190,31 @@ def test_figures_that_a_step_does_not_know_are_not_those_of_an_earlier_one() -> 
     assert (found.reward_mean, found.loss, found.logprob_gap, found.staleness) == (0.5, -0.2, None, None)
 
 
+EVALUATED = RunMetrics(
+    reward_mean=0.5, eval_accuracy=0.3, eval_accuracy_low=0.2, eval_accuracy_high=0.4, eval_accuracy_n=64, eval_step=11
+)
+
+
+@pytest.mark.parametrize(
+    ("told", "known"),
+    [
+        (RunMetrics(eval_accuracy=0.9), {"eval_accuracy": 0.9}),
+        (RunMetrics(eval_accuracy=0.9, eval_step=13), {"eval_accuracy": 0.9, "eval_step": 13}),
+        (RunMetrics(eval_accuracy=0.3, eval_step=13), {"eval_accuracy": 0.3, "eval_step": 13}),
+        (RunMetrics(eval_accuracy=0.3, reward_mean=0.6), EVALUATED.with_changes(reward_mean=0.6)),
+        (RunMetrics(reward_mean=0.6), EVALUATED.with_changes(reward_mean=0.6)),
+    ],
+    ids=["another", "another, with its step", "another, as good", "the same", "none"],
+)
+def test_an_evaluation_has_no_figures_of_another(told: RunMetrics, known: Any) -> None:
+    before = replace(WORKING, trainer=TrainerStatus(step=12, total_steps=40, metrics=EVALUATED))
+    found = metrics(after(before, trainer=None, unreachable=True, wandb=WandbRun("running", step=20, metrics=told)))
+    expected = {"reward_mean": 0.5} | (
+        known if isinstance(known, dict) else known.model_dump(exclude_none=True, by_alias=False)
+    )
+    assert found.model_dump(exclude_none=True, by_alias=False, exclude={"source", "observed_at"}) == expected
+
+
 def test_a_new_time_alone_is_not_written() -> None:
     assert status_of(after(WORKING)) == status_of(WORKING)
     assert metrics(after(WORKING)).observed_at == "2026-05-01T12:00:00Z"

@@ -153,9 +153,10 @@ def success_sentence(steps: int, metrics: RunMetrics | None, best: BestCheckpoin
     done = f"All {steps} steps are trained and the weights are saved."
     if best is None or metrics is None or not best.is_better_than(metrics):
         return done
+    when = "in the last evaluation" if metrics.eval_step is None else f"after step {metrics.eval_step}"
     return (
         f"{done} Those of step {best.step} are better: held-out {best.eval_accuracy:.3g}, and "
-        f"{metrics.eval_accuracy:.3g} after step {metrics.eval_step}. rlctl sample and export take them with --best."
+        f"{metrics.eval_accuracy:.3g} {when}. rlctl sample and export take them with --best."
     )
 
 

@@ -28,11 +28,16 @@ def metrics(**known: Any) -> RunMetrics:
             best(0.56, 0.5),
             "step 5 are better: held-out 0.56, and 0.18 after step 40.",
         ),
+        (
+            metrics(eval_accuracy=0.18, eval_accuracy_high=0.22),
+            best(0.56, 0.5),
+            "held-out 0.56, and 0.18 in the last evaluation.",
+        ),
         (metrics(eval_accuracy=0.5, eval_accuracy_high=0.55, eval_step=40), best(0.56, 0.5), ""),
         (metrics(), best(0.56, 0.5), ""),
         (None, None, ""),
     ],
-    ids=["worse", "maybe by chance", "not evaluated", "nothing is known"],
+    ids=["worse", "worse, of an unknown step", "maybe by chance", "not evaluated", "nothing is known"],
 )
 def test_a_success_names_better_weights(last: RunMetrics | None, of_best: BestCheckpoint | None, said: str) -> None:
     sentence = success_sentence(40, last, of_best)
