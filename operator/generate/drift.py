@@ -66,7 +66,8 @@ DRIFTS: Final[tuple[Deed, ...]] = (
     Deed(
         "end-edited",
         "The message or the conditions of a run that is over are edited.",
-        "They are put back, from its phase, its failure and its weights.",
+        "Where they contradict each other, its phase or its failure, they are put back, from its phase, its failure and"
+        " its weights. An edit of the message and all conditions alike is not noticed.",
     ),
     Deed("start-removed", "status.startTime is removed.", "The API server refuses it."),
     Deed("end-removed", "The phase of a run that is over is edited.", "The API server refuses it."),

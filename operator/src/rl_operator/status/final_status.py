@@ -14,7 +14,7 @@ from rl_operator.status.attempt.attempt_fate import Ending, Fate
 from rl_operator.status.observed.observation import format_time
 from rl_operator.status.size import fit_size
 from rl_operator.status.text.sentences import is_beginning, shorten
-from rl_operator.status.text.table import TABLE, Row, Situation, conditions_of
+from rl_operator.status.text.table import TABLE, Row, Situation, conditions_of, reason_of
 
 ROWS: Mapping[str, Row] = {row.phase: row for row in (TABLE[Situation.SUCCEEDED], TABLE[Situation.FAILED])}
 """By the phase of a run that is over."""
@@ -22,13 +22,17 @@ ROWS: Mapping[str, Row] = {row.phase: row for row in (TABLE[Situation.SUCCEEDED]
 
 def is_as_written(status: Mapping[str, Any]) -> bool:
     """Whether message and conditions of a finished run's status, as the API server has it, fit together. A condition's
-    message may be cut (`size.py`).
+    message may be cut (`size.py`). Who edits all of them to say the same is believed.
     """
     message, conditions = status.get("message", ""), status.get("conditions") or ()
     expected = ROWS[status["phase"]].conditions
     if {c.get("type"): c.get("status") for c in conditions} != dict(expected):
         return False
-    if not message.startswith(status.get("failure", {}).get("reason", "")):
+    failed = status.get("failure", {}).get("reason", "")
+    if not message.startswith(failed):
+        return False
+    reason = failed or status["phase"]
+    if any(c.get("reason") != reason_of(c["type"], c["status"], reason) for c in conditions):
         return False
     return all(is_beginning(c.get("message", ""), message) for c in conditions)
 

@@ -20,8 +20,12 @@ def run_document(version: int = 1, status: dict[str, Any] | None = None, **spec:
 
 def finished_status(phase: str, **more: Any) -> dict[str, Any]:
     """As the operator wrote it."""
-    conditions = conditions_of(ROWS[phase], RunStatus(), "m", "m", generation=1, now="2026-01-01T00:00:00Z")
-    return {"phase": phase, "message": "m", "conditions": [each.to_wire() for each in conditions], **more}
+    reason = "Succeeded" if phase == "Succeeded" else "TrainerFailed"
+    failure = {} if phase == "Succeeded" else {"failure": {"reason": reason}}
+    message, now = f"{reason}.", "2026-01-01T00:00:00Z"
+    conditions = conditions_of(ROWS[phase], RunStatus(), reason, message, generation=1, now=now)
+    wire = [each.to_wire() for each in conditions]
+    return {"phase": phase, "message": message, "conditions": wire, **failure, **more}
 
 
 def runtime_document(version: int = 1, name: str = "tiny", **spec: Any) -> dict[str, Any]:

@@ -28,12 +28,17 @@ def contradicted(status: RunStatus) -> dict[str, Any]:
     return {"conditions": [c.to_wire() | {"status": "Unknown"} for c in status.conditions]}
 
 
+def with_reason(status: RunStatus, reason: str) -> dict[str, Any]:
+    return {"conditions": [c.to_wire() | {"reason": reason} for c in status.conditions]}
+
+
 EDITS = {
     "message": lambda _: {"message": "HACKED"},
     "no conditions": lambda _: {"conditions": []},
     "both": lambda _: {"message": "HACKED", "conditions": []},
     "one condition less": lambda status: without_condition(status, "Finished"),
     "other values": contradicted,
+    "another reason": lambda status: with_reason(status, "Hacked"),
 }
 
 

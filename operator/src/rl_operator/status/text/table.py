@@ -59,13 +59,18 @@ def conditions_of(
         Condition(
             type=type_,
             status=value,
-            reason="Accepted" if is_plain(type_, value) else reason,
+            reason=reason_of(type_, value, reason),
             message="" if type_ in SILENT or is_plain(type_, value) else message,
             last_transition_time=holds_since(before.condition(type_), value, now),
             observed_generation=generation,
         )
         for type_, value in row.conditions.items()
     )
+
+
+def reason_of(type_: str, value: str, reason: str) -> str:
+    """A condition's reason in an assessment that has this one."""
+    return "Accepted" if is_plain(type_, value) else reason
 
 
 def is_plain(type_: str, value: str) -> bool:
