@@ -26,6 +26,7 @@ class Stored:
         self.for_ever: list[str] = []
         self.spared: set[str] = set()
         self.error: Exception | None = None
+        self.stuck: str | None = None
 
     async def list(self) -> list[Checkpoint]:
         if self.error is not None:
@@ -39,6 +40,8 @@ class Stored:
     async def delete(self, path: str) -> None:
         if self.error is not None:
             raise self.error
+        if path == self.stuck:
+            raise BackendError(f"deleting {path}: the disk is full")
         self.paths.remove(path)
 
     async def keep_for_ever(self, path: str) -> None:
@@ -179,6 +182,22 @@ async def test_the_final_weights_are_never_deleted(training) -> None:
     assert {"sampler-50", "sampler-100"} <= set(training.stored.paths)
 
 
+async def test_one_failed_deletion_holds_nothing_else_up(training, caplog) -> None:
+    """Neither the others nor the expiry of the best; and what is deleted is not deleted again."""
+    for step, figure in ((10, 0.1), (20, 0.2), (30, 0.3), (40, 0.8)):
+        training.save(step, datetime(2026, 12, 24, 18, tzinfo=UTC))
+        training.evaluate(step, figure)
+    training.stored.stuck = "sampler-20"
+    await training.weights.tidy(training.stored)
+    assert [path for path in training.stored.paths if path.startswith("sampler")] == ["sampler-20", "sampler-40"]
+    assert training.stored.for_ever == ["state-40", "sampler-40"]
+    assert caplog.messages == ["weights of an evaluation could not be deleted: deleting sampler-20: the disk is full"]
+    training.stored.stuck = None
+    await training.weights.tidy(training.stored)
+    assert "sampler-20" not in training.stored.paths
+    assert len(caplog.messages) == 1
+
+
 async def test_a_failed_deletion_is_tried_again_and_a_newer_attempt_is_not_ignored(training) -> None:
     for step, figure in ((10, 0.5), (20, 0.8)):
         training.save(step)
@@ -188,6 +207,7 @@ async def test_a_failed_deletion_is_tried_again_and_a_newer_attempt_is_not_ignor
     training.stored.error = None
     await training.weights.tidy(training.stored)
     assert "sampler-10" not in training.stored.paths
+    await training.weights.tidy(training.stored)
 
     async def newer(*_args: Any, **_kwargs: Any) -> None:
         raise InternalError("attempt 2 of this run has already saved")

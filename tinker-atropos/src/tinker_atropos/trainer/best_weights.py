@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from tinker_atropos.errors import InternalError, RunError
+from tinker_atropos.errors import RunError
 from tinker_atropos.result import BestCheckpoint, rounded, timestamp
 from tinker_atropos.trainer.backend.checkpoint_keeper import CheckpointKeeper
 from tinker_atropos.trainer.backend.stored_checkpoints import StoredCheckpoints
@@ -125,18 +125,26 @@ class BestWeights:
             self._state.results.write()
 
     async def tidy(self, stored: StoredCheckpoints) -> None:
-        """Delete what is no longer needed, and let the best never expire. Raises InternalError as the keeper does."""
+        """Let the best never expire, and delete what is no longer needed. Raises InternalError as the keeper does."""
         await self._keeper.tidy(stored, spared=self.needed)
-        final = self._state.results.result.sampler_path
         try:
-            for path in sorted(self._released - self.needed - {final}):
-                await stored.delete(path)
-            self._released.clear()
             await self.keep(stored)
-        except InternalError:
-            raise
         except RunError as error:
-            logger.warning("the checkpoints of evaluations could not be tidied up: %s", error)
+            logger.warning("the best weights may expire: %s", error)
+        await self._delete_released(stored)
+
+    async def _delete_released(self, stored: StoredCheckpoints) -> None:
+        """What is not deleted now is tried again next time."""
+        final = self._state.results.result.sampler_path
+        for path in sorted(self._released - self.needed - {final}):
+            try:
+                await stored.delete(path)
+            except RunError as error:
+                logger.warning("weights of an evaluation could not be deleted: %s", error)
+                if isinstance(error.__cause__, TimeoutError):
+                    return  # each of the others might take as long
+            else:
+                self._released.discard(path)
 
     async def keep(self, stored: StoredCheckpoints) -> None:
         """Let the best never expire. Raises RunError if the backend does not do that."""

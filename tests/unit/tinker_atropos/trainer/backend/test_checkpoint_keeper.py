@@ -66,6 +66,14 @@ async def test_an_attempt_ends_when_a_newer_one_has_saved_meanwhile(backend, tra
         await older.tidy(backend.stored)
 
 
+async def test_what_is_gone_already_is_deleted(backend, training) -> None:
+    """The answer to the first request may have been lost."""
+    path = await keeper("deleted-twice", 1).save_sampler(training, 10)
+    await backend.stored.delete(path)
+    await backend.stored.delete(path)
+    assert await steps(backend, "deleted-twice") == []
+
+
 async def test_a_backend_that_does_not_delete_is_a_warning(training, caplog) -> None:
     keep_one = keeper("stuck", 1, keep_checkpoints=1)
     await keep_one.save_state(training, 10, for_ever=True)

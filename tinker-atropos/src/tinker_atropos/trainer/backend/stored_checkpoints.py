@@ -14,7 +14,7 @@ import tinker
 from tinker_atropos.errors import InternalError, RunError
 from tinker_atropos.result import timestamp
 from tinker_atropos.settings import RecordedCheckpoint
-from tinker_atropos.trainer.backend.sdk_calls import gone_or, submitted
+from tinker_atropos.trainer.backend.sdk_calls import CheckpointGoneError, gone_or, submitted
 
 Kind = Literal["state", "sampler"]
 
@@ -170,9 +170,14 @@ class StoredCheckpoints:
         return StoredWeights(found.base_model, found.lora_rank)
 
     async def delete(self, path: str) -> None:
-        await submitted(
-            f"deleting {path}", self._deadline, lambda: tinker.RestClient().delete_checkpoint_from_tinker_path(path)
-        )
+        """A checkpoint that is gone is deleted: the answer to an earlier request may have been lost."""
+        try:
+            await submitted(
+                f"deleting {path}", self._deadline, lambda: tinker.RestClient().delete_checkpoint_from_tinker_path(path)
+            )
+        except RunError as error:
+            if not isinstance(gone_or(error), CheckpointGoneError):
+                raise
 
     async def keep_for_ever(self, path: str) -> None:
         """Remove a checkpoint's expiry."""
