@@ -38,7 +38,7 @@ def found(reports: Iterable[Report]) -> str | None:
 def row_of(reports: list[Report]) -> float:
     """Equal groups since the last report with a mixed one."""
     last = max((index for index, (made, _) in enumerate(reports) if made.kept), default=-1)
-    return sum(made.equal + made.withheld for made, _ in reports[last + 1 :])
+    return sum(made.equal + (0 if reward is None else made.withheld) for made, reward in reports[last + 1 :])
 
 
 @pytest.mark.parametrize("equal", [EQUAL, WITHHELD])
@@ -64,6 +64,18 @@ def test_a_policy_that_was_better_and_makes_equal_groups_only(equal: GroupsMade)
 )
 def test_what_is_no_collapse_however_long(before: list[Report], reward: float) -> None:
     assert found([*before, *[(EQUAL, reward)] * 5_000]) is None
+
+
+def test_groups_without_a_reward_are_no_evidence() -> None:
+    """The environment withheld them, for whatever reason: one low group must not make a collapse of them."""
+    withheld: list[Report] = [(WITHHELD, None)] * MIN_ROW
+    low = (GroupsMade(equal=1, withheld=9), 0.0)
+    assert found([*[(MIXED, 0.8)] * 30, *withheld, low]) is None
+    watch = CollapseWatch()
+    for made, reward in [*[(MIXED, 0.8)] * 30, low]:
+        watch.report(made, reward, 3)
+    assert watch.fallen is None
+    assert found([*[(MIXED, 0.8)] * 30, *withheld, *[(EQUAL, 0.0)] * MIN_ROW]) is not None
 
 
 def test_a_low_reward_with_a_mixed_group_now_and_then_is_a_warning_that_goes_away() -> None:

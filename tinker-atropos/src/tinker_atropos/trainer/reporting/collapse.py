@@ -41,7 +41,7 @@ class CollapseWatch:
 
         Returns what has happened if the policy has collapsed.
         """
-        equal = made.equal + made.withheld
+        equal = made.equal + (made.withheld if reward is not None else 0.0)  # else they say nothing
         if made.kept:  # when among the others is unknown: the row begins after them
             self._made += self._row + equal + made.kept
             self._mixed += made.kept
@@ -50,12 +50,13 @@ class CollapseWatch:
             self._row += equal
         if reward is None:
             return None
-        mean = self._mean_with(max(1.0, made.kept + equal), reward)
+        scored = max(1.0, made.kept + made.equal)
+        mean = self._mean_with(scored, reward)
         if mean is None:
             return None
         if mean > self._best[0]:
             self._best = (mean, step)
-        self._watch_reward(mean, made.kept + equal)
+        self._watch_reward(mean, scored)
         return self._sentence(mean) if self._has_collapsed(mean) else None
 
     def _watch_reward(self, mean: float, groups: float) -> None:
