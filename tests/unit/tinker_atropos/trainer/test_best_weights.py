@@ -120,12 +120,16 @@ async def test_evaluations_without_a_result_do_not_keep_their_weights(training) 
     assert "sampler-10" not in training.stored.paths
 
 
-async def test_a_late_result_finds_its_weights(training) -> None:
-    """Step 10 is still evaluated when three more are due."""
+@pytest.mark.parametrize("ended", [False, True])
+async def test_a_late_result_finds_its_weights(training, ended) -> None:
+    """Step 10 is still evaluated when three more are due, or its result is on its way."""
     sampler: Any = object()
     training.state.policy.swap(Policy(10, sampler), opened=True)
     training.state.policy.begin_evaluation(10)
-    for step in (10, 20, 30, 40):
+    training.save(10)
+    if ended:
+        training.state.policy.end_evaluation(10)
+    for step in (20, 30, 40):
         training.save(step)
     training.evaluate(10, 0.9)
     assert training.best == (10, 0.9)

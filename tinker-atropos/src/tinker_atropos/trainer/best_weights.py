@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 FIGURE = "eval/percent_correct"
 CANDIDATES = 2
-"""Newest candidates that are kept, besides the one that is being evaluated."""
+"""Newest candidates that are kept, besides the one of the evaluation that began last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class BestWeights:
             self._release(replaced.sampler_path)
         self._candidates[step] = candidate
         for older in sorted(self._candidates)[:-CANDIDATES]:
-            if older != self._state.policy.evaluated_step:
+            if older != self._state.policy.evaluated_last:
                 self._release(self._candidates.pop(older).sampler_path)
         self._decide(step)
 

@@ -69,6 +69,7 @@ class CurrentPolicy:
         self._policy: Policy | None = None
         self._to_evaluate: Policy | None = None
         self._evaluated: Policy | None = None
+        self._begun_last: int | None = None
         self._swapped = asyncio.Event()
 
     @property
@@ -94,12 +95,14 @@ class CurrentPolicy:
     # The policy that is evaluated.
 
     def begin_evaluation(self, due_step: int) -> Policy | None:
-        """The policy that the evaluation due at a step is of: that step's, or a newer one. None: there is none yet.
+        """The policy that the evaluation due at a step is of: that step's, else a newer one, or after a reopening the
+        newest there is, which may be older. None: there is none yet.
 
         There is one evaluation at a time: the snapshot of another one is dropped.
         """
         kept = self._to_evaluate
         self._evaluated = kept if kept is not None and kept.step >= due_step else self._policy
+        self._begun_last = None if self._evaluated is None else self._evaluated.step
         return self._evaluated
 
     def end_evaluation(self, step: int) -> None:
@@ -108,9 +111,9 @@ class CurrentPolicy:
             self._evaluated = None
 
     @property
-    def evaluated_step(self) -> int | None:
-        """The step of the evaluation in progress."""
-        return None if self._evaluated is None else self._evaluated.step
+    def evaluated_last(self) -> int | None:
+        """The step of the evaluation that began last, whether or not it is over: its result comes later."""
+        return self._begun_last
 
     def evaluated(self, step: int) -> Policy | None:
         """The policy that the evaluation of a step samples from; None if it is over."""
