@@ -39,6 +39,15 @@ def test_the_first_evaluation_remains_the_baseline() -> None:
     assert status.metrics["evalAccuracy"] == 0.9
 
 
+def test_an_interval_goes_with_its_evaluation() -> None:
+    status = RunStatus(total_steps=40)
+    status.step_trained(20, 1.0, {})
+    status.relayed(evaluation(10, 0.5, **{"eval/percent_correct_low": 0.4, "eval/percent_correct_high": 0.6}))
+    status.relayed(evaluation(20, 0.9))
+    assert status.metrics == {"evalAccuracy": 0.9, "evalStep": 20}
+    assert status.history.points == [{"step": 20, "evalAccuracy": 0.9, "evalStep": 20}]
+
+
 def test_a_resumed_attempt_has_no_baseline_of_its_own() -> None:
     status = RunStatus(total_steps=40)
     status.relayed(evaluation(25, 0.8))

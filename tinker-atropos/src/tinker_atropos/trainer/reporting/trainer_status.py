@@ -63,7 +63,14 @@ class History:
         """The result of an evaluation of a step, which arrives after later steps: it holds from its own step on."""
         for point in self.points:
             if point["step"] >= step and point.get("evalStep", -1) <= step:
-                point.update(found)
+                _replace_evaluation(point, found)
+
+
+def _replace_evaluation(metrics: dict[str, float], found: Mapping[str, float]) -> None:
+    """A figure without an interval must not stand beside that of an older evaluation."""
+    for name in _FROM_EVALUATION.values():
+        metrics.pop(f"eval{name}", None)
+    metrics.update(found)
 
 
 def chosen(points: Sequence[Mapping[str, float]], columns: Collection[str]) -> list[dict[str, float]]:
@@ -177,7 +184,7 @@ class RunStatus:
             self.metrics |= {f"baseline{name}": value for name, value in found.items()}
         latest = {f"eval{name}": value for name, value in found.items()} | {"evalStep": step}
         if step >= self.metrics.get("evalStep", 0):
-            self.metrics |= latest
+            _replace_evaluation(self.metrics, latest)
         self.history.evaluated(step, latest)
 
     def to_wire(
