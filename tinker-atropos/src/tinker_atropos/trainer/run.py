@@ -111,7 +111,9 @@ class Run:
         self.state.unanswered = why
 
     def _seconds_unanswered(self) -> float:
-        """For how long nothing that the backend was asked has been answered."""
+        """For how long nothing that the backend was asked has been answered. While it is opened again, that says so."""
+        if self.state.not_ready:
+            return 0.0
         now, call = time.monotonic(), self.state.session.training.call
         return max(now - call[1] if call else 0.0, self.generator.seconds_unanswered(now))
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator, Iterator
 
 import httpx
@@ -150,6 +151,45 @@ async def test_it_is_said_while_it_lasts_and_taken_back(
     assert said[-1] is None
     [logged] = caplog.messages
     assert logged.endswith("trying for up to 300 s")
+
+
+async def test_only_an_answer_is_told_as_one(
+    answering: tuple[str, list[bytes]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is owed any more when the call that waited has failed, but the backend is as silent as before."""
+    monkeypatch.setattr(reachability, "FIRST_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(reachability, "LOOK_SECONDS", 0.01)
+    (url, answer), said, told = answering, list[str | None](), asyncio.Event()
+    healthy, answer[0] = answer[0], b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n"
+    owed, silent = 8.0, list[str]()
+
+    def say(why: str | None) -> None:
+        nonlocal owed
+        said.append(why)
+        if len(said) == 1:
+            owed = 0.0
+        elif len(said) == 3:
+            silent.extend(caplog.messages)
+            answer[0] = healthy
+        elif len(said) == 4:
+            told.set()
+
+    with caplog.at_level(logging.INFO, reachability.__name__):
+        await explained(asyncio.wait_for(told.wait(), 60), url, 300.0, say, lambda: owed)
+    assert silent == [f"{url} does not answer: it answers HTTP 503; trying for up to 300 s"]
+    assert [message for message in caplog.messages if "HTTP" not in message] == [f"{url} answers"]
+    assert said[0] == f"The backend at {url} does not answer for a few seconds: it answers HTTP 503."
+    assert said[1:] == [None] * 4
+
+
+async def test_a_name_server_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = threading.Event()
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_args, **_options: asked.wait(60))
+    try:
+        why = await why_silent("http://tinker:8005", 0.01) or ""
+    finally:
+        asked.set()
+    assert why.startswith("DNS did not answer within 0.01 s for tinker: does a NetworkPolicy")
 
 
 def test_the_first_look_leaves_room_in_half_a_minute() -> None:

@@ -57,14 +57,20 @@ async def _watch(base_url: str, deadline_seconds: float, say: Say, seconds_waite
     logged = ""
     while True:
         waited = seconds_waited()
-        why = await why_silent(base_url) if waited >= FIRST_LOOK_SECONDS else None
-        if why and why != logged:
+        late = waited >= FIRST_LOOK_SECONDS
+        why = await why_silent(base_url) if late or logged else None  # a wait may also end because the call has failed
+        if late and why and why != logged:
             logger.warning("%s does not answer: %s; trying for up to %g s", shown(base_url), why, deadline_seconds)
+            logged = why
         elif logged and not why:
             logger.info("%s answers", shown(base_url))
-        logged = why or ""
-        say(why and f"The backend at {shown(base_url)} does not answer for {more_than(waited)}: {why}.")
-        await asyncio.sleep(LOOK_SECONDS if waited >= FIRST_LOOK_SECONDS else FIRST_LOOK_SECONDS - waited)
+            logged = ""
+        say(
+            f"The backend at {shown(base_url)} does not answer for {more_than(waited)}: {why}."
+            if late and why
+            else None
+        )
+        await asyncio.sleep(LOOK_SECONDS if late else FIRST_LOOK_SECONDS - waited)
 
 
 async def why_silent(base_url: str, seconds: float = PROBE_SECONDS) -> str | None:
@@ -78,7 +84,7 @@ async def why_silent(base_url: str, seconds: float = PROBE_SECONDS) -> str | Non
             looked_up = in_thread(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
             await asyncio.wait_for(looked_up, seconds)
     except TimeoutError:
-        return f"nobody says within {seconds:g} s where {host} is: {POLICY} the cluster's DNS?"
+        return f"DNS did not answer within {seconds:g} s for {host}: {POLICY} the cluster's DNS?"
     except (OSError, ValueError) as error:
         return reason(error, host)
     try:
