@@ -12,8 +12,8 @@ def continuation(*tokens: int) -> Continuation:
 
 
 def recordings(**tokens: tuple[int, ...]) -> Recordings:
-    """Room for five tokens, with a request of session `s` for each name."""
-    kept = Recordings(max_tokens=5)
+    """Room for eight tokens, with a request of session `s` and two tokens of prompt for each name."""
+    kept = Recordings(max_tokens=8)
     for name, sequence in tokens.items():
         kept.record([name], "s", (1, 2), [continuation(*sequence)])
     return kept
@@ -52,6 +52,19 @@ def test_the_least_recently_used_ones_go_when_there_is_no_room() -> None:
     kept.use("a", "s")
     kept.record(["c", "d"], "s", (1,), [continuation(3), continuation(4, 5)])
     assert known(kept, "a", "b", "c", "d") == ["a", "c", "d"]
+
+
+def test_a_prompt_counts_once_as_long_as_one_of_its_sequences_is_kept() -> None:
+    kept = Recordings(max_tokens=8)
+    kept.record(["a", "b"], "s", (1, 2, 3, 4, 5), [continuation(7), continuation(8)])
+    kept.record(["c"], "s", (), [continuation(9)])
+    assert known(kept, "a", "b", "c") == ["a", "b", "c"], "just fits"
+    kept.record(["d"], "s", (), [continuation(3)])
+    assert known(kept, "b", "c", "d", "a") == ["b", "c", "d"]
+    kept.record(["e"], "s", (1,), [continuation(4)])
+    assert known(kept, "b", "c", "d", "e") == ["c", "d", "e"], "the prompt goes with the last of its sequences"
+    kept.record(["f"], "s", (1, 2), [continuation(5, 6)])
+    assert known(kept, "c", "d", "e", "f") == ["c", "d", "e", "f"]
 
 
 def test_a_session_takes_its_sequences_along() -> None:

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from tinker_atropos.tinker_service.model.batched_sampling import Continuation
 from tinker_atropos.tinker_service.request_errors import NotFoundError
 
 KEPT_SECONDS = 86_400.0  # Tinker's: a day, which begins again with each training request that uses the sequence
-MAX_TOKENS = 2**24  # of all sampled sequences together: 200 MB
+MAX_TOKENS = 2**24  # of all sampled sequences and their prompts: up to 270 MB, at 16 bytes a token, 8 in a prompt
 
 Integers = npt.NDArray[np.int64]
 
@@ -34,18 +35,24 @@ class Recordings:
         self._max_tokens = max_tokens
         self._lock = threading.Lock()
         self._kept: dict[str, tuple[RecordedSequence, float]] = {}  # with its last use; least recently used first
+        self._sharing: Counter[int] = Counter()  # sequences that are kept, by the id of their request's prompt
         self._tokens = 0
 
     def record(
         self, sequence_ids: Sequence[str], session_id: str, prompt: Sequence[int], sampled: Sequence[Continuation]
     ) -> None:
-        """Keep one request's sequences. The least recently used ones go when there are too many tokens."""
+        """Keep one request's sequences, which share the prompt. The least recently used ones go when there are too many
+        tokens.
+        """
         prompt_P = np.array(prompt, np.int64)
         with self._lock:
             for sequence_id, row in zip(sequence_ids, sampled, strict=True):
                 tokens, logprobs = np.array(row.tokens, np.int64), np.array(row.logprobs, np.float64)
                 self._kept[sequence_id] = RecordedSequence(session_id, prompt_P, tokens, logprobs), time.monotonic()
                 self._tokens += len(tokens)
+            if sampled:
+                self._sharing[id(prompt_P)] = len(sampled)
+                self._tokens += len(prompt_P)
             while self._tokens > self._max_tokens:
                 self._forget(next(iter(self._kept)))
 
@@ -76,3 +83,8 @@ class Recordings:
     def _forget(self, sequence_id: str) -> None:
         sequence, _ = self._kept.pop(sequence_id)
         self._tokens -= len(sequence.tokens)
+        prompt = id(sequence.prompt)
+        self._sharing[prompt] -= 1
+        if not self._sharing[prompt]:
+            del self._sharing[prompt]
+            self._tokens -= len(sequence.prompt)
