@@ -1,5 +1,6 @@
 """Which weights are kept as the best, in the order in which saves and results arrive; the backend is scripted."""
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -26,6 +27,7 @@ class Stored:
         self.for_ever: list[str] = []
         self.spared: set[str] = set()
         self.error: Exception | None = None
+        self.silent = False
         self.stuck: str | None = None
 
     async def list(self) -> list[Checkpoint]:
@@ -45,6 +47,10 @@ class Stored:
         self.paths.remove(path)
 
     async def keep_for_ever(self, path: str) -> None:
+        if self.silent:
+            await asyncio.Event().wait()
+        if self.error is not None:
+            raise self.error
         self.for_ever.append(path)
 
     async def tidy(self, stored: "Stored", spared: set[str]) -> None:
@@ -142,6 +148,20 @@ async def test_the_best_never_expires(training) -> None:
     await training.weights.tidy(training.stored)
     assert training.stored.for_ever == ["state-10", "sampler-10"]
     assert training.weights.best.expires_at is None
+
+
+async def test_why_the_best_may_expire_is_said(training, caplog) -> None:
+    training.save(10, datetime(2026, 12, 24, 18, tzinfo=UTC))
+    training.evaluate(10, 0.5)
+    training.stored.error = BackendError("keeping state-10: HTTP 403")
+    await training.weights.keep(training.stored, 5.0)
+    training.stored.silent = True
+    await training.weights.keep(training.stored, 0.01)
+    assert caplog.messages == [
+        "the best weights may expire: keeping state-10: HTTP 403",
+        "the best weights may expire: no answer within 0.01 s",
+    ]
+    assert training.weights.best.expires_at is not None
 
 
 async def test_the_best_of_an_earlier_attempt_stays_until_it_is_beaten() -> None:

@@ -5,6 +5,7 @@ then they are candidates, which are never deleted. An evaluation of other weight
 not trained yet) cannot be the best.
 """
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -127,10 +128,7 @@ class BestWeights:
     async def tidy(self, stored: StoredCheckpoints) -> None:
         """Let the best never expire, and delete what is no longer needed. Raises InternalError as the keeper does."""
         await self._keeper.tidy(stored, spared=self.needed)
-        try:
-            await self.keep(stored)
-        except RunError as error:
-            logger.warning("the best weights may expire: %s", error)
+        await self.keep(stored)
         await self._delete_released(stored)
 
     async def _delete_released(self, stored: StoredCheckpoints) -> None:
@@ -146,8 +144,18 @@ class BestWeights:
             else:
                 self._released.discard(path)
 
-    async def keep(self, stored: StoredCheckpoints) -> None:
-        """Let the best never expire. Raises RunError if the backend does not do that."""
+    async def keep(self, stored: StoredCheckpoints, seconds: float | None = None) -> None:
+        """Let the best never expire. Never raises a RunError: if the backend does not do that, or not within `seconds`,
+        that is a warning.
+        """
+        try:
+            await asyncio.wait_for(self._keep(stored), seconds)
+        except TimeoutError:
+            logger.warning("the best weights may expire: no answer within %g s", seconds)
+        except RunError as error:
+            logger.warning("the best weights may expire: %s", error)
+
+    async def _keep(self, stored: StoredCheckpoints) -> None:
         if self.best is not None and self.best.expires_at is not None:
             await stored.keep_for_ever(self.best.state_path)
             await stored.keep_for_ever(self.best.sampler_path)

@@ -276,10 +276,7 @@ class Run:
         """Tell the environment why the run is over, and keep its best weights."""
         await self.ending.say("failed", str(error))
         if self.state.opened is not None:
-            try:
-                await asyncio.wait_for(self._weights.best.keep(self.state.opened.backend.stored), KEEP_SECONDS)
-            except (TimeoutError, RunError) as trouble:
-                logger.warning("the best weights may expire, because the backend does not answer: %s", trouble)
+            await self._weights.best.keep(self.state.opened.backend.stored, KEEP_SECONDS)
 
     def _sampling_failed(self, error: RunError) -> None:
         """Inference hit an error. After a lost backend the loop restarts; only a complete run survives other errors,
