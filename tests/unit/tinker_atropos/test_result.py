@@ -15,6 +15,7 @@ from tinker_atropos.result import (
     Result,
     ResultError,
     ResultFile,
+    rounded,
     write_reason,
     write_result,
 )
@@ -157,6 +158,17 @@ def test_a_reason_is_one_bounded_line_and_replaces_no_result(tmp_path) -> None:
     assert path.read_bytes() == FULL.to_json()
     write_reason(None, "nowhere")
     write_reason(str(tmp_path / "absent" / "file"), "the log has it")
+
+
+def test_a_reason_is_cut_between_characters(tmp_path) -> None:
+    path = tmp_path / "termination-log"
+    write_reason(str(path), "é" * MAX_BYTES)
+    assert path.read_text().removeprefix("error: ") == "é" * ((MAX_BYTES - len("error: ")) // len("é".encode()))
+
+
+@pytest.mark.parametrize("value", [12_345, 12_345.0, -0.1235, 0.0])
+def test_whole_numbers_and_few_digits_stay_exact(value: float) -> None:
+    assert rounded(value) == value
 
 
 def test_a_folder_that_does_not_exist_is_an_error(tmp_path) -> None:

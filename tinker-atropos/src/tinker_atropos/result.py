@@ -74,7 +74,7 @@ _METRICS_BY_WEIGHT = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How far a run has come. Metrics are rounded to 4 significant digits.
+    """How far a run has come. Metrics are rounded to 4 significant digits, unless they are whole numbers.
 
     `from_step`: the step that this attempt continued from; None until training is open.
     `expires_at`: when the backend may delete the state at `state_path`; None when it never may, or this is unknown.
@@ -139,8 +139,8 @@ class Result:
 
 
 def rounded(value: float) -> float:
-    """Counts and steps stay exact."""
-    return value if isinstance(value, int) else float(f"{value:.4g}")
+    """Whole numbers stay exact: counts and steps, also as floats."""
+    return value if isinstance(value, int) or value.is_integer() else float(f"{value:.4g}")
 
 
 def write_result(path: str | None, result: Result) -> None:
@@ -162,7 +162,8 @@ def write_reason(path: str | None, reason: str) -> None:
         return
     with contextlib.suppress(OSError), Path(path).open("ab") as file:  # the log has it, too
         if not file.tell():
-            file.write(f"error: {' '.join(reason.split())}".encode()[:MAX_BYTES])
+            fitting = f"error: {' '.join(reason.split())}".encode()[:MAX_BYTES]
+            file.write(fitting.decode(errors="ignore").encode())  # without a part of a character at its end
 
 
 class ResultFile:

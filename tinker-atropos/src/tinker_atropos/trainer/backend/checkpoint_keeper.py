@@ -44,12 +44,14 @@ class CheckpointKeeper:
         return Checkpoint(path, "state", self._run_uid, self._attempt, step, expires_at)
 
     async def save_sampler(self, training: Training, step: int, *, for_ever: bool = True) -> str:
-        """Save sampler weights; returns their path. The final ones are never deleted."""
+        """Save sampler weights; returns their path. Those that are not `for_ever` get the TTL of periodic states."""
         ttl = None if for_ever else int(timedelta(days=self._config.checkpoint_ttl_days).total_seconds())
         return await training.save_sampler(checkpoint_name(self._attempt, step), self._metadata(step), ttl)
 
     def samplers_of_earlier_attempts(self, listed: Iterable[Checkpoint]) -> list[Checkpoint]:
-        """What their evaluations sampled from: nobody waits for those results any more."""
+        """What their evaluations sampled from, and final ones, if they got that far: nobody waits for those results any
+        more, and this attempt saves final ones of its own. The best may be among them.
+        """
         ours = (each for each in listed if each.kind == "sampler" and each.run_uid == self._run_uid)
         return [each for each in ours if each.attempt < self._attempt]
 
