@@ -1,5 +1,7 @@
 """The best weights at a real Tinker service: saved when an evaluation is due, kept while later ones are deleted."""
 
+from tests.integration.training.conftest import eventually
+
 HIGH, LOW = 0.9, 0.6
 
 
@@ -14,6 +16,12 @@ async def test_the_best_weights_outlive_those_that_came_after(half, scripted_env
     await half.ready(trainer)
     environment = scripted_environment(lingers=True)
     await environment.report(step=2, eval__percent_correct=HIGH)
+
+    async def known() -> bool:
+        status = await half.status(trainer)
+        return bool(status["metrics"].get("evalStep") == 2)
+
+    await eventually("the trainer knows the result of step 2", known)  # six steps may be faster than the relay
     async with environment:
         await half.says(trainer, "the environment evaluates the final weights")
         begun = await half.client.post(f"{half.env_vars['RL_INFERENCE_URL']}/rl/evaluation", json={"due_step": 6})
