@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.conftest import ROOT, Kubectl
 from tests.e2e.test_sorting import finish
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1500)
 
 ENVIRONMENTS = ROOT / "tests" / "data" / "environments"
 REFUSED_ROUTES = ("batches", "progress", "registration")
@@ -83,7 +83,7 @@ def test_every_limit_holds_and_the_run_succeeds(installed: Kubectl, namespace: s
 
     [pod] = environment_pods(kubectl, namespace, "walls")
     said = kubectl("-n", namespace, "logs", pod["metadata"]["name"])
-    status = finish(kubectl, namespace, "walls", 300)["status"]
+    status = finish(kubectl, namespace, "walls")["status"]
     assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
 
     walls = {name: (verdict, detail) for name, verdict, detail in re.findall(r"WALL (\S+) (\w+) (.*)", said)}
@@ -109,7 +109,7 @@ def test_a_broken_file_is_named_and_a_fixed_one_runs(installed: Kubectl, namespa
     assert kubectl.json("-n", namespace, "get", "pods", "-l", "rl-operator.dev/run")["items"] == []
 
     apply(kubectl, namespace, *own_environment("broken", ENVIRONMENTS / "walls.py"))
-    status = finish(kubectl, namespace, "broken", 300)["status"]
+    status = finish(kubectl, namespace, "broken")["status"]
     assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
 
 
@@ -125,7 +125,7 @@ def test_more_replicas_a_death_and_fewer(installed: Kubectl, namespace: str) -> 
     [first] = environment_pods(kubectl, namespace, "pair")
     name = first["metadata"]["name"]
     kubectl("-n", namespace, "delete", "pod", name, "--grace-period=0", "--force", timeout=60)
-    status = finish(kubectl, namespace, "pair", 420)["status"]
+    status = finish(kubectl, namespace, "pair")["status"]
     assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
     assert status["attempt"] == 1
 
@@ -135,7 +135,7 @@ def test_an_environment_that_eats_memory_ends_its_run_not_the_node(installed: Ku
     resources = {"limits": {"memory": "400Mi"}}
     objects = own_environment("greedy", ENVIRONMENTS / "eats_memory.py", resources=resources)
     apply(kubectl, namespace, *objects, run_of("greedy", "own/greedy", backoffLimit=0))
-    status = finish(kubectl, namespace, "greedy", 420)["status"]
+    status = finish(kubectl, namespace, "greedy")["status"]
     assert status["phase"] == "Failed"
     assert status["failure"]["container"] == "environment"
     assert status["failure"]["reason"] == "OOMKilled", json.dumps(status["failure"])
@@ -152,7 +152,7 @@ def test_a_missing_image_is_named_while_waiting_and_at_the_end(installed: Kubect
     own = run_of("own", "own/walls", runtime="no-image", startDeadlineSeconds=20)
     apply(kubectl, namespace, *own_environment("walls", ENVIRONMENTS / "walls.py"), bundled, own)
 
-    status = finish(kubectl, namespace, "own", 180)["status"]
+    status = finish(kubectl, namespace, "own")["status"]
     assert (status["phase"], status["failure"]["reason"]) == ("Failed", "StartDeadlineExceeded")
     assert "image" in status["failure"]["message"].lower()
     waiting = "--for=jsonpath={.status.conditions[?(@.type=='Reconciling')].reason}=CatalogPending"
