@@ -25,6 +25,10 @@ SOON = (
 """Trainers are asked often enough that also a run of seconds has been heard from before it ends."""
 
 
+PATIENCE_SECONDS = 600
+"""Only ends a hang: what is waited for may share two processors with three other tests."""
+
+
 class Kubectl:
     """The command, with its output read."""
 
@@ -38,6 +42,10 @@ class Kubectl:
         if check and done.returncode != 0:
             pytest.fail(f"kubectl {' '.join(arguments)}: {done.stderr}")
         return done.stdout
+
+    def patiently(self, *arguments: str, check: bool = True) -> str:
+        """A call that waits: for a condition, a rollout or a deletion."""
+        return self(*arguments, f"--timeout={PATIENCE_SECONDS}s", timeout=PATIENCE_SECONDS + 30, check=check)
 
     def json(self, *arguments: str) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(self(*arguments, "-o", "json"))
@@ -57,13 +65,13 @@ def kubectl(cluster: None) -> Kubectl:
 def installed(kubectl: Kubectl) -> Kubectl:
     """The operator runs and the kinds are known."""
     kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
-    kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    kubectl.patiently("wait", "--for=condition=Established", "crd", "--all")
     operator = (ROOT / "examples" / "operator.yaml").read_text(encoding="utf-8")
     assert operator.count(ENV) == 1
     kubectl("apply", "-f", "-", stdin=operator.replace(ENV, ENV + SOON))
     for example in ("runtime-default", "runtime-tiny"):
         kubectl("apply", "-f", str(ROOT / "examples" / f"{example}.yaml"))
-    kubectl("-n", "rl-operator", "rollout", "status", "deployment/rl-operator", "--timeout=120s", timeout=130)
+    kubectl.patiently("-n", "rl-operator", "rollout", "status", "deployment/rl-operator")
     return kubectl
 
 
@@ -74,13 +82,13 @@ def volumes(kubectl: Kubectl) -> Iterator[None]:
         yield
         return
     kubectl("apply", "-f", "-", stdin=json.dumps(_folders_pod()))
-    kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", f"pod/{FOLDERS}", "--timeout=120s", timeout=130)
+    kubectl.patiently("wait", "--for=jsonpath={.status.phase}=Succeeded", f"pod/{FOLDERS}")
     node = kubectl.json("get", "pod", FOLDERS)["spec"]["nodeName"]
     kubectl("delete", "pod", FOLDERS)
     items = [_volume(number, node) for number in range(VOLUMES)]
     kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     yield
-    kubectl("delete", "persistentvolumes", "-l", f"{FOLDERS}=", "--timeout=60s", timeout=70, check=False)
+    kubectl.patiently("delete", "persistentvolumes", "-l", f"{FOLDERS}=", check=False)
 
 
 VOLUMES = 16
@@ -128,6 +136,6 @@ def namespace(installed: Kubectl, volumes: None, request: pytest.FixtureRequest)
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
     installed("apply", "-f", "-", stdin=json.dumps(manifest))
     installed("-n", name, "apply", "-f", str(ROOT / "examples" / "tinker-service.yaml"))
-    installed("-n", name, "rollout", "status", "deployment/tinker-service", "--timeout=120s", timeout=130)
+    installed.patiently("-n", name, "rollout", "status", "deployment/tinker-service")
     yield name
-    installed("delete", "namespace", name, "--timeout=120s", timeout=130)
+    installed.patiently("delete", "namespace", name)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.e2e.conftest import Kubectl
+from tests.e2e.conftest import PATIENCE_SECONDS, Kubectl
 from tests.e2e.test_losses import a_run
 from tests.integration.charts.helm import HOW_TO_GET, OPERATOR_CHART, RUNTIMES_CHART, Helm
 from tests.integration.cluster.polling import wait_for
@@ -27,8 +27,8 @@ ENDLESS = 100_000
 
 KINDS = ("rltrainingruns.rl-operator.dev", "rlruntimes.rl-operator.dev", "rlenvironments.rl-operator.dev")
 VALUES = ("--set=tinkerService.enabled=true", "--set=tools.enabled=true")
-PATIENTLY = ("--namespace", NAMESPACE, "--wait", "--timeout", "10m")
-PATIENCE_SECONDS = 660.0
+PATIENTLY = ("--namespace", NAMESPACE, "--wait", "--timeout", f"{PATIENCE_SECONDS}s")
+HELM_SECONDS = PATIENCE_SECONDS + 60.0
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ def empty_cluster(kubectl: Kubectl) -> Iterator[Kubectl]:
     kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
     yield kubectl
     if there(kubectl):  # the test failed halfway: delete runs while an operator can release their pods
-        kubectl("-n", NAMESPACE, "delete", "rlruns", "--all", "--timeout=120s", timeout=130, check=False)
-        kubectl("delete", "crd", *KINDS, "--ignore-not-found", "--timeout=120s", timeout=130)
-    kubectl("delete", "namespace", NAMESPACE, "--timeout=180s", timeout=190)
+        kubectl.patiently("-n", NAMESPACE, "delete", "rlruns", "--all", check=False)
+        kubectl.patiently("delete", "crd", *KINDS, "--ignore-not-found")
+    kubectl.patiently("delete", "namespace", NAMESPACE)
 
 
 @pytest.fixture
@@ -56,8 +56,8 @@ def helm(empty_cluster: Kubectl, volumes: None, tmp_path_factory: pytest.TempPat
     helm = Helm(tmp_path_factory.mktemp("helm"), os.environ["KUBECONFIG"])
     yield helm
     for release in json.loads(helm("list", "--namespace", NAMESPACE, "--output=json")):
-        empty_cluster("-n", NAMESPACE, "delete", "rlruns", "--all", "--timeout=120s", timeout=130, check=False)
-        helm("uninstall", release["name"], *PATIENTLY, seconds=PATIENCE_SECONDS)
+        empty_cluster.patiently("-n", NAMESPACE, "delete", "rlruns", "--all", check=False)
+        helm("uninstall", release["name"], *PATIENTLY, seconds=HELM_SECONDS)
 
 
 def there(kubectl: Kubectl) -> list[str]:
@@ -68,8 +68,8 @@ def test_from_nothing_to_nothing(empty_cluster: Kubectl, helm: Helm) -> None:
     kubectl = empty_cluster
 
     # From nothing. With --wait the second one waits until the operator has read the runtimes' image.
-    helm("install", "rl-operator", OPERATOR_CHART, *VALUES, *PATIENTLY, seconds=PATIENCE_SECONDS)
-    helm("install", "rl-runtimes", RUNTIMES_CHART, *PATIENTLY, seconds=PATIENCE_SECONDS)
+    helm("install", "rl-operator", OPERATOR_CHART, *VALUES, *PATIENTLY, seconds=HELM_SECONDS)
+    helm("install", "rl-runtimes", RUNTIMES_CHART, *PATIENTLY, seconds=HELM_SECONDS)
 
     # `helm test` trains the small model.
     said = helm("test", "rl-runtimes", "--namespace", NAMESPACE, "--timeout=15m", "--logs", seconds=960)
@@ -80,30 +80,30 @@ def test_from_nothing_to_nothing(empty_cluster: Kubectl, helm: Helm) -> None:
 
     # An upgrade and a rollback, while a run continues in its first pod.
     kubectl("-n", NAMESPACE, "apply", "-f", "-", stdin=a_run("undisturbed", config={"total_steps": ENDLESS}))
-    kubectl("-n", NAMESPACE, "wait", "--for=condition=Ready", "rlrun/undisturbed", "--timeout=180s", timeout=190)
+    kubectl.patiently("-n", NAMESPACE, "wait", "--for=condition=Ready", "rlrun/undisturbed")
     pod = pod_of(kubectl, "undisturbed")
     change = ("--set=settings.logLevel=debug", "--set=tools.enabled=false")
-    helm("upgrade", "rl-operator", OPERATOR_CHART, *VALUES, *change, *PATIENTLY, seconds=PATIENCE_SECONDS)
+    helm("upgrade", "rl-operator", OPERATOR_CHART, *VALUES, *change, *PATIENTLY, seconds=HELM_SECONDS)
     assert "--log-level=debug" in arguments(kubectl)
-    helm("rollback", "rl-operator", "1", *PATIENTLY, seconds=PATIENCE_SECONDS)
+    helm("rollback", "rl-operator", "1", *PATIENTLY, seconds=HELM_SECONDS)
     assert "--log-level=debug" not in arguments(kubectl)
     assert pod_of(kubectl, "undisturbed") == pod
     seen = step(kubectl, "undisturbed")
-    wait_for("the operator sees further steps", lambda: step(kubectl, "undisturbed") > seen, seconds=180)
+    wait_for("the operator sees further steps", lambda: step(kubectl, "undisturbed") > seen, seconds=PATIENCE_SECONDS)
     status = stopped(kubectl, "undisturbed")
     assert [(each["attempt"], each["reason"]) for each in status["attempts"]] == [(1, "Stopped")]
     assert status["checkpoint"]["step"] > seen
 
     # The release is removed; kinds and runs stay until a release is told to remove them too.
-    helm("uninstall", "rl-runtimes", *PATIENTLY, seconds=PATIENCE_SECONDS)
-    helm("uninstall", "rl-operator", *PATIENTLY, seconds=PATIENCE_SECONDS)
+    helm("uninstall", "rl-runtimes", *PATIENTLY, seconds=HELM_SECONDS)
+    helm("uninstall", "rl-operator", *PATIENTLY, seconds=HELM_SECONDS)
     assert kubectl("-n", NAMESPACE, "get", "deployments", "-o", "name") == ""
     assert phase(kubectl, "undisturbed") == "Stopped"
-    helm("install", "rl-operator", OPERATOR_CHART, "--set=crds.keep=false", *PATIENTLY, seconds=PATIENCE_SECONDS)
+    helm("install", "rl-operator", OPERATOR_CHART, "--set=crds.keep=false", *PATIENTLY, seconds=HELM_SECONDS)
     assert phase(kubectl, "undisturbed") == "Stopped"
-    kubectl("-n", NAMESPACE, "delete", "rlruns", "--all", "--timeout=120s", timeout=130)
-    helm("uninstall", "rl-operator", *PATIENTLY, seconds=PATIENCE_SECONDS)
-    kubectl("wait", "--for=delete", *(f"crd/{kind}" for kind in KINDS), "--timeout=120s", timeout=130)
+    kubectl.patiently("-n", NAMESPACE, "delete", "rlruns", "--all")
+    helm("uninstall", "rl-operator", *PATIENTLY, seconds=HELM_SECONDS)
+    kubectl.patiently("wait", "--for=delete", *(f"crd/{kind}" for kind in KINDS))
 
 
 def phase(kubectl: Kubectl, run: str) -> str:
@@ -127,7 +127,7 @@ def pod_of(kubectl: Kubectl, run: str) -> tuple[int, str]:
 def stopped(kubectl: Kubectl, run: str) -> dict[str, Any]:
     """The status of the run after it has been told to stop."""
     kubectl("-n", NAMESPACE, "patch", "rlrun", run, "--type=merge", "-p", '{"spec": {"suspend": true}}')
-    kubectl("-n", NAMESPACE, "wait", "--for=condition=Suspended", f"rlrun/{run}", "--timeout=300s", timeout=310)
+    kubectl.patiently("-n", NAMESPACE, "wait", "--for=condition=Suspended", f"rlrun/{run}")
     found: dict[str, Any] = kubectl.json("-n", NAMESPACE, "get", "rlrun", run)["status"]
     return found
 

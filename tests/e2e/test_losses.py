@@ -1,10 +1,11 @@
 """What a cluster does to runs, done by the cluster: real evictions, real memory limits, a real leader that dies."""
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
-from tests.e2e.conftest import ROOT, Kubectl
+from tests.e2e.conftest import PATIENCE_SECONDS, ROOT, Kubectl
 from tests.e2e.test_sorting import finish
 from tests.integration.cluster.polling import wait_for
 
@@ -13,6 +14,8 @@ from rl_operator.documents.yaml_text import read_yaml
 pytestmark = pytest.mark.timeout(1500)
 
 STEPS = 40
+
+until = partial(wait_for, seconds=PATIENCE_SECONDS)
 
 
 def a_run(name: str, **spec: Any) -> str:
@@ -35,7 +38,7 @@ def test_an_evicted_run_continues_while_the_leader_dies(installed: Kubectl, name
     """The pod is evicted and the operator that leads is killed in the same moment; then the finished run expires."""
     kubectl = installed
     kubectl("-n", namespace, "apply", "-f", "-", stdin=a_run("evicted", config={"total_steps": STEPS}))
-    kubectl("-n", namespace, "wait", "--for=condition=Ready", "rlrun/evicted", "--timeout=120s", timeout=130)
+    kubectl.patiently("-n", namespace, "wait", "--for=condition=Ready", "rlrun/evicted")
     pod = kubectl.json("-n", namespace, "get", "rlrun", "evicted")["status"]["podName"]
     before = leader(kubectl)
     evict(kubectl, namespace, pod)
@@ -54,7 +57,7 @@ def test_an_evicted_run_continues_while_the_leader_dies(installed: Kubectl, name
     kubectl(
         "-n", namespace, "patch", "rlrun", "evicted", "--type=merge", "-p", '{"spec":{"ttlSecondsAfterFinished":1}}'
     )
-    kubectl("-n", namespace, "wait", "--for=delete", "rlrun/evicted", "--timeout=60s", timeout=70)
+    kubectl.patiently("-n", namespace, "wait", "--for=delete", "rlrun/evicted")
 
 
 def test_a_drained_node_costs_steps_but_a_wiped_service_never_starts_over(installed: Kubectl, namespace: str) -> None:
@@ -63,14 +66,14 @@ def test_a_drained_node_costs_steps_but_a_wiped_service_never_starts_over(instal
     """
     kubectl = installed
     kubectl("-n", namespace, "apply", "-f", "-", stdin=a_run("drained", config={"total_steps": 100_000}))
-    wait_for("a checkpoint is recorded", lambda: status_of(kubectl, namespace).get("checkpoint"), seconds=180)
+    until("a checkpoint is recorded", lambda: status_of(kubectl, namespace).get("checkpoint"))
     [node] = nodes_of(kubectl, namespace)
     kubectl("cordon", node)
     try:
         drain(kubectl, namespace)
     finally:
         kubectl("uncordon", node)
-    wait_for("a second attempt trains on", lambda: trains_on(status_of(kubectl, namespace)), seconds=180)
+    until("a second attempt trains on", lambda: trains_on(status_of(kubectl, namespace)))
 
     kubectl("-n", namespace, "exec", "deployment/tinker-service", "--", "find", "/data", "-mindepth", "1", "-delete")
     drain(kubectl, namespace)

@@ -67,9 +67,9 @@ def environment_pods(kubectl: Kubectl, namespace: str, run: str) -> list[dict[st
 def test_every_limit_holds_and_the_run_succeeds(installed: Kubectl, namespace: str) -> None:
     kubectl = installed
     apply(kubectl, namespace, *own_environment("walls", ENVIRONMENTS / "walls.py"))
-    kubectl("-n", namespace, "wait", "--for=condition=Ready", "rlenv/walls", "--timeout=30s")
+    kubectl.patiently("-n", namespace, "wait", "--for=condition=Ready", "rlenv/walls")
     apply(kubectl, namespace, run_of("walls", "own/walls", config={"total_steps": 60}))
-    kubectl("-n", namespace, "wait", "--for=condition=Ready", "rlrun/walls", "--timeout=180s", timeout=190)
+    kubectl.patiently("-n", namespace, "wait", "--for=condition=Ready", "rlrun/walls")
 
     # Nobody else of the namespace comes in.
     address = kubectl.json("-n", namespace, "get", "rlrun", "walls")["status"]["podName"]
@@ -95,14 +95,14 @@ def test_every_limit_holds_and_the_run_succeeds(installed: Kubectl, namespace: s
     # Over is over: no environment pod goes on; the last one stays for its log.
     for each in environment_pods(kubectl, namespace, "walls"):
         over = "--for=jsonpath={.status.phase}=Succeeded"
-        kubectl("-n", namespace, "wait", over, f"pod/{each['metadata']['name']}", "--timeout=60s", timeout=70)
+        kubectl.patiently("-n", namespace, "wait", over, f"pod/{each['metadata']['name']}")
 
 
 def test_a_broken_file_is_named_and_a_fixed_one_runs(installed: Kubectl, namespace: str) -> None:
     kubectl = installed
     objects = own_environment("broken", ENVIRONMENTS / "syntax_error.py")
     apply(kubectl, namespace, *objects, run_of("broken", "own/broken", config={"total_steps": 3}))
-    kubectl("-n", namespace, "wait", "--for=condition=Stalled", "rlrun/broken", "--timeout=60s", timeout=70)
+    kubectl.patiently("-n", namespace, "wait", "--for=condition=Stalled", "rlrun/broken")
     run = kubectl.json("-n", namespace, "get", "rlrun", "broken")["status"]
     assert run["refusals"][0]["code"] == "EnvironmentNotReady"
     assert re.search(r"syntax_error\.py.*line \d+", run["message"]), run["message"]
@@ -117,11 +117,8 @@ def test_more_replicas_a_death_and_fewer(installed: Kubectl, namespace: str) -> 
     """Two of a bundled environment from the start; the one apart is killed and replaced while the run goes on."""
     kubectl = installed
     apply(kubectl, namespace, run_of("pair", "sort_digits", environmentReplicas=2, config={"total_steps": 40}))
-    kubectl("-n", namespace, "wait", "--for=condition=Ready", "rlrun/pair", "--timeout=180s", timeout=190)
-    kubectl(
-        "-n", namespace, "wait", "--for=jsonpath={.status.environments.ready}=1", "rlrun/pair", "--timeout=120s",
-        timeout=130,
-    )  # fmt: skip
+    kubectl.patiently("-n", namespace, "wait", "--for=condition=Ready", "rlrun/pair")
+    kubectl.patiently("-n", namespace, "wait", "--for=jsonpath={.status.environments.ready}=1", "rlrun/pair")
     [first] = environment_pods(kubectl, namespace, "pair")
     name = first["metadata"]["name"]
     kubectl("-n", namespace, "delete", "pod", name, "--grace-period=0", "--force", timeout=60)
@@ -156,7 +153,7 @@ def test_a_missing_image_is_named_while_waiting_and_at_the_end(installed: Kubect
     assert (status["phase"], status["failure"]["reason"]) == ("Failed", "StartDeadlineExceeded")
     assert "image" in status["failure"]["message"].lower()
     waiting = "--for=jsonpath={.status.conditions[?(@.type=='Reconciling')].reason}=CatalogPending"
-    kubectl("-n", namespace, "wait", waiting, "rlrun/bundled", "--timeout=30s")
+    kubectl.patiently("-n", namespace, "wait", waiting, "rlrun/bundled")
     message = kubectl.json("-n", namespace, "get", "rlrun", "bundled")["status"]["message"]
     assert "no-image" in message
     assert "there-is-no-such-tag" in message

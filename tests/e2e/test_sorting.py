@@ -7,22 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.conftest import ROOT, Kubectl
+from tests.e2e.conftest import PATIENCE_SECONDS, ROOT, Kubectl
 
 pytestmark = pytest.mark.timeout(1500)
-
-FINISH_SECONDS = 600
-"""It only ends a hang: two runs at a time share the processors with the other tests."""
 
 
 def finish(kubectl: Kubectl, namespace: str, name: str) -> dict[str, Any]:
     """Wait for condition Finished (it comes in every case) and give the run."""
-    over = ("wait", "--for=condition=Finished", f"rlrun/{name}", f"--timeout={FINISH_SECONDS}s")
-    kubectl("-n", namespace, *over, timeout=FINISH_SECONDS + 30, check=False)
+    kubectl.patiently("-n", namespace, "wait", "--for=condition=Finished", f"rlrun/{name}", check=False)
     run = kubectl.json("-n", namespace, "get", "rlrun", name)
     status = run.get("status", {})
     if ("Finished", "True") not in {(each["type"], each["status"]) for each in status.get("conditions", [])}:
-        pytest.fail(f"{name} has not finished within {FINISH_SECONDS} s: {json.dumps(status, indent=2)}")
+        pytest.fail(f"{name} has not finished within {PATIENCE_SECONDS} s: {json.dumps(status, indent=2)}")
     return run
 
 
@@ -67,8 +63,8 @@ def test_sorting_learns(installed: Kubectl, namespace: str) -> None:
     assert "tml-" not in config_map
     assert "tml-" not in json.dumps(run)
 
-    kubectl("-n", namespace, "delete", "rlrun", "sorting", "--timeout=60s", timeout=70)
-    kubectl("-n", namespace, "wait", "--for=delete", f"pod/{pod}", "--timeout=60s", timeout=70)
+    kubectl.patiently("-n", namespace, "delete", "rlrun", "sorting")
+    kubectl.patiently("-n", namespace, "wait", "--for=delete", f"pod/{pod}")
     children = kubectl("-n", namespace, "get", "pods,configmaps", "-l", "rl-operator.dev/run=sorting", "-o", "name")
     assert children == ""
 
@@ -85,7 +81,7 @@ def test_a_missing_secret_is_named_and_ends(installed: Kubectl, namespace: str) 
     }
     kubectl("-n", namespace, "apply", "-f", "-", stdin=json.dumps(run))
     reason = """jsonpath={.status.conditions[?(@.type=="Reconciling")].reason}=SecretMissing"""
-    kubectl("-n", namespace, "wait", f"--for={reason}", "rlrun/no-secret", "--timeout=60s", timeout=70)
+    kubectl.patiently("-n", namespace, "wait", f"--for={reason}", "rlrun/no-secret")
     assert "kubectl" in kubectl.json("-n", namespace, "get", "rlrun", "no-secret")["status"]["message"]
     status = finish(kubectl, namespace, "no-secret")["status"]
     assert (status["phase"], status["failure"]["reason"]) == ("Failed", "StartDeadlineExceeded")
@@ -102,9 +98,9 @@ def test_stop_saves_and_resume_continues(installed: Kubectl, namespace: str) -> 
         "spec": {"environment": "sort_digits", "runtime": "tiny", "config": {"total_steps": 30}},
     }
     kubectl("-n", namespace, "apply", "-f", "-", stdin=json.dumps(run))
-    kubectl("-n", namespace, "wait", "--for=condition=Ready", "rlrun/pause", "--timeout=120s", timeout=130)
+    kubectl.patiently("-n", namespace, "wait", "--for=condition=Ready", "rlrun/pause")
     kubectl("-n", namespace, "patch", "rlrun", "pause", "--type=merge", "-p", '{"spec": {"suspend": true}}')
-    kubectl("-n", namespace, "wait", "--for=condition=Suspended", "rlrun/pause", "--timeout=120s", timeout=130)
+    kubectl.patiently("-n", namespace, "wait", "--for=condition=Suspended", "rlrun/pause")
     stopped = kubectl.json("-n", namespace, "get", "rlrun", "pause")["status"]
     assert stopped["phase"] == "Stopped"
     assert 0 < stopped["checkpoint"]["step"] < 30
