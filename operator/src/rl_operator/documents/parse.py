@@ -248,22 +248,26 @@ MAX_COMPARED: Final = 500
 MAX_ALIGNED: Final = 20
 """Of those, letter by letter: each may take half a millisecond, and a check may look for MAX_REFUSALS names."""
 _COMPARED_LENGTH: Final = 40
+"""Of names; the next part only decides between names that begin alike."""
 
 
 def close_matches(name: str, known: Iterable[str], *, most: int, cutoff: float = 0.6) -> list[str]:
-    """The most alike of the names, the nearest first: at most MAX_ALIGNED. Of long names the beginnings are compared,
-    and only so many.
-    """
-    shortened = {each[:_COMPARED_LENGTH]: each for each in islice(known, MAX_COMPARED)}
-    name = name[:_COMPARED_LENGTH]
-    matcher = difflib.SequenceMatcher(b=name)
+    """The most alike of the names, the nearest first: at most MAX_ALIGNED, and of so many known ones only."""
+    begin, rest = slice(_COMPARED_LENGTH), slice(_COMPARED_LENGTH, 2 * _COMPARED_LENGTH)
+    begins, rests = (difflib.SequenceMatcher(b=name[part]) for part in (begin, rest))
 
     def same_letters(other: str) -> float:
-        matcher.set_seq1(other)
-        return matcher.quick_ratio()
+        begins.set_seq1(other[begin])
+        return begins.quick_ratio()
 
-    likely = nlargest(MAX_ALIGNED, shortened, key=same_letters)
-    return [shortened[each] for each in difflib.get_close_matches(name, likely, n=most, cutoff=cutoff)]
+    def likeness(other: str) -> tuple[float, float]:
+        begins.set_seq1(other[begin])
+        rests.set_seq1(other[rest])
+        return begins.ratio(), rests.ratio()
+
+    likely = nlargest(MAX_ALIGNED, islice(known, MAX_COMPARED), key=same_letters)
+    scored = ((likeness(each), each) for each in likely)
+    return [each for _, each in nlargest(most, (found for found in scored if found[0][0] >= cutoff))]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ from rl_operator.metrics.wandb import AskedRun, WandbPoller
 from rl_operator.metrics.wandb_query import place_of
 from rl_operator.settings import OperatorSettings
 from rl_operator.status.observed.observation import PodObservation
+from rl_operator.status.observed.wandb_run import is_current
 
 KEY_VARIABLE: Final = "WANDB_API_KEY"
 """The operator's own key: not a setting, so that it appears in no argument and no log."""
@@ -46,4 +47,5 @@ def asked_runs(caches: Caches, trainers: TrainerPoller) -> Iterator[AskedRun]:
         runtime = caches.runtimes.get(("", run.spec.runtime))
         place = place_of(run, runtime) if isinstance(runtime, Runtime) else None
         if place is not None:
-            yield AskedRun(pod, run.metadata.uid, place, metrics_wanted=trainers.unreachable(pod))
+            wanted = trainers.unreachable(pod) and is_current(run)
+            yield AskedRun(pod, run.metadata.uid, place, metrics_wanted=wanted)

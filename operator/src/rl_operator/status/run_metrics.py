@@ -93,7 +93,7 @@ def with_wandb(status: RunStatus, run: TrainingRun, own: WandbRun, *, fills_in: 
 
 def with_result(status: RunStatus, result: TrainerResult, now: datetime) -> RunStatus:
     status = _continued_as_told(status, result.from_step)
-    if result.outcome != "running":  # that of a killed trainer is from its last checkpoint
+    if result.outcome in ("succeeded", "stopped"):  # that of a killed or failed trainer is from its last checkpoint
         status = _corrected(status, result.steps_trained)
     checkpoint = status.checkpoint
     if result.state_path:

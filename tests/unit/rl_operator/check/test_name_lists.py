@@ -11,3 +11,10 @@ def test_a_short_list_of_names_is_complete_and_a_long_one_is_cut() -> None:
 def test_the_nearest_comes_first() -> None:
     assert most_alike("tony", ["default", "tiny"]) == ["tiny", "default"]
     assert len(most_alike("x" * 100_000, NAMES)) == MOST_NAMES
+
+
+def test_names_that_begin_alike_are_told_apart_by_the_rest() -> None:
+    begin = "acme-mathematical-reasoning-problem-set-"
+    known = [f"{begin}{level}" for level in ("medium", "hard", "easy")]
+    assert set(most_alike(f"{begin}esay", known)) == set(known)
+    assert most_alike(f"{begin}esay", known)[0] == f"{begin}easy"

@@ -60,6 +60,15 @@ def test_a_run_with_a_foreign_pod_or_no_runtime_is_not_looked_up() -> None:
     assert asked(foreign) == []
 
 
+@pytest.mark.parametrize(("attempt", "wanted"), [(1, True), (2, False)])
+def test_metrics_of_an_unreachable_trainer_are_wanted_in_the_first_attempt(attempt: int, wanted: bool) -> None:
+    """W&B's figures of a later one may be those of the others: no reconcile is to be woken for them."""
+    trainers = TrainerPoller(list, print, interval_seconds=1)
+    trainers.unreachable = lambda _: True  # type: ignore[method-assign]
+    (found,) = asked_runs(caches(status={**STARTED, "attempt": attempt}), trainers)
+    assert found.metrics_wanted is wanted
+
+
 @pytest.mark.parametrize(
     ("env_vars", "asks"), [({}, False), ({"WANDB_API_KEY": " "}, False), ({"WANDB_API_KEY": "k"}, True)]
 )

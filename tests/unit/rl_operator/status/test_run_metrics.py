@@ -114,6 +114,19 @@ def test_a_step_that_the_result_reports_wins_over_wandbs() -> None:
     assert (status.progress.step, status.metrics.source, status.metrics.reward_mean) == (15, "result", 0.91)
 
 
+@pytest.mark.parametrize("outcome", ["failed", "running"])
+def test_the_last_checkpoint_of_a_trainer_that_failed_is_not_where_it_was(outcome: str) -> None:
+    """Its result has the step of that checkpoint, and figures of the end."""
+    unheard = after(WORKING, trainer=None, unreachable=True, wandb=WANDB)
+    failed = result(outcome=outcome, stepsTrained=10, samplerPath=None, metrics={"rewardMean": 0.21})
+    over = make_pod(ready(), terminated(1, failed), terminated(0), phase="Failed")
+    status = status_of(after(unheard, pod=over, unreachable=False, wandb=None))
+    assert status.progress is not None
+    assert status.metrics is not None
+    assert (status.progress.step, status.attempts[0].steps) == (WANDB.step, WANDB.step)
+    assert (status.metrics.source, status.metrics.reward_mean) == ("wandb", 0.8)
+
+
 def test_an_attempt_that_ends_before_its_training_is_open_has_the_step_it_began_with() -> None:
     """What is left of the first attempt's metrics still names W&B."""
     failed = result(outcome="failed", attempt=2, stepsTrained=0, statePath=None, samplerPath=None, metrics={})

@@ -8,7 +8,7 @@ from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import Attempt, TrainingRun
 from rl_operator.status.attempt.attempt_fate import Ending
 from rl_operator.status.observed.observation import PodObservation, TrainerStatus
-from rl_operator.status.observed.wandb_run import WandbRun
+from rl_operator.status.observed.wandb_run import WandbRun, is_current
 from rl_operator.status.text.table import Situation
 
 
@@ -78,12 +78,8 @@ class View:
 
     @property
     def wandb_fills_in(self) -> bool:
-        """Whether W&B's figures stand in for a trainer's that cannot be reached: in the first attempt only. All
-        attempts have one run at W&B, whose axis never goes back: until a later attempt is beyond what the others
-        logged, W&B's step is theirs, also if its weights are lost, and an evaluation of theirs may stay longer. W&B
-        does not say which attempt a figure is from.
-        """
-        return self.unreachable and self.wandb is not None and self.run.status.attempt == 1
+        """Whether W&B's figures stand in for those of a trainer that cannot be reached."""
+        return self.unreachable and self.wandb is not None and is_current(self.run)
 
     @property
     def training(self) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from rl_operator.api.run import RunMetrics, WandbStatus
+from rl_operator.api.run import RunMetrics, TrainingRun, WandbStatus
 from rl_operator.status.observed.history import is_metric
 from rl_operator.status.observed.observation import MAX_STEPS
 
@@ -57,6 +57,15 @@ class WandbRun:
     step: int | None = None
     seconds_per_step: float | None = None
     metrics: RunMetrics = field(default_factory=RunMetrics)
+
+
+def is_current(run: TrainingRun) -> bool:
+    """Whether W&B's figures are the current attempt's: only a first one's are for certain. All attempts have one run at
+    W&B, whose axis never goes back: until a later attempt is beyond what the others logged, W&B's step is theirs, also
+    if its weights are lost, and an evaluation of theirs may stay longer. W&B does not say which attempt a figure is
+    from.
+    """
+    return run.status.attempt == 1
 
 
 def read_wandb_run(state: str, summary: Mapping[str, Any]) -> WandbRun:

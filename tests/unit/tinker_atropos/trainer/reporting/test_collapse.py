@@ -41,6 +41,20 @@ def row_of(reports: list[Report]) -> float:
     return sum(made.equal + (0 if reward is None else made.withheld) for made, reward in reports[last + 1 :])
 
 
+@pytest.mark.parametrize("at_once", [1, 10])
+@pytest.mark.parametrize("kind", ["equal", "withheld"])
+def test_a_fallen_reward_is_told_after_so_many_groups(kind: str, at_once: int) -> None:
+    """Of those that an environment withholds, the reward may come with several at once."""
+    watch = CollapseWatch()
+    for _ in range(30):
+        watch.report(MIXED, 0.8, 3)
+    groups = 0
+    while watch.fallen is None and groups < 10 * MIN_ROW:
+        watch.report(GroupsMade(**{kind: at_once}), 0.0, 3)
+        groups += at_once
+    assert groups <= MIN_ROW + REWARD_GROUPS
+
+
 @pytest.mark.parametrize("equal", [EQUAL, WITHHELD])
 def test_a_policy_that_was_better_and_makes_equal_groups_only(equal: GroupsMade) -> None:
     learning: list[Report] = [(MIXED, 0.6)] * REWARD_GROUPS

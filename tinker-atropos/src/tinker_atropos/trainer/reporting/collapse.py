@@ -50,7 +50,7 @@ class CollapseWatch:
             self._row += equal
         if reward is None:
             return None
-        scored = max(1.0, made.kept + made.equal)
+        scored = made.kept + made.equal or made.withheld or 1.0  # the reward is of those withheld if of nothing else
         mean = self._mean_with(scored, reward)
         if mean is None:
             return None
