@@ -248,7 +248,7 @@ MAX_COMPARED: Final = 500
 MAX_ALIGNED: Final = 20
 """Of those, letter by letter: each may take half a millisecond, and a check may look for MAX_REFUSALS names."""
 _COMPARED_LENGTH: Final = 40
-"""Of names; the next part only decides between names that begin alike."""
+"""Of names; the letters of as many more only decide between names that begin alike."""
 
 
 def close_matches(name: str, known: Iterable[str], *, most: int, cutoff: float = 0.6) -> list[str]:
@@ -263,7 +263,7 @@ def close_matches(name: str, known: Iterable[str], *, most: int, cutoff: float =
     def likeness(other: str) -> tuple[float, float]:
         begins.set_seq1(other[begin])
         rests.set_seq1(other[rest])
-        return begins.ratio(), rests.ratio()
+        return begins.ratio(), rests.quick_ratio()
 
     likely = nlargest(MAX_ALIGNED, islice(known, MAX_COMPARED), key=same_letters)
     scored = ((likeness(each), each) for each in likely)
