@@ -1,6 +1,7 @@
 """The operator as a real process: `python -m rl_operator` with the rights that it has in a cluster."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,9 @@ FAST = (
     "--log-format", "text", "--log-level", "debug",
 )  # fmt: skip
 """Flags that leave nothing to wait for."""
+
+END_SECONDS = 240.0
+"""Only ends a hang."""
 
 
 class OperatorProcess:
@@ -41,6 +45,12 @@ class OperatorProcess:
     @property
     def log(self) -> str:
         return self._log.read_text(encoding="utf-8", errors="replace")
+
+    @property
+    def last_error(self) -> str:
+        """The last line of level ERROR or above (as text): at debug level, leftovers of kopf may come after it."""
+        errors = [line for line in self.log.splitlines() if re.match(r"\S+ \S+ (ERROR|CRITICAL) ", line)]
+        return errors[-1] if errors else ""
 
     @property
     def pid(self) -> int | None:
@@ -72,13 +82,13 @@ class OperatorProcess:
             self._process.send_signal(signal.SIGTERM)
         return self._process.wait(seconds)
 
-    def until_ended(self, seconds: float) -> int:
+    def until_ended(self) -> int:
         """The exit code, once it ends by itself."""
         assert self._process
         try:
-            return self._process.wait(seconds)
+            return self._process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
-            pytest.fail(f"the operator did not end within {seconds:.0f} s; it said:\n{self.log}")
+            pytest.fail(f"the operator did not end within {END_SECONDS:.0f} s; it said:\n{self.log}")
 
     def close(self) -> None:
         if self._process and self._process.poll() is None:

@@ -327,8 +327,8 @@ def test_a_watch_of_runs_that_ends_with_a_500_ends_only_the_process(stage: Stage
     stage.proxy.hooks = broken(500, "rltrainingruns")
     stage.namespace().apply(suspend=True)
     runs.kubelet.end(first, "Failed", trainer=FAILED)
-    assert stage.operator.until_ended(30) == 3
-    last = stage.operator.log.splitlines()[-1]
+    assert stage.operator.until_ended() == 3
+    last = stage.operator.last_error
     assert "given up watching our kinds" in last, last
     stage.operator.start()
     runs.succeed(second_pod(runs), attempt=2)
@@ -341,12 +341,12 @@ def test_the_kinds_are_removed_and_restored(stage: Stage) -> None:
     pod = training(runs)
     stage.plane.remove_definitions()
     try:
-        code = stage.operator.until_ended(120)
+        code = stage.operator.until_ended()
     finally:  # other tests use this API server, too
         stage.plane.install_definitions()
         install_runtime(stage.plane.admin, "tiny")
     # Which of the two depends on what the API server's discovery knows already; the next process reports the first.
-    last = stage.operator.log.splitlines()[-1]
+    last = stage.operator.last_error
     assert code == 3
     assert "install the CRDs first" in last or "given up watching our kinds" in last, stage.operator.log[-3000:]
     runs.kubelet.collect_garbage()

@@ -129,7 +129,7 @@ def test_a_random_schedule(theatre: Theatre, undisturbed: Mapping[str, Undisturb
 
     def all_over() -> bool:
         if not theatre.operator.alive:
-            assert theatre.operator.until_ended(0) == -signal.SIGKILL, theatre.operator.log[-6000:]
+            assert theatre.operator.until_ended() == -signal.SIGKILL, theatre.operator.log[-6000:]
             theatre.operator.start()
             schedule.pid = theatre.operator.pid
         return all(life.over for life in lives)
