@@ -29,7 +29,7 @@ class AdminClient:
 
     def __init__(self, host: str, port: int, token: str) -> None:
         context = ssl._create_unverified_context()
-        self._connection = http.client.HTTPSConnection(host, port, context=context, timeout=30)
+        self._connection = http.client.HTTPSConnection(host, port, context=context, timeout=60)
         self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
         self._used_at = time.monotonic()
 

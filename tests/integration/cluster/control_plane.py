@@ -155,7 +155,7 @@ class ControlPlane:
     def _kill(self, program: str) -> None:
         process = self._processes.pop(program)
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
     # --- the CRDs, as an administrator removes and restores them ---------------------------------------------------
     def remove_definitions(self) -> None:
@@ -178,7 +178,7 @@ class ControlPlane:
         self.admin.close()
         for process in reversed(self._processes.values()):
             process.send_signal(signal.SIGKILL)  # nothing in it is worth a graceful end
-            process.wait(10)
+            process.wait(60)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def kubeconfig(self, token: str = OPERATOR_TOKEN, server: str | None = None) -> Path:

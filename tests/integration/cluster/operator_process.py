@@ -73,7 +73,7 @@ class OperatorProcess:
         """SIGKILL: nothing is cleaned up."""
         assert self._process
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(60)
 
     def stop(self, seconds: float = 30.0) -> int:
         """SIGTERM; gives the exit code. Fails when it takes longer."""

@@ -67,7 +67,7 @@ class OwnEnvironments:
                     return status, condition["message"]
             return None
 
-        return wait_for(f"RLEnvironment {name} is {type_} because of {reason}", look, seconds=30)
+        return wait_for(f"RLEnvironment {name} is {type_} because of {reason}", look)
 
     def edit(self, name: str, **spec: Any) -> int:
         """The new generation."""

@@ -36,7 +36,7 @@ def wandb_server() -> Iterator[WandbServer]:
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
     try:
-        assert started.wait(10), "the W&B server does not start"
+        assert started.wait(60), "the W&B server does not start"
         yield servers[0]
     finally:
         loop.call_soon_threadsafe(over.set)

@@ -18,7 +18,7 @@ def verdict(document: dict[str, Any]) -> str:
     """Current, InProgress, Failed or Terminating."""
     program = find_program("kstatus")
     assert program
-    done = subprocess.run([program], input=json.dumps(document), capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run([program], input=json.dumps(document), capture_output=True, text=True, timeout=60, check=True)
     return done.stdout.split()[1]
 
 

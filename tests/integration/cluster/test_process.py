@@ -43,7 +43,7 @@ def test_metrics_are_served(control_plane: ControlPlane) -> None:
     process = OperatorProcess(control_plane.kubeconfig(), *flags)
     try:
         process.start()
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as response:
             assert "rl_operator_api_calls_total" in response.read().decode()
     finally:
         process.close()

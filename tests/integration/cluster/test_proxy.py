@@ -52,7 +52,7 @@ def ask(proxy: ApiProxy, method: str, path: str, body: Any = None) -> tuple[int,
 
 
 def _connection(proxy: ApiProxy) -> http.client.HTTPConnection:
-    return http.client.HTTPConnection(proxy.server.removeprefix("http://"), timeout=10)
+    return http.client.HTTPConnection(proxy.server.removeprefix("http://"), timeout=60)
 
 
 # --- calls --------------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def test_simultaneous_calls_do_not_wait_for_each_other(proxy: ApiProxy) -> None:
     proxy.hooks = Hooks(before=lambda call: hold if call.path == "/livez" else Delay(0))
     with ThreadPoolExecutor() as threads:
         held = threads.submit(_text, proxy, "/livez")
-        assert hold.reached.wait(10)
+        assert hold.reached.wait(60)
         assert ask(proxy, "GET", "/version")[0] == 200
         assert not held.done()
         hold.release.set()
@@ -135,7 +135,7 @@ def test_cut_and_kill_before_and_after_the_api_server_receives_it(
                 ask(proxy, "POST", MAPS, {"metadata": {"name": "proxy-cut"}})
             assert (lonely_plane.admin.find(f"{MAPS}/proxy-cut") is not None) == made
             if kills:
-                assert victim.wait(10) == -9
+                assert victim.wait(60) == -9
         finally:
             victim.kill()
             if made:
@@ -221,7 +221,7 @@ def test_a_held_watch_continues_when_it_is_released(proxy: ApiProxy, version: st
     proxy.hooks = Hooks(event=lambda _, event: (hold, event))
     with ThreadPoolExecutor() as threads:
         heard = threads.submit(watch, proxy, version)
-        assert hold.reached.wait(10)
+        assert hold.reached.wait(60)
         hold.release.set()
         assert heard.result(10) == ["a", "b", "c"]
 

@@ -88,7 +88,7 @@ def test_ctrl_c_asks_and_stops_with_a_checkpoint(terminal: Terminal, rlctl: Rlct
     terminal.until("Stop the run, or detach from it?")
     terminal.type(b"stop\r")
     terminal.until("Stopped with a checkpoint of step 3")
-    assert terminal.process.wait(20) == 0
+    assert terminal.process.wait(60) == 0
     assert rlctl.status("run")["phase"] == "Stopped"
 
 
@@ -97,7 +97,7 @@ def test_ctrl_c_asks_and_detaches(terminal: Terminal, rlctl: Rlctl) -> None:
     terminal.until("Stop the run, or detach from it?")
     terminal.type(b"\r")
     terminal.until("run continues")
-    assert terminal.process.wait(20) == 0
+    assert terminal.process.wait(60) == 0
     assert rlctl.status("run")["phase"] == "Running"
 
 
@@ -106,7 +106,7 @@ def test_a_second_ctrl_c_detaches(terminal: Terminal, rlctl: Rlctl) -> None:
     terminal.until("Stop the run, or detach from it?")
     terminal.type(CTRL_C)
     terminal.until("run continues")
-    assert terminal.process.wait(20) == 0
+    assert terminal.process.wait(60) == 0
     assert rlctl.supervisor("run") is not None
 
 

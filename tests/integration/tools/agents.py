@@ -18,7 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
 
 RLCTL = str(Path(sys.executable).with_name("rlctl"))
-END_SECONDS = 15.0
+END_SECONDS = 60.0
 
 
 @dataclass(frozen=True)

@@ -191,7 +191,7 @@ async def training_half(folder: Path, tinker_service: TinkerServiceProcess) -> A
         "RL_RUN_UID": folder.name,
         **tinker_service.env_vars,
     }
-    half = TrainingHalf(folder, httpx.AsyncClient(trust_env=False, timeout=30), env_vars)
+    half = TrainingHalf(folder, httpx.AsyncClient(trust_env=False, timeout=60), env_vars)
     try:
         yield half
     finally:

@@ -137,7 +137,7 @@ async def test_a_run_starts_at_step_0_from_the_weights_of_another(half, scripted
 
 
 async def checkpoints(tinker_service, training_run_id: str) -> set[str]:
-    async with httpx.AsyncClient(base_url=tinker_service.url, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=tinker_service.url, trust_env=False, timeout=60) as client:
         response = await client.get(
             f"/api/v1/training_runs/{training_run_id}/checkpoints", headers={"X-API-Key": tinker_service.key}
         )

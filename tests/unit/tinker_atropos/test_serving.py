@@ -17,7 +17,7 @@ from tinker_atropos.serving import bind, ops_app, serve
 
 
 async def get(port: int, path: str) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client:
         return await client.get(path)
 
 
@@ -56,7 +56,7 @@ async def test_a_request_in_flight_does_not_delay_the_end() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         async with serve(Starlette(routes=[Route("/", never)]), bind("127.0.0.1", 0, "RL_API_URL")) as port:
             with socket.create_connection(("127.0.0.1", port)) as waiting:
                 waiting.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")

@@ -12,7 +12,7 @@ from rl_operator.local.pods.kubelet import KUBELET_FINALIZER, Kubelet
 from rl_operator.local.state.locks import FileLock
 from rl_operator.local.state.state_store import StateStore
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 
 SERVE_OPS = """
 import http.server, os, signal, sys

@@ -208,7 +208,7 @@ async def test_the_history_of_a_finished_pod_is_kept_until_its_release() -> None
         await until_asked(trainer, 3)
         assert poller.has_points(POD)
         pods[:] = [replace(POD, phase="Succeeded", held=False)]
-        await until("it is forgotten", lambda: not poller.has_points(POD), seconds=5)
+        await until("it is forgotten", lambda: not poller.has_points(POD))
         assert poller.points(POD) == ()
 
 

@@ -33,7 +33,7 @@ def flux(manifest: Manifest) -> str:
     program = find_program("kstatus")
     assert program
     text = json.dumps(manifest)
-    done = subprocess.run([program], input=text, capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run([program], input=text, capture_output=True, text=True, timeout=60, check=True)
     return done.stdout.split()[1]
 
 

@@ -13,7 +13,7 @@ from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.locks import is_held
 from rl_operator.targets.local_target import LocalTarget
 
-SETTLED_SECONDS = 30.0
+SETTLED_SECONDS = 60.0
 """One, on a machine that is not busy."""
 
 

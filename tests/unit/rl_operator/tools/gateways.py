@@ -36,7 +36,7 @@ class Gateway:
     def headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.token}"}
 
-    def connect(self, seconds: float = 30) -> http.client.HTTPConnection:
+    def connect(self, seconds: float = 60) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(self.address.removeprefix("http://"), timeout=seconds)
 
     def ask(

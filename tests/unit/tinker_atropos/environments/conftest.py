@@ -286,7 +286,7 @@ class Process:
         await eventually(f"the process says {text!r}", lambda: text in self.output)
 
     async def ops(self, path: str) -> httpx.Response:
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
             return await client.get(f"{self.ops_url}{path}")
 
     @property
@@ -314,7 +314,7 @@ async def run(process: None, tmp_path: Path) -> AsyncIterator[Run]:
         inference_port = await stack.enter_async_context(serve(policy.app(), bind("127.0.0.1", 0, "test")))
         api = await start_api(tmp_path, api_url)
         stack.push_async_callback(api.kill)
-        client = await stack.enter_async_context(httpx.AsyncClient(base_url=api_url, timeout=10, trust_env=False))
+        client = await stack.enter_async_context(httpx.AsyncClient(base_url=api_url, timeout=60, trust_env=False))
         run = Run(
             folder=tmp_path,
             api=api,

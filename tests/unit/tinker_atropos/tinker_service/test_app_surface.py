@@ -34,7 +34,7 @@ def step(model: tinker.TrainingClient, *data: types.Datum) -> list[np.ndarray]:
 
 @pytest.fixture
 def http(tinker_service) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=tinker_service.url, headers={"X-API-Key": tinker_service.key}) as http:
+    with httpx.Client(base_url=tinker_service.url, headers={"X-API-Key": tinker_service.key}, timeout=60) as http:
         yield http
 
 

@@ -94,7 +94,7 @@ def serve_inference(
     @asynccontextmanager
     async def serving(policy_step: int | None = 7, **limits: int) -> AsyncIterator[Inference]:
         sampler = ScriptedSampler([[*tokenizer.encode("1234").tolist(), 2]])
-        async with httpx.AsyncClient(trust_env=False, timeout=20) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
             inference = Inference(tokenizer, sampler, client, **limits)
             if policy_step is not None:
                 inference.policy.swap(Policy(policy_step, sampler))

@@ -95,7 +95,7 @@ def start_api(tmp_path: Path) -> StartApi:
             app = trajectory_app(service, max_body_bytes)
             async with serve(app, bind("127.0.0.1", 0, "RL_API_URL")) as port:
                 url = f"http://127.0.0.1:{port}"
-                async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as http:
+                async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as http:
                     yield Api(http, service, clock, url, tmp_path)
         finally:
             service.close()
@@ -220,7 +220,7 @@ def eventually(what: str, condition: Callable[[], Any], seconds: float = 60) -> 
 def client(port: int) -> httpx.Client:
     """Each request on its own connection, as BaseEnv makes them: a killed worker takes kept ones with it."""
     limits = httpx.Limits(max_keepalive_connections=0)
-    return httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=20, limits=limits)
+    return httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60, limits=limits)
 
 
 @contextlib.contextmanager

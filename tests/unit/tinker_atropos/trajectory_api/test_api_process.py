@@ -72,7 +72,7 @@ def test_a_worker_that_cannot_start_ends_the_api_with_a_message(api_process, tmp
         for life in range(5):
             build.eventually(f"life {life} of the worker", lambda life=life: api.status()["worker"]["restarts"] == life)
             os.kill(api.status()["worker"]["pid"], signal.SIGSEGV)
-        assert api.process.wait(20) == 1
+        assert api.process.wait(60) == 1
         assert api.process.stderr is not None
         assert "the api's worker ended 5 times in a row within 5 s of its start" in api.process.stderr.read()
 
@@ -94,7 +94,7 @@ def test_a_port_in_use_is_named_with_its_variable(api_process, tmp_path, variabl
             env={**os.environ, **addresses},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=60,
             check=False,
         )
     assert ended.returncode == 1
@@ -104,7 +104,7 @@ def test_a_port_in_use_is_named_with_its_variable(api_process, tmp_path, variabl
 def test_a_journal_that_does_not_open_is_reported_once(api_process, tmp_path, build) -> None:
     (tmp_path / "file").touch()
     with api_process(tmp_path / "file") as api:
-        assert api.process.wait(20) == 1
+        assert api.process.wait(60) == 1
         assert api.process.stderr is not None
         assert api.process.stderr.read().count("cannot make the journal's folder") == 1
 

@@ -47,7 +47,7 @@ class Client:
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[Client]:
     limits = httpx.Limits(max_keepalive_connections=0)
-    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=10, limits=limits) as http:
+    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60, limits=limits) as http:
         yield Client(http)
 
 
@@ -155,7 +155,7 @@ async def check(client: Client, build: Any, trainer: Trainer, sent: int) -> None
 
 
 async def worker_pid(ops: str, other_than: int = 0) -> int:
-    async with httpx.AsyncClient(base_url=ops, trust_env=False, timeout=5) as http, asyncio.timeout(20):
+    async with httpx.AsyncClient(base_url=ops, trust_env=False, timeout=60) as http, asyncio.timeout(60):
         while True:
             try:
                 pid = int((await http.get("/status")).json()["worker"]["pid"])

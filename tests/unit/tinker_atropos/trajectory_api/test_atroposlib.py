@@ -89,5 +89,5 @@ async def test_an_unmodified_environment_feeds_the_whole_run_and_ends_with_it(ap
     assert environment.made == before, "nobody pays for groups that will not be trained"
     assert not serving.done()
     await api.post("/rl/progress", {"steps_trained": TOTAL_STEPS, "training_done": True})
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await serving

@@ -24,7 +24,7 @@ async def recorder(client: ClusterClient) -> AsyncIterator[EventRecorder]:
 
 
 async def until_asked(api: FakeApi, count: int) -> list[Request]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while len(api.requests) < count:
             await asyncio.sleep(0.01)
     return api.requests

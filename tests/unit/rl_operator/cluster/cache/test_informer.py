@@ -55,7 +55,7 @@ async def watching(client: ClusterClient) -> AsyncIterator[Watched]:
     watched = Watched(client)
     task = asyncio.create_task(watched.informer.run())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await watched.informer.wait_synced()
         yield watched
     finally:

@@ -26,7 +26,7 @@ async def working(work: Work, *, workers: int = 3, deadline_seconds: float = 5.0
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def until(what: str, look: Callable[[], bool], seconds: float = 30.0) -> None:
+async def until(what: str, look: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = asyncio.get_running_loop().time() + seconds
     while not look():
         assert asyncio.get_running_loop().time() < deadline, f"{what}: not within {seconds} s"

@@ -324,7 +324,7 @@ async def test_processes_that_outlived_supervisor_and_reaper_are_ended(make_node
     manifest["status"] = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
     node.create(manifest)
     await node.end()
-    assert orphan.wait(10) == -9
+    assert orphan.wait(60) == -9
 
 
 async def test_a_pod_waits_until_its_folders_can_be_created(make_node: MakeNode) -> None:

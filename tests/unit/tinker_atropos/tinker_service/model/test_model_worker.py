@@ -26,7 +26,7 @@ class Recorder:
         return list(range(len(jobs)))
 
     def hold(self) -> None:
-        self.worker.submit(Job(lambda: self.opened.wait(10)))
+        self.worker.submit(Job(lambda: self.opened.wait(60)))
 
     def sample(self, sampler_id: str) -> SampleJob:
         job = SampleJob(sampler_id, None, REQUEST)
@@ -55,12 +55,12 @@ def test_samples_for_a_canceled_request_are_discarded() -> None:
 
     def sample(jobs: Sequence[SampleJob]) -> Sequence[str]:
         under_way.set()
-        assert cancelled.wait(10)
+        assert cancelled.wait(60)
         return ["whole" if not job.future.given_up else "a part" for job in jobs]
 
     worker, job = Worker(sample), SampleJob("a", None, REQUEST)
     worker.submit(job)
-    assert under_way.wait(10)
+    assert under_way.wait(60)
     job.future.cancel()
     cancelled.set()
     with pytest.raises(RequestError, match="the request was cancelled"):
@@ -99,7 +99,7 @@ def test_samples_that_exceed_memory_together_run_in_halves() -> None:
         return [job.request.max_tokens for job in jobs]
 
     worker, opened = Worker(run_samples), threading.Event()
-    worker.submit(Job(lambda: opened.wait(10)))
+    worker.submit(Job(lambda: opened.wait(60)))
     jobs = [SampleJob("a", None, SamplingRequest((1,), num_samples=1, max_tokens=number)) for number in range(1, 6)]
     futures = [worker.submit(job) for job in jobs]
     opened.set()

@@ -363,14 +363,14 @@ def test_a_wrong_key_is_refused_at_once(tinker_service) -> None:
 
 
 def test_every_path_but_healthz_needs_the_key(tinker_service) -> None:
-    with httpx.Client(base_url=tinker_service.url) as http:
+    with httpx.Client(base_url=tinker_service.url, timeout=60) as http:
         assert http.get("/api/v1/healthz").json() == {"status": "ok"}
         for path in ("/api/v1/get_server_capabilities", "/api/v1/training_runs", "/nowhere"):
             assert http.get(path).status_code == 401
 
 
 def test_other_paths_and_bodies_are_refused_with_a_message(tinker_service) -> None:
-    with httpx.Client(base_url=tinker_service.url, headers={"X-API-Key": tinker_service.key}) as http:
+    with httpx.Client(base_url=tinker_service.url, headers={"X-API-Key": tinker_service.key}, timeout=60) as http:
         answer = http.post("/api/v1/copy_weights", json={})
         assert (answer.status_code, answer.json()["detail"][:20]) == (404, "POST /api/v1/copy_we")
         answer = http.post("/api/v1/optim_step", json={"model_id": "m"})
@@ -386,7 +386,7 @@ def test_a_retried_request_is_not_run_twice(tinker_service, client: tinker.Servi
     model = new_model(client)
     train(model, [datum([1], target_tokens=[2])], "cross_entropy")
     step = {"model_id": model.model_id, "seq_id": 2, "adam_params": {}}
-    with httpx.Client(base_url=tinker_service.url, headers={"X-API-Key": tinker_service.key}) as http:
+    with httpx.Client(base_url=tinker_service.url, headers={"X-API-Key": tinker_service.key}, timeout=60) as http:
         request_id = http.post("/api/v1/optim_step", json=step).json()["request_id"]
         result = http.post("/api/v1/retrieve_future", json={"request_id": request_id}).json()
     assert result["metrics"]["optimizer_step"] == 1
@@ -396,7 +396,7 @@ def test_a_finished_session_ends_its_models(tinker_service) -> None:
     client = tinker.ServiceClient(base_url=tinker_service.url, api_key=tinker_service.key)
     model = new_model(client)
     client.close("success").result(WAIT)
-    with httpx.Client(base_url=tinker_service.url, headers={"X-API-Key": tinker_service.key}) as http:
+    with httpx.Client(base_url=tinker_service.url, headers={"X-API-Key": tinker_service.key}, timeout=60) as http:
         answer = http.post("/api/v1/get_info", json={"model_id": model.model_id})
     assert answer.status_code == 404
     assert "create a training client from its last saved state" in answer.json()["detail"]

@@ -198,7 +198,7 @@ def test_an_unreadable_file_is_started_over(tmp_path, caplog) -> None:
 def test_a_ledger_that_cannot_be_written_continues_in_memory(tmp_path, caplog) -> None:
     ledger = Ledger(tmp_path)
     record(ledger, [1], [3], [-0.5])
-    with contextlib.closing(sqlite3.connect(tmp_path / "ledger.sqlite", timeout=20)) as connection:
+    with contextlib.closing(sqlite3.connect(tmp_path / "ledger.sqlite", timeout=60)) as connection:
         deadline = time.monotonic() + 20
         while not connection.execute("SELECT count(*) FROM generations").fetchone()[0]:
             assert time.monotonic() < deadline, "the record is not written within 20 s"

@@ -453,13 +453,13 @@ async def test_a_waiting_trainer_gets_the_batch_when_it_is_full(api, build) -> N
     await api.post("/scored_data", build.group(first_token=1))
     assert not waiting.done()
     await api.post("/scored_data", build.group(first_token=2))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert len((await waiting)["batch"]) == 2
 
 
 async def test_a_wait_ends_without_a_batch(api) -> None:
     await api.begin()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert await api.get("/batch?wait=0.05") == {"batch": None}
 
 
@@ -527,7 +527,7 @@ async def test_dropped_groups_are_replaced_and_counted(api, build) -> None:
     assert await api.post("/rl/drop", {"ids": [1], "reason": "stale"}) == {"dropped": 0}
     waiting = asyncio.create_task(api.get("/batch?wait=20&step=0"))
     await api.post("/scored_data", build.group(first_token=2))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert (await waiting)["ids"] == [2, 3]
     books = await api.books()
     assert (books["groups"]["dropped"], books["rollouts"]["dropped"]) == ({"stale": 1}, {"stale": 2})

@@ -16,7 +16,7 @@ async def ops(api):
     app = ops_app(api.service.unready, lambda: ops_status(api.service, 2), registry=registry)
     async with (
         serve(app, bind("127.0.0.1", 0, "RL_OPS_PORT")) as port,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client,
     ):
         yield client
 

@@ -45,7 +45,7 @@ async def open_port(api) -> AsyncIterator[int]:
 
 
 async def ask(address: str, port: int, method: str, path: str, **options) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=f"http://{address}:{port}", trust_env=False, timeout=10) as client:
+    async with httpx.AsyncClient(base_url=f"http://{address}:{port}", trust_env=False, timeout=60) as client:
         return await client.request(method, path, **options)
 
 
