@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import time
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -178,7 +177,7 @@ def test_plain_output_is_one_line_per_change(rlctl: Rlctl) -> None:
     start_scripted(rlctl.store, "run", trainer=SUCCEEDS, environment=LEAVES)
     lines = rlctl("watch", "run", "--local").stdout.splitlines()
     assert lines[0].startswith("Starting")
-    assert all(before != after for before, after in pairwise(lines))
+    assert len(lines) == len(set(lines))
     assert "\x1b" not in "".join(lines)
 
 

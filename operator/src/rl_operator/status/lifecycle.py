@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
-from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
+from rl_operator.api.names import ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
 from rl_operator.api.refusal import and_more
 from rl_operator.status.attempt.admission_gates import deleted_while_gated
 from rl_operator.status.attempt.attempt_end import (
@@ -32,7 +32,7 @@ from rl_operator.status.attempt.environment_slots import (
 from rl_operator.status.attempt.pod_cleanup import lost_at
 from rl_operator.status.attempt.queue_rules import must_wait, queued
 from rl_operator.status.attempt.restored import is_restored, restored_finding
-from rl_operator.status.attempt.start_waits import environment_trouble, failed_sentence, prepared_by, starting_detail
+from rl_operator.status.attempt.start_waits import ended_sentence, environment_trouble, prepared_by, starting_detail
 from rl_operator.status.attempt.view import Assessment, View
 from rl_operator.status.observed.observation import PodObservation, format_time
 from rl_operator.status.text.sentences import joined, shorten
@@ -181,7 +181,7 @@ def _stopped_late(view: View) -> Assessment | None:
 
 def _at_work(view: View) -> Assessment:
     if view.run.status.phase == "Running" or _working(view):
-        if view.pod and _ended_containers(view.pod):
+        if view.pod and ended_sentence(view.pod):
             return Assessment(Situation.ENDING, "Ending", _training_message(view))
         return Assessment(Situation.RUNNING, "Training", _training_message(view))
     return Assessment(Situation.STARTING, *starting_detail(view))
@@ -214,11 +214,6 @@ def _done(pod: PodObservation) -> bool:
     return trainer is not None and trainer.state == "Terminated"
 
 
-def _ended_containers(pod: PodObservation) -> list[str]:
-    """Those that are not started again."""
-    return [c.name for c in pod.containers if c.state == "Terminated" and c.name != API_CONTAINER]
-
-
 def _lingers(view: View) -> bool:
     trainer = view.pod.container(TRAINER_CONTAINER) if view.pod else None
     if trainer is None or trainer.finished_at is None:
@@ -228,12 +223,8 @@ def _lingers(view: View) -> bool:
 
 def _training_message(view: View) -> str:
     trainer = view.trainer
-    if failed := failed_sentence(view.pod) if view.pod else "":
-        return failed
-    if view.pod and _done(view.pod):
-        return "The trainer is done: waiting for the pod's other containers to end."
-    if view.pod and ENVIRONMENT_CONTAINER in _ended_containers(view.pod):
-        return "The environment is done: waiting for the trainer to end."
+    if ended := ended_sentence(view.pod) if view.pod else "":
+        return ended
     if view.config_lost:
         return f"{view.config_lost}. Training continues; there will be no further attempt."
     if view.unreachable:

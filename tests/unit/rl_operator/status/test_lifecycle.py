@@ -467,6 +467,26 @@ def test_a_container_that_failed_is_named_before_its_pod_is_over(status: dict[st
     )
 
 
+@pytest.mark.parametrize("status", [STARTED, RUNNING], ids=["starting", "running"])
+@pytest.mark.parametrize(
+    ("trainer", "environment", "message"),
+    [
+        (terminated(0, result()), terminated(0), "The trainer is done: waiting for the pod's other containers to end."),
+        (ready(), terminated(0), "The environment is done: waiting for the trainer to end."),
+    ],
+)
+def test_a_container_that_has_ended_is_not_waited_for(
+    status: dict[str, Any], trainer: dict[str, Any], environment: dict[str, Any], message: str
+) -> None:
+    """Also in a run so short that nobody saw all its containers ready."""
+    assert assess(make_view(status, pod=make_pod(running(), trainer, environment))).message == message
+
+
+def test_an_api_that_is_started_again_has_not_ended() -> None:
+    seen = assess(make_view(RUNNING, pod=make_pod(terminated(137), ready(), ready())))
+    assert (seen.situation, seen.message) == (Situation.RUNNING, "Training.")
+
+
 def test_what_keeps_the_trainer_from_its_backend_is_in_the_message_at_once() -> None:
     """Its reason is one of its own: a message alone would wait for the pace of progress."""
     pod = make_pod(ready(), running(), running())

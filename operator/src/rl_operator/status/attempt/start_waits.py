@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
+from rl_operator.api.names import API_CONTAINER, TRAINER_CONTAINER
 from rl_operator.status.attempt.admission_gates import gated_detail
 from rl_operator.status.attempt.environment_slots import live_environments, replacement_sentence
 from rl_operator.status.attempt.view import View
@@ -62,8 +63,8 @@ def starting_detail(view: View) -> tuple[str, str]:
         return "EnvironmentFailing", joined(sentence, trouble[1] if trouble else "")
     if trouble:
         return trouble
-    if failed := failed_sentence(pod):
-        return "PodStarting", failed
+    if ended := ended_sentence(pod):
+        return "PodStarting", ended
     waiting = [c.name for c in pod.containers if c.state != "Ready"]
     apart = [f"environment pod {each.name}" for each in live_environments(view)]
     waits = f"Waiting for {', '.join([*waiting, *apart]) or 'the kubelet'}."
@@ -74,13 +75,15 @@ def starting_detail(view: View) -> tuple[str, str]:
     return "BackendSilent" if silent else "PodStarting", joined(waits, said[:1].upper() + said[1:])
 
 
-def failed_sentence(pod: PodObservation) -> str:
-    """For a pod that is not over though one of its containers has failed; empty if none has."""
-    failed = next((c for c in pod.containers if c.exit_code), None)
-    if failed is None:
-        return ""
-    how = f"{failed.reason}, exit code {failed.exit_code}"
-    return f"Container {failed.name} has failed ({how}): waiting for the pod's other containers to end."
+def ended_sentence(pod: PodObservation) -> str:
+    """For a pod that is not over though a container has ended that is not started again; empty if none has."""
+    ended = [c for c in pod.containers if c.state == "Terminated" and c.name != API_CONTAINER]
+    if failed := next((c for c in ended if c.exit_code), None):
+        how = f"{failed.reason}, exit code {failed.exit_code}"
+        return f"Container {failed.name} has failed ({how}): waiting for the pod's other containers to end."
+    if any(c.name == TRAINER_CONTAINER for c in ended):
+        return "The trainer is done: waiting for the pod's other containers to end."
+    return "The environment is done: waiting for the trainer to end." if ended else ""
 
 
 def environment_trouble(view: View) -> tuple[str, str] | None:
