@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -88,7 +89,9 @@ class Rlctl:
 
 
 def end_everything(root: Path) -> None:
-    """End the supervisors and the service of a state folder; they were started detached."""
+    """End the supervisors and the service of a state folder; they were started detached. A supervisor that comes late
+    finds its run gone, and ends by itself.
+    """
     services = [root / "tinker-service", *root.glob("tinker-services/*")]
     locks = [*root.glob("supervisors/*/*.lock"), *(service / "running.lock" for service in services)]
     for lock in locks:
@@ -98,6 +101,7 @@ def end_everything(root: Path) -> None:
     while any(holder(lock) for lock in locks):
         assert time.monotonic() < deadline, f"still alive after 120 s: {[lock for lock in locks if holder(lock)]}"
         time.sleep(0.05)
+    shutil.rmtree(Layout(root).objects, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
