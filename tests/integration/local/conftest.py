@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -89,9 +88,7 @@ class Rlctl:
 
 
 def end_everything(root: Path) -> None:
-    """End the supervisors and the service of a state folder; they were started detached. A supervisor that comes late
-    finds its run gone, and ends by itself.
-    """
+    """End the supervisors and the service of a state folder; they were started detached."""
     services = [root / "tinker-service", *root.glob("tinker-services/*")]
     locks = [*root.glob("supervisors/*/*.lock"), *(service / "running.lock" for service in services)]
     for lock in locks:
@@ -101,7 +98,6 @@ def end_everything(root: Path) -> None:
     while any(holder(lock) for lock in locks):
         assert time.monotonic() < deadline, f"still alive after 120 s: {[lock for lock in locks if holder(lock)]}"
         time.sleep(0.05)
-    shutil.rmtree(Layout(root).objects, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import threading
 import time
@@ -66,6 +67,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("RL_STATE_DIR", str(tmp_path))
     yield tmp_path
     end_everything(tmp_path)
+    shutil.rmtree(Layout(tmp_path).objects, ignore_errors=True)  # a supervisor that comes late finds no run, and ends
 
 
 @pytest.fixture
