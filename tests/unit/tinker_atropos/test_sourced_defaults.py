@@ -16,9 +16,9 @@ from tinker import AdamParams, SamplingParams, ServiceClient, types
 from tinker_atropos.config import CLIP_THRESHOLDS, ClipThresholds, TinkerSection
 from tinker_atropos.environments.evaluation import Z_95
 from tinker_atropos.tinker_service.model.adamw import AdamSettings
-from tinker_atropos.tinker_service.model.batched_sampling import SamplingRequest
 from tinker_atropos.tinker_service.model.lora import ALPHA, LoraSpec
 from tinker_atropos.tinker_service.model.losses import LOSSES
+from tinker_atropos.tinker_service.model.sampling.continuations import SamplingRequest
 from tinker_atropos.tinker_service.sdk.operations import DEFAULT_LORA, MIN_TTL_SECONDS
 from tinker_atropos.trainer.backend.backend import ADAM_BETA1, ADAM_BETA2, ADAM_EPS
 from tinker_atropos.trainer.backend.policy import SamplingSettings

@@ -173,6 +173,9 @@ def tinker_service(
     max_disk: Annotated[
         float | None, typer.Option(min=0, help="GiB that all checkpoints may hold; default: no limit.")
     ] = None,
+    memory: Annotated[
+        float, typer.Option(min=0.001, help="GiB that the cache and logits of sampling may take beside the model.")
+    ] = 1,
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where the model runs.")] = "cpu",
     dtype: Annotated[
         Literal["auto", "float64", "float32", "bfloat16"],
@@ -199,6 +202,7 @@ def tinker_service(
                 device=device,
                 dtype=dtype,
                 max_disk=max_disk,
+                memory=memory,
                 threads=threads,
                 port_file=port_file,
                 idle_exit=idle_exit,

@@ -3,6 +3,7 @@
 from typing import Final
 
 CANCELLED: Final = "the request was cancelled"
+DROPPED: Final = "the request was dropped: its session was finished, or had been silent for 30 s"
 
 
 class RequestError(Exception):

@@ -6,9 +6,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.types import Scope
 
 from tinker_atropos.tinker_service.checkpoint_store import CheckpointStore
-from tinker_atropos.tinker_service.model.engine import SampleAnswer
-from tinker_atropos.tinker_service.model.model_worker import SampleJob, Worker
+from tinker_atropos.tinker_service.model.model_worker import Worker
 from tinker_atropos.tinker_service.model.registry import Registry
+from tinker_atropos.tinker_service.model.sampling.sample_jobs import SampleJob
+from tinker_atropos.tinker_service.model.sampling.sampling_batch import SamplingBatch
 from tinker_atropos.tinker_service.model.training import TrainingDatum
 
 _TOKEN_KINDS = ("prompt", "sampled", "forward", "trained")
@@ -33,15 +34,17 @@ class Metrics:
             self._tokens.labels(kind)  # shown as 0 before there are any
         self._batch = Histogram(
             "tinker_service_batch_sequences",
-            "Sequences that were sampled together.",
+            "Sequences that get a token together, at each step of sampling.",
             buckets=_BATCH_SIZES,
             registry=self.registry,
         )
 
-    def observe_kept(self, worker: Worker, registry: Registry, store: CheckpointStore) -> None:
+    def observe_kept(self, worker: Worker, batch: SamplingBatch, registry: Registry, store: CheckpointStore) -> None:
         """Show what the service holds, measured when scraped."""
         gauges = {
-            "queue_jobs": ("Jobs that wait for the model.", lambda: worker.waiting),
+            "queue_jobs": ("Jobs and prompts that wait for the model.", lambda: worker.waiting),
+            "running_sequences": ("Sequences that are being sampled.", lambda: batch.running),
+            "cache_bytes": ("Keys and values of the sequences that are being sampled.", lambda: batch.cache_bytes),
             "sessions": ("Sessions of clients.", lambda: len(registry.sessions)),
             "models": ("Models in training.", lambda: len(registry.model_ids)),
             "samplers": ("Samplers in memory.", lambda: len(registry.sampler_ids)),
@@ -54,9 +57,13 @@ class Metrics:
         endpoint = scope.get("endpoint")
         self._requests.labels(getattr(endpoint, "__name__", "none"), str(status)).inc()
 
-    def count_samples(self, jobs: Sequence[SampleJob], results: Sequence[SampleAnswer]) -> None:
-        rows = [row for result in results for row in result.continuations]
-        self._batch.observe(len(rows))
+    def count_step(self, sequences: int) -> None:
+        """A step of sampling, after which so many sequences go on."""
+        if sequences:
+            self._batch.observe(sequences)
+
+    def count_samples(self, jobs: Sequence[SampleJob]) -> None:
+        rows = [row for job in jobs for row in job.continuations]
         self._tokens.labels("prompt").inc(sum(len(job.request.prompt) for job in jobs))
         self._tokens.labels("sampled").inc(sum(len(row.tokens) for row in rows))
 

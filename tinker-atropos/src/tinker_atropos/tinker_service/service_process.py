@@ -16,7 +16,7 @@ class TinkerServiceOptions:
     """The command's options.
 
     `port` 0: the kernel's choice, written to `port_file`; `idle_exit` 0: never; `threads` None and `dtype` auto: depend
-    on the model's size; `max_disk` in GiB of 2**30 bytes, None: no limit.
+    on the model's size; `max_disk` and `memory` in GiB of 2**30 bytes, `max_disk` None: no limit.
     """
 
     model: str
@@ -27,6 +27,7 @@ class TinkerServiceOptions:
     device: str
     dtype: str
     max_disk: float | None
+    memory: float
     threads: int | None
     port_file: Path | None
     idle_exit: float
@@ -50,6 +51,7 @@ async def run_tinker_service(options: TinkerServiceOptions, env_vars: Mapping[st
             device=options.device,
             dtype=options.dtype,
             max_disk_bytes=None if options.max_disk is None else int(options.max_disk * 2**30),
+            sampling_bytes=int(options.memory * 2**30),
             threads=options.threads,
             port_file=options.port_file,
             idle_exit=options.idle_exit,

@@ -11,9 +11,10 @@ from pathlib import Path
 from tinker_atropos.serving import serve
 from tinker_atropos.tinker_service.checkpoint_store import CheckpointStore
 from tinker_atropos.tinker_service.downloads import DOWNLOADS, Downloads
-from tinker_atropos.tinker_service.model.engine import Engine, SampleAnswer
-from tinker_atropos.tinker_service.model.model_worker import RunSamples, SampleJob, Worker
+from tinker_atropos.tinker_service.model.engine import Engine
+from tinker_atropos.tinker_service.model.model_worker import AnswerSamples, Worker
 from tinker_atropos.tinker_service.model.registry import Registry
+from tinker_atropos.tinker_service.model.sampling.sample_jobs import SampleAnswer, SampleJob
 from tinker_atropos.tinker_service.sdk.futures import Futures
 from tinker_atropos.tinker_service.sdk.key_gate import Gate
 from tinker_atropos.tinker_service.sdk.operations import Service
@@ -36,18 +37,20 @@ async def serve_model(
     device: str,
     dtype: str,
     max_disk_bytes: int | None,
+    sampling_bytes: int,
     threads: int | None,
     port_file: Path | None,
     idle_exit: float,
 ) -> None:
     """Serve until SIGTERM, SIGINT or `idle_exit`."""
-    engine = Engine(name, folder, device, dtype)
+    engine = Engine(name, folder, device, dtype, sampling_bytes)
     engine.use_threads(threads)
     store = CheckpointStore(data, max_disk_bytes)
     store.sweep()
     metrics, registry = Metrics(), Registry()
-    worker = Worker(_counted(engine, metrics))
-    metrics.observe_kept(worker, registry, store)
+    batch = engine.new_batch()
+    worker = Worker(batch, _counted(engine, metrics), metrics.count_step)
+    metrics.observe_kept(worker, batch, registry, store)
     service = Service(engine, worker, store, registry, metrics)
     futures = Futures()
     app = service_app(service, futures, Downloads(store, key))
@@ -65,13 +68,12 @@ async def serve_model(
     service.worker.stop()
 
 
-def _counted(engine: Engine, metrics: Metrics) -> RunSamples:
-    def run_samples(jobs: Sequence[SampleJob]) -> Sequence[SampleAnswer]:
-        results = engine.sample(jobs)
-        metrics.count_samples(jobs, results)
-        return results
+def _counted(engine: Engine, metrics: Metrics) -> AnswerSamples:
+    def answer(jobs: Sequence[SampleJob]) -> Sequence[SampleAnswer]:
+        metrics.count_samples(jobs)
+        return engine.answer(jobs)
 
-    return run_samples
+    return answer
 
 
 async def _tidy(service: Service, futures: Futures, gate: Gate, idle_exit: float, stopped: asyncio.Event) -> None:

@@ -5,13 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.unit.tinker_atropos.tinker_service.sampled import sampled
 
 from tinker_atropos.bundled import bundled_model_folder
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.tinker_service.model.adamw import AdamSettings
-from tinker_atropos.tinker_service.model.batched_sampling import SamplingRequest, generate
 from tinker_atropos.tinker_service.model.engine import Engine
 from tinker_atropos.tinker_service.model.lora import LoraSpec
+from tinker_atropos.tinker_service.model.sampling.continuations import SamplingRequest
 from tinker_atropos.tinker_service.model.training import (
     ChosenLogprobs,
     LossOutput,
@@ -118,7 +119,7 @@ def test_training_in_bfloat16_follows_double_precision(engine: Engine, bf16_engi
 def test_bfloat16_trains_what_it_samples(bf16_engine: Engine, prompts: Prompts) -> None:
     trainee = Trainee(bf16_engine.model.new_adapter(LoraSpec(rank=4, seed=0)))
     requests = [SamplingRequest(prompt, num_samples=2, max_tokens=6, seed=1) for prompt in prompts[:4]]
-    rows = [row for group in generate(bf16_engine.model, trainee.adapter, requests, str) for row in group]
+    rows = [row for group in sampled(bf16_engine.model, requests, trainee.adapter) for row in group]
     sequences = [np.array([*row.request.prompt, *row.tokens]) for row in rows]
     data = [TrainingDatum(sequence[:-1], {"target_tokens": sequence[1:]}) for sequence in sequences]
     trained = score(bf16_engine, trainee, data).logprobs

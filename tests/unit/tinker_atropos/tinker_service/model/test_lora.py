@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.unit.tinker_atropos.tinker_service.sampled import sampled
 from transformers import (
     Gemma3TextConfig,
     GPT2Config,
@@ -17,8 +18,8 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.tinker_service.model.adamw import AdamSettings
-from tinker_atropos.tinker_service.model.batched_sampling import SamplingRequest, generate
 from tinker_atropos.tinker_service.model.lora import LoraModel, LoraSpec
+from tinker_atropos.tinker_service.model.sampling.continuations import SamplingRequest
 from tinker_atropos.tinker_service.model.training import Trainee, TrainingDatum, forward_backward, optim_step
 
 SIZES: dict[str, Any] = {
@@ -56,17 +57,17 @@ def test_a_family_trains_what_it_samples(config: PreTrainedConfig, dtype: torch.
     trainee = Trainee(model.new_adapter(LoraSpec(rank=4, seed=0)))
     assert {layer.kind for layer in model.layers.values()} == {"attn", "mlp", "unembed"}
     requests = [SamplingRequest(prompt, num_samples=2, max_tokens=8, seed=3) for prompt in PROMPTS]
-    rows = [row for group in generate(model, trainee.adapter, requests, str) for row in group]
+    rows = [row for group in sampled(model, requests, trainee.adapter) for row in group]
 
     data = []
     for row in rows:
         tokens = np.array([*row.request.prompt, *row.tokens])
         padding = np.zeros(len(row.request.prompt) - 1, np.float32)
-        sampled = np.array(row.logprobs, np.float32)
+        drawn_with = np.array(row.logprobs, np.float32)
         inputs = {
             "target_tokens": tokens[1:],
-            "logprobs": np.concatenate([padding, sampled]),
-            "advantages": np.concatenate([padding, np.ones_like(sampled)]),
+            "logprobs": np.concatenate([padding, drawn_with]),
+            "advantages": np.concatenate([padding, np.ones_like(drawn_with)]),
         }
         data.append(TrainingDatum(tokens[:-1], inputs))
     options: dict[str, Any] = {"loss_name": "importance_sampling", "loss_config": {}, "backward": True}

@@ -1,136 +1,150 @@
-"""Order of submission, batching of one sampler's waiting requests, and errors that stay with their job."""
+"""Jobs in order of submission with sampling between them, and errors that stay with their job."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 import torch
 
-from tinker_atropos.tinker_service.model.batched_sampling import SamplingRequest
-from tinker_atropos.tinker_service.model.model_worker import MAX_BATCH_TOKENS, Job, SampleJob, Worker, fitting_batch
-from tinker_atropos.tinker_service.request_errors import RequestError
+from tinker_atropos.tinker_service.model.engine import Engine
+from tinker_atropos.tinker_service.model.model_worker import Job, Worker
+from tinker_atropos.tinker_service.model.sampling.continuations import SamplingRequest
+from tinker_atropos.tinker_service.model.sampling.sample_jobs import SampleJob
+from tinker_atropos.tinker_service.model.sampling.scoring import PromptScoring
+from tinker_atropos.tinker_service.request_errors import CANCELLED, DROPPED, RequestError
 
-REQUEST = SamplingRequest(prompt=(1, 2), num_samples=1, max_tokens=8)
-
-
-class Recorder:
-    """Records samples instead of running them; holds the worker until `opened`."""
-
-    def __init__(self) -> None:
-        self.opened = threading.Event()
-        self.batches: list[list[str]] = []
-        self.worker = Worker(self.run_samples)
-
-    def run_samples(self, jobs: Sequence[SampleJob]) -> Sequence[int]:
-        self.batches.append([job.sampler_id for job in jobs])
-        return list(range(len(jobs)))
-
-    def hold(self) -> None:
-        self.worker.submit(Job(lambda: self.opened.wait(60)))
-
-    def sample(self, sampler_id: str) -> SampleJob:
-        job = SampleJob(sampler_id, None, REQUEST)
-        self.worker.submit(job)
-        return job
+SHORT = SamplingRequest(prompt=(5, 6), num_samples=1, max_tokens=3, seed=1)
+LONG = SamplingRequest(prompt=(5, 6), num_samples=1, max_tokens=500, seed=1)
 
 
 @pytest.fixture
-def recorder() -> Iterator[Recorder]:
-    recorder = Recorder()
-    yield recorder
-    recorder.opened.set()
-    recorder.worker.stop()
+def steps() -> list[int]:
+    """The number of sequences after each step."""
+    return []
 
 
-def test_waiting_requests_of_one_sampler_run_together(recorder: Recorder) -> None:
-    recorder.hold()
-    jobs = [recorder.sample(name) for name in "abaab"]
-    recorder.opened.set()
-    assert [job.future.result(10) for job in jobs] == [0, 0, 1, 2, 1]
-    assert recorder.batches == [["a", "a", "a"], ["b", "b"]]
-
-
-def test_samples_for_a_canceled_request_are_discarded() -> None:
-    under_way, cancelled = threading.Event(), threading.Event()
-
-    def sample(jobs: Sequence[SampleJob]) -> Sequence[str]:
-        under_way.set()
-        assert cancelled.wait(60)
-        return ["whole" if not job.future.given_up else "a part" for job in jobs]
-
-    worker, job = Worker(sample), SampleJob("a", None, REQUEST)
-    worker.submit(job)
-    assert under_way.wait(60)
-    job.future.cancel()
-    cancelled.set()
-    with pytest.raises(RequestError, match="the request was cancelled"):
-        job.future.result(10)
+@pytest.fixture
+def worker(engine: Engine, steps: list[int]) -> Iterator[Worker]:
+    worker = Worker(engine.new_batch(), engine.answer, steps.append)
+    yield worker
     worker.stop()
 
 
-def test_jobs_run_in_order_of_submission(recorder: Recorder) -> None:
-    recorder.hold()
-    order: list[int] = []
-    futures = [recorder.worker.submit(Job(lambda number=number: order.append(number))) for number in range(5)]
-    recorder.opened.set()
+@pytest.fixture
+def held(worker: Worker) -> Iterator[threading.Event]:
+    """The worker waits in a job until this is set."""
+    begun, opened = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        opened.wait(60)
+
+    worker.submit(Job(hold))
+    assert begun.wait(60)
+    yield opened
+    opened.set()
+
+
+def submitted(worker: Worker, request: SamplingRequest = SHORT, **changes: object) -> SampleJob:
+    job = SampleJob(None, request, **changes)
+    worker.submit(job)
+    return job
+
+
+def test_waiting_requests_run_together(worker: Worker, held: threading.Event, steps: list[int]) -> None:
+    jobs = [submitted(worker) for _ in range(5)]
+    assert worker.waiting == 5
+    held.set()
+    assert [len(job.future.result(60).continuations[0].tokens) for job in jobs] == [3] * 5
+    assert steps[:2] == [5, 5]
+    assert worker.waiting == 0
+
+
+def test_jobs_run_in_order_of_submission_and_between_the_tokens_of_samples(
+    worker: Worker, held: threading.Event, steps: list[int]
+) -> None:
+    long, order = submitted(worker, LONG), []
+    futures = [worker.submit(Job(lambda number=number: order.append((number, len(steps))))) for number in range(5)]
+    held.set()
     for future in futures:
-        future.result(10)
-    assert order == [0, 1, 2, 3, 4]
+        future.result(60)
+    assert [number for number, _ in order] == [0, 1, 2, 3, 4]
+    assert [sampled for _, sampled in order] == [1, 2, 3, 4, 5]
+    assert not long.future.done()
+    short = submitted(worker)
+    assert len(short.future.result(60).continuations[0].tokens) == 3
+    assert not long.future.done()
+    long.future.cancel()
+    assert str(long.future.exception(60)) == CANCELLED
+
+
+def test_samples_of_a_lost_client_are_dropped(worker: Worker, held: threading.Event, steps: list[int]) -> None:
+    lost = threading.Event()
+    jobs = [submitted(worker, LONG, has_client=lambda: not lost.is_set()) for _ in range(3)]
+    held.set()
+    submitted(worker).future.result(60)
+    lost.set()
+    assert {str(job.future.exception(60)) for job in jobs} == {DROPPED}
+    assert len(steps) < 400
+    assert len(submitted(worker).future.result(60).continuations) == 1
+
+
+def test_prompts_are_scored(engine: Engine, worker: Worker, held: threading.Event) -> None:
+    asked = [submitted(worker, scoring=PromptScoring(logprobs=True)) for _ in range(2)]
+    plain = submitted(worker)
+    held.set()
+    scored = [job.future.result(60).prompt.logprobs for job in asked]
+    assert all(len(each) == 2 for each in scored if each is not None)
+    assert plain.future.result(60).prompt.logprobs is None
 
 
 @pytest.mark.parametrize("error", [RequestError("no"), ZeroDivisionError("broken")])
-def test_an_error_reaches_its_job_and_the_next_job_runs(recorder: Recorder, error: Exception) -> None:
+def test_an_error_reaches_its_job_and_the_next_job_runs(worker: Worker, error: Exception) -> None:
     def fail() -> None:
         raise error
 
-    failed = recorder.worker.submit(Job(fail))
-    after = recorder.worker.submit(Job(lambda: "ran"))
-    assert failed.exception(10) is error
-    assert after.result(10) == "ran"
+    failed = worker.submit(Job(fail))
+    after = worker.submit(Job(lambda: "ran"))
+    assert failed.exception(60) is error
+    assert after.result(60) == "ran"
 
 
-def test_samples_that_exceed_memory_together_run_in_halves() -> None:
-    sizes: list[int] = []
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (ZeroDivisionError("broken"), "broken"),
+        (torch.OutOfMemoryError("CUDA"), "no memory left for this request: ask for fewer samples"),
+    ],
+)
+def test_an_error_in_a_step_ends_what_was_in_it_and_sampling_goes_on(
+    engine: Engine, worker: Worker, held: threading.Event, error: Exception, sentence: str
+) -> None:
+    def fail(*_args: object) -> None:
+        raise error
 
-    def run_samples(jobs: Sequence[SampleJob]) -> list[int]:
-        sizes.append(len(jobs))
-        if len(jobs) > 2 or jobs[0].request.num_samples > 2:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return [job.request.max_tokens for job in jobs]
+    job = submitted(worker)
+    hook = engine.model.model.get_input_embeddings().register_forward_pre_hook(fail)
+    held.set()
+    try:
+        assert sentence in str(job.future.exception(60))
+    finally:
+        hook.remove()
+    assert len(submitted(worker).future.result(60).continuations) == 1
 
-    worker, opened = Worker(run_samples), threading.Event()
-    worker.submit(Job(lambda: opened.wait(60)))
-    jobs = [SampleJob("a", None, SamplingRequest((1,), num_samples=1, max_tokens=number)) for number in range(1, 6)]
-    futures = [worker.submit(job) for job in jobs]
-    opened.set()
-    assert [future.result(10) for future in futures] == [1, 2, 3, 4, 5]
-    assert sizes == [5, 2, 3, 1, 2]
-    error = worker.submit(SampleJob("a", None, SamplingRequest((1,), num_samples=3, max_tokens=1))).exception(10)
-    assert isinstance(error, RequestError)
-    assert "no memory left for this request: ask for fewer samples" in str(error)
+
+def test_an_error_in_an_answer_reaches_its_requests(engine: Engine) -> None:
+    def answer(_jobs: object) -> list[object]:
+        raise ZeroDivisionError("broken")
+
+    worker = Worker(engine.new_batch(), answer)
+    assert isinstance(submitted(worker).future.exception(60), ZeroDivisionError)
+    assert worker.submit(Job(lambda: "ran")).result(60) == "ran"
     worker.stop()
 
 
-def test_a_cancelled_request_is_not_run(recorder: Recorder) -> None:
-    recorder.hold()
-    first, second = recorder.sample("a"), recorder.sample("a")
+def test_a_cancelled_request_is_not_run(worker: Worker, held: threading.Event) -> None:
+    first, second = submitted(worker), submitted(worker)
     assert first.future.cancel()
-    recorder.opened.set()
-    assert second.future.result(10) == 0
-    assert recorder.batches == [["a"]]
-
-
-def test_a_batch_fits_the_cache_and_a_single_request_always_runs() -> None:
-    large = SamplingRequest(prompt=(1,) * 10, num_samples=1, max_tokens=MAX_BATCH_TOKENS // 2 - 10)
-    huge = SamplingRequest(prompt=(1,), num_samples=2, max_tokens=MAX_BATCH_TOKENS)
-    waiting = [SampleJob("a", None, request) for request in (large, large, REQUEST)]
-    assert fitting_batch(waiting[0], waiting) == waiting[:2]
-    head = SampleJob("a", None, huge)
-    assert fitting_batch(head, [head, *waiting]) == [head]
-
-
-def test_a_long_prompt_pads_the_short_ones_next_to_it() -> None:
-    long = SamplingRequest(prompt=(1,) * (MAX_BATCH_TOKENS // 4 - 8), num_samples=1, max_tokens=8)
-    waiting = [SampleJob("a", None, request) for request in (long, *[REQUEST] * 9)]
-    assert fitting_batch(waiting[0], waiting) == waiting[:4]
-    assert fitting_batch(waiting[1], waiting[1:]) == waiting[1:]
+    held.set()
+    assert second.future.result(60).continuations[0].tokens
+    assert first.continuations[0].tokens == []

@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from tinker_atropos.tinker_service.model.batched_sampling import Continuation, SamplingRequest
 from tinker_atropos.tinker_service.model.recordings import KEPT_SECONDS, Recordings
+from tinker_atropos.tinker_service.model.sampling.continuations import Continuation, SamplingRequest
 from tinker_atropos.tinker_service.request_errors import NotFoundError
 
 
 def continuation(*tokens: int) -> Continuation:
     request = SamplingRequest(prompt=(1, 2), num_samples=1, max_tokens=8)
-    return Continuation(request, 0, np.random.default_rng(0), list(tokens), [-0.5] * len(tokens))
+    return Continuation(request, np.random.default_rng(0), list(tokens), [-0.5] * len(tokens))
 
 
 def recordings(**tokens: tuple[int, ...]) -> Recordings:

@@ -4,7 +4,6 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -12,35 +11,31 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.tinker_service.model.batched_sampling import Continuation, generate
 from tinker_atropos.tinker_service.model.checkpoint_files import BaseModel
 from tinker_atropos.tinker_service.model.lora import LoraModel
-from tinker_atropos.tinker_service.model.model_worker import SampleJob
-from tinker_atropos.tinker_service.model.scoring import PromptScores, score_prompts
+from tinker_atropos.tinker_service.model.sampling.sample_jobs import SampleAnswer, SampleJob
+from tinker_atropos.tinker_service.model.sampling.sampling_batch import SamplingBatch
+from tinker_atropos.tinker_service.model.sampling.scoring import PromptScores, score_prompts
 
 log = logging.getLogger(__name__)
 
 # A small model computes in double precision: sampled and trained logprobs then agree to the last bit of what is sent
 # (float32), whatever the batch. Single precision is twice as fast, but they differ by up to 1e-5.
 SMALL_PARAMETERS = 20_000_000
+SAMPLING_BYTES = 2**30
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-@dataclass(frozen=True, slots=True)
-class SampleAnswer:
-    """The answer to one sample request."""
-
-    continuations: list[Continuation]
-    prompt: PromptScores
 
 
 class Engine:
     """One base model in memory. Not thread-safe: the worker's thread calls it."""
 
-    def __init__(self, name: str, folder: Path, device: str, dtype: str = "auto") -> None:
+    def __init__(
+        self, name: str, folder: Path, device: str, dtype: str = "auto", sampling_bytes: int = SAMPLING_BYTES
+    ) -> None:
         """Load a Hugging Face causal-LM folder. Raises ConfigError.
 
-        `dtype` auto: float64 for a small model, else bfloat16 on a GPU and float32 on a CPU.
+        `dtype` auto: float64 for a small model, else bfloat16 on a GPU and float32 on a CPU. `sampling_bytes` bounds
+        the cache and logits of sampling.
         """
         if device == "cuda" and not torch.cuda.is_available():
             raise ConfigError("--device cuda: torch finds no GPU here; use --device cpu")
@@ -53,6 +48,7 @@ class Engine:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPES[self.dtype])
         self.model = LoraModel(model.to(device))
         self.device = torch.device(device)
+        self.sampling_bytes = sampling_bytes
         config = model.config.get_text_config()
         self.base = BaseModel(name, folder, ties_embeddings=bool(config.tie_word_embeddings))
         self.architecture = str(config.model_type)
@@ -70,22 +66,18 @@ class Engine:
         folder = self.base.folder
         return base_model == self.base.name or (Path(base_model).is_absolute() and Path(base_model) == folder)
 
-    def sample(self, jobs: Sequence[SampleJob]) -> list[SampleAnswer]:
-        """Answer sample jobs that share a sampler."""
-        adapter = jobs[0].adapter
-        continuations = generate(
-            self.model,
-            adapter,
-            [job.request for job in jobs],
-            self._decode,
-            given_up=lambda index: jobs[index].future.given_up,
-        )
-        scored = [(job.request.prompt, job.scoring) for job in jobs if job.scoring]
-        scores = iter(score_prompts(self.model, adapter, scored))
-        return [
-            SampleAnswer(rows, next(scores) if job.scoring else PromptScores())
-            for job, rows in zip(jobs, continuations, strict=True)
-        ]
+    def new_batch(self) -> SamplingBatch:
+        """What the worker samples with."""
+        return SamplingBatch(self.model, self._decode, self.sampling_bytes)
+
+    def answer(self, jobs: Sequence[SampleJob]) -> list[SampleAnswer]:
+        """The answers to jobs that have been sampled; prompts of one sampler are scored together."""
+        scores: dict[SampleJob, PromptScores] = {}
+        for adapter in {id(job.adapter): job.adapter for job in jobs if job.scoring}.values():
+            own = [job for job in jobs if job.scoring and job.adapter is adapter]
+            wanted = [(job.request.prompt, job.scoring) for job in own if job.scoring]
+            scores |= zip(own, score_prompts(self.model, adapter, wanted, self.sampling_bytes), strict=True)
+        return [SampleAnswer(job.continuations, scores.get(job, PromptScores())) for job in jobs]
 
     def _decode(self, tokens: list[int]) -> str:
         text: str = self.tokenizer.decode(tokens)

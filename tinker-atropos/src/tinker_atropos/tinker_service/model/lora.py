@@ -4,7 +4,7 @@ y = W x + (alpha / rank) B A x, with A uniform in ±1/sqrt(in) and B zero, so th
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -66,8 +66,34 @@ class Adapter:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class AdapterTokens:
+    """Which tokens of a packed row an adapter works on: of all, and of those that get logits. None: all of them."""
+
+    adapter: Adapter
+    tokens: torch.Tensor | None = None
+    with_logits: torch.Tensor | None = None
+
+    def of(self, kind: LayerKind) -> torch.Tensor | None:
+        return self.with_logits if kind == "unembed" else self.tokens
+
+
+@dataclass(frozen=True, slots=True)
+class LayerUpdate:
+    """An adapter's part in one layer: y += scale B A x at the given places of dimension 1 (None: everywhere)."""
+
+    a: torch.Tensor
+    b: torch.Tensor
+    scale: float
+    places: torch.Tensor | None
+
+    def added_to(self, outputs: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+        update = functional.linear(functional.linear(inputs.to(self.a.dtype), self.a), self.b)
+        return update.mul_(self.scale).add_(outputs).to(outputs.dtype)  # in place: each copy of logits is gigabytes
+
+
 class LoraLinear(nn.Module):
-    """A frozen linear layer with room for one adapter at a time.
+    """A frozen linear layer with room for adapters, each on its own tokens.
 
     In a bfloat16 model the adapter is float32 (Adam's steps are smaller than bfloat16 resolves), and so is the whole
     unembedding: logits rounded to bfloat16 are off by up to 0.06 at 16, and sampled and trained logprobs with them.
@@ -77,16 +103,16 @@ class LoraLinear(nn.Module):
         super().__init__()
         self.base = _in_float32(base) if kind == "unembed" and base.weight.dtype == torch.bfloat16 else base
         self.kind: LayerKind = kind
-        self.weights: tuple[torch.Tensor, torch.Tensor] | None = None
-        self.scale = 1.0
+        self.updates: Sequence[LayerUpdate] = ()
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         outputs: torch.Tensor = self.base(inputs.to(self.base.weight.dtype))
-        if self.weights is None:
-            return outputs
-        a, b = self.weights
-        update = functional.linear(functional.linear(inputs.to(a.dtype), a), b)
-        return update.mul_(self.scale).add_(outputs).to(outputs.dtype)  # in place: each copy of logits is gigabytes
+        for update in self.updates:
+            if update.places is None:
+                return update.added_to(outputs, inputs)
+            own = update.added_to(outputs.index_select(1, update.places), inputs.index_select(1, update.places))
+            outputs.index_copy_(1, update.places, own)
+        return outputs
 
 
 class LoraModel:
@@ -99,15 +125,23 @@ class LoraModel:
     @contextmanager
     def adapted(self, adapter: Adapter | None) -> Iterator[PreTrainedModel]:
         """The model with an adapter in place; None: the base model."""
-        pairs = adapter.weights if adapter else {}
+        with self.mixed([AdapterTokens(adapter)] if adapter else []) as model:
+            yield model
+
+    @contextmanager
+    def mixed(self, shares: Sequence[AdapterTokens]) -> Iterator[PreTrainedModel]:
+        """The model with several adapters in place, each for its own tokens of a packed row [1, N]."""
         try:
             for name, layer in self.layers.items():
-                layer.weights = pairs.get(name)
-                layer.scale = ALPHA / adapter.spec.rank if adapter else 1.0
+                layer.updates = [
+                    LayerUpdate(*pair, ALPHA / share.adapter.spec.rank, share.of(layer.kind))
+                    for share in shares
+                    if (pair := share.adapter.weights.get(name))
+                ]
             yield self.model
         finally:
             for layer in self.layers.values():
-                layer.weights = None
+                layer.updates = ()
 
     def new_adapter(self, spec: LoraSpec) -> Adapter:
         generator = torch.Generator()

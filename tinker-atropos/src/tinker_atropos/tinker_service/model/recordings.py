@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tinker_atropos.tinker_service.model.batched_sampling import Continuation
+from tinker_atropos.tinker_service.model.sampling.continuations import Continuation
 from tinker_atropos.tinker_service.request_errors import NotFoundError
 
 KEPT_SECONDS = 86_400.0  # Tinker's: a day, which begins again with each training request that uses the sequence

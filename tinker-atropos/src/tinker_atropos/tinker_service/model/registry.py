@@ -10,6 +10,7 @@ from tinker_atropos.tinker_service.model.training import Trainee
 from tinker_atropos.tinker_service.request_errors import NotFoundError, RequestError
 
 SILENT_SESSION_SECONDS = 3_600.0  # the SDK's heartbeat comes every 10 s
+UNHEARD_CLIENT_SECONDS = 30.0  # three heartbeats: nobody waits for this session's samples any more
 SAMPLERS_PER_SESSION = 32
 
 
@@ -48,6 +49,16 @@ class Registry:
 
     def touch(self, session_id: str) -> None:
         self._last_seen[session_id] = time.monotonic()
+
+    def touch_living(self, session_id: str) -> None:
+        """As `touch`, but a session that has ended stays so."""
+        if session_id in self._last_seen:
+            self.touch(session_id)
+
+    def has_client(self, session_id: str) -> bool:
+        """Whether the session's client has been heard lately. Called on the worker's thread."""
+        last_seen = self._last_seen.get(session_id)
+        return last_seen is not None and time.monotonic() < last_seen + UNHEARD_CLIENT_SECONDS
 
     def add_model(self, model_id: str, trainee: Trainee) -> None:
         self._models[model_id] = trainee

@@ -37,6 +37,11 @@ class Futures:
         """The id under which a retried request is already running."""
         return None if key is None else self._ids.get(key)
 
+    def owner(self, request_id: str) -> str | None:
+        """The model or sampler that a request is for."""
+        entry = self._entries.get(request_id)
+        return entry.key[0] if entry and entry.key else None
+
     def add(self, key: RequestKey | None, future: Future[Any], request_id: str | None = None) -> str:
         """Keep a new request, under an id that the caller has chosen with `new_id` or a fresh one."""
         request_id = request_id or new_id()

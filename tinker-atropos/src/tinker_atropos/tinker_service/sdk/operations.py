@@ -10,12 +10,13 @@ from tinker import types
 
 from tinker_atropos.tinker_service.checkpoint_store import CheckpointStore, Kind, Location, TrainingRunRecord
 from tinker_atropos.tinker_service.model.adamw import AdamSettings
-from tinker_atropos.tinker_service.model.engine import Engine, SampleAnswer
+from tinker_atropos.tinker_service.model.engine import Engine
 from tinker_atropos.tinker_service.model.lora import LoraSpec
 from tinker_atropos.tinker_service.model.losses import LOSSES
-from tinker_atropos.tinker_service.model.model_worker import Job, SampleJob, Worker
+from tinker_atropos.tinker_service.model.model_worker import Job, Worker
 from tinker_atropos.tinker_service.model.recordings import RecordedSequence
 from tinker_atropos.tinker_service.model.registry import Registry, ServedSampler, model_id_of, session_of
+from tinker_atropos.tinker_service.model.sampling.sample_jobs import SampleAnswer, SampleJob
 from tinker_atropos.tinker_service.model.training import (
     LossOutput,
     Trainee,
@@ -224,7 +225,8 @@ class Service:
         sampler = self.registry.sampler(request.sampling_session_id)
         parsed = parse_sampling(request, self.engine.vocabulary, self.engine.context, self.engine.stop_tokens)
         scoring = parse_scoring(request, self.engine.vocabulary)
-        job = SampleJob(sampler.sampler_id, sampler.adapter, parsed, scoring)
+        self.registry.touch_living(sampler.session_id)
+        job = SampleJob(sampler.adapter, parsed, scoring, lambda: self.registry.has_client(sampler.session_id))
         if request.record_stability_info:
             # Called before any client learns the result: whoever has a sequence's id can train on it.
             job.future.add_done_callback(

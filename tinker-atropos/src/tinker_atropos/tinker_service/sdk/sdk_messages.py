@@ -10,8 +10,8 @@ import numpy.typing as npt
 from google.protobuf.message import DecodeError
 from tinker.proto import tinker_public_pb2 as pb
 
-from tinker_atropos.tinker_service.model.batched_sampling import TopLogprobs
-from tinker_atropos.tinker_service.model.engine import SampleAnswer
+from tinker_atropos.tinker_service.model.sampling.continuations import TopLogprobs
+from tinker_atropos.tinker_service.model.sampling.sample_jobs import SampleAnswer
 from tinker_atropos.tinker_service.model.training import Array, LossOutput, TrainingDatum
 from tinker_atropos.tinker_service.request_errors import RequestError
 from tinker_atropos.tinker_service.sdk.provenance import Provenance, ProvenanceSpan

@@ -16,8 +16,8 @@ from tinker import types
 
 from tinker_atropos.serving import json_response
 from tinker_atropos.tinker_service.downloads import Downloads
-from tinker_atropos.tinker_service.model.engine import SampleAnswer
-from tinker_atropos.tinker_service.model.registry import model_id_of
+from tinker_atropos.tinker_service.model.registry import model_id_of, session_of
+from tinker_atropos.tinker_service.model.sampling.sample_jobs import SampleAnswer
 from tinker_atropos.tinker_service.model.training import LossOutput
 from tinker_atropos.tinker_service.request_errors import CANCELLED, RequestError
 from tinker_atropos.tinker_service.sdk.checkpoint_routes import checkpoint_routes, page
@@ -193,6 +193,8 @@ class _Api:
 
     async def retrieve_future(self, request: Request) -> Response:
         request_id = types.FutureRetrieveRequest.model_validate_json(await request.body()).request_id
+        if owner := self._futures.owner(request_id):
+            self._service.registry.touch_living(session_of(owner))
         future = await self._futures.wait(request_id, LONG_POLL_SECONDS)
         if future is None:
             return json_response({"type": "try_again", "request_id": request_id, "queue_state": "active"}, 408)

@@ -6,9 +6,9 @@ import numpy as np
 from tinker import types
 
 from tinker_atropos.config import nearest
-from tinker_atropos.tinker_service.model.batched_sampling import SamplingRequest
 from tinker_atropos.tinker_service.model.losses import LOSSES, MANY_TARGETS, Loss
-from tinker_atropos.tinker_service.model.scoring import NOTHING_ASKED, Integers, PromptScoring
+from tinker_atropos.tinker_service.model.sampling.continuations import SamplingRequest
+from tinker_atropos.tinker_service.model.sampling.scoring import NOTHING_ASKED, Integers, PromptScoring
 from tinker_atropos.tinker_service.model.training import TrainingDatum
 from tinker_atropos.tinker_service.request_errors import RequestError
 from tinker_atropos.tinker_service.sdk.sdk_messages import ForwardBackwardRequest

@@ -12,10 +12,11 @@ import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel
 
-from tinker_atropos.tinker_service.model.batched_sampling import TopLogprobs, choose
 from tinker_atropos.tinker_service.model.lora import Adapter, LoraModel
-from tinker_atropos.tinker_service.model.training import MAX_MICROBATCH_LOGITS
+from tinker_atropos.tinker_service.model.sampling.continuations import TopLogprobs
+from tinker_atropos.tinker_service.model.sampling.token_choice import choose
 
+LOGITS_TENSORS = 3  # of [B, T, V] at the same time
 NOTHING_ASKED = -1  # a cell of `targets` without a token
 
 Floats = npt.NDArray[np.float32]
@@ -54,12 +55,12 @@ class PromptScores:
 
 @torch.inference_mode()
 def score_prompts(
-    model: LoraModel, adapter: Adapter | None, jobs: Sequence[tuple[Sequence[int], PromptScoring]]
+    model: LoraModel, adapter: Adapter | None, jobs: Sequence[tuple[Sequence[int], PromptScoring]], memory: int
 ) -> list[PromptScores]:
-    """Forward passes over batches of prompts, as many as fit; one answer per job, in order."""
+    """Forward passes over batches of prompts, as many as fit into so many bytes; one answer per job, in order."""
     scores = []
     with model.adapted(adapter) as adapted:
-        rows_at_once = _rows_at_once(adapted, max((len(prompt) for prompt, _ in jobs), default=0))
+        rows_at_once = _rows_at_once(adapted, max((len(prompt) for prompt, _ in jobs), default=0), memory)
         for start in range(0, len(jobs), rows_at_once):
             batch = jobs[start : start + rows_at_once]
             logits_BTV = _logits(adapted, [prompt for prompt, _ in batch])
@@ -67,8 +68,9 @@ def score_prompts(
     return scores
 
 
-def _rows_at_once(model: PreTrainedModel, longest: int) -> int:
-    return max(1, MAX_MICROBATCH_LOGITS // (longest * model.config.get_text_config().vocab_size or 1))
+def _rows_at_once(model: PreTrainedModel, longest: int, memory: int) -> int:
+    logits = longest * model.config.get_text_config().vocab_size
+    return max(1, memory // (LOGITS_TENSORS * logits * max(4, model.dtype.itemsize) or 1))
 
 
 def _logits(model: PreTrainedModel, prompts: Sequence[Sequence[int]]) -> torch.Tensor:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tinker_atropos.tinker_service.model.engine import Engine
-from tinker_atropos.tinker_service.model.scoring import PromptScores, PromptScoring, score_prompts
+from tinker_atropos.tinker_service.model.sampling.scoring import PromptScores, PromptScoring, score_prompts
 
 PROMPT = (5, 6, 7, 8, 9)
 
@@ -13,7 +13,7 @@ PROMPT = (5, 6, 7, 8, 9)
 def score(engine: Engine, prompt: tuple[int, ...] = PROMPT, **wanted: object) -> PromptScores:
     """Next to a longer prompt, which must not matter."""
     jobs = [((1, 2, 3, 4, 5, 6, 7, 8), PromptScoring(logprobs=True)), (prompt, PromptScoring(**wanted))]
-    return score_prompts(engine.model, None, jobs)[1]
+    return score_prompts(engine.model, None, jobs, 2**30)[1]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,234 @@
+"""Keys and values of sequences that grow: a tensor per layer with room to grow, never a new one per token.
+
+Sequences of similar length share a `CachePart`. One that outgrows its part moves to the part of twice the capacity, so
+short sequences never pay for the padding of long ones, and each position is copied less than once on average.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel
+
+from tinker_atropos.tinker_service.model.sampling.sample_jobs import Row
+
+SMALLEST_PART = 64  # positions
+ROWS_GROW_BY = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """What one position of a sequence takes."""
+
+    layers: int
+    heads: int
+    head_size: int
+    dtype: torch.dtype
+    device: torch.device
+    context: int
+
+    @classmethod
+    def of(cls, model: PreTrainedModel) -> "CacheShape":
+        config = model.config.get_text_config()
+        head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        return cls(
+            layers=config.num_hidden_layers,
+            heads=config.num_key_value_heads,
+            head_size=head_size,
+            dtype=model.dtype,
+            device=model.device,
+            context=config.max_position_embeddings,
+        )
+
+    @property
+    def position_bytes(self) -> int:
+        return 2 * self.layers * self.heads * self.head_size * self.dtype.itemsize
+
+    def part_capacity(self, positions: int) -> int:
+        """The capacity of the part for sequences of this length."""
+        capacity = SMALLEST_PART
+        while capacity < positions:
+            capacity *= 2
+        return max(positions, min(capacity, self.context))
+
+
+class KeyValues:
+    """Tensors [2 (keys, values), R, C, H, D], one per layer: rows R with room for C positions each."""
+
+    def __init__(self, shape: CacheShape, rows: int, capacity: int) -> None:
+        self._shape = shape
+        self.rows, self.capacity = rows, capacity
+        self.layers = [self._allocated(rows) for _ in range(shape.layers)]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.rows * self.capacity * self._shape.position_bytes
+
+    def resize(self, rows: int, kept: int) -> None:
+        """Layer by layer: at no time are there two copies of everything. The first `kept` rows stay."""
+        for layer, old in enumerate(self.layers):
+            new = self._allocated(rows)
+            new[:, :kept] = old[:, :kept]
+            self.layers[layer] = new
+        self.rows = rows
+
+    def _allocated(self, rows: int) -> torch.Tensor:
+        shape = self._shape
+        return torch.zeros(2, rows, self.capacity, shape.heads, shape.head_size, dtype=shape.dtype, device=shape.device)
+
+
+class CachePart:
+    """Rows of up to `capacity` positions that take one new token per forward pass (a packed attention's piece)."""
+
+    new_tokens = 1
+
+    def __init__(self, shape: CacheShape, capacity: int) -> None:
+        self._shape = shape
+        self.capacity = capacity
+        self.rows: list[Row] = []
+        self.lengths: list[int] = []  # positions that are cached
+        self._stored = KeyValues(shape, 0, capacity)
+        self._places = (torch.empty(0), torch.empty(0))
+        self._masks: dict[int | None, torch.Tensor | None] = {}
+
+    @property
+    def sequences(self) -> int:
+        return len(self.rows)
+
+    @property
+    def size(self) -> int:
+        """Bytes that are allocated."""
+        return self._stored.size
+
+    def growth(self, rows: int) -> int:
+        """Bytes that so many more rows would take."""
+        needed = len(self.rows) + rows
+        if needed <= self._stored.rows:
+            return 0
+        return (_with_room(needed) - self._stored.rows) * self.capacity * self._shape.position_bytes
+
+    def reserve(self, rows: int) -> None:
+        """Allocate room for so many more rows."""
+        needed = len(self.rows) + rows
+        if needed > self._stored.rows:
+            self._stored.resize(_with_room(needed), len(self.rows))
+
+    def add(self, rows: Sequence[Row], source: KeyValues, source_rows: Sequence[int], length: int) -> None:
+        """Add rows with the first `length` positions of other rows; one of those may be taken several times."""
+        self.reserve(len(rows))
+        start, end = len(self.rows), len(self.rows) + len(rows)
+        for mine, theirs in zip(self._stored.layers, source.layers, strict=True):
+            mine[:, start:end, :length] = theirs[:, list(source_rows), :length]
+            mine[:, start:end, length:] = 0  # a masked position counts 0 x value: what a former row left may be NaN
+        self.rows.extend(rows)
+        self.lengths.extend([length] * len(rows))
+
+    def remove(self, indices: Sequence[int]) -> None:
+        """Remove rows; the last ones take their places."""
+        removed = set(indices)
+        left = len(self.rows) - len(removed)
+        holes = [index for index in sorted(removed) if index < left]
+        movers = [index for index in range(left, len(self.rows)) if index not in removed]
+        if holes:
+            longest = max(self.lengths[index] for index in [*movers, *holes])
+            for layer in self._stored.layers:
+                layer[:, holes, :longest] = layer[:, movers, :longest]
+            for hole, mover in zip(holes, movers, strict=True):
+                self.rows[hole], self.lengths[hole] = self.rows[mover], self.lengths[mover]
+        del self.rows[left:], self.lengths[left:]
+        if _with_room(left) < self._stored.rows // 2:
+            self._stored.resize(_with_room(left), left)
+
+    def move(self, indices: Sequence[int], larger: "CachePart") -> None:
+        """Give rows that have reached the capacity to another part."""
+        larger.add([self.rows[index] for index in indices], self._stored, indices, self.capacity)
+        self.remove(indices)
+
+    def begin_step(self) -> None:
+        """Call before a forward pass, in which every row gets its next position."""
+        device = self._shape.device
+        self._masks.clear()
+        lengths_R = torch.tensor(self.lengths, device=device)
+        self._places = (torch.arange(len(self.rows), device=device), lengths_R)
+
+    def end_step(self) -> None:
+        self.lengths = [length + 1 for length in self.lengths]
+
+    def store(
+        self, layer: int, keys_RTHD: torch.Tensor, values_RTHD: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        keys, values = self._stored.layers[layer].unbind(0)
+        keys[self._places] = keys_RTHD[:, 0]
+        values[self._places] = values_RTHD[:, 0]
+        rows, longest = len(self.rows), max(self.lengths) + 1
+        return keys[:rows, :longest], values[:rows, :longest]
+
+    def mask(self, window: int | None) -> torch.Tensor | None:
+        """[R, 1, 1, S], the same for all layers with this window."""
+        if window not in self._masks:
+            self._masks[window] = self._new_mask(window)
+        return self._masks[window]
+
+    def _new_mask(self, window: int | None) -> torch.Tensor | None:
+        longest = max(self.lengths)
+        if min(self.lengths) == longest and (window is None or longest < window):
+            return None
+        last_R1 = self._places[1][:, None]
+        positions_S = torch.arange(longest + 1, device=self._shape.device)
+        hidden = positions_S > last_R1
+        if window is not None:
+            hidden |= positions_S <= last_R1 - window
+        return _additive(hidden, self._shape.dtype)[:, None, None]
+
+
+class PromptCache:
+    """Prompts of the same length that are read together, chunk by chunk (a packed attention's piece)."""
+
+    def __init__(self, shape: CacheShape, prompts: int, length: int) -> None:
+        self._shape = shape
+        self.stored = KeyValues(shape, prompts, length)
+        self.length, self.done = length, 0
+        self.new_tokens = 0
+        self._masks: dict[int | None, torch.Tensor] = {}
+
+    @property
+    def sequences(self) -> int:
+        return self.stored.rows
+
+    def begin_step(self, new_tokens: int) -> None:
+        """Call before a forward pass, in which each prompt's next tokens are read."""
+        self.new_tokens = new_tokens
+        self._masks.clear()
+
+    def end_step(self) -> None:
+        self.done += self.new_tokens
+
+    def store(
+        self, layer: int, keys_RTHD: torch.Tensor, values_RTHD: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        end = self.done + self.new_tokens
+        keys, values = self.stored.layers[layer].unbind(0)
+        keys[:, self.done : end] = keys_RTHD
+        values[:, self.done : end] = values_RTHD
+        return keys[:, :end], values[:, :end]
+
+    def mask(self, window: int | None) -> torch.Tensor:
+        """[T, S]: causal."""
+        if window not in self._masks:
+            positions_S = torch.arange(self.done + self.new_tokens, device=self._shape.device)
+            own_T1 = positions_S[self.done :, None]
+            hidden = positions_S > own_T1
+            if window is not None:
+                hidden |= positions_S <= own_T1 - window
+            self._masks[window] = _additive(hidden, self._shape.dtype)
+        return self._masks[window]
+
+
+def _additive(hidden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, -torch.inf)
+
+
+def _with_room(rows: int) -> int:
+    """Rows to allocate for so many, so that a few more do not allocate again."""
+    return int(rows * ROWS_GROW_BY)
