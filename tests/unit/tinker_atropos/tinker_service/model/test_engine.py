@@ -44,10 +44,11 @@ def test_a_small_model_computes_in_double_precision_unless_told_otherwise(engine
 
 def test_chosen_logprobs_and_their_gradients_match_log_softmax() -> None:
     generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(2, 3, 7, dtype=torch.float64, generator=generator).requires_grad_()
+    logits = torch.randn(4, 7, dtype=torch.float64, generator=generator).requires_grad_()
     chosen = torch.tensor([[[1, 1, 6], [0, 2, 3], [5, 5, 5]]] * 2)  # a token may be requested twice
     weights = torch.randn(2, 3, 3, dtype=torch.float64, generator=generator)
-    results = [ChosenLogprobs.apply(logits, chosen), logits.log_softmax(-1).gather(-1, chosen)]
+    places = torch.tensor([[0, 1, 2], [0, 1, 3]])  # the first two rows are shared
+    results = [ChosenLogprobs.apply(logits, places, chosen), logits.log_softmax(-1)[places].gather(-1, chosen)]
     gradients = [torch.autograd.grad(logprobs, logits, weights)[0] for logprobs in results]
     torch.testing.assert_close(*results, rtol=0, atol=1e-14)
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-14)

@@ -15,6 +15,8 @@ from transformers import PreTrainedModel
 from tinker_atropos.tinker_service.model.adamw import AdamSettings, AdamState, adamw_step
 from tinker_atropos.tinker_service.model.lora import Adapter, LoraModel
 from tinker_atropos.tinker_service.model.losses import LOSSES
+from tinker_atropos.tinker_service.model.packed_attention import packed_attention
+from tinker_atropos.tinker_service.model.shared_prefixes import PackedSequences, Tokens
 from tinker_atropos.tinker_service.request_errors import RequestError
 
 log = logging.getLogger(__name__)
@@ -81,7 +83,7 @@ def forward_backward(
     with model.adapted(trainee.adapter) as adapted, torch.set_grad_enabled(backward), all_or_no_gradients(parameters):
         for microbatch in _microbatches(data, adapted.config.get_text_config().vocab_size):
             inputs = _stack(microbatch, {name: defaults[name] for name in loss.inputs}, adapted.device)
-            logprobs = target_logprobs(adapted, inputs["tokens"], inputs["target_tokens"])
+            logprobs = target_logprobs(adapted, [datum.tokens for datum in microbatch], inputs["target_tokens"])
             losses = loss.function(logprobs, inputs, config) * inputs["valid"]
             if backward:
                 torch.autograd.backward(losses.sum())
@@ -102,33 +104,44 @@ def all_or_no_gradients(parameters: Iterable[torch.Tensor]) -> Iterator[None]:
         raise
 
 
-def target_logprobs(model: PreTrainedModel, tokens_BT: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Logprobs of the targets given the tokens up to their position; both [B, T] or [B, T, K].
-
-    Sequences are padded on the right: causal attention never looks there, so no mask is needed.
-    """
-    logits_BTV: torch.Tensor = model(input_ids=tokens_BT, use_cache=False).logits
+def target_logprobs(model: PreTrainedModel, tokens: Sequence[Tokens], targets: torch.Tensor) -> torch.Tensor:
+    """Logprobs of the targets [B, T] or [B, T, K], given each sequence's tokens up to their position."""
+    packed = PackedSequences(tokens, model.device, model.dtype)
+    with packed_attention(model):
+        logits_1NV = model(
+            input_ids=packed.tokens,
+            position_ids=packed.positions,
+            use_cache=False,
+            pieces=packed.pieces,
+            order=packed.order,
+        ).logits
     logprobs_BTK: torch.Tensor = ChosenLogprobs.apply(  # type: ignore[no-untyped-call]  # torch's
-        logits_BTV, targets.view(*tokens_BT.shape, -1)
+        logits_1NV[0], packed.places, targets.view(*packed.places.shape, -1)
     )
     return logprobs_BTK.view(targets.shape)
 
 
 class ChosenLogprobs(torch.autograd.Function):
-    """log_softmax at some of V tokens. Its gradient takes one tensor of the logits' size; autograd's takes three."""
+    """log_softmax of N rows of logits at some of V tokens: of row `places` [B, T], those in `chosen` [B, T, K].
+
+    Its gradient takes one tensor of the logits' size; autograd's takes three.
+    """
 
     @staticmethod
-    def forward(ctx: Any, logits_BTV: torch.Tensor, chosen_BTK: torch.Tensor) -> torch.Tensor:
-        normalizer_BT1 = logits_BTV.logsumexp(-1, keepdim=True)
-        ctx.save_for_backward(logits_BTV, normalizer_BT1, chosen_BTK)
-        return logits_BTV.gather(-1, chosen_BTK) - normalizer_BT1
+    def forward(ctx: Any, logits_NV: torch.Tensor, places_BT: torch.Tensor, chosen_BTK: torch.Tensor) -> torch.Tensor:
+        normalizer_N = logits_NV.logsumexp(-1)
+        ctx.save_for_backward(logits_NV, normalizer_N, places_BT, chosen_BTK)
+        return logits_NV[places_BT[..., None], chosen_BTK] - normalizer_N[places_BT][..., None]
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        logits_BTV, normalizer_BT1, chosen_BTK = ctx.saved_tensors
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        logits_NV, normalizer_N, places_BT, chosen_BTK = ctx.saved_tensors
         (gradient_BTK,) = gradients
-        gradient_BTV = (logits_BTV - normalizer_BT1).exp_().mul_(-gradient_BTK.sum(-1, keepdim=True))
-        return gradient_BTV.scatter_add_(-1, chosen_BTK, gradient_BTK), None
+        gradient_N = torch.zeros_like(normalizer_N).index_add_(0, places_BT.flatten(), gradient_BTK.sum(-1).flatten())
+        gradient_NV = (logits_NV - normalizer_N[:, None]).exp_().mul_(-gradient_N[:, None])
+        cells = places_BT[..., None] * logits_NV.shape[-1] + chosen_BTK
+        gradient_NV.view(-1).index_add_(0, cells.flatten(), gradient_BTK.flatten())
+        return gradient_NV, None, None
 
 
 def optim_step(trainee: Trainee, settings: AdamSettings) -> dict[str, float]:
@@ -164,7 +177,7 @@ def _microbatches(data: Sequence[TrainingDatum], vocabulary: int) -> Iterator[Se
 def _stack(
     data: Sequence[TrainingDatum], defaults: Mapping[str, float], device: torch.device
 ) -> dict[str, torch.Tensor]:
-    """Tensors padded with zeros on the right: `tokens` [B, T], and the rest in the targets' shape [B, T] or [B, T, K].
+    """Tensors in the targets' shape [B, T] or [B, T, K], padded with zeros on the right.
 
     `defaults` names the loss inputs, with the value to use if a sequence lacks one. `valid` is 1 where there is a
     target.
@@ -174,9 +187,7 @@ def _stack(
     shape = (len(data), longest, *max(widths))
     dtypes = {"target_tokens": np.int64, "valid": np.float32, **dict.fromkeys(defaults, np.float32)}
     stacked: dict[str, npt.NDArray[Any]] = {name: np.zeros(shape, dtype) for name, dtype in dtypes.items()}
-    stacked["tokens"] = np.zeros((len(data), longest), np.int64)
     for row, datum in enumerate(data):
-        stacked["tokens"][row, : len(datum.tokens)] = datum.tokens
         place = _place(row, datum, shape)
         stacked["target_tokens"][place] = datum.inputs["target_tokens"]
         stacked["valid"][place] = 1

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from tinker_atropos.tinker_service.model.lora import Adapter, AdapterTokens, LoraModel
-from tinker_atropos.tinker_service.model.sampling.packed_attention import Piece, packed_attention
+from tinker_atropos.tinker_service.model.packed_attention import Piece, packed_attention
 from tinker_atropos.tinker_service.model.sampling.prompts import PromptGroup
 from tinker_atropos.tinker_service.model.sampling.sequence_cache import CachePart
 
@@ -17,7 +17,7 @@ def next_logits(
     tokens, positions, adapters = _packed(parts, groups)
     with_logits, sequences = _wanted(parts, groups)
     shares = _shares(adapters, with_logits, device)
-    pieces: list[Piece] = [*parts, *(group.cache for group in groups)]
+    pieces = _begun(parts, groups)
     with model.mixed(shares) as mixed, packed_attention(mixed):
         logits_1BV = mixed(
             input_ids=torch.tensor([tokens], device=device),
@@ -30,6 +30,20 @@ def next_logits(
     if sequences == [*range(len(with_logits))]:
         return logits_BV
     return logits_BV[torch.tensor(sequences, device=device)]
+
+
+def _begun(parts: Sequence[CachePart], groups: Sequence[PromptGroup]) -> list[Piece]:
+    pieces: list[Piece] = []
+    first = 0
+    for part in parts:
+        part.begin_step(first)
+        pieces.append(part)
+        first += part.sequences
+    for group in groups:
+        group.cache.begin_step(first)
+        pieces.append(group.cache)
+        first += group.cache.tokens
+    return pieces
 
 
 def _packed(

@@ -55,11 +55,14 @@ class PromptGroup:
         start = self.cache.done
         return [token for prompt in self.prompts for token in prompt.context[start : start + self.cache.new_tokens]]
 
-    def begin_step(self, budget: int) -> int:
-        """Read what fits into so many tokens, or into half of them if that is not all. Returns how many are left."""
+    def take(self, budget: int) -> int:
+        """Let the next step read what fits into so many tokens, or into half of them if that is not all.
+
+        Returns how many are left.
+        """
         prompts, remaining = len(self.prompts), self.length - self.cache.done
         if prompts * remaining > budget:
             # The other half is for prompts behind this one: a long one never keeps short ones from starting.
             remaining = max(1, budget // 2 // prompts) if budget else 0
-        self.cache.begin_step(remaining)
+        self.cache.new_tokens = remaining
         return max(0, budget - prompts * remaining)

@@ -75,13 +75,11 @@ class SamplingBatch:
         self._admit()
         budget = PROMPT_TOKENS_PER_STEP
         for group in self._reading:
-            budget = group.begin_step(budget)
+            budget = group.take(budget)
         groups = [group for group in self._reading if group.cache.new_tokens]
         parts = [part for part in self._parts.values() if part.rows]
         if not parts and not groups:
             return []
-        for part in parts:
-            part.begin_step()
         logits_BV = next_logits(self._model, parts, groups, self._shape.device)
         read = [group for group in groups if group.ends_here]
         rows = _rows(parts, read)

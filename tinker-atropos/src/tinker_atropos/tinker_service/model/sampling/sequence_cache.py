@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel
 
+from tinker_atropos.tinker_service.model.packed_attention import QueriesKeysValues, additive
 from tinker_atropos.tinker_service.model.sampling.sample_jobs import Row
 
 SMALLEST_PART = 64  # positions
@@ -81,14 +82,13 @@ class KeyValues:
 class CachePart:
     """Rows of up to `capacity` positions that take one new token per forward pass (a packed attention's piece)."""
 
-    new_tokens = 1
-
     def __init__(self, shape: CacheShape, capacity: int) -> None:
         self._shape = shape
         self.capacity = capacity
         self.rows: list[Row] = []
         self.lengths: list[int] = []  # positions that are cached
         self._stored = KeyValues(shape, 0, capacity)
+        self._first = 0
         self._places = (torch.empty(0), torch.empty(0))
         self._masks: dict[int | None, torch.Tensor | None] = {}
 
@@ -145,9 +145,12 @@ class CachePart:
         larger.add([self.rows[index] for index in indices], self._stored, indices, self.capacity)
         self.remove(indices)
 
-    def begin_step(self) -> None:
-        """Call before a forward pass, in which every row gets its next position."""
+    def begin_step(self, first: int) -> None:
+        """Call before a forward pass, in which every row gets its next position. `first`: where its rows begin among
+        the pass's tokens.
+        """
         device = self._shape.device
+        self._first = first
         self._masks.clear()
         lengths_R = torch.tensor(self.lengths, device=device)
         self._places = (torch.arange(len(self.rows), device=device), lengths_R)
@@ -155,14 +158,15 @@ class CachePart:
     def end_step(self) -> None:
         self.lengths = [length + 1 for length in self.lengths]
 
-    def store(
-        self, layer: int, keys_RTHD: torch.Tensor, values_RTHD: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def select(
+        self, layer: int, queries_NHD: torch.Tensor, keys_NHD: torch.Tensor, values_NHD: torch.Tensor
+    ) -> QueriesKeysValues:
+        own = slice(self._first, self._first + len(self.rows))
         keys, values = self._stored.layers[layer].unbind(0)
-        keys[self._places] = keys_RTHD[:, 0]
-        values[self._places] = values_RTHD[:, 0]
-        rows, longest = len(self.rows), max(self.lengths) + 1
-        return keys[:rows, :longest], values[:rows, :longest]
+        keys[self._places] = keys_NHD[own]
+        values[self._places] = values_NHD[own]
+        longest = max(self.lengths) + 1
+        return queries_NHD[own, None], keys[: len(self.rows), :longest], values[: len(self.rows), :longest]
 
     def mask(self, window: int | None) -> torch.Tensor | None:
         """[R, 1, 1, S], the same for all layers with this window."""
@@ -179,7 +183,7 @@ class CachePart:
         hidden = positions_S > last_R1
         if window is not None:
             hidden |= positions_S <= last_R1 - window
-        return _additive(hidden, self._shape.dtype)[:, None, None]
+        return additive(hidden, self._shape.dtype)[:, None, None]
 
 
 class PromptCache:
@@ -189,29 +193,31 @@ class PromptCache:
         self._shape = shape
         self.stored = KeyValues(shape, prompts, length)
         self.length, self.done = length, 0
-        self.new_tokens = 0
+        self.new_tokens = self._first = 0
         self._masks: dict[int | None, torch.Tensor] = {}
 
     @property
-    def sequences(self) -> int:
-        return self.stored.rows
+    def tokens(self) -> int:
+        """How many the step reads."""
+        return self.stored.rows * self.new_tokens
 
-    def begin_step(self, new_tokens: int) -> None:
-        """Call before a forward pass, in which each prompt's next tokens are read."""
-        self.new_tokens = new_tokens
+    def begin_step(self, first: int) -> None:
+        """Call before a forward pass, in which each prompt's `new_tokens` are read. `first`: where these begin."""
+        self._first = first
         self._masks.clear()
 
     def end_step(self) -> None:
         self.done += self.new_tokens
 
-    def store(
-        self, layer: int, keys_RTHD: torch.Tensor, values_RTHD: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        end = self.done + self.new_tokens
+    def select(
+        self, layer: int, queries_NHD: torch.Tensor, keys_NHD: torch.Tensor, values_NHD: torch.Tensor
+    ) -> QueriesKeysValues:
+        own, start, end = slice(self._first, self._first + self.tokens), self.done, self.done + self.new_tokens
+        shape = (self.stored.rows, self.new_tokens, *keys_NHD.shape[1:])
         keys, values = self.stored.layers[layer].unbind(0)
-        keys[:, self.done : end] = keys_RTHD
-        values[:, self.done : end] = values_RTHD
-        return keys[:, :end], values[:, :end]
+        keys[:, start:end] = keys_NHD[own].view(shape)
+        values[:, start:end] = values_NHD[own].view(shape)
+        return queries_NHD[own].view(*shape[:2], *queries_NHD.shape[1:]), keys[:, :end], values[:, :end]
 
     def mask(self, window: int | None) -> torch.Tensor:
         """[T, S]: causal."""
@@ -221,12 +227,8 @@ class PromptCache:
             hidden = positions_S > own_T1
             if window is not None:
                 hidden |= positions_S <= own_T1 - window
-            self._masks[window] = _additive(hidden, self._shape.dtype)
+            self._masks[window] = additive(hidden, self._shape.dtype)
         return self._masks[window]
-
-
-def _additive(hidden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, -torch.inf)
 
 
 def _with_room(rows: int) -> int:

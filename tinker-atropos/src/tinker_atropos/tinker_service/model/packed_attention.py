@@ -2,7 +2,7 @@
 
 Everything but attention works on single tokens, so sequences of any lengths need no padding there. Attention goes
 through transformers' interface for implementations of one's own: it hands every layer's queries, keys and values to
-`attend`, which gives each `Piece` of the row its tokens.
+`attend`, where each `Piece` picks its own.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,21 +16,16 @@ from transformers import AttentionInterface, PreTrainedModel
 
 IMPLEMENTATION = "packed"
 
+QueriesKeysValues = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
 
 class Piece(Protocol):
-    """Sequences with equally many new tokens each; their tokens stand in the packed row one sequence after another."""
+    """Sequences R that have T new tokens each, and look back at S tokens, these among them."""
 
-    @property
-    def sequences(self) -> int: ...
-
-    @property
-    def new_tokens(self) -> int:
-        """How many new tokens each sequence has."""
-
-    def store(
-        self, layer: int, keys_RTHD: torch.Tensor, values_RTHD: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keep the new tokens' keys and values [R, T, H, D]; returns those of all tokens so far, [R, S, H, D]."""
+    def select(
+        self, layer: int, queries_NHD: torch.Tensor, keys_NHD: torch.Tensor, values_NHD: torch.Tensor
+    ) -> QueriesKeysValues:
+        """Queries [R, T, H, D], and keys and values [R, S, H, D], given those of the row's N tokens."""
 
     def mask(self, window: int | None) -> torch.Tensor | None:
         """What to add to the scores, broadcast to [R, 1, T, S]: 0 where a token may look, else -inf. None: zeros."""
@@ -38,7 +33,7 @@ class Piece(Protocol):
 
 @contextmanager
 def packed_attention(model: PreTrainedModel) -> Iterator[None]:
-    """Within the block the model's forward pass takes `pieces`, in the order of its tokens."""
+    """Within the block the model's forward pass takes `pieces` and `order`, as `attend` does."""
     config = model.config.get_text_config()
     usual = config._attn_implementation  # noqa: SLF001 -- read by the model at each forward pass
     config._attn_implementation = IMPLEMENTATION  # noqa: SLF001 -- set_attn_implementation() takes milliseconds
@@ -56,22 +51,21 @@ def attend(
     attention_mask: torch.Tensor | None,  # noqa: ARG001 -- the interface's; each piece has its own
     *,
     pieces: Sequence[Piece],
+    order: torch.Tensor | None = None,
     scaling: float,
     sliding_window: int | None = None,
     softcap: float | None = None,
     **_unused: Any,
 ) -> tuple[torch.Tensor, None]:
-    """All are [1, H, N, D], with fewer heads H in keys and values; the answer is [1, N, H, D]."""
+    """All are [1, H, N, D], with fewer heads H in keys and values; the answer is [1, N, H, D].
+
+    `order` [N]: where each token of the row is among the pieces' tokens. None: they are in the same order.
+    """
     layer = int(module.layer_idx)  # type: ignore[arg-type]  # an int in every transformers model
     query_NHD, key_NHD, value_NHD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
-    outputs, start = [], 0
+    outputs = []
     for piece in pieces:
-        end = start + piece.sequences * piece.new_tokens
-        query_RTHD, key_RTHD, value_RTHD = (
-            tensor[start:end].view(piece.sequences, piece.new_tokens, *tensor.shape[1:])
-            for tensor in (query_NHD, key_NHD, value_NHD)
-        )
-        keys_RSHD, values_RSHD = piece.store(layer, key_RTHD, value_RTHD)
+        query_RTHD, keys_RSHD, values_RSHD = piece.select(layer, query_NHD, key_NHD, value_NHD)
         output_RHTD = _attention(
             query_RTHD.transpose(1, 2),
             keys_RSHD.transpose(1, 2),
@@ -81,11 +75,16 @@ def attend(
             softcap=softcap,
         )
         outputs.append(output_RHTD.transpose(1, 2).flatten(0, 1))
-        start = end
-    return (outputs[0] if len(outputs) == 1 else torch.cat(outputs))[None], None
+    output_NHD = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+    return (output_NHD if order is None else output_NHD.index_select(0, order))[None], None
 
 
 AttentionInterface.register(IMPLEMENTATION, attend)
+
+
+def additive(hidden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A mask of scores: -inf where True."""
+    return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, -torch.inf)
 
 
 def _attention(
@@ -114,5 +113,5 @@ def _attention(
     scores = softcap * torch.tanh(scores / softcap)
     if mask is not None:
         scores = scores + mask
-    weights: torch.Tensor = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+    weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
     return weights.to(values_RHSD.dtype) @ values_RHSD
