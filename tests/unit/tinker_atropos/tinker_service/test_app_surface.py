@@ -234,9 +234,9 @@ def test_a_late_repeat_of_a_request_is_refused(client: tinker.ServiceClient, htt
     assert "comes after request 7: it has run already and its result has expired" in late.json()["detail"]
 
 
-def test_a_cancelled_sample_stops_costing_tokens(client: tinker.ServiceClient, http: httpx.Client) -> None:
+def long_sample(client: tinker.ServiceClient, http: httpx.Client) -> dict[str, str]:
+    """A request for 64 samples of 500 tokens, as the SDK names it when it asks for the result."""
     sampler = client.create_sampling_client(base_model="bundled").result(WAIT)
-    before = metric(http, 'tinker_service_tokens_total{kind="sampled"}')
     body = {
         "sampling_session_id": sampler._sampling_session_id,
         "seq_id": 10_000,
@@ -244,12 +244,36 @@ def test_a_cancelled_sample_stops_costing_tokens(client: tinker.ServiceClient, h
         "sampling_params": {"max_tokens": 500, "stop": []},
         "num_samples": 64,
     }
-    request_id = http.post("/api/v1/asample", json=body).json()["request_id"]
-    http.post("/api/v1/cancel_future", json={"request_id": request_id})
-    sampler.sample(PROMPT, 1, types.SamplingParams(max_tokens=1)).result(WAIT)  # comes after it
-    assert metric(http, 'tinker_service_tokens_total{kind="sampled"}') - before < 64 * 500
-    result = http.post("/api/v1/retrieve_future", json={"request_id": request_id})
-    assert result.json()["error"] == "the request was cancelled"
+    return {"request_id": http.post("/api/v1/asample", json=body).json()["request_id"]}
+
+
+SAMPLED = 'tinker_service_tokens_total{kind="sampled"}'
+
+
+def test_short_samples_and_training_go_on_beside_a_long_sample(
+    client: tinker.ServiceClient, http: httpx.Client
+) -> None:
+    before, long = metric(http, SAMPLED), long_sample(client, http)
+    model = new_model(client)
+    step(model, datum())
+    sampler = model.save_weights_and_get_sampling_client().result(WAIT)
+    short = sampler.sample(PROMPT, 1, types.SamplingParams(max_tokens=2, stop=[])).result(WAIT)
+    assert len(short.sequences[0].tokens) == 2
+    assert metric(http, SAMPLED) - before == 2  # the long one is not done
+    assert metric(http, "tinker_service_running_sequences") == 64
+    assert metric(http, "tinker_service_cache_bytes") > 0
+    http.post("/api/v1/cancel_future", json=long)
+    assert http.post("/api/v1/retrieve_future", json=long).json()["error"] == "the request was cancelled"
+
+
+def test_samples_of_a_finished_session_are_dropped(tinker_service, http: httpx.Client) -> None:
+    client = tinker.ServiceClient(base_url=tinker_service.url, api_key=tinker_service.key)
+    before, long = metric(http, SAMPLED), long_sample(client, http)
+    client.close("success").result(WAIT)
+    error = http.post("/api/v1/retrieve_future", json=long).json()["error"]
+    assert error == "the request was dropped: its session was finished, or had been silent for 30 s"
+    assert metric(http, SAMPLED) == before
+    assert metric(http, "tinker_service_running_sequences") == 0
 
 
 def test_sessions_are_listed_with_their_contents(tinker_service, rest: tinker.RestClient) -> None:

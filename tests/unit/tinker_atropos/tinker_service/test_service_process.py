@@ -143,3 +143,14 @@ def test_it_ends_by_itself_when_idle(tmp_path: Path, start_tinker_service) -> No
                 service.process.wait(WAIT)
             time.sleep(0.1)
         assert service.process.returncode == 0
+
+
+def test_memory_for_sampling_is_a_setting(tmp_path: Path, start_tinker_service) -> None:
+    with start_tinker_service(tmp_path, "--memory", "0.002") as service:
+        client = tinker.ServiceClient(base_url=service.url, api_key=service.key)
+        sampler = client.create_sampling_client(base_model="bundled").result(WAIT)
+        samples = sampler.sample(types.ModelInput.from_ints([5] * 20), 20, types.SamplingParams(max_tokens=30, stop=[]))
+        assert [len(sample.tokens) for sample in samples.result(WAIT).sequences] == [30] * 20
+        too_long = sampler.sample(types.ModelInput.from_ints([5] * 500), 1, types.SamplingParams(max_tokens=5, stop=[]))
+        with pytest.raises(tinker.RequestFailedError, match=r"does not fit into the 2\.05 MiB .* a larger --memory"):
+            too_long.result(WAIT)

@@ -8,6 +8,7 @@ from tinker_atropos.tinker_service.model.lora import Adapter, LoraSpec
 from tinker_atropos.tinker_service.model.registry import (
     SAMPLERS_PER_SESSION,
     SILENT_SESSION_SECONDS,
+    UNHEARD_CLIENT_SECONDS,
     Registry,
     ServedSampler,
 )
@@ -46,3 +47,16 @@ def test_a_silent_session_ends_with_its_models_and_samplers() -> None:
     registry.end_silent_sessions(now + SILENT_SESSION_SECONDS + 1)
     with pytest.raises(NotFoundError):
         registry.model("live:train:0")
+
+
+def test_a_client_is_there_while_it_is_heard() -> None:
+    registry = Registry()
+    registry.touch("a")
+    now = time.monotonic()
+    assert registry.has_client("a", now + UNHEARD_CLIENT_SECONDS - 1)
+    assert not registry.has_client("a", now + UNHEARD_CLIENT_SECONDS + 1)
+    registry.end_session("a")
+    assert not registry.has_client("a", now)
+    registry.touch_living("a")  # a late poll does not bring the session back
+    assert not registry.has_client("a", now)
+    assert registry.sessions == []

@@ -55,10 +55,12 @@ class Registry:
         if session_id in self._last_seen:
             self.touch(session_id)
 
-    def has_client(self, session_id: str) -> bool:
-        """Whether the session's client has been heard lately. Called on the worker's thread."""
+    def has_client(self, session_id: str, now: float) -> bool:
+        """Whether the session's client has been heard lately. Called on the worker's thread; `now` is from
+        time.monotonic().
+        """
         last_seen = self._last_seen.get(session_id)
-        return last_seen is not None and time.monotonic() < last_seen + UNHEARD_CLIENT_SECONDS
+        return last_seen is not None and now < last_seen + UNHEARD_CLIENT_SECONDS
 
     def add_model(self, model_id: str, trainee: Trainee) -> None:
         self._models[model_id] = trainee

@@ -1,5 +1,6 @@
 """The service's operations on parsed requests. Each either answers immediately or gives the worker a job."""
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -226,7 +227,11 @@ class Service:
         parsed = parse_sampling(request, self.engine.vocabulary, self.engine.context, self.engine.stop_tokens)
         scoring = parse_scoring(request, self.engine.vocabulary)
         self.registry.touch_living(sampler.session_id)
-        job = SampleJob(sampler.adapter, parsed, scoring, lambda: self.registry.has_client(sampler.session_id))
+
+        def has_client() -> bool:
+            return self.registry.has_client(sampler.session_id, time.monotonic())
+
+        job = SampleJob(sampler.adapter, parsed, scoring, has_client)
         if request.record_stability_info:
             # Called before any client learns the result: whoever has a sequence's id can train on it.
             job.future.add_done_callback(
