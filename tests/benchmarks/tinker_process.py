@@ -15,7 +15,7 @@ from tests.benchmarks.meter import resident_mib
 
 KEY = "tml-bench"
 START_SECONDS = 120
-STOP_SECONDS = 10
+STOP_SECONDS = 20
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,14 @@ def tinker_service(*options: str) -> Iterator[TinkerProcess]:
             seconds, url = time.monotonic() - began, f"http://127.0.0.1:{port_file.read_text().strip()}"
             yield TinkerProcess(process.pid, url, seconds, resident_mib(process.pid))
         finally:
-            process.terminate()
-            try:
-                process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """By SIGTERM, or by SIGKILL if that takes too long."""
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
