@@ -1,4 +1,4 @@
-"""Time by the clock and of the cores, as the kernel counts it."""
+"""Time by the clock and of the cores, and memory, as the kernel counts them."""
 
 import os
 import time
@@ -12,6 +12,42 @@ def cpu_seconds(pid: int | None) -> float:
     """User and system time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def resident_mib(pid: int) -> float:
+    """Memory of a process now."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def peak_mib(pid: int) -> float:
+    """The most memory that a process had since it began, or since `forget_peak`."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
+
+
+def forget_peak(pid: int) -> None:
+    """The peak of a process begins again at what it has now."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Used:
+    """Seconds by the clock, and of the cores by one process."""
+
+    seconds: float
+    cpu: float
+
+
+class Stopwatch:
+    """Begins when it is made."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._cpu, self._began = cpu_seconds(pid), time.monotonic()
+
+    def read(self) -> Used:
+        return Used(time.monotonic() - self._began, cpu_seconds(self._pid) - self._cpu)
 
 
 @dataclass(frozen=True)
