@@ -12,8 +12,9 @@ from tests.unit.tinker_atropos.tinker_service.sampled import finished, new_batch
 from tinker_atropos.tinker_service.model.engine import Engine
 from tinker_atropos.tinker_service.model.lora import Adapter, LoraSpec
 from tinker_atropos.tinker_service.model.sampling.continuations import Continuation, SamplingRequest
+from tinker_atropos.tinker_service.model.sampling.prompts import TOKENS_PER_STEP
 from tinker_atropos.tinker_service.model.sampling.sample_jobs import SampleJob
-from tinker_atropos.tinker_service.model.sampling.sampling_batch import PROMPT_TOKENS_PER_STEP, SamplingBatch
+from tinker_atropos.tinker_service.model.sampling.sampling_batch import SamplingBatch
 from tinker_atropos.tinker_service.model.sampling.scoring import PromptScoring, score_prompts
 from tinker_atropos.tinker_service.request_errors import CANCELLED, DROPPED, RequestError
 
@@ -211,7 +212,7 @@ def test_a_short_request_does_not_wait_for_a_long_prompt(engine: Engine) -> None
     others = [SampleJob(None, request((*range(9 + index, 300 + index),), max_tokens=2, seed=0)) for index in range(4)]
     for job in [long, *others, short]:
         longer.add(job)
-    assert sum(len(job.request.prompt) for job in (long, *others)) > 3 * PROMPT_TOKENS_PER_STEP
+    assert sum(len(job.request.prompt) for job in (long, *others)) > 3 * TOKENS_PER_STEP
     steps(longer, 1)
     assert len(short.continuations[0].tokens) == 1
     finished(longer, [])

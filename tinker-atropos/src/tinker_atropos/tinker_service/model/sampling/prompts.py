@@ -7,6 +7,9 @@ from tinker_atropos.tinker_service.model.lora import Adapter
 from tinker_atropos.tinker_service.model.sampling.sample_jobs import Row
 from tinker_atropos.tinker_service.model.sampling.sequence_cache import CacheShape, PromptCache
 
+TOKENS_PER_STEP = 512  # of prompts; the sequences that run wait for them
+SMALLEST_CHUNK = 32  # of one prompt: a chunk costs a look at all tokens before it
+
 
 @dataclass(slots=True)
 class UnreadPrompt:
@@ -23,7 +26,7 @@ class UnreadPrompt:
 
 
 class PromptGroup:
-    """Prompts of one sampler and one length that are read together."""
+    """Prompts of one sampler and one length that are read together: as many as one step can read, at least one."""
 
     def __init__(self, shape: CacheShape, prompts: Sequence[UnreadPrompt]) -> None:
         self.prompts = prompts
@@ -63,6 +66,7 @@ class PromptGroup:
         prompts, remaining = len(self.prompts), self.length - self.cache.done
         if prompts * remaining > budget:
             # The other half is for prompts behind this one: a long one never keeps short ones from starting.
-            remaining = max(1, budget // 2 // prompts) if budget else 0
+            half = budget // 2 // prompts
+            remaining = half if half >= SMALLEST_CHUNK else 0
         self.cache.new_tokens = remaining
-        return max(0, budget - prompts * remaining)
+        return budget - prompts * remaining

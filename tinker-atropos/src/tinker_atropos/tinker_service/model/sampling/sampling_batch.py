@@ -13,14 +13,12 @@ import torch
 from tinker_atropos.tinker_service.model.lora import LoraModel
 from tinker_atropos.tinker_service.model.sampling.continuations import Decode
 from tinker_atropos.tinker_service.model.sampling.forward_pass import next_logits
-from tinker_atropos.tinker_service.model.sampling.prompts import PromptGroup, UnreadPrompt
+from tinker_atropos.tinker_service.model.sampling.prompts import TOKENS_PER_STEP, PromptGroup, UnreadPrompt
 from tinker_atropos.tinker_service.model.sampling.sample_jobs import Row, SampleJob
 from tinker_atropos.tinker_service.model.sampling.sequence_cache import ROWS_GROW_BY, CachePart, CacheShape
 from tinker_atropos.tinker_service.model.sampling.token_choice import draw
 from tinker_atropos.tinker_service.request_errors import RequestError
 
-PROMPT_TOKENS_PER_STEP = 512  # those that run wait for them
-PROMPTS_PER_GROUP = 64
 HEADROOM = 0.1  # of the memory: new sequences leave it to those that run
 
 
@@ -44,8 +42,8 @@ class SamplingBatch:
 
     @property
     def running(self) -> int:
-        """Sequences that get a token at each step."""
-        return sum(part.sequences for part in self._parts.values())
+        """Sequences that get a token at each step. This and the next two may be read on any thread."""
+        return sum(part.sequences for part in list(self._parts.values()))
 
     @property
     def waiting(self) -> int:
@@ -56,7 +54,7 @@ class SamplingBatch:
     def cache_bytes(self) -> int:
         """What keys and values take."""
         prompts = sum(group.cache.stored.size for group in self._reading)
-        return prompts + sum(part.size for part in self._parts.values())
+        return prompts + sum(part.size for part in list(self._parts.values()))
 
     def add(self, job: SampleJob) -> None:
         """The job joins at the next step."""
@@ -73,7 +71,7 @@ class SamplingBatch:
         self._drop_unwanted()
         self._grow()
         self._admit()
-        budget = PROMPT_TOKENS_PER_STEP
+        budget = TOKENS_PER_STEP
         for group in self._reading:
             budget = group.take(budget)
         groups = [group for group in self._reading if group.cache.new_tokens]
@@ -157,9 +155,10 @@ class SamplingBatch:
                 prompt = prompt.split(rows)
             planned += own + per_row * len(prompt.rows)
             begun.setdefault((id(prompt.adapter), length), []).append(prompt)
-        for prompts in begun.values():
-            for start in range(0, len(prompts), PROMPTS_PER_GROUP):
-                self._reading.append(PromptGroup(self._shape, prompts[start : start + PROMPTS_PER_GROUP]))
+        for (_, length), prompts in begun.items():
+            at_once = max(1, TOKENS_PER_STEP // length)
+            for start in range(0, len(prompts), at_once):
+                self._reading.append(PromptGroup(self._shape, prompts[start : start + at_once]))
 
     def _reserve(self, read: Sequence[PromptGroup]) -> None:
         rows: dict[int, int] = {}
