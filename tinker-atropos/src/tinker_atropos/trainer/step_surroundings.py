@@ -1,7 +1,9 @@
 """What happens around the steps of a run: batches are fetched, steps are reported, and checkpoints are saved."""
 
+import asyncio
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from tinker_atropos.config import RunConfig
@@ -12,7 +14,7 @@ from tinker_atropos.trainer.reporting.accounting import Accounting
 from tinker_atropos.trainer.reporting.samples import Row, sample_rows
 from tinker_atropos.trainer.reporting.trainer_status import Phase, console_line
 from tinker_atropos.trainer.reporting.wandb_sink import WandbSink
-from tinker_atropos.trainer.stop_request import StopRequest, unless_stopped
+from tinker_atropos.trainer.stop_request import StopRequest, cancelled, unless_stopped
 from tinker_atropos.trainer.trainer_state import TrainerState
 from tinker_atropos.trainer.trajectories.api_client import ApiClient
 from tinker_atropos.trainer.trajectories.batch_collector import Collected, Collector
@@ -38,7 +40,8 @@ class StepSurroundings:
 
     async def next_batch(self, step: int) -> Collected | None:
         with self.accounting.waiting_for_batch():
-            collected = await unless_stopped(self.collector.next_batch(step), self.stop)
+            async with self._reporting():
+                collected = await unless_stopped(self.collector.next_batch(step), self.stop)
         if collected is not None:
             self.generator.batch_taken()
         return collected
@@ -52,7 +55,23 @@ class StepSurroundings:
     async def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float], batch: TrainingBatch) -> None:
         if self.state.progress.trained(step):  # a replayed step was already counted and logged
             self._log_step(step, seconds, metrics, batch)
-        await self.api.report_progress(step, done=False, totals=self.accounting.totals())
+
+    @contextlib.asynccontextmanager
+    async def _reporting(self) -> AsyncIterator[None]:
+        """Tell the trajectory API what is trained, while the block waits for something else."""
+        report = asyncio.ensure_future(self._report())
+        try:
+            yield
+            await report
+        finally:
+            await cancelled(report)
+
+    async def _report(self) -> None:
+        progress = self.state.progress
+        step = progress.weights
+        if step != progress.reported:
+            await self.api.report_progress(step, done=False, totals=self.accounting.totals())
+            progress.reported = step
 
     def _log_step(self, step: int, seconds: float, metrics: Mapping[str, float], batch: TrainingBatch) -> None:
         self.accounting.trained(step, batch)
@@ -75,7 +94,8 @@ class StepSurroundings:
     async def save(self, step: int) -> None:
         """Save a state checkpoint, let the api discard what it covers, and delete what it replaces."""
         final = step == self.state.progress.total
-        await self.weights.save(for_ever=final)
+        async with self._reporting():
+            await self.weights.save(for_ever=final)
         totals = self.accounting.totals()
         await self.api.report_progress(step, done=False, checkpoint_step=step, totals=totals)
         if self.config.env.evaluates_at(step) and not final:  # the final sampler weights are saved in any case

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -84,6 +85,7 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
     from tinker_atropos.trainer.reporting.trainer_status import chosen
     from tinker_atropos.trainer.run import Run
 
+    gc.freeze()  # what is loaded by now stays: no collection needs to look at it between two steps
     stop = StopRequest()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.ask)

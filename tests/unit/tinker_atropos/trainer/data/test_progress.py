@@ -15,7 +15,7 @@ def test_a_rebuild_returns_to_the_checkpoint_and_replays_without_counting_again(
 
     progress.lost(LOST)
     progress.opened(2)
-    assert (progress.weights, progress.counted, progress.saved) == (2, 3, 2)
+    assert (progress.weights, progress.counted, progress.reported, progress.saved) == (2, 3, 2, 2)
     assert [progress.trained(step) for step in (3, 4)] == [False, True]
     assert progress.metrics() == {"backend/rebuilds": 1, "backend/steps_replayed": 1}
 

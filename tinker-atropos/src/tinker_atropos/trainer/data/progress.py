@@ -10,16 +10,18 @@ MAX_REBUILDS = 5
 
 @dataclass(slots=True)
 class Progress:
-    """Steps of a run, counted from its beginning. The three differ only for a while after a rebuild.
+    """Steps of a run, counted from its beginning. `weights` and `counted` differ only for a while after a rebuild.
 
-    weights  trained into the weights that the backend holds
-    counted  ever trained in this process; each is logged once
-    saved    in the newest checkpoint
+    weights   trained into the weights that the backend holds
+    counted   ever trained in this process; each is logged once
+    reported  of `weights`, as the trajectory API knows it
+    saved     in the newest checkpoint
     """
 
     total: int
     weights: int = 0
     counted: int = 0
+    reported: int = 0
     saved: int = 0
     rebuilds: int = 0
     replayed: int = 0
@@ -27,7 +29,7 @@ class Progress:
 
     def opened(self, step: int) -> None:
         """Training continues after `step`: from scratch, or from a checkpoint."""
-        self.weights = self.saved = step
+        self.weights = self.reported = self.saved = step
         self.counted = max(self.counted, step)
 
     def trained(self, step: int) -> bool:

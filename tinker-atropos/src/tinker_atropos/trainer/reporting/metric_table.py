@@ -98,7 +98,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("inference/context_overflows", "requests", "of these, with a prompt that fills the model's context"),
     Metric("backend/rebuilds", "times", "training was opened again from a checkpoint within this attempt"),
     Metric("backend/steps_replayed", "steps", "trained again after that, on the same batches"),
-    Metric("time/step", "s", "from the metrics of one step to those of the next: the sum of the other time/*"),
+    Metric("time/step", "s", "from the metrics of one step to those of the next: the sum of its parts below"),
+    Metric("time/own_share", "fraction", "of the step: preparing and reporting, the trainer's own work that nothing "
+           "hides; the rest waits for rollouts and the backend"),
     Metric("time/waiting", "s", "for a batch: sampling and scoring are the bottleneck"),
     Metric("time/preparing", "s", "the trainer's own work: groups to datums, metrics"),
     Metric("time/forward_backward", "s", "the backend's gradient"),

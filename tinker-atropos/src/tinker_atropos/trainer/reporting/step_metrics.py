@@ -166,7 +166,10 @@ def _distribution(suffix: str, logprobs_N: Floats) -> Metrics:
     }
 
 
-PARTS = ("waiting", "preparing", "forward_backward", "optim_step", "snapshot", "reporting", "saving")
+OWN_PARTS = ("preparing", "reporting")
+"""What a step waits for in this process. The other parts are spent on rollouts and on the backend."""
+
+PARTS = ("waiting", "forward_backward", "optim_step", "snapshot", "saving", *OWN_PARTS)
 
 
 class Stopwatch:
@@ -191,10 +194,13 @@ class Stopwatch:
         self._named_until = now
 
     def lap(self) -> dict[str, float]:
-        """`time/<part>` of every part since the last lap and their sum `time/step`; begins the next lap."""
+        """`time/<part>` of every part since the last lap, their sum `time/step`, and `time/own_share` of it; begins the
+        next lap.
+        """
         self.spent("preparing")
         metrics = {f"time/{part}": self._parts[part] for part in PARTS}
-        metrics["time/step"] = self._named_until - self._began_lap
+        metrics["time/step"] = step = self._named_until - self._began_lap
+        metrics["time/own_share"] = sum(self._parts[part] for part in OWN_PARTS) / step if step else 0.0
         self._parts.clear()
         self._began_lap = self._named_until
         return metrics

@@ -1,5 +1,6 @@
 """Whether a group can be trained on, and how it was sampled. A group is admitted whole or not at all."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -55,7 +56,9 @@ class Admission:
             raise UnusableError(
                 "no_logprobs", "the logprobs of its tokens are unknown, and tinker.missing_logprobs is 'refuse'"
             )
-        sequences_S = tuple([await _with_logprobs(attribution, policy) for attribution in attributions])
+        sequences_S = tuple(attribution.sequence for attribution in attributions)
+        if missing:
+            sequences_S = tuple(await asyncio.gather(*(_with_logprobs(each, policy) for each in attributions)))
         _check_staleness(sequences_S, step, self._config.max_staleness)
         return Admitted(replace(group, sequences_S=sequences_S), len(missing))
 

@@ -4,7 +4,6 @@ Every group of a delivery is checked. Those that cannot be trained are dropped a
 api refills the batch, until all of it is usable.
 """
 
-import asyncio
 import logging
 import time
 from collections import Counter
@@ -93,8 +92,8 @@ class Collector:
 
     async def _look_at(self, groups: Mapping[int, Group], step: int, usable: dict[int, Admitted]) -> None:
         """Add those that can be trained to `usable`, and drop the others at the api."""
-        looks = (self._admission.admit(group, step) for group in groups.values())
-        found = await asyncio.gather(*(_error_as_value(look) for look in looks))
+        # One by one: most are admitted without waiting, and a task for each would let other work come between.
+        found = [await _error_as_value(self._admission.admit(group, step)) for group in groups.values()]
         unusable: dict[int, UnusableError] = {}
         for key, admitted in zip(groups, found, strict=True):
             if isinstance(admitted, Admitted):
