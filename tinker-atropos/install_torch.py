@@ -5,6 +5,7 @@ CUDA build, 5 GB installed), and what pip has. An index that cannot be reached c
 """
 
 import importlib.util
+import os
 import subprocess
 import sys
 import urllib.error
@@ -13,10 +14,12 @@ import urllib.request
 VERSION = "2.13.0"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 PROBE_SECONDS = 5
+INSTALLER = os.environ.get("INSTALLER", "pip").split()
+"""`uv pip` takes the same arguments."""
 
 
 def pip_install(*arguments: str) -> bool:
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
+    command = [sys.executable, "-m", *INSTALLER, "install", "--quiet", *arguments]
     return subprocess.run(command, check=False).returncode == 0  # noqa: S603 -- our own interpreter's pip
 
 
@@ -31,7 +34,8 @@ def reachable(url: str) -> bool:
 def main() -> int:
     if importlib.util.find_spec("torch"):
         return 0
-    probe = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--no-deps", "--no-index"]
+    os.environ.setdefault("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+    probe = [sys.executable, "-m", *INSTALLER, "install", "--quiet", "--dry-run", "--no-deps", "--no-index"]
     local = subprocess.run([*probe, f"torch=={VERSION}"], check=False, capture_output=True)  # noqa: S603 -- as above
     if local.returncode == 0 and pip_install("--no-index", "--no-deps", f"torch=={VERSION}"):
         return 0
