@@ -50,7 +50,7 @@ def uv_variables(settings: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def read_settings(listed: str) -> dict[str, str]:
-    """An install's, from `pip config list`: variables hold over files, and `install` over `global`"""
+    """An install's settings, from `pip config list`: variables hold over files, `install` over `global`."""
     settings = {}
     for section in ("global", "install", ":env:"):
         for name, value in re.findall(rf"^{section}\.([\w-]+)=(.*)$", listed, re.MULTILINE):

@@ -5,13 +5,14 @@ Chat messages come in OpenAI's form and are converted to what Hugging Face chat 
 
 import inspect
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
 from jinja2 import TemplateError
 
-from tinker_atropos.bundled import resolve_tokenizer
+from tinker_atropos.bundled import BUNDLED, resolve_tokenizer
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.trainer.data.groups import Ints
 
@@ -80,10 +81,8 @@ class Tokenizer:
 
     def __init__(self, name: str) -> None:
         """Raises ConfigError if there is no such tokenizer, or it cannot be fetched."""
-        from transformers import AutoTokenizer
-
         try:
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(resolve_tokenizer(name))
+            self._tokenizer: Any = _tokenizer_class(name).from_pretrained(resolve_tokenizer(name))
         except (OSError, ValueError) as error:
             first_line = str(error).strip().splitlines()[0]
             raise ConfigError(f"env.tokenizer_name is {name!r}, which cannot be loaded: {first_line}") from error
@@ -101,13 +100,7 @@ class Tokenizer:
     @property
     def vocabulary(self) -> int:
         """Number of the model's token ids: its embedding may be longer than the tokenizer's list."""
-        from transformers import AutoConfig
-
-        try:
-            config: Any = AutoConfig.from_pretrained(self._tokenizer.name_or_path)
-        except (OSError, ValueError):  # a folder with only a tokenizer
-            return len(self._tokenizer)
-        return max(len(self._tokenizer), int(getattr(config.get_text_config(), "vocab_size", 0)))
+        return max(len(self._tokenizer), _embedding_size(self._tokenizer.name_or_path))
 
     def encode(self, text: str) -> Ints:
         return np.array(self._tokenizer.encode(text), np.int64)
@@ -148,6 +141,30 @@ class Tokenizer:
         except (TemplateError, ValueError, TypeError, KeyError) as error:  # what templates and their input can raise
             raise ChatError(f"messages cannot be rendered by the tokenizer's chat template: {error}") from error
         return ids
+
+
+def _tokenizer_class(name: str) -> Any:
+    """AutoTokenizer reads the source of every model that transformers knows to find out what the bundled one needs."""
+    if name == BUNDLED:
+        from transformers import TokenizersBackend
+
+        return TokenizersBackend
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer
+
+
+def _embedding_size(folder: str) -> int:
+    """The number of token ids that the model's config names; 0: there is only a tokenizer."""
+    if folder == resolve_tokenizer(BUNDLED):
+        return int(orjson.loads(Path(folder, "config.json").read_bytes())["vocab_size"])
+    from transformers import AutoConfig
+
+    try:
+        config: Any = AutoConfig.from_pretrained(folder)
+    except (OSError, ValueError):
+        return 0
+    return int(getattr(config.get_text_config(), "vocab_size", 0))
 
 
 def _check_variables(template_kwargs: Mapping[str, Any]) -> None:
