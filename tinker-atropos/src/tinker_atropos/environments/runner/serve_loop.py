@@ -155,6 +155,7 @@ class Rollouts:
             await env.get_status()
             step = env.status_dict["current_step"]
             if step > self._shared.total_steps:
+                await self._heartbeat.tell()  # its answer says how the run ended
                 await asyncio.wait({self._ending}, timeout=LET_GO_SECONDS)
                 return
             await env.env_step_checks()

@@ -10,6 +10,8 @@ from tinker_atropos.lease_states import ReportedState
 from tinker_atropos.trainer.trajectories.api_client import ApiClient, Peer
 
 HEARTBEAT_SECONDS = 1.0
+LAST_HEARTBEAT_SECONDS = 0.1
+"""The same at the end, when only the environment is waited for."""
 
 
 class TrainerLease:
@@ -18,6 +20,7 @@ class TrainerLease:
     def __init__(self, api: ApiClient) -> None:
         self._api = api
         self._renewed = asyncio.Condition()
+        self._pause = HEARTBEAT_SECONDS
         self.state: ReportedState = "starting"
         self._reason: str | None = None
         self.peer = Peer()
@@ -26,7 +29,7 @@ class TrainerLease:
         """Raises InternalError when the api is gone, or no longer knows the run."""
         while True:
             await self._renew()
-            await asyncio.sleep(HEARTBEAT_SECONDS)
+            await asyncio.sleep(self._pause)
 
     async def end(self, state: ReportedState, reason: str | None) -> None:
         """The final report: `done` or `failed`, with the reason that the environment will log."""
@@ -45,6 +48,7 @@ class TrainerLease:
 
     async def environment_finished(self, seconds: float, seconds_if_absent: float) -> Peer:
         """Wait for the environment to end after training; gives up after `seconds` (sooner if it never started)."""
+        self._pause = LAST_HEARTBEAT_SECONDS
         started = time.monotonic()
 
         def over(peer: Peer) -> bool:
