@@ -17,16 +17,16 @@ help: ## Show this list
 # --- the virtual environment -------------------------------------------------------------------------------------
 # Bytecode has to be written once: with PYTHONDONTWRITEBYTECODE set, every start would compile torch and transformers
 # again. Of all that is installed, a run imports a fifth: `make demo` compiles that as it goes, `make setup` everything.
-$(VENV)/runtime: operator/pyproject.toml tinker-atropos/pyproject.toml tinker-atropos/install_torch.py installer.py
+$(VENV)/runtime: operator/pyproject.toml tinker-atropos/pyproject.toml tinker-atropos/install_torch.py tinker-atropos/installer.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
 	@echo "Setting up $(VENV) (a minute, once) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python installer.py --torch --editable 'operator[tools]' --editable 'tinker-atropos[tinker-service]'
+	@$(BIN)/python tinker-atropos/installer.py --torch --editable 'operator[tools]' --editable 'tinker-atropos[tinker-service]'
 	@touch $@
 
 $(VENV)/dev: $(VENV)/runtime pyproject.toml
-	@$(BIN)/python installer.py --group dev
-	@$(BIN)/python installer.py --no-deps tinker-cookbook==0.6.1
+	@$(BIN)/python tinker-atropos/installer.py --group dev
+	@$(BIN)/python tinker-atropos/installer.py --no-deps tinker-cookbook==0.6.1
 	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib operator/src tinker-atropos/src || true
 	@touch $@
 
@@ -107,7 +107,7 @@ LOCK = $(BIN)/uv pip compile --quiet --no-header --no-annotate --generate-hashes
   --python-version 3.11 --python-platform x86_64-manylinux_2_28
 # One lock serves amd64 and arm64: it has the hashes of all files of a version.
 lock: $(VENV)/dev ## Pin what the images install, with hashes; LOCK_OPTIONS=--upgrade for newer versions
-	@$(BIN)/python installer.py 'uv>=0.9,<1'
+	@$(BIN)/python tinker-atropos/installer.py 'uv>=0.9,<1'
 	@$(LOCK) $(LOCK_OPTIONS) images/build.in -o images/build.txt
 	@$(LOCK) $(LOCK_OPTIONS) operator/pyproject.toml --extra tools -o images/operator/requirements.txt
 	@$(LOCK) $(LOCK_OPTIONS) tinker-atropos/pyproject.toml -o images/tinker-atropos/requirements.txt

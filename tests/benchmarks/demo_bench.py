@@ -1,24 +1,24 @@
 """`make demo`, warm: from the command to trained weights, split at the moments that a user sees. Asserts nothing.
 
-Then its training part alone (40 steps of 32 rollouts, no evaluations), from the moment that the trainer is ready to the
-last step, next to TRL's GRPOTrainer on the same model and task, if TRL is there: peers/README.md.
+Then its training part alone (no evaluations), with 4 and with 8 groups of 8 rollouts: seconds, sampled tokens per
+second, the trainer's own share of a step, and CPU seconds of each process from its start, which neighbors lengthen
+less than the clock; next to TRL's GRPOTrainer on the same model and task, if TRL is there: peers/README.md.
 """
 
+import argparse
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Self
 
+import yaml
 from tests.benchmarks.meter import cpu_seconds
 
 from rl_operator.local.state.locks import holder
@@ -29,8 +29,6 @@ EXAMPLE = ROOT / "examples" / "sorting.yaml"
 PEER = Path(__file__).parent / "peers" / "trl_sorting.py"
 PEER_PYTHON = Path(os.environ.get("TRL_PYTHON", PEER.parent / ".venv" / "bin" / "python"))
 PEER_SECONDS = 300
-RUN_SECONDS = 600
-POLL_SECONDS = 0.02
 MOMENTS = {
     "containers started": "Starting  Waiting for trainer",
     "trainer ready": "Starting  Waiting for environment",
@@ -38,149 +36,157 @@ MOMENTS = {
     "first step": "Running   step 1/",
     "half of the steps": "Running   step 20/",
 }
-BEGIN, END = "INFO ready: ", "INFO training is done"
-"""In the trainer's log."""
+ROLES = {
+    "service": " tinker-service ",
+    "trainer": " trainer --config",
+    "environment": " environment sort_digits",
+    "api": " api --data",
+    "api's worker": "api_worker",
+    "supervisor": "rl_operator.process.supervise",
+}
+"""A part of the command line of each process of a run; all of them name the state folder."""
+
+PARTS = ("waiting", "forward_backward", "optim_step", "snapshot", "saving", "preparing", "reporting")
 
 
-@dataclass(frozen=True)
-class Training:
-    """Seconds by the clock, CPU seconds of each process, tokens sampled, and held-out accuracy if it was measured."""
+class CpuByRole:
+    """CPU seconds of the processes of one state folder, read every 50 ms until the block ends."""
 
-    seconds: float
-    cpu: dict[str, float]
-    tokens: int
-    accuracy: str = ""
+    def __init__(self, state: str) -> None:
+        self._state = state
+        self._seconds: dict[tuple[str, int], float] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._keep_reading, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def of(self, role: str) -> float:
+        return sum(seconds for (each, _), seconds in self._seconds.items() if each == role)
+
+    def _keep_reading(self) -> None:
+        while not self._over.wait(0.05):
+            for pid in (int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()):
+                try:
+                    command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    if self._state in command and (role := _role_of(command)):
+                        self._seconds[role, pid] = cpu_seconds(pid)
+                except OSError:  # it has ended
+                    continue
 
 
-def main() -> None:
-    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    with state_folder() as state:
-        whole_demo(state)
-    peer = peer_training()
-    ours = own_training()
-    show("the training part: 40 steps of 32 rollouts", ours, "<= 6 s, and at least TRL's tokens/s")
-    if peer:
-        show("TRL's GRPOTrainer", peer, "")
-    else:
-        print("TRL's GRPOTrainer: not installed (tests/benchmarks/peers/README.md); 4.1 and 4.5 s on two idle cores")
+def _role_of(command: str) -> str | None:
+    return next((role for role, part in ROLES.items() if part in command), None)
 
 
-def show(name: str, training: Training, goal: str) -> None:
-    cpu = ", ".join(f"{part} {seconds:.1f}" for part, seconds in training.cpu.items())
-    print(f"{name:<44} {training.seconds:8.1f} s   {goal}")
-    print(f"  CPU seconds: {cpu}")
-    print(f"  {training.tokens} tokens sampled, {training.tokens / training.seconds:.0f} per second")
-    if training.accuracy:
-        print(f"  held-out {training.accuracy}")
-
-
-def whole_demo(state: Path) -> None:
-    begun = time.perf_counter()
-    with subprocess.Popen(command(EXAMPLE), env=env_vars(state), stdout=subprocess.PIPE, text=True) as demo:
+def follow(file: Path, state: str, moments: Mapping[str, str]) -> list[str]:
+    """Run a file to its end; prints when the moments come. Returns the last lines."""
+    env_vars = {**os.environ, "RL_STATE_DIR": state, "RL_LOG_FORMAT": "json"}
+    begun, waiting, last_lines = time.perf_counter(), dict(moments), list[str]()
+    with subprocess.Popen(
+        [RLCTL, "run", file, "--local"],
+        env=env_vars,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as demo:
         assert demo.stdout is not None
-        waiting = dict(MOMENTS)
-        last_lines: list[str] = []
         for line in demo.stdout:
             last_lines = [*last_lines[-9:], line]
             for moment in [m for m, start in waiting.items() if line.startswith(start)]:
                 del waiting[moment]
                 print(f"{moment:<44} {time.perf_counter() - begun:8.1f} s")
-    print(f"{'the whole demo, warm (goal <= 20)':<44} {time.perf_counter() - begun:8.1f} s")
-    print("".join(last_lines))
+    if moments:
+        print(f"{'the whole demo, warm (goal <= 20)':<44} {time.perf_counter() - begun:8.1f} s")
+    return last_lines
 
 
-def own_training() -> Training:
-    """The demo's run again, without evaluations."""
-    with state_folder() as state:
-        run = state / "run.yaml"
-        text, count = re.subn(r"(\n +)(batch_size: 32)", r"\1\2\1steps_per_eval: 0 #", EXAMPLE.read_text(), count=1)
-        assert count
-        run.write_text(text)
-        clock = TrainerClock(state)
-        subprocess.run(command(run), env=env_vars(state), stdout=subprocess.DEVNULL, timeout=RUN_SECONDS, check=True)
-        return clock.training()
+def steps_of(state: str, name: str) -> list[dict[str, float]]:
+    """The metrics of every step, from the trainer's log."""
+    (log,) = Path(state).glob(f"pods/*/{name}-*/logs/trainer.log")
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    return [line["figures"] for line in lines if "time/step" in line.get("figures", {})]
 
 
-class TrainerClock:
-    """Reads the trainer's log while a run goes on: what had been used when training began, and when it ended."""
-
-    def __init__(self, state: Path) -> None:
-        self._state = state
-        self._moments: list[tuple[float, dict[str, float]]] = []
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    def training(self) -> Training:
-        """After the run."""
-        self._thread.join(1)
-        assert not self._thread.is_alive(), "the trainer did not say when it began and ended"
-        (began, before), (ended, after) = self._moments
-        cpu = {name: seconds - before.get(name, 0.0) for name, seconds in after.items()}
-        return Training(ended - began, cpu, sampled_tokens(self._state))
-
-    def _watch(self) -> None:
-        for line in (BEGIN, END):
-            while not any(line in log.read_text() for log in self._state.glob("pods/*/*/logs/trainer.log")):
-                time.sleep(POLL_SECONDS)
-            self._moments.append((time.monotonic(), self._used()))
-
-    def _used(self) -> dict[str, float]:
-        """CPU seconds so far, by process: the locks hold the process ids."""
-        locks = [*self._state.glob("pods/*/*/running/*.lock"), service_lock(self._state)]
-        names = ["tinker-service" if lock == service_lock(self._state) else lock.stem for lock in locks]
-        pids = [holder(lock) for lock in locks]
-        return {name: with_children(pid) for name, pid in zip(names, pids, strict=True) if pid}
+def show_steps(steps: list[dict[str, float]]) -> None:
+    """The first lap waits for what starts beside the trainer, and for the first evaluation: it does not count."""
+    laps = steps[1:]
+    whole = sum(lap["time/step"] for lap in laps)
+    own = sum(lap["time/own_share"] * lap["time/step"] for lap in laps) / whole
+    sampled = laps[-1]["tokens/sampled"] - steps[0]["tokens/sampled"]
+    print(f"{'training part, ' + str(len(laps)) + ' steps (goal <= 6)':<44} {whole:8.1f} s")
+    for part in PARTS:
+        print(f"  {part:<42} {sum(lap[f'time/{part}'] for lap in laps):8.2f} s")
+    print(f"{'sampled tokens/s (goal: those of TRL)':<44} {sampled / whole:8.0f}")
+    print(f"{'own share of a step (goal <= 2 %)':<44} {own:8.1%}")
 
 
-def with_children(pid: int) -> float:
-    """CPU seconds of a process and of those that it started: the api's worker is one."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    children = [int(child) for task in tasks for child in task.read_text().split()]
-    return cpu_seconds(pid) + sum(map(cpu_seconds, children))
+def show_cpu(cpu: CpuByRole) -> None:
+    seconds = {role: cpu.of(role) for role in ROLES}
+    parts = ", ".join(f"{role} {each:.1f}" for role, each in seconds.items())
+    print(f"CPU seconds: {sum(seconds.values()):.1f} ({parts})\n")
 
 
-def sampled_tokens(state: Path) -> int:
-    port = (state / "tinker-service" / "port").read_text().strip()
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        found = re.search(r'tinker_service_tokens_total\{kind="sampled"\} ([0-9.e+]+)', answer.read().decode())
-    assert found
-    return int(float(found[1]))
+def without_evaluations(folder: str, groups: int) -> Path:
+    """The example with so many groups per step, and only its training part."""
+    run: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    run["metadata"]["name"] = f"sorting-{groups}-groups"
+    run["spec"]["config"] |= {"steps_per_eval": 0, "batch_size": groups * run["spec"]["config"]["group_size"]}
+    path = Path(folder) / f"{groups}.yaml"
+    path.write_text(yaml.safe_dump(run), encoding="utf-8")
+    return path
 
 
-def peer_training() -> Training | None:
+def measure(file: Path, moments: Mapping[str, str]) -> None:
+    """In a state folder of its own, so that each run starts its own service."""
+    name = yaml.safe_load(file.read_text(encoding="utf-8"))["metadata"]["name"]
+    with tempfile.TemporaryDirectory() as state:
+        try:
+            with CpuByRole(state) as cpu:
+                last_lines = follow(file, state, moments)
+            if moments:
+                print("".join(last_lines))
+            show_steps(steps_of(state, name))
+            show_cpu(cpu)
+        finally:
+            if service := holder(Path(state) / "tinker-service" / "running.lock"):
+                os.kill(service, signal.SIGTERM)
+
+
+def show_peer() -> None:
+    """40 steps of 32 rollouts."""
     if not PEER_PYTHON.exists():
-        return None
+        print("TRL's GRPOTrainer: not installed (tests/benchmarks/peers/README.md); 4.1 and 4.5 s on two idle cores\n")
+        return
     paths = {"PYTHONPATH": str(ROOT / "tinker-atropos" / "src")}
     out = subprocess.run(
         [PEER_PYTHON, PEER], env={**os.environ, **paths}, capture_output=True, text=True, timeout=PEER_SECONDS,
         check=True,
     ).stdout  # fmt: skip
-    figures = json.loads(out.strip().splitlines()[-1])
-    accuracy = f"before {figures['before']:.3f}, after {figures['after']:.3f}"
-    return Training(figures["seconds"], {"the process": figures["cpu"]}, figures["tokens"], accuracy)
+    peer = json.loads(out.strip().splitlines()[-1])
+    print(f"{'TRL GRPOTrainer, 40 steps of 32 rollouts':<44} {peer['seconds']:8.1f} s")
+    print(f"{'sampled tokens/s':<44} {peer['tokens'] / peer['seconds']:8.0f}")
+    print(f"CPU seconds: {peer['cpu']:.1f}; held-out before {peer['before']:.3f}, after {peer['after']:.3f}\n")
 
 
-def command(run: Path) -> list[str]:
-    return [str(RLCTL), "run", str(run), "--local"]
-
-
-def env_vars(state: Path) -> dict[str, str]:
-    return {**os.environ, "RL_STATE_DIR": str(state)}
-
-
-@contextmanager
-def state_folder() -> Iterator[Path]:
-    """The Tinker service that runs in it is ended at the end."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        try:
-            yield Path(folder)
-        finally:
-            if service := holder(service_lock(Path(folder))):
-                os.kill(service, signal.SIGTERM)
-
-
-def service_lock(state: Path) -> Path:
-    return state / "tinker-service" / "running.lock"
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument(
+        "--groups", type=int, nargs="*", default=[4, 8], help="of the training parts; none: only the demo"
+    )
+    groups = arguments.parse_args().groups
+    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    measure(EXAMPLE, MOMENTS)
+    for count in groups:
+        print(f"without evaluations, {count} groups of 8 rollouts (load {os.getloadavg()[0]:.1f})")
+        with tempfile.TemporaryDirectory() as folder:
+            measure(without_evaluations(folder, count), {})
+    show_peer()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-TORCH = Path(__file__).parent / "tinker-atropos" / "install_torch.py"
+TORCH = Path(__file__).parent / "install_torch.py"
 UV = "uv>=0.9,<1"
 PIP = "pip>=25.1"
 """The first one with `--group`; what comes with Python may be older."""
