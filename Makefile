@@ -9,7 +9,7 @@ GENERATE := PYTHONPATH=operator $(BIN)/python -m generate
 BUNDLED := operator/src/rl_operator/documents/bundled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-programs test-all chaos lint stats format verify generate dist e2e bench lock images image-sizes clean
+.PHONY: help setup demo test test-programs test-all chaos lint stats format verify generate dist e2e bench soak lock images image-sizes clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,6 +101,9 @@ e2e: $(VENV)/dev ## Run the tests on a real cluster (KUBECONFIG, images loaded)
 
 bench: $(VENV)/dev ## Measure, and print a table
 	@for f in tests/benchmarks/*_bench.py; do PYTHONPATH=. $(BIN)/python $$f; done
+
+soak: $(VENV)/dev ## Does the Tinker service's memory stay flat while clients come and die? (MINUTES=30)
+	@PYTHONPATH=. $(BIN)/python tests/benchmarks/service_soak.py $(or $(MINUTES),30)
 
 # --- images --------------------------------------------------------------------------------------------------------
 LOCK = $(BIN)/uv pip compile --quiet --no-header --no-annotate --generate-hashes --only-binary :all: \
