@@ -43,7 +43,7 @@ class Contest:
 
 CONTESTS = {
     "bundled": Contest("bundled, 0.5 M", lambda _: bundled_model_folder(), "float64", 512, 128, 5),
-    "llama": Contest("Llama, 54 M", lambda folder: random_llama(folder, Shape()), "float32", 32_000, 64, 1),
+    "llama": Contest("Llama, 54 M", lambda folder: random_llama(folder, Shape()), "float32", 32_000, 64, 3),
 }
 
 
