@@ -29,6 +29,8 @@ class SamplingBatch:
         """`memory` in bytes bounds keys, values and logits; the model itself is not counted."""
         self._model, self._decode, self._memory = model, decode, memory
         self._shape = CacheShape.of(model.model)
+        vocabulary = int(model.model.config.get_text_config().vocab_size)
+        self._logits_bytes = vocabulary * self._shape.dtype.itemsize  # of one sequence
         self._jobs: dict[SampleJob, None] = {}  # oldest first
         self._unread: OrderedDict[tuple[int, tuple[int, ...]], UnreadPrompt] = OrderedDict()
         self._reading: list[PromptGroup] = []
@@ -132,7 +134,7 @@ class SamplingBatch:
 
     def _admit(self) -> None:
         """Begin to read the prompts that have waited longest, as far as their rows fit."""
-        if self._is_full:
+        if self._is_full or not self._unread:
             return
         begun: dict[tuple[int, int], list[UnreadPrompt]] = {}
         planned = self._used
@@ -200,10 +202,6 @@ class SamplingBatch:
         )
         parts = self._parts.values()
         return prompts + sum(max(part.size, part.sequences * self._row_bytes(part.capacity)) for part in parts)
-
-    @property
-    def _logits_bytes(self) -> int:
-        return int(self._model.model.config.get_text_config().vocab_size) * self._shape.dtype.itemsize
 
     def _row_bytes(self, positions: int) -> int:
         part = self._shape.part_capacity(positions) * self._shape.position_bytes

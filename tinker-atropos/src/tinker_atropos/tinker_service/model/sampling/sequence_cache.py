@@ -76,7 +76,7 @@ class KeyValues:
 
     def _allocated(self, rows: int) -> torch.Tensor:
         shape = self._shape
-        return torch.zeros(2, rows, self.capacity, shape.heads, shape.head_size, dtype=shape.dtype, device=shape.device)
+        return torch.empty(2, rows, self.capacity, shape.heads, shape.head_size, dtype=shape.dtype, device=shape.device)
 
 
 class CachePart:
