@@ -105,7 +105,7 @@ class Fleet:
         return meter.until(await self.runs.until(phase, count, PATIENCE))
 
     def _meter(self) -> Meter:
-        return Meter(self.operator.pid, self.plane.api_server_pid)
+        return Meter(self.operator.pid, self.plane)
 
     def lags(self, count: int) -> list[float]:
         """Of the last runs that ended: seconds from their pods' end to their status, sorted."""

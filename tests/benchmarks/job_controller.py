@@ -31,7 +31,7 @@ async def create_jobs(count: int) -> Span:
             plane.admin.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
             controller = _start(plane, Path(folder))
             async with load_client(plane.server, ADMIN_TOKEN) as client:
-                return await _measure(client, count, lambda: Meter(controller.pid, plane.api_server_pid))
+                return await _measure(client, count, lambda: Meter(controller.pid, plane))
         finally:
             if controller:
                 controller.kill()

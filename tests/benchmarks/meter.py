@@ -5,6 +5,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.integration.cluster.control_plane import ControlPlane
+
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -52,26 +54,29 @@ class Stopwatch:
 
 @dataclass(frozen=True)
 class Span:
-    """What a step took: seconds by the clock, and of the cores by the controller and by the API server."""
+    """What a step took: seconds by the clock, and of the cores by the controller, the API server and etcd."""
 
     seconds: float
     controller: float
     api_server: float
+    etcd: float
 
     def in_words(self, count: int) -> str:
-        each, own, server = (1000 * part / count for part in (self.seconds, self.controller, self.api_server))
-        return f"{self.seconds:.1f} s ({each:.1f} ms each; CPU {own:.1f} ms, API server {server:.1f} ms)"
+        parts = (self.seconds, self.controller, self.api_server, self.etcd)
+        each, own, server, etcd = (1000 * part / count for part in parts)
+        cores = f"CPU {own:.1f} ms, API server {server:.1f} ms, etcd {etcd:.1f} ms"
+        return f"{self.seconds:.1f} s ({each:.1f} ms each; {cores})"
 
 
 class Meter:
     """Begins when it is made."""
 
-    def __init__(self, controller_pid: int | None, api_server_pid: int) -> None:
-        self._pids = (controller_pid, api_server_pid)
+    def __init__(self, controller_pid: int | None, plane: ControlPlane) -> None:
+        self._pids = (controller_pid, plane.api_server_pid, plane.etcd_pid)
         self._cpu = [cpu_seconds(pid) for pid in self._pids]
         self._began = time.monotonic()
 
     def until(self, moment: float) -> Span:
         """Up to that moment of `time.monotonic()`, which was just now."""
-        own, server = (cpu_seconds(pid) - before for pid, before in zip(self._pids, self._cpu, strict=True))
-        return Span(moment - self._began, own, server)
+        own, server, etcd = (cpu_seconds(pid) - before for pid, before in zip(self._pids, self._cpu, strict=True))
+        return Span(moment - self._began, own, server, etcd)

@@ -122,6 +122,10 @@ class ControlPlane:
     def api_server_pid(self) -> int:
         return self._processes[self._api_server].pid
 
+    @property
+    def etcd_pid(self) -> int:
+        return self._processes["etcd"].pid
+
     def start(self) -> None:
         """With the CRDs, and the operator's rights for the operator's users."""
         self.start_empty()
