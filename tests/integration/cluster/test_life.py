@@ -92,7 +92,6 @@ def test_a_run_takes_at_most_eight_writes(runs: RunsNamespace) -> None:
     # A lost race is written again: only what the API server took counts, and there must be no lost races either.
     assert [write.code // 100 for write in writes] == [2] * len(writes), writes
     assert len(writes) <= 8, writes
-    # The mark and the ConfigMap are written concurrently.
     others = (write for write in writes if write.resource != "rltrainingruns/status")
     assert sorted(others, key=lambda write: (write.verb, write.resource)) == [
         Call("create", "configmaps", runs.namespace, runs.status()["configMapName"], 201),

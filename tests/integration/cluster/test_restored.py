@@ -66,14 +66,16 @@ def running(runs: RunsNamespace) -> str:
     return pod
 
 
-def test_the_mark_is_on_a_run_before_its_first_pod(runs: RunsNamespace) -> None:
+def test_one_write_before_the_pod_and_the_mark_before_the_next(runs: RunsNamespace) -> None:
     run = runs.apply()
-    runs.until_pod()
+    runs.kubelet.start(runs.until_pod())
+    wait_for("its containers are told", lambda: runs.status().get("containers"))
     found = runs.find()
     assert found
     assert found["metadata"]["annotations"][MARK] == f"sorting.{run['metadata']['uid']}"
+    status = ("patch", "rltrainingruns/status")
     order = [(w.verb, w.resource) for w in runs.writes()]
-    assert order.index(("patch", "rltrainingruns")) < order.index(("create", "pods"))
+    assert order[:5] == [status, ("create", "configmaps"), ("create", "pods"), ("patch", "rltrainingruns"), status]
 
 
 @pytest.mark.parametrize("with_status", [True, False], ids=["with status", "without status"])

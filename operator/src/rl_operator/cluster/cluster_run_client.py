@@ -175,32 +175,24 @@ class ClusterRunClient:
             await self._client.delete(path, metadata.uid, metadata.resource_version)
 
     async def write_status(self, run: TrainingRun, status: RunStatus) -> TrainingRun:
-        metadata = run.metadata
-        body = {
-            "metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
-            "status": merge_patch(run.status.to_wire(), status.to_wire()),
-        }
+        body = {"metadata": _version(run), "status": merge_patch(run.status.to_wire(), status.to_wire())}
+        return await self._patch_run(run, body, "status")
+
+    async def mark_started(self, run: TrainingRun) -> TrainingRun:
+        mark = {STARTED_AS_ANNOTATION: mark_of(run)}
+        return await self._patch_run(run, {"metadata": {**_version(run), "annotations": mark}})
+
+    async def _patch_run(
+        self, run: TrainingRun, body: Mapping[str, Any], subresource: str | None = None
+    ) -> TrainingRun:
         try:
-            answer = await self._client.patch(RUNS.path(metadata.namespace, metadata.name, "status"), body)
+            answer = await self._client.patch(RUNS.path(*run.key, subresource), body)
         except ConflictError:
             await self.read_run(run.key)  # the next try starts from the live object
             raise
         except GoneError:
-            self._caches.runs.forget(run.key, metadata.uid)
+            self._caches.runs.forget(run.key, run.metadata.uid)
             raise
-        return self._taken(answer)
-
-    async def mark_started(self, run: TrainingRun) -> TrainingRun | None:
-        metadata = run.metadata
-        marks = {"uid": metadata.uid, "annotations": {STARTED_AS_ANNOTATION: mark_of(run)}}
-        try:
-            answer = await self._client.patch(RUNS.path(metadata.namespace, metadata.name), {"metadata": marks})
-        except ConflictError:
-            await self.read_run(run.key)
-            raise
-        except GoneError:
-            self._caches.runs.forget(run.key, metadata.uid)
-            return None
         return self._taken(answer)
 
     def _taken(self, document: Mapping[str, Any]) -> TrainingRun:
@@ -212,6 +204,11 @@ class ClusterRunClient:
 
     def record_event(self, run: TrainingRun, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         self._recorder.record(run, kind, reason, message)
+
+
+def _version(run: TrainingRun) -> dict[str, Any]:
+    """The API server takes a patch with it only while this version of the run is the live one."""
+    return {"uid": run.metadata.uid, "resourceVersion": run.metadata.resource_version}
 
 
 async def write_history(

@@ -1,7 +1,7 @@
 """The local target as a reconcile sees it."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -151,26 +151,20 @@ class LocalRunClient:
             remove_traces(self._store.layout, metadata.namespace, metadata.name, metadata.uid)
 
     async def write_status(self, run: TrainingRun, status: RunStatus) -> TrainingRun:
-        metadata = run.metadata
-        written = self._store.update(
-            RUN_KIND,
-            metadata.namespace,
-            metadata.name,
-            lambda manifest: manifest.update(status=status.to_wire()),
-            uid=metadata.uid,
-            resource_version=metadata.resource_version,
-        )
-        return TrainingRun.model_validate(written)
+        return self._write_run(run, lambda manifest: manifest.update(status=status.to_wire()))
 
-    async def mark_started(self, run: TrainingRun) -> TrainingRun | None:
+    async def mark_started(self, run: TrainingRun) -> TrainingRun:
         def mark(manifest: Manifest) -> None:
             manifest["metadata"].setdefault("annotations", {})[STARTED_AS_ANNOTATION] = mark_of(run)
 
+        return self._write_run(run, mark)
+
+    def _write_run(self, run: TrainingRun, change: Callable[[Manifest], None]) -> TrainingRun:
+        """Change exactly this version of the run."""
         metadata = run.metadata
-        with contextlib.suppress(GoneError):
-            marked = self._store.update(RUN_KIND, metadata.namespace, metadata.name, mark, uid=metadata.uid)
-            return TrainingRun.model_validate(marked)
-        return None
+        place = (RUN_KIND, metadata.namespace, metadata.name)
+        written = self._store.update(*place, change, uid=metadata.uid, resource_version=metadata.resource_version)
+        return TrainingRun.model_validate(written)
 
     def record_event(self, run: TrainingRun, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         place = run.metadata.namespace, run.metadata.name

@@ -1,6 +1,5 @@
 """The steps of an attempt's start. Their order makes them safe; any of them may be the last before a crash."""
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -72,7 +71,8 @@ async def create_missing(view: View, client: RunClient) -> View:
     _require_own_status(run)
     if templates := await frozen_templates(run, client):
         await create_network(run, templates, client)
-        return await _create_pod(view, await client.mark_started(run), templates, client)
+        await client.read_run(run.key)  # nothing was written just now that would show what is live
+        return await _create_pod(view, templates, client)
     rendered = await render(view, None, client)
     if rendered.config_hash != run.status.config_hash:
         view = replace(view, run=await _freeze_again(run, rendered, client))
@@ -132,15 +132,10 @@ async def _read_files(inputs: RunInputs, client: RunClient) -> Mapping[str, str]
 
 
 async def _create_children(view: View, rendered: Rendered, client: RunClient) -> View:
-    # The last look at the run does not wait for children that cost nothing.
-    _, live = await asyncio.gather(_create_surroundings(view.run, rendered, client), client.mark_started(view.run))
-    return await _create_pod(view, live, rendered.templates, client)
-
-
-async def _create_surroundings(run: TrainingRun, rendered: Rendered, client: RunClient) -> None:
     for config_map in rendered.config_maps:
         await client.create_child(config_map)
-    await create_network(run, rendered.templates, client)
+    await create_network(view.run, rendered.templates, client)
+    return await _create_pod(view, rendered.templates, client)
 
 
 async def create_network(run: TrainingRun, templates: Templates, client: RunClient) -> None:
@@ -153,8 +148,12 @@ async def create_network(run: TrainingRun, templates: Templates, client: RunClie
             await client.create_child(child)
 
 
-async def _create_pod(view: View, live: TrainingRun | None, templates: Templates, client: RunClient) -> View:
-    """Create the current attempt's pod unless the last look forbids it: from here on it costs money."""
+async def _create_pod(view: View, templates: Templates, client: RunClient) -> View:
+    """Create the current attempt's pod unless the last look forbids it: from here on it costs money.
+
+    The cache holds the run as it was just written or read, or as a watch has reported it since.
+    """
+    live = client.run(view.run.key)
     if live is None or not _may_start(live, view.run):
         return view
     exposed, continued = live.status.environments is not None, checkpoint_env_vars(live)

@@ -1,8 +1,8 @@
 """One reconcile: load, check, render, apply, observe, derive, report.
 
 Safe to repeat and to abandon at any point: what happened is read from the objects, never remembered. The order of
-effects makes it safe: status (freezes the run) -> ConfigMaps -> NetworkPolicies, Service, the mark -> the run's pod
--> pods of separate environments; at the end those are deleted, then status -> history -> finalizer.
+effects makes it safe: status (freezes the run) -> ConfigMaps -> NetworkPolicies, Service -> the run's pod -> pods of
+separate environments -> the mark -> status; at the end the pods are deleted, then status -> history -> finalizer.
 """
 
 from collections.abc import Callable
@@ -26,6 +26,7 @@ from rl_operator.reconcile.recorded_status import record_status
 from rl_operator.reconcile.run_client import Key, RunClient
 from rl_operator.status.attempt.environment_slots import in_force, replacement_sentence
 from rl_operator.status.attempt.pod_cleanup import with_loss
+from rl_operator.status.attempt.restored import is_unmarked
 from rl_operator.status.attempt.view import Assessment, View
 from rl_operator.status.derive import derive, worth_writing
 from rl_operator.status.frozen import frozen_refusals
@@ -155,11 +156,17 @@ async def _report(view: View, assessment: Assessment, client: RunClient, pace: P
     previous, status = view.run.status, derive(view, assessment)
     worth = worth_writing(previous, status, view.now, pace.progress_seconds)
     if worth:
-        await record_status(client, view.run, status)
+        await record_status(client, await _mark(view, assessment, client), status)
         _tell(view, status, assessment, client)
     if assessment.ending:
         await keep_history(view, status, client)
     return status != previous and not worth
+
+
+async def _mark(view: View, assessment: Assessment, client: RunClient) -> TrainingRun:
+    """The run, marked before its status first says what became of its pod: until then there is nothing to repeat."""
+    began = view.pod is not None or assessment.ending is not None
+    return await client.mark_started(view.run) if began and is_unmarked(view.run) else view.run
 
 
 def _tell(view: View, status: RunStatus, assessment: Assessment, client: RunClient) -> None:

@@ -115,11 +115,10 @@ class RunClient(InputSource, Protocol):
         """
         ...
 
-    async def mark_started(self, run: TrainingRun) -> TrainingRun | None:
-        """Mark exactly this run as started (`status.attempt.restored.mark_of`), unless it is marked.
+    async def mark_started(self, run: TrainingRun) -> TrainingRun:
+        """Mark exactly this version of the run as started (`status.attempt.restored.mark_of`); returns the live run.
 
-        Returns the live run: the last look at it before something costs money. None if it is gone; raises
-        ConflictError if another run has its name.
+        Raises ConflictError if someone wrote in between, GoneError if the run is gone.
         """
         ...
 

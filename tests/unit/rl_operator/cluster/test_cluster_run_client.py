@@ -217,19 +217,16 @@ async def test_a_run_that_is_gone_is_forgotten(api: FakeApi, run_client: RunClie
     assert len(api.requests) == 2
 
 
-async def test_a_start_is_marked_on_that_run_only_and_the_answer_is_live(
-    api: FakeApi, run_client: RunClient, caches: Caches
-) -> None:
+async def test_exactly_that_version_of_a_run_is_marked(api: FakeApi, run_client: RunClient, caches: Caches) -> None:
     caches.runs.put(run_document(4))
     run = run_client.run(KEY)
     assert run is not None
-    api.answers("PATCH", RUN, Answer(run_document(5, suspend=True)))
+    api.answers("PATCH", RUN, Answer(run_document(5)))
     live = await run_client.mark_started(run)
     (patch,) = api.requests
     mark = {"rl-operator.dev/started-as": f"sorting.{run.metadata.uid}"}
-    assert patch.body == {"metadata": {"uid": run.metadata.uid, "annotations": mark}}
-    assert live is not None
-    assert (live.spec.suspend, run_client.run(KEY)) == (True, live)
+    assert patch.body == {"metadata": {"uid": run.metadata.uid, "resourceVersion": "4", "annotations": mark}}
+    assert (live.metadata.resource_version, run_client.run(KEY)) == ("5", live)
 
 
 async def test_another_run_with_the_name_is_not_marked(api: FakeApi, run_client: RunClient, caches: Caches) -> None:
@@ -251,7 +248,8 @@ async def test_a_run_that_is_gone_is_not_marked(run_client: RunClient, caches: C
     caches.runs.put(run_document(4))
     run = run_client.run(KEY)
     assert run is not None
-    assert await run_client.mark_started(run) is None
+    with pytest.raises(GoneError):
+        await run_client.mark_started(run)
     assert run_client.run(KEY) is None
 
 

@@ -77,7 +77,7 @@ class MortalClient(LocalRunClient):
         await super().remove_finalizer(pod)
         self._write(before=False)
 
-    async def mark_started(self, run: TrainingRun) -> TrainingRun | None:
+    async def mark_started(self, run: TrainingRun) -> TrainingRun:
         self._write(before=True)
         live = await super().mark_started(run)
         self._write(before=False)

@@ -388,7 +388,7 @@ async def _resume(life: Life) -> tuple[Any, ...]:
 
 
 RESUMED = (["1-env-0-0"], ("Stopped", []), 2, 2, ["2-env-0-0", "2-env-1-0", "2-env-2-0"])
-SCALED_DOWN, RESUME_WRITES = 11, 25
+SCALED_DOWN, RESUME_WRITES = 11, 24
 
 
 async def test_the_number_of_writes_of_a_resumed_run(life: Life) -> None:

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.reconcile.life import KEY, Life, make_life
+from tests.unit.rl_operator.reconcile.life import KEY, PACE, KilledError, Life, make_life
 from tests.unit.rl_operator.status.builders import ready, result, terminated
 
 from rl_operator.api.names import POD_FINALIZER, RUN_KIND, STARTED_AS_ANNOTATION
+from rl_operator.reconcile import reconcile
 
 
 @pytest.fixture
@@ -43,11 +44,40 @@ async def finish(life: Life) -> None:
     await life.settle()
 
 
-async def test_the_mark_is_written_before_the_pod_and_names_the_run(life: Life) -> None:
+def mark(life: Life) -> str | None:
+    run = life.client.run(KEY)
+    assert run is not None
+    return run.metadata.annotations.get(STARTED_AS_ANNOTATION)
+
+
+async def test_the_mark_names_the_run_and_is_written_once_its_first_container_runs(life: Life) -> None:
     await train(life)
     run = life.client.run(KEY)
     assert run is not None
-    assert run.metadata.annotations[STARTED_AS_ANNOTATION] == f"sorting.{run.metadata.uid}"
+    assert mark(life) == f"sorting.{run.metadata.uid}"
+
+
+async def test_a_status_says_nothing_of_a_pod_before_the_mark_is_written(life: Life) -> None:
+    """Killed after any of the writes: what a backup would hold at that moment."""
+    life.apply()
+    await life.settle()
+    assert (mark(life), life.status.containers, len(life.pods)) == (None, (), 1)
+    life.play("Running", ready(), ready(), ready())
+    life.client.dies_at, life.client.dies_before = life.client.writes + 1, False
+    with pytest.raises(KilledError):
+        await reconcile(KEY, life.client, lambda: life.now, PACE)
+    assert (mark(life) is not None, life.status.containers) == (True, ())
+    life.client.dies_at = None
+    await life.settle()
+    assert life.status.phase == "Running"
+
+
+async def test_a_run_that_ends_without_a_container_is_marked(life: Life) -> None:
+    life.apply()
+    await life.settle()
+    life.edit(suspend=True)
+    await life.settle()
+    assert mark(life) is not None
 
 
 async def test_a_draft_has_no_mark(life: Life) -> None:
@@ -77,9 +107,9 @@ async def test_it_starts_from_the_beginning_once_its_mark_is_removed(life: Life,
     [pod] = life.pods
     assert pod["metadata"]["ownerReferences"][0]["uid"] == run.metadata.uid
     assert pod["metadata"]["name"] == life.status.pod_name
-    assert run.metadata.annotations[STARTED_AS_ANNOTATION] == f"sorting.{run.metadata.uid}"
     life.play("Running", ready(), ready(), ready())
     await life.settle()
+    assert mark(life) == f"sorting.{run.metadata.uid}"
     await finish(life)
     assert life.status.phase == "Succeeded"
 

@@ -1,7 +1,8 @@
 """Runs that were restored from a backup: they must not train again unless someone asks for it.
 
-The rule. Before a run's first pod is created, its name and uid are written on it (`mark_started`), where every backup
-of the object keeps them. Then, for a run that is not finished:
+The rule. Before the status of a run says anything of its first pod, its name and uid are written on the run
+(`mark_started`), where every backup of the object keeps them: whatever is in a backup without it had not begun. Then,
+for a run that is not finished:
 
 * its own name with another uid in the mark: it was started under that uid, deleted, and created again from a copy.
   Nothing is started, whatever its status says, and what its status says about that former life is dropped except for
@@ -36,6 +37,11 @@ def is_restored(run: TrainingRun) -> bool:
     mark = run.metadata.annotations.get(STARTED_AS_ANNOTATION, "")
     name, _, uid = mark.rpartition(".")
     return not run.status.finished and name == run.metadata.name and uid != run.metadata.uid
+
+
+def is_unmarked(run: TrainingRun) -> bool:
+    """Whether a run that has begun still needs its mark. A restored one keeps that of its former life."""
+    return run.metadata.annotations.get(STARTED_AS_ANNOTATION) != mark_of(run) and not is_restored(run)
 
 
 def restored_finding(run: TrainingRun, left_over: Sequence[str]) -> Assessment:
