@@ -63,7 +63,7 @@ class Operator:
         self._kopf: asyncio.Task[None] | None = None
         self._ages = ages
         self.caches = Caches(Catalogs(_bundled_images(settings)))
-        self._recorder = EventRecorder(client)
+        self._recorder = EventRecorder(client, busy=lambda: self.queues.runs.depth > 0)
         self._gaps = Gaps(self._close_gap)
         self._metrics = polled_metrics(self.caches, settings, self._metrics_changed, os.environ)
         self._run_client = ClusterRunClient(client, self.caches, self._recorder, self._metrics)
@@ -84,7 +84,9 @@ class Operator:
         queue = partial(WorkQueue, standing_by=True)
         namespace = self._own_namespace
         return Queues(
-            runs=queue(partial(reconcile, client=self._run_client, clock=clock, pace=pace), kind="run"),
+            runs=queue(
+                partial(reconcile, client=self._run_client, clock=clock, pace=pace), kind="run", urgent=self._is_new
+            ),
             environments=queue(partial(reconcile_environment, client=kinds, clock=clock), kind="environment"),
             runtimes=queue(partial(reconcile_runtime, client=kinds, clock=clock, namespace=namespace), kind="runtime"),
         )
@@ -211,6 +213,11 @@ class Operator:
 
     async def _list_own_kinds(self) -> Changes:
         return await list_own_kinds(self._client, self.caches, self._namespace)
+
+    def _is_new(self, key: Key) -> bool:
+        """A run that nothing was said about yet starts before others are looked at again."""
+        run = self.caches.runs.get(key)
+        return run is not None and run.status.phase is None
 
     # Named here because queues and routes need each other.
     def _metrics_changed(self, pod: PodObservation) -> None:

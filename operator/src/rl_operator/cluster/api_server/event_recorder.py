@@ -22,7 +22,8 @@ log = logging.getLogger(__name__)
 
 QUEUE_SIZE = 10_000
 PAUSE_SECONDS = 0.02
-"""After each write: a thousand runs created at once must not wait for their Events."""
+BUSY_PAUSE_SECONDS = 0.2
+"""After each write, and while runs wait: a thousand of them created at once must not wait for their Events."""
 
 REMEMBERED = 1000
 MAX_NOTE = 1024
@@ -59,9 +60,16 @@ class EventRecorder:
     waiting for one would.
     """
 
-    def __init__(self, client: ClusterClient, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self,
+        client: ClusterClient,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        busy: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`busy`: whether anything waits that is more urgent than an Event."""
         self._client = client
         self._now = now
+        self._busy = busy
         self._queue: asyncio.Queue[tuple[Occurrence, str]] = asyncio.Queue(QUEUE_SIZE)
         self._counts: OrderedDict[Occurrence, int] = OrderedDict()
         self._instance = socket.gethostname()[:128] or MANAGER
@@ -85,7 +93,7 @@ class EventRecorder:
             except OperatorError as error:
                 EVENTS_DROPPED.labels("refused").inc()
                 log.debug("event %s for %s was not written: %s", occurrence.reason, occurrence.name, error)
-            await asyncio.sleep(PAUSE_SECONDS)
+            await asyncio.sleep(BUSY_PAUSE_SECONDS if self._busy() else PAUSE_SECONDS)
 
     async def _write(self, occurrence: Occurrence, told: str) -> None:
         count = self._counts.get(occurrence, 0) + 1

@@ -1,6 +1,7 @@
-"""The work queue: each key once, bounded concurrency, failures retried with growing pauses."""
+"""The work queue: each key once, urgent ones first, bounded concurrency, failures retried with growing pauses."""
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -15,6 +16,9 @@ log = logging.getLogger(__name__)
 Work = Callable[[Key], Awaitable[float | None]]
 """One reconcile; returns after how many seconds it wants to be called again, if at all."""
 
+HEAD_START_SECONDS = 10.0
+"""An urgent key is taken before those that were added up to so much earlier: no key waits longer for urgent ones."""
+
 FIRST_PAUSE_SECONDS = 0.25
 MAX_PAUSE_SECONDS = 300.0
 
@@ -23,14 +27,25 @@ class WorkQueue:
     """Never runs one key twice at once; a key added while it runs is run once more afterwards."""
 
     def __init__(
-        self, work: Work, *, kind: str = "run", deadline_seconds: float = 60.0, standing_by: bool = False
+        self,
+        work: Work,
+        *,
+        kind: str = "run",
+        deadline_seconds: float = 60.0,
+        standing_by: bool = False,
+        urgent: Callable[[Key], bool] = lambda _: False,
     ) -> None:
-        """`standing_by`: keys are ignored until `begin`, because the process that begins looks at everything."""
+        """`standing_by`: keys are ignored until `begin`, because the process that begins looks at everything. `urgent` is
+        asked when a key is added.
+        """
         self._work = work
         self._kind = kind
         self._deadline = deadline_seconds
         self._standing_by = standing_by
-        self._ready: asyncio.Queue[Key] = asyncio.Queue()
+        self._urgent = urgent
+        self._ready: asyncio.PriorityQueue[tuple[float, int, Key]] = asyncio.PriorityQueue()
+        self._added = itertools.count()
+        """Among equals, the first one first."""
         self._waiting: dict[Key, float] = {}
         """When each was added, the oldest first."""
         self._ended_at = time.monotonic()
@@ -53,8 +68,8 @@ class WorkQueue:
         if key in self._running:
             self._again.add(key)
         elif key not in self._waiting and not self._standing_by:
-            self._waiting[key] = time.monotonic()
-            self._ready.put_nowait(key)
+            self._waiting[key] = now = time.monotonic()
+            self._ready.put_nowait((now - HEAD_START_SECONDS * self._urgent(key), next(self._added), key))
 
     def add_after(self, key: Key, seconds: float) -> None:
         """Run the key in that many seconds, unless something is due sooner."""
@@ -87,7 +102,7 @@ class WorkQueue:
     async def work(self) -> None:
         """One worker: start as many as runs may be reconciled concurrently. Ends only by cancellation."""
         while True:
-            key = await self._ready.get()
+            _, _, key = await self._ready.get()
             del self._waiting[key]
             self._running[key] = time.monotonic()
             try:

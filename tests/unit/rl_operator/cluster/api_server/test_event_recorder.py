@@ -95,6 +95,19 @@ async def test_events_yield_to_runs_and_keep_their_time(api: FakeApi, client: Cl
     await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_events_wait_longer_while_runs_wait(api: FakeApi, client: ClusterClient) -> None:
+    api.answers("POST", PATH, Answer({}, 201))
+    recorder = EventRecorder(client, busy=lambda: True)
+    for number in range(3):
+        recorder.record(RUN, "Normal", "Starting", str(number))
+    loop = asyncio.get_running_loop()
+    began, task = loop.time(), asyncio.create_task(recorder.run())
+    await until_asked(api, 3)
+    assert loop.time() - began >= 2 * event_recorder.BUSY_PAUSE_SECONDS
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_excess_events_are_dropped_immediately(client: ClusterClient) -> None:
     idle = EventRecorder(client)
     for number in range(event_recorder.QUEUE_SIZE + 5):

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -189,3 +190,20 @@ async def test_it_reports_how_many_keys_wait_and_for_how_long_nothing_ended() ->
         go.set()
         await until("both ran", lambda: queue.depth == 0)
         assert queue.standstill_seconds() == 0
+
+
+async def test_urgent_keys_come_first_within_their_head_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    order = []
+
+    async def work(key: tuple[str, str]) -> None:
+        order.append(key[1])
+
+    queue = WorkQueue(work, urgent=lambda key: key[1].startswith("new"))
+    for moment, name in ((0.0, "old-1"), (0.1, "old-2"), (0.2, "new-1"), (9.9, "new-2"), (10.2, "new-3")):
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "monotonic", lambda moment=moment: moment)
+            queue.add(("ns", name))
+    worker = asyncio.create_task(queue.work())
+    await until("all ran", lambda: len(order) == 5)
+    worker.cancel()
+    assert order == ["new-1", "new-2", "old-1", "old-2", "new-3"]
