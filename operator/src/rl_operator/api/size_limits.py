@@ -20,6 +20,10 @@ MAX_DEPTH: Final = 64
 MAX_CHARACTERS: Final = 200_000
 """Of a whole section. A run's ConfigMap holds it as YAML, besides the templates of pods, and is limited to 1 MiB."""
 
+SMALL_VALUES: Final = 500
+"""Of documents that are small: names and values at every depth."""
+SMALL_CHARACTERS: Final = 10_000
+
 _SECTION_DEPTH: Final = 4
 """Of a value in a section, at most: `spec.locked.env.NAME`."""
 
@@ -49,6 +53,16 @@ def section_problem(settings: Mapping[str, Any]) -> tuple[str | None, str] | Non
             if at_least > MAX_CHARACTERS:
                 return None, TOO_LARGE
     return (None, TOO_LARGE) if at_most > MAX_CHARACTERS and len(formatted(settings)) > MAX_CHARACTERS else None
+
+
+def are_small(*documents: Any) -> bool:
+    """Whether they hold so little together that nothing that is done with them takes long. The work is bounded."""
+    characters = 0
+    for number, (value, _) in enumerate(_walk(*documents)):
+        characters += len(value) if isinstance(value, str) else 1
+        if number >= SMALL_VALUES or characters > SMALL_CHARACTERS:
+            return False
+    return True
 
 
 def _written(value: Any) -> tuple[int, int]:

@@ -1,11 +1,14 @@
 """One run against its inputs."""
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Final
 
+from rl_operator.api.identity import Same
 from rl_operator.api.refusal import Refusal, first_refusals, redacted
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
+from rl_operator.api.runtime import Runtime
 from rl_operator.check.field_rules import field_refusals
 from rl_operator.check.lineage import lineage_refusals
 from rl_operator.check.name_lists import MOST_NAMES, listed
@@ -39,10 +42,16 @@ _RULES: Final[tuple[Callable[[Subject], Iterable[Refusal]], ...]] = (
 
 def check_run(run: TrainingRun, inputs: RunInputs) -> tuple[Refusal, ...]:
     """Why the run must not start, in a stable order: at most `MAX_REFUSALS` reasons; empty means accepted."""
-    if faults := check_runtime(inputs.runtime):
+    if faults := _runtime_faults(Same(inputs.runtime)):
         return (runtime_invalid(run, faults[0]),)
     subject = Subject(run, inputs)
     return first_refusals(refusal for rule in _RULES for refusal in rule(subject))
+
+
+@lru_cache(maxsize=64)
+def _runtime_faults(runtime: Same[Runtime]) -> tuple[Refusal, ...]:
+    """The same for all of its runs."""
+    return check_runtime(runtime.model)
 
 
 def runtime_invalid(run: TrainingRun, fault: Refusal) -> Refusal:

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Hashable, Iterator
 from decimal import Decimal
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 import yaml
 
@@ -156,8 +156,25 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 _Loader.add_constructor("tag:yaml.org,2002:bool", _construct_bool)
 
 
+_REPEATED: Final = 64
+"""Characters of a scalar that is likely to come again: a name, a number."""
+_REMEMBERED: Final = 4096
+
+
 class _Dumper(_Underscores, yaml.CSafeDumper):
     """Quotes what either YAML 1.1 or YAML 1.2 would not read back as a string, and never uses aliases."""
+
+    _resolved: ClassVar[dict[tuple[str, tuple[bool, bool]], Any]] = {}
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: tuple[bool, bool]) -> Any:
+        """What a plain scalar is read as depends on nothing but its text: it is found out once."""
+        if kind is not yaml.ScalarNode or len(value) > _REPEATED:
+            return super().resolve(kind, value, implicit)
+        if (value, implicit) not in self._resolved:
+            if len(self._resolved) >= _REMEMBERED:
+                self._resolved.clear()
+            self._resolved[value, implicit] = super().resolve(kind, value, implicit)
+        return self._resolved[value, implicit]
 
     def ignore_aliases(self, _value: Any) -> bool:
         return True

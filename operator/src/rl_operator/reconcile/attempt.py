@@ -8,7 +8,7 @@ from rl_operator.api.run_inputs import RunInputs
 from rl_operator.documents.source_files import source_hash
 from rl_operator.errors import GoneError, InvalidError, NameTakenError, OperatorError
 from rl_operator.reconcile.inputs import gather_inputs
-from rl_operator.reconcile.off_loop import off_loop
+from rl_operator.reconcile.off_loop import is_quick, off_loop
 from rl_operator.reconcile.recorded_status import record_status
 from rl_operator.reconcile.run_client import RunClient
 from rl_operator.render import (
@@ -117,6 +117,8 @@ async def render(view: View, inputs: RunInputs | None, client: RunClient) -> Ren
         raise EnvironmentUnreadError(inputs.environment.pending[1])
     if inputs.environment.known is None:
         raise InvalidError(f"the environment {run.spec.environment!r} is gone or broken: fix it, or delete the run")
+    if is_quick(run, inputs):
+        return render_run(run, inputs)
     return await off_loop(render_run, run, inputs, await _read_files(inputs, client))
 
 

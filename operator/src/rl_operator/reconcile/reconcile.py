@@ -21,7 +21,7 @@ from rl_operator.reconcile.drift_repair import look_for_pod, put_right, restore_
 from rl_operator.reconcile.environment_pods import reconcile_environment_pods
 from rl_operator.reconcile.finished import acknowledge, drop_old_pods, expire, keep_history, restore_end
 from rl_operator.reconcile.inputs import gather_inputs
-from rl_operator.reconcile.off_loop import off_loop
+from rl_operator.reconcile.off_loop import is_quick, off_loop
 from rl_operator.reconcile.recorded_status import record_status
 from rl_operator.reconcile.run_client import Key, RunClient
 from rl_operator.status.attempt.environment_slots import in_force, replacement_sentence
@@ -104,7 +104,8 @@ async def _observe(
         return replace(view, refusals=run.faults)
     if inputs is None:
         return replace(view, refusals=(_no_runtime(run, client),))
-    return replace(view, refusals=await off_loop(check_run, run, inputs), pending=inputs.environment.pending)
+    refusals = check_run(run, inputs) if is_quick(run, inputs) else await off_loop(check_run, run, inputs)
+    return replace(view, refusals=refusals, pending=inputs.environment.pending)
 
 
 def _replica_limit(run: TrainingRun, client: RunClient) -> int | None:

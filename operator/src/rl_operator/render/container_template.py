@@ -29,6 +29,9 @@ STORAGE_REQUEST: Final = "256Mi"
 """Without a request the scheduler would reserve the whole limit."""
 
 
+_UNSET: Final = ResourceRequirements()
+
+
 @dataclass(frozen=True, slots=True)
 class Image:
     """`pull_policy` None: Kubernetes' default for the reference."""
@@ -44,7 +47,7 @@ def runtime_image(runtime: Runtime) -> Image:
 def runtime_resources(runtime: Runtime, name: str) -> dict[str, Any]:
     """The runtime's resources for the container, else the defaults."""
     resources: ResourceRequirements = getattr(runtime.spec.resources, name)
-    return resources.to_wire() if resources != ResourceRequirements() else dict(DEFAULT_RESOURCES[name])
+    return resources.to_wire() if resources != _UNSET else dict(DEFAULT_RESOURCES[name])
 
 
 def bounded_resources(runtime: Runtime, name: str) -> dict[str, Any]:
@@ -119,6 +122,14 @@ def pod_security(unprivileged_id: int) -> dict[str, Any]:
 
 def config_volume(config_map: str) -> dict[str, Any]:
     return {"name": "config", "configMap": {"name": config_map, "items": [{"key": CONFIG_KEY, "path": CONFIG_KEY}]}}
+
+
+def mounting(template: Mapping[str, Any], config_map: str) -> dict[str, Any]:
+    """The pod with the volume that it takes its config from. A template is without it: the ConfigMap that holds the
+    template is named by its content.
+    """
+    spec = template["spec"]
+    return {**template, "spec": {**spec, "volumes": [config_volume(config_map), *spec["volumes"]]}}
 
 
 def config_mount() -> dict[str, Any]:

@@ -26,7 +26,6 @@ from rl_operator.render.container_template import (
     EPHEMERAL,
     Image,
     config_mount,
-    config_volume,
     container,
     folder,
     pod_security,
@@ -53,10 +52,10 @@ ANNOTATIONS: Final = {
 }
 
 
-def environment_template(
-    run: TrainingRun, inputs: RunInputs, config_map: str, source: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """The pod without attempt, slot and incarnation. `source`: the ConfigMap with the frozen files of an own one."""
+def environment_template(run: TrainingRun, inputs: RunInputs, source: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The pod without attempt, slot and incarnation, and without its config. `source`: the ConfigMap with the frozen
+    files of an own one.
+    """
     runtime = inputs.runtime
     return {
         "apiVersion": "v1",
@@ -68,7 +67,7 @@ def environment_template(
             "annotations": runtime.spec.pod_annotations | ANNOTATIONS,
             "ownerReferences": [owner_reference(run)],
         },
-        "spec": _pod_spec(run, inputs, config_map, source["metadata"]["name"] if source else None),
+        "spec": _pod_spec(run, inputs, source["metadata"]["name"] if source else None),
     }
 
 
@@ -82,9 +81,9 @@ def environment_pod(template: Mapping[str, Any], attempt: int, slot: int, incarn
     return pod
 
 
-def _pod_spec(run: TrainingRun, inputs: RunInputs, config_map: str, source: str | None) -> dict[str, Any]:
+def _pod_spec(run: TrainingRun, inputs: RunInputs, source: str | None) -> dict[str, Any]:
     resources = environment_resources(inputs)
-    volumes = [config_volume(config_map), folder(scratch_volume(ENVIRONMENT_CONTAINER), resources)]
+    volumes = [folder(scratch_volume(ENVIRONMENT_CONTAINER), resources)]
     mounts = [config_mount()]
     if source:
         volumes.append({"name": "source", "configMap": {"name": source}})

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import orjson
+
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.documents.source_files import source_hash
 from rl_operator.documents.yaml_text import write_yaml
 from rl_operator.errors import InvalidError
 from rl_operator.render.config_maps import render_config
-from rl_operator.render.container_template import CONFIG_KEY
+from rl_operator.render.container_template import CONFIG_KEY, mounting
 from rl_operator.render.environment_pod import environment_template
 from rl_operator.render.labels import child_labels, owner_reference
 from rl_operator.render.network import network_children
@@ -57,11 +59,18 @@ def render_run(run: TrainingRun, inputs: RunInputs, files: Mapping[str, str] | N
     """
     config = render_config(run, inputs)
     source = _source(run, files) if files else None
-    nameless = _templates(run, inputs, "", source)
-    config_hash = _hash([config, nameless.pod, nameless.environment, nameless.network])
+    pod, environment = pod_template(run, inputs), environment_template(run, inputs, source)
+    network = network_children(run, inputs.runtime)
+    texts = {
+        CONFIG_KEY: write_yaml(config),
+        POD_KEY: _text(pod),
+        ENVIRONMENTS_KEY: _text({"pod": environment, "network": network}),
+    }
+    config_hash = _hash(*texts.values())
     name = config_map_name(run, config_hash)
-    templates = _templates(run, inputs, name, source)
-    return Rendered(config, config_hash, _config_map(run, name, config, templates), source, templates)
+    config_map = _immutable(run, name, "config", texts)
+    templates = Templates(mounting(pod, name), mounting(environment, name), tuple(network))
+    return Rendered(config, config_hash, config_map, source, templates)
 
 
 def config_map_name(run: TrainingRun, config_hash: str) -> str:
@@ -74,32 +83,17 @@ def pod_name(run: TrainingRun, attempt: int) -> str:
 
 def templates_of(config_map: Mapping[str, Any]) -> Templates:
     """The content of a ConfigMap of ours. Raises InvalidError if another release wrote it."""
-    held = config_map["data"]
+    held, name = config_map["data"], config_map["metadata"]["name"]
     if ENVIRONMENTS_KEY not in held:
-        name = config_map["metadata"]["name"]
         raise InvalidError(f"ConfigMap {name} holds no {ENVIRONMENTS_KEY}: start a new run in place of this one")
     apart = json.loads(held[ENVIRONMENTS_KEY])
-    return Templates(json.loads(held[POD_KEY]), apart["pod"], tuple(apart["network"]))
-
-
-def _templates(run: TrainingRun, inputs: RunInputs, config_map: str, source: Mapping[str, Any] | None) -> Templates:
-    return Templates(
-        pod=pod_template(run, inputs, config_map),
-        environment=environment_template(run, inputs, config_map, source),
-        network=tuple(network_children(run, inputs.runtime)),
-    )
-
-
-def _config_map(run: TrainingRun, name: str, config: dict[str, Any], templates: Templates) -> dict[str, Any]:
-    apart = {"pod": templates.environment, "network": templates.network}
-    held = {POD_KEY: templates.pod, ENVIRONMENTS_KEY: apart}
-    texts = {key: json.dumps(value, sort_keys=True) for key, value in held.items()}
-    return _immutable(run, name, "config", {CONFIG_KEY: write_yaml(config), **texts})
+    pod, environment = json.loads(held[POD_KEY]), apart["pod"]
+    return Templates(mounting(pod, name), mounting(environment, name), tuple(apart["network"]))
 
 
 def _source(run: TrainingRun, files: Mapping[str, str]) -> dict[str, Any]:
     """The frozen copy of the files: later content of the user's ConfigMap is for later runs."""
-    content = _hash([run.metadata.uid, source_hash(files)])
+    content = _hash(run.metadata.uid, source_hash(files))
     return _immutable(run, f"{run.metadata.name}-source-{content}", "source", dict(files))
 
 
@@ -118,7 +112,11 @@ def _immutable(run: TrainingRun, name: str, component: str, texts: dict[str, str
     }
 
 
-def _hash(content: Any) -> str:
-    """8 hex digits of the canonical JSON."""
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(canonical.encode()).hexdigest()[:8]
+def _text(content: Any) -> str:
+    """Canonical JSON: equal content is an equal text."""
+    return orjson.dumps(content, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def _hash(*texts: str) -> str:
+    """8 hex digits. No text contains a NUL."""
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:8]

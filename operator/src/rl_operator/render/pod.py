@@ -23,7 +23,6 @@ from rl_operator.render.container_template import (
     CONFIG_FILE,
     bounded_resources,
     config_mount,
-    config_volume,
     container,
     folder,
     pod_security,
@@ -57,8 +56,8 @@ ANNOTATIONS: Final = {
 }
 
 
-def pod_template(run: TrainingRun, inputs: RunInputs, config_map: str) -> dict[str, Any]:
-    """The pod without an attempt: `generateName` is the prefix of the attempts' names."""
+def pod_template(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
+    """The pod without an attempt and without its config: `generateName` is the prefix of the attempts' names."""
     runtime = inputs.runtime
     return {
         "apiVersion": "v1",
@@ -71,7 +70,7 @@ def pod_template(run: TrainingRun, inputs: RunInputs, config_map: str) -> dict[s
             "finalizers": [POD_FINALIZER],
             "ownerReferences": [owner_reference(run)],
         },
-        "spec": _pod_spec(run, inputs, config_map),
+        "spec": _pod_spec(run, inputs),
     }
 
 
@@ -119,7 +118,7 @@ def pull_secrets(references: list[dict[str, str]]) -> dict[str, Any]:
     return {"imagePullSecrets": references} if references else {}
 
 
-def _pod_spec(run: TrainingRun, inputs: RunInputs, config_map: str) -> dict[str, Any]:
+def _pod_spec(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
     runtime = inputs.runtime
     containers = [_trainer_container(run, inputs)]
     if not is_own(run.spec.environment):
@@ -134,7 +133,6 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs, config_map: str) -> dict[str,
         "initContainers": [_api_container(run, runtime)],
         "containers": containers,
         "volumes": [
-            config_volume(config_map),
             folder("journal", bounded_resources(runtime, API_CONTAINER)),
             *(folder(scratch_volume(name), bounded_resources(runtime, name)) for name in names),
         ],

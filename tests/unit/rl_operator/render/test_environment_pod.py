@@ -9,6 +9,7 @@ from tests.unit.rl_operator.samples import TINY, inputs_of, make_run, make_runti
 
 from rl_operator.api.environment import Environment
 from rl_operator.api.runtime import Runtime
+from rl_operator.render.container_template import mounting
 from rl_operator.render.environment_pod import environment_pod, environment_template
 
 RUN = make_run(environment="own/digits")
@@ -19,12 +20,12 @@ JUDGE, OTHER = {"name": "judge", "key": "JUDGE_KEY"}, {"name": "judge", "key": "
 def own_pod(runtime: Runtime = TINY, own: Environment | None = None) -> dict[str, Any]:
     inputs = own_inputs(RUN, runtime, own)
     source = SOURCE if inputs.environment.own and inputs.environment.own.spec.source else None
-    return environment_pod(environment_template(RUN, inputs, "sorting-0a1b2c3d", source), 1, 0, 0)
+    return environment_pod(mounting(environment_template(RUN, inputs, source), "sorting-0a1b2c3d"), 1, 0, 0)
 
 
 def bundled_pod(runtime: Runtime = TINY) -> dict[str, Any]:
     run = make_run(environmentReplicas=2)
-    return environment_pod(environment_template(run, inputs_of(run, runtime), "sorting-0a1b2c3d", None), 2, 1, 3)
+    return environment_pod(environment_template(run, inputs_of(run, runtime), None), 2, 1, 3)
 
 
 def container_of(pod: dict[str, Any]) -> dict[str, Any]:

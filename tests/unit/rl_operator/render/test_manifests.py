@@ -135,8 +135,9 @@ def test_names_follow_from_run_and_hash() -> None:
         == pod_of_attempt(rendered.templates.pod, 3, exposed=False)["metadata"]["name"]
         == f"sorting-{UID[:5]}-3"
     )
-    [volume] = [volume for volume in rendered.templates.pod["spec"]["volumes"] if volume["name"] == "config"]
-    assert volume["configMap"]["name"] == name
+    for template in (rendered.templates.pod, rendered.templates.environment):
+        [volume] = [volume for volume in template["spec"]["volumes"] if volume["name"] == "config"]
+        assert volume["configMap"]["name"] == name
 
 
 RUN, RUNTIME = CASES["tiny"]

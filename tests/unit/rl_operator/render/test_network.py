@@ -22,8 +22,8 @@ def pods_of(uid: str = UID, name: str = "sorting") -> tuple[dict[str, Any], dict
     """A run's own pod and an environment's."""
     run = OWN_RUN.with_changes(metadata=OWN_RUN.metadata.with_changes(uid=uid, name=name))
     inputs = own_inputs(run)
-    template = environment_template(run, inputs, "c", None)
-    return pod_of_attempt(pod_template(run, inputs, "c"), 1, exposed=True), environment_pod(template, 1, 0, 0)
+    template = environment_template(run, inputs, None)
+    return pod_of_attempt(pod_template(run, inputs), 1, exposed=True), environment_pod(template, 1, 0, 0)
 
 
 def ports(rule: dict[str, Any]) -> list[tuple[str, int]]:

@@ -6,6 +6,7 @@ from tests.unit.rl_operator.samples import DEFAULT, TINY, UID, inputs_of, make_r
 from rl_operator.api.names import QUEUE_NAME_LABEL
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
+from rl_operator.render.container_template import mounting
 from rl_operator.render.env_vars import checkpoint_env_vars
 from rl_operator.render.pod import pod_of_attempt, pod_template
 from tinker_atropos.result import BestCheckpoint
@@ -13,7 +14,7 @@ from tinker_atropos.settings import load_settings
 
 
 def template_of(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:
-    return pod_template(run, inputs_of(run, runtime), "sorting-0a1b2c3d")
+    return mounting(pod_template(run, inputs_of(run, runtime)), "sorting-0a1b2c3d")
 
 
 POD = pod_of_attempt(template_of(make_run(), TINY), 1, exposed=False)
@@ -153,7 +154,7 @@ def test_the_data_ports_leave_loopback_only_for_environments_in_other_pods() -> 
 
 def test_an_own_environment_has_no_container_next_to_the_keys() -> None:
     run = make_run(environment="own/digits")
-    spec = pod_template(run, own_inputs(run), "x")["spec"]
+    spec = mounting(pod_template(run, own_inputs(run)), "x")["spec"]
     assert [container["name"] for container in spec["containers"]] == ["trainer"]
     assert {volume["name"] for volume in spec["volumes"]} == {"config", "journal", "api-tmp", "trainer-tmp"}
 

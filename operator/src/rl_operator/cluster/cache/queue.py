@@ -35,8 +35,8 @@ class WorkQueue:
         standing_by: bool = False,
         urgent: Callable[[Key], bool] = lambda _: False,
     ) -> None:
-        """`standing_by`: keys are ignored until `begin`, because the process that begins looks at everything. `urgent` is
-        asked when a key is added.
+        """`standing_by`: keys are ignored until `begin`, because the process that begins looks at everything. `urgent`
+        is asked about each key that is added.
         """
         self._work = work
         self._kind = kind
