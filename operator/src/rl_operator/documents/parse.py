@@ -8,6 +8,7 @@ from heapq import nlargest
 from itertools import islice
 from typing import Any, Final, TypeVar
 
+import orjson
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -204,13 +205,19 @@ def _parse(model: type[Model], kind: str, document: Mapping[str, Any], *, stored
             raise DocumentError(_invalid(field, given, expected, f"{field} must be {expected}"))
     try:
         # By way of JSON: strict types, but a JSON array is a tuple. Keys, and so faults, are in the API server's order.
-        plain = document if stored else json_value(dict(document))
-        return model.model_validate_json(json.dumps(plain, sort_keys=True), strict=True)
+        return model.model_validate_json(_json_text(document if stored else json_value(dict(document))), strict=True)
     except ValidationError as error:
         faults = error.errors(include_url=False)
         raise DocumentError(*first_refusals(_explain(model, detail) for detail in faults)) from None
     except ValueError as error:
         raise DocumentError(_invalid("", None, "JSON values", str(error))) from None
+
+
+def _json_text(document: Mapping[str, Any]) -> str | bytes:
+    try:
+        return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:  # nested deeper than 254, or an integer of more than 64 bits
+        return json.dumps(document, sort_keys=True)
 
 
 def _explain(model: type[BaseModel], detail: ErrorDetails) -> Refusal:
