@@ -45,6 +45,7 @@ async def compare(count: int, repeats: int) -> Spans:
     for step, span in zip(STEPS, median, strict=True):
         row(f"{count} runs: {step}", span.in_words(count))
     row(f"{STEPS[0]}: runs / Jobs, medians of {repeats}", f"{median[0].seconds / job.seconds:.2f}", "2.0")
+    row("the same by CPU of controller, API server and etcd", f"{median[0].cores / job.cores:.2f}")
     return median
 
 
