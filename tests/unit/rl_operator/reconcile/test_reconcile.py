@@ -3,6 +3,7 @@
 The last test ends the operator before and after each of its writes in turn: the end must always be the same.
 """
 
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -198,3 +199,22 @@ async def test_errors_of_the_target_are_left_to_the_queue(tmp_path: Path) -> Non
     with pytest.raises(OperatorError, match="no answer"):
         await reconcile(KEY, life.client, lambda: life.now, PACE)
     assert life.pods == ()
+
+
+@pytest.mark.parametrize("interrupted", [False, True], ids=["at the first start", "after an interrupted start"])
+async def test_a_run_that_is_suspended_while_its_config_is_made_gets_no_pod(tmp_path: Path, interrupted: bool) -> None:
+    class Suspending(MortalClient):
+        async def create_child(self, manifest: Mapping[str, Any]) -> None:
+            await super().create_child(manifest)
+            if manifest["kind"] == "ConfigMap":
+                life.edit(suspend=True)
+
+    life = make_life(tmp_path, Suspending)
+    life.apply()
+    if interrupted:
+        life.client.dies_at, life.client.dies_before = 1, False
+    await life.settle()
+    assert (life.status.attempt, life.pods) == (1, ())
+    life.edit(suspend=False)
+    await life.settle()
+    assert len(life.pods) == 1
