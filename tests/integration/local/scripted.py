@@ -48,7 +48,7 @@ metadata: {name: run}
 spec: {environment: sort_digits}
 """
 
-NONE_APART = json.dumps({"pod": {}, "network": []})
+NONE_APART = json.dumps({"pod": {"spec": {"volumes": []}}, "network": []})
 """The run's only environment is in its own pod."""
 
 WORKS_ON = "serve(); print('working', flush=True); wait()"
@@ -110,6 +110,7 @@ def _template(name: str, uid: str, owner: dict[str, Any], trainer: str, environm
             "terminationGracePeriodSeconds": 60,  # a bound: on SIGTERM it ends at once
             "initContainers": [_container("api", 8003, WORKS_ON) | {"restartPolicy": "Always"}],
             "containers": [_container("trainer", 8002, trainer), _container("environment", 8004, environment)],
+            "volumes": [],
         },
     }
 
