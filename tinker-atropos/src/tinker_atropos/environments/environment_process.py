@@ -78,6 +78,7 @@ async def _serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbe
         from tinker_atropos.environments.runner import atropos_patches
         from tinker_atropos.environments.runner.environment_config import wired_to_run
         from tinker_atropos.environments.runner.environment_loader import load_environment
+        from tinker_atropos.environments.runner.kept_connections import kept_connections
 
     process_setup.quieten_atroposlib()
     atropos_patches.list_token_ids()
@@ -92,14 +93,15 @@ async def _serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbe
     )
     atropos_patches.widen_retries()
     atropos_patches.replace_env_manager(rollouts.serve)
-    atropos_patches.AtroposPatches(
-        env,
-        loaded.source,
-        shared.counters,
-        GroupSender(settings.api_url, shared.counters, ending.settle),
-        ending.settle,
-    )
-    await _finish(env, rollouts, ending, loaded.source, plan)
+    async with kept_connections(env.server.servers):
+        atropos_patches.AtroposPatches(
+            env,
+            loaded.source,
+            shared.counters,
+            GroupSender(settings.api_url, shared.counters, ending.settle),
+            ending.settle,
+        )
+        await _finish(env, rollouts, ending, loaded.source, plan)
 
 
 async def _finish(env: Any, rollouts: Rollouts, ending: RunEnd, source: Path, plan: EvaluationPlan) -> None:
