@@ -18,6 +18,7 @@ from rl_operator.errors import TargetUnreachableError
 from rl_operator.local.model_runtimes import BUNDLED, model_of, require_same_model
 from rl_operator.local.programs.detached import detach
 from rl_operator.local.programs.launch import NotLaunchableError, find_program, passed_on
+from rl_operator.local.programs.ports import free_ports
 from rl_operator.local.state.locks import FileLock, is_held
 from rl_operator.local.state.state_store import StateStore
 from rl_operator.programs import INSTALL_COMMAND, has_torch
@@ -66,16 +67,19 @@ class TinkerService:
         folder = store.layout.service if model == BUNDLED else store.layout.service_of(runtime)
         return cls(folder, caller, session, model)
 
-    async def ensure(self) -> ServiceAddress:
-        """The address of a service that responds; starts one if there is none. Raises TargetUnreachableError."""
+    async def ensure(self, starts: Callable[[ServiceAddress], None] = lambda _: None) -> ServiceAddress:
+        """The address of a service that responds; starts one if there is none. Raises TargetUnreachableError.
+
+        `starts` gets the address of one that does not respond yet: what needs it can load meanwhile.
+        """
         deadline = time.monotonic() + START_DEADLINE_SECONDS
         starting = FileLock(self._folder / "starting.lock")
         while not starting.take():
             _check_deadline(deadline, "another run to start the Tinker service", self._log)
             await asyncio.sleep(0.1)
         try:
-            if not is_held(self._lock):
-                self._start()
+            if not is_held(self._lock) and (address := self._start()) is not None:
+                starts(address)
             return await self._answering(deadline)
         finally:
             starting.give_back()
@@ -98,7 +102,8 @@ class TinkerService:
             await asyncio.sleep(0.1)
         return address
 
-    def _start(self) -> None:
+    def _start(self) -> ServiceAddress | None:
+        """Where it will be; None: somebody else has started it in the meantime."""
         try:
             program = find_program("tinker-atropos", self._caller)
         except NotLaunchableError as error:
@@ -107,14 +112,15 @@ class TinkerService:
             raise TargetUnreachableError(f"the Tinker service needs torch, which is not installed: {INSTALL_COMMAND}")
         self._folder.mkdir(parents=True, exist_ok=True)
         before = self._address()
+        key = before.key if before else f"tml-{secrets.token_hex(16)}"
         if before is None:
             self._key_file.touch(mode=0o600)
-            self._key_file.write_text(f"tml-{secrets.token_hex(16)}\n", encoding="ascii")
-        port = _port_again(before) if before else 0
+            self._key_file.write_text(f"{key}\n", encoding="ascii")
+        (port,) = (_port_again(before) if before else ()) or free_ports(1)
         self._port_file.unlink(missing_ok=True)
         lock = FileLock(self._lock)
         if not lock.take():
-            return
+            return None
         arguments = ("tinker-service", "--model", self._model, "--data", self._folder / "data", "--port", port)
         files = ("--port-file", self._port_file, "--key-file", self._key_file, "--idle-exit", str(IDLE_EXIT_SECONDS))
         with self._log.open("ab") as log:
@@ -131,13 +137,14 @@ class TinkerService:
         detach(process)
         lock.sign(process.pid)
         lock.give_back()  # our copy; the process keeps its own
+        return _at(port, key)
 
     def _address(self) -> ServiceAddress | None:
         try:
             port, key = self._port_file.read_text().strip(), self._key_file.read_text().strip()
         except FileNotFoundError:
             return None
-        return ServiceAddress(f"http://127.0.0.1:{port}", key) if port and key else None
+        return _at(port, key) if port and key else None
 
     async def _answers(self, address: ServiceAddress) -> bool:
         try:
@@ -165,16 +172,20 @@ class TinkerService:
         return self._folder / "log"
 
 
-def _port_again(before: ServiceAddress) -> int:
-    """The port of the previous service; 0, any free one, if another process has taken it since."""
+def _at(port: int | str, key: str) -> ServiceAddress:
+    return ServiceAddress(f"http://127.0.0.1:{port}", key)
+
+
+def _port_again(before: ServiceAddress) -> tuple[int, ...]:
+    """The port of the previous service; none if another process has taken it since."""
     port = int(before.url.rpartition(":")[2])
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(("127.0.0.1", port))
         except OSError:
-            return 0
-    return port
+            return ()
+    return (port,)
 
 
 def _check_deadline(deadline: float, awaited: str, log: Path) -> None:

@@ -23,6 +23,7 @@ from rl_operator.errors import ConflictError, GoneError, OperatorError, TargetUn
 from rl_operator.local.local_run_client import LocalRunClient, pods_of
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.pods.kubelet import KUBELET_FINALIZER, Kubelet
+from rl_operator.local.pods.pod_worker import Know
 from rl_operator.local.programs.leash import Leash
 from rl_operator.local.service import LOOK_SECONDS as SERVICE_LOOK_SECONDS
 from rl_operator.local.service import TinkerService
@@ -182,7 +183,7 @@ class _SharedTinkerService:
             await asyncio.sleep(SERVICE_LOOK_SECONDS)
         await self._used.keep(wanted)
 
-    async def __call__(self, pod: Mapping[str, Any]) -> Mapping[str, str]:
+    async def __call__(self, pod: Mapping[str, Any], know: Know) -> Mapping[str, str]:
         if all(container["name"] != TRAINER_CONTAINER for container in pod["spec"]["containers"]):
             return {}
         owner = pod["metadata"]["ownerReferences"][0]["name"]
@@ -191,7 +192,7 @@ class _SharedTinkerService:
         service = TinkerService.of_runtime(self._store, runtime, self._caller, self._session)
         if service is None:
             return {}
-        address = await service.ensure()
+        address = await service.ensure(lambda starting: know(starting.env_vars()))
         self._used = service
         return address.env_vars()
 

@@ -25,7 +25,7 @@ async def make_node(process: None, store: StateStore) -> AsyncIterator[Callable[
     """Makes kubelets: `make_node(caller={…}, backend=…)`. Their pods are stopped at the end of the test."""
     nodes: list[Node] = []
 
-    async def no_backend(_pod: Any) -> dict[str, str]:
+    async def no_backend(_pod: Any, _know: Any) -> dict[str, str]:
         return {}
 
     async with aiohttp.ClientSession() as session:

@@ -13,7 +13,7 @@ from rl_operator.api.names import ATTEMPT_LABEL, COMPONENT_LABEL, ENVIRONMENT_CO
 from rl_operator.errors import GoneError, TargetUnreachableError
 from rl_operator.local.pods.lost_pods import SUPERVISOR_LOST, lost_pod_status
 from rl_operator.local.pods.pod_status import PodEnd
-from rl_operator.local.pods.pod_worker import PodWorker
+from rl_operator.local.pods.pod_worker import Know, PodWorker
 from rl_operator.local.programs.launch import Surroundings
 from rl_operator.local.programs.leash import Leash
 from rl_operator.local.programs.left_over import end_left_over
@@ -24,8 +24,8 @@ from rl_operator.local.state.state_store import Manifest, StateStore
 KUBELET_FINALIZER = "rl-operator.dev/kubelet"
 """Keeps a pod's object until its processes are gone; on a cluster the API server waits for the kubelet the same way."""
 
-BackendVariables = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, str]]]
-"""For a pod: the variables that point its trainer at the backend, once the backend responds."""
+BackendVariables = Callable[[Mapping[str, Any], Know], Awaitable[Mapping[str, str]]]
+"""For a pod: the variables that point its trainer at the backend, once the backend responds; see `pod_worker`."""
 
 TROUBLE_SECONDS = 5.0
 """How soon a failed write of a status is retried."""
@@ -97,8 +97,8 @@ class Kubelet:
             self._write_volumes(pod, self._folder(pod))
             return Surroundings(self._folder(pod), ports, self._caller)
 
-        async def backend() -> Mapping[str, str]:
-            return await self._backend(pod)
+        async def backend(know: Know) -> Mapping[str, str]:
+            return await self._backend(pod, know)
 
         worker = PodWorker(pod, prepare, backend, leash=self._leash, session=self._session, report=report)
         task = asyncio.create_task(worker.run(), name=f"pod {pod['metadata']['name']}")

@@ -37,8 +37,12 @@ Manifest = Mapping[str, Any]
 Prepare = Callable[[], Surroundings]
 """Makes the pod's folders. May raise OSError and OperatorError."""
 
-BackendVariables = Callable[[], Awaitable[Mapping[str, str]]]
-"""The variables that point a trainer at its backend, once that responds. May raise OperatorError."""
+Know = Callable[[Mapping[str, str]], None]
+
+BackendVariables = Callable[[Know], Awaitable[Mapping[str, str]]]
+"""The variables that point a trainer at its backend, once that responds; they may be known earlier, so that the trainer
+can load meanwhile. May raise OperatorError.
+"""
 
 
 class PodWorker:
@@ -70,7 +74,8 @@ class PodWorker:
     async def run(self) -> None:
         """Run until every container has ended and the last status is reported."""
         self._records.publish()
-        self._finding_backend = asyncio.ensure_future(self._backend())
+        self._known_backend: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
+        self._finding_backend = asyncio.create_task(self._find_backend(), name="backend")
         keepers: dict[str, asyncio.Task[None]] = {}
         deadline = self._deadline_task()
         try:
@@ -199,7 +204,7 @@ class PodWorker:
     # --- both ---------------------------------------------------------------------------------------------------
     async def _plan(self, container: Manifest) -> Launch | None:
         """How to start a container; waits while something from the caller is missing. None: the pod is stopping."""
-        backend = await self._find_backend(container)
+        backend = await self._backend_of(container)
         while not self._stopping.is_set():
             try:
                 launch = plan_launch(container, self._surroundings, backend)
@@ -216,20 +221,28 @@ class PodWorker:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), RETRY_SECONDS)
 
-    async def _find_backend(self, container: Manifest) -> Mapping[str, str]:
-        """Only a container that uses the backend waits for it; the others load meanwhile."""
+    async def _find_backend(self) -> None:
+        """A backend that does not start ends the pod, also if the trainer runs already."""
+        try:
+            self._know_backend(await self._backend(self._know_backend))
+        except (OSError, OperatorError) as error:
+            self.stop(PodEnd("BackendNotStarted", str(error), "BackendNotStarted"))
+
+    def _know_backend(self, variables: Mapping[str, str]) -> None:
+        if not self._known_backend.done():
+            self._known_backend.set_result(variables)
+
+    async def _backend_of(self, container: Manifest) -> Mapping[str, str]:
+        """Only a container that uses the backend needs to know where it is; the others load meanwhile."""
         if container["name"] != TRAINER_CONTAINER:
             return {}
         stopping = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait({self._finding_backend, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        ends: set[asyncio.Future[Any]] = {self._known_backend, self._finding_backend, stopping}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        if not self._finding_backend.done():
-            return {}
-        try:
-            return self._finding_backend.result()
-        except (OSError, OperatorError) as error:
-            self.stop(PodEnd("BackendNotStarted", str(error), "BackendNotStarted"))
-            return {}
+        if self._finding_backend.done():
+            self._finding_backend.result()  # raises an internal error
+        return self._known_backend.result() if self._known_backend.done() else {}
 
     async def _answers(self, probe: pod_probes.Probe) -> bool:
         return await pod_probes.passes(self._session, probe)

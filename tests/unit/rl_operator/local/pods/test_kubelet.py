@@ -205,7 +205,7 @@ async def test_a_missing_program_is_named_with_its_install_command(make_node: Ma
 
 
 async def test_a_backend_that_does_not_start_ends_the_attempt(make_node: MakeNode) -> None:
-    async def broken(_pod: Any) -> dict[str, str]:
+    async def broken(_pod: Any, _know: Any) -> dict[str, str]:
         raise TargetUnreachableError("the Tinker service ended while starting: no torch")
 
     node = make_node(backend=broken)
@@ -216,7 +216,7 @@ async def test_a_backend_that_does_not_start_ends_the_attempt(make_node: MakeNod
 
 
 async def test_a_pod_can_be_deleted_while_its_backend_starts(make_node: MakeNode) -> None:
-    async def slow(_pod: Any) -> dict[str, str]:
+    async def slow(_pod: Any, _know: Any) -> dict[str, str]:
         await asyncio.sleep(60)
         return {}
 
@@ -231,8 +231,26 @@ async def test_a_pod_can_be_deleted_while_its_backend_starts(make_node: MakeNode
     assert "did not run" in state_of(ended, "trainer")["state"]["terminated"]["message"]
 
 
+async def test_a_trainer_loads_while_its_backend_starts(make_node: MakeNode) -> None:
+    """It is told where the backend will be; if that does not start after all, the attempt ends."""
+
+    async def starting(_pod: Any, know: Any) -> dict[str, str]:
+        know({"TINKER_BASE_URL": "http://127.0.0.1:1"})
+        await asyncio.wait_for(trainer_runs.wait(), 60)
+        raise TargetUnreachableError("the Tinker service ended while starting: no torch")
+
+    trainer_runs, node = asyncio.Event(), make_node(backend=starting)
+    show = "import os; print(os.environ['TINKER_BASE_URL'], flush=True)\n" + ENDS_ON_SIGTERM
+    url = {"name": "TINKER_BASE_URL", "value": "http://elsewhere"}
+    node.create(pod(sidecar(), container("trainer", show, env=[url])))
+    await node.until(lambda _: "127.0.0.1:1" in log_of(node.store, "trainer"), "the trainer to run")
+    trainer_runs.set()
+    ended = observe_pod(await node.end())
+    assert (ended.phase, ended.disruption) == ("Failed", "BackendNotStarted")
+
+
 async def test_an_error_in_the_kubelet_ends_the_pod(make_node: MakeNode) -> None:
-    async def faulty(_pod: Any) -> dict[str, str]:
+    async def faulty(_pod: Any, _know: Any) -> dict[str, str]:
         raise KeyError("ownerReferences")
 
     node = make_node(backend=faulty)
@@ -246,7 +264,7 @@ async def test_an_error_in_the_kubelet_ends_the_pod(make_node: MakeNode) -> None
 
 
 async def test_the_backend_overrides_the_trainers_variables_only(make_node: MakeNode) -> None:
-    async def shared(_pod: Any) -> dict[str, str]:
+    async def shared(_pod: Any, _know: Any) -> dict[str, str]:
         return {"TINKER_BASE_URL": "http://127.0.0.1:1", "TINKER_API_KEY": "tml-shared"}
 
     show = "import os; print(os.environ.get('TINKER_BASE_URL'), os.environ.get('TINKER_API_KEY'))"
