@@ -16,6 +16,7 @@ from tinker_atropos.tinker_service.model.sampling.prompts import TOKENS_PER_STEP
 from tinker_atropos.tinker_service.model.sampling.sample_jobs import SampleJob
 from tinker_atropos.tinker_service.model.sampling.sampling_batch import SamplingBatch
 from tinker_atropos.tinker_service.model.sampling.scoring import PromptScoring, score_prompts
+from tinker_atropos.tinker_service.model.sampling.sequence_cache import KeyValues
 from tinker_atropos.tinker_service.request_errors import CANCELLED, DROPPED, RequestError
 
 Prompts = list[tuple[int, ...]]
@@ -303,6 +304,28 @@ def test_without_memory_the_newest_start_again_when_another_has_ended(engine: En
                 batch.make_room(RequestError("no memory"))
     assert str(jobs[3].future.exception(0)) == "no memory"
     for job in jobs[:3]:
+        assert tokens(job.continuations) == tokens(sample(engine, job.request)[0])
+
+
+def test_without_memory_for_a_prompt_nothing_is_lost(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, allocate, failures = new_batch(engine.model), KeyValues.resize, [1]
+    jobs = [SampleJob(None, request((5, 6, 7), num_samples=2, max_tokens=4, seed=seed)) for seed in range(2)]
+    jobs.append(SampleJob(None, request((5, 6), max_tokens=4, seed=2)))
+
+    def resize(self: KeyValues, rows: int, kept: int) -> None:
+        if self.capacity == 2 and failures:
+            failures.pop()
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        allocate(self, rows, kept)
+
+    monkeypatch.setattr(KeyValues, "resize", resize)
+    for job in jobs:
+        batch.add(job)
+    with pytest.raises(torch.OutOfMemoryError):
+        batch.step()
+    batch.make_room(RequestError("no memory"))
+    finished(batch, [])
+    for job in jobs:
         assert tokens(job.continuations) == tokens(sample(engine, job.request)[0])
 
 

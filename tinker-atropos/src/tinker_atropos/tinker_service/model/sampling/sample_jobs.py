@@ -71,4 +71,5 @@ class Row:
     @property
     def context(self) -> tuple[int, ...]:
         """The tokens so far, of prompt and answer."""
-        return (*self.continuation.request.prompt, *self.continuation.tokens)
+        prompt, tokens = self.continuation.request.prompt, self.continuation.tokens
+        return (*prompt, *tokens) if tokens else prompt  # all samples of a request have this one in common

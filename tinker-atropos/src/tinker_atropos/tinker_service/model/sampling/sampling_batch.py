@@ -55,7 +55,7 @@ class SamplingBatch:
     @property
     def cache_bytes(self) -> int:
         """What keys and values take."""
-        prompts = sum(group.cache.stored.size for group in self._reading)
+        prompts = sum(group.cache.size for group in self._reading)
         return prompts + sum(part.size for part in list(self._parts.values()))
 
     def add(self, job: SampleJob) -> None:
@@ -98,8 +98,9 @@ class SamplingBatch:
         alone fails with `error`.
         """
         running = {row.job for row in _rows(self._parts.values(), self._reading)}
-        if len(running) == 1:
-            self.fail(running.pop(), error)
+        if len(running) < 2:
+            for job in running:
+                self.fail(job, error)
             return
         newest = max(running, key=list(self._jobs).index)
         self._remove(lambda row: row.job is newest)
@@ -197,9 +198,7 @@ class SamplingBatch:
     @property
     def _used(self) -> int:
         """Bytes of keys, values and logits, with what the rows of the prompts that are being read will take."""
-        prompts = sum(
-            group.cache.stored.size + len(group.rows) * self._row_bytes(group.length + 1) for group in self._reading
-        )
+        prompts = sum(group.cache.size + len(group.rows) * self._row_bytes(group.length + 1) for group in self._reading)
         parts = self._parts.values()
         return prompts + sum(max(part.size, part.sequences * self._row_bytes(part.capacity)) for part in parts)
 

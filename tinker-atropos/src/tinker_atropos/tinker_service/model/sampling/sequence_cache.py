@@ -190,8 +190,8 @@ class PromptCache:
     """Prompts of the same length that are read together, chunk by chunk (a packed attention's piece)."""
 
     def __init__(self, shape: CacheShape, prompts: int, length: int) -> None:
-        self._shape = shape
-        self.stored = KeyValues(shape, prompts, length)
+        self._shape, self._prompts = shape, prompts
+        self.stored = KeyValues(shape, 0, length)
         self.length, self.done = length, 0
         self.new_tokens = self._first = 0
         self._masks: dict[int | None, torch.Tensor] = {}
@@ -199,10 +199,17 @@ class PromptCache:
     @property
     def tokens(self) -> int:
         """How many the step reads."""
-        return self.stored.rows * self.new_tokens
+        return self._prompts * self.new_tokens
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes from its first step on."""
+        return self._prompts * self.length * self._shape.position_bytes
 
     def begin_step(self, first: int) -> None:
         """Call before a forward pass, in which each prompt's `new_tokens` are read. `first`: where these begin."""
+        if not self.stored.rows:
+            self.stored.resize(self._prompts, 0)
         self._first = first
         self._masks.clear()
 
@@ -213,7 +220,7 @@ class PromptCache:
         self, layer: int, queries_NHD: torch.Tensor, keys_NHD: torch.Tensor, values_NHD: torch.Tensor
     ) -> QueriesKeysValues:
         own, start, end = slice(self._first, self._first + self.tokens), self.done, self.done + self.new_tokens
-        shape = (self.stored.rows, self.new_tokens, *keys_NHD.shape[1:])
+        shape = (self._prompts, self.new_tokens, *keys_NHD.shape[1:])
         keys, values = self.stored.layers[layer].unbind(0)
         keys[:, start:end] = keys_NHD[own].view(shape)
         values[:, start:end] = values_NHD[own].view(shape)
