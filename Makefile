@@ -33,8 +33,9 @@ $(VENV)/dev: $(VENV)/runtime pyproject.toml
 setup: $(VENV)/dev ## Set up .venv with everything for development
 
 # --- everyday targets ----------------------------------------------------------------------------------------------
+demo: export PYTHONDONTWRITEBYTECODE :=
 demo: $(VENV)/runtime ## Train a small model for real, on this machine, and watch it learn
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/rlctl run examples/sorting.yaml --local
+	@$(BIN)/rlctl run examples/sorting.yaml --local
 
 # Which tests start programs, how they are distributed over workers, and what is reported at the end: tests/plugins/.
 test: $(VENV)/dev ## Run the fast tests, one real training run, and one run's life on an API server
