@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import tinker
@@ -26,9 +26,16 @@ class TinkerProcess:
     url: str
     seconds: float
     idle_mib: float
+    _clients: list[tinker.ServiceClient] = field(default_factory=list)
 
     def client(self) -> tinker.ServiceClient:
-        return tinker.ServiceClient(base_url=self.url, api_key=KEY)
+        self._clients.append(tinker.ServiceClient(base_url=self.url, api_key=KEY))
+        return self._clients[-1]
+
+    def close_clients(self) -> None:
+        """Their heartbeats would go on, and complain."""
+        for client in self._clients:
+            client.close("success").result(STOP_SECONDS)
 
     def env_vars(self) -> dict[str, str]:
         """What a client in another process needs."""
@@ -54,7 +61,9 @@ def tinker_service(*options: str) -> Iterator[TinkerProcess]:
                 assert alive, f"the Tinker service did not start: {log.read_text()[-2000:]}"
                 time.sleep(0.01)
             seconds, url = time.monotonic() - began, f"http://127.0.0.1:{port_file.read_text().strip()}"
-            yield TinkerProcess(process.pid, url, seconds, resident_mib(process.pid))
+            served = TinkerProcess(process.pid, url, seconds, resident_mib(process.pid))
+            yield served
+            served.close_clients()
         finally:
             end(process)
 

@@ -1,6 +1,7 @@
 """The service behind a bound socket: loads the model, serves it, discards what is no longer needed."""
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -58,6 +59,7 @@ async def serve_model(
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    gc.freeze()  # no collection needs to look at torch and the model again while a client waits
     async with serve(gate, listener) as port:
         log.info("the Tinker service listens on http://%s:%d", listener.getsockname()[0], port)
         if port_file is not None:
@@ -83,7 +85,7 @@ async def _tidy(service: Service, futures: Futures, gate: Gate, idle_exit: float
         await asyncio.sleep(min(TIDY_SECONDS, idle_exit / 4) if idle_exit else TIDY_SECONDS)
         now = time.monotonic()
         futures.forget_expired(now)
-        service.registry.end_silent_sessions(now)
+        service.registry.tidy(now)
         service.registry.recordings.forget_expired(now)
         if now - swept > SWEEP_SECONDS:
             swept = now

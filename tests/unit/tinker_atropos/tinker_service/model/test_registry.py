@@ -3,10 +3,12 @@
 import time
 
 import pytest
+import torch
 
 from tinker_atropos.tinker_service.model.lora import Adapter, LoraSpec
 from tinker_atropos.tinker_service.model.registry import (
     SAMPLERS_PER_SESSION,
+    SILENT_BYTES,
     SILENT_SESSION_SECONDS,
     UNHEARD_CLIENT_SECONDS,
     Registry,
@@ -36,7 +38,7 @@ def test_a_silent_session_ends_with_its_models_and_samplers() -> None:
         registry.add_model(f"{session}:train:0", Trainee(Adapter(LoraSpec(rank=1), {})))
         registry.add_sampler(ServedSampler(f"{session}:sample:0", session, None))
     now = time.monotonic()
-    registry.end_silent_sessions(now + SILENT_SESSION_SECONDS / 2)
+    registry.tidy(now + SILENT_SESSION_SECONDS / 2)
     registry.model("silent:train:0")
     registry.end_session("silent")
     registry.model("live:train:0")
@@ -44,9 +46,45 @@ def test_a_silent_session_ends_with_its_models_and_samplers() -> None:
         registry.model("silent:train:0")
     with pytest.raises(NotFoundError):
         registry.sampler("silent:sample:0")
-    registry.end_silent_sessions(now + SILENT_SESSION_SECONDS + 1)
+    registry.tidy(now + SILENT_SESSION_SECONDS + 1)
     with pytest.raises(NotFoundError):
         registry.model("live:train:0")
+
+
+def lone_adapter(size: int) -> Adapter:
+    """Of so many bytes, which are never touched."""
+    weights = torch.empty(size // 2, dtype=torch.uint8)
+    return Adapter(LoraSpec(rank=1), {"layer": (weights, weights)})
+
+
+def sessions_after(silence: float, sizes: dict[str, int]) -> list[str]:
+    """What is left of sessions with a sampler of that size each, which fell silent in this order."""
+    registry = Registry()
+    for session, size in sizes.items():
+        registry.touch(session)
+        registry.add_sampler(ServedSampler(f"{session}:sample:0", session, lone_adapter(size)))
+    registry.tidy(time.monotonic() + silence)
+    return registry.sessions
+
+
+def test_silent_sessions_share_a_bound_and_the_longest_silent_ends_first() -> None:
+    half = SILENT_BYTES // 2
+    sizes = {"first": half, "small": 2, "last": half}
+    assert sessions_after(UNHEARD_CLIENT_SECONDS - 1, sizes) == ["first", "small", "last"]
+    assert sessions_after(UNHEARD_CLIENT_SECONDS + 1, sizes) == ["small", "last"]
+    assert sessions_after(UNHEARD_CLIENT_SECONDS + 1, {"first": 2, "huge": 4 * half}) == ["huge"]
+
+
+def test_a_silent_session_keeps_the_samplers_that_it_used_last() -> None:
+    registry = Registry()
+    registry.touch("a")
+    for number in range(SAMPLERS_PER_SESSION):
+        registry.add_sampler(ServedSampler(f"s{number}", "a", None))
+    registry.sampler("s0")
+    registry.tidy(time.monotonic())
+    assert len(registry.sampler_ids) == SAMPLERS_PER_SESSION
+    registry.tidy(time.monotonic() + UNHEARD_CLIENT_SECONDS + 1)
+    assert registry.sampler_ids == ["s29", "s30", "s31", "s0"]
 
 
 def test_a_client_is_there_while_it_is_heard() -> None:

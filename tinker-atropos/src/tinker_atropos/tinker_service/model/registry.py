@@ -12,6 +12,9 @@ from tinker_atropos.tinker_service.request_errors import NotFoundError, RequestE
 SILENT_SESSION_SECONDS = 3_600.0  # the SDK's heartbeat comes every 10 s
 UNHEARD_CLIENT_SECONDS = 30.0  # three heartbeats: nobody waits for this session's samples any more
 SAMPLERS_PER_SESSION = 32
+SAMPLERS_OF_SILENT_SESSION = 4
+SILENT_BYTES = 2**28
+"""What the sessions without a client may keep together: one can be killed every few seconds, and each may come back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +73,8 @@ class Registry:
             return self._models[model_id]
         except KeyError:
             raise NotFoundError(
-                f"there is no model {model_id!r} in training (any more): its session ended or the service was "
-                f"restarted; create a training client from its last saved state"
+                f"there is no model {model_id!r} in training (any more): its session ended or was silent for "
+                f"long, or the service was restarted; create a training client from its last saved state"
             ) from None
 
     def has_model(self, model_id: str) -> bool:
@@ -93,15 +96,15 @@ class Registry:
     def add_sampler(self, sampler: ServedSampler) -> None:
         """Add a sampler; a session keeps its most recently used ones."""
         self._samplers[sampler.sampler_id] = sampler
-        siblings = [key for key, other in self._samplers.items() if other.session_id == sampler.session_id]
-        self._remove_samplers(siblings[:-SAMPLERS_PER_SESSION])
+        self._remove_samplers(self._samplers_of(sampler.session_id)[:-SAMPLERS_PER_SESSION])
 
     def sampler(self, sampler_id: str) -> ServedSampler:
         sampler = self._samplers.pop(sampler_id, None)
         if sampler is None:
             raise NotFoundError(
-                f"there is no sampler {sampler_id!r} (any more): its session ended, {SAMPLERS_PER_SESSION} newer ones "
-                f"replaced it, or the service was restarted; create a new sampling client"
+                f"there is no sampler {sampler_id!r} (any more): its session ended or was silent, "
+                f"{SAMPLERS_PER_SESSION} newer ones replaced it, or the service was restarted; create a new "
+                f"sampling client"
             )
         self._samplers[sampler_id] = sampler
         return sampler
@@ -112,13 +115,32 @@ class Registry:
         for model_id in [model_id for model_id in self._models if session_of(model_id) == session_id]:
             del self._models[model_id]
             self._last_seq_ids.pop(model_id, None)
-        self._remove_samplers([key for key, sampler in self._samplers.items() if sampler.session_id == session_id])
+        self._remove_samplers(self._samplers_of(session_id))
 
-    def end_silent_sessions(self, now: float) -> None:
-        """End sessions whose client is gone. `now` is from time.monotonic()."""
-        for session_id, last_seen in list(self._last_seen.items()):
-            if last_seen + SILENT_SESSION_SECONDS <= now:
+    def tidy(self, now: float) -> None:
+        """Let go of what sessions keep whose client is gone, the longest gone first. `now` is from time.monotonic().
+
+        A client that comes back finds its model, and the samplers that it used last, unless many others have gone.
+        """
+        kept = 0
+        silent = [(seen, key) for key, seen in self._last_seen.items() if not self.has_client(key, now)]
+        for last_seen, session_id in sorted(silent, reverse=True):
+            self._remove_samplers(self._samplers_of(session_id)[:-SAMPLERS_OF_SILENT_SESSION])
+            size = self._size(session_id)
+            is_too_much = kept > 0 and kept + size > SILENT_BYTES  # one stays, however large its model is
+            if is_too_much or last_seen + SILENT_SESSION_SECONDS <= now:
                 self.end_session(session_id)
+            else:
+                kept += size
+
+    def _size(self, session_id: str) -> int:
+        """Bytes of a session's models and samplers."""
+        models = [trainee for key, trainee in list(self._models.items()) if session_of(key) == session_id]
+        adapters = [self._samplers[key].adapter for key in self._samplers_of(session_id)]
+        return sum(trainee.size for trainee in models) + sum(adapter.size for adapter in adapters if adapter)
+
+    def _samplers_of(self, session_id: str) -> list[str]:
+        return [key for key, sampler in list(self._samplers.items()) if sampler.session_id == session_id]
 
     def _remove_samplers(self, sampler_ids: Iterable[str]) -> None:
         for sampler_id in sampler_ids:

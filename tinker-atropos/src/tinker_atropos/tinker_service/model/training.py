@@ -61,6 +61,11 @@ class Trainee:
     adapter: Adapter
     optimizer: AdamState | None = None
 
+    @property
+    def size(self) -> int:
+        """Bytes of the weights, and of as many gradients, first and second moments."""
+        return 4 * self.adapter.size
+
 
 def forward_backward(
     model: LoraModel,

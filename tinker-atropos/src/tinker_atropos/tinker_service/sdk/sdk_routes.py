@@ -37,7 +37,9 @@ DYNAMIC_CONFIG = {"sample_cancel_enabled": True}
 
 def service_app(service: Service, futures: Futures, downloads: Downloads) -> Starlette:
     api = _Api(service, futures)
-    posts = {
+    posts = {  # they are tried in turn: the most frequent ones first
+        "/asample": api.sample,
+        "/retrieve_future": api.retrieve_future,
         "/client/config": api.client_config,
         "/client/dynamic_config": api.dynamic_config,
         "/telemetry": api.telemetry,
@@ -53,12 +55,11 @@ def service_app(service: Service, futures: Futures, downloads: Downloads) -> Sta
         "/save_weights_for_sampler": api.save_weights_for_sampler,
         "/save_weights_external": api.save_weights_external,
         "/create_sampling_session": api.create_sampling_session,
-        "/asample": api.sample,
-        "/retrieve_future": api.retrieve_future,
         "/cancel_future": api.cancel_future,
     }
     return Starlette(
         routes=[
+            *(Route(PREFIX + path, handler, methods=["POST"]) for path, handler in posts.items()),
             Route(f"{PREFIX}/healthz", api.healthz),
             Route("/healthz", api.healthz),
             Route("/metrics", api.metrics),
@@ -66,7 +67,6 @@ def service_app(service: Service, futures: Futures, downloads: Downloads) -> Sta
             Route(f"{PREFIX}/samplers/{{sampler_id}}", api.sampler),
             Route(f"{PREFIX}/sessions", api.list_sessions),
             Route(f"{PREFIX}/sessions/{{session_id}}", api.show_session),
-            *(Route(PREFIX + path, handler, methods=["POST"]) for path, handler in posts.items()),
             *checkpoint_routes(PREFIX, service, downloads),
         ],
         exception_handlers={
