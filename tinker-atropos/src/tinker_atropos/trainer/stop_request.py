@@ -1,8 +1,9 @@
 """How the work of a run is stopped from outside, and how tasks run alongside it."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any, Never, TypeVar
 
 from tinker_atropos.errors import RunError
@@ -21,6 +22,7 @@ class StopRequest:
         self._asked = asyncio.Event()
         self._hurried = asyncio.Event()
         self._hurried_at = 0.0
+        self._limits: set[asyncio.Timeout] = set()
         self.cause: RunError | None = None
 
     @property
@@ -31,12 +33,25 @@ class StopRequest:
         if not self.asked:
             self.cause = cause
             self._asked.set()
+            for limit in self._limits:
+                limit.reschedule(0)
         if cause is None and not self._hurried.is_set():
             self._hurried_at = time.monotonic()
             self._hurried.set()
 
     async def wait(self) -> None:
         await self._asked.wait()
+
+    @contextlib.contextmanager
+    def expires(self, limit: asyncio.Timeout) -> Iterator[None]:
+        """Within the block a stop is what the limit runs out at."""
+        if self.asked:
+            limit.reschedule(0)
+        self._limits.add(limit)
+        try:
+            yield
+        finally:
+            self._limits.discard(limit)
 
     def left(self, seconds: float) -> float | None:
         """What is left of the seconds since a stop was requested from outside; None if none was."""
@@ -55,14 +70,19 @@ class StopRequest:
 
 
 async def unless_stopped(work: Coroutine[Any, Any, T], stop: StopRequest) -> T | None:
-    """The work's result; None, with the work canceled, if the stop comes first."""
-    working = asyncio.ensure_future(work)
-    stopping = asyncio.ensure_future(stop.wait())
+    """The work's result; None, with the work canceled, if the stop comes first.
+
+    It runs in the caller's task: what comes next follows at once, and not after all else that the loop has to do.
+    """
+    limit = asyncio.timeout(None)
     try:
-        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
-    finally:
-        await cancelled(working, stopping)
+        async with limit:
+            with stop.expires(limit):
+                return await work
+    except TimeoutError:
+        if not limit.expired():
+            raise
+    return None
 
 
 async def beside(work: Coroutine[Any, Any, T], *companions: Coroutine[Any, Any, Never]) -> T:
@@ -88,4 +108,8 @@ async def cancelled(*tasks: "asyncio.Future[Any]") -> None:
     """Cancel the tasks, and wait until they have ended."""
     for task in tasks:
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    if not all(task.done() for task in tasks):
+        await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # nobody waits for it any more

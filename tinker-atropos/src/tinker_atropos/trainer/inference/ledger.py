@@ -164,9 +164,16 @@ class Ledger:
 
 def generated_spans(generated_T: Bools) -> Iterator[tuple[int, int]]:
     """The maximal runs [start, end) of generated positions: one per turn."""
-    padded = np.concatenate(([False], generated_T, [False]))
-    edges = np.flatnonzero(padded[1:] != padded[:-1]).tolist()
-    return zip(edges[::2], edges[1::2], strict=True)
+    marks = generated_T.tobytes()
+    start = marks.find(_GENERATED)
+    while start >= 0:
+        end = marks.find(_NOT_GENERATED, start)
+        end = len(marks) if end < 0 else end
+        yield start, end
+        start = marks.find(_GENERATED, end)
+
+
+_GENERATED, _NOT_GENERATED = b"\1", b"\0"  # in the bytes of a boolean array
 
 
 def prefix_keys(tokens_T: Ints) -> Ints:
@@ -203,6 +210,8 @@ def _explanation(
     Outputs repeat, even across policy steps: among equals the one whose logprobs are nearest to the reported ones, else
     the newest.
     """
+    if same := _reported_as_sampled(of_prompt, rest, reported_T[position:], received_at):
+        return _Part(position, len(rest) // ID.itemsize, same)
     fitting = [one for one in of_prompt if rest.startswith(one.output) or one.output.startswith(rest)]
     if not fitting:
         return None
@@ -216,6 +225,21 @@ def _explanation(
     if np.isnan(reported).any():
         return _Part(position, length, equals[-1])
     return _Part(position, length, min(reversed(equals), key=lambda one: _distance(one, reported)))
+
+
+def _reported_as_sampled(
+    of_prompt: Sequence[GenerationRecord], rest: bytes, reported_T: Floats, received_at: float
+) -> GenerationRecord | None:
+    """The newest generation that is all of `rest`, with just the reported logprobs. Most are found here, and at once:
+    a prompt that was asked a hundred times makes the search for the nearest one slow.
+    """
+    logprobs = reported_T[: len(rest) // ID.itemsize].astype(np.float32).tobytes()
+    equal = (
+        one
+        for one in reversed(of_prompt)
+        if one.logprobs == logprobs and one.output == rest and one.sampled_at <= received_at
+    )
+    return next(equal, None)
 
 
 def _distance(generation: GenerationRecord, reported_T: Floats) -> float:
