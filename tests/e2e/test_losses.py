@@ -13,7 +13,7 @@ from rl_operator.documents.yaml_text import read_yaml
 
 pytestmark = pytest.mark.timeout(1500)
 
-STEPS = 40
+STEPS = 80
 
 until = partial(wait_for, seconds=PATIENCE_SECONDS)
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from tests.e2e.conftest import PATIENCE_SECONDS, ROOT, Kubectl
 
+STEPS = 60  # seconds, in which a run can be stopped
+
 pytestmark = pytest.mark.timeout(1500)
 
 
@@ -95,7 +97,7 @@ def test_stop_saves_and_resume_continues(installed: Kubectl, namespace: str) -> 
         "apiVersion": "rl-operator.dev/v1alpha1",
         "kind": "RLTrainingRun",
         "metadata": {"name": "pause"},
-        "spec": {"environment": "sort_digits", "runtime": "tiny", "config": {"total_steps": 30}},
+        "spec": {"environment": "sort_digits", "runtime": "tiny", "config": {"total_steps": STEPS}},
     }
     kubectl("-n", namespace, "apply", "-f", "-", stdin=json.dumps(run))
     kubectl.patiently("-n", namespace, "wait", "--for=condition=Ready", "rlrun/pause")
@@ -103,9 +105,9 @@ def test_stop_saves_and_resume_continues(installed: Kubectl, namespace: str) -> 
     kubectl.patiently("-n", namespace, "wait", "--for=condition=Suspended", "rlrun/pause")
     stopped = kubectl.json("-n", namespace, "get", "rlrun", "pause")["status"]
     assert stopped["phase"] == "Stopped"
-    assert 0 < stopped["checkpoint"]["step"] < 30
+    assert 0 < stopped["checkpoint"]["step"] < STEPS
     kubectl("-n", namespace, "patch", "rlrun", "pause", "--type=merge", "-p", '{"spec": {"suspend": false}}')
     status = finish(kubectl, namespace, "pause")["status"]
     assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
     assert status["attempt"] == 2
-    assert status["progress"]["step"] == 30
+    assert status["progress"]["step"] == STEPS

@@ -14,6 +14,8 @@ from tests.integration.local.conftest import Rlctl
 
 WriteRun = Callable[..., str]
 SHORT = {"total_steps": 2, "steps_per_eval": 100}
+STEPS = 40
+LONG = {**SHORT, "total_steps": STEPS}  # seconds, in which it can be disturbed
 
 ENTRY = '''"""Digits from high to low; what is right is in a module beside."""
 
@@ -101,7 +103,7 @@ def test_a_file_trains_and_a_dead_environment_is_replaced(
     shared_rlctl: Rlctl, write_run: WriteRun, own_file: Path
 ) -> None:
     rlctl = shared_rlctl
-    file = write_run("own-file", environment="./sort_down.py", config={**SHORT, "total_steps": 5})
+    file = write_run("own-file", environment="./sort_down.py", config=LONG)
     planned = json.loads(rlctl("render", file, "--local", "-o", "json").stdout)["items"]
     assert rlctl("run", file, "--local", "--detach").returncode == 0
     rlctl.wait_for("own-file", lambda s: s.get("progress", {}).get("step", 0) >= 1, "a step")
@@ -117,7 +119,7 @@ def test_a_file_trains_and_a_dead_environment_is_replaced(
     assert (status["attempt"], status["environments"]["failures"]) == (1, 1)
     newest = rlctl("logs", "own-file", "-c", "environment", "--local")
     assert "the run is over" in newest.stdout, newest
-    assert "evaluation at step 5" in newest.stdout, newest
+    assert f"evaluation at step {STEPS}" in newest.stdout, newest
     logs = sorted(path.name for path in (rlctl.root / "pods" / "default").glob("own-file-*-env-*"))
     assert [name.rpartition("-env-")[2] for name in logs] == ["0-0", "0-1"]
     assert "own-file" in rlctl("delete", "own-file", "--local").stdout
@@ -142,7 +144,7 @@ def test_one_file_with_all_documents(shared_rlctl: Rlctl, tmp_path: Path) -> Non
 
 def test_two_environments(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
     rlctl = shared_rlctl
-    file = write_run("pair", config={**SHORT, "total_steps": 6}, environmentReplicas=2)
+    file = write_run("pair", config=LONG, environmentReplicas=2)
     assert rlctl("run", file, "--local", "--detach").returncode == 0
     rlctl.wait_for("pair", lambda s: s.get("environments", {}).get("ready") == 1, "the second environment")
     status = rlctl.wait_for("pair", over, "the end")

@@ -15,6 +15,8 @@ from rl_operator.local.state.locks import FileLock, holder
 
 WriteRun = Callable[..., str]
 SHORT = {"total_steps": 2, "steps_per_eval": 100}
+STEPS = 40
+LONG = {**SHORT, "total_steps": STEPS}  # seconds, in which it can be disturbed
 SAVES_EACH_STEP = {"save_checkpoint_interval": 1}
 
 
@@ -59,7 +61,7 @@ def test_an_unreachable_backend_costs_an_attempt(shared_rlctl: Rlctl, write_run:
     rlctl = shared_rlctl
     file = write_run(
         "survivor",
-        config={**SHORT, "total_steps": 6},
+        config=LONG,
         tinker={"backend_deadline_seconds": 5.0, **SAVES_EACH_STEP},
     )
     assert rlctl("run", file, "--local", "--detach").returncode == 0
@@ -76,12 +78,12 @@ def test_an_unreachable_backend_costs_an_attempt(shared_rlctl: Rlctl, write_run:
     assert status["attempt"] == 2
     assert status["attempts"][0]["reason"] == "BackendUnreachable"
     assert status["attempts"][0]["steps"] >= 2
-    assert status["attempts"][1]["steps"] == 6
+    assert status["attempts"][1]["steps"] == STEPS
 
 
 def test_a_killed_backend_returns_where_it_was(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
     """A patient trainer reopens what it saved there, and the attempt continues."""
-    rlctl, file = shared_rlctl, write_run("patient", config=SHORT | {"total_steps": 4}, tinker=SAVES_EACH_STEP)
+    rlctl, file = shared_rlctl, write_run("patient", config=LONG, tinker=SAVES_EACH_STEP)
     assert rlctl("run", file, "--local", "--detach").returncode == 0
     rlctl.wait_for("patient", lambda s: s.get("progress", {}).get("step", 0) >= 1, "a step")
     lock, port = rlctl.layout.service / "running.lock", rlctl.layout.service / "port"
@@ -89,7 +91,7 @@ def test_a_killed_backend_returns_where_it_was(shared_rlctl: Rlctl, write_run: W
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
     status = rlctl.wait_for("patient", lambda s: s.get("phase") in ("Succeeded", "Failed"), "the end")
-    assert [(attempt["reason"], attempt["steps"]) for attempt in status["attempts"]] == [("Succeeded", 4)], status
+    assert [(attempt["reason"], attempt["steps"]) for attempt in status["attempts"]] == [("Succeeded", STEPS)], status
     assert holder(lock) not in (None, killed)
     assert port.read_text() == where
 
@@ -117,7 +119,7 @@ def test_a_rejected_key_is_final(shared_rlctl: Rlctl, write_run: WriteRun) -> No
 
 def test_a_killed_environment_costs_an_attempt(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
     rlctl = shared_rlctl
-    file = write_run("bereaved", config={**SHORT, "total_steps": 6}, tinker=SAVES_EACH_STEP)
+    file = write_run("bereaved", config=LONG, tinker=SAVES_EACH_STEP)
     assert rlctl("run", file, "--local", "--detach").returncode == 0
     rlctl.wait_for("bereaved", lambda s: s.get("progress", {}).get("step", 0) >= 1, "a step")
     pod = rlctl.status("bereaved")["podName"]
@@ -127,7 +129,7 @@ def test_a_killed_environment_costs_an_attempt(shared_rlctl: Rlctl, write_run: W
     status = rlctl.wait_for("bereaved", lambda s: s.get("phase") in ("Succeeded", "Failed"), "the end")
     assert status["phase"] == "Succeeded", status
     assert [attempt["reason"] for attempt in status["attempts"]] == ["EnvironmentFailed", "Succeeded"]
-    assert status["progress"]["step"] == 6
+    assert status["progress"]["step"] == STEPS
 
 
 @pytest.fixture
