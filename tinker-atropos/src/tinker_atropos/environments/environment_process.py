@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from tinker_atropos.config import RunConfig, load_config
-from tinker_atropos.environments.runner import process_setup, wandb_relay
-from tinker_atropos.environments.runner.environment_files import LocatedEnvironment, locate_environment
 from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evaluations, PolicySnapshots
 from tinker_atropos.environments.runner.failures import environment_failed
-from tinker_atropos.environments.runner.group_sender import GroupSender
-from tinker_atropos.environments.runner.heartbeat import Heartbeat, heartbeat_running
-from tinker_atropos.environments.runner.registration import EnvironmentRegistration
-from tinker_atropos.environments.runner.reports import Reports
+from tinker_atropos.environments.runner.loading import process_setup
+from tinker_atropos.environments.runner.loading.environment_files import LocatedEnvironment, locate_environment
+from tinker_atropos.environments.runner.reporting import wandb_relay
+from tinker_atropos.environments.runner.reporting.group_sender import GroupSender
+from tinker_atropos.environments.runner.reporting.heartbeat import Heartbeat, heartbeat_running
+from tinker_atropos.environments.runner.reporting.registration import EnvironmentRegistration
+from tinker_atropos.environments.runner.reporting.reports import Reports
+from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.environments.runner.run_end import RunEnd, Stop, exit_within
 from tinker_atropos.environments.runner.serve_loop import SETUP_SECONDS, Deadlines, Rollouts
-from tinker_atropos.environments.runner.shared_state import SharedState
 from tinker_atropos.errors import EnvironmentLostError, ExitCode, RunError
 from tinker_atropos.result import write_reason
 from tinker_atropos.settings import Settings
@@ -76,9 +77,9 @@ async def _serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbe
     # These imports load atroposlib: only now that `import wandb` finds the relay.
     with process_setup.torch_hidden(unless_mentioned_in=assignment.located.file):
         from tinker_atropos.environments.runner import atropos_patches
-        from tinker_atropos.environments.runner.environment_config import wired_to_run
-        from tinker_atropos.environments.runner.environment_loader import load_environment
-        from tinker_atropos.environments.runner.kept_connections import kept_connections
+        from tinker_atropos.environments.runner.loading.environment_config import wired_to_run
+        from tinker_atropos.environments.runner.loading.environment_loader import load_environment
+        from tinker_atropos.environments.runner.sampling.kept_connections import kept_connections
 
     process_setup.quieten_atroposlib()
     atropos_patches.list_token_ids()

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import forking
-from tests.unit.tinker_atropos.environments.runner.test_environment_loader import SERVED, TWO
+from tests.unit.tinker_atropos.environments.runner.loading.test_environment_loader import SERVED, TWO
 
 from tinker_atropos.environments.discovery import Discovery, discover_entry
 from tinker_atropos.environments.discovery.kinship import served_environments
 from tinker_atropos.environments.discovery.sources import Sources
-from tinker_atropos.environments.runner.environment_files import locate_environment
-from tinker_atropos.environments.runner.environment_loader import load_environment
+from tinker_atropos.environments.runner.loading.environment_files import locate_environment
+from tinker_atropos.environments.runner.loading.environment_loader import load_environment
 from tinker_atropos.errors import ConfigError
 
 ENVIRONMENTS = Path("tests/data/environments").resolve()
@@ -24,10 +24,10 @@ GAME = HEAD + "class Game(BaseEnv): ...\n"
 LOAD = """
 import sys
 from pathlib import Path
-from tinker_atropos.environments.runner import wandb_relay
+from tinker_atropos.environments.runner.reporting import wandb_relay
 wandb_relay.install(wandb_relay.MetricsQueue())  # first, as the runner has it
-from tinker_atropos.environments.runner.environment_loader import load_environment
-from tinker_atropos.environments.runner.environment_files import LocatedEnvironment
+from tinker_atropos.environments.runner.loading.environment_loader import load_environment
+from tinker_atropos.environments.runner.loading.environment_files import LocatedEnvironment
 load_environment(LocatedEnvironment(Path(sys.argv[1])))
 """
 

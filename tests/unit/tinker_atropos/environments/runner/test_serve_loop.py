@@ -10,10 +10,10 @@ import pytest
 
 from tinker_atropos.environments.evaluation import Evaluation
 from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evaluations
-from tinker_atropos.environments.runner.heartbeat import HeartbeatAnswer
+from tinker_atropos.environments.runner.reporting.heartbeat import HeartbeatAnswer
+from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.environments.runner.run_end import RunEnd
 from tinker_atropos.environments.runner.serve_loop import Deadlines, Rollouts, respect_room
-from tinker_atropos.environments.runner.shared_state import SharedState
 
 TOTAL_STEPS = 5
 ROOMS = {

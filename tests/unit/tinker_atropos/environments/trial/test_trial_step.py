@@ -7,9 +7,9 @@ import pytest
 from tests.unit.tinker_atropos.environments.trial.provider import KEY, ScriptedProvider
 
 from tinker_atropos.config import parse_config
-from tinker_atropos.environments.runner.environment_config import Wiring
-from tinker_atropos.environments.runner.environment_files import locate_environment
-from tinker_atropos.environments.runner.environment_loader import load_environment
+from tinker_atropos.environments.runner.loading.environment_config import Wiring
+from tinker_atropos.environments.runner.loading.environment_files import locate_environment
+from tinker_atropos.environments.runner.loading.environment_loader import load_environment
 from tinker_atropos.environments.trial.provider import Provider, Wishes
 from tinker_atropos.environments.trial.provider_server import connect, retry_once
 from tinker_atropos.environments.trial.trial_step import Trying, refuse_unless_prompts_are_scored

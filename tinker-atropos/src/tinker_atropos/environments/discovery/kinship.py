@@ -25,8 +25,9 @@ def may_derive_from_config(sources: Sources, source_class: SourceClass) -> bool:
 
 
 def own_environments(sources: Sources, module: Module) -> list[SourceClass]:
-    """The environments that a module defines for use, by the rules of `runner/environment_loader.py`: those that the
-    file starts, else all except those that others of them derive from and those that list ABC among their bases.
+    """The environments that a module defines for use, by the rules of `runner/loading/environment_loader.py`: those
+    that the file starts, else all except those that others of them derive from and those that list ABC among their
+    bases.
     """
     written = (SourceClass(module, node) for node in module.classes.values())
     own = [each for each in written if is_environment(sources, each)]

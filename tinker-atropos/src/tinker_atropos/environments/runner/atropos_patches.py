@@ -13,7 +13,8 @@ from atroposlib.envs.base import BaseEnv
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_random_exponential
 from transformers import PreTrainedTokenizerBase
 
-from tinker_atropos.environments.runner.counters import (
+from tinker_atropos.environments.runner.failures import describe, environment_failed
+from tinker_atropos.environments.runner.reporting.counters import (
     Counters,
     FailureReason,
     FilterReason,
@@ -21,9 +22,8 @@ from tinker_atropos.environments.runner.counters import (
     generated_tokens,
     rewards,
 )
-from tinker_atropos.environments.runner.failures import describe, environment_failed
-from tinker_atropos.environments.runner.group_sender import GroupSender
-from tinker_atropos.environments.runner.sampled_work import SampledWork, sampling, watch
+from tinker_atropos.environments.runner.reporting.group_sender import GroupSender
+from tinker_atropos.environments.runner.sampling.sampled_work import SampledWork, sampling, watch
 from tinker_atropos.errors import EnvironmentLostError
 
 RETRY_SECONDS = 120.0

@@ -17,10 +17,10 @@ import httpx
 
 from tinker_atropos.environments.evaluation import EVAL_METRIC, Evaluation, fraction_metrics
 from tinker_atropos.environments.runner.failures import describe, environment_failed
-from tinker_atropos.environments.runner.heartbeat import Heartbeat
-from tinker_atropos.environments.runner.reports import Reports
-from tinker_atropos.environments.runner.sampled_work import sampling
-from tinker_atropos.environments.runner.shared_state import SharedState
+from tinker_atropos.environments.runner.reporting.heartbeat import Heartbeat
+from tinker_atropos.environments.runner.reporting.reports import Reports
+from tinker_atropos.environments.runner.reporting.shared_state import SharedState
+from tinker_atropos.environments.runner.sampling.sampled_work import sampling
 
 logger = logging.getLogger(__name__)
 

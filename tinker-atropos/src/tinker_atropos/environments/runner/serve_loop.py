@@ -21,10 +21,10 @@ from typing import Any
 
 from tinker_atropos.environments.runner.evaluations import Evaluations
 from tinker_atropos.environments.runner.failures import environment_failed
-from tinker_atropos.environments.runner.heartbeat import Heartbeat
-from tinker_atropos.environments.runner.registration import EnvironmentRegistration
+from tinker_atropos.environments.runner.reporting.heartbeat import Heartbeat
+from tinker_atropos.environments.runner.reporting.registration import EnvironmentRegistration
+from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.environments.runner.run_end import RunEnd
-from tinker_atropos.environments.runner.shared_state import SharedState
 from tinker_atropos.errors import EnvironmentLostError, RunError
 from tinker_atropos.lease_states import EVALUATOR
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinker_atropos.config import RunConfig, load_config
-from tinker_atropos.environments.runner import process_setup, wandb_relay
-from tinker_atropos.environments.runner.environment_files import LocatedEnvironment, locate_environment
+from tinker_atropos.environments.runner.loading import process_setup
+from tinker_atropos.environments.runner.loading.environment_files import LocatedEnvironment, locate_environment
+from tinker_atropos.environments.runner.reporting import wandb_relay
 from tinker_atropos.environments.runner.run_end import exit_within
 from tinker_atropos.environments.trial.provider import Provider, Wishes
 from tinker_atropos.environments.trial.report import Report
@@ -83,9 +84,9 @@ async def _set_up(
     wandb_relay.install(wandb_relay.MetricsQueue())
     with process_setup.torch_hidden(unless_mentioned_in=located.file):
         from tinker_atropos.environments.runner import atropos_patches
-        from tinker_atropos.environments.runner.environment_config import Wiring
-        from tinker_atropos.environments.runner.environment_loader import load_environment
         from tinker_atropos.environments.runner.failures import environment_failed
+        from tinker_atropos.environments.runner.loading.environment_config import Wiring
+        from tinker_atropos.environments.runner.loading.environment_loader import load_environment
         from tinker_atropos.environments.trial.provider_server import connect, retry_once
         from tinker_atropos.environments.trial.trial_step import Trying, refuse_unless_prompts_are_scored
 

@@ -10,9 +10,9 @@ import openai
 
 from tinker_atropos.environments.base import Rollout, SampledEnvironment
 from tinker_atropos.environments.runner.atropos_patches import checked_pair, groups_of
-from tinker_atropos.environments.runner.counters import rewards
 from tinker_atropos.environments.runner.failures import describe, innermost
-from tinker_atropos.environments.runner.sampled_work import sampling, watch
+from tinker_atropos.environments.runner.reporting.counters import rewards
+from tinker_atropos.environments.runner.sampling.sampled_work import sampling, watch
 from tinker_atropos.environments.trial.provider_server import MAX_SAID, ProviderError
 from tinker_atropos.environments.trial.report import Response, Step
 from tinker_atropos.errors import ConfigError, CredentialsError

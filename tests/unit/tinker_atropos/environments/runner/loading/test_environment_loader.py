@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tinker_atropos.environments.runner.environment_files import locate_environment
-from tinker_atropos.environments.runner.environment_loader import load_environment
+from tinker_atropos.environments.runner.loading.environment_files import locate_environment
+from tinker_atropos.environments.runner.loading.environment_loader import load_environment
 from tinker_atropos.errors import ConfigError
 
 HEAD = "from abc import ABC\nfrom atroposlib.envs.base import BaseEnv\n"

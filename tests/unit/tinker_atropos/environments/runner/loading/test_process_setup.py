@@ -6,7 +6,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from tinker_atropos.bundled import resolve_tokenizer
-from tinker_atropos.environments.runner.process_setup import RepeatFilter, bypass_proxies, torch_hidden
+from tinker_atropos.environments.runner.loading.process_setup import RepeatFilter, bypass_proxies, torch_hidden
 
 URLS = ["http://127.0.0.1:8000", "http://api.run.svc:8000"]
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from tinker_atropos.environments.runner.counters import Counters
-from tinker_atropos.environments.runner.wandb_relay import MetricsQueue
+from tinker_atropos.environments.runner.reporting.counters import Counters
+from tinker_atropos.environments.runner.reporting.wandb_relay import MetricsQueue
 from tinker_atropos.lease_states import ReportedState
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tinker_atropos.environments.runner.reports import Reports
+from tinker_atropos.environments.runner.reporting.reports import Reports
 
 
 class Author:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tinker_atropos.environments.runner.counters import HOPELESS_AFTER, Counters
-from tinker_atropos.environments.runner.group_sender import GroupSender
+from tinker_atropos.environments.runner.reporting.counters import HOPELESS_AFTER, Counters
+from tinker_atropos.environments.runner.reporting.group_sender import GroupSender
 from tinker_atropos.errors import EnvironmentLostError
 
 ENV = SimpleNamespace(env_id=3)

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import orjson
 
-from tinker_atropos.environments.runner.counters import Counters
+from tinker_atropos.environments.runner.reporting.counters import Counters
 from tinker_atropos.errors import EnvironmentLostError
 
 logger = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 import pytest
 
-from tinker_atropos.environments.runner.counters import HOPELESS_AFTER, STALLED_AFTER, Counters
-from tinker_atropos.environments.runner.shared_state import SharedState
+from tinker_atropos.environments.runner.reporting.counters import HOPELESS_AFTER, STALLED_AFTER, Counters
+from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 
 
 def test_rewards_are_averaged_since_the_last_report():

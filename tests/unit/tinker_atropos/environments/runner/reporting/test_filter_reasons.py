@@ -1,6 +1,6 @@
 import pytest
 
-from tinker_atropos.environments.runner.counters import filter_reason, generated_tokens, rewards
+from tinker_atropos.environments.runner.reporting.counters import filter_reason, generated_tokens, rewards
 
 MIXED = {"tokens": [[1, 2], [1, 3]], "masks": [[-100, 2], [-100, 3]], "scores": [1.0, 0.0]}
 SEVERAL = {

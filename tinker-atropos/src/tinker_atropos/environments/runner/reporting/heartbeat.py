@@ -19,8 +19,8 @@ import httpx
 from prometheus_client import CollectorRegistry, Gauge
 from starlette.applications import Starlette
 
-from tinker_atropos.environments.runner.counters import FAILURE_REASONS, FILTER_REASONS
-from tinker_atropos.environments.runner.shared_state import SharedState
+from tinker_atropos.environments.runner.reporting.counters import FAILURE_REASONS, FILTER_REASONS
+from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.errors import InternalError, RunError
 from tinker_atropos.lease_states import ReportedState
 from tinker_atropos.serving import bind, ops_app, serve

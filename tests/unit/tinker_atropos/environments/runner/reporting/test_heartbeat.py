@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinker_atropos.environments.runner.heartbeat import SILENCE_SECONDS, HeartbeatAnswer, heartbeat_running
-from tinker_atropos.environments.runner.shared_state import SharedState
+from tinker_atropos.environments.runner.reporting.heartbeat import SILENCE_SECONDS, HeartbeatAnswer, heartbeat_running
+from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.errors import InternalError, RunError
 from tinker_atropos.serving import bind, json_response, serve
 from tinker_atropos.settings import Settings

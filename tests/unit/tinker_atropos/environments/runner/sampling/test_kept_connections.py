@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tinker_atropos.bundled import bundled_model_folder
-from tinker_atropos.environments.runner.kept_connections import kept_connections
+from tinker_atropos.environments.runner.sampling.kept_connections import kept_connections
 from tinker_atropos.serving import bind, serve
 
 

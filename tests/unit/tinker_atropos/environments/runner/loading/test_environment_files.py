@@ -2,7 +2,7 @@ import contextlib
 
 import pytest
 
-from tinker_atropos.environments.runner.environment_files import locate_environment
+from tinker_atropos.environments.runner.loading.environment_files import locate_environment
 from tinker_atropos.errors import ConfigError
 
 

@@ -5,7 +5,7 @@ from pydantic import Field
 
 from tinker_atropos.bundled import bundled_model_folder
 from tinker_atropos.config import parse_config
-from tinker_atropos.environments.runner.environment_config import configure, wired_to_run
+from tinker_atropos.environments.runner.loading.environment_config import configure, wired_to_run
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.settings import Settings
 

@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from tinker_atropos.environments.runner.sampled_work import SampledWork
-from tinker_atropos.environments.runner.wandb_relay import MAX_RECORDS, MetricsQueue
+from tinker_atropos.environments.runner.reporting.wandb_relay import MAX_RECORDS, MetricsQueue
+from tinker_atropos.environments.runner.sampling.sampled_work import SampledWork
 
 KEPT = {"int": 3, "float": 0.5, "bool": True, "np_float": np.float32(0.25), "np_int": np.int64(2)}
 LEFT = {"nan": math.nan, "inf": math.inf, "text": "x", "list": [1], "none": None, "array": np.zeros(2)}
@@ -59,7 +59,7 @@ USES = {
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_ordinary_uses_are_harmless(use):
     program = (
-        "from tinker_atropos.environments.runner.wandb_relay import MetricsQueue, install\n"
+        "from tinker_atropos.environments.runner.reporting.wandb_relay import MetricsQueue, install\n"
         "queue = MetricsQueue(); install(queue)\n"
         f"import wandb\n{use}\n"
         "wandb.log({'reward': 1.5}, step=7)\n"

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from tinker_atropos.environments.runner.registration import EnvironmentRegistration
+from tinker_atropos.environments.runner.reporting.registration import EnvironmentRegistration
 from tinker_atropos.errors import InternalError
 from tinker_atropos.serving import bind, serve
 

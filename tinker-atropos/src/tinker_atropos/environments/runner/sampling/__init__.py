@@ -1,0 +1,1 @@
+"""What an environment samples: from where, over which connections, and for what purpose."""
