@@ -12,67 +12,25 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from generate.crd_rules import RUN_RULES, RUNTIME_RULES, Rule, sentences
 from generate.policies import POLICY_FILE, policies_text
 from generate.structural import Schema, bounded, structural_schema
 from rl_operator.api.environment import EnvironmentSpec, EnvironmentStatus
-from rl_operator.api.hints import FROZEN
 from rl_operator.api.names import (
     ENVIRONMENT_KIND,
     ENVIRONMENT_PLURAL,
     GROUP,
-    MAX_RUN_NAME_LENGTH,
     RUN_KIND,
-    RUN_NAME_PATTERN,
     RUN_PLURAL,
     RUNTIME_KIND,
     RUNTIME_PLURAL,
     VERSION,
 )
-from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import TYPED_FROZEN_FIELDS, RunSpec, RunStatus
+from rl_operator.api.run import RunSpec, RunStatus
 from rl_operator.api.runtime import RuntimeSpec, RuntimeStatus
 from rl_operator.documents.yaml_text import write_yaml
 
 HEADER: Final = "# Generated from operator/src/rl_operator/api by `make generate`. Do not edit.\n"
-
-_STARTED: Final = "has(oldSelf.status) && has(oldSelf.status.startTime)"
-_OVER: Final = "has(oldSelf.status) && has(oldSelf.status.completionTime)"
-_SAME_PHASE: Final = "has(self.status.phase) && self.status.phase == oldSelf.status.phase"
-
-
-def _frozen(field: str) -> Schema:
-    # Not `self.spec.?field == oldSelf.spec.?field`: its estimated cost exceeds the API server's budget.
-    new, old = f"self.spec.{field}", f"oldSelf.spec.{field}"
-    return {
-        "rule": f"!({_STARTED}) || (has({new}) == has({old}) && (!has({new}) || {new} == {old}))",
-        "message": Refusal(code="FrozenField", field=f"spec.{field}", hint=FROZEN).sentence,
-    }
-
-
-_RUN_RULES: Final[tuple[Schema, ...]] = (
-    {
-        "rule": f"self.metadata.name.size() <= {MAX_RUN_NAME_LENGTH}",
-        "message": f"the name may have at most {MAX_RUN_NAME_LENGTH} characters: it becomes part of pod names",
-    },
-    {
-        "rule": f"self.metadata.name.matches('{RUN_NAME_PATTERN}')",
-        "message": "the name may hold a-z, 0-9 and '-', must begin with a letter and must not end with '-'",
-    },
-    *map(_frozen, TYPED_FROZEN_FIELDS),
-    {
-        "rule": f"!({_STARTED}) || (has(self.status.startTime) && self.status.startTime == oldSelf.status.startTime)",
-        "message": "status.startTime is set once and stays",
-    },
-    {
-        "rule": f"!({_OVER}) || (has(self.status.completionTime) && {_SAME_PHASE})",
-        "message": "status.phase: a run that is over stays over",
-    },
-)
-
-_LABEL_NAME: Final[Schema] = {
-    "rule": "self.metadata.name.size() <= 63",
-    "message": "the name may have at most 63 characters: it becomes a label of the catalog",
-}
 
 
 @dataclass(frozen=True)
@@ -103,7 +61,7 @@ class _Kind:
     spec: type[BaseModel]
     status: type[BaseModel]
     columns: tuple[_Column, ...]
-    rules: tuple[Schema, ...] = ()
+    rules: tuple[Rule, ...] = ()
     selectable: tuple[str, ...] = ()
 
 
@@ -127,7 +85,7 @@ _KINDS: Final = (
             _Column("Message", ".status.message", "What happens now, and what to do.", wide=True),
             _AGE,
         ),
-        rules=_RUN_RULES,
+        rules=RUN_RULES,
         selectable=(".spec.environment", ".spec.runtime", ".status.phase"),
     ),
     _Kind(
@@ -145,7 +103,7 @@ _KINDS: Final = (
             _Column("Message", ".status.conditions[?(@.type=='Ready')].message", "What is in it, or wrong with it."),
             _AGE,
         ),
-        rules=(_LABEL_NAME,),
+        rules=RUNTIME_RULES,
     ),
     _Kind(
         kind=ENVIRONMENT_KIND,
@@ -168,6 +126,11 @@ _KINDS: Final = (
 def custom_resource_definitions() -> dict[str, dict[str, Any]]:
     """All CRDs, by plural."""
     return {kind.plural: _definition(kind) for kind in _KINDS}
+
+
+def rules_in_words(kind: str) -> list[str]:
+    """What the API server also checks, on whole objects of a kind."""
+    return next(sentences(each.rules) for each in _KINDS if each.kind == kind)
 
 
 def crd_files() -> dict[str, str]:
@@ -213,6 +176,14 @@ def _definition(kind: _Kind) -> dict[str, Any]:
     }
 
 
+_STATUS: Final[Schema] = {
+    # kstatus treats an object without a status as finished; with this one it is in progress.
+    "default": {"observedGeneration": -1},
+    # It has one author. To track the owner of each of its fields is a large part of what a write of it costs.
+    "x-kubernetes-map-type": "atomic",
+}
+
+
 def _root_schema(kind: _Kind) -> Schema:
     status = bounded(_without_defaults(structural_schema(kind.status)))
     schema = {
@@ -224,11 +195,10 @@ def _root_schema(kind: _Kind) -> Schema:
             "kind": {"type": "string", "description": "Kind of this object."},
             "metadata": {"type": "object"},
             "spec": structural_schema(kind.spec),
-            # kstatus treats an object without a status as finished; with this one it is in progress.
-            "status": status | {"default": {"observedGeneration": -1}},
+            "status": status | _STATUS,
         },
     }
-    return schema | ({"x-kubernetes-validations": list(kind.rules)} if kind.rules else {})
+    return schema | ({"x-kubernetes-validations": [rule.to_wire() for rule in kind.rules]} if kind.rules else {})
 
 
 def _without_defaults(schema: Schema) -> Schema:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from generate.crds import custom_resource_definitions
+from generate.crds import custom_resource_definitions, rules_in_words
 from generate.kind_examples import EXAMPLES
 
 Schema = Mapping[str, Any]
@@ -46,7 +46,7 @@ def _page(crd: Schema) -> str:
         f"{root['description']} {where}. An asterisk marks what must be set.\n",
         f"## Examples\n\n{examples}",
         *(_table(part, root["properties"][part]) for part in ("spec", "status")),
-        *_rules(root),
+        *_rules(kind),
     ]
     return "\n".join(sections)
 
@@ -56,11 +56,9 @@ def _table(part: str, schema: Schema) -> str:
     return f"## {part}\n\n{schema.get('description', '')}\n\n{_HEADER}{rows}\n"
 
 
-def _rules(root: Schema) -> Iterator[str]:
-    """The rules that the API server also checks, on the whole object."""
-    rules = [rule for rule in root.get("x-kubernetes-validations", ()) if "message" in rule]
-    if rules:
-        yield "## Rules\n\n" + "\n".join(f"* {rule['message']}" for rule in rules) + "\n"
+def _rules(kind: str) -> Iterator[str]:
+    if rules := rules_in_words(kind):
+        yield "## Rules\n\n" + "\n".join(f"* {sentence}" for sentence in rules) + "\n"
 
 
 def _fields(path: str, schema: Schema) -> Iterator[tuple[str, Schema, bool]]:

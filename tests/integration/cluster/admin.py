@@ -64,6 +64,9 @@ class AdminClient:
     def patch(self, path: str, body: Any, content_type: str = MERGE_PATCH) -> Any:
         return self._call("PATCH", path, body, content_type)
 
+    def put(self, path: str, body: Any) -> Any:
+        return self._call("PUT", path, body, "application/json")
+
     def delete(self, path: str, body: dict[str, Any] | None = None) -> Any:
         return self._call("DELETE", path, body or {}, "application/json")
 

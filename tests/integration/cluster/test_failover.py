@@ -259,7 +259,7 @@ def pause_at_every_write(first: Replica, runs: RunsNamespace) -> Pause:
     runs.until_phase("Starting", "progress")
 
     arm: dict[str, tuple[str, str, Callable[[], object]]] = {
-        "lock": ("PATCH", "/rltrainingruns/lock/status", lambda: runs.apply("lock")),
+        "lock": ("PUT", "/rltrainingruns/lock/status", lambda: runs.apply("lock")),
         "config": ("POST", "/configmaps ", lambda: runs.apply("config")),
         "pod": ("POST", "/pods ", lambda: runs.apply("pod")),
         "progress": ("PATCH", "/rltrainingruns/progress/status", lambda: work(runs, "progress")),
@@ -316,6 +316,8 @@ def replay(plane: ControlPlane, call: ProxiedCall) -> int:
                 client.post(call.path, body)
             case "PATCH":
                 client.patch(call.path, body, JSON_PATCH if isinstance(body, list) else MERGE_PATCH)
+            case "PUT":
+                client.put(call.path, body)
             case "DELETE":
                 client.delete(call.path, body)
     except ApiError as error:

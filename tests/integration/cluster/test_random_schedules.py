@@ -83,7 +83,7 @@ class Schedule:
             ("cut before", Cut()),
             ("delayed", Delay(0.3)),
             # There is no false conflict of names: creations are not refused like that.
-            ("409", refusal(409, "Conflict") if call.method == "PATCH" else Delay(0.1)),
+            ("409", refusal(409, "Conflict") if call.method in ("PATCH", "PUT") else Delay(0.1)),
         )
         return self._noted(*self._random.choice(faults))
 

@@ -73,9 +73,9 @@ def test_one_write_before_the_pod_and_the_mark_before_the_next(runs: RunsNamespa
     found = runs.find()
     assert found
     assert found["metadata"]["annotations"][MARK] == f"sorting.{run['metadata']['uid']}"
-    status = ("patch", "rltrainingruns/status")
+    first, status = ("update", "rltrainingruns/status"), ("patch", "rltrainingruns/status")
     order = [(w.verb, w.resource) for w in runs.writes()]
-    assert order[:5] == [status, ("create", "configmaps"), ("create", "pods"), ("patch", "rltrainingruns"), status]
+    assert order[:5] == [first, ("create", "configmaps"), ("create", "pods"), ("patch", "rltrainingruns"), status]
 
 
 @pytest.mark.parametrize("with_status", [True, False], ids=["with status", "without status"])

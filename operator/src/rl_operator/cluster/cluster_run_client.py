@@ -1,17 +1,24 @@
 """What a reconcile reads from a cluster and writes to it (`reconcile.run_client.RunClient`)."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
-from rl_operator.api.names import NAMESPACE_NAME_LABEL, OWN_PREFIX, POD_FINALIZER, STARTED_AS_ANNOTATION
+from rl_operator.api.names import (
+    API_VERSION,
+    NAMESPACE_NAME_LABEL,
+    OWN_PREFIX,
+    POD_FINALIZER,
+    RUN_KIND,
+    STARTED_AS_ANNOTATION,
+)
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
-from rl_operator.cluster.api_server.client import JSON, JSON_PATCH, METADATA_ONLY, ClusterClient
+from rl_operator.cluster.api_server.client import JSON_PATCH, METADATA_ONLY, ClusterClient
 from rl_operator.cluster.api_server.event_recorder import EventRecorder
 from rl_operator.cluster.api_server.resources import CONFIG_MAPS, PODS, RUNS, create_ours, find
 from rl_operator.cluster.cache.caches import Caches, UnreadableRuntime
@@ -116,9 +123,8 @@ class ClusterRunClient:
 
     # --- writes -------------------------------------------------------------------------------------------------
     async def create_child(self, manifest: Mapping[str, Any]) -> None:
-        # For everything but pods only existence matters; a ConfigMap would come back as large as it was sent.
-        accept = JSON if manifest["kind"] == "Pod" else METADATA_ONLY
-        answer = await create_ours(self._client, manifest, accept=accept)
+        # Pods and ConfigMaps would come back larger than they were sent; the watch brings what a new pod's status says.
+        answer = await create_ours(self._client, manifest, accept=METADATA_ONLY)
         self._caches.children[manifest["kind"]].put_answer(answer)
 
     async def delete_pod(self, pod: PodObservation) -> None:
@@ -175,18 +181,20 @@ class ClusterRunClient:
             await self._client.delete(path, metadata.uid, metadata.resource_version)
 
     async def write_status(self, run: TrainingRun, status: RunStatus) -> TrainingRun:
-        body = {"metadata": _version(run), "status": merge_patch(run.status.to_wire(), status.to_wire())}
-        return await self._patch_run(run, body, "status")
+        """Only what changes; but of a run that nothing was said about yet, all: that costs the API server less."""
+        path, metadata = RUNS.path(*run.key, "status"), _version(run)
+        if run.status.phase is None:
+            return await self._written(run, self._client.update(path, _identified(run, metadata, status)))
+        body = {"metadata": metadata, "status": merge_patch(run.status.to_wire(), status.to_wire())}
+        return await self._written(run, self._client.patch(path, body))
 
     async def mark_started(self, run: TrainingRun) -> TrainingRun:
-        mark = {STARTED_AS_ANNOTATION: mark_of(run)}
-        return await self._patch_run(run, {"metadata": {**_version(run), "annotations": mark}})
+        body = {"metadata": {**_version(run), "annotations": {STARTED_AS_ANNOTATION: mark_of(run)}}}
+        return await self._written(run, self._client.patch(RUNS.path(*run.key), body))
 
-    async def _patch_run(
-        self, run: TrainingRun, body: Mapping[str, Any], subresource: str | None = None
-    ) -> TrainingRun:
+    async def _written(self, run: TrainingRun, write: Awaitable[dict[str, Any]]) -> TrainingRun:
         try:
-            answer = await self._client.patch(RUNS.path(*run.key, subresource), body)
+            answer = await write
         except ConflictError:
             await self.read_run(run.key)  # the next try starts from the live object
             raise
@@ -209,6 +217,14 @@ class ClusterRunClient:
 def _version(run: TrainingRun) -> dict[str, Any]:
     """The API server takes a patch with it only while this version of the run is the live one."""
     return {"uid": run.metadata.uid, "resourceVersion": run.metadata.resource_version}
+
+
+def _identified(run: TrainingRun, version: Mapping[str, Any], status: RunStatus) -> dict[str, Any]:
+    """A run as the API server takes it in an update of its status: it looks at nothing else."""
+    namespace, name = run.key
+    metadata = {"namespace": namespace, "name": name, **version}
+    said = merge_patch(RunStatus().to_wire(), status.to_wire())
+    return {"apiVersion": API_VERSION, "kind": RUN_KIND, "metadata": metadata, "status": said}
 
 
 async def write_history(

@@ -193,11 +193,27 @@ async def test_a_status_write_sends_the_diff_against_the_version_it_read(
     assert written.metadata.resource_version == "5"
 
 
+async def test_the_first_status_of_a_run_is_written_as_a_whole(
+    api: FakeApi, run_client: RunClient, caches: Caches
+) -> None:
+    caches.runs.put(run_document(4))
+    run = run_client.run(KEY)
+    assert run is not None
+    api.answers("PUT", f"{RUN}/status", Answer(run_document(5, {"phase": "Starting"})))
+    written = await run_client.write_status(run, run.status.with_changes(phase="Starting", attempt=1))
+    (update,) = api.requests
+    version = {"uid": run.metadata.uid, "resourceVersion": "4"}
+    assert update.body["metadata"] == {"namespace": "team-a", "name": "sorting", **version}
+    assert update.body["status"] == {"phase": "Starting", "attempt": 1}
+    assert run_client.run(KEY) == written
+    assert written.status.phase == "Starting"
+
+
 async def test_a_lost_race_puts_the_winner_into_the_cache(api: FakeApi, run_client: RunClient, caches: Caches) -> None:
     caches.runs.put(run_document(4))
     run = run_client.run(KEY)
     assert run is not None
-    api.answers("PATCH", f"{RUN}/status", Answer({"message": "the object has been modified"}, 409))
+    api.answers("PUT", f"{RUN}/status", Answer({"message": "the object has been modified"}, 409))
     api.answers("GET", RUN, Answer(run_document(6, {"phase": "Stopping"})))
     with pytest.raises(ConflictError):
         await run_client.write_status(run, run.status.with_changes(phase="Running"))

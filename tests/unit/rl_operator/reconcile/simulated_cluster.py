@@ -110,11 +110,15 @@ class SimulatedApi(ClusterClient):
             take(copy.deepcopy(document))
         return str(self._version)
 
-    async def create(self, path: str, body: Mapping[str, Any], accept: str = JSON) -> Document:  # noqa: ARG002 -- whole
-        return await self._written(lambda: self.put_new(path, body))
+    async def create(self, path: str, body: Mapping[str, Any], accept: str = JSON) -> Document:
+        answer = await self._written(lambda: self.put_new(path, body))
+        return answer if accept == JSON else {"kind": "PartialObjectMetadata", "metadata": answer["metadata"]}
 
     async def patch(self, path: str, body: Any, patch_type: PatchType = MERGE_PATCH) -> Document:
         return await self._written(lambda: self._patched(path, body, patch_type))
+
+    async def update(self, path: str, body: Mapping[str, Any]) -> Document:
+        return await self._written(lambda: self._updated(path, body))
 
     async def delete(self, path: str, uid: str, resource_version: str | None = None) -> Document:
         preconditions = {"uid": uid} | ({"resourceVersion": resource_version} if resource_version else {})
@@ -180,12 +184,21 @@ class SimulatedApi(ClusterClient):
     def _patched(self, path: str, body: Any, patch_type: PatchType) -> Document:
         document = self.live(path)
         changed = json_patched(document, body) if patch_type == JSON_PATCH else merged(document, body)
-        for name in ("uid", "resourceVersion"):
-            if changed["metadata"][name] != document["metadata"][name]:
-                raise ConflictError(f"{path}: another {name}")
+        self._require_same(path, changed)
         if path.endswith("/status"):
             changed = {**document, "status": changed.get("status", {})}
         return self._changed(path.removesuffix("/status"), changed)
+
+    def _updated(self, path: str, body: Mapping[str, Any]) -> Document:
+        """Of the status only: nothing else is replaced as a whole."""
+        self._require_same(path, body)
+        return self._changed(path.removesuffix("/status"), {**self.live(path), "status": body["status"]})
+
+    def _require_same(self, path: str, document: Mapping[str, Any]) -> None:
+        live = self.live(path)["metadata"]
+        for name in ("uid", "resourceVersion"):
+            if document["metadata"][name] != live[name]:
+                raise ConflictError(f"{path}: another {name}")
 
     def _deleted(self, path: str, preconditions: Mapping[str, str]) -> Document:
         document = self.live(path)

@@ -20,9 +20,9 @@ async def test_the_unreadable_field_is_named(tmp_path: Path) -> None:
         caches = Caches()
         caches.runs.put(run_document(1))
         caches.runtimes.put(runtime_document(2, novelty=1))
-        api.answers("PATCH", STATUS, Answer(run_document(3)))
+        api.answers("PUT", STATUS, Answer(run_document(3)))
         client = ClusterRunClient(api_client, caches, EventRecorder(api_client), ToldMetrics())
         await reconcile(("team-a", "sorting"), client, lambda: datetime(2026, 1, 2, tzinfo=UTC), Pace(1, 1))
-        (refusal,) = api.asked("PATCH", STATUS)[0].body["status"]["refusals"]
+        (refusal,) = api.asked("PUT", STATUS)[0].body["status"]["refusals"]
         assert (refusal["code"], refusal["given"]) == ("RuntimeInvalid", "tiny")
         assert "spec.novelty" in refusal["hint"]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from sys import intern
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 log = logging.getLogger(__name__)
 
@@ -15,6 +15,8 @@ Key = tuple[str, str]
 """Namespace (empty for cluster-scoped objects) and name. Thousands of them repeat the same few words: interned."""
 
 Document = Mapping[str, Any]
+
+METADATA_KIND: Final = "PartialObjectMetadata"
 
 Changed = Callable[[Key, Value | None], None]
 """Called with what is held of an object from now on; None: nothing."""
@@ -30,6 +32,9 @@ class Record(Generic[Value]):
     value: Value
     from_answer: bool = False
     """Put by the response to one of our writes; the watch has not reported it yet."""
+
+    partial: bool = False
+    """That response held metadata only: what the watch reports of this version is more."""
 
 
 def key_of(document: Document) -> Key:
@@ -94,7 +99,7 @@ class ResourceCache(Generic[Value]):
         held = self._records.get(key)
         if held is None and version <= self._listed_to:
             return False
-        if held and held.version == version and held.from_answer:
+        if held and held.version == version and held.from_answer and not held.partial:
             self._records[key] = replace(held, from_answer=False)
             return True
         return self._take(document, from_answer=False)
@@ -108,7 +113,7 @@ class ResourceCache(Generic[Value]):
         """Hold the object, unless this version or a newer one is already held."""
         key, version = key_of(document), version_of(document)
         held = self._records.get(key)
-        if held and held.version >= version:
+        if held and held.version >= version + held.partial:
             return False
         self._drop(key)
         try:
@@ -118,7 +123,8 @@ class ResourceCache(Generic[Value]):
             self._changed(key, None)
             return False
         run = self.run_of(document)
-        self._records[key] = Record(version, document["metadata"].get("uid", ""), run, value, from_answer)
+        partial = from_answer and document.get("kind") == METADATA_KIND
+        self._records[key] = Record(version, document["metadata"].get("uid", ""), run, value, from_answer, partial)
         if run is not None:
             self._by_run[run] = (*self._by_run.get(run, ()), key)
         self._changed(key, value)

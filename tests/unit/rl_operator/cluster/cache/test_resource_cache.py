@@ -45,6 +45,16 @@ def test_the_event_of_an_own_write_is_reported_once() -> None:
     assert not store.put(document(version=2))
 
 
+def test_what_an_answer_left_out_comes_with_the_event() -> None:
+    store = ResourceCache(lambda found: found.get("status"), run_of)
+    metadata = document(version=2)["metadata"]
+    store.put_answer({"kind": "PartialObjectMetadata", "metadata": metadata})
+    assert store.get(("ns", "p")) is None
+    assert store.put({"kind": "Pod", "metadata": metadata, "status": "gated"})
+    assert store.get(("ns", "p")) == "gated"
+    assert not store.put({"kind": "Pod", "metadata": metadata, "status": "gated"})
+
+
 def test_an_answer_after_the_deletion_makes_no_ghost() -> None:
     store = make_store()
     store.put(document(version=1))
