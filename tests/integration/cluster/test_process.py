@@ -85,6 +85,7 @@ def test_revoked_credentials_end_it(lonely_plane: ControlPlane) -> None:
         assert "the API server answered 401: Unauthorized" in last_words[-1], process.log
     finally:
         process.close()
+        lonely_plane.accept_all_tokens()
 
 
 def test_a_context_that_does_not_exist(control_plane: ControlPlane) -> None:

@@ -57,12 +57,11 @@ def build_registry(
     client: ClusterClient,
     *,
     events: Mapping[str, Callable[[RawEvent], None]],
-    refused: Callable[[], None],
+    refused: Callable[[ForbiddenError], None],
     listed: Callable[[], None],
 ) -> kopf.OperatorRegistry:
-    """All handlers. `events` has a callback per plural; `trouble` says in a sentence what is stuck, if anything;
-    `refused` is called when the API server no longer accepts our credentials, `listed` when kopf has begun to list
-    one of the kinds.
+    """All handlers. `events` has a callback per plural; `refused` is called when the API server no longer accepts our
+    credentials, `listed` when kopf has begun to list one of the kinds.
     """
     registry = kopf.OperatorRegistry()
 
@@ -89,13 +88,13 @@ def _handler(take: Callable[[RawEvent], None]) -> Callable[..., Awaitable[None]]
 
 
 async def _log_in(
-    client: ClusterClient, refused: Callable[[], None], listed: Callable[[], None]
+    client: ClusterClient, refused: Callable[[ForbiddenError], None], listed: Callable[[], None]
 ) -> kopf.AiohttpSession:
     """Our connections and credentials. kopf calls again after every 401: a lasting refusal is the end, not a loop."""
     try:
         await require_kinds(client)
     except ForbiddenError as error:
-        refused()  # kopf would continue forever without credentials
+        refused(error)  # kopf would continue forever without credentials
         raise kopf.PermanentError(str(error)) from error
     except OperatorError as error:
         raise kopf.TemporaryError(str(error), delay=5) from error

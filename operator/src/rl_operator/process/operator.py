@@ -23,7 +23,7 @@ from rl_operator.cluster.cache.resource_cache import Key
 from rl_operator.cluster.cluster_run_client import ClusterRunClient
 from rl_operator.cluster.kinds_client import KindsClient
 from rl_operator.documents.shipped import bundled_runtimes
-from rl_operator.errors import OperatorError, TargetUnreachableError
+from rl_operator.errors import ForbiddenError, OperatorError, TargetUnreachableError
 from rl_operator.process.ending_namespace import release_pods
 from rl_operator.process.kinds import require_kinds, with_patience
 from rl_operator.process.kopf import Gaps, build_registry, serve_kopf
@@ -58,6 +58,7 @@ class Operator:
         self._namespace = settings.namespace or None
         self._own_namespace = settings.operator_namespace or own_namespace()
         self._refused = asyncio.Event()
+        self._refusal: ForbiddenError | None = None
         self._leading = asyncio.Event()
         self._stop_asked = False
         self._kopf: asyncio.Task[None] | None = None
@@ -164,7 +165,7 @@ class Operator:
         registry = build_registry(
             self._client,
             events=dict(zip(OWN_KINDS, events, strict=True)),
-            refused=self._refused.set,
+            refused=self._end_refused,
             listed=self._gaps.note,
         )
         self._kopf = asyncio.create_task(serve_kopf(registry, self._namespace, self._refused, self._take_signals))
@@ -176,11 +177,21 @@ class Operator:
                 raise
         except Exception:
             if not self._stop_asked:
-                await require_kinds(self._client)
+                await self._explain_end()
                 raise
             log.debug("kopf was stopped while it started", exc_info=True)
         else:
-            await require_kinds(self._client)
+            await self._explain_end()
+
+    def _end_refused(self, refusal: ForbiddenError) -> None:
+        self._refusal = refusal
+        self._refused.set()
+
+    async def _explain_end(self) -> None:
+        """Raises what ended kopf, if the API server gives the reason. What it has said once is not asked again."""
+        if self._refusal is not None:
+            raise self._refusal
+        await require_kinds(self._client)
 
     def _take_signals(self) -> None:
         """In place of kopf's own handlers, which would let it wait for remaining tasks."""

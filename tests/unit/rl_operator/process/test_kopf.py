@@ -10,7 +10,7 @@ import pytest
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, serving
 
 from rl_operator.cluster.api_server.client import ClusterClient
-from rl_operator.errors import TargetUnreachableError
+from rl_operator.errors import ForbiddenError, TargetUnreachableError
 from rl_operator.process.kinds import KindsMissingError, require_kinds, with_patience
 from rl_operator.process.kopf import Backoffs, build_registry, configure
 
@@ -31,7 +31,7 @@ async def client(api: FakeApi, tmp_path: Path) -> AsyncIterator[ClusterClient]:
         yield connected
 
 
-def registry_of(client: ClusterClient, refused: Callable[[], None] = print) -> Any:
+def registry_of(client: ClusterClient, refused: Callable[[ForbiddenError], None] = print) -> Any:
     events = dict.fromkeys(PLURALS, print)
     return build_registry(client, events=events, refused=refused, listed=print)
 
@@ -76,10 +76,10 @@ def test_pauses_never_end_and_can_be_restarted() -> None:
 
 async def test_a_permanently_refused_login_ends_the_process(api: FakeApi, client: ClusterClient) -> None:
     api.answers("GET", DISCOVERY, Answer({"message": "Unauthorized"}, 401))
-    ends: list[str] = []
+    ends: list[ForbiddenError] = []
     with pytest.raises(kopf.PermanentError, match="401: Unauthorized"):
-        await activity(registry_of(client, refused=lambda: ends.append("end")), "AUTHENTICATION")()
-    assert ends == ["end"]
+        await activity(registry_of(client, refused=ends.append), "AUTHENTICATION")()
+    assert [str(end) for end in ends] == [f"GET {DISCOVERY}: the API server answered 401: Unauthorized"]
 
 
 async def test_a_login_is_retried_while_the_api_server_is_unreachable(api: FakeApi, client: ClusterClient) -> None:
