@@ -9,6 +9,8 @@ from _pytest.terminal import TerminalReporter
 
 LEFT_OUT = pytest.StashKey[int]()
 MOST_GROUPS = 30
+FAILURE_LINES = 40
+"""The end of a failure holds the assertion and where it stands."""
 
 
 def group_of(nodeid: str) -> str:
@@ -48,7 +50,7 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.C
     if config.getoption("cov_source", None) and Path(".coverage").exists():
         _section(terminalreporter, "lines covered, by package", coverage_table())
     _section(terminalreporter, "skipped, by reason", skip_table(stats.get("skipped", ())))
-    _section(terminalreporter, "run twice", sorted(r.nodeid for r in stats.get("rerun", ())))
+    _section(terminalreporter, "run twice, and how the first time ended", rerun_lines(stats.get("rerun", ())))
     if left_out := config.stash[LEFT_OUT]:
         _section(terminalreporter, "left out", [left_out_sentence(left_out, config.getoption("-m"))])
 
@@ -104,6 +106,12 @@ def skip_table(reports: Iterable[pytest.TestReport]) -> Sequence[str]:
 def _reason(report: pytest.TestReport) -> str:
     found = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     return found.removeprefix("Skipped: ")
+
+
+def rerun_lines(reports: Iterable[pytest.TestReport]) -> Sequence[str]:
+    """A second try that passes would hide why the first one failed, and that may be a rare defect."""
+    tried = sorted(reports, key=lambda report: report.nodeid)
+    return [line for report in tried for line in (report.nodeid, *report.longreprtext.splitlines()[-FAILURE_LINES:])]
 
 
 def left_out_sentence(count: int, expression: str) -> str:

@@ -1,7 +1,7 @@
 """The tables at the end of a test run."""
 
 import pytest
-from tests.plugins.summary import group_of, left_out_sentence, skip_table, time_table
+from tests.plugins.summary import FAILURE_LINES, group_of, left_out_sentence, rerun_lines, skip_table, time_table
 
 
 def report(nodeid: str, seconds: float, when: str = "call", longrepr: object = None) -> pytest.TestReport:
@@ -37,6 +37,13 @@ def test_seconds_cover_all_phases_and_tests_count_once() -> None:
 def test_skips_are_summed_by_reason() -> None:
     skipped = [report(f"t.py::{n}", 0, longrepr=("t.py", n, f"Skipped: needs {what}")) for n, what in enumerate("aba")]
     assert [row.split() for row in skip_table(skipped)] == [["2", "needs", "a"], ["1", "needs", "b"]]
+
+
+def test_a_test_that_was_run_twice_says_how_it_failed() -> None:
+    text = "\n".join(map(str, range(FAILURE_LINES + 5)))
+    assert rerun_lines([report("t.py::b", 1, longrepr="short"), report("t.py::a", 1, longrepr=text)]) == [
+        "t.py::a", *map(str, range(5, FAILURE_LINES + 5)), "t.py::b", "short",
+    ]  # fmt: skip
 
 
 def test_left_out_tests_can_be_run() -> None:
