@@ -183,7 +183,7 @@ def is_gone(pid: int) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Zombies are not: their new parent may be slow to reap them."""
+    """Zombies are not: their new parent may be slow to reap them. One with threads (`l`) still holds its files."""
     listed = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
     state = listed.stdout.strip()
-    return bool(state) and not state.startswith("Z")
+    return bool(state) and (not state.startswith("Z") or "l" in state)

@@ -1,4 +1,7 @@
-"""File locks: the kernel releases them when their holder dies, so no stale lock can remain."""
+"""File locks: the kernel releases them when their holder dies, so no stale lock can remain.
+
+Who only looks whether a lock is held takes it as a shared one for a moment, and so keeps nobody from taking it.
+"""
 
 import contextlib
 import fcntl
@@ -11,6 +14,8 @@ from rl_operator.errors import TargetUnreachableError
 from rl_operator.local.state.layout import STATE_DIR_VARIABLE
 
 LOCK_DEADLINE_SECONDS = 15.0
+LOOKERS_SECONDS = 1.0
+"""How long those who only look may be in the way: microseconds, unless one is frozen just then."""
 
 
 class FileLock:
@@ -23,11 +28,13 @@ class FileLock:
     def take(self) -> bool:
         """Take the lock if it is free; returns whether it is ours now."""
         descriptor = _open(self._path)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return False
+        deadline = time.monotonic() + LOOKERS_SECONDS
+        while not _locks(descriptor, fcntl.LOCK_EX):
+            if not _locks(descriptor, fcntl.LOCK_SH) or time.monotonic() > deadline:
+                os.close(descriptor)
+                return False
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            time.sleep(0.001)
         self._descriptor = descriptor
         return True
 
@@ -70,17 +77,25 @@ def is_held(path: Path) -> bool:
     """Whether some process holds the lock now."""
     if not path.exists():
         return False
-    lock = FileLock(path)
-    if not lock.take():
-        return True
-    lock.give_back()
-    return False
+    descriptor = _open(path)
+    try:
+        return not _locks(descriptor, fcntl.LOCK_SH)
+    finally:
+        os.close(descriptor)
 
 
 def holder(path: Path) -> int | None:
     """The process id of the holder of a signed lock; None: it is not held."""
     signature = path.read_text().strip() if is_held(path) else ""
     return int(signature) if signature else None
+
+
+def _locks(descriptor: int, mode: int) -> bool:
+    try:
+        fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _open(path: Path) -> int:
