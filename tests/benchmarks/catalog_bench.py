@@ -1,4 +1,4 @@
-"""How long the catalog takes: `python tests/benchmarks/catalog_bench.py`. Prints a table; asserts nothing.
+"""How long the catalog takes: `python -m tests.benchmarks.catalog_bench`. Prints a table; asserts nothing.
 
 The files are made here, as people write them: a config with a dozen fields, limits and an enum, a `config_init`, and
 the methods of an environment, about 150 lines each; every tenth derives from a base in another file.

@@ -1,4 +1,4 @@
-"""Checking and rendering one run: `PYTHONPATH=. python tests/benchmarks/check_bench.py`.
+"""Checking and rendering one run: `python -m tests.benchmarks.check_bench`.
 
 Pure functions over values, as a reconcile calls them; the CPU time of the best of five rounds.
 """

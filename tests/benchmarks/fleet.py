@@ -19,10 +19,10 @@ from tests.integration.cluster.control_plane import (
     OPERATOR_TOKEN,
     ROOT,
     ControlPlane,
-    free_port,
 )
 from tests.integration.cluster.operator_process import OperatorProcess
 from tests.integration.cluster.runs import install_runtime
+from tests.ports import free_port
 
 NAMESPACE = "bench"
 PATIENCE = 900.0

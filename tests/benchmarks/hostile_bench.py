@@ -1,6 +1,6 @@
 """The worst objects that a user of one namespace can apply, and what each costs everyone else.
 
-`PYTHONPATH=. python tests/benchmarks/hostile_bench.py [--share 5]`; needs an API server (KUBEBUILDER_ASSETS). For each
+`python -m tests.benchmarks.hostile_bench [--share 5]`; needs an API server (KUBEBUILDER_ASSETS). For each
 object: what the API server says and how long a create takes, with and without the admission policies; and, of what it
 takes without them, how long the operator's event loop was held by one callback (its thread's CPU time, and by the
 clock), the lease's oldest renewal, and how long until another run's status was written. With `--share 5` the operator

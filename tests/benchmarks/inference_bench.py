@@ -1,4 +1,4 @@
-"""What the trainer's inference server passes on: `python tests/benchmarks/inference_bench.py`.
+"""What the trainer's inference server passes on: `python -m tests.benchmarks.inference_bench`.
 
 Tokens per second through its OpenAI route, next to those that the same Tinker service gives to the unmodified SDK with
 as many requests at once: 1, 32 and 512, by turns. Goal: at least 95 % of the service's own. Asserts nothing.

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from tests.benchmarks.load_client import Arrivals, LoadClient, for_each, load_client
 from tests.benchmarks.meter import Meter, Span
-from tests.integration.cluster.control_plane import ADMIN_TOKEN, ControlPlane, find_program, free_port
+from tests.integration.cluster.control_plane import ADMIN_TOKEN, ControlPlane, find_program
+from tests.ports import free_port
 
 PROGRAM = "kube-controller-manager"
 NAMESPACE = "jobs"

@@ -1,4 +1,4 @@
-"""The operator against a real API server: `PYTHONPATH=. python tests/benchmarks/operator_bench.py`.
+"""The operator against a real API server: `python -m tests.benchmarks.operator_bench`.
 
 Latency from apply to the pod's creation (one run in flight), and the operator's memory with few runs; thousands are
 measured by scale_bench.py. Needs etcd and kube-apiserver (KUBEBUILDER_ASSETS or PATH).

@@ -1,4 +1,4 @@
-"""The Tinker service's sampling next to `generate` of transformers: `python tests/benchmarks/sampling_bench.py`.
+"""The Tinker service's sampling next to `generate` of transformers: `python -m tests.benchmarks.sampling_bench`.
 
 Tokens per CPU second of the process that computes: one thread each, the same model in the same precision, the same
 prompts, at most 32 sequences at once. The service samples through HTTP and the unmodified SDK; `generate` runs static

@@ -1,4 +1,4 @@
-"""Does the Tinker service keep what it should have dropped? `python tests/benchmarks/service_soak.py [MINUTES]`.
+"""Does the Tinker service keep what it should have dropped? `python -m tests.benchmarks.service_soak [MINUTES]`.
 
 For 30 minutes real clients in processes of their own come, sample with mixed lengths, train, and are ended at random:
 most by SIGKILL, some are frozen first, some close their session. Each minute prints the service's memory and work; the

@@ -1,6 +1,6 @@
 """Timings of the Tinker service with the bundled model, through HTTP and the unmodified SDK.
 
-`python tests/benchmarks/tinker_service_bench.py`: prints a table; asserts nothing. CPU seconds are the service's: of
+`python -m tests.benchmarks.tinker_service_bench`: prints a table; asserts nothing. CPU seconds are the service's: of
 one repetition.
 """
 

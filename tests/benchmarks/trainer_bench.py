@@ -1,4 +1,4 @@
-"""The trainer's own work per step: `python tests/benchmarks/trainer_bench.py`. Prints a table; asserts nothing.
+"""The trainer's own work per step: `python -m tests.benchmarks.trainer_bench`. Prints a table; asserts nothing.
 
 From the trajectory API's JSON answer to the datums that the SDK sends, with the ledger and the metrics in between, for
 256 sequences of 512 tokens. The backend is not in it. Goal: at most 50 ms.

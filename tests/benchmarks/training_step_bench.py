@@ -1,4 +1,4 @@
-"""One step of the demo, split: `python tests/benchmarks/training_step_bench.py`.
+"""One step of the demo, split: `python -m tests.benchmarks.training_step_bench`.
 
 4 groups of 8 rollouts of the bundled model are sampled through the real SDK from a real Tinker service, scored, and
 trained. Goals on 2 idle cores: a step at most 0.6 s, of it training at most 0.15 s; sampler and trainer at most 1e-5
@@ -8,7 +8,6 @@ apart on the tokens of the current policy.
 import argparse
 import asyncio
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+from tests.ports import free_port
 
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.environments.digits import Item, answer, prompt, split
@@ -105,12 +105,6 @@ def show(measured: list[Step]) -> None:
     print(f"| largest logprob gap, staleness 0 | {max(step.gap for step in measured):.1e} | <= 1e-5 |")
     early, late = (statistics.mean(step.reward for step in part) for part in (measured[:5], measured[-5:]))
     print(f"| reward, first 5 -> last 5 steps | {early:.2f} -> {late:.2f} | |")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Groups per second that the trajectory API takes and hands out: `python tests/benchmarks/trajectory_api_bench.py`.
+"""Groups per second that the trajectory API takes and hands out: `python -m tests.benchmarks.trajectory_api_bench`.
 
 32 connections send groups of 8 x 512 tokens (gzip, as BaseEnv does) to a real api process, while a trainer takes
 batches of 4 groups and reports steps. Goal: at least 200 groups/s, p99 of a POST at most 100 ms, on 2 cores, and as
@@ -12,7 +12,6 @@ import json
 import os
 import random
 import resource
-import socket
 import statistics
 import subprocess
 import sys
@@ -22,6 +21,7 @@ import uuid
 from pathlib import Path
 
 import aiohttp
+from tests.ports import free_port
 
 GROUP_SIZE, TOKENS, BATCH_GROUPS, CHECKPOINT_STEPS = 8, 512, 4, 20
 
@@ -129,12 +129,6 @@ async def until_ready(client: aiohttp.ClientSession) -> None:
         else:
             return
     raise SystemExit("the api did not answer within 30 s")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What a run costs beyond the necessary work: `python tests/benchmarks/waste_bench.py`.
+"""What a run costs beyond the necessary work: `python -m tests.benchmarks.waste_bench`.
 
 The demo's run as plain processes: the api, the trainer and the environment against a Tinker service. Then the same
 amount of work alone, through the same SDK: as many rollouts sampled with as many requests at once, and as many batches

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -17,6 +16,7 @@ from typing import Any
 import yaml
 from tests.integration.cluster.admin import AdminClient, ApiError
 from tests.integration.cluster.polling import wait_for
+from tests.ports import free_port
 
 from rl_operator.api.names import GROUP
 
@@ -80,13 +80,6 @@ def installed_definitions() -> list[dict[str, Any]]:
     """The CRDs of crds/; the policies next to them are another file."""
     files = sorted((ROOT / "crds").glob(f"{GROUP}_*.yaml"))
     return [yaml.safe_load(file.read_text(encoding="utf-8")) for file in files]
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @dataclass(frozen=True)

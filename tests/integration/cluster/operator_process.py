@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from tests.integration.cluster.control_plane import OPERATOR_NAMESPACE, free_port
+from tests.integration.cluster.control_plane import OPERATOR_NAMESPACE
 from tests.integration.cluster.polling import wait_for
+from tests.ports import free_port
 
 FAST = (
     "--poll-seconds", "0.2", "--progress-seconds", "0.5", "--backoff-seconds", "0.3",

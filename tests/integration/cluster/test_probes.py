@@ -9,10 +9,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
-from tests.integration.cluster.control_plane import ControlPlane, free_port
+from tests.integration.cluster.control_plane import ControlPlane
 from tests.integration.cluster.operator_process import FAST, OperatorProcess
 from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.proxy import Action, Answer, ApiProxy, Hold, Hooks, Pass, ProxiedCall
+from tests.ports import free_port
 
 STUCK_SECONDS = 5
 FLAGS = ("--namespace", "default", "--stuck-seconds", str(STUCK_SECONDS), "--request-seconds", "50")

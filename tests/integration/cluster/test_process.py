@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.cluster.control_plane import FORMER_TOKEN, ControlPlane, free_port
+from tests.integration.cluster.control_plane import FORMER_TOKEN, ControlPlane
 from tests.integration.cluster.operator_process import OperatorProcess
+from tests.ports import free_port
 
 
 def run_to_its_end(kubeconfig: Path, *flags: str) -> tuple[int, str]:

@@ -4,9 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
-import random
 import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -20,6 +18,7 @@ import yaml
 from tests import forking
 from tests.conftest import TinkerServiceProcess
 from tests.forking import ForkedProcess
+from tests.ports import free_port
 
 from tinker_atropos.environments.digits import prompt, split
 
@@ -163,17 +162,6 @@ class TrainingHalf:
                 container.process.kill()
             await container.process.wait()
         await self.client.aclose()
-
-
-def free_port() -> int:
-    """One that stays free until its process starts, seconds later: the kernel assigns ports from 32,768 up to outgoing
-    connections, of which a run opens many meanwhile.
-    """
-    for port in random.sample(range(20_000, 32_768), 100):
-        with socket.socket() as listener, contextlib.suppress(OSError):
-            listener.bind(("127.0.0.1", port))
-            return port
-    pytest.fail("none of 100 ports is free")
 
 
 @pytest.fixture(name="eventually")

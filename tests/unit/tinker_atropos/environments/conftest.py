@@ -7,7 +7,6 @@ import contextlib
 import os
 import random
 import re
-import socket
 import sys
 import textwrap
 import time
@@ -25,6 +24,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from tests import forking
 from tests.forking import ForkedProcess
+from tests.ports import free_port
 from tokenizers import Tokenizer
 
 from tinker_atropos.bundled import bundled_model_folder
@@ -47,13 +47,6 @@ class Mine(SortDigits):
     name = "mine"
 
 """
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 async def eventually(what: str, condition: Callable[[], Awaitable[bool] | bool], seconds: float = 60.0) -> None:

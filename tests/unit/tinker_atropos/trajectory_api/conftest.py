@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.ports import free_port
 
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.trajectory_api.messages.bodies import MAX_BODY_BYTES
@@ -199,12 +199,6 @@ class ApiProcess:
         started = time.monotonic()
         self.process.terminate()
         return self.process.wait(60), time.monotonic() - started
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def eventually(what: str, condition: Callable[[], Any], seconds: float = 60) -> Any:

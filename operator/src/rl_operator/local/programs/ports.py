@@ -1,12 +1,22 @@
 """Free ports for one pod. A pod has its own network on a cluster; here every run shares the machine's."""
 
+import errno
+import itertools
+import random
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 API_PORT, INFERENCE_PORT = 8000, 8001
 OPS_PORTS: Mapping[str, int] = {"trainer": 8002, "api": 8003, "environment": 8004}
 """The ports of the contract, as a pod's manifest names them."""
+
+LISTENING_PORTS = range(20_000, 32_768)
+"""Below those that the kernel gives to outgoing connections (from 32,768 on Linux, from 49,152 on macOS): a process
+that listens seconds later, or again after a crash, would find one of those taken.
+"""
+DRAWN = 100
+"""How many ports are tried for each that is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +41,7 @@ class PodPorts:
 
 
 def choose_ports(run: PodPorts | None = None) -> PodPorts:
-    """Ports that the kernel reports as free, one for each port of the contract.
+    """Free ports, one for each port of the contract.
 
     `run`: the ports of the run's own pod, for an environment in a separate pod. The data ports are there.
     """
@@ -41,16 +51,20 @@ def choose_ports(run: PodPorts | None = None) -> PodPorts:
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """All sockets are kept open until all ports are known, so that they differ."""
-    sockets = [socket.socket(socket.AF_INET, socket.SOCK_STREAM) for _ in range(count)]
-    try:
-        for listener in sockets:
-            listener.bind(("127.0.0.1", 0))
-        return tuple(listener.getsockname()[1] for listener in sockets)
-    finally:
-        _close(sockets)
+    """Different ones, drawn at random: other runs draw, too. Raises OSError if nearly all are taken."""
+    drawn = random.SystemRandom().sample(LISTENING_PORTS, min(DRAWN * count, len(LISTENING_PORTS)))
+    free = tuple(itertools.islice(filter(_is_free, drawn), count))
+    if len(free) < count:
+        raise OSError(
+            errno.EADDRINUSE, f"nearly all ports from {LISTENING_PORTS[0]} to {LISTENING_PORTS[-1]} are taken"
+        )
+    return free
 
 
-def _close(sockets: Iterable[socket.socket]) -> None:
-    for listener in sockets:
-        listener.close()
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -1,11 +1,13 @@
+import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rl_operator.local.programs import ports
 from rl_operator.local.programs.launch import NotLaunchableError, Surroundings, find_program, map_paths, plan_launch
-from rl_operator.local.programs.ports import PodPorts, choose_ports
+from rl_operator.local.programs.ports import PodPorts, choose_ports, free_ports
 from rl_operator.local.state.layout import PodFolder
 
 PORTS = PodPorts({8000: 1000, 8001: 1001, 8002: 1002, 8003: 1003, 8004: 1004})
@@ -92,9 +94,18 @@ def test_a_program_is_found_next_to_this_python_first(tmp_path: Path) -> None:
 
 
 def test_chosen_ports_differ_from_each_other() -> None:
-    ports = choose_ports()
-    assert set(ports.actual) == {8000, 8001, 8002, 8003, 8004}
-    assert len(set(ports.actual.values())) == 5
+    chosen = choose_ports()
+    assert set(chosen.actual) == {8000, 8001, 8002, 8003, 8004}
+    assert len(set(chosen.actual.values())) == 5
+
+
+def test_a_port_where_something_listens_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, free = free_ports(2)
+    with socket.create_server(("127.0.0.1", taken)):
+        monkeypatch.setattr(ports, "LISTENING_PORTS", [taken, free])
+        assert free_ports(1) == (free,)
+        with pytest.raises(OSError, match=f"nearly all ports from {taken} to {free} are taken"):
+            free_ports(2)
 
 
 def test_all_attempts_share_one_folder_for_unsent_wandb_data() -> None:
