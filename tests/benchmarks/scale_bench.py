@@ -1,5 +1,4 @@
-"""Ten thousand runs on one operator, next to Kubernetes' own Job controller: `PYTHONPATH=. python
-tests/benchmarks/scale_bench.py`.
+"""Ten thousand runs on one operator, next to Kubernetes' own Job controller: `python -m tests.benchmarks.scale_bench`.
 
 A real API server; kubelets and trainers are played by another process (pod_player.py). All of it shares this
 machine's cores, the measuring included. Takes about ten minutes; `--runs 300 --burst 100 --active 50 --window 5

@@ -1,5 +1,6 @@
 """What an image holds: read once by a pod, kept in a ConfigMap, waited for by runs; and invalid runtimes."""
 
+import contextlib
 import json
 from typing import Any
 
@@ -58,8 +59,8 @@ def test_the_shipped_image_is_known_at_once(runs: RunsNamespace, control_plane: 
     status = until(runs.admin, runtime, "Ready", "CatalogRead")
     assert "sort_digits" in {environment["name"] for environment in status["environments"]}
     assert status["fieldsRef"] == {"namespace": OPERATOR_NAMESPACE, "name": f"rl-catalog-{runtime}"}
-    anybody = AdminClient("127.0.0.1", control_plane.port, POWERLESS_TOKEN)
-    environment = catalog_of(anybody, runtime)["environments"][0]
+    with contextlib.closing(AdminClient("127.0.0.1", control_plane.port, POWERLESS_TOKEN)) as anybody:
+        environment = catalog_of(anybody, runtime)["environments"][0]
     fields = {field["name"]: field for field in environment["fields"]}
     assert fields["tokenizer_name"]["locked"] == "bundled"
     assert fields["group_size"]["bounds"] == {"min": 2, "max": 64}

@@ -1,5 +1,6 @@
 """Two operators, one lease: the other one takes over, and one that was paused is harmless when it wakes up."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -308,20 +309,20 @@ def _deleting(runs: RunsNamespace, pod: str) -> bool:
 
 def replay(plane: ControlPlane, call: ProxiedCall) -> int:
     """Send a call of the operator once more; returns the code of the answer."""
-    client = AdminClient("127.0.0.1", plane.port, OPERATOR_TOKEN)
     body = json.loads(call.body)
-    try:
-        match call.method:
-            case "POST":
-                client.post(call.path, body)
-            case "PATCH":
-                client.patch(call.path, body, JSON_PATCH if isinstance(body, list) else MERGE_PATCH)
-            case "PUT":
-                client.put(call.path, body)
-            case "DELETE":
-                client.delete(call.path, body)
-    except ApiError as error:
-        return error.code
+    with contextlib.closing(AdminClient("127.0.0.1", plane.port, OPERATOR_TOKEN)) as client:
+        try:
+            match call.method:
+                case "POST":
+                    client.post(call.path, body)
+                case "PATCH":
+                    client.patch(call.path, body, JSON_PATCH if isinstance(body, list) else MERGE_PATCH)
+                case "PUT":
+                    client.put(call.path, body)
+                case "DELETE":
+                    client.delete(call.path, body)
+        except ApiError as error:
+            return error.code
     return 200
 
 

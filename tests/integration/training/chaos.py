@@ -233,7 +233,7 @@ class Chaos:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
             newest[0].stop()
-            await newest[0].exit_code(20)
+            await newest[0].exit_code()
 
     async def _kill(self, trainer: Container, environment: Container, api: list[Container]) -> None:
         """Each kill once, at its moment. A new attempt continues with the remaining ones."""

@@ -25,7 +25,7 @@ async def test_sigterm_saves_the_progress_and_the_next_attempt_continues(half, s
     assert stopped["stepsTrained"] >= 2
     assert stopped["statePath"].endswith(f"attempt-1-step-{stopped['stepsTrained']:06d}")
     api.stop()
-    await api.exit_code(10)
+    await api.exit_code()
 
     await half.start_api()
     second = await half.start_trainer(config, RL_ATTEMPT="2")
@@ -45,10 +45,10 @@ async def test_sigterm_before_the_backend_answers(half) -> None:
     await half.start_api()
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and never answers
         trainer = await half.start_trainer(config, TINKER_BASE_URL=f"http://127.0.0.1:{silent.getsockname()[1]}")
-        silent.settimeout(30)
-        silent.accept()
-        trainer.stop()
-        assert await trainer.exit_code(10) == 0, trainer.log
+        silent.settimeout(60)
+        with silent.accept()[0]:
+            trainer.stop()
+            assert await trainer.exit_code() == 0, trainer.log
     assert half.result["outcome"] == "stopped"
     assert half.result["statePath"] is None
 
@@ -76,7 +76,7 @@ async def test_a_lost_environment_ends_the_run_with_its_reason_and_a_checkpoint(
 async def test_a_wrong_key(half) -> None:
     await half.start_api()
     trainer = await half.start_trainer(half.write_config(), TINKER_API_KEY="tml-wrong")
-    assert await trainer.exit_code(30) == 3, trainer.log
+    assert await trainer.exit_code() == 3, trainer.log
     assert half.result["error"]["class"] == "credentials"
     assert "TINKER_API_KEY" in half.result["error"]["message"]
     assert "tml-wrong" not in trainer.log + half.result_file.read_text()
@@ -85,7 +85,7 @@ async def test_a_wrong_key(half) -> None:
 async def test_no_key(half) -> None:
     await half.start_api()
     trainer = await half.start_trainer(half.write_config(), TINKER_API_KEY="", HOME=str(half.folder))
-    assert await trainer.exit_code(30) == 3, trainer.log
+    assert await trainer.exit_code() == 3, trainer.log
     assert half.result["error"]["class"] == "credentials"
 
 
@@ -94,7 +94,7 @@ async def test_an_unreachable_backend(half) -> None:
     config = half.write_config(tinker={"backend_deadline_seconds": 1})
     started = time.monotonic()
     trainer = await half.start_trainer(config, TINKER_BASE_URL="http://127.0.0.1:9")
-    assert await trainer.exit_code(30) == 4, trainer.log
+    assert await trainer.exit_code() == 4, trainer.log
     assert time.monotonic() - started < 25
     assert half.result["error"]["class"] == "backend"
     assert "http://127.0.0.1:9" in half.result["error"]["message"]
@@ -113,7 +113,7 @@ async def test_a_backend_that_dies_while_training(
         async with scripted_environment():
             await half.reached(trainer, 1, saved=True)
             service.process.kill()
-            assert await trainer.exit_code(30) == 4, trainer.log
+            assert await trainer.exit_code() == 4, trainer.log
     assert half.result["outcome"] == "failed"
     assert half.result["error"]["class"] == "backend"
     assert half.result["stepsTrained"] >= 1
@@ -131,7 +131,7 @@ async def test_a_backend_that_dies_while_idle(half, start_tinker_service, tmp_pa
         service.process.kill()
         answer = await half.client.post(f"{half.env_vars['RL_INFERENCE_URL']}/generate", json={"text": "sort"})
         assert answer.status_code == 503
-        assert await trainer.exit_code(30) == 4, trainer.log
+        assert await trainer.exit_code() == 4, trainer.log
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ async def test_a_backend_that_dies_while_idle(half, start_tinker_service, tmp_pa
 )
 async def test_a_bad_config(half, sections, message) -> None:
     trainer = await half.start_trainer(half.write_config(**sections))
-    assert await trainer.exit_code(30) == 2, trainer.log
+    assert await trainer.exit_code() == 2, trainer.log
     assert message in trainer.log
     assert half.result["error"]["class"] == "config"
 
@@ -155,7 +155,7 @@ async def test_a_model_that_the_backend_does_not_have(half) -> None:
     path = half.write_config()
     path.write_text(path.read_text().replace("model_name: bundled", "model_name: Qwen/Qwen3-8B"))
     trainer = await half.start_trainer(path)
-    assert await trainer.exit_code(30) == 2, trainer.log
+    assert await trainer.exit_code() == 2, trainer.log
     assert "Qwen/Qwen3-8B" in half.result["error"]["message"]
 
 
@@ -163,7 +163,7 @@ async def test_a_port_in_use(half) -> None:
     port = int(half.env_vars["RL_INFERENCE_URL"].rsplit(":", 1)[1])
     with socket.create_server(("127.0.0.1", port)):
         trainer = await half.start_trainer(half.write_config())
-        assert await trainer.exit_code(30) == 1, trainer.log
+        assert await trainer.exit_code() == 1, trainer.log
     assert f"port {port} on 127.0.0.1 is in use; end its owner or set RL_INFERENCE_URL" in trainer.log
     assert half.result["error"]["class"] == "internal"
 
@@ -175,10 +175,10 @@ async def test_an_older_attempt_ends_when_a_newer_one_has_saved(half, scripted_e
     async with scripted_environment():
         assert await newer.exit_code() == 0, newer.log
     api.stop()
-    await api.exit_code(10)
+    await api.exit_code()
     await half.start_api()
     older = await half.start_trainer(half.write_config(), RL_ATTEMPT="2")
-    assert await older.exit_code(30) == 1, older.log
+    assert await older.exit_code() == 1, older.log
     assert "attempt 3 of this run has already saved" in older.log
 
 
@@ -195,7 +195,7 @@ async def test_sigterm_while_the_backend_hangs_ends_in_time_and_says_what_is_los
             proxy.faults = [Fault("delay", "POST ", times=None, seconds=60)]
             asked = time.monotonic()
             trainer.stop()
-            assert await trainer.exit_code(30) == 4, trainer.log
+            assert await trainer.exit_code() == 4, trainer.log
     assert time.monotonic() - asked < 25
     result = half.result
     assert result["outcome"] == "failed"
@@ -245,11 +245,11 @@ async def test_an_attempt_after_the_last_step_still_delivers_the_weights(
         async with scripted_environment():
             await half.reached(first, 1, saved=True)
             first.stop(signal.SIGKILL)
-            await first.exit_code(10)
+            await first.exit_code()
     assert half.result["stepsTrained"] == 1
     assert half.result["samplerPath"] is None
     api.stop()
-    await api.exit_code(10)
+    await api.exit_code()
 
     await half.start_api()
     second = await half.start_trainer(config, RL_ATTEMPT="2")
@@ -280,5 +280,5 @@ async def test_the_final_evaluation_counts_even_if_the_environment_leaves_at_onc
             proxy.faults = [Fault("delay", "GET /rl/metrics", times=None, seconds=3)]
             await environment.report(step=1, eval__percent_correct=0.75)
             environment.lease = {**environment.lease, "state": "done"}
-            assert await trainer.exit_code(30) == 0, trainer.log
+            assert await trainer.exit_code() == 0, trainer.log
     assert half.result["metrics"]["evalAccuracy"] == 0.75

@@ -32,7 +32,7 @@ async def test_environment_is_trained_on_what_was_sampled(half, name, evaluated)
     points = (await half.client.get(f"{trainer.ops_url}/history")).json()["points"]
     figures = (await half.client.get(f"{trainer.ops_url}/metrics")).text
     assert await trainer.exit_code() == 0, trainer.log
-    assert await environment.exit_code(30) == 0, environment.log
+    assert await environment.exit_code() == 0, environment.log
 
     assert half.result["stepsTrained"] == 3
     assert half.result["metrics"]["baselineAccuracyN"] == evaluated
@@ -69,7 +69,7 @@ async def test_rollouts_of_several_sequences_are_one_rollout_each(half) -> None:
     await half.reached(trainer, 2)
     points = (await half.client.get(f"{trainer.ops_url}/history")).json()["points"]
     assert await trainer.exit_code() == 0, trainer.log + environment.log
-    assert await environment.exit_code(30) == 0, environment.log
+    assert await environment.exit_code() == 0, environment.log
     for point in points:
         assert point["batch/rollouts"] == point["batch/trained_rollouts"] == 16
         assert 16 < point["batch/trained_sequences"] <= 32

@@ -256,7 +256,7 @@ async def test_an_attempt_whose_checkpoint_is_gone(half, scripted_environment, t
     newest, reached = half.result["statePath"], half.result["stepsTrained"]
     recorded = {"RL_CHECKPOINT_STEP": str(reached), "RL_CHECKPOINT_PATH": newest}
     api.stop()
-    await api.exit_code(10)
+    await api.exit_code()
 
     await half.start_api()
     async with FaultProxy(tinker_service.url).running() as proxy:
@@ -290,12 +290,12 @@ async def test_no_checkpoint_is_left(half, scripted_environment, tinker_service)
         first.stop()
         assert await first.exit_code(25) == 0, first.log
     api.stop()
-    await api.exit_code(10)
+    await api.exit_code()
 
     await half.start_api()
     async with FaultProxy(tinker_service.url).running() as proxy:
         proxy.faults = [on("load_weights", "answer", status=404, times=None)]
         second = await half.start_trainer(config, TINKER_BASE_URL=proxy.url, RL_ATTEMPT="2")
-        assert await second.exit_code(30) == 1, second.log
+        assert await second.exit_code() == 1, second.log
     assert half.result["error"]["class"] == "checkpoint"
     assert "of this run it has none that can be loaded" in half.result["error"]["message"]

@@ -132,7 +132,7 @@ async def test_an_api_that_returns_with_an_empty_journal(half, scripted_environm
     async with scripted_environment():
         await half.reached(trainer, 2)
         api.stop()
-        await api.exit_code(10)
+        await api.exit_code()
         await half.start_api()
         assert await trainer.exit_code() == 1, trainer.log
     result = half.result

@@ -54,9 +54,9 @@ async def killed_and_resumed(half, tape, config, _tinker_service) -> str:
     async with TapePlayer(half, tape[:3]):
         await half.reached(first, 3, saved=True)
         first.stop(signal.SIGKILL)
-        await first.exit_code(10)
+        await first.exit_code()
     api.stop()
-    await api.exit_code(10)
+    await api.exit_code()
 
     api = await half.start_api()
     second = await half.start_trainer(config, RL_RUN_UID=uid(half, "killed"), RL_ATTEMPT="2")
@@ -75,7 +75,7 @@ async def killed_over_the_same_journal(half, tape, config, _tinker_service) -> s
     async with TapePlayer(half, tape):
         await half.reached(first, 3, saved=True)
         first.stop(signal.SIGKILL)
-        await first.exit_code(10)
+        await first.exit_code()
         second = await half.start_trainer(config, RL_RUN_UID=uid(half, "again"))
         return await finished(half, api, second)
 
@@ -99,5 +99,5 @@ async def finished(half, api, trainer) -> str:
     assert half.result["outcome"] == "succeeded"
     assert half.result["stepsTrained"] == STEPS
     api.stop()
-    await api.exit_code(10)
+    await api.exit_code()
     return half.result["statePath"]

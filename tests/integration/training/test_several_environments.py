@@ -70,7 +70,7 @@ async def test_one_of_two_is_killed_and_replaced_and_the_run_ends_well(half, sev
     await run.makes_groups(first)
     await run.makes_groups(second)
     second.stop(signal.SIGKILL)
-    await second.exit_code(10)
+    await second.exit_code()
     first.stop(signal.SIGSTOP)  # or the run might end before the replacement starts
     replacement = await run.environment(1)
     await run.makes_groups(replacement)
@@ -97,7 +97,7 @@ async def test_a_replaced_evaluator_evaluates_the_end_and_not_the_beginning_agai
     first = await run.environment(0)
     await run.makes_groups(first)
     first.stop(signal.SIGKILL)
-    await first.exit_code(10)
+    await first.exit_code()
     await run.side_is("away")
     assert "no environment has been live for" in (await run.api())["leases"]["environment"]["reason"]
     second = await run.environment(0)
