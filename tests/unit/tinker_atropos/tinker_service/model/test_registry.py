@@ -7,6 +7,7 @@ import torch
 
 from tinker_atropos.tinker_service.model.lora import Adapter, LoraSpec
 from tinker_atropos.tinker_service.model.registry import (
+    BRIEF_SILENCE_SECONDS,
     SAMPLERS_PER_SESSION,
     SILENT_BYTES,
     SILENT_SESSION_SECONDS,
@@ -70,9 +71,9 @@ def sessions_after(silence: float, sizes: dict[str, int]) -> list[str]:
 def test_silent_sessions_share_a_bound_and_the_longest_silent_ends_first() -> None:
     half = SILENT_BYTES // 2
     sizes = {"first": half, "small": 2, "last": half}
-    assert sessions_after(UNHEARD_CLIENT_SECONDS - 1, sizes) == ["first", "small", "last"]
-    assert sessions_after(UNHEARD_CLIENT_SECONDS + 1, sizes) == ["small", "last"]
-    assert sessions_after(UNHEARD_CLIENT_SECONDS + 1, {"first": 2, "huge": 4 * half}) == ["huge"]
+    assert sessions_after(BRIEF_SILENCE_SECONDS - 1, sizes) == ["first", "small", "last"]
+    assert sessions_after(BRIEF_SILENCE_SECONDS + 1, sizes) == ["small", "last"]
+    assert sessions_after(BRIEF_SILENCE_SECONDS + 1, {"first": 2, "huge": 4 * half}) == ["huge"]
 
 
 def test_a_silent_session_keeps_the_samplers_that_it_used_last() -> None:
@@ -81,9 +82,9 @@ def test_a_silent_session_keeps_the_samplers_that_it_used_last() -> None:
     for number in range(SAMPLERS_PER_SESSION):
         registry.add_sampler(ServedSampler(f"s{number}", "a", None))
     registry.sampler("s0")
-    registry.tidy(time.monotonic())
+    registry.tidy(time.monotonic() + BRIEF_SILENCE_SECONDS - 1)
     assert len(registry.sampler_ids) == SAMPLERS_PER_SESSION
-    registry.tidy(time.monotonic() + UNHEARD_CLIENT_SECONDS + 1)
+    registry.tidy(time.monotonic() + BRIEF_SILENCE_SECONDS + 1)
     assert registry.sampler_ids == ["s29", "s30", "s31", "s0"]
 
 

@@ -11,10 +11,13 @@ from tinker_atropos.tinker_service.request_errors import NotFoundError, RequestE
 
 SILENT_SESSION_SECONDS = 3_600.0  # the SDK's heartbeat comes every 10 s
 UNHEARD_CLIENT_SECONDS = 30.0  # three heartbeats: nobody waits for this session's samples any more
+BRIEF_SILENCE_SECONDS = 300.0  # a network or a node may be away for so long: nobody loses a model in training for it
 SAMPLERS_PER_SESSION = 32
 SAMPLERS_OF_SILENT_SESSION = 4
 SILENT_BYTES = 2**28
-"""What the sessions without a client may keep together: one can be killed every few seconds, and each may come back."""
+"""What sessions may keep together whose silence is not brief: one client can be killed every few seconds, and each may
+come back.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ class Registry:
         sampler = self._samplers.pop(sampler_id, None)
         if sampler is None:
             raise NotFoundError(
-                f"there is no sampler {sampler_id!r} (any more): its session ended or was silent, "
+                f"there is no sampler {sampler_id!r} (any more): its session ended or was silent for long, "
                 f"{SAMPLERS_PER_SESSION} newer ones replaced it, or the service was restarted; create a new "
                 f"sampling client"
             )
@@ -120,15 +123,18 @@ class Registry:
     def tidy(self, now: float) -> None:
         """Let go of what sessions keep whose client is gone, the longest gone first. `now` is from time.monotonic().
 
-        A client that comes back finds its model, and the samplers that it used last, unless many others have gone.
+        A client that comes back soon finds everything. Later it finds its model, and the samplers that it used last,
+        unless many others have gone.
         """
         kept = 0
         silent = [(seen, key) for key, seen in self._last_seen.items() if not self.has_client(key, now)]
         for last_seen, session_id in sorted(silent, reverse=True):
-            self._remove_samplers(self._samplers_of(session_id)[:-SAMPLERS_OF_SILENT_SESSION])
+            is_brief = now < last_seen + BRIEF_SILENCE_SECONDS
+            if not is_brief:
+                self._remove_samplers(self._samplers_of(session_id)[:-SAMPLERS_OF_SILENT_SESSION])
             size = self._size(session_id)
             is_too_much = kept > 0 and kept + size > SILENT_BYTES  # one stays, however large its model is
-            if is_too_much or last_seen + SILENT_SESSION_SECONDS <= now:
+            if (is_too_much and not is_brief) or last_seen + SILENT_SESSION_SECONDS <= now:
                 self.end_session(session_id)
             else:
                 kept += size
