@@ -41,7 +41,8 @@ def test_the_summary_agrees_with_the_trainer() -> None:
         ("evaluation", 0, {"eval/percent_correct": 0.5, "eval/percent_correct_low": 0.4,
                            "eval/percent_correct_high": 0.6, "eval/n": 400.0}),
     ]  # fmt: skip
-    status.step_trained(3, 2.5, of_step)
+    for step in (2, 3):  # the first one has no pace
+        status.step_trained(step, 2.5, of_step)
     summary |= {**of_step, "train/step": 3.0}
     for source, environment, metrics in reports:
         status.relayed(MetricsRecord(step=3, metrics=metrics, source=source, environment=environment))

@@ -157,18 +157,20 @@ def test_a_single_environment_without_an_index_is_the_first() -> None:
 
 def test_a_step_changes_pace_and_metrics() -> None:
     status = RunStatus(total_steps=4, run_uid="u-1", attempt=2)
-    status.step_trained(1, 2.0, {"train/loss": -0.5, "logprobs/gap": 1e-6, "staleness/mean": 0.5})
-    status.step_trained(2, 4.0, {"reward/mean": 0.5})
+    status.step_trained(1, 9.0, {"train/loss": -0.5, "logprobs/gap": 1e-6, "staleness/mean": 0.5})
+    assert status.seconds_per_step is None
+    status.step_trained(2, 2.0, {"reward/mean": 0.5})
+    status.step_trained(3, 4.0, {"reward/mean": 0.5})
     books = {"trained": {"rollouts": 8, "tokens": 40}}
     wire = status.to_wire({"state": "disabled"}, "Waiting.", books)
     assert (wire["waiting"], wire["books"], wire["warnings"]) == ("Waiting.", books, [])
     assert (wire["runUid"], wire["attempt"]) == ("u-1", 2)
-    assert wire["step"] == 2
+    assert wire["step"] == 3
     assert wire["totalSteps"] == 4
     assert wire["secondsPerStep"] == 2.4
     assert wire["metrics"] == {"loss": -0.5, "logprobGap": 1e-6, "staleness": 0.5}
     assert wire["startedAt"].endswith("Z")
-    assert [point["step"] for point in status.history.points] == [1, 2]
+    assert [point["step"] for point in status.history.points] == [1, 2, 3]
 
 
 def test_what_a_trained_step_does_not_know_is_not_taken_from_an_earlier_one() -> None:

@@ -116,11 +116,12 @@ class RunStatus:
             self.warnings = {topic: sentence, **self.warnings}
 
     def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float]) -> None:
-        """Record a finished step that took `seconds`."""
+        """Record a finished step that took `seconds`. The first one is no pace: it waited for the environment."""
+        if self.last_step_at is not None:
+            previous = self.seconds_per_step or seconds
+            self.seconds_per_step = previous + PACE_SMOOTHING * (seconds - previous)
         self.step = step
         self.last_step_at = time.time()
-        previous = self.seconds_per_step
-        self.seconds_per_step = seconds if previous is None else previous + PACE_SMOOTHING * (seconds - previous)
         for name, ours in _FROM_TRAINING.items():
             if name in metrics:
                 self.metrics[ours] = metrics[name]
