@@ -144,6 +144,20 @@ async def test_a_wait_has_a_deadline_and_abandons_the_request() -> None:
     assert hanging.future().cancelled()
 
 
+@pytest.mark.parametrize("turns", range(4))
+async def test_who_is_canceled_gets_no_answer_that_came_just_then(turns: int) -> None:
+    """Whatever the loop has done with the answer so far: training must not go on."""
+    request = NeverAnswered()
+    waiting = asyncio.ensure_future(answered("forward_backward", 60, request))
+    await asyncio.sleep(0)
+    request.future().set_result(1)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    if waiting.cancel():
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+
 async def test_a_call_that_blocks_forever_can_be_abandoned() -> None:
     released = threading.Event()
     with pytest.raises(TimeoutError):

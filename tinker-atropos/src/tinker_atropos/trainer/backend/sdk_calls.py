@@ -115,7 +115,8 @@ T = TypeVar("T")
 async def submitted(doing: str, deadline_seconds: float, submit: Callable[[], Any], *, opening: bool = True) -> Any:
     """Submit in a thread (the SDK blocks while it opens a session) and wait for the result, within the deadline."""
     try:
-        return await asyncio.wait_for(in_thread(lambda: submit().result()), deadline_seconds)
+        async with asyncio.timeout(deadline_seconds):
+            return await in_thread(lambda: submit().result())
     except Exception as error:  # the SDK's errors have no common base
         raise translate(error, doing, deadline_seconds, opening=opening) from error
 
@@ -123,7 +124,9 @@ async def submitted(doing: str, deadline_seconds: float, submit: Callable[[], An
 async def answered(doing: str, deadline_seconds: float, future: Any) -> Any:
     """Wait for a future of the SDK within the deadline; giving up cancels it."""
     try:
-        return await asyncio.wait_for(asyncio.wrap_future(future.future()), deadline_seconds)
+        # Not by wait_for: before Python 3.12 it loses a cancellation that comes along with the result.
+        async with asyncio.timeout(deadline_seconds):
+            return await asyncio.wrap_future(future.future())
     except Exception as error:  # the SDK's errors have no common base
         raise translate(error, doing, deadline_seconds) from error
 
