@@ -1,10 +1,12 @@
 """The base classes of environments: the author says what is asked and what is right, the rest is here."""
 
 import asyncio
+import inspect
+import logging
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from atroposlib.envs.base import BaseEnv, BaseEnvConfig
@@ -12,8 +14,22 @@ from pydantic import Field
 
 from tinker_atropos.environments.conversation import Message, Output, SampledSequence, answer_text, render
 from tinker_atropos.environments.evaluation import EVAL_METRIC, Evaluation
+from tinker_atropos.environments.failures import describe, innermost
+from tinker_atropos.environments.rollouts import (
+    FailedRollout,
+    IncompleteGroupError,
+    Outcome,
+    Rollout,
+    failure_kind,
+    scored_group,
+)
 
-__all__ = ["Environment", "EnvironmentConfig", "Item", "Message", "Rollout", "SampledEnvironment", "scored_group"]
+__all__ = ["Environment", "EnvironmentConfig", "FailedRollout", "Item", "Message", "Rollout", "SampledEnvironment"]
+
+logger = logging.getLogger(__name__)
+
+REPLACEMENT_ROUNDS = 3
+"""How often the failed rollouts of a group are made again. A failure that comes back as often is not a chance one."""
 
 Item = TypeVar("Item")
 T = TypeVar("T")
@@ -25,14 +41,6 @@ class EnvironmentConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib ship
     eval_items: int = Field(default=250, gt=0, description="How many held-out items an evaluation samples.")
     eval_samples: int = Field(default=2, gt=0, description="How many completions per held-out item.")
     item_seed: int = Field(default=0, description="Seed of the order in which items are trained.")
-
-
-@dataclass(frozen=True, slots=True)
-class Rollout:
-    """One attempt at an item. It has several sequences if the prompt of a later turn did not extend the first."""
-
-    sequences: list[SampledSequence]
-    score: float
 
 
 class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # atroposlib ships no types
@@ -59,8 +67,33 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         """The messages that ask for an answer."""
 
     @abstractmethod
-    async def roll_out(self, item: Item, n: int, split: str) -> list[Rollout]:
-        """Sample and score n rollouts. `split` is `train` or `eval`: each has its own limit of concurrent requests."""
+    async def roll_out(self, item: Item, n: int, split: str) -> list[Outcome]:
+        """Sample and score n rollouts. `split` is `train` or `eval`: each has its own limit of concurrent requests.
+
+        What it raises fails the whole group; a `FailedRollout` (see `failed`) costs that rollout only.
+        """
+
+    async def score_answer(self, item: Item, answer: str) -> float | None:  # noqa: ARG002 -- see the docstring
+        """The reward of a first answer, apart from any rollout: so graders are checked. None: it has no such reward."""
+        return None
+
+    def gold_answer(self, item: Item) -> str | None:  # noqa: ARG002 -- most environments have none
+        """An answer that must earn the full reward; None: none is known."""
+        return None
+
+    def wrong_answer(self, item: Item) -> str:  # noqa: ARG002 -- wrong for any
+        """An answer in the right format that must not earn it."""
+        return "this is not the answer"
+
+    def saved_state(self) -> str | None:
+        """What a later attempt needs to go on from here, besides the weights: a short text, kept with checkpoints."""
+        return None
+
+    def restore_state(self, state: str) -> None:
+        """Go on from what `saved_state` returned when the weights were saved that training continues from."""
+
+    async def close(self) -> None:
+        """Let go of what `setup` started. The process ends soon after."""
 
     def item_of_prompt(self, prompt: str) -> Item | None:
         """The item with exactly this prompt, to score answers to it; None: the right answer is unknown."""
@@ -83,20 +116,61 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         return next(self._items)
 
     async def collect_trajectories(self, item: Item) -> tuple[dict[str, Any], list[Item]]:
-        """One group: `group_size` rollouts of the same item."""
-        rollouts = await self.roll_out(item, self.config.group_size, split="train")
+        """One group: `group_size` rollouts of the same item. Raises IncompleteGroupError."""
+        rollouts = await self._whole_group(item)
         self._scores += [rollout.score for rollout in rollouts]
         return scored_group(rollouts), []
 
+    async def _whole_group(self, item: Item) -> list[Rollout]:
+        """Failed rollouts are made again: a group that is short would have another baseline. If all of them fail at
+        once there is no point in paying for more.
+        """
+        rollouts: list[Rollout] = []
+        for _ in range(1 + REPLACEMENT_ROUNDS):
+            missing = self.config.group_size - len(rollouts)
+            made, failed = self._sorted(await self.roll_out(item, missing, split="train"))
+            rollouts += made
+            if not failed:
+                return rollouts
+            if not rollouts:
+                break
+        raise IncompleteGroupError(
+            f"{len(failed)} of {missing} rollouts failed, the last one with {failed[-1].message}"
+        )
+
+    def _sorted(self, outcomes: Iterable[Outcome]) -> tuple[list[Rollout], list[FailedRollout]]:
+        """Rollouts, and failures, which are reported."""
+        rollouts: list[Rollout] = []
+        failed: list[FailedRollout] = []
+        for outcome in outcomes:
+            if isinstance(outcome, Rollout):
+                rollouts.append(outcome)
+            else:
+                failed.append(outcome)
+                self.report_failed(outcome)
+        return rollouts, failed
+
+    def failed(self, error: Exception, tokens: int) -> FailedRollout:
+        """From what was raised in a rollout, and how many tokens were sampled for it."""
+        cause = innermost(error)
+        return FailedRollout(failure_kind(cause), describe(cause, Path(inspect.getfile(type(self)))), tokens)
+
+    def report_failed(self, rollout: FailedRollout) -> None:
+        """The runner puts a method in this one's place that counts them."""
+        logger.warning("a rollout failed: %s", rollout.message)
+
     async def evaluate(self, *_args: Any, **_kwargs: Any) -> Evaluation:
-        """Sample the held-out set at temperature 1: this evaluates the policy as trained, not its likeliest answers."""
+        """Sample the held-out set at temperature 1: this evaluates the policy as trained, not its likeliest answers.
+
+        Rollouts that failed say nothing about the policy, and are left out. Raises ValueError if all of them failed.
+        """
         items = self.held_out_items()[: self.config.eval_items]
         at_once = self.server.servers[0].config.num_requests_for_eval // self.requests_at_once(self.config.eval_samples)
         free = asyncio.Semaphore(max(1, at_once))  # beyond it atroposlib polls for a free slot once a second
 
         async def judge(item: Item) -> list[bool]:
             async with free:
-                rollouts = await self.roll_out(item, self.config.eval_samples, split="eval")
+                rollouts, _ = self._sorted(await self.roll_out(item, self.config.eval_samples, split="eval"))
             return [self.is_correct(rollout.score) for rollout in rollouts]
 
         return Evaluation.of_items(await together(map(judge, items)))
@@ -136,26 +210,20 @@ class Environment(SampledEnvironment[Item], ABC):
     def score(self, item: Item, completion: str) -> float:
         """The reward of an answer, from 0 to 1."""
 
-    async def roll_out(self, item: Item, n: int, split: str) -> list[Rollout]:
+    async def score_answer(self, item: Item, answer: str) -> float:
+        return self.score(item, answer)
+
+    async def roll_out(self, item: Item, n: int, split: str) -> list[Outcome]:
         prompt = render(self.tokenizer, self.prompt(item))
-        return [
-            Rollout([SampledSequence.begun(prompt, output)], self.score(item, answer_text(self.tokenizer, output)))
-            for output in await self.generate(prompt, n, split)
-        ]
+        outputs = await self.generate(prompt, n, split)
+        return await together(self._scored(item, prompt, output) for output in outputs)
 
-
-def scored_group(rollouts: Sequence[Rollout]) -> dict[str, Any]:
-    """The group in Atropos' form. If rollouts have several sequences, `group_overrides` maps sequences to rollouts."""
-    owned = [(index, sequence) for index, rollout in enumerate(rollouts) for sequence in rollout.sequences]
-    group: dict[str, Any] = {
-        "tokens": [sequence.tokens for _, sequence in owned],
-        "masks": [sequence.masks for _, sequence in owned],
-        "inference_logprobs": [sequence.logprobs for _, sequence in owned],
-        "scores": [rollouts[index].score for index, _ in owned],
-    }
-    if len(owned) > len(rollouts):
-        group["group_overrides"] = {"group_size": len(owned), "rollouts": [index for index, _ in owned]}
-    return group
+    async def _scored(self, item: Item, prompt: list[int], output: Output) -> Outcome:
+        try:
+            score = await self.score_answer(item, answer_text(self.tokenizer, output))
+        except Exception as error:  # noqa: BLE001 -- the author's code: it costs this rollout, and is counted
+            return self.failed(error, len(output.tokens))
+        return Rollout([SampledSequence.begun(prompt, output)], score)
 
 
 async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

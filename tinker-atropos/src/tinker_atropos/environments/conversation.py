@@ -65,6 +65,11 @@ class Conversation:
         self._asked, self._output = list(self.messages), output
         self.messages.append({"role": "assistant", "content": answer_text(self._tokenizer, output)})
 
+    @property
+    def sampled_tokens(self) -> int:
+        """How many tokens of all sequences were sampled."""
+        return sum(mask != PROMPT_MASK for sequence in self.sequences for mask in sequence.masks)
+
     def told(self, message: Message) -> None:
         """Continue with a user's or a tool's message."""
         self.messages.append(message)

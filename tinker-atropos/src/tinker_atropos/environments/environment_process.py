@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tinker_atropos.config import RunConfig, load_config
+from tinker_atropos.environments.failures import environment_failed
 from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evaluations, PolicySnapshots
-from tinker_atropos.environments.runner.failures import environment_failed
 from tinker_atropos.environments.runner.loading import process_setup
 from tinker_atropos.environments.runner.loading.environment_files import LocatedEnvironment, locate_environment
 from tinker_atropos.environments.runner.reporting import wandb_relay
@@ -76,6 +76,7 @@ async def _serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbe
     wandb_relay.install(shared.metrics)
     # These imports load atroposlib: only now that `import wandb` finds the relay.
     with process_setup.torch_hidden(unless_mentioned_in=assignment.located.file):
+        from tinker_atropos.environments.base import SampledEnvironment
         from tinker_atropos.environments.runner import atropos_patches
         from tinker_atropos.environments.runner.loading.environment_config import wired_to_run
         from tinker_atropos.environments.runner.loading.environment_loader import load_environment
@@ -102,7 +103,11 @@ async def _serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbe
             GroupSender(settings.api_url, shared.counters, ending.settle),
             ending.settle,
         )
-        await _finish(env, rollouts, ending, loaded.source, plan)
+        try:
+            await _finish(env, rollouts, ending, loaded.source, plan)
+        finally:
+            if isinstance(env, SampledEnvironment):
+                await env.close()
 
 
 async def _finish(env: Any, rollouts: Rollouts, ending: RunEnd, source: Path, plan: EvaluationPlan) -> None:

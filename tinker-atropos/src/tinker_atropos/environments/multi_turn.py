@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from tinker_atropos.environments.base import EnvironmentConfig, Item, Rollout, SampledEnvironment, together
+from tinker_atropos.environments.base import EnvironmentConfig, Item, SampledEnvironment, together
 from tinker_atropos.environments.conversation import Conversation, Message, Output
+from tinker_atropos.environments.rollouts import Outcome, Rollout
 
 
 class MultiTurnConfig(EnvironmentConfig):
@@ -35,24 +36,34 @@ class MultiTurnEnvironment(SampledEnvironment[Item], ABC):
     def requests_at_once(self, n: int) -> int:
         return n
 
-    async def roll_out(self, item: Item, n: int, split: str) -> list[Rollout]:
+    async def score_answer(self, item: Item, answer: str) -> float:
+        """Of a conversation that ends with its first answer."""
+        return self.score(item, [*self.prompt(item), {"role": "assistant", "content": answer}])
+
+    async def roll_out(self, item: Item, n: int, split: str) -> list[Outcome]:
         """All n begin with the same prompt, in one request, and continue independently."""
         conversations = [Conversation(self.tokenizer, self.prompt(item)) for _ in range(n)]
         outputs = await self.generate(conversations[0].prompt, n, split)
         return await together(
-            self._converse(item, conversation, output, split)
+            self._conversed(item, conversation, output, split)
             for conversation, output in zip(conversations, outputs, strict=True)
         )
 
-    async def _converse(self, item: Item, conversation: Conversation, output: Output, split: str) -> Rollout:
+    async def _conversed(self, item: Item, conversation: Conversation, output: Output, split: str) -> Outcome:
         conversation.answered(output)
+        try:
+            await self._converse(item, conversation, split)
+            return Rollout(conversation.sequences, self.score(item, conversation.messages))
+        except Exception as error:  # noqa: BLE001 -- the author's code: it costs this rollout, and is counted
+            return self.failed(error, conversation.sampled_tokens)
+
+    async def _converse(self, item: Item, conversation: Conversation, split: str) -> None:
         for _ in range(self.config.max_turns - 1):
             message = await self.respond(item, conversation.messages)
             if message is None:
-                break
+                return
             conversation.told(message)
             if not self.room(conversation.prompt):
-                break
+                return
             (output,) = await self.generate(conversation.prompt, 1, split)
             conversation.answered(output)
-        return Rollout(conversation.sequences, self.score(item, conversation.messages))

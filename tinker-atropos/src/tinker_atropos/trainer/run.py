@@ -80,7 +80,7 @@ class Run:
         self._vocabulary = tokenizer.vocabulary
         self._ledger = Ledger(ledger_folder)
         self.api = ApiClient(settings.api_url)
-        self.lease = TrainerLease(self.api)
+        self.lease = TrainerLease(self.api, state.status.heard_of)
         self.generator = Generator(
             state.policy, self._ledger, on_failure=self._sampling_failed,
             max_context_overflows=config.tinker.max_context_overflows,
@@ -182,7 +182,8 @@ class Run:
         self.generator.context_length = opened.context_length
 
     async def _register(self, step: int) -> None:
-        await self.api.register(RunRegistration.of_run(self._config, step, self._vocabulary))
+        environment_state = self.state.status.environment_state
+        await self.api.register(RunRegistration.of_run(self._config, step, self._vocabulary, environment_state))
 
     # The loop, restarted each time the backend is lost.
 

@@ -28,6 +28,8 @@ class Weights:
         state.progress.opened(opened.step)
         state.status.step = state.progress.counted
         state.status.from_step = opened.step if state.status.from_step is None else state.status.from_step
+        if opened.resumed and state.status.environment_state is None:
+            state.status.environment_state = opened.resumed.environment_state
         if opened.lost:
             state.status.warn("checkpoint", restart_warning(opened))
         state.status.training_run_id = opened.training.run_id
@@ -48,7 +50,9 @@ class Weights:
     async def save(self, *, for_ever: bool) -> None:
         """Save their state. The final one, and the one that a stop saves, is `for_ever`."""
         state = self.state
-        checkpoint = await self.keeper.save_state(state.session.training, state.progress.weights, for_ever=for_ever)
+        checkpoint = await self.keeper.save_state(
+            state.session.training, state.progress.weights, state.status.environment_state, for_ever=for_ever
+        )
         state.progress.saved = checkpoint.step
         state.status.checkpoint = checkpoint.to_wire()
         state.results.write(

@@ -146,6 +146,7 @@ async def test_registration_has_the_upstream_fields(client_of) -> None:
             "wandb_group": "group",
             "max_staleness": 8,
             "vocabulary": 512,
+            "environment_state": None,
         }
     ]
 

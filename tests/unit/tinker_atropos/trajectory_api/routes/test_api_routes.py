@@ -597,6 +597,7 @@ async def test_each_side_sees_the_other(api) -> None:
         "current_step": 0,
         "total_steps": None,
         "evaluated_step": None,
+        "environment_state": None,
     }
     await api.begin(num_steps=10)
     answer = await api.lease("environment", "failed", "the reward raised ValueError")

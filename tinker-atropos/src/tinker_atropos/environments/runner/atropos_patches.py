@@ -13,7 +13,9 @@ from atroposlib.envs.base import BaseEnv
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_random_exponential
 from transformers import PreTrainedTokenizerBase
 
-from tinker_atropos.environments.runner.failures import describe, environment_failed
+from tinker_atropos.environments.base import SampledEnvironment
+from tinker_atropos.environments.failures import describe, environment_failed
+from tinker_atropos.environments.rollouts import FailedRollout
 from tinker_atropos.environments.runner.reporting.counters import (
     Counters,
     FailureReason,
@@ -23,7 +25,12 @@ from tinker_atropos.environments.runner.reporting.counters import (
     rewards,
 )
 from tinker_atropos.environments.runner.reporting.group_sender import GroupSender
-from tinker_atropos.environments.runner.sampling.sampled_work import SampledWork, sampling, watch
+from tinker_atropos.environments.runner.sampling.sampled_work import (
+    SampledWork,
+    current_work,
+    sampling,
+    watch,
+)
 from tinker_atropos.errors import EnvironmentLostError
 
 RETRY_SECONDS = 120.0
@@ -95,6 +102,8 @@ class AtroposPatches:
         env.postprocess_histories = self.postprocess
         env.handle_send_to_api = self.handle
         env._send_scored_data_to_api = self.send  # noqa: SLF001 -- the only method that sends groups
+        if isinstance(env, SampledEnvironment):
+            env.report_failed = self.rollout_failed  # type: ignore[method-assign]  # as above
         for server in env.server.servers:
             watch(server)
 
@@ -110,9 +119,16 @@ class AtroposPatches:
             except Exception as error:  # noqa: BLE001 -- the author's code, and BaseEnv would swallow it
                 self._raised(error, sampled.tokens)
                 return None, []
+        self._counters.tokens_failed += sampled.tokens_failed
         if not group and not handled:
             self._nothing_collected(sampled)
         return group, backlog
+
+    def rollout_failed(self, rollout: FailedRollout) -> None:
+        """Its tokens are lost with it, if not with its whole group."""
+        self._counters.rollout_failed(rollout)
+        if (work := current_work()) is not None:
+            work.tokens_failed += rollout.tokens
 
     def _nothing_collected(self, sampled: SampledWork) -> None:
         """An environment that sampled but returns nothing has filtered its group itself; otherwise it made none."""

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from tinker_atropos.environments.evaluation import EVAL_METRIC, Evaluation, fraction_metrics
-from tinker_atropos.environments.runner.failures import describe, environment_failed
+from tinker_atropos.environments.failures import describe, environment_failed
 from tinker_atropos.environments.runner.reporting.heartbeat import Heartbeat
 from tinker_atropos.environments.runner.reporting.reports import Reports
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState

@@ -19,8 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tinker_atropos.environments.base import SampledEnvironment
+from tinker_atropos.environments.failures import environment_failed
+from tinker_atropos.environments.grader_check import warnings_about_grader
+from tinker_atropos.environments.runner import kept_state
 from tinker_atropos.environments.runner.evaluations import Evaluations
-from tinker_atropos.environments.runner.failures import environment_failed
 from tinker_atropos.environments.runner.reporting.heartbeat import Heartbeat
 from tinker_atropos.environments.runner.reporting.registration import EnvironmentRegistration
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
@@ -100,8 +103,11 @@ class Rollouts:
             self._shared.phase = "setting up"
             await env.setup()
             self._shared.phase = "waiting for the trainer to start"
+            grading = asyncio.create_task(self._check_grader(env), name="grader check")
             await self._registration.register(env, self._deadlines.trainer)
             await env.get_server_info()
+            await kept_state.restore(env, self._heartbeat)
+            await grading
             self._shared.lease_state, self._shared.step = "working", min(env.curr_step, self._shared.total_steps)
             self._steps_per_eval, env.config.steps_per_eval = env.config.steps_per_eval, 0  # BaseEnv starts none itself
             if self._ending.done():
@@ -115,6 +121,11 @@ class Rollouts:
         except (Exception, SystemExit) as error:
             # The environment's own code runs in here: whatever it raises is its own failure, reported in one sentence.
             raise environment_failed(f"while {self._shared.phase}", error, self._source) from error
+
+    async def _check_grader(self, env: Any) -> None:
+        """While the trainer starts."""
+        if isinstance(env, SampledEnvironment):
+            self._shared.grader_warnings = await warnings_about_grader(env, self._source)
 
     @property
     def _baseline_known(self) -> bool:
@@ -160,6 +171,7 @@ class Rollouts:
                 return
             await env.env_step_checks()
             self._shared.step = step
+            kept_state.publish(env, self._shared)
             self._evaluations.release(env)
             self._start_due_evaluation(env, step)
             respect_room(env)

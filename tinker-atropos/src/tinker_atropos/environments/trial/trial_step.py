@@ -8,9 +8,10 @@ from typing import Any
 
 import openai
 
-from tinker_atropos.environments.base import Rollout, SampledEnvironment
+from tinker_atropos.environments.base import SampledEnvironment
+from tinker_atropos.environments.failures import describe, innermost
+from tinker_atropos.environments.rollouts import FailedRollout, IncompleteGroupError, Rollout
 from tinker_atropos.environments.runner.atropos_patches import checked_pair, groups_of
-from tinker_atropos.environments.runner.failures import describe, innermost
 from tinker_atropos.environments.runner.reporting.counters import rewards
 from tinker_atropos.environments.runner.sampling.sampled_work import sampling, watch
 from tinker_atropos.environments.trial.provider_server import MAX_SAID, ProviderError
@@ -57,7 +58,7 @@ class Trying:
             item = self._env.item_of_prompt(prompt)
             if item is None:
                 return Step(number, [], time.monotonic() - begun, self._unknown(), prompt=prompt)
-            rollouts = await self._env.roll_out(item, self._env.config.group_size, split="train")
+            rollouts = _whole(await self._env.roll_out(item, self._env.config.group_size, split="train"))
             scores = finite(rollout.score for rollout in rollouts)
             texts = [self._said(rollout)[:SHOWN_CHARACTERS] for rollout in rollouts]
         except (Exception, SystemExit) as error:  # noqa: BLE001 -- the author's code
@@ -96,6 +97,16 @@ class Trying:
         sequence = rollout.sequences[-1]
         sampled = [token for token, mask in zip(sequence.tokens, sequence.masks, strict=True) if mask != PROMPT_MASK]
         return str(self._env.tokenizer.decode(sampled, skip_special_tokens=True))
+
+
+def _whole(outcomes: Iterable[Rollout | FailedRollout]) -> list[Rollout]:
+    """Raises IncompleteGroupError for the first that failed."""
+    rollouts: list[Rollout] = []
+    for outcome in outcomes:
+        if isinstance(outcome, FailedRollout):
+            raise IncompleteGroupError(f"a rollout failed with {outcome.message}")
+        rollouts.append(outcome)
+    return rollouts
 
 
 def refuse_unless_prompts_are_scored(env: Any, name: str) -> None:

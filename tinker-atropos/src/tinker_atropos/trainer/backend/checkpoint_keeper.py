@@ -32,16 +32,19 @@ class CheckpointKeeper:
         self._config = config
         self._saved_last: str | None = None
 
-    async def save_state(self, training: Training, step: int, *, for_ever: bool) -> Checkpoint:
+    async def save_state(
+        self, training: Training, step: int, environment_state: str | None = None, *, for_ever: bool
+    ) -> Checkpoint:
+        """`environment_state` is kept beside the weights, for the attempt that continues from them."""
         ttl = None if for_ever else timedelta(days=self._config.checkpoint_ttl_days)
         path = await training.save_state(
             checkpoint_name(self._attempt, step),
-            self._metadata(step),
+            checkpoint_metadata(self._run_uid, self._attempt, step, environment_state),
             ttl_seconds=None if ttl is None else int(ttl.total_seconds()),
         )
         self._saved_last = path
         expires_at = None if ttl is None else datetime.now(UTC) + ttl
-        return Checkpoint(path, "state", self._run_uid, self._attempt, step, expires_at)
+        return Checkpoint(path, "state", self._run_uid, self._attempt, step, expires_at, environment_state)
 
     async def save_sampler(self, training: Training, step: int, *, for_ever: bool = True) -> str:
         """Save sampler weights; returns their path. Those that are not `for_ever` get the TTL of periodic states."""

@@ -23,7 +23,8 @@ Kind = Literal["state", "sampler"]
 class Checkpoint:
     """A saved state (trainable, with optimizer) or sampler weights, as described by its metadata.
 
-    `expires_at` is when the backend may delete it; None: never.
+    `expires_at` is when the backend may delete it; None: never. `environment_state` is what the run's environment goes
+    on from; None: it has none.
     """
 
     path: str
@@ -32,6 +33,7 @@ class Checkpoint:
     attempt: int
     step: int
     expires_at: datetime | None = None
+    environment_state: str | None = None
 
     @classmethod
     def from_metadata(
@@ -41,7 +43,8 @@ class Checkpoint:
         attempt, step = metadata.get("attempt", ""), metadata.get("step", "")
         if "run_uid" not in metadata or not attempt.isdecimal() or not step.isdecimal():
             return None
-        return cls(path, kind, metadata["run_uid"], int(attempt), int(step), expires_at)
+        state = metadata.get("environment_state")
+        return cls(path, kind, metadata["run_uid"], int(attempt), int(step), expires_at, state)
 
     def to_wire(self) -> dict[str, str | int | None]:
         """As `/status` shows it."""
@@ -52,8 +55,9 @@ def checkpoint_name(attempt: int, step: int) -> str:
     return f"attempt-{attempt}-step-{step:06d}"
 
 
-def checkpoint_metadata(run_uid: str, attempt: int, step: int) -> dict[str, str]:
-    return {"run_uid": run_uid, "attempt": str(attempt), "step": str(step)}
+def checkpoint_metadata(run_uid: str, attempt: int, step: int, environment_state: str | None = None) -> dict[str, str]:
+    state = {} if environment_state is None else {"environment_state": environment_state}
+    return {"run_uid": run_uid, "attempt": str(attempt), "step": str(step), **state}
 
 
 def states_to_resume(checkpoints: Iterable[Checkpoint], run_uid: str, attempt: int) -> list[Checkpoint]:

@@ -120,7 +120,10 @@ METRICS: tuple[Metric, ...] = (
     Metric("env/groups_failed_*", "groups", "of these, by reason", "runner"),
     Metric("env/groups_filtered_in_row", "groups", "filtered since the last group that was kept", "runner"),
     Metric("env/tokens_filtered", "tokens", "in filtered groups, since the process began", "runner"),
-    Metric("env/tokens_failed", "tokens", "in failed groups, since the process began", "runner"),
+    Metric("env/tokens_failed", "tokens", "in failed groups and rollouts, since the process began", "runner"),
+    Metric("env/rollouts_failed", "rollouts", "that came to no score, since the process began; others were made in "
+           "their place", "runner"),
+    Metric("env/rollouts_failed_*", "rollouts", "of these, by how: raised, timeout, transport", "runner"),
     Metric("env_*/*", "as env/*", "the same of another environment, by its index from 1 on; or what an environment "
            "reports under a name of the trainer's", "runner"),
     Metric("*eval/percent_correct", "fraction", "score on held-out items", "environment"),

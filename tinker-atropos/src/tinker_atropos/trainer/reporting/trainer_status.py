@@ -10,7 +10,7 @@ from tinker_atropos.result import BestCheckpoint, timestamp
 from tinker_atropos.trainer.reporting.collapse import CollapseWatch
 from tinker_atropos.trainer.reporting.decline import Decline, held_out_decline, reward_decline
 from tinker_atropos.trainer.reporting.wait_reasons import GroupsMade
-from tinker_atropos.trainer.trajectories.api_client import MetricsRecord
+from tinker_atropos.trainer.trajectories.api_client import MetricsRecord, Peer
 
 Phase = Literal["starting", "sampling", "training", "saving", "done"]
 
@@ -97,6 +97,8 @@ class RunStatus:
     best: BestCheckpoint | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     warnings: dict[str, str] = field(default_factory=dict)
+    environment_warnings: tuple[str, ...] = ()
+    environment_state: str | None = None
     groups_made: GroupsMade = field(default_factory=GroupsMade)
     groups_made_by: dict[int, GroupsMade] = field(default_factory=dict)
     means: dict[str, dict[int, tuple[float, float]]] = field(default_factory=dict)
@@ -114,6 +116,13 @@ class RunStatus:
         self.warnings.pop(topic, None)
         if sentence is not None:
             self.warnings = {topic: sentence, **self.warnings}
+
+    def heard_of(self, environments: Peer) -> None:
+        """Take over what they warn of, and the state that the next checkpoint keeps; a silent one takes back nothing
+        of the latter.
+        """
+        self.environment_warnings = environments.warnings
+        self.environment_state = environments.environment_state or self.environment_state
 
     def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float]) -> None:
         """Record a finished step that took `seconds`. The first one is no pace: it waited for the environment."""
@@ -200,7 +209,7 @@ class RunStatus:
             "attempt": self.attempt,
             "phase": self.phase,
             "waiting": waiting,
-            "warnings": list(self.warnings.values())[:MAX_WARNINGS],
+            "warnings": [*self.warnings.values(), *self.environment_warnings][:MAX_WARNINGS],
             "step": self.step,
             "fromStep": self.from_step,
             "totalSteps": self.total_steps,

@@ -32,10 +32,14 @@ class _Wire(BaseModel):
 
 
 class Peer(_Wire):
-    """The environments' state, according to their leases; `away`: none is live, and another one may still start."""
+    """The environments' state, according to their leases; `away`: none is live, and another one may still start.
+    `environment_state` is for checkpoints; None: it has none, or it is not known yet.
+    """
 
     state: PeerState = "absent"
     reason: str | None = None
+    warnings: tuple[str, ...] = ()
+    environment_state: str | None = None
 
 
 class LeaseAnswer(_Wire):
@@ -93,7 +97,7 @@ class MetricsAnswer(_Wire):
 class RunRegistration:
     """What the trainer registers. `batch_size` counts rollouts; lengths are in tokens, `vocabulary` in token ids.
 
-    `max_staleness` (policy steps) and `vocabulary` are extensions of Atropos' route.
+    `max_staleness` (policy steps), `vocabulary` and `environment_state` are extensions of Atropos' route.
     """
 
     batch_size: int
@@ -106,9 +110,12 @@ class RunRegistration:
     wandb_group: str
     max_staleness: int | None = None
     vocabulary: int | None = None
+    environment_state: str | None = None
 
     @classmethod
-    def of_run(cls, config: RunConfig, starting_step: int, vocabulary: int) -> "RunRegistration":
+    def of_run(
+        cls, config: RunConfig, starting_step: int, vocabulary: int, environment_state: str | None = None
+    ) -> "RunRegistration":
         env, tinker = config.env, config.tinker
         return cls(
             batch_size=env.batch_size,
@@ -121,6 +128,7 @@ class RunRegistration:
             wandb_group=tinker.wandb_group or "",
             max_staleness=tinker.max_staleness,
             vocabulary=vocabulary,
+            environment_state=environment_state,
         )
 
 

@@ -15,10 +15,13 @@ LAST_HEARTBEAT_SECONDS = 0.1
 
 
 class TrainerLease:
-    """Renewed every second by `keep`; `state` may change at any time and is sent with the next heartbeat."""
+    """Renewed every second by `keep`; `state` may change at any time and is sent with the next heartbeat. `on_peer`
+    hears what is known of the environments each time.
+    """
 
-    def __init__(self, api: ApiClient) -> None:
+    def __init__(self, api: ApiClient, on_peer: Callable[[Peer], None] = lambda _: None) -> None:
         self._api = api
+        self._on_peer = on_peer
         self._renewed = asyncio.Condition()
         self._pause = HEARTBEAT_SECONDS
         self.state: ReportedState = "starting"
@@ -68,6 +71,7 @@ class TrainerLease:
                 "the trajectory API came back with an empty journal: it lost the registration and every group that "
                 "waited there; keep its --data folder as long as the attempt lives"
             )
+        self._on_peer(answer.peer)
         async with self._renewed:
             self.peer = answer.peer
             self._renewed.notify_all()

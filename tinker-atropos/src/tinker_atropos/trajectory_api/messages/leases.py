@@ -13,7 +13,7 @@ the final weights.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from tinker_atropos.durations import more_than
 from tinker_atropos.lease_states import EVALUATOR, PeerState, ReportedState
@@ -36,6 +36,8 @@ class Lease:
     renewed_at: float
     index: int = EVALUATOR
     replaced: bool = False
+    warnings: tuple[str, ...] = ()
+    environment_state: str | None = None
 
     @property
     def ended_at(self) -> float:
@@ -49,6 +51,8 @@ class LeaseView:
 
     state: PeerState
     reason: str | None = None
+    warnings: tuple[str, ...] = ()
+    environment_state: str | None = None
 
     @property
     def gone(self) -> bool:
@@ -58,6 +62,11 @@ class LeaseView:
     def live(self) -> bool:
         return self.state in ("starting", "working")
 
+    def to_wire(self) -> dict[str, Any]:
+        """Without what only some environments report."""
+        said = {"warnings": list(self.warnings), "environment_state": self.environment_state}
+        return {"state": self.state, "reason": self.reason, **{name: each for name, each in said.items() if each}}
+
 
 def view(role: Role, lease: Lease | None, now: float) -> LeaseView:
     """One process's lease."""
@@ -65,7 +74,7 @@ def view(role: Role, lease: Lease | None, now: float) -> LeaseView:
         return LeaseView("absent")
     if lease.state in ("starting", "working") and now > lease.ended_at:
         return LeaseView("lost", f"no heartbeat from the {role} for more than {lease.ttl_seconds:g} seconds")
-    return LeaseView(lease.state, lease.reason)
+    return LeaseView(lease.state, lease.reason, lease.warnings, lease.environment_state)
 
 
 def environments_view(

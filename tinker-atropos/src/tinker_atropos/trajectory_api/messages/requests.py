@@ -23,12 +23,17 @@ Integer = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 MAX_NAME = 128
 MAX_REASON = 1_000
+MAX_WARNINGS = 8
+MAX_STATE = 512
 MAX_METRICS = 1_000
 """Names, sentences and metrics come from environments, which are not trusted; all are stored and read again."""
 
 Name = Annotated[str, Field(max_length=MAX_NAME)]
 Reason = Annotated[str, AfterValidator(lambda sentence: sentence[:MAX_REASON])]
 """Truncated, not refused: it may say why a process failed."""
+
+EnvironmentState = Annotated[str, Field(max_length=MAX_STATE)]
+"""Kept with checkpoints, whose metadata is no place for more."""
 
 
 class _Body(BaseModel):
@@ -38,7 +43,9 @@ class _Body(BaseModel):
 class TrainerRegistration(_Body):
     """`POST /register`: the trainer announces what it will train. `batch_size` counts rollouts.
 
-    `max_staleness` (maximum age of a rollout in policy steps; None: any) and `vocabulary` (size in token ids) are ours.
+    `max_staleness` (maximum age of a rollout in policy steps; None: any), `vocabulary` (size in token ids) and
+    `environment_state` (what the environment reported when the checkpoint was saved that training continues from) are
+    ours.
     """
 
     wandb_group: str
@@ -51,6 +58,7 @@ class TrainerRegistration(_Body):
     num_steps: Count = Field(gt=0)
     max_staleness: Count | None = None
     vocabulary: Count | None = Field(default=None, gt=0)
+    environment_state: EnvironmentState | None = None
 
 
 class EnvRegistration(_Body):
@@ -82,7 +90,8 @@ class EnvIdentifier(_Body):
 
 class LeaseReport(_Body):
     """`PUT /rl/lease/{role}`. With several environments, each sends its process's `id`, its `index`, and whether it is
-    replaced when it ends.
+    replaced when it ends. `warnings` are sentences for the run's status, which stand until the next heartbeat;
+    `environment_state` is what the trainer keeps with its checkpoints.
     """
 
     state: ReportedState
@@ -90,6 +99,8 @@ class LeaseReport(_Body):
     id: str = Field(default="", max_length=64, pattern=r"^[A-Za-z0-9._-]*$")
     index: Index = EVALUATOR
     replaced: bool = False
+    warnings: tuple[Reason, ...] = Field(default=(), max_length=MAX_WARNINGS)
+    environment_state: EnvironmentState | None = None
     ttl_seconds: float = Field(default=15, gt=0, le=600)
 
 

@@ -4,7 +4,6 @@ There is no `/reset_data` (one GET would wipe the run) and no CORS: browsers are
 """
 
 import secrets
-from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -154,17 +153,20 @@ async def renew_environments_lease(request: Request) -> Response:
 
 
 async def _renew_lease(request: Request, role: Role) -> Response:
-    """`evaluated_step`: the newest evaluation that was reported, even if by an environment that is gone."""
+    """`evaluated_step`: the newest evaluation that was reported, even if by an environment that is gone, as
+    `environment_state` may be.
+    """
     service = _service(request)
     await service.renew_lease(role, await read(LeaseReport, request))
     return json_response(
         {
-            "self": asdict(service.lease(role)),
-            "peer": asdict(service.lease(PEERS[role])),
+            "self": service.lease(role).to_wire(),
+            "peer": service.lease(PEERS[role]).to_wire(),
             "run_over": service.over_reason() is not None,
             "current_step": service.run_state.progress.steps_trained,
             "total_steps": service.registration.num_steps if service.registration else None,
             "evaluated_step": service.run_state.evaluated_step,
+            "environment_state": service.environment_state,
         }
     )
 

@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -36,7 +35,7 @@ def ops_status(service: TrajectoryService, restarts: int) -> dict[str, Any]:
             {"envId": env.env_id, "name": env.wandb_name, "live": env.env_id in live}
             for env in service.journal.environments()
         ],
-        "leases": {role: asdict(service.lease(role)) for role in PEERS},
+        "leases": {role: service.lease(role).to_wire() for role in PEERS},
         "environmentLeases": list(service.leases.to_wire()),
         "books": books,
         "heldPosts": service.held_posts,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tinker_atropos.lease_states import EVALUATOR
 from tinker_atropos.trajectory_api.messages.bodies import Refusal
 from tinker_atropos.trajectory_api.messages.leases import (
     MAX_LEASES,
@@ -33,6 +34,9 @@ class HeldLeases:
         self._grace_seconds = grace_seconds
         self._leases = {key: _lease(report, clock()) for key, report in reports.items()}
         self._over_since: float | None = None
+        self.environment_state: str | None = None
+        for report in reports.values():
+            self._keep_state(report)
 
     def trainer(self) -> LeaseView:
         return view("trainer", self._leases.get(TRAINER), self._clock())
@@ -54,7 +58,13 @@ class HeldLeases:
                 raise Refusal(409, "id", f"{MAX_LEASES} environments are live: no more can join this run")
             del self._leases[forgotten]
         self._leases[key] = _lease(report, self._clock())
+        self._keep_state(report)
         return forgotten
+
+    def _keep_state(self, report: LeaseReport) -> None:
+        """What the evaluating environment reported last: a process that replaces it goes on from there."""
+        if report.environment_state is not None and report.index == EVALUATOR:
+            self.environment_state = report.environment_state
 
     def ended(self) -> list[str]:
         """The keys of the environments' leases that are not live."""
@@ -77,4 +87,13 @@ class HeldLeases:
 
 
 def _lease(report: LeaseReport, renewed_at: float) -> Lease:
-    return Lease(report.state, report.reason, report.ttl_seconds, renewed_at, report.index, report.replaced)
+    return Lease(
+        report.state,
+        report.reason,
+        report.ttl_seconds,
+        renewed_at,
+        report.index,
+        report.replaced,
+        report.warnings,
+        report.environment_state,
+    )

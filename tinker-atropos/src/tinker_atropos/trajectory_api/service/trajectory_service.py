@@ -243,6 +243,12 @@ class TrajectoryService:
         """What the other side sees of this one."""
         return self.leases.trainer() if role == "trainer" else self.leases.environments(over=bool(self.over_reason()))
 
+    @property
+    def environment_state(self) -> str | None:
+        """What an environment that starts now goes on from: the last one's state, else the checkpoint's."""
+        resumed = self.registration.environment_state if self.registration else None
+        return self.leases.environment_state or resumed
+
     async def renew_lease(self, role: Role, report: LeaseReport) -> None:
         """Only a changed state is written: heartbeats are frequent, and the next one comes within a second.
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Literal
 
+from tinker_atropos.environments.rollouts import FailedRollout
+from tinker_atropos.environments.runner.reporting.rollout_counts import RolloutCounts
 from tinker_atropos.scored_group import PROMPT_MASK
 
 logger = logging.getLogger(__name__)
@@ -58,6 +60,7 @@ class Counters:
     filtered_in_row: Counter[FilterReason] = field(default_factory=Counter)
     failures_in_row: int = 0
     last_failure: str | None = None
+    rollouts: RolloutCounts = field(default_factory=RolloutCounts)
     _rewards: deque[float] = field(default_factory=deque)
     _was_kept: deque[bool] = field(default_factory=lambda: deque(maxlen=RECENT_GROUPS))
     _reported: dict[str, float] = field(default_factory=dict)
@@ -73,6 +76,7 @@ class Counters:
     def scored(self, rewards: Sequence[Any]) -> None:
         """A group came out of a rollout, with the rewards of its rollouts, before anything is filtered."""
         self.made += 1
+        self.rollouts.were_scored(len(rewards))
         self._rewards.extend(float(each) for each in rewards if isinstance(each, Real) and math.isfinite(each))
 
     def was_kept(self) -> None:
@@ -97,6 +101,11 @@ class Counters:
         self.failures_in_row += 1
         self.tokens_failed += tokens
         self.last_failure = description
+
+    def rollout_failed(self, rollout: FailedRollout) -> None:
+        """One rollout has no score. Its group may become whole with another one, or has failed as well."""
+        self.rollouts.has_failed(rollout)
+        logger.info("a rollout failed: %s", rollout.message)
 
     def was_refused(self, groups: int, reason: str) -> bool:
         """The trajectory API answered 4xx. True if it is the first refusal of its kind."""
@@ -145,6 +154,7 @@ class Counters:
             "env/tokens_failed": self.tokens_failed,
         }
         counts |= {f"env/groups_filtered_{reason}": self.filtered_by[reason] for reason in FILTER_REASONS}
+        counts |= self.rollouts.to_metrics()
         counts |= {f"env/groups_failed_{reason}": self.failed_by[reason] for reason in FAILURE_REASONS}
         if self._was_kept:
             counts["env/groups_kept_ratio"] = sum(self._was_kept) / len(self._was_kept)
@@ -162,6 +172,7 @@ class Counters:
             "refusals": dict(self.refused_by),
             "stalled": self.stalled,
             "lastFailure": self.last_failure,
+            "rolloutsFailed": dict(self.rollouts.failed_by),
         }
 
 

@@ -19,6 +19,7 @@ import httpx
 from prometheus_client import CollectorRegistry, Gauge
 from starlette.applications import Starlette
 
+from tinker_atropos.environments.rollouts import FAILURE_KINDS
 from tinker_atropos.environments.runner.reporting.counters import FAILURE_REASONS, FILTER_REASONS
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.errors import InternalError, RunError
@@ -48,6 +49,7 @@ class HeartbeatAnswer:
     trainer_state: str
     reason: str | None
     evaluated_step: int | None = None
+    environment_state: str | None = None
 
     @property
     def training_done(self) -> bool:
@@ -152,13 +154,18 @@ class Heartbeat:
         shared = self._shared
         whose = {"id": self._id, "index": self._index, "replaced": self._replaced}
         lease = {"state": shared.lease_state, "reason": shared.lease_reason, "ttl_seconds": TTL_SECONDS}
-        response = await self._client.put("/rl/lease/environment", json=lease | whose)
+        said = {"warnings": shared.warnings, "environment_state": shared.environment_state}
+        response = await self._client.put("/rl/lease/environment", json=lease | whose | said)
         if response.is_error:
             refused = f"HTTP {response.status_code}: {response.text[:300]}"
             raise httpx.HTTPStatusError(refused, request=response.request, response=response)
         body = response.json()
         self.answer = HeartbeatAnswer(
-            body["run_over"], body["peer"]["state"], body["peer"]["reason"], body.get("evaluated_step")
+            body["run_over"],
+            body["peer"]["state"],
+            body["peer"]["reason"],
+            body.get("evaluated_step"),
+            body.get("environment_state"),
         )
         self._last_answer_at = time.monotonic()
         if self.answer.run_over:
@@ -194,6 +201,11 @@ class Heartbeat:
             lost.labels(reason).set_function(functools.partial(counters.filtered_by.__getitem__, reason))
         for failure in FAILURE_REASONS:
             lost.labels(failure).set_function(functools.partial(counters.failed_by.__getitem__, failure))
+        failed = Gauge(
+            "rl_environment_rollouts_failed", "Rollouts without a score, by why.", ["kind"], registry=registry
+        )
+        for kind in FAILURE_KINDS:
+            failed.labels(kind).set_function(functools.partial(counters.rollouts.failed_by.__getitem__, kind))
         return ops_app(self._shared.unready, self._shared.to_wire, registry=registry)
 
 

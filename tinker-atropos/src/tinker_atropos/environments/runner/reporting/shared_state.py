@@ -17,6 +17,8 @@ class SharedState:
     lease_state: ReportedState = "starting"
     reason: str | None = None
     step: int = 0
+    grader_warnings: tuple[str, ...] = ()
+    environment_state: str | None = None
     counters: Counters = field(default_factory=Counters)
     metrics: MetricsQueue = field(default_factory=MetricsQueue)
 
@@ -24,6 +26,12 @@ class SharedState:
     def lease_reason(self) -> str | None:
         """What the environment is doing while it runs; afterward why it ended, if there is more to report."""
         return self.phase if self.lease_state in ("starting", "working") else self.reason
+
+    @property
+    def warnings(self) -> list[str]:
+        """Sentences for the run's status that stand now."""
+        failing = self.counters.rollouts.warning
+        return [*([failing] if failing else []), *self.grader_warnings]
 
     def unready(self) -> str | None:
         """Why the container is not ready: it is ready once the trajectory API has accepted its first group."""
@@ -37,4 +45,5 @@ class SharedState:
         return f"no group accepted yet: {self.phase} ({counts}){failure}{stalled}"
 
     def to_wire(self) -> dict[str, Any]:
-        return {"phase": self.phase, "step": self.step, "totalSteps": self.total_steps, **self.counters.to_wire()}
+        state = {"phase": self.phase, "step": self.step, "totalSteps": self.total_steps}
+        return {**state, "warnings": self.warnings, **self.counters.to_wire()}

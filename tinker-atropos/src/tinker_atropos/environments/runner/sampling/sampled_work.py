@@ -17,12 +17,15 @@ Wrapper = Callable[..., Awaitable[Any]]
 
 @dataclass(slots=True)
 class SampledWork:
-    """What came back so far. `step`: the weights that an evaluation is of. `prompts`: hashes of the different ones."""
+    """What came back so far. `step`: the weights that an evaluation is of. `prompts`: hashes of the different ones.
+    `tokens_failed`: those of rollouts that failed.
+    """
 
     purpose: Literal["training", "evaluation"]
     step: int | None = None
     completions: int = 0
     tokens: int = 0
+    tokens_failed: int = 0
     prompts: set[int] = field(default_factory=set)
 
     @property
@@ -48,6 +51,11 @@ def sampling(purpose: Literal["training", "evaluation"], step: int | None = None
         yield sampled
     finally:
         _current.reset(token)
+
+
+def current_work() -> SampledWork | None:
+    """The work that the caller is a part of."""
+    return _current.get()
 
 
 def watch(server: Any) -> None:

@@ -1,0 +1,61 @@
+"""Rollouts: those that have a score, those that failed, and the group that is made of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from tinker_atropos.environments.conversation import SampledSequence
+
+FailureKind = Literal["raised", "timeout", "transport"]
+FAILURE_KINDS: Final[tuple[FailureKind, ...]] = ("raised", "timeout", "transport")
+
+
+class TransportError(Exception):
+    """What an environment talks to, such as a server of its own, cannot be reached or has left."""
+
+
+class IncompleteGroupError(Exception):
+    """Rollouts of a group failed, and so did those that were made in their place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One attempt at an item. It has several sequences if the prompt of a later turn did not extend the first."""
+
+    sequences: list[SampledSequence]
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRollout:
+    """An attempt without a score: the environment's code raised, took too long, or could not reach what it talks to.
+    `tokens` were sampled for it, and are lost.
+    """
+
+    kind: FailureKind
+    message: str
+    tokens: int = 0
+
+
+Outcome: TypeAlias = Rollout | FailedRollout
+
+
+def failure_kind(error: BaseException) -> FailureKind:
+    """A TimeoutError is an OSError, too, and libraries derive their connection errors from OSError."""
+    if isinstance(error, TimeoutError):
+        return "timeout"
+    return "transport" if isinstance(error, TransportError | ConnectionError) else "raised"
+
+
+def scored_group(rollouts: Sequence[Rollout]) -> dict[str, Any]:
+    """The group in Atropos' form. If rollouts have several sequences, `group_overrides` maps sequences to rollouts."""
+    owned = [(index, sequence) for index, rollout in enumerate(rollouts) for sequence in rollout.sequences]
+    group: dict[str, Any] = {
+        "tokens": [sequence.tokens for _, sequence in owned],
+        "masks": [sequence.masks for _, sequence in owned],
+        "inference_logprobs": [sequence.logprobs for _, sequence in owned],
+        "scores": [rollouts[index].score for index, _ in owned],
+    }
+    if len(owned) > len(rollouts):
+        group["group_overrides"] = {"group_size": len(owned), "rollouts": [index for index, _ in owned]}
+    return group
