@@ -53,7 +53,9 @@ SOURCE_FILES = {"digits.py": "class Digits(BaseEnv): ...\n", "tools.py": "ANSWER
 
 def own_environment(**spec: Any) -> Environment:
     """An RLEnvironment `digits` whose files SOURCE_FILES were read; `spec` in camelCase replaces its source."""
-    fields = [field.to_wire() for field in CATALOG.by_name["sort_digits"].fields]
+    found = CATALOG.named("sort_digits")
+    assert found is not None
+    fields = [field.to_wire() for field in found.fields]
     ready = {"type": "Ready", "status": "True", "reason": "Discovered", "lastTransitionTime": "2026-05-01T12:00:00Z"}
     document = {
         "apiVersion": API_VERSION,

@@ -147,7 +147,7 @@ def values_of(fields: Mapping[str, EnvironmentField], section: str) -> Documents
     )
 
 
-SORT_DIGITS = CATALOG.by_name["sort_digits"]
+SORT_DIGITS = next(each for each in CATALOG.environments if each.name == "sort_digits")
 ENV_VALUES = SOUND_CONFIGS | SOUND_CONFIGS | values_of(SORT_DIGITS.fields_by_name, "env")
 TINKER_VALUES = SOUND_TINKER | SOUND_TINKER | values_of(TINKER_FIELDS, "tinker")
 

@@ -79,7 +79,7 @@ def trainer(
 
 @app.command(short_help="Serve an environment, or try it with a provider's model.")
 def environment(
-    name_or_path: Annotated[str, typer.Argument(help="A bundled environment, or the path of an environment's file.")],
+    name_or_path: Annotated[str, typer.Argument(help="sort_digits, reasoning-gym/NAME, or a file's path.")],
     mode: Annotated[
         Literal["serve", "process"],
         typer.Argument(help="serve: make rollouts until the run is over. process: try some items with --model."),
@@ -143,7 +143,7 @@ def environments(
     """List environments, read from their source without running it."""
     import gc
 
-    from tinker_atropos.environments.discovery.discover import as_json, as_table, look
+    from tinker_atropos.environments.environment_list import as_json, as_table, look
 
     gc.disable()  # syntax trees are many objects, and all of them live until this short process exits
     try:

@@ -1,6 +1,5 @@
 """The catalog: which environments there are and which fields each has, as found by static reading."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field
@@ -32,11 +31,25 @@ class CatalogEnvironment(ObservedModel):
     class_name: str = ""
     file_path: str = ""
     description: str = ""
+    family: str | None = None
     fields: tuple[EnvironmentField, ...] = ()
 
     @property
     def fields_by_name(self) -> dict[str, EnvironmentField]:
         return {field.name: field for field in self.fields}
+
+
+class EnvironmentFamily(ObservedModel):
+    """Environments of one library, named `FAMILY/NAME`. `fields` are those that all of them have."""
+
+    name: str
+    description: str = ""
+    fields: tuple[EnvironmentField, ...] = ()
+
+    @property
+    def as_environment(self) -> CatalogEnvironment:
+        """One entry for all of them."""
+        return CatalogEnvironment(name=f"{self.name}/NAME", description=self.description)
 
 
 class CatalogProblem(ObservedModel):
@@ -59,13 +72,40 @@ class CatalogProblem(ObservedModel):
 
 
 class Catalog(ObservedModel):
-    """`problem` and `modules` belong to one entry file: its fault, and the files that it imports, itself first."""
+    """`problem` and `modules` belong to one entry file: its fault, and the files that it imports, itself first. An
+    environment of a family is listed with its own fields only: `named` returns it with all.
+    """
 
+    families: tuple[EnvironmentFamily, ...] = ()
     environments: tuple[CatalogEnvironment, ...] = ()
     warnings: tuple[str, ...] = ()
     problem: CatalogProblem | None = None
     modules: tuple[str, ...] = ()
 
     @property
-    def by_name(self) -> Mapping[str, CatalogEnvironment]:
-        return {environment.name: environment for environment in self.environments}
+    def names(self) -> tuple[str, ...]:
+        """Sorted; a library's after those without one."""
+        return tuple(sorted((each.name for each in self.environments), key=lambda name: ("/" in name, name)))
+
+    def named(self, name: str) -> CatalogEnvironment | None:
+        """An environment with all of its fields."""
+        found = next((each for each in reversed(self.environments) if each.name == name), None)
+        return self.completed(found) if found else None
+
+    def completed(self, environment: CatalogEnvironment) -> CatalogEnvironment:
+        """With the fields of its family, too."""
+        family = next((each for each in self.families if each.name == environment.family), None)
+        if family is None:
+            return environment
+        own = environment.fields_by_name
+        shared = tuple(field for field in family.fields if field.name not in own)
+        return environment.with_changes(fields=(*environment.fields, *shared), family=None)
+
+    @property
+    def outline(self) -> tuple[CatalogEnvironment, ...]:
+        """The environments, each name once, and one entry without fields for each family in place of its members."""
+        single = (each for each in self.environments if each.family is None)
+        families = (
+            CatalogEnvironment(name=f"{each.name}/NAME", description=each.description) for each in self.families
+        )
+        return tuple({each.name: each for each in (*single, *families)}.values())

@@ -61,11 +61,11 @@ def choose_environment(
     if own is not None:
         return _own(name, own)
     if name.startswith(OWN_PREFIX) or name.endswith(".py"):
-        return ChosenEnvironment(available=tuple(sorted(catalog.by_name)) if catalog else ())
+        return ChosenEnvironment(available=catalog.names if catalog else ())
     if catalog is None:
         what = f"the catalog of runtime {runtime.metadata.name!r}"
         return ChosenEnvironment(pending=("CatalogPending", _waiting(what, runtime.status.condition("Reconciling"))))
-    return ChosenEnvironment(known=catalog.by_name.get(name), available=tuple(sorted(catalog.by_name)))
+    return ChosenEnvironment(known=catalog.named(name), available=catalog.names)
 
 
 def _own(name: str, own: Environment) -> ChosenEnvironment:

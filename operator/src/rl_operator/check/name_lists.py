@@ -1,11 +1,21 @@
 """Existing names to suggest for an unknown one: few, since they go into a status or are paid for by token."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 from rl_operator.documents.parse import abbreviated, close_matches
 
 MOST_NAMES: Final = 20
+MOST_OF_A_LIBRARY: Final = 3
+
+
+def outlined(names: Sequence[str]) -> list[str]:
+    """Names of environments, with one entry in place of many of the same library: `reasoning-gym/NAME`."""
+    family_of = {name: name.partition("/")[0] for name in names if "/" in name}
+    sizes = Counter(family_of.values())
+    large = {name: f"{family}/NAME" for name, family in family_of.items() if sizes[family] > MOST_OF_A_LIBRARY}
+    return list(dict.fromkeys(large.get(name, name) for name in names))
 
 
 def listed(names: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from rl_operator.api.names import LAST_APPLIED_ANNOTATION, OWN_PREFIX
 from rl_operator.api.refusal import Refusal, redacted, text_holds_a_key
 from rl_operator.api.runtime import Bound
 from rl_operator.check.field_rules import field_refusals, refuse_outside
-from rl_operator.check.name_lists import MOST_NAMES, listed
+from rl_operator.check.name_lists import MOST_NAMES, listed, outlined
 from rl_operator.check.subject import Subject
 from rl_operator.documents.parse import field_path, nearest
 
@@ -32,13 +32,14 @@ def environment_refusals(subject: Subject) -> Iterator[Refusal]:
         hint = "files are for local mode: make an RLEnvironment of it (own/NAME), as rlctl init --from FILE.py does"
     else:
         code = "UnknownEnvironment"
-        hint = f"there is no such environment{nearest(name, available)} (available: {listed(available) or 'none'})"
+        listing = listed(outlined(available)) or "none"
+        hint = f"there is no such environment{nearest(name, available)} (available: {listing})"
     yield Refusal.model_validate(
         {
             "code": code,
             "field": "spec.environment",
             "given": redacted(name),
-            "allowed": available[:MOST_NAMES],
+            "allowed": outlined(available)[:MOST_NAMES],
             "hint": hint,
         }
     )

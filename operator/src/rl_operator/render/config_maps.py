@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from rl_operator.api.catalog import Catalog, CatalogEnvironment, EnvironmentField
+from rl_operator.api.catalog import Catalog, CatalogEnvironment, EnvironmentFamily, EnvironmentField
 from rl_operator.api.names import (
     API_VERSION,
     COMPONENT_LABEL,
@@ -112,8 +112,9 @@ def _catalog_text(runtime: Runtime, catalog: Catalog) -> str:
     Field descriptions are left out if they do not fit.
     """
     for described in (True, False):
-        environments = [_environment(environment, runtime, described) for environment in catalog.environments]
-        content = {"environments": environments, "warnings": list(catalog.warnings)}
+        environments = [_described(environment, runtime, described) for environment in catalog.environments]
+        families = [_described(family, runtime, described) for family in catalog.families]
+        content = {"environments": environments, "families": families, "warnings": list(catalog.warnings)}
         text = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
         size = len(text.encode())
         if size <= MAX_BYTES:
@@ -124,9 +125,9 @@ def _catalog_text(runtime: Runtime, catalog: Catalog) -> str:
     )
 
 
-def _environment(environment: CatalogEnvironment, runtime: Runtime, described: bool) -> dict[str, Any]:
-    head = environment.model_dump(mode="json", by_alias=False, exclude={"fields"})
-    return {**head, "fields": [_field(field, runtime, described) for field in environment.fields]}
+def _described(each: CatalogEnvironment | EnvironmentFamily, runtime: Runtime, described: bool) -> dict[str, Any]:
+    head = each.model_dump(mode="json", by_alias=False, exclude={"fields"}, exclude_none=True)
+    return {**head, "fields": [_field(field, runtime, described) for field in each.fields]}
 
 
 def _field(field: EnvironmentField, runtime: Runtime, described: bool) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from rl_operator.api.sections import effective_sections, same_value
 
 
 def test_later_layers_win() -> None:
-    toy = catalog_of({"name": "color", "type": "str", "default": "own"}).by_name["toy"]
+    toy = catalog_of({"name": "color", "type": "str", "default": "own"}).named("toy")
     runtime = make_runtime(
         defaults={"env": {"total_steps": 20, "group_size": 5, "batch_size": 5, "color": "default"}},
         locked={"env": {"batch_size": 10}},
@@ -24,12 +24,12 @@ def test_later_layers_win() -> None:
 
 
 def test_the_environments_own_values_are_not_written_out() -> None:
-    toy = catalog_of({"name": "color", "type": "str", "default": "own"}).by_name["toy"]
+    toy = catalog_of({"name": "color", "type": "str", "default": "own"}).named("toy")
     assert "color" not in effective_sections(make_run(), make_runtime(), toy).env
 
 
 def test_runtime_values_for_fields_of_other_environments_are_left_out() -> None:
-    toy = catalog_of().by_name["toy"]
+    toy = catalog_of().named("toy")
     runtime = make_runtime(defaults={"env": {"max_agent_turns": 30}}, locked={"env": {"terminal_timeout": 120}})
     assert effective_sections(make_run(), runtime, toy).env.keys() == {
         "batch_size", "group_size", "max_token_length", "tokenizer_name", "total_steps",
@@ -44,14 +44,14 @@ def test_wired_values_are_ignored() -> None:
             "tinker": {"checkpoint_dir": "./temp/"},
         }
     )
-    sections = effective_sections(make_run(), runtime, CATALOG.by_name["sort_digits"])
+    sections = effective_sections(make_run(), runtime, CATALOG.named("sort_digits"))
     assert "rollout_server_url" not in sections.env
     assert sections.openai == {"weight": 1}
     assert sections.tinker == {}
 
 
 def test_keys_are_sorted() -> None:
-    sections = effective_sections(make_run(config={"a": 1, "A": 2}), TINY, CATALOG.by_name["sort_digits"])
+    sections = effective_sections(make_run(config={"a": 1, "A": 2}), TINY, CATALOG.named("sort_digits"))
     assert list(sections.env) == sorted(sections.env)
 
 
@@ -77,7 +77,7 @@ def test_same_value(left: Any, right: Any, same: bool) -> None:
 
 
 def test_the_order_of_keys_does_not_matter_at_any_depth() -> None:
-    toy = catalog_of({"name": "mix", "type": "dict", "default": {}}).by_name["toy"]
+    toy = catalog_of({"name": "mix", "type": "dict", "default": {}}).named("toy")
     one, other = ({"a": [{"x": 1, "y": 2}], "b": 3}, {"b": 3, "a": [{"y": 2, "x": 1}]})
     texts = {
         str(effective_sections(make_run(environment="toy", config={"mix": value}), make_runtime(), toy))

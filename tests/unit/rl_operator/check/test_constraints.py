@@ -77,7 +77,7 @@ def test_a_refusal_says_what_is_allowed() -> None:
     assert refusal.hint == "it must be at least 0 and at most 1"
 
 
-FIELDS = CATALOG.by_name["sort_digits"].fields
+FIELDS = CATALOG.named("sort_digits").fields
 numbers = (
     st.integers()
     | st.integers(-2, 40_000)

@@ -60,7 +60,7 @@ def test_runtimes_and_catalog_are_the_shipped_ones(run_client: LocalRunClient) -
     assert tiny is not None
     catalog = run_client.catalog(tiny)
     assert catalog is not None
-    assert "sort_digits" in catalog.by_name
+    assert "sort_digits" in catalog.names
     assert run_client.runtime("other") is None
 
 

@@ -235,7 +235,9 @@ def _component(pod: Manifest) -> str:
 
 async def read_as_sort_digits(files: Mapping[str, str], entry: str | None) -> Catalog:
     """Discovery is not tested here: whatever the files contain, they count as the bundled environment."""
-    found = bundled_catalog().by_name["sort_digits"].with_changes(file_path=entry or min(files))
+    found = bundled_catalog().named("sort_digits")
+    assert found is not None
+    found = found.with_changes(file_path=entry or min(files))
     return Catalog(environments=(found,), modules=tuple(sorted(files)))
 
 

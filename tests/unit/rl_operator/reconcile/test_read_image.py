@@ -65,7 +65,7 @@ async def test_the_output_of_a_successful_pod_is_the_catalog(api: FakeApi, clien
     api.answers("GET", f"{name}/log", Answer(text=json.dumps({"environments": [{"name": "maze"}]})))
     found = await read_image(READING, client, NOW)
     assert isinstance(found, ImageCatalog)
-    assert (list(found.catalog.by_name), found.image_id) == (["maze"], "sha256:1")
+    assert (list(found.catalog.names), found.image_id) == (["maze"], "sha256:1")
     assert api.asked("GET", f"{name}/log")[0].query["limitBytes"] == str(4 * 2**20)
     assert not api.asked("DELETE", name), "it stays until the catalog is written down"
 

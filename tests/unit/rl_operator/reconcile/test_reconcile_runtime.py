@@ -59,7 +59,9 @@ async def test_the_shipped_catalog_is_written(api: FakeApi, client: KindsClient)
     status, reasons = written(api)
     assert reasons == {"Ready": "CatalogRead"}
     assert status["fieldsRef"] == {"namespace": "ops", "name": "rl-catalog-tiny"}
-    assert [environment["name"] for environment in status["environments"]] == sorted(samples.CATALOG.by_name)
+    assert [environment["name"] for environment in status["environments"]] == [
+        each.name for each in samples.CATALOG.outline
+    ]
 
 
 @pytest.mark.parametrize(

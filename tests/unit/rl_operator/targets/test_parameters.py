@@ -9,12 +9,12 @@ from rl_operator.targets.parameters import SettableField, fields_of
 
 
 def fields_in(runtime: Any, **field: Any) -> dict[str, SettableField]:
-    toy = catalog_of({"name": "knob", "type": "int", "default": 3, **field}).by_name["toy"]
+    toy = catalog_of({"name": "knob", "type": "int", "default": 3, **field}).named("toy")
     return {f"{found.section}.{found.name}": found for found in fields_of(toy, runtime)}
 
 
 def test_editable_ones_come_first_and_wired_ones_are_left_out() -> None:
-    fields = fields_of(CATALOG.by_name["sort_digits"], DEFAULT)
+    fields = fields_of(CATALOG.named("sort_digits"), DEFAULT)
     locks = [field.locked for field in fields]
     assert locks == sorted(locks)
     assert {"config.rollout_server_url", "tinker.wandb_project"}.isdisjoint(f"{f.section}.{f.name}" for f in fields)
@@ -23,7 +23,7 @@ def test_editable_ones_come_first_and_wired_ones_are_left_out() -> None:
 
 
 def test_the_default_is_the_effective_value() -> None:
-    fields = {field.name: field for field in fields_of(CATALOG.by_name["sort_digits"], TINY)}
+    fields = {field.name: field for field in fields_of(CATALOG.named("sort_digits"), TINY)}
     assert fields["max_token_length"].default == 64  # the runtime's; the environment says 32
     assert fields["eval_items"].default == 250  # the environment's own
 

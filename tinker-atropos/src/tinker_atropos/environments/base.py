@@ -23,11 +23,13 @@ from tinker_atropos.environments.rollouts import (
     failure_kind,
     scored_group,
 )
+from tinker_atropos.errors import ConfigError
 
 __all__ = ["Environment", "EnvironmentConfig", "FailedRollout", "Item", "Message", "Rollout", "SampledEnvironment"]
 
 logger = logging.getLogger(__name__)
 
+SOME_ITEMS = 8
 REPLACEMENT_ROUNDS = 3
 """How often the failed rollouts of a group are made again. A failure that comes back as often is not a chance one."""
 
@@ -81,9 +83,9 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         """An answer that must earn the full reward; None: none is known."""
         return None
 
-    def wrong_answer(self, item: Item) -> str:  # noqa: ARG002 -- wrong for any
-        """An answer in the right format that must not earn it."""
-        return "this is not the answer"
+    def wrong_answers(self, item: Item) -> Sequence[str]:  # noqa: ARG002 -- wrong for any
+        """Answers that must not earn it, such as one that says nothing in the right format."""
+        return ("this is not the answer",)
 
     def saved_state(self) -> str | None:
         """What a later attempt needs to go on from here, besides the weights: a short text, kept with checkpoints."""
@@ -118,8 +120,12 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
     async def collect_trajectories(self, item: Item) -> tuple[dict[str, Any], list[Item]]:
         """One group: `group_size` rollouts of the same item. Raises IncompleteGroupError."""
         rollouts = await self._whole_group(item)
-        self._scores += [rollout.score for rollout in rollouts]
+        self.was_rewarded(item, [rollout.score for rollout in rollouts])
         return scored_group(rollouts), []
+
+    def was_rewarded(self, item: Item, rewards: Sequence[float]) -> None:  # noqa: ARG002 -- for those that override it
+        """A group is whole: one reward for each rollout."""
+        self._scores += rewards
 
     async def _whole_group(self, item: Item) -> list[Rollout]:
         """Failed rollouts are made again: a group that is short would have another baseline. If all of them fail at
@@ -186,6 +192,15 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
     def room(self, prompt: list[int]) -> int:
         """How many tokens may follow. A sequence of max_token_length or more is dropped before it is sent."""
         return max(0, int(self.config.max_token_length) - 1 - len(prompt))
+
+    def check_prompts_fit(self) -> None:
+        """Raises ConfigError if none of some held-out items leaves room for an answer: no rollout could be made."""
+        prompts = [render(self.tokenizer, self.prompt(item)) for item in self.held_out_items()[:SOME_ITEMS]]
+        if prompts and not any(map(self.room, prompts)):
+            raise ConfigError(
+                f"env.max_token_length is {self.config.max_token_length}, and the prompts of this environment have "
+                f"{min(map(len, prompts))} tokens and more: raise it, or shorten the prompts"
+            )
 
     async def generate(self, prompt: list[int], n: int, split: str) -> list[Output]:
         """Sample n continuations at temperature 1, in one request."""

@@ -1,11 +1,11 @@
 """Is a grader to be trusted? It must not pay for nothing, and must pay for the right answer.
 
-Three answers to a few held-out items are scored before anything is trained: an empty one, a wrong one and, where the
-item has one, the gold answer. A policy finds a grader that pays for nothing within a few steps.
+Some answers to a few held-out items are scored before anything is trained: an empty one, wrong ones and, where the item
+has one, the gold answer. A policy finds a grader that pays for nothing within a few steps.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -15,7 +15,10 @@ from tinker_atropos.environments.failures import describe
 
 logger = logging.getLogger(__name__)
 
-ITEMS: Final = 4
+ITEMS: Final = 8
+SHOWN: Final = 80
+"""Characters of an answer that a warning quotes."""
+
 PAID: Final = 0.5
 """The reward from which on a wrong answer is paid for. Many graders give a little for the right format."""
 
@@ -34,10 +37,11 @@ async def grade(env: SampledEnvironment[Any], items: Iterable[Any]) -> list[Grad
     graded: list[GradedAnswer] = []
     for item in items:
         gold = env.gold_answer(item)
-        answers: dict[AnswerKind, str] = {"empty": "", "wrong": env.wrong_answer(item)}
-        if gold is not None:
-            answers["gold"] = gold
-        for kind, answer in answers.items():
+        answers: list[tuple[AnswerKind, str | None]] = [("empty", ""), ("gold", gold)]
+        answers += [("wrong", each) for each in env.wrong_answers(item)]
+        for kind, answer in answers:
+            if answer is None or (kind != "gold" and answer == gold):  # of some items nothing is the right answer
+                continue
             reward = await env.score_answer(item, answer)
             if reward is not None:
                 graded.append(GradedAnswer(kind, answer, reward))
@@ -59,26 +63,29 @@ async def warnings_about_grader(env: SampledEnvironment[Any], source: Path) -> t
 
 def grader_warnings(graded: Iterable[GradedAnswer], is_correct: Callable[[float], bool]) -> list[str]:
     """Sentences about what a trustworthy grader would not do; at most one for each kind of answer."""
-    rewards: dict[AnswerKind, list[float]] = {}
+    by_kind: dict[AnswerKind, list[GradedAnswer]] = {}
     for each in graded:
-        rewards.setdefault(each.kind, []).append(each.reward)
-    return [sentence for kind, paid in rewards.items() if (sentence := _fault(kind, paid, is_correct))]
-
-
-def _fault(kind: AnswerKind, rewards: list[float], is_correct: Callable[[float], bool]) -> str | None:
-    if kind == "gold":
-        rejected = [reward for reward in rewards if not is_correct(reward)]
-        return (
-            f"the grader rejects the right answer of {len(rejected)} of {len(rewards)} items (reward "
-            f"{min(rejected):g}): nobody can learn what it never pays for"
-            if rejected
-            else None
-        )
-    paid = [reward for reward in rewards if reward >= PAID]
-    what = "an empty answer" if kind == "empty" else "a wrong answer"
-    return (
-        f"the grader pays {max(paid):g} for {what} to {len(paid)} of {len(rewards)} items: the policy will learn to "
-        f"give no other"
-        if paid
-        else None
+        by_kind.setdefault(each.kind, []).append(each)
+    rejected = _sentence(
+        [(each, not is_correct(each.reward)) for each in by_kind.pop("gold", [])],
+        "the grader gives {reward:g} to the right answer {answer!r} ({faults} of {n} items): nobody can learn what it "
+        "never pays for",
     )
+    paid = [
+        _sentence(
+            [(each, each.reward >= PAID) for each in answers],
+            "the grader pays {reward:g} for the worthless answer {answer!r} ({faults} of {n} tries): the policy will "
+            "learn to give no other",
+        )
+        for answers in by_kind.values()
+    ]
+    return [sentence for sentence in (*paid, rejected) if sentence]
+
+
+def _sentence(judged: Sequence[tuple[GradedAnswer, bool]], text: str) -> str | None:
+    """With the first fault; None if there is none."""
+    faults = [answer for answer, is_fault in judged if is_fault]
+    if not faults:
+        return None
+    shown = faults[0].answer[:SHOWN]
+    return text.format(reward=faults[0].reward, answer=shown, faults=len(faults), n=len(judged))

@@ -10,7 +10,7 @@ from rl_operator.cli.printing import columns, cut_columns, print_object, program
 from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:
-    from rl_operator.api.catalog import CatalogEnvironment
+    from rl_operator.api.catalog import Catalog, CatalogEnvironment
     from rl_operator.api.environment import Environment
     from rl_operator.api.runtime import Runtime
     from rl_operator.targets.parameters import SettableField
@@ -26,25 +26,45 @@ def environments(
 ) -> None:
     """List environments; with NAME, what a run may set of one: type, default, limits and what is locked.
 
-    NAME is a bundled one, own/NAME, or with --local a file. -o wide says what each field means, -o json everything.
+    NAME is a bundled one, own/NAME, or with --local a file; a library's name lists its environments. -o wide says what
+    each field means, -o json everything.
     """
     from rl_operator.targets.environment_choice import choose_runtime, known_environment
 
     target = scope.target
     chosen, place = choose_runtime(target, runtime), scope.namespace
-    if name:
+    if members := _members(target.catalog(chosen) if name else None, name.rstrip("/")):
+        _show_family(members, target, output)
+    elif name:
         _show_one(known_environment(target, name, chosen, place), chosen, target, output)
     else:
         _show_all(chosen, target, place, output)
 
 
+def _members(catalog: "Catalog | None", family: str) -> "list[CatalogEnvironment]":
+    """The environments of a library; none if it is no library's name."""
+    if catalog is None or family not in {each.name for each in catalog.families}:
+        return []
+    return [each for each in catalog.environments if each.name.startswith(f"{family}/")]
+
+
+def _show_family(members: "Sequence[CatalogEnvironment]", target: Target, output: Output) -> None:
+    if output in (Output.JSON, Output.YAML):
+        print_object({"backEnd": target.label, "environments": [each.to_wire() for each in members]}, output)
+        return
+    table = columns if output is Output.WIDE else cut_columns
+    typer.echo(table(["NAME", "DESCRIPTION"], [[each.name, each.description] for each in members]))
+    typer.echo(f"\n{len(members)}; what you may set: {program()} environments NAME{target.flags}")
+
+
 def _show_all(runtime: "Runtime", target: Target, namespace: str, output: Output) -> None:
     catalog, own = target.catalog(runtime), target.environments(namespace)
-    bundled = catalog.environments if catalog else ()
+    bundled = catalog.outline if catalog else ()
     if output in (Output.JSON, Output.YAML):
         head = {"backEnd": target.label, "runtime": runtime.metadata.name, "namespace": namespace}
         warnings = list(catalog.warnings) if catalog else []
-        found = {"environments": [each.to_wire() for each in bundled], "own": [each.to_wire() for each in own]}
+        complete = [catalog.completed(each).to_wire() for each in catalog.environments] if catalog else []
+        found = {"environments": complete, "own": [each.to_wire() for each in own]}
         print_object({**head, **found, "warnings": warnings}, output)
         return
     rows = [[each.name, "bundled", each.description] for each in bundled]

@@ -104,10 +104,10 @@ def look_at_image(catalog: Catalog, entry: str, content: str, image_id: str | No
     if catalog.problem is not None:
         verdict = _stalled(catalog.problem.reason, catalog.problem.sentence)
         return EnvironmentReading(verdict, content, entry=entry, image_id=image_id)
-    by_name = catalog.by_name
-    found = next(iter(by_name.values()), None) if entry.startswith("/") else by_name.get(entry)
+    found = next(iter(catalog.environments), None) if entry.startswith("/") else catalog.named(entry)
     if found is None:
-        sentence = f"spec.image.entry is {entry!r}: the image has no such environment ({_names(by_name)})."
+        existing = _names([each.name for each in catalog.outline])
+        sentence = f"spec.image.entry is {entry!r}: the image has no such environment ({existing})."
         return EnvironmentReading(_stalled("NoEnvironment", sentence), content, entry=entry, image_id=image_id)
     return EnvironmentReading(_ready(found), content, found, entry, image_id)
 

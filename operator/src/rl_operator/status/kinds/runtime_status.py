@@ -42,7 +42,7 @@ def runtime_status(
     fields_ref: FieldsReference | None = None,
 ) -> RuntimeStatus:
     """`catalog` None: nothing is known about the spec's image."""
-    environments = catalog.by_name.values() if catalog else ()
+    environments = catalog.outline if catalog else ()
     return RuntimeStatus(
         observed_generation=generation,
         conditions=conditions_of(verdict, previous.conditions, generation, now),

@@ -58,7 +58,7 @@ class SettingsInForce:
         if runtime and runtime_name not in self._catalogs:
             self._catalogs[runtime_name] = self._target.catalog(runtime)
         catalog = self._catalogs.get(runtime_name)
-        known = catalog.by_name.get(environment) if catalog else None
+        known = catalog.named(environment) if catalog else None
         if runtime is None or known is None:
             return trainer
         return {(field.section, field.name): field.default for field in fields_of(known, runtime)}

@@ -26,7 +26,9 @@ TIPS: Final = (
 
 
 class ListEnvironments(Arguments):
-    query: str = Field(default="", max_length=253, description="Part of a name or description.")
+    query: str = Field(
+        default="", max_length=253, description="Part of a name or description; lists a library's environments, too."
+    )
     runtime: str | None = Field(default=None, max_length=253, description="The RLRuntime; default: the usual one.")
 
 
@@ -34,7 +36,8 @@ def list_environments(context: ToolContext, arguments: ListEnvironments) -> Answ
     runtime = runtime_for(context, arguments.runtime)
     catalog = context.target.catalog(runtime)
     own, unseen = _own(context)
-    bundled = [_bundled(each) for each in catalog.environments] if catalog else []
+    shown = (catalog.environments if arguments.query.strip() else catalog.outline) if catalog else ()
+    bundled = [_bundled(each) for each in shown]
     found = [each for each in (*bundled, *map(_of_own, own)) if _matches(each, arguments.query)]
     left_out = {"left_out": len(found) - MOST_LISTED} if len(found) > MOST_LISTED else {}
     warnings = [*_warnings(runtime, catalog), *unseen]
@@ -58,10 +61,11 @@ def _own(context: ToolContext) -> tuple[list[Environment], list[str]]:
 
 
 def _bundled(environment: CatalogEnvironment) -> dict[str, Any]:
+    """Of a library's environments their class and file are the same, and paid for by token."""
+    code = {"class_name": environment.class_name, "file_path": environment.file_path}
     return {
         "name": environment.name,
-        "class_name": environment.class_name,
-        "file_path": environment.file_path,
+        **({} if "/" in environment.name else code),
         "description": _words(environment.description),
     }
 

@@ -16,7 +16,7 @@ from rl_operator.cli.views.template import run_template, within
 from rl_operator.documents.parse import load_run
 
 SETTING = re.compile(r"^( *)#(\w+:.*)$", re.MULTILINE)
-SORT_DIGITS = CATALOG.by_name["sort_digits"]
+SORT_DIGITS = CATALOG.named("sort_digits")
 
 
 def template(environment: CatalogEnvironment, runtime: Runtime) -> str:
@@ -29,7 +29,7 @@ def refusals(text: str, environment: CatalogEnvironment, runtime: Runtime) -> li
 
 
 def toy(**field: Any) -> CatalogEnvironment:
-    return catalog_of({"name": "knob", "type": "int", "default": 3, **field}).by_name["toy"]
+    return catalog_of({"name": "knob", "type": "int", "default": 3, **field}).named("toy")
 
 
 CASES = [

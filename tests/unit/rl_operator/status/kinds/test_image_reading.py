@@ -111,7 +111,7 @@ def test_the_json_is_found_between_other_output() -> None:
     for log in (text, f"hello {{}}\n{text}\nbye\n"):
         read = parse_output(log)
         assert isinstance(read, Catalog)
-        assert list(read.by_name) == ["maze"]
+        assert list(read.names) == ["maze"]
 
 
 POEMS = ["", "a poem", '{"environments": 3}', '{"environments": [', "[1]", "{" * 100_000, '{"a":' * 100_000]

@@ -24,7 +24,7 @@ from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
 
-FIELDS = run_fields(CATALOG.by_name["sort_digits"], TINY)
+FIELDS = run_fields(CATALOG.named("sort_digits"), TINY)
 
 
 class Counted:

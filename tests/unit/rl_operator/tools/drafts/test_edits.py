@@ -10,13 +10,13 @@ from tests.unit.rl_operator.strategies import JSON, SECRET
 from rl_operator.tools.drafts.edits import changes_of, edits_of, settings_of, with_edits
 from rl_operator.tools.drafts.field_names import run_fields
 
-FIELDS = run_fields(CATALOG.by_name["sort_digits"], TINY)
+FIELDS = run_fields(CATALOG.named("sort_digits"), TINY)
 SPEC: dict[str, Any] = {"environment": "sort_digits", "config": {"group_size": 4}, "tinker": {}, "wandb": {"tags": []}}
 
 
 def sent(value: Any, type_: str, **field: Any) -> tuple[Any, str]:
     """How a value for a field of that type is read."""
-    toy = catalog_of({"name": "knob", "type": type_, **field}).by_name["toy"]
+    toy = catalog_of({"name": "knob", "type": type_, **field}).named("toy")
     [edit], _ = edits_of(run_fields(toy, make_runtime()), {"knob": value})
     return edit.value, edit.note
 
@@ -93,7 +93,7 @@ def test_a_mapping_replaces_the_old_one() -> None:
 
 @given(JSON)
 def test_a_value_is_put_in_its_section_and_null_removes_it(value: Any) -> None:
-    edits, _ = edits_of(run_fields(catalog_of({"name": "knob", "type": "Any"}).by_name["toy"], TINY), {"knob": value})
+    edits, _ = edits_of(run_fields(catalog_of({"name": "knob", "type": "Any"}).named("toy"), TINY), {"knob": value})
     edited = with_edits(SPEC, edits)
     assert edited["config"].get("knob") == value
     assert ("knob" in edited["config"]) == (value is not None)
@@ -129,7 +129,7 @@ def test_the_settings_of_a_run() -> None:
 
 
 def test_a_lock_applies_whatever_the_run_sets() -> None:
-    fields = run_fields(CATALOG.by_name["sort_digits"], DEFAULT)
+    fields = run_fields(CATALOG.named("sort_digits"), DEFAULT)
     edits, _ = edits_of(fields, {"total_steps": None})
     spec = {**SPEC, "config": {"total_steps": 5}}
     [change] = changes_of(fields, edits, spec, with_edits(spec, edits))

@@ -9,12 +9,12 @@ from rl_operator.check.name_lists import MOST_NAMES
 from rl_operator.tools.drafts.field_names import RunFields, run_fields
 from rl_operator.tools.tool import ToolRefusedError
 
-FIELDS = run_fields(CATALOG.by_name["sort_digits"], DEFAULT)
+FIELDS = run_fields(CATALOG.named("sort_digits"), DEFAULT)
 
 
 def toy(*names: str) -> RunFields:
     fields = [{"name": name, "type": "int", "default": 3} for name in names]
-    return run_fields(catalog_of(*fields).by_name["toy"], make_runtime())
+    return run_fields(catalog_of(*fields).named("toy"), make_runtime())
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_field_and_its_names(name: str, place: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("runtime", [TINY, DEFAULT], ids=["tiny", "default"])
 def test_every_listed_name_and_path_is_found_again(runtime) -> None:
-    fields = run_fields(CATALOG.by_name["sort_digits"], runtime)
+    fields = run_fields(CATALOG.named("sort_digits"), runtime)
     for field in fields.all:
         assert fields.named(fields.called(field)) is field
         assert fields.named(field.path) is field

@@ -61,7 +61,7 @@ def _field(sources: Sources, module: Module, statement: ast.AnnAssign, local_nam
     annotation = read_annotation(sources, module, statement.annotation)
     calls = [*annotation.fields]
     value = statement.value
-    if isinstance(value, ast.Call) and last_name(value.func) == "Field":
+    if isinstance(value, ast.Call) and last_name(value.func) in ("Field", "field"):  # pydantic's, a dataclass's
         calls.append((module, value))
         value = None
     default = _default(sources, module, value, calls)

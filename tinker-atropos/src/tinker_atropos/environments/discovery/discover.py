@@ -3,11 +3,9 @@
 Agents use this for code they do not trust, so none of that code runs. A file that cannot be read becomes a warning;
 the others are still listed.
 
-What `tinker-atropos environments` shows.
 """
 
 import ast
-import json
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,17 +25,34 @@ BUNDLED_FOLDER = Path(__file__).parents[1]
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredEnvironment:
-    """An environment. `file_path` is relative to the searched folder (or to this package)."""
+    """An environment. `file_path` is relative to the searched folder (or to this package). One of a family has the
+    family's fields, too: its own come after them.
+    """
 
     name: str
     class_name: str
     file_path: str
     description: str
     fields: list[ConfigField]
+    family: str | None = None
 
     def to_wire(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in ("name", "class_name", "file_path", "description")}
-        return plain | {"fields": [each.to_wire() for each in self.fields]}
+        family = {"family": self.family} if self.family else {}
+        return plain | family | {"fields": [each.to_wire() for each in self.fields]}
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveredFamily:
+    """Environments that share most of their fields: those are told once."""
+
+    name: str
+    description: str
+    fields: list[ConfigField]
+
+    def to_wire(self) -> dict[str, Any]:
+        fields = [each.to_wire() for each in self.fields]
+        return {"name": self.name, "description": self.description, "fields": fields}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +67,11 @@ class Discovery:
     warnings: list[str] = field(default_factory=list)
     problem: Problem | None = None
     modules: list[str] = field(default_factory=list)
+    families: list[DiscoveredFamily] = field(default_factory=list)
 
     def to_wire(self) -> dict[str, Any]:
-        return {
+        families = {"families": [each.to_wire() for each in self.families]} if self.families else {}
+        return families | {
             "environments": [each.to_wire() for each in self.environments],
             "warnings": self.warnings,
             "problem": asdict(self.problem) if self.problem else None,
@@ -162,25 +179,3 @@ def _first_line(node: ast.ClassDef | ast.Module) -> str:
     """The first line of the docstring."""
     lines = (ast.get_docstring(node) or "").strip().splitlines()
     return lines[0].strip() if lines else ""
-
-
-def look(folder: Path | None, entry: str | None) -> Discovery:
-    """The bundled environments, those of a folder, or the one of a file in it. Raises ValueError for a wrong option."""
-    if folder is None:
-        if entry is not None:
-            raise ValueError("--entry names a file of --path: give both")
-        return discover_bundled()
-    if not folder.is_dir():
-        raise ValueError(f"--path {folder} is not a folder")
-    return discover(folder) if entry is None else discover_entry(folder, entry)
-
-
-def as_json(found: Discovery) -> bytes:
-    """UTF-8, whatever the terminal's encoding; undecodable characters of a file name or a text become `?`."""
-    return json.dumps(found.to_wire(), indent=2, ensure_ascii=False).encode("utf-8", "replace")
-
-
-def as_table(found: Discovery) -> str:
-    width = max([len(each.name) for each in found.environments], default=0)
-    lines = (f"{each.name:<{width}}  {each.description} ({each.file_path})\n" for each in found.environments)
-    return "".join(lines)

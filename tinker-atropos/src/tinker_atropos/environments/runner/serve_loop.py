@@ -103,11 +103,11 @@ class Rollouts:
             self._shared.phase = "setting up"
             await env.setup()
             self._shared.phase = "waiting for the trainer to start"
-            grading = asyncio.create_task(self._check_grader(env), name="grader check")
+            checking = asyncio.create_task(self._check(env), name="check")
             await self._registration.register(env, self._deadlines.trainer)
             await env.get_server_info()
             await kept_state.restore(env, self._heartbeat)
-            await grading
+            await checking
             self._shared.lease_state, self._shared.step = "working", min(env.curr_step, self._shared.total_steps)
             self._steps_per_eval, env.config.steps_per_eval = env.config.steps_per_eval, 0  # BaseEnv starts none itself
             if self._ending.done():
@@ -122,9 +122,10 @@ class Rollouts:
             # The environment's own code runs in here: whatever it raises is its own failure, reported in one sentence.
             raise environment_failed(f"while {self._shared.phase}", error, self._source) from error
 
-    async def _check_grader(self, env: Any) -> None:
-        """While the trainer starts."""
+    async def _check(self, env: Any) -> None:
+        """While the trainer starts. Raises ConfigError if no prompt fits."""
         if isinstance(env, SampledEnvironment):
+            env.check_prompts_fit()
             self._shared.grader_warnings = await warnings_about_grader(env, self._source)
 
     @property

@@ -4,17 +4,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tinker_atropos.config import nearest
+from tinker_atropos.environments.adapters.families import FAMILIES, Family, family_of
 from tinker_atropos.environments.discovery import BUNDLED_FOLDER, discover_bundled
 from tinker_atropos.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
 class LocatedEnvironment:
-    """The file of an environment. A bundled one is also known by its module and class."""
+    """The file of an environment. A bundled one is also known by its module and class; one of another library by the
+    module of its adapter and its name there.
+    """
 
     file: Path
     module: str | None = None
     class_name: str | None = None
+    name_in_library: str | None = None
 
     @property
     def bundled(self) -> bool:
@@ -22,7 +26,9 @@ class LocatedEnvironment:
 
 
 def locate_environment(name_or_path: str) -> LocatedEnvironment:
-    """A bundled environment by name, or a Python file by path. Raises ConfigError if there is none."""
+    """An environment by name, or a Python file by path. Raises ConfigError if there is none."""
+    if family := family_of(name_or_path):
+        return _of_library(family, name_or_path)
     if name_or_path.endswith(".py") or "/" in name_or_path:
         file = Path(name_or_path).resolve()
         if not file.is_file():
@@ -30,10 +36,21 @@ def locate_environment(name_or_path: str) -> LocatedEnvironment:
         return LocatedEnvironment(file)
     environments = {found.name: found for found in discover_bundled().environments}
     if name_or_path not in environments:
+        available = ", ".join([*environments, *(f"{family}/NAME" for family in FAMILIES)])
         raise ConfigError(
-            f"there is no environment {name_or_path!r}{nearest(name_or_path, environments)} "
-            f"(available: {', '.join(environments)}; the path of a Python file works too)"
+            f"there is no environment {name_or_path!r}{nearest(name_or_path, environments)} (available: {available}; "
+            f"the path of a Python file works too)"
         )
     found = environments[name_or_path]
     module = ".".join(["tinker_atropos", *Path(found.file_path).with_suffix("").parts])
     return LocatedEnvironment(BUNDLED_FOLDER.parent / found.file_path, module, found.class_name)
+
+
+def _of_library(family: Family, environment: str) -> LocatedEnvironment:
+    known = {each.name for each in family.discover().environments}
+    if not known:
+        raise ConfigError(f"{environment!r} cannot be served: its library is not installed here")
+    if environment not in known:
+        raise ConfigError(f"there is no environment {environment!r}{nearest(environment, known)}")
+    file = BUNDLED_FOLDER.joinpath(*family.module.split(".")[2:]).with_suffix(".py")
+    return LocatedEnvironment(file, family.module, name_in_library=environment.partition("/")[2])

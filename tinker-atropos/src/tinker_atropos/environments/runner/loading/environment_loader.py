@@ -54,6 +54,9 @@ def load_environment(located: LocatedEnvironment) -> LoadedEnvironment:
 
     Raises ConfigError if the file does not define exactly one, EnvironmentLostError if it cannot be imported.
     """
+    if located.module is not None and located.name_in_library is not None:
+        adapter = importlib.import_module(located.module)
+        return LoadedEnvironment(adapter.environment_class(located.name_in_library), located.file)
     if located.module is not None and located.class_name is not None:
         return LoadedEnvironment(getattr(importlib.import_module(located.module), located.class_name), located.file)
     module = _import_file(located.file)

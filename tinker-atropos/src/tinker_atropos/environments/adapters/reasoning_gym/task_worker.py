@@ -1,0 +1,131 @@
+"""reasoning-gym's generators and graders, in processes of their own.
+
+They are pure Python that may take a second for an item, and graders evaluate what a policy wrote: in the environment's
+own process either would stop all rollouts. A call that takes too long ends its process, and another takes its place.
+"""
+
+import asyncio
+import multiprocessing
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing import forkserver
+from typing import Any, Final, TypeVar
+
+from pebble import ProcessExpired, ProcessPool
+
+from tinker_atropos.environments.adapters.reasoning_gym import library
+from tinker_atropos.environments.rollouts import TransportError
+
+WORKERS: Final = 2
+"""One may generate while the other grades."""
+
+GENERATION_SECONDS: Final = 120.0
+SETUP_SECONDS: Final = 120.0
+"""Also of the first call, which imports the library."""
+
+LONGEST_FOLDER: Final = 60
+"""Characters of the temporary folder in which a socket has room."""
+
+T = TypeVar("T")
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSettings:
+    """A task and the values of its dataset's fields that differ from the library's own."""
+
+    task: str
+    fields: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        return f"{self.task} {sorted(self.fields.items(), key=lambda item: item[0])!r}"
+
+
+class TaskWorkers:
+    """Started by the first call. `close` ends them."""
+
+    def __init__(self, scoring_seconds: float) -> None:
+        self._scoring_seconds = scoring_seconds
+        self._pool = ProcessPool(max_workers=WORKERS, context=_forking_server())
+
+    async def check(self, settings: TaskSettings) -> None:
+        """Raises AssertionError, TypeError or ValueError, as the library does, if the fields do not fit."""
+        await self._called(SETUP_SECONDS, check, settings)
+
+    async def entries(self, settings: TaskSettings, seed: int, indexes: Sequence[int]) -> list[Entry]:
+        """Items of the dataset of a seed: `question`, `answer` and `metadata`. Raises TimeoutError."""
+        return await self._called(GENERATION_SECONDS, entries, settings, seed, indexes)
+
+    async def score(self, settings: TaskSettings, completion: str, entry: Entry) -> float | str:
+        """The reward of a completion; why the grader could not judge it, where it raised. Raises TimeoutError."""
+        return await self._called(self._scoring_seconds, score, settings, completion, entry)
+
+    async def _called(self, seconds: float, function: Callable[..., T], *arguments: Any) -> T:
+        future = self._pool.schedule(function, args=arguments, timeout=seconds)
+        try:
+            result: T = await asyncio.wrap_future(future)
+        except TimeoutError:
+            raise TimeoutError(f"reasoning-gym took longer than {seconds:g} s to {_DOING[function]}") from None
+        except ProcessExpired as error:
+            raise TransportError(f"the process that was to {_DOING[function]} ended: {error}") from error
+        return result
+
+    async def close(self) -> None:
+        self._pool.stop()  # type: ignore[no-untyped-call]
+        await asyncio.to_thread(self._pool.join)
+
+
+def _forking_server() -> Any:
+    """Not by fork: this process has threads. The server that forks them has imported the library, once.
+
+    The path of its socket must be shorter than 108 bytes, and TMPDIR may not be.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([f"{__package__}.library"])
+    chosen = tempfile.gettempdir()
+    tempfile.tempdir = chosen if len(chosen) <= LONGEST_FOLDER else "/tmp"  # noqa: S108 -- a folder that is made in it
+    try:
+        forkserver.ensure_running()
+    finally:
+        tempfile.tempdir = chosen
+    return context
+
+
+# What runs in the processes.
+
+
+def check(settings: TaskSettings) -> None:
+    _made(settings, 0)
+
+
+def entries(settings: TaskSettings, seed: int, indexes: Sequence[int]) -> list[Entry]:
+    dataset = _made(settings, seed)
+    return [dataset[index] for index in indexes]
+
+
+def score(settings: TaskSettings, completion: str, entry: Entry) -> float | str:
+    """Some graders raise on an answer that is not in their format, and they are not told which exceptions."""
+    dataset = _made(settings, 0)
+    try:
+        return float(dataset.score_answer(library.extract_answer(completion), entry))
+    except Exception as error:  # noqa: BLE001 -- see above
+        return f"{type(error).__name__}: {error}"
+
+
+def _made(settings: TaskSettings, seed: int) -> Any:
+    """A dataset; making one may read files, so it is kept."""
+    key = settings.key, seed
+    if key not in _made_datasets:
+        _made_datasets[key] = library.create_dataset(settings.task, seed=seed, **settings.fields)
+    return _made_datasets[key]
+
+
+_made_datasets: dict[tuple[str, int], Any] = {}
+
+_DOING: Final[dict[Callable[..., Any], str]] = {
+    check: "check the settings",
+    entries: "make an item",
+    score: "score an answer",
+}
