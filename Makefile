@@ -17,11 +17,12 @@ help: ## Show this list
 # --- the virtual environment -------------------------------------------------------------------------------------
 # Bytecode has to be written once: with PYTHONDONTWRITEBYTECODE set, every start would compile torch and transformers
 # again. Of all that is installed, a run imports a fifth: `make demo` compiles that as it goes, `make setup` everything.
-$(VENV)/runtime: operator/pyproject.toml tinker-atropos/pyproject.toml tinker-atropos/install_torch.py tinker-atropos/installer.py
+export UV_OVERRIDE := $(CURDIR)/tinker-atropos/overrides.txt
+$(VENV)/runtime: operator/pyproject.toml tinker-atropos/pyproject.toml tinker-atropos/overrides.txt tinker-atropos/install_torch.py tinker-atropos/installer.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
 	@echo "Setting up $(VENV) (a minute, once) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python tinker-atropos/installer.py --torch --editable 'operator[tools]' --editable 'tinker-atropos[tinker-service]'
+	@$(BIN)/python tinker-atropos/installer.py --torch --editable 'operator[tools]' --editable 'tinker-atropos[reasoning-gym,tinker-service]'
 	@touch $@
 
 $(VENV)/dev: $(VENV)/runtime pyproject.toml
@@ -114,7 +115,8 @@ lock: $(VENV)/dev ## Pin what the images install, with hashes; LOCK_OPTIONS=--up
 	@$(BIN)/python tinker-atropos/installer.py 'uv>=0.9,<1'
 	@$(LOCK) $(LOCK_OPTIONS) images/build.in -o images/build.txt
 	@$(LOCK) $(LOCK_OPTIONS) operator/pyproject.toml --extra tools -o images/operator/requirements.txt
-	@$(LOCK) $(LOCK_OPTIONS) tinker-atropos/pyproject.toml -o images/tinker-atropos/requirements.txt
+	@$(LOCK) $(LOCK_OPTIONS) --no-binary cellpylib --no-binary zss \
+	  tinker-atropos/pyproject.toml --extra reasoning-gym -o images/tinker-atropos/requirements.txt
 	@$(LOCK) --no-deps images/operator/sources.in -c images/tinker-atropos/requirements.txt -o images/operator/sources.txt
 	@$(LOCK) images/tinker-service/requirements.in -c images/tinker-atropos/requirements.txt \
 	  -o images/tinker-service/requirements.txt

@@ -1,6 +1,6 @@
 """Fill an image's virtual environment: with locked requirements, or with packages of this repository.
 
-usage: install.py requirements VENV FILE...    wheels only, each checked against the hashes in the files
+usage: install.py requirements VENV FILE...    wheels only (but for BUILT), each checked against the hashes in the files
        install.py packages VENV ROOT FOLDER... the packages in these folders, as if ROOT were /: a layer of their own
 
 Run by the base image's Python, for the virtual environment has no pip. Bytecode is compiled here, because the root
@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
+# Libraries of reasoning-gym's that come as source only: pure Python, built with what images/build.txt pins.
+BUILT = "cellpylib,zss"
 # Folders in site-packages that nothing imports at run time: tests of libraries, C headers, sources of compiled code.
 DROPPED = ("**/tests", "joblib/test", "nltk/test", "pyarrow/include", "pyarrow/src", "torch/include")
 # Compiled one by one, only if imported: model architectures, which need torch, and the Kubernetes kinds.
@@ -48,7 +50,7 @@ def compile_bytecode(library: Path, root: Path) -> None:
 
 def install_requirements(venv: Path, files: list[str]) -> None:
     named = [argument for file in files for argument in ("--requirement", file)]
-    pip_install(venv, "--require-hashes", "--only-binary=:all:", *named)
+    pip_install(venv, "--require-hashes", "--only-binary=:all:", f"--no-binary={BUILT}", "--no-build-isolation", *named)
     for folder in list(droppable(venv / LIBRARY)):
         shutil.rmtree(folder)
     compile_bytecode(venv / LIBRARY, Path("/"))

@@ -36,7 +36,7 @@ def test_the_bundled_ones_with_the_keys_of_the_original_tools(call: Call) -> Non
     [
         ("FOUR digits", ["sort_digits"]),
         ("chain_sum", ["reasoning-gym/chain_sum", "reasoning-gym/decimal_chain_sum"]),
-        ("arithmetic tasks using only + and -", ["reasoning-gym/chain_sum"]),
+        ("knight swap PUZZLES", ["reasoning-gym/knight_swap"]),
         ("no such thing", []),
         ("  ", ["sort_digits", "reasoning-gym/mix", "reasoning-gym/NAME"]),
     ],

@@ -1,12 +1,14 @@
-"""reasoning-gym itself, imported without what only plots need.
+"""reasoning-gym itself, imported without two of its dependencies.
 
-One of its dependencies (cellpylib, for the game of life) imports matplotlib, which takes a third of the import's time
-and, at the first start in a fresh home, seconds to look at all fonts. Nothing here plots.
+cellpylib, for the game of life, imports matplotlib, which takes a third of the import's time and, at the first start in
+a fresh home, seconds to look at all fonts. Nothing here plots. pycosat, for zebra puzzles, has no wheels: where it is
+not installed, python-sat solves in its place.
 """
 
 import contextlib
+import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Final
 
@@ -29,6 +31,18 @@ def _plotting_hidden() -> Iterator[None]:
         for name in hidden:
             del sys.modules[name]
 
+
+def _models(clauses: Iterable[Iterable[int]]) -> Iterator[list[int]]:
+    """Assignments that satisfy all clauses, as `pycosat.itersolve` gives them."""
+    from pysat.solvers import Cadical153
+
+    with Cadical153(bootstrap_with=[list(clause) for clause in clauses]) as solver:
+        yield from solver.enum_models()
+
+
+if importlib.util.find_spec("pycosat") is None:
+    sys.modules["pycosat"] = ModuleType("pycosat")
+    sys.modules["pycosat"].itersolve = _models  # type: ignore[attr-defined]
 
 with _plotting_hidden():
     from reasoning_gym import create_dataset
