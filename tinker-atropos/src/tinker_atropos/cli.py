@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from tinker_atropos.bundled import BUNDLED
-from tinker_atropos.errors import ConfigError, EnvironmentLostError, RunError
+from tinker_atropos.errors import ConfigError, EnvironmentLostError, ExitCode, RunError
 from tinker_atropos.logs import LOG_FORMAT_VARIABLE, LogFormat, configure_logging, log_format_of
 from tinker_atropos.result import write_reason
 
@@ -129,6 +129,32 @@ def environment(
         _run(work, log_format)
     except SystemExit as left:  # from one of the environment's own tasks: it propagates through the event loop
         raise EnvironmentLostError(f"the environment left early: it called sys.exit({left.code!r})") from None
+
+
+@app.command(short_help="Check an environment before it is trained on.")
+def check(
+    name_or_path: Annotated[str, typer.Argument(help="A bundled environment, or the path of an environment's file.")],
+    *,
+    config: Annotated[
+        Path | None, typer.Option(help="A run's config file; default: the environment's own, the bundled tokenizer.")
+    ] = None,
+    model: Annotated[
+        str, typer.Option(help="A model of the provider at RL_INFERENCE_URL; default: scripted answers.")
+    ] = "",
+    groups: Annotated[int, typer.Option(min=1, help="Groups to make, each of one item.")] = 3,
+    limit: Annotated[float, typer.Option(min=0.1, help="Longest time in all, in seconds.")] = 120.0,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same answers.")] = 0,
+    output: Annotated[Literal["text", "json"], typer.Option("--output", "-o")] = "text",
+) -> None:
+    """Check an environment: its items, tokens, masks, rewards and grader. Exit code 1 if something failed."""
+    from tinker_atropos.check.check_process import CheckOptions, run_check
+
+    configure_logging(log_format_of())
+    try:
+        code = asyncio.run(run_check(name_or_path, CheckOptions(config, model, groups, limit, seed, output)))
+    except SystemExit:  # from one of the environment's own tasks: it propagates through the event loop
+        raise typer.Exit(ExitCode.FAILURE) from None
+    raise typer.Exit(code)
 
 
 @app.command(short_help="List environments, read from their source.")

@@ -36,3 +36,29 @@ def test_a_catalog_without_the_newer_keys_is_read() -> None:
 )
 def test_the_sentence_of_a_problem(problem: CatalogProblem, sentence: str) -> None:
     assert problem.sentence == sentence
+
+
+LIBRARY = {
+    "families": [
+        {
+            "name": "gym",
+            "description": "Two games.",
+            "fields": [{"name": "size", "type": "int", "default": 5}, {"name": "seed", "type": "int", "default": 0}],
+        }
+    ],
+    "environments": [
+        {"name": "gym/chess", "family": "gym", "fields": [{"name": "size", "type": "int", "default": 8}]},
+        {"name": "gym/go", "family": "gym", "fields": []},
+        {"name": "maze", "fields": [{"name": "walls", "type": "int"}]},
+    ],
+}
+
+
+def test_an_environment_of_a_library_has_the_librarys_fields_after_its_own() -> None:
+    catalog = Catalog.model_validate(LIBRARY)
+    chess = catalog.named("gym/chess")
+    assert chess is not None
+    assert [(field.name, field.default) for field in chess.fields] == [("size", 8), ("seed", 0)]
+    assert catalog.named("gym") is None
+    assert catalog.names == ("maze", "gym/chess", "gym/go")
+    assert [(each.name, each.description) for each in catalog.outline] == [("maze", ""), ("gym/NAME", "Two games.")]

@@ -1,4 +1,4 @@
-from rl_operator.check.name_lists import MOST_NAMES, listed, most_alike
+from rl_operator.check.name_lists import MOST_NAMES, listed, most_alike, outlined
 
 NAMES = [f"env_{number:03}" for number in range(250)]
 
@@ -18,3 +18,8 @@ def test_names_that_begin_alike_are_told_apart_by_the_rest() -> None:
     known = [f"{begin}{level}" for level in ("medium", "hard", "easy")]
     assert set(most_alike(f"{begin}esay", known)) == set(known)
     assert most_alike(f"{begin}esay", known)[0] == f"{begin}easy"
+
+
+def test_many_names_of_a_library_are_one() -> None:
+    names = ["maze", "gym/a", "gym/b", "gym/c", "gym/d", "few/x", "few/y"]
+    assert outlined(names) == ["maze", "gym/NAME", "few/x", "few/y"]

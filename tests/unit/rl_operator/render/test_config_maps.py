@@ -9,7 +9,7 @@ from rl_operator.api.catalog import Catalog
 from rl_operator.api.names import REDISCOVER_ANNOTATION
 from rl_operator.api.runtime import Runtime
 from rl_operator.errors import InvalidError
-from rl_operator.render.config_maps import MAX_BYTES, ImageCatalog, catalog_config_map, stored_catalog
+from rl_operator.render.config_maps import CATALOG_KEY, MAX_BYTES, ImageCatalog, catalog_config_map, stored_catalog
 
 FIELDS = [
     {"name": "walls", "type": "int", "default": 2, "description": "How many.", "minimum": 0},
@@ -63,3 +63,21 @@ def test_descriptions_are_dropped_for_space_and_then_it_is_refused() -> None:
     assert "description" not in json.loads(text)["environments"][0]["fields"][0]
     with pytest.raises(InvalidError, match=r"take \d+ kB and a ConfigMap has room for 900 kB"):
         catalog_config_map(runtime(), "ops", ImageCatalog(large(50_000)))
+
+
+def test_a_stored_catalog_still_tells_common_fields_once() -> None:
+    """A hundred environments with fifty fields each would not fit into a ConfigMap."""
+    common = [{"name": name, "type": "int", "default": 0} for name in ("size", "seed")]
+    walls = {"name": "walls", "type": "int"}
+    members = [
+        {"name": f"gym/{name}", "family": "gym", "fields": fields} for name, fields in (("a", [walls]), ("b", []))
+    ]
+    catalog = Catalog.model_validate({"families": [{"name": "gym", "fields": common}], "environments": members})
+    stored = catalog_config_map(runtime(locked={"env": {"seed": 3}}), "ops", ImageCatalog(catalog))
+    wire = json.loads(stored["data"][CATALOG_KEY])
+    assert [field["name"] for field in wire["families"][0]["fields"]] == ["size", "seed"]
+    assert wire["families"][0]["fields"][1]["locked"] == 3
+    assert [len(each["fields"]) for each in wire["environments"]] == [1, 0]
+    read = stored_catalog(stored)
+    assert read is not None
+    assert read.found.catalog.named("gym/a") == catalog.named("gym/a")

@@ -8,10 +8,12 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from tinker_atropos.environments.base import SampledEnvironment
 from tinker_atropos.environments.failures import describe
+
+if TYPE_CHECKING:  # it imports atroposlib, which finds our `wandb` only if that was installed before
+    from tinker_atropos.environments.base import SampledEnvironment
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +34,7 @@ class GradedAnswer:
     reward: float
 
 
-async def grade(env: SampledEnvironment[Any], items: Iterable[Any]) -> list[GradedAnswer]:
+async def grade(env: "SampledEnvironment[Any]", items: Iterable[Any]) -> list[GradedAnswer]:
     """The answers' rewards; empty if the environment scores only whole rollouts. Raises what the grader raises."""
     graded: list[GradedAnswer] = []
     for item in items:
@@ -48,7 +50,7 @@ async def grade(env: SampledEnvironment[Any], items: Iterable[Any]) -> list[Grad
     return graded
 
 
-async def warnings_about_grader(env: SampledEnvironment[Any], source: Path) -> tuple[str, ...]:
+async def warnings_about_grader(env: "SampledEnvironment[Any]", source: Path) -> tuple[str, ...]:
     """What is wrong with an environment's grader, for the log and the run's status."""
     try:
         graded = await grade(env, env.held_out_items()[:ITEMS])

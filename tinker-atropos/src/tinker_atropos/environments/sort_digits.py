@@ -32,3 +32,6 @@ class SortDigits(Environment[digits.Item]):
 
     def score(self, item: digits.Item, completion: str) -> float:
         return float(completion == digits.answer(item))
+
+    def gold_answer(self, item: digits.Item) -> str:
+        return digits.answer(item)

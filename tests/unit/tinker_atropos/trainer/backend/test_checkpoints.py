@@ -88,6 +88,9 @@ def test_a_lost_checkpoint_is_noticed(recorded, listed, gone, expected) -> None:
 def test_metadata_round_trip() -> None:
     marked = Checkpoint.from_metadata("p", "state", checkpoint_metadata("u", attempt=2, step=50))
     assert marked == Checkpoint("p", "state", "u", 2, 50)
+    state = '{"level": 2}'
+    marked = Checkpoint.from_metadata("p", "state", checkpoint_metadata("u", 2, 50, state))
+    assert marked == Checkpoint("p", "state", "u", 2, 50, environment_state=state)
 
 
 @pytest.mark.parametrize("metadata", [{}, {"run_uid": "u"}, {"run_uid": "u", "attempt": "x", "step": "1"}])

@@ -4,7 +4,7 @@ import pytest
 
 from tinker_atropos.trainer.reporting.trainer_status import RECENT_SECONDS, History, RunStatus, chosen, console_line
 from tinker_atropos.trainer.reporting.wait_reasons import GroupsMade
-from tinker_atropos.trainer.trajectories.api_client import MetricsRecord
+from tinker_atropos.trainer.trajectories.api_client import MetricsRecord, Peer
 
 
 def evaluation(step: int, value: float, **rest: float) -> MetricsRecord:
@@ -184,3 +184,13 @@ def test_what_a_trained_step_does_not_know_is_not_taken_from_an_earlier_one() ->
 
 def test_a_line_has_what_a_step_has() -> None:
     assert console_line(3, 40, {"rewardMean": 0.5, "time/waiting": 0.25}) == "step 3/40  reward 0.500  waited 0.25 s"
+
+
+def test_what_environments_warn_of_is_shown_after_the_trainers_own_warnings() -> None:
+    status = RunStatus(total_steps=10)
+    status.warn("kl", "the sampler and the trainer disagree")
+    status.heard_of(Peer(state="working", warnings=("the grader pays",), environment_state='{"level": 1}'))
+    assert status.to_wire({}, None, {})["warnings"] == ["the sampler and the trainer disagree", "the grader pays"]
+    status.heard_of(Peer(state="away"))
+    assert status.to_wire({}, None, {})["warnings"] == ["the sampler and the trainer disagree"]
+    assert status.environment_state == '{"level": 1}', "the next checkpoint keeps what was known last"

@@ -607,6 +607,34 @@ async def test_each_side_sees_the_other(api) -> None:
     assert answer["run_over"] is False, "the trainer decides what an environment's death means"
 
 
+async def test_what_an_environment_warns_of_stands_until_its_next_heartbeat(api) -> None:
+    report = {"state": "working", "warnings": ["the grader pays for nothing", "x" * 2_000], "ttl_seconds": 15}
+    await api.http.put("/rl/lease/environment", json=report)
+    warnings = (await api.lease("trainer", "working"))["peer"]["warnings"]
+    assert (warnings[0], len(warnings[1])) == ("the grader pays for nothing", 1_000)
+    await api.lease("environment", "working")
+    assert "warnings" not in (await api.lease("trainer", "working"))["peer"]
+    too_many = await api.http.put("/rl/lease/environment", json=report | {"warnings": ["x"] * 9})
+    assert too_many.status_code == 422
+
+
+async def test_an_environments_state_goes_to_the_trainer_and_to_the_one_that_replaces_it(api, build) -> None:
+    """From the checkpoint, by the trainer's registration, until an environment reports a newer one."""
+    await api.post("/register", build.trainer_registration(environment_state='{"level": 1}'))
+    assert (await api.lease("environment", "starting"))["environment_state"] == '{"level": 1}'
+    report = {"state": "working", "environment_state": '{"level": 2}', "id": "a", "ttl_seconds": 15}
+    await api.http.put("/rl/lease/environment", json=report)
+    assert (await api.lease("trainer", "working"))["peer"]["environment_state"] == '{"level": 2}'
+    other = await api.http.put(
+        "/rl/lease/environment", json=report | {"id": "b", "index": 1, "environment_state": "{}"}
+    )
+    assert other.json()["environment_state"] == '{"level": 2}', "that of the evaluating environment"
+    replacing = await api.http.put("/rl/lease/environment", json={"state": "starting", "id": "c", "ttl_seconds": 15})
+    assert replacing.json()["environment_state"] == '{"level": 2}'
+    too_long = await api.http.put("/rl/lease/environment", json=report | {"environment_state": "x" * 513})
+    assert too_long.status_code == 422
+
+
 @pytest.mark.parametrize(("state", "silence"), [("failed", 0.0), ("working", 15.1)])
 async def test_a_gone_trainer_ends_the_run(api, state, silence) -> None:
     env_id = await api.begin(num_steps=10)

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 import httpx
@@ -24,7 +24,6 @@ from tinker_atropos.environments.runner.reporting.counters import (
     generated_tokens,
     rewards,
 )
-from tinker_atropos.environments.runner.reporting.group_sender import GroupSender
 from tinker_atropos.environments.runner.sampling.sampled_work import (
     SampledWork,
     current_work,
@@ -80,6 +79,13 @@ _handled: ContextVar[list[Any] | None] = ContextVar("handled", default=None)
 """The groups that a `collect_trajectories` passed to `handle_send_to_api` itself."""
 
 
+class Sender(Protocol):
+    """Where groups go: to the trajectory API (`GroupSender`), or to who checks an environment."""
+
+    async def send(self, env: Any, scored: Any) -> None:
+        """One group or a list of them, as BaseEnv passes them on. Raises httpx.HTTPError if they cannot be sent."""
+
+
 class AtroposPatches:
     """Counts what one environment does, and sends its groups.
 
@@ -91,7 +97,7 @@ class AtroposPatches:
         env: Any,
         source: Path,
         counters: Counters,
-        sender: GroupSender,
+        sender: Sender,
         give_up: Callable[[EnvironmentLostError], None],
     ) -> None:
         self._env, self._source, self._counters, self._sender = env, source, counters, sender

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 
 from tinker_atropos.errors import RunError
 
@@ -44,13 +45,15 @@ class RunEnd:
 
 
 class Stop:
-    """SIGTERM and SIGINT cancel the current task, and end the process, if it does not end (see `exit_within`).
+    """SIGTERM and SIGINT cancel the current task, and call `ending`, which ends the process if it does not end: by
+    default `exit_within`.
 
     `signal.signal` and not `loop.add_signal_handler`: a reward that blocks the event loop would starve the latter.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ending: Callable[[], None] | None = None) -> None:
         self.requested = False
+        self._ending = ending or _exit_soon
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         for number in STOP_SIGNALS:
@@ -61,8 +64,12 @@ class Stop:
         if self.requested or self._task is None:
             return
         self.requested = True
-        exit_within(STOP_SECONDS, 0, "the environment did not stop on its own")
+        self._ending()
         self._loop.call_soon_threadsafe(self._task.cancel)
+
+
+def _exit_soon() -> None:
+    exit_within(STOP_SECONDS, 0, "the environment did not stop on its own")
 
 
 def _hold_back() -> None:

@@ -5,6 +5,7 @@ Chat messages come in OpenAI's form and are converted to what Hugging Face chat 
 
 import inspect
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +103,14 @@ class Tokenizer:
         """Number of the model's token ids: its embedding may be longer than the tokenizer's list."""
         return max(len(self._tokenizer), _embedding_size(self._tokenizer.name_or_path))
 
-    def encode(self, text: str) -> Ints:
-        return np.array(self._tokenizer.encode(text), np.int64)
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """Ids that stand for no text, such as the end of a turn."""
+        return frozenset(self._tokenizer.all_special_ids)
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> Ints:
+        """`add_special_tokens`: those that begin and end a whole text, where the tokenizer has such."""
+        return np.array(self._tokenizer.encode(text, add_special_tokens=add_special_tokens), np.int64)
 
     def decode(self, tokens_T: Ints, *, skip_special_tokens: bool = True) -> str:
         return str(self._tokenizer.decode(tokens_T.tolist(), skip_special_tokens=skip_special_tokens))

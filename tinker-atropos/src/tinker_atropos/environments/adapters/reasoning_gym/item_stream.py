@@ -99,7 +99,8 @@ class ItemStream:
 
     @property
     def known(self) -> list[TaskItem]:
-        return list(self._made.values())
+        """The items to train on that were made so far."""
+        return [item for item in self._made.values() if item.question not in self._withheld]
 
     async def _fill(self) -> None:
         duplicates = 0

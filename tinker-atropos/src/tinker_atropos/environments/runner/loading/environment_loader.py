@@ -31,13 +31,17 @@ class LoadedEnvironment:
     environment_class: Any
     source: Path
 
-    def build(self, run: RunConfig, wiring: Wiring) -> Any:
-        """An instance, configured for the run. Raises ConfigError, or EnvironmentLostError if the class raises."""
+    def config_init(self) -> tuple[Any, Any]:
+        """The author's own config, and server settings. Raises EnvironmentLostError if the class raises."""
         try:
-            config_init = self.environment_class.config_init()
+            config, servers = self.environment_class.config_init()
         except (Exception, SystemExit) as error:  # the author's code
             raise environment_failed("in config_init", error, self.source) from error
-        arguments = configure(config_init, run, wiring, self.environment_class.name or self.source.stem)
+        return config, servers
+
+    def build(self, run: RunConfig, wiring: Wiring) -> Any:
+        """An instance, configured for the run. Raises ConfigError, or EnvironmentLostError if the class raises."""
+        arguments = configure(self.config_init(), run, wiring, self.environment_class.name or self.source.stem)
         if len(arguments.servers) > 1:
             policy_routing.install()
         try:

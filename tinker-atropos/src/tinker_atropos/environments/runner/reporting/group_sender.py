@@ -45,7 +45,7 @@ class GroupSender:
         self._counters.kept += len(groups)
         single = isinstance(scored, Mapping)
         try:
-            body = _encode(stamped[0] if single else stamped)
+            body = encode(stamped[0] if single else stamped)
         except orjson.JSONEncodeError as error:
             refusals = [f"it cannot be written as JSON: {error}"] * len(groups)
         else:
@@ -88,5 +88,6 @@ def _refusals(response: httpx.Response, groups: int) -> list[str]:
     return [str(refusal) for refusal in response.json().get("refused", [])]
 
 
-def _encode(payload: Any) -> bytes:
+def encode(payload: Any) -> bytes:
+    """A group, or a list of them, as it is sent. Raises orjson.JSONEncodeError."""
     return orjson.dumps(payload, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)

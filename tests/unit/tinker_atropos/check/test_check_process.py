@@ -1,0 +1,188 @@
+"""`tinker-atropos check` as a process: what it prints, how it exits, and that nothing outlives it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests import forking
+from tests.unit.tinker_atropos.environments.trial.provider import KEY, ScriptedProvider
+
+pytestmark = pytest.mark.process
+
+DATA = Path(__file__).parents[3] / "data" / "environments"
+PROGRAM = Path(sys.executable).with_name("tinker-atropos")
+HEAD = "import asyncio, os, subprocess, sys, time\nfrom tinker_atropos.environments.sort_digits import SortDigits\n\n\n"
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def surroundings(tmp_path: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "PYTHONPATH")}
+    return kept | {"HOME": str(tmp_path)}
+
+
+@pytest.fixture
+def check(surroundings: dict[str, str]) -> Run:
+    def run(environment: str | Path, *options: str, **env_vars: str) -> "subprocess.CompletedProcess[str]":
+        return forking.run(["check", str(environment), *options], surroundings | env_vars)
+
+    return run
+
+
+def write(folder: Path, body: str) -> Path:
+    file = folder / "mine.py"
+    file.write_text(f"{HEAD}class Mine(SortDigits):\n{textwrap.indent(textwrap.dedent(body), '    ')}\n")
+    return file
+
+
+def verdicts(ended: "subprocess.CompletedProcess[str]") -> dict[str, str]:
+    return {each["check"]: each["verdict"] for each in json.loads(ended.stdout)["checks"]}
+
+
+def said(ended: "subprocess.CompletedProcess[str]", check: str) -> str:
+    sentence: str = next(each["said"] for each in json.loads(ended.stdout)["checks"] if each["check"] == check)
+    return sentence
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def test_real_start_prints_one_report_for_a_good_environment(surroundings: dict[str, str]) -> None:
+    ended = subprocess.run(
+        [PROGRAM, "check", "sort_digits"], env=surroundings, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    lines = ended.stdout.splitlines()
+    assert lines[0] == "sort_digits: scripted answers, seed 0, 3 groups of 8, tokenizer bundled"
+    assert "  ok       spread    rewards differ in 3 of 3 groups" in lines
+    assert lines[-1] == "ok: 16 ok"
+    assert ended.stderr == ""
+
+
+@pytest.mark.parametrize(("file", "groups"), [("plain_digits.py", 2), ("plain_game.py", 4)])
+def test_an_unmodified_file_is_checked_and_its_leftovers_end_with_it(check: Run, file: str, groups: int) -> None:
+    ended = check(DATA / file, "-o", "json", "--groups", "2")
+    assert ended.returncode == 0, ended.stderr
+    report = json.loads(ended.stdout)
+    assert (report["verdict"], report["groups"]["sent"]) == ("ok", groups)
+    assert report["tokens"]["trained"] == report["tokens"]["trained_and_sampled"] > 0
+
+
+LEFT = """
+async def setup(self):
+    await super().setup()
+    print("printed by the environment")
+    os.write(1, b"and beside Python")
+    started = [
+        "sleep 600 & echo $! > {folder}/orphan",
+        "trap '' TERM; echo $$ > {folder}/stubborn; while :; do sleep 0.1; done",
+    ]
+    for command in started:
+        subprocess.Popen(["/bin/sh", "-c", command], start_new_session=True)
+    while not all(os.path.exists(f"{folder}/{{name}}") for name in ("orphan", "stubborn")):
+        await asyncio.sleep(0.01)
+    {then}
+"""
+HANGS = {
+    "returns": ("pass", 0, "ok"),
+    "waits": ("await asyncio.sleep(600)", 1, "failed"),
+    "blocks the loop": ("time.sleep(600)", 1, "failed"),
+    "leaves from a task": (
+        "asyncio.get_running_loop().call_soon(sys.exit, 3)\n    await asyncio.sleep(600)",
+        1,
+        "failed",
+    ),
+}
+
+
+@pytest.mark.parametrize(("then", "code", "verdict"), HANGS.values(), ids=HANGS)
+def test_it_ends_in_time_and_leaves_no_process(check: Run, tmp_path: Path, then: str, code: int, verdict: str) -> None:
+    limit = "60" if code == 0 or "exit" in then else "6"
+    ended = check(write(tmp_path, LEFT.format(folder=tmp_path, then=then)), "-o", "json", "--limit", limit)
+    assert ended.returncode == code, ended.stderr
+    assert verdicts(ended)["setup"] == verdict
+    if verdict == "failed":
+        sentence = "the environment left early: it called sys.exit" if "exit" in then else "not done within 6 s"
+        assert said(ended, "setup").startswith(sentence)
+    assert "printed by the environment" in ended.stderr
+    assert "and beside Python" in ended.stderr
+    pids = [int((tmp_path / name).read_text()) for name in ("orphan", "stubborn")]
+    assert [pid for pid in pids if is_running(pid)] == []
+
+
+def test_a_signal_ends_it_with_a_report(tmp_path: Path, surroundings: dict[str, str]) -> None:
+    file = write(tmp_path, f"async def setup(self):\n    open('{tmp_path}/begun', 'w')\n    time.sleep(600)")
+    with (tmp_path / "out").open("wb") as out, Path(os.devnull).open("rb") as nothing:
+        streams = (nothing.fileno(), out.fileno(), out.fileno())
+        process = forking.ForkedPopen(["check", str(file), "-o", "json"], surroundings, streams)
+    give_up_at = time.monotonic() + 100
+    while not (tmp_path / "begun").exists():
+        assert time.monotonic() < give_up_at, (tmp_path / "out").read_text()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 1
+    report = (tmp_path / "out").read_text()
+    assert '"said": "stopped as asked"' in report
+
+
+def test_a_file_that_does_not_import_fails(check: Run, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("import no_such_package\n")
+    ended = check(file)
+    assert ended.returncode == 1
+    assert "failed   import    the environment failed while it was imported: ModuleNotFoundError" in ended.stdout
+    assert "mine.py, line 1" in ended.stdout
+    assert ended.stdout.splitlines()[-1] == "failed: 1 failed, 15 unknown"
+
+
+REFUSED = {
+    "no such environment": (("sort_digit",), {}, "there is no environment 'sort_digit'; did you mean 'sort_digits'?"),
+    "no such file": (("./no_such.py",), {}, "there is no environment file"),
+    "no such config": (("sort_digits", "--config", "no_such.yaml"), {}, "cannot read the config file no_such.yaml"),
+    "no provider": (("sort_digits", "--model", "m"), {}, "RL_INFERENCE_URL is ''"),
+    "no groups": (("sort_digits", "--groups", "0"), {}, "--groups"),
+}
+
+
+@pytest.mark.parametrize(("words", "env_vars", "reason"), REFUSED.values(), ids=REFUSED)
+def test_a_wrong_command_is_refused_without_a_report(
+    check: Run, words: tuple[str, ...], env_vars: dict[str, str], reason: str
+) -> None:
+    ended = check(*words, **env_vars)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert reason in ended.stderr
+
+
+def test_a_field_that_the_environment_does_not_have_is_refused(check: Run, tmp_path: Path) -> None:
+    shared = "total_steps: 3, group_size: 4, batch_size: 8, tokenizer_name: bundled, max_token_length: 64"
+    (tmp_path / "config.yaml").write_text(f"env: {{{shared}, no_such_field: 1}}\n")
+    ended = check("sort_digits", "--config", str(tmp_path / "config.yaml"))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "error: env.no_such_field is not a field of this environment" in ended.stderr
+
+
+def test_a_providers_model_answers_instead(check: Run) -> None:
+    with ScriptedProvider() as provider:
+        given = {"RL_INFERENCE_URL": provider.url, "RL_INFERENCE_API_KEY": KEY}
+        ended = check("sort_digits", "--model", "half", "--groups", "2", "-o", "json", **given)
+        assert provider.keys == {KEY}
+    assert ended.returncode == 0, ended.stderr
+    report: dict[str, Any] = json.loads(ended.stdout)
+    assert (report["model"], report["rewards"]) == ("half", {"min": 0.0, "max": 1.0, "mean": 0.5})
+    assert {name for name, verdict in verdicts(ended).items() if verdict == "unknown"} == {
+        "requests", "tokens", "logprobs", "training",
+    }  # fmt: skip
+    assert KEY not in ended.stdout + ended.stderr

@@ -1,0 +1,166 @@
+"""The stages of a check: an environment is imported, built and set up as the runner does it, makes its groups, is asked
+for its grader's judgment and its held-out items, and is closed. Imports atroposlib.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from tinker_atropos.bundled import BUNDLED
+from tinker_atropos.check.group_collection import GroupCollection
+from tinker_atropos.check.group_judge import GroupJudge
+from tinker_atropos.check.observations import HeldOut, Observations
+from tinker_atropos.check.policy_server import RequestLog, ScriptedPolicy
+from tinker_atropos.config import RunConfig, parse_config
+from tinker_atropos.environments.base import SampledEnvironment
+from tinker_atropos.environments.failures import describe
+from tinker_atropos.environments.grader_check import ITEMS, grade
+from tinker_atropos.environments.runner.loading.environment_config import Wiring, wired_to_run
+from tinker_atropos.environments.runner.loading.environment_files import LocatedEnvironment
+from tinker_atropos.environments.runner.loading.environment_loader import LoadedEnvironment, load_environment
+from tinker_atropos.environments.runner.sampling.kept_connections import kept_connections
+from tinker_atropos.environments.trial.provider import Provider, Wishes
+from tinker_atropos.environments.trial.provider_server import connect, retry_once
+from tinker_atropos.errors import ConfigError, RunError
+from tinker_atropos.settings import Settings
+from tinker_atropos.trainer.inference.tokenizer import Tokenizer
+
+COMPARED_ITEMS: Final = 10_000
+COMPARED_SECONDS: Final = 5.0
+"""How many items, and for how long, training and held-out prompts are compared."""
+
+CLOSE_SECONDS: Final = 10.0
+REQUEST_SECONDS: Final = 60.0
+"""How long one answer of a provider may take."""
+
+FREELY_WIRED: Final = {"ensure_scores_are_not_same": False, "data_path_to_save_groups": None}
+"""Groups of equal rewards are to be judged, too, and nothing is written."""
+
+
+@dataclass
+class EnvironmentCheck:
+    """`run` None: the environment's own config, with the bundled tokenizer. `provider` None: scripted answers."""
+
+    located: LocatedEnvironment
+    run: RunConfig | None
+    provider: Provider | None
+    seen: Observations
+    _source: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._source = self.located.file
+
+    async def check(self) -> None:
+        """Raises BrokenOffError if it cannot go on, ConfigError if the config file is wrong."""
+        with self.seen.during("import", self._explain, fatal=True):
+            loaded = load_environment(self.located)
+        self.seen.class_name = loaded.environment_class.__name__
+        run = self.run or self._own_config(loaded)
+        tokenizer = Tokenizer(run.env.tokenizer_name)
+        retry_once()
+        if self.provider is not None:
+            judge = GroupJudge(tokenizer, run.tinker, None)
+            await self._stages(loaded, run, Wiring(FREELY_WIRED, self.provider.server_fields()), judge, None)
+            return
+        policy = ScriptedPolicy(tokenizer, self.seen.seed)
+        app = RequestLog(
+            policy.app(tokenizer, run.env.max_token_length), self.seen.requests, self.seen.requests_refused
+        )
+        with policy.served(app):
+            wiring = wired_to_run(run, Settings(inference_url=policy.url))
+            wiring = Wiring(FREELY_WIRED, {**wiring.server, "health_check": False})  # it is up, and a check costs 1 s
+            await self._stages(loaded, run, wiring, GroupJudge(tokenizer, run.tinker, policy), policy)
+
+    async def _stages(
+        self,
+        loaded: LoadedEnvironment,
+        run: RunConfig,
+        wiring: Wiring,
+        judge: GroupJudge,
+        policy: ScriptedPolicy | None,
+    ) -> None:
+        env = self._build(loaded, run, wiring)
+        async with kept_connections(env.server.servers):
+            if self.provider is not None:
+                connect(env, Wishes(), REQUEST_SECONDS)
+            with self.seen.during("setup", self._explain, fatal=True):
+                await env.setup()
+            try:
+                collection = GroupCollection(
+                    env, self._source, self.seen, judge, None if policy is None else policy.sampler
+                )
+                await collection.collect(self.seen.groups_asked)
+                if isinstance(env, SampledEnvironment):
+                    await self._grade(env)
+                    with self.seen.during("held_out", self._explain):
+                        self.seen.held_out = compared(env, env.training_items(), env.held_out_items())
+            finally:
+                await self._close(env)
+        self.seen.stage = "done"
+
+    def _own_config(self, loaded: LoadedEnvironment) -> RunConfig:
+        """The author's values of what the run's processes must agree on."""
+        with self.seen.during("setup", self._explain, fatal=True):
+            own, _ = loaded.config_init()
+            whole_groups = own.batch_size > 0 < own.group_size and own.batch_size % own.group_size == 0
+            shared = {
+                "total_steps": own.total_steps,
+                "group_size": own.group_size,
+                "batch_size": own.batch_size if whole_groups else own.group_size,
+                "max_token_length": own.max_token_length,
+                "tokenizer_name": BUNDLED,
+            }
+            return parse_config({"env": shared})
+        raise AssertionError("a fatal stage raises")
+
+    def _build(self, loaded: LoadedEnvironment, run: RunConfig, wiring: Wiring) -> Any:
+        of_file = () if self.run is None else (ConfigError,)  # without a file the values are the author's own
+        with self.seen.during("setup", self._explain, fatal=True, through=of_file):
+            env = loaded.build(run, wiring)
+        env.max_token_len = run.tinker.max_token_trainer_length  # what the trainer registers with
+        self.seen.group_size, self.seen.max_token_length = env.config.group_size, env.config.max_token_length
+        self.seen.knows_answers = isinstance(env, SampledEnvironment)
+        self.seen.longest_trained, self.seen.tokenizer = env.max_token_len, run.env.tokenizer_name
+        return env
+
+    async def _grade(self, env: SampledEnvironment[Any]) -> None:
+        self.seen.is_correct = env.is_correct
+        with self.seen.during("grader", self._explain):
+            graded = await grade(env, env.held_out_items()[:ITEMS])
+            self.seen.graded += graded
+
+    async def _close(self, env: Any) -> None:
+        if not isinstance(env, SampledEnvironment):
+            return
+        with self.seen.during("close", self._explain):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await env.close()
+
+    def _explain(self, error: BaseException) -> str:
+        return str(error) if isinstance(error, RunError) else describe(error, self._source)
+
+
+def compared(env: SampledEnvironment[Any], training: Sequence[Any], held_out: Sequence[Any]) -> HeldOut:
+    """What is asked decides: two items with the same prompt are one to the policy."""
+    until = time.monotonic() + COMPARED_SECONDS
+    trained: set[str] = set()
+    for item in training[:COMPARED_ITEMS]:
+        trained.add(_asked(env, item))
+        if time.monotonic() > until:
+            break
+    counted = HeldOut(len(training), len(held_out), overlap=0, compared=0)
+    for item in held_out[:COMPARED_ITEMS]:
+        if time.monotonic() > until + COMPARED_SECONDS:
+            break
+        counted = replace(
+            counted, overlap=counted.overlap + (_asked(env, item) in trained), compared=counted.compared + 1
+        )
+    return counted
+
+
+def _asked(env: SampledEnvironment[Any], item: Any) -> str:
+    return json.dumps(env.prompt(item), sort_keys=True, default=repr)
