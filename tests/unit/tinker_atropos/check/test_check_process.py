@@ -81,6 +81,15 @@ def test_an_unmodified_file_is_checked_and_its_leftovers_end_with_it(check: Run,
     assert report["tokens"]["trained"] == report["tokens"]["trained_and_sampled"] > 0
 
 
+def test_a_task_of_a_library_is_checked(check: Run) -> None:
+    ended = check("reasoning-gym/spell_backward", "-o", "json")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert set(verdicts(ended).values()) == {"ok"}
+    assert {each["kind"] for each in json.loads(ended.stdout)["item"]["answers"]} == {
+        "gold", "wrong", "empty", "random",
+    }  # fmt: skip
+
+
 LEFT = """
 async def setup(self):
     await super().setup()

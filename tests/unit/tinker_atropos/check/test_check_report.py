@@ -12,7 +12,12 @@ from tinker_atropos.check.observations import AnswerSeen, GroupSeen, Observation
 
 def seen_group(*rewards: float, **values: object) -> GroupSeen:
     sequences = tuple(SequenceSeen(20, 4, sampled=4, trained_sampled=4) for _ in rewards)
-    settled: dict[str, object] = {"sequences": sequences, "rollouts": tuple(range(len(rewards))), **values}
+    settled: dict[str, object] = {
+        "sequences": sequences,
+        "rollouts": tuple(range(len(rewards))),
+        "answers": tuple(AnswerSeen("", reward, 20) for reward in rewards),
+        **values,
+    }
     return GroupSeen(rewards, **settled)  # type: ignore[arg-type]
 
 
@@ -39,7 +44,7 @@ def test_what_breaks_a_stage_is_the_finding_of_its_check() -> None:
 
 
 def test_rewards_that_are_no_numbers_are_still_json() -> None:
-    seen = Observations("mine.py", groups=[seen_group(1.0, math.nan, refused="scores[1]: …"), seen_group(0.0, 0.5)])
+    seen = Observations("mine.py", groups=[GroupSeen((1.0, math.nan), refused="scores[1]: …"), seen_group(0.0, 0.5)])
     wire = json.loads(as_json(seen, findings(seen)))
     assert wire["rewards"] == {"min": 0.0, "max": 1.0, "mean": 0.5}
     assert (wire["groups"]["sent"], wire["groups"]["refused"]) == (2, 1)
@@ -48,8 +53,10 @@ def test_rewards_that_are_no_numbers_are_still_json() -> None:
 def test_a_rollout_of_two_kinds_is_of_none() -> None:
     kinds = ("gold", "gold", "empty", "gold")
     sequences = tuple(SequenceSeen(2, 1, kind=kind) for kind in kinds)  # type: ignore[arg-type]
-    group = GroupSeen((1.0, 0.5, 0.25), sequences=sequences, rollouts=(0, 1, 1, 2))
-    assert (group.rewards_of("gold"), group.rewards_of("empty")) == ([1.0, 0.25], [])
+    answers = tuple(AnswerSeen(str(index), index / 4, 1) for index in range(4))
+    group = GroupSeen((1.0, 0.5, 0.25), sequences=sequences, rollouts=(0, 1, 1, 2), answers=answers)
+    assert [answer.text for answer in group.answers_of("gold")] == ["0", "3"]
+    assert group.answers_of("empty") == []
 
 
 def test_long_texts_are_cut_for_people_only() -> None:
@@ -78,7 +85,7 @@ LENGTHS = {
 
 @pytest.mark.parametrize(("sequence", "length", "trained", "verdict"), LENGTHS.values(), ids=LENGTHS)
 def test_lengths_are_compared_with_both_limits(sequence: SequenceSeen, length: int, trained: int, verdict: str) -> None:
-    group = GroupSeen((1.0,), sequences=(sequence,), rollouts=(0,))
+    group = seen_group(1.0, sequences=(sequence,))
     seen = Observations("mine.py", groups=[group], max_token_length=length, longest_trained=trained)
     assert {each.check: each.verdict for each in findings(seen)}["length"] == verdict
 
@@ -86,7 +93,9 @@ def test_lengths_are_compared_with_both_limits(sequence: SequenceSeen, length: i
 def test_a_rollouts_reward_judges_the_grader_where_nothing_else_does() -> None:
     kinds = ("empty", "random")
     sequences = tuple(SequenceSeen(2, 1, sampled=1, trained_sampled=1, kind=kind) for kind in kinds)  # type: ignore[arg-type]
-    seen = Observations("mine.py", groups=[GroupSeen((1.0, 0.25), sequences=sequences, rollouts=(0, 1))], stage="done")
+    answers = (AnswerSeen("", 1.0, 2, "empty"), AnswerSeen("x", 0.25, 2, "random"))
+    group = GroupSeen((1.0, 0.25), sequences=sequences, rollouts=(0, 1), answers=answers)
+    seen = Observations("mine.py", groups=[group], stage="done")
     grader = {each.check: each for each in findings(seen)}["grader"]
     assert grader.verdict == "warning"
     assert grader.said.startswith("the grader pays 1 for the worthless answer '' (1 of 1 tries)")

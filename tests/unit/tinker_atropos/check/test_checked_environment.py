@@ -102,7 +102,7 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
     "rejects the right answer": (
         "def score(self, item, completion):\n    return 0.9 * super().score(item, completion)",
         {"grader": "failed"},
-        "gives 0 to the right answer",
+        "gives 0.9 to the right answer",
     ),
     "grader expects an answer": (
         "def score(self, item, completion):\n    return float(completion[0] == '1')",

@@ -23,7 +23,7 @@ def ask(url: str) -> None:
 async def test_a_client_that_blocks_the_loop_is_answered_and_counted() -> None:
     tokenizer = Tokenizer("bundled")
     policy = ScriptedPolicy(tokenizer, seed=0)
-    policy.sampler.expect("1234", "no")
+    policy.sampler.expect("1234", ["no"])
     requests, refused = Counter[str](), Counter[str]()
     with policy.served(RequestLog(policy.app(tokenizer, 64), requests, refused)):
         ask(policy.url)

@@ -20,7 +20,7 @@ def tokenizer() -> Tokenizer:
 @pytest.fixture
 def sampler(tokenizer: Tokenizer) -> ScriptedSampler:
     sampler = ScriptedSampler(tokenizer, seed=3)
-    sampler.expect("1234", "4321")
+    sampler.expect("1234", ["4321"])
     return sampler
 
 
@@ -42,17 +42,23 @@ async def test_answers_take_turns_and_end(tokenizer: Tokenizer, sampler: Scripte
 
 
 async def test_without_a_gold_answer_there_is_none(tokenizer: Tokenizer, sampler: ScriptedSampler) -> None:
-    sampler.expect(None, "4321")
+    sampler.expect(None, ["4321"])
     samples = await sampler.sample(prompt(tokenizer), 4, SamplingSettings(max_tokens=64))
     assert texts(tokenizer, samples)[:2] == ["4321", ""]
     assert texts(tokenizer, samples)[3] == "4321"
+
+
+async def test_wrong_answers_take_turns_too(tokenizer: Tokenizer, sampler: ScriptedSampler) -> None:
+    sampler.expect("1234", ["4321", "no"])
+    samples = await sampler.sample(prompt(tokenizer), 8, SamplingSettings(max_tokens=64))
+    assert texts(tokenizer, samples)[1::4] == ["4321", "no"]
 
 
 async def test_one_request_and_several_give_the_same(tokenizer: Tokenizer) -> None:
     answers = []
     for sizes in ((8,), (1,) * 8, (3, 5)):
         sampler = ScriptedSampler(tokenizer, seed=3)
-        sampler.expect("1234", "4321")
+        sampler.expect("1234", ["4321"])
         drawn = [await sampler.sample(prompt(tokenizer), n, SamplingSettings(max_tokens=64)) for n in sizes]
         answers.append([sample.tokens_T.tolist() for samples in drawn for sample in samples])
     assert answers[0] == answers[1] == answers[2]

@@ -100,7 +100,10 @@ def to_wire(seen: Observations, found: list[Finding]) -> dict[str, Any]:
         "groups": _groups(seen),
         "tokens": _tokens(seen),
         "rewards": _rewards(seen),
-        "graded": [{"kind": each.kind, "answer": each.answer, "reward": each.reward} for each in seen.graded],
+        "graded": [
+            {"kind": each.kind, "answer": each.answer, "reward": each.reward, "certain": each.certain}
+            for each in seen.graded
+        ],
         "held_out": _held_out(seen),
         "item": None if group is None else {"prompt": group.prompt, "answers": list(map(_answer, group.answers))},
     }

@@ -13,7 +13,7 @@ from typing import Any, Final
 from tinker_atropos.bundled import BUNDLED
 from tinker_atropos.check.group_collection import GroupCollection
 from tinker_atropos.check.group_judge import GroupJudge
-from tinker_atropos.check.observations import HeldOut, Observations
+from tinker_atropos.check.observations import GradedKind, HeldOut, Observations
 from tinker_atropos.check.policy_server import RequestLog, ScriptedPolicy
 from tinker_atropos.config import RunConfig, parse_config
 from tinker_atropos.environments.base import SampledEnvironment
@@ -89,6 +89,8 @@ class EnvironmentCheck:
                 connect(env, Wishes(), REQUEST_SECONDS)
             with self.seen.during("setup", self._explain, fatal=True):
                 await env.setup()
+                if isinstance(env, SampledEnvironment):
+                    env.check_prompts_fit()
             try:
                 collection = GroupCollection(
                     env, self._source, self.seen, judge, None if policy is None else policy.sampler
@@ -131,7 +133,7 @@ class EnvironmentCheck:
         self.seen.is_correct = env.is_correct
         with self.seen.during("grader", self._explain):
             graded = await grade(env, env.held_out_items()[:ITEMS])
-            self.seen.graded += graded
+            self.seen.graded += [GradedKind(each.kind, each.answer, each.reward, certain=True) for each in graded]
 
     async def _close(self, env: Any) -> None:
         if not isinstance(env, SampledEnvironment):

@@ -14,7 +14,7 @@ from tinker_atropos.environments.failures import describe
 from tinker_atropos.environments.runner.atropos_patches import AtroposPatches, groups_of
 from tinker_atropos.errors import EnvironmentLostError
 
-WRONG_ANSWER: Final = "this is not the answer"
+WRONG_ANSWERS: Final = ("this is not the answer",)
 """Of an environment that names none."""
 
 
@@ -77,11 +77,11 @@ class GroupCollection:
         if self._sampler is None:
             return
         if not isinstance(self._env, SampledEnvironment):
-            self._sampler.expect(None, WRONG_ANSWER)
+            self._sampler.expect(None, WRONG_ANSWERS)
             return
         gold = self._env.gold_answer(item)
         self._seen.knows_gold = self._seen.knows_gold or gold is not None
-        self._sampler.expect(gold, self._env.wrong_answers(item)[0])
+        self._sampler.expect(gold, self._env.wrong_answers(item))
 
     def _give_up(self, error: EnvironmentLostError) -> None:
         self._given_up = error

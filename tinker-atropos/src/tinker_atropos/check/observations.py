@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
-from tinker_atropos.environments.grader_check import GradedAnswer
 from tinker_atropos.environments.runner.reporting.counters import Counters
 
 Stage = Literal["import", "setup", "items", "rollouts", "grader", "held_out", "close", "done"]
@@ -66,12 +65,25 @@ class GroupSeen:
     prompt: str = ""
     answers: tuple[AnswerSeen, ...] = ()
 
-    def rewards_of(self, kind: ScriptedKind) -> list[float]:
-        """Rewards of the rollouts in which every answer was of this kind."""
+    def answers_of(self, kind: ScriptedKind) -> list[AnswerSeen]:
+        """Of the rollouts in which every answer was of this kind, one for each."""
         kinds: dict[int, set[ScriptedKind | None]] = {}
         for rollout, sequence in zip(self.rollouts, self.sequences, strict=True):
             kinds.setdefault(rollout, set()).add(sequence.kind)
-        return [self.rewards[rollout] for rollout, of_it in kinds.items() if of_it == {kind}]
+        first = dict(reversed(list(zip(self.rollouts, self.answers, strict=True))))
+        return [first[rollout] for rollout, of_it in kinds.items() if of_it == {kind}]
+
+
+@dataclass(frozen=True, slots=True)
+class GradedKind:
+    """What the grader gave for one kind of answer to one item. `certain`: it was asked for just that answer; otherwise
+    it scored a rollout.
+    """
+
+    kind: Literal["empty", "wrong", "gold"]
+    answer: str
+    reward: float
+    certain: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +125,7 @@ class Observations:
     requests_refused: Counter[str] = field(default_factory=Counter)
     knows_answers: bool = False
     knows_gold: bool = False
-    graded: list[GradedAnswer] = field(default_factory=list)
+    graded: list[GradedKind] = field(default_factory=list)
     is_correct: Callable[[float], bool] = lambda reward: reward >= 1.0
     held_out: HeldOut | None = None
 

@@ -6,6 +6,7 @@ with a real policy, which environments that make tokens from text do not notice.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -32,14 +33,15 @@ class ScriptedSampler:
 
     def __init__(self, tokenizer: Tokenizer, seed: int) -> None:
         self._tokenizer, self._seed = tokenizer, seed
-        self._texts: dict[ScriptedKind, str] = {}
+        self._texts: dict[ScriptedKind, Sequence[str]] = {}
         self._asked: Counter[int] = Counter()
         self._said: dict[tuple[int, bytes], ScriptedKind] = {}
         self._continued: dict[int, ScriptedKind] = {}
 
-    def expect(self, gold: str | None, wrong: str) -> None:
+    def expect(self, gold: str | None, wrong: Sequence[str]) -> None:
         """The answers to the item that is rolled out next."""
-        self._texts = {"wrong": wrong, "empty": ""} if gold is None else {"gold": gold, "wrong": wrong, "empty": ""}
+        given: dict[ScriptedKind, Sequence[str]] = {"gold": () if gold is None else (gold,), "wrong": wrong}
+        self._texts = {**{kind: texts for kind, texts in given.items() if texts}, "empty": ("",)}
         self._asked.clear()
 
     def kind_of(self, generation: GenerationRecord) -> ScriptedKind | None:
@@ -66,7 +68,9 @@ class ScriptedSampler:
         kinds: tuple[ScriptedKind, ...] = (*self._texts, "random")
         kind = following or kinds[number % len(kinds)]
         generator = np.random.default_rng([self._seed, key % 2**63, number])
-        tokens = self._random(generator) if kind == "random" else self._encoded(self._texts.get(kind, ""))
+        texts = self._texts.get(kind, ("",))
+        text = texts[number // len(kinds) % len(texts)]
+        tokens = self._random(generator) if kind == "random" else self._encoded(text)
         tokens, ended = self._stopped(tokens, settings)
         tokens_T = np.array(tokens[: settings.max_tokens], np.int64)
         self._said.setdefault((key, tokens_T.astype(ID).tobytes()), kind)

@@ -3,8 +3,8 @@ Pure.
 """
 
 from tinker_atropos.check.findings import Check, Judgment, counted
-from tinker_atropos.check.observations import Observations
-from tinker_atropos.environments.grader_check import GradedAnswer, grader_warnings
+from tinker_atropos.check.observations import AnswerSeen, GradedKind, Observations
+from tinker_atropos.environments.grader_check import AnswerKind, GradedAnswer, grader_warnings
 
 SLOW_SETUP_SECONDS = 300.0
 """Setups are waited for, but every attempt of a run waits again."""
@@ -51,7 +51,8 @@ def _grader(seen: Observations) -> Judgment | None:
             return None
         wanted = ": define score_answer and gold_answer" if seen.knows_answers else ""
         return "unknown", f"no reward of an empty, wrong or right answer is known{wanted}"
-    if warnings := grader_warnings(graded, seen.is_correct):
+    answers = [GradedAnswer(each.kind, each.answer, each.reward) for each in graded]
+    if warnings := grader_warnings(answers, seen.is_correct):
         return ("failed" if seen.graded else "warning"), "; ".join(warnings)
     kinds = dict.fromkeys(each.kind for each in graded)
     rewards = ", ".join(f"{kind} {_mean(graded, kind):g}" for kind in kinds)
@@ -61,19 +62,20 @@ def _grader(seen: Observations) -> Judgment | None:
     return "ok", f"mean rewards of answers: {rewards}{how}"
 
 
-def from_rollouts(seen: Observations) -> list[GradedAnswer]:
-    """The highest reward of each kind of answer to each item. Random tokens are taken for a wrong answer."""
-    found: list[GradedAnswer] = []
+def from_rollouts(seen: Observations) -> list[GradedKind]:
+    """The best paid empty answer to each item, and the best paid wrong one. Random tokens are taken for wrong."""
+    found: list[GradedKind] = []
     for group in seen.accepted:
-        empty, wrong = group.rewards_of("empty"), [*group.rewards_of("wrong"), *group.rewards_of("random")]
-        if empty:
-            found.append(GradedAnswer("empty", "", max(empty)))
-        if wrong:
-            found.append(GradedAnswer("wrong", "random tokens", max(wrong)))
+        empty, wrong = group.answers_of("empty"), [*group.answers_of("wrong"), *group.answers_of("random")]
+        of_kinds: tuple[tuple[AnswerKind, list[AnswerSeen]], ...] = (("empty", empty), ("wrong", wrong))
+        for kind, answers in of_kinds:
+            if answers:
+                best = max(answers, key=lambda answer: answer.reward)
+                found.append(GradedKind(kind, best.text, best.reward, certain=False))
     return found
 
 
-def _mean(graded: list[GradedAnswer], kind: str) -> float:
+def _mean(graded: list[GradedKind], kind: str) -> float:
     rewards = [each.reward for each in graded if each.kind == kind]
     return round(sum(rewards) / len(rewards), 4)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tinker_atropos.config import RunConfig, load_config
 from tinker_atropos.environments.failures import environment_failed
+from tinker_atropos.environments.own_class import is_own
 from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evaluations, PolicySnapshots
 from tinker_atropos.environments.runner.loading import process_setup
 from tinker_atropos.environments.runner.loading.environment_files import LocatedEnvironment, locate_environment
@@ -76,7 +77,6 @@ async def _serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbe
     wandb_relay.install(shared.metrics)
     # These imports load atroposlib: only now that `import wandb` finds the relay.
     with process_setup.torch_hidden(unless_mentioned_in=assignment.located.file):
-        from tinker_atropos.environments.base import SampledEnvironment
         from tinker_atropos.environments.runner import atropos_patches
         from tinker_atropos.environments.runner.loading.environment_config import wired_to_run
         from tinker_atropos.environments.runner.loading.environment_loader import load_environment
@@ -106,7 +106,7 @@ async def _serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbe
         try:
             await _finish(env, rollouts, ending, loaded.source, plan)
         finally:
-            if isinstance(env, SampledEnvironment):
+            if is_own(env):
                 await env.close()
 
 

@@ -5,7 +5,7 @@ weights of each checkpoint. Environments of our own base class may have one (`sa
 import logging
 from typing import Any
 
-from tinker_atropos.environments.base import SampledEnvironment
+from tinker_atropos.environments.own_class import is_own
 from tinker_atropos.environments.runner.reporting.heartbeat import Heartbeat
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 async def restore(env: Any, heartbeat: Heartbeat) -> None:
     """Called once the trainer has registered: it knows the checkpoint that training continues from."""
-    if not isinstance(env, SampledEnvironment):
+    if not is_own(env):
         return
     await heartbeat.tell()  # the last answer may be older than the trainer's registration
     state = heartbeat.answer and heartbeat.answer.environment_state
@@ -24,5 +24,5 @@ async def restore(env: Any, heartbeat: Heartbeat) -> None:
 
 
 def publish(env: Any, shared: SharedState) -> None:
-    if isinstance(env, SampledEnvironment):
+    if is_own(env):
         shared.environment_state = env.saved_state()

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tinker_atropos.environments.base import SampledEnvironment
 from tinker_atropos.environments.failures import environment_failed
 from tinker_atropos.environments.grader_check import warnings_about_grader
+from tinker_atropos.environments.own_class import is_own
 from tinker_atropos.environments.runner import kept_state
 from tinker_atropos.environments.runner.evaluations import Evaluations
 from tinker_atropos.environments.runner.reporting.heartbeat import Heartbeat
@@ -124,7 +124,7 @@ class Rollouts:
 
     async def _check(self, env: Any) -> None:
         """While the trainer starts. Raises ConfigError if no prompt fits."""
-        if isinstance(env, SampledEnvironment):
+        if is_own(env):
             env.check_prompts_fit()
             self._shared.grader_warnings = await warnings_about_grader(env, self._source)
 

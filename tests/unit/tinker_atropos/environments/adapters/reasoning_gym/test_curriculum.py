@@ -1,38 +1,38 @@
 import pytest
 from pydantic import ValidationError
 
-from tinker_atropos.environments.adapters.reasoning_gym.curriculum import Curriculum, Progress
+from tinker_atropos.environments.adapters.reasoning_gym.curriculum import Curriculum, CurriculumProgress
 
 STEPS = Curriculum(field="max_terms", levels=[2, 3, 5], raise_at=0.75, window=8)
 
 
 def test_the_level_is_raised_once_the_policy_is_good_at_it():
-    progress = Progress(STEPS)
+    progress = CurriculumProgress(STEPS)
     assert not progress.rewarded(0, [1.0] * 7)
     assert not progress.rewarded(0, [0.0] * 4), "the mean of the last 8 is 0.5"
     assert progress.rewarded(0, [1.0] * 8)
     assert (progress.level, progress.fields_at(progress.level)) == (1, {"max_terms": 3})
     assert not progress.rewarded(0, [1.0] * 8), "a group of the earlier level came late"
-    assert not progress.rewarded(1, [1.0] * 4), "it begins anew"
+    assert not progress.rewarded(1, [1.0] * 4), "counting starts again"
     assert progress.rewarded(1, [1.0] * 4)
     assert not progress.rewarded(2, [1.0] * 8), "there is no level after the last"
     assert progress.level == progress.last_level == 2
 
 
 def test_its_state_outlives_the_process():
-    progress = Progress(STEPS)
+    progress = CurriculumProgress(STEPS)
     progress.rewarded(0, [1.0] * 8)
     state = progress.to_state()
-    later = Progress(STEPS)
+    later = CurriculumProgress(STEPS)
     later.restore(state)
     assert later.level == 1
-    fewer = Progress(STEPS.model_copy(update={"levels": [2, 3]}))
+    fewer = CurriculumProgress(STEPS.model_copy(update={"levels": [2, 3]}))
     fewer.restore('{"level": 2}')
     assert fewer.level == 1
 
 
 def test_without_one_nothing_changes():
-    progress = Progress(None)
+    progress = CurriculumProgress(None)
     assert not progress.rewarded(0, [1.0] * 100)
     assert (progress.last_level, progress.fields_at(0), progress.to_state()) == (0, {}, None)
 

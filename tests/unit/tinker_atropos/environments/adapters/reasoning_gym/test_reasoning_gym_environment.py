@@ -141,6 +141,7 @@ async def test_a_task_of_few_items_keeps_some_for_training() -> None:
         held_out = {item.question for item in env.held_out_items()}
         assert 20 <= len(held_out) <= 60, "a fifth of 200"
         assert not held_out & {(await env.get_next_item()).question for _ in range(200)}
+        assert not held_out & {item.question for item in env.training_items()}, "made, but not trained"
 
 
 async def test_a_grader_that_takes_too_long_costs_one_rollout() -> None:

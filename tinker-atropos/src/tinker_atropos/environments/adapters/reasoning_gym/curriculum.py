@@ -21,7 +21,7 @@ class Curriculum(BaseModel):
     window: int = Field(default=64, ge=8, le=4096)
 
 
-class Progress:
+class CurriculumProgress:
     """At which level a curriculum is. Without one there is a single level."""
 
     def __init__(self, curriculum: Curriculum | None) -> None:

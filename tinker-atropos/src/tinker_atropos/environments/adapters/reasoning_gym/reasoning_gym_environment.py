@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tinker_atropos.environments.adapters.reasoning_gym.curriculum import Progress
+from tinker_atropos.environments.adapters.reasoning_gym.curriculum import CurriculumProgress
 from tinker_atropos.environments.adapters.reasoning_gym.item_stream import ItemChoice, ItemStream, TaskItem, held_out
 from tinker_atropos.environments.adapters.reasoning_gym.library import SYSTEM_PROMPTS
 from tinker_atropos.environments.adapters.reasoning_gym.reasoning_gym_config import (
@@ -48,7 +48,7 @@ class ReasoningGymEnvironment(Environment[TaskItem], ABC):
         self._rewards: dict[str, list[float]] = defaultdict(list)
         self._unjudged: Counter[str] = Counter()
         self._choice = random.Random(config.item_seed)  # noqa: S311 -- an order
-        self._progress = Progress(getattr(config, "curriculum", None))
+        self._progress = CurriculumProgress(getattr(config, "curriculum", None))
         self._workers = TaskWorkers(config.scoring_seconds)
         self._streams: dict[str, ItemStream] = {}
         await self._check_settings()
