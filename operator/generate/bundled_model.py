@@ -1,8 +1,8 @@
 """Make the bundled model from nothing: `PYTHONPATH=operator python -m generate.bundled_model OUT`.
 
-The result must be able to learn: half of the pre-training labels are wrong (two digits swapped), so that the model
-knows how to sort but samples the right answer only half of the time. RL then has something to do, and little enough
-to do it in 40 steps.
+The result must be able to learn: at the end of pre-training, about half of the labels are wrong, so that the model
+knows how to solve its tasks but samples the right answer only half of the time. RL then has something to do, and little
+enough to do it in 40 steps.
 """
 
 import argparse
@@ -16,20 +16,20 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch.nn import functional
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from tinker_atropos.environments import digits
-from tinker_atropos.environments.digits import Item
+from generate.pretraining_batches import IGNORED, TokenizedTask
+from generate.pretraining_tasks import pretraining_tasks
 
 VOCABULARY_SIZE = 512
 HIDDEN_SIZE = 128
 LAYERS = 3
 CONTEXT_LENGTH = 512
-STEPS = 741
-BATCH_SIZE = 128
-LEARNING_RATE = 2e-3
-WRONG_LABELS = 0.5
-EVALUATION_SAMPLES = 4
-MAX_ANSWER_TOKENS = 6
-IGNORED = -100
+STEPS = 1300
+CLEAN_STEPS = 1100
+WARMUP_STEPS = 100
+LEARNING_RATE = 4e-3
+BATCH_SIZES = {"sort": 32, "spell_backward": 48, "rotate_matrix": 12}
+WRONG_LABELS = {"sort": 0.43, "spell_backward": 0.33, "rotate_matrix": 0.38}
+NOISY_BATCHES = 2
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -94,80 +94,56 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
     ).float()
 
 
-def pretrain(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> None:
-    """Train on the pre-training split, in place. The learning rate falls linearly to a twentieth."""
-    items = digits.split().pretraining
-    optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE, weight_decay=0.05)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - 0.95 * step / STEPS)
+def pretrain(model: Qwen3ForCausalLM, tasks: Sequence[TokenizedTask], rng: random.Random) -> None:
+    """Train on the tasks' pre-training examples, in place; every step has a batch of each. The learning rate rises in
+    WARMUP_STEPS and falls linearly to a twentieth. Labels are right at first: wrong ones would slow learning down.
+    """
+    optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.05)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min(1, (step + 1) / WARMUP_STEPS) * (1 - 0.95 * step / STEPS)
+    )
     model.train()
     for step in range(STEPS):
-        batch = rng.sample(items, BATCH_SIZE)
-        labels = [_label(item, rng) for item in batch]
-        inputs_BT, labels_BT = _tensors(tokenizer, batch, labels)
-        logits_BTV = model(input_ids=inputs_BT).logits
-        loss = functional.cross_entropy(
-            logits_BTV[:, :-1].flatten(0, 1), labels_BT[:, 1:].flatten(), ignore_index=IGNORED
-        )
         optimizer.zero_grad()
-        torch.autograd.backward(loss)
+        losses = {}
+        for task in tasks:
+            size, wrong_share = _batch(task.name, step)
+            logits_NV, targets_N = task.sample(size, wrong_share, rng).answer_logits(model)
+            loss = functional.cross_entropy(logits_NV, targets_N)
+            torch.autograd.backward(loss)
+            losses[task.name] = loss.item()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
         if step % 100 == 0 or step == STEPS - 1:
-            log.info("step %d of %d: loss %.3f", step, STEPS, loss.item())
+            log.info("step %d of %d: %s", step, STEPS, ", ".join(f"{name} {loss:.3f}" for name, loss in losses.items()))
 
 
 @torch.no_grad()
-def accuracy(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, items: Sequence[Item], temperature: float
-) -> float:
-    """The share of right answers; temperature 0 is greedy."""
+def accuracy(model: Qwen3ForCausalLM, task: TokenizedTask) -> tuple[float, float]:
+    """The share of held-out examples that are answered right: greedily, and at temperature 1 (exactly: the mean
+    probability of the right answer, without sampling).
+    """
     model.eval()
-    inputs_BT = torch.tensor([_prompt_tokens(tokenizer, item) for item in items])
-    start = inputs_BT.shape[1]
-    for _ in range(MAX_ANSWER_TOKENS):
-        logits_BV = model(input_ids=inputs_BT).logits[:, -1]
-        next_B1 = (
-            torch.multinomial(torch.softmax(logits_BV / temperature, -1), 1)
-            if temperature
-            else logits_BV.argmax(-1, keepdim=True)
-        )
-        inputs_BT = torch.cat([inputs_BT, next_B1], dim=1)
-    texts: list[str] = tokenizer.batch_decode(inputs_BT[:, start:])
-    right = (
-        text.startswith(digits.answer(item) + tokenizer.eos_token) for item, text in zip(items, texts, strict=True)
-    )
-    return sum(right) / len(items)
+    batch = task.held_out()
+    logits_NV, targets_N = batch.answer_logits(model)
+    lengths = (batch.targets_BT != IGNORED).sum(1).tolist()
+    logprobs_N = functional.log_softmax(logits_NV, -1).gather(1, targets_N[:, None])[:, 0]
+    greedy_N = logits_NV.argmax(-1) == targets_N
+    greedy = [right.all().item() for right in torch.split(greedy_N, lengths)]
+    sampled = [logprobs.sum().exp().item() for logprobs in torch.split(logprobs_N, lengths)]
+    return sum(greedy) / len(greedy), sum(sampled) / len(sampled)
+
+
+def _batch(task: str, step: int) -> tuple[int, float]:
+    """Its size and its share of wrong labels. Against the noise of these, batches are larger."""
+    if step < CLEAN_STEPS:
+        return BATCH_SIZES[task], 0.0
+    return NOISY_BATCHES * BATCH_SIZES[task], WRONG_LABELS[task]
 
 
 def _tokenizer_corpus(rng: random.Random) -> list[str]:
     return [" ".join(rng.choices(TEXT.split(), k=12)) + f". {rng.randrange(1000)}" for _ in range(3_000)]
-
-
-def _label(item: Item, rng: random.Random) -> str:
-    """The right answer, or with probability WRONG_LABELS the answer with two digits swapped."""
-    label = list(digits.answer(item))
-    if rng.random() < WRONG_LABELS:
-        i, j = rng.sample(range(len(label)), 2)
-        label[i], label[j] = label[j], label[i]
-    return "".join(label)
-
-
-def _prompt_tokens(tokenizer: PreTrainedTokenizerFast, item: Item) -> list[int]:
-    messages = [{"role": "user", "content": digits.prompt(item)}]
-    tokens: list[int] = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-    return tokens
-
-
-def _tensors(
-    tokenizer: PreTrainedTokenizerFast, items: Sequence[Item], labels: Sequence[str]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids and labels, both [batch, time]: every prompt and every answer has the same length."""
-    prompts = [_prompt_tokens(tokenizer, item) for item in items]
-    answers = [[*tokenizer.encode(label, add_special_tokens=False), tokenizer.eos_token_id] for label in labels]
-    inputs = [prompt + answer for prompt, answer in zip(prompts, answers, strict=True)]
-    masked = [[IGNORED] * len(prompt) + answer for prompt, answer in zip(prompts, answers, strict=True)]
-    return torch.tensor(inputs), torch.tensor(masked)
 
 
 def main() -> None:
@@ -176,16 +152,16 @@ def main() -> None:
     out: Path = parser.parse_args().out
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.manual_seed(0)
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)  # the rounding, and so the result, would depend on their number
     tokenizer = make_tokenizer()
     model = make_model(tokenizer)
     log.info("%d tokens, %d parameters", len(tokenizer), model.num_parameters())
-    pretrain(model, tokenizer, random.Random(0))  # noqa: S311 -- reproducible on purpose
+    tasks = [TokenizedTask(tokenizer, task) for task in pretraining_tasks()]
+    pretrain(model, tasks, random.Random(0))  # noqa: S311 -- reproducible on purpose
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
-    held_out = digits.split().held_out
-    log.info("held out, greedy: %.3f", accuracy(model, tokenizer, held_out, temperature=0))
-    log.info("held out, sampled: %.3f", accuracy(model, tokenizer, held_out * EVALUATION_SAMPLES, temperature=1))
+    for task in tasks:
+        log.info("%s, held out: greedy %.3f, sampled %.3f", task.name, *accuracy(model, task))
 
 
 if __name__ == "__main__":
