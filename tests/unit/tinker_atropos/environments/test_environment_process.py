@@ -326,7 +326,16 @@ async def test_environment_that_runs_out_of_items_ends_and_says_so(run):
 
 async def test_sigterm_ends_a_blocking_environment_while_its_lease_is_renewed(run):
     file = run.write_environment(
-        "def score(self, item, completion):\n    print('blocked', flush=True)\n    time.sleep(600)"
+        """
+        def gold_answer(self, item):
+            return None
+
+        def score(self, item, completion):
+            if completion in ("", *self.wrong_answers(item)):
+                return 0.0  # the grader's check at the start
+            print('blocked', flush=True)
+            time.sleep(600)
+        """
     )
     environment = await run.start_environment(file)
     training = asyncio.create_task(run.train())

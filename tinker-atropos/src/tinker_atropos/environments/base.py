@@ -14,10 +14,9 @@ from pydantic import Field
 
 from tinker_atropos.environments.conversation import Message, Output, SampledSequence, answer_text, render
 from tinker_atropos.environments.evaluation import EVAL_METRIC, Evaluation
-from tinker_atropos.environments.failures import describe, innermost
+from tinker_atropos.environments.failures import IncompleteGroupError, describe, innermost
 from tinker_atropos.environments.rollouts import (
     FailedRollout,
-    IncompleteGroupError,
     Outcome,
     Rollout,
     failure_kind,
@@ -140,8 +139,9 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
                 return rollouts
             if not rollouts:
                 break
+        last = failed[-1].message
         raise IncompleteGroupError(
-            f"{len(failed)} of {missing} rollouts failed, the last one with {failed[-1].message}"
+            last if not rollouts else f"{len(failed)} rollouts failed again, the last with {last}"
         )
 
     def _sorted(self, outcomes: Iterable[Outcome]) -> tuple[list[Rollout], list[FailedRollout]]:

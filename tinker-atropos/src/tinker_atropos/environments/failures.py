@@ -13,6 +13,10 @@ MAX_MESSAGE = 300
 """Characters kept of an exception's message: some carry whole rollouts."""
 
 
+class IncompleteGroupError(Exception):
+    """Rollouts of a group failed, and so did those that were made in their place. Its message says why."""
+
+
 def environment_failed(doing: str, error: BaseException, source: Path) -> EnvironmentLostError:
     """The error that ends the process: `the environment failed in setup: ValueError: no data (my_env.py, line 12)`."""
     return EnvironmentLostError(f"the environment failed {doing}: {describe(error, source)}")
@@ -23,6 +27,8 @@ def describe(error: BaseException, source: Path) -> str:
     of a module next to it.
     """
     cause = innermost(error)
+    if isinstance(cause, IncompleteGroupError):
+        return str(cause)
     if isinstance(cause, SystemExit):
         what = f"it called sys.exit({cause.code!r})"
     else:

@@ -14,10 +14,6 @@ class TransportError(Exception):
     """What an environment talks to, such as a server of its own, cannot be reached or has left."""
 
 
-class IncompleteGroupError(Exception):
-    """Rollouts of a group failed, and so did those that were made in their place."""
-
-
 @dataclass(frozen=True, slots=True)
 class Rollout:
     """One attempt at an item. It has several sequences if the prompt of a later turn did not extend the first."""

@@ -9,8 +9,8 @@ from typing import Any
 import openai
 
 from tinker_atropos.environments.base import SampledEnvironment
-from tinker_atropos.environments.failures import describe, innermost
-from tinker_atropos.environments.rollouts import FailedRollout, IncompleteGroupError, Rollout
+from tinker_atropos.environments.failures import IncompleteGroupError, describe, innermost
+from tinker_atropos.environments.rollouts import FailedRollout, Rollout
 from tinker_atropos.environments.runner.atropos_patches import checked_pair, groups_of
 from tinker_atropos.environments.runner.reporting.counters import rewards
 from tinker_atropos.environments.runner.sampling.sampled_work import sampling, watch
@@ -104,7 +104,7 @@ def _whole(outcomes: Iterable[Rollout | FailedRollout]) -> list[Rollout]:
     rollouts: list[Rollout] = []
     for outcome in outcomes:
         if isinstance(outcome, FailedRollout):
-            raise IncompleteGroupError(f"a rollout failed with {outcome.message}")
+            raise IncompleteGroupError(outcome.message)
         rollouts.append(outcome)
     return rollouts
 

@@ -74,7 +74,8 @@ def view(role: Role, lease: Lease | None, now: float) -> LeaseView:
         return LeaseView("absent")
     if lease.state in ("starting", "working") and now > lease.ended_at:
         return LeaseView("lost", f"no heartbeat from the {role} for more than {lease.ttl_seconds:g} seconds")
-    return LeaseView(lease.state, lease.reason, lease.warnings, lease.environment_state)
+    warnings = lease.warnings if lease.state in ("starting", "working") else ()  # how it ended says more
+    return LeaseView(lease.state, lease.reason, warnings, lease.environment_state)
 
 
 def environments_view(

@@ -31,8 +31,8 @@ def test_more_than_a_fifth_is_a_warning_that_goes_when_they_succeed_again():
     shared.counters.rollout_failed(SLOW)
     [warning] = shared.warnings
     assert warning == (
-        "5 of the last 20 rollouts failed (4 took too long, 1 raised an error), and others were made in their place; "
-        "the last one with TimeoutError: took longer than 10 s"
+        "5 of the last 20 rollouts failed (4 took too long, 1 raised an error); the last one with TimeoutError: took "
+        "longer than 10 s"
     )
     counts.were_scored(RECENT)
     assert shared.warnings == []

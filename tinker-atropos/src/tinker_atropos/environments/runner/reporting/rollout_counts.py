@@ -39,10 +39,7 @@ class RolloutCounts:
         if len(recent) < MIN_RECENT or failed <= TOO_MANY * len(recent):
             return None
         by_kind = ", ".join(f"{count} {WHY[kind]}" for kind, count in kinds.most_common())
-        return (
-            f"{failed} of the last {len(recent)} rollouts failed ({by_kind}), and others were made in their place; the "
-            f"last one with {self.last_failure}"
-        )
+        return f"{failed} of the last {len(recent)} rollouts failed ({by_kind}); the last one with {self.last_failure}"
 
     def to_metrics(self) -> dict[str, float]:
         by_kind = {f"env/rollouts_failed_{kind}": float(self.failed_by[kind]) for kind in FAILURE_KINDS}
