@@ -106,6 +106,17 @@ async def test_a_curriculum_raises_its_field_and_is_continued() -> None:
         assert {(await env.get_next_item()).level for _ in range(5)} == {1}
 
 
+async def test_who_waits_for_an_item_while_the_level_is_raised_gets_one_of_the_next() -> None:
+    levels = {"field": "max_terms", "levels": [2, 6], "raise_at": 0.9, "window": 8}
+    async with serving("chain_sum", min_terms=2, curriculum=levels) as env:
+        item = await env.get_next_item()
+        env._streams["chain_sum"]._ready = asyncio.Queue(1)  # nothing is ready, and what is made goes elsewhere
+        waiting = asyncio.create_task(env.get_next_item())
+        await asyncio.sleep(0)
+        env.was_rewarded(item, [1.0] * 8)
+        assert (await asyncio.wait_for(waiting, 60)).level == 1
+
+
 REFUSED = {
     "what the library asserts": ("chain_sum", {"min_terms": 5, "max_terms": 2}, "max_terms must be >= min_terms"),
     "a level that it refuses": (

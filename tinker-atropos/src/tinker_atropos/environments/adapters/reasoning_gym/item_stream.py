@@ -82,16 +82,17 @@ class ItemStream:
         self._withheld = withheld
         self._filling = asyncio.create_task(self._fill(), name=f"items of {self._settings.task}")
 
-    async def next(self) -> TaskItem:
-        """Raises what kept items from being made."""
+    async def next(self) -> TaskItem | None:
+        """None: it has ended meanwhile, and another has taken its place. Raises what kept items from being made."""
         assert self._filling is not None, "it was begun"
         waiting = asyncio.ensure_future(self._ready.get())
         await asyncio.wait({waiting, self._filling}, return_when=asyncio.FIRST_COMPLETED)
         if waiting.done():
             return waiting.result()
         waiting.cancel()
-        self._filling.result()
-        raise AssertionError("it fills forever")
+        if not self._filling.cancelled():
+            self._filling.result()
+        return None
 
     def end(self) -> None:
         if self._filling is not None:
@@ -143,8 +144,9 @@ async def held_out(workers: TaskWorkers, settings: TaskSettings, seed: int, coun
     """The different ones among the first `count` items of another seed. If they repeat so often that there cannot be
     many more, only a fifth of them is held out, by a hash of the question: the others are trained.
     """
-    entries = await workers.entries(settings, seed, range(count))
-    items = {str(entry["question"]): TaskItem(settings, entry) for entry in entries}
+    chunks = [range(first, min(first + CHUNK, count)) for first in range(0, count, CHUNK)]
+    made = await asyncio.gather(*(workers.entries(settings, seed, chunk) for chunk in chunks))
+    items = {str(entry["question"]): TaskItem(settings, entry) for entries in made for entry in entries}
     if len(items) >= FEW_REPEAT * count:
         return list(items.values())
     chosen = [item for question, item in items.items() if _hashed(question) < SMALL_SHARE]

@@ -63,7 +63,9 @@ class ReasoningGymEnvironment(Environment[TaskItem], ABC):
 
     async def get_next_item(self) -> TaskItem:
         [task] = self._choice.choices(list(self.tasks), list(self.tasks.values()))
-        return await self._streams[task].next()
+        while (item := await self._streams[task].next()) is None:
+            logger.debug("the items of the next level follow")
+        return item
 
     def training_items(self) -> Sequence[TaskItem]:
         """Those that were made so far, at the present level."""
