@@ -4,10 +4,10 @@ import asyncio
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tinker_atropos.config import RunConfig, load_config
-from tinker_atropos.environments.failures import environment_failed
+from tinker_atropos.environments.failures import describe, environment_failed
 from tinker_atropos.environments.own_class import is_own
 from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evaluations, PolicySnapshots
 from tinker_atropos.environments.runner.loading import process_setup
@@ -23,6 +23,9 @@ from tinker_atropos.environments.runner.serve_loop import SETUP_SECONDS, Deadlin
 from tinker_atropos.errors import EnvironmentLostError, ExitCode, RunError
 from tinker_atropos.result import write_reason
 from tinker_atropos.settings import Settings
+
+if TYPE_CHECKING:
+    from tinker_atropos.environments.base import SampledEnvironment
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +110,14 @@ async def _serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbe
             await _finish(env, rollouts, ending, loaded.source, plan)
         finally:
             if is_own(env):
-                await env.close()
+                await _close(env, loaded.source)
+
+
+async def _close(env: "SampledEnvironment[Any]", source: Path) -> None:
+    try:
+        await env.close()
+    except Exception as error:  # noqa: BLE001 -- the author's code, and how the run ended says more
+        logger.warning("closing the environment failed: %s", describe(error, source))
 
 
 async def _finish(env: Any, rollouts: Rollouts, ending: RunEnd, source: Path, plan: EvaluationPlan) -> None:

@@ -8,6 +8,7 @@ import random
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from tinker_atropos.environments.adapters.reasoning_gym.curriculum import CurriculumProgress
@@ -54,11 +55,9 @@ class ReasoningGymEnvironment(Environment[TaskItem], ABC):
         await self._check_settings()
         wanted = config.eval_items if config.steps_per_eval > 0 else ITEMS  # the grader is checked on some in any case
         share = -(-wanted // len(self.tasks))
-        self._held_out = [
-            item
-            for task in self.tasks
-            for item in await held_out(self._workers, self._goal(task), config.seed + HELD_OUT_SEED, share)
-        ]
+        seed = config.seed + HELD_OUT_SEED
+        of_tasks = [await held_out(self._workers, self._goal(task), seed, share) for task in self.tasks]
+        self._held_out = [item for items in zip_longest(*of_tasks) for item in items if item is not None]
         self._begin_streams()
 
     async def get_next_item(self) -> TaskItem:
@@ -123,8 +122,9 @@ class ReasoningGymEnvironment(Environment[TaskItem], ABC):
         self._begin_streams()
 
     async def close(self) -> None:
-        self._end_streams()
-        await self._workers.close()
+        if hasattr(self, "_workers"):  # otherwise its settings were refused before anything was started
+            self._end_streams()
+            await self._workers.close()
 
     def _begin_streams(self) -> None:
         """At the present level."""
