@@ -49,8 +49,10 @@ def compile_bytecode(library: Path, root: Path) -> None:
 
 
 def install_requirements(venv: Path, files: list[str]) -> None:
+    """What builds BUILT is on PYTHONPATH, and must not be taken for installed: hence --ignore-installed."""
     named = [argument for file in files for argument in ("--requirement", file)]
-    pip_install(venv, "--require-hashes", "--only-binary=:all:", f"--no-binary={BUILT}", "--no-build-isolation", *named)
+    sources = (f"--no-binary={BUILT}", "--no-build-isolation", "--ignore-installed")
+    pip_install(venv, "--require-hashes", "--only-binary=:all:", *sources, *named)
     for folder in list(droppable(venv / LIBRARY)):
         shutil.rmtree(folder)
     compile_bytecode(venv / LIBRARY, Path("/"))
