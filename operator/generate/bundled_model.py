@@ -28,7 +28,7 @@ CLEAN_STEPS = 1100
 WARMUP_STEPS = 100
 LEARNING_RATE = 4e-3
 BATCH_SIZES = {"sort": 32, "spell_backward": 48, "rotate_matrix": 12}
-WRONG_LABELS = {"sort": 0.43, "spell_backward": 0.33, "rotate_matrix": 0.38}
+WRONG_LABELS = {"sort": 0.46, "spell_backward": 0.33, "rotate_matrix": 0.38}
 NOISY_BATCHES = 2
 
 CHAT_TEMPLATE = (
