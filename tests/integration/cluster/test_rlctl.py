@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -184,7 +185,7 @@ def test_dependencies_of_a_run_are_applied_with_it(
     kinds = [item["kind"] for item in planned]
     assert kinds == ["ConfigMap", "ConfigMap", "NetworkPolicy", "NetworkPolicy", "Service", "Pod", "Pod"]
     listed = rlctl("environments", *TINY)
-    assert "own/shout     Ready" in listed.stdout, listed
+    assert re.search(r"^own/shout +Ready", listed.stdout, re.MULTILINE), listed
     assert "group_size" in rlctl("environments", "own/shout", *TINY).stdout
     again = rlctl("diff", file)
     assert again.returncode == 0, again

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -136,7 +137,7 @@ def test_one_file_with_all_documents(shared_rlctl: Rlctl, tmp_path: Path) -> Non
     assert ran.returncode == 0, ran
     assert "RLEnvironment sort-down is applied" in ran.stderr
     listed = rlctl("environments", "--local")
-    assert "own/sort-down   Ready" in listed.stdout, listed
+    assert re.search(r"^own/sort-down +Ready", listed.stdout, re.MULTILINE), listed
     assert "group_size" in rlctl("environments", "own/sort-down", "--local").stdout
     again = rlctl("diff", str(file), "--local")
     assert (again.returncode, again.stderr) == (0, ""), again
