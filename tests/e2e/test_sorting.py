@@ -71,6 +71,16 @@ def test_sorting_learns(installed: Kubectl, namespace: str) -> None:
     assert children == ""
 
 
+def test_a_task_of_reasoning_gym_learns(installed: Kubectl, namespace: str) -> None:
+    """Its generators and graders run in processes of their own, in a pod whose root is read-only."""
+    kubectl = installed
+    kubectl("-n", namespace, "apply", "-f", str(ROOT / "examples" / "reasoning-gym.yaml"))
+    status = finish(kubectl, namespace, "spell-backward")["status"]
+    assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
+    metrics = status["metrics"]
+    assert metrics["evalAccuracyLow"] > metrics["baselineAccuracyHigh"], json.dumps(status, indent=2)
+
+
 def test_a_missing_secret_is_named_and_ends(installed: Kubectl, namespace: str) -> None:
     """Nothing hangs: the status names the Secret at once, and the start deadline ends the run."""
     kubectl = installed

@@ -66,7 +66,7 @@ def test_refusals_explain_themselves_and_write_nothing(context: ToolContext, cal
     nobody = call("rl_get_current_config")
     assert "rl_select_environment" in nobody.answer["error"]
     unknown = call("rl_select_environment", name="sort_digit", runtime="tiny")
-    assert (unknown.code, unknown.answer["available"]) == ("refused", ["sort_digits"])
+    assert (unknown.code, unknown.answer["available"]) == ("refused", ["sort_digits", "reasoning-gym/NAME"])
     run_id = drafted(call)
     locked = call("rl_edit_config", values={"group_size": 4, "tokenizer_name": "gpt2"})
     assert (locked.answer["locked_value"], locked.answer["refusals"][0]["code"]) == ("bundled", "LockedField")

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from rl_operator.api.names import OWN_PREFIX
 from rl_operator.documents.parse import abbreviated, close_matches
 
 MOST_NAMES: Final = 20
@@ -12,7 +13,7 @@ MOST_OF_A_LIBRARY: Final = 3
 
 def outlined(names: Sequence[str]) -> list[str]:
     """Names of environments, with one entry in place of many of the same library: `reasoning-gym/NAME`."""
-    family_of = {name: name.partition("/")[0] for name in names if "/" in name}
+    family_of = {name: name.partition("/")[0] for name in names if "/" in name and not name.startswith(OWN_PREFIX)}
     sizes = Counter(family_of.values())
     large = {name: f"{family}/NAME" for name, family in family_of.items() if sizes[family] > MOST_OF_A_LIBRARY}
     return list(dict.fromkeys(large.get(name, name) for name in names))

@@ -21,5 +21,5 @@ def test_names_that_begin_alike_are_told_apart_by_the_rest() -> None:
 
 
 def test_many_names_of_a_library_are_one() -> None:
-    names = ["maze", "gym/a", "gym/b", "gym/c", "gym/d", "few/x", "few/y"]
-    assert outlined(names) == ["maze", "gym/NAME", "few/x", "few/y"]
+    names = ["maze", "gym/a", "gym/b", "gym/c", "gym/d", "few/x", "few/y", *(f"own/{n}" for n in range(9))]
+    assert outlined(names) == ["maze", "gym/NAME", "few/x", "few/y", *(f"own/{n}" for n in range(9))]

@@ -10,7 +10,7 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime
 from rl_operator.check import check_run, runtime_not_found
-from rl_operator.check.name_lists import most_alike
+from rl_operator.check.name_lists import most_alike, outlined
 from rl_operator.errors import ForbiddenError, InvalidError, RefusedError
 from rl_operator.targets.environment_choice import choose_runtime
 from rl_operator.targets.file_inputs import FileInputs, inputs_of
@@ -47,7 +47,9 @@ def known_environment(context: ToolContext, run: TrainingRun, inputs: RunInputs)
         return chosen.known
     if chosen.pending is not None:
         raise ToolRefusedError(f"{chosen.pending[1]} Ask again in a few seconds.", retryable=True)
-    available = most_alike(run.spec.environment, [*chosen.available, *own_names(context)])
+    named, known = run.spec.environment, [*chosen.available, *own_names(context)]
+    library = named.partition("/")[0] in {name.partition("/")[0] for name in chosen.available if "/" in name}
+    available = most_alike(named, known if library else outlined(known))
     raise refused(*check_run(run, inputs), available=available)
 
 

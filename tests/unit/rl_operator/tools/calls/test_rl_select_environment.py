@@ -60,7 +60,7 @@ def test_an_unknown_environment_is_refused_with_the_existing_ones(context: ToolC
     refused = call("rl_select_environment", name=name)
     assert refused.code == "refused"
     assert refused.answer["refusals"][0]["field"] == "spec.environment"
-    names = {"own/shout"} if name.endswith(".py") else {"sort_digits", "own/shout"}
+    names = {"own/shout"} if name.endswith(".py") else {"sort_digits", "reasoning-gym/NAME", "own/shout"}
     assert set(refused.answer["available"]) == names
     assert context.target.runs("default", "") == []
 
@@ -199,3 +199,10 @@ def test_the_written_run_looks_like_an_authors(context: ToolContext) -> None:
     assert written
     assert written["spec"] == {"environment": "sort_digits", "runtime": "tiny", "suspend": True}
     assert parse_run(written)
+
+
+@pytest.mark.process
+def test_an_unknown_task_of_a_library_is_refused_with_similar_ones(call: Call) -> None:
+    available = call("rl_select_environment", name="reasoning-gym/chain_sun").answer["available"]
+    assert available[0] == "reasoning-gym/chain_sum"
+    assert len(available) == 20
