@@ -1,0 +1,1 @@
+"""Environments that an OpenEnv server plays, by the frames of its WebSocket: their package is not needed."""
