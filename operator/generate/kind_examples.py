@@ -111,6 +111,26 @@ spec:
   - {name: judge, key: JUDGE_API_KEY}                # must be on the runtime's list
 """
 
+_OPENENV = """\
+apiVersion: rl-operator.dev/v1alpha1
+kind: RLEnvironment
+metadata: {name: echo}
+spec:
+  openenv:
+    image: registry.example.com/echo-env:1.0         # any OpenEnv server, as its author built it
+    maxSessions: 32                                  # as many as the server allows
+    resources:
+      limits: {memory: 1Gi}
+"""
+_OPENENV_URL = """\
+apiVersion: rl-operator.dev/v1alpha1
+kind: RLEnvironment
+metadata: {name: elsewhere}
+spec:
+  openenv:
+    url: http://echo-env.games.svc:8000              # the port of its Service and of its pods
+"""
+
 EXAMPLES: Final[dict[str, tuple[Example, ...]]] = {
     RUN_KIND: (
         Example("A run", _PLAIN),
@@ -124,5 +144,10 @@ EXAMPLES: Final[dict[str, tuple[Example, ...]]] = {
         Example("What a platform locks, bounds and sets", _LAB),
         Example("With a key and a way out for environments", _JUDGED),
     ),
-    ENVIRONMENT_KIND: (Example("Files in a ConfigMap", _SOURCE), Example("An image", _IMAGE)),
+    ENVIRONMENT_KIND: (
+        Example("Files in a ConfigMap", _SOURCE),
+        Example("An image", _IMAGE),
+        Example("An OpenEnv server, as an image", _OPENENV),
+        Example("An OpenEnv server that runs elsewhere", _OPENENV_URL),
+    ),
 }

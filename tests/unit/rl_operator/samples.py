@@ -74,6 +74,15 @@ def own_environment(**spec: Any) -> Environment:
     return Environment.model_validate(document)
 
 
+def openenv_environment(**openenv: Any) -> Environment:
+    """An RLEnvironment `digits` that is an OpenEnv server, as the operator left it; `openenv` in camelCase."""
+    server = openenv if "url" in openenv else {"image": "registry.test/echo:1", **openenv}
+    known = CATALOG.named("openenv")
+    document = own_environment(source=None, openenv=server)
+    status = document.status.with_changes(entry="openenv", class_name=known.class_name, fields=known.fields)
+    return document.with_changes(status=status)
+
+
 def own_inputs(run: TrainingRun, runtime: Runtime = TINY, own: Environment | None = None) -> RunInputs:
     """A run's inputs if it names an RLEnvironment."""
     environment = own or own_environment()

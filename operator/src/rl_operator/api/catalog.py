@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import Field
 
 from rl_operator.api.model import ObservedModel
+from rl_operator.api.names import OPENENV_ENVIRONMENT
 
 
 class EnvironmentField(ObservedModel):
@@ -83,9 +84,14 @@ class Catalog(ObservedModel):
     modules: tuple[str, ...] = ()
 
     @property
+    def nameable(self) -> tuple[CatalogEnvironment, ...]:
+        """Those that `spec.environment` may name. What plays against a server needs an RLEnvironment that names it."""
+        return tuple(each for each in self.environments if each.name != OPENENV_ENVIRONMENT)
+
+    @property
     def names(self) -> tuple[str, ...]:
-        """Sorted; a library's after those without one."""
-        return tuple(sorted((each.name for each in self.environments), key=lambda name: ("/" in name, name)))
+        """Of those that may be named. Sorted; a library's after those without one."""
+        return tuple(sorted((each.name for each in self.nameable), key=lambda name: ("/" in name, name)))
 
     def named(self, name: str) -> CatalogEnvironment | None:
         """An environment with all of its fields."""
@@ -104,7 +110,7 @@ class Catalog(ObservedModel):
     @property
     def outline(self) -> tuple[CatalogEnvironment, ...]:
         """The environments, each name once, and one entry without fields for each family in place of its members."""
-        single = (each for each in self.environments if each.family is None)
+        single = (each for each in self.nameable if each.family is None)
         families = (
             CatalogEnvironment(name=f"{each.name}/NAME", description=each.description) for each in self.families
         )

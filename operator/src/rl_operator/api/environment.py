@@ -5,8 +5,9 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from rl_operator.api.catalog import EnvironmentField
-from rl_operator.api.model import ApiModel, ObjectMeta, ObservedModel, keyed_by, validated
+from rl_operator.api.model import ApiModel, ObjectMeta, ObservedModel, all_validated, keyed_by
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, OWN_PREFIX
+from rl_operator.api.openenv import OpenEnv
 from rl_operator.api.run import Condition
 from rl_operator.api.runtime import ENVIRONMENT_KEYS, NameReference, ResourceRequirements, SecretKey
 
@@ -48,11 +49,21 @@ class EnvironmentSpec(ApiModel):
     """What the author provides."""
 
     model_config = ConfigDict(
-        json_schema_extra=validated("has(self.source) != has(self.image)", "give exactly one of source and image")
+        json_schema_extra=all_validated(
+            (
+                "[has(self.source), has(self.image), has(self.openenv)].exists_one(given, given)",
+                "give exactly one of source, image and openenv",
+            ),
+            (
+                "!has(self.openenv) || !has(self.secretEnvironment) || self.secretEnvironment.size() == 0",
+                "an OpenEnv server gets no keys: leave secretEnvironment out",
+            ),
+        )
     )
 
     source: EnvironmentSource | None = Field(default=None, description="The code; runs in the runtime's image.")
     image: EnvironmentImage | None = Field(default=None, description="An image instead of source code.")
+    openenv: OpenEnv | None = Field(default=None, description="A server that speaks OpenEnv's protocol, instead.")
     resources: ResourceRequirements = Field(
         default_factory=ResourceRequirements, description="Of each environment pod; default: the runtime's."
     )

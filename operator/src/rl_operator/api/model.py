@@ -14,7 +14,12 @@ def keyed_by(*keys: str) -> JsonDict:
 
 def validated(rule: str, message: str) -> JsonDict:
     """Schema of a CEL rule that the API server enforces."""
-    return {"x-kubernetes-validations": [{"rule": rule, "message": message}]}
+    return all_validated((rule, message))
+
+
+def all_validated(*rules: tuple[str, str]) -> JsonDict:
+    """The same of several rules, each with its message."""
+    return {"x-kubernetes-validations": [{"rule": rule, "message": message} for rule, message in rules]}
 
 
 ObjectName = Annotated[str, Field(max_length=253)]

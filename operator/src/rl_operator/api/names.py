@@ -71,6 +71,11 @@ API_CONTAINER: Final = "api"
 TRAINER_CONTAINER: Final = "trainer"
 ENVIRONMENT_CONTAINER: Final = "environment"
 CONTAINERS: Final = (API_CONTAINER, TRAINER_CONTAINER, ENVIRONMENT_CONTAINER)
+OPENENV_CONTAINER: Final = "openenv"
+"""Beside an environment in its own pod: the OpenEnv server that it plays against, which is not ours."""
+
+OPENENV_ENVIRONMENT: Final = "openenv"
+"""The environment of our image that plays against an OpenEnv server."""
 
 OBJECT_NAME_PATTERN: Final = "[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?"
 """A valid name of a Kubernetes object: as a part of a path, it cannot lead elsewhere."""

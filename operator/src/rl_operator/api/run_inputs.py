@@ -65,7 +65,8 @@ def choose_environment(
     if catalog is None:
         what = f"the catalog of runtime {runtime.metadata.name!r}"
         return ChosenEnvironment(pending=("CatalogPending", _waiting(what, runtime.status.condition("Reconciling"))))
-    return ChosenEnvironment(known=catalog.named(name), available=catalog.names)
+    known = catalog.named(name) if name in catalog.names else None
+    return ChosenEnvironment(known=known, available=catalog.names)
 
 
 def _own(name: str, own: Environment) -> ChosenEnvironment:

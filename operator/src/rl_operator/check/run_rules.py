@@ -2,17 +2,19 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from rl_operator.api.fields import SHARED_NUMBERS
 from rl_operator.api.hints import KEY_IN_RUN
-from rl_operator.api.names import LAST_APPLIED_ANNOTATION, OWN_PREFIX
+from rl_operator.api.names import LAST_APPLIED_ANNOTATION, OPENENV_ENVIRONMENT, OWN_PREFIX
 from rl_operator.api.refusal import Refusal, redacted, text_holds_a_key
 from rl_operator.api.runtime import Bound
 from rl_operator.check.field_rules import field_refusals, refuse_outside
 from rl_operator.check.name_lists import MOST_NAMES, listed, outlined
 from rl_operator.check.subject import Subject
 from rl_operator.documents.parse import field_path, nearest
+
+NEEDS_SERVER: Final = "it plays against a server: create an RLEnvironment with spec.openenv, and name it as own/NAME"
 
 
 def environment_refusals(subject: Subject) -> Iterator[Refusal]:
@@ -30,6 +32,8 @@ def environment_refusals(subject: Subject) -> Iterator[Refusal]:
     elif name.endswith(".py"):
         code = "UnknownEnvironment"
         hint = "files are for local mode: make an RLEnvironment of it (own/NAME), as rlctl init --from FILE.py does"
+    elif name == OPENENV_ENVIRONMENT:
+        code, hint = "UnknownEnvironment", NEEDS_SERVER
     else:
         code = "UnknownEnvironment"
         listing = listed(outlined(available)) or "none"

@@ -6,6 +6,7 @@ from typing import Final
 from pydantic_core import ErrorDetails
 
 from rl_operator.api import hints
+from rl_operator.api.openenv import URL_PATTERN
 from rl_operator.api.refusal import RefusalCode
 
 _TYPES: Final[Mapping[str, str]] = {
@@ -37,6 +38,7 @@ _LIMITS: Final[Mapping[str, str]] = {
 _PATTERNS: Final[Mapping[str, str]] = {
     "^tinker://": "a path that begins with tinker://",
     "^https?://": "a URL that begins with http:// or https://",
+    URL_PATTERN: "a URL like http://host:8000, without a path, a user or a trailing slash",
     "^[^,]{1,64}$": "a text of 1 to 64 characters without a comma",
 }
 """The patterns of the kinds, in words."""

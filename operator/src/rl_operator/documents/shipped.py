@@ -6,7 +6,8 @@
 from functools import cache
 from importlib.resources import files
 
-from rl_operator.api.catalog import Catalog
+from rl_operator.api.catalog import Catalog, CatalogEnvironment
+from rl_operator.api.names import OPENENV_ENVIRONMENT
 from rl_operator.api.runtime import Runtime
 from rl_operator.documents.parse import load_documents, parse_runtime
 
@@ -18,6 +19,11 @@ _RUNTIMES = ("default", "tiny")
 def bundled_catalog() -> Catalog:
     """The environments of the image that was built with this package."""
     return Catalog.model_validate_json((_FOLDER / "catalog.json").read_text(encoding="utf-8"))
+
+
+def openenv_environment() -> CatalogEnvironment | None:
+    """The environment that plays against OpenEnv servers; None: that image has none."""
+    return bundled_catalog().named(OPENENV_ENVIRONMENT)
 
 
 def bundled_runtimes() -> dict[str, Runtime]:

@@ -5,9 +5,11 @@ from datetime import datetime
 from typing import Final
 
 from rl_operator.api.environment import ConfigMapSource, Environment
+from rl_operator.check.openenv_rules import server_faults
 from rl_operator.check.quantities import resource_faults
 from rl_operator.cluster.kinds_client import KindsClient
 from rl_operator.discover import discover_files
+from rl_operator.documents.shipped import openenv_environment
 from rl_operator.documents.source_files import source_hash
 from rl_operator.errors import ForbiddenError, InvalidError, NameTakenError, OperatorError
 from rl_operator.reconcile.read_image import read_image, tidy
@@ -22,6 +24,7 @@ from rl_operator.status.kinds.environment_status import (
     files_in,
     look_at_image,
     look_at_resources,
+    look_at_server,
     look_at_source,
     still_true,
 )
@@ -46,6 +49,10 @@ async def reconcile_environment(key: Key, client: KindsClient, clock: Callable[[
         await _report(environment, broken, client, clock())
         return None
     source = environment.spec.source
+    if environment.spec.openenv is not None:
+        faults = tuple(server_faults(environment, local=False))
+        await _report(environment, look_at_server(environment, faults, openenv_environment()), client, clock())
+        return None
     if source is None:
         return await _follow_image(environment, client, clock())
     look = await _look_at_config_map(environment, source.config_map, client)

@@ -12,13 +12,16 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime
 from rl_operator.check import check_run, runtime_not_found
+from rl_operator.check.openenv_rules import server_faults
 from rl_operator.discover import discover_files
 from rl_operator.documents.parse import DocumentError, parse_environment, parse_run, parse_runtime
+from rl_operator.documents.shipped import openenv_environment
 from rl_operator.errors import ForbiddenError, RefusedError
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.reconcile.inputs import gather_inputs
 from rl_operator.reconcile.run_client import Key
 from rl_operator.render import Rendered, render_run
+from rl_operator.status.kinds.environment_status import environment_status, look_at_server
 from rl_operator.targets.loop import run_sync
 from rl_operator.targets.run_file import RunFile
 from rl_operator.targets.target import Manifest, Target
@@ -66,6 +69,8 @@ class FileInputs:
         document = self._beside.get((ENVIRONMENT_KIND, namespace, name))
         if document and "source" in document["spec"]:
             return await self._own.named(namespace, name)
+        if document and "openenv" in document["spec"]:
+            return _of_server(parse_environment(document))
         live = document or self.target.read(ENVIRONMENT_KIND, namespace, name)
         return parse_environment(live) if live else None
 
@@ -119,6 +124,12 @@ def render_file(file: RunFile, target: Target) -> Rendered:
         raise RefusedError(inputs.environment.pending[1])
     own = inputs.environment.own
     return render_run(file.run, inputs, source.files(own) if own else None)
+
+
+def _of_server(environment: Environment) -> Environment:
+    """What the operator will say of an RLEnvironment of an OpenEnv server: there is nothing to be read."""
+    look = look_at_server(environment, tuple(server_faults(environment, local=False)), openenv_environment())
+    return environment.with_changes(status=environment_status(environment, look, datetime.now(UTC)))
 
 
 def _identity(document: Manifest) -> tuple[str, str, str]:

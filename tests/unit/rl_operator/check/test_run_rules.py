@@ -12,6 +12,7 @@ from tests.unit.rl_operator.check.lab import check
         ({"environment": "toi"}, "UnknownEnvironment", "spec.environment", "did you mean 'toy'.*available: toy"),
         ({"environment": "own/mine"}, "UnknownEnvironment", "spec.environment", "no RLEnvironment 'mine' in team-a"),
         ({"environment": "./mine.py"}, "UnknownEnvironment", "spec.environment", "files are for local mode"),
+        ({"environment": "openenv"}, "UnknownEnvironment", "spec.environment", "an RLEnvironment with spec.openenv"),
         ({"activeDeadlineSeconds": 601}, "OutOfBounds", "spec.activeDeadlineSeconds", "at most 600"),
     ],
 )

@@ -63,6 +63,36 @@ async def test_findings_are_written_once(api: FakeApi, client: KindsClient) -> N
     assert len(api.asked("PATCH", STATUS)) == 1
 
 
+async def test_an_openenv_server_is_ready_without_being_read(api: FakeApi, client: KindsClient) -> None:
+    document = environment_document(2)
+    document["spec"] = {"openenv": {"image": "registry.test/echo:1"}}
+    client._caches.environments.put(document)
+    writes_back(api, 3, {})
+    assert await reconcile_environment(KEY, client, clock) is None
+    (written,) = api.asked("PATCH", STATUS)
+    status = written.body["status"]
+    [ready] = status["conditions"]
+    assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "True", "ServerNamed")
+    assert ready["message"].startswith("Sessions of the OpenEnv server registry.test/echo:1, ")
+    assert (status["entry"], status["className"]) == ("openenv", "OpenEnvEnvironment")
+
+    client._caches.environments.put(environment_document(4) | {"spec": document["spec"], "status": status})
+    assert await reconcile_environment(KEY, client, clock) is None
+    assert len(api.asked("PATCH", STATUS)) == 1, "what is known is written once"
+
+
+async def test_an_openenv_server_that_cannot_be_is_stalled(api: FakeApi, client: KindsClient) -> None:
+    document = environment_document(2)
+    document["spec"] = {"openenv": {"url": "http://169.254.169.254"}}
+    client._caches.environments.put(document)
+    writes_back(api, 3, {})
+    assert await reconcile_environment(KEY, client, clock) is None
+    (written,) = api.asked("PATCH", STATUS)
+    conditions = {c["type"]: c for c in written.body["status"]["conditions"]}
+    assert conditions["Stalled"]["reason"] == "InvalidServer"
+    assert conditions["Stalled"]["message"].startswith('spec.openenv.url is "http://169.254.169.254": ')
+
+
 async def test_missing_or_deleted_environments_are_skipped(api: FakeApi, client: KindsClient) -> None:
     assert await reconcile_environment(("team-a", "other"), client, clock) is None
     going = environment_document(2)

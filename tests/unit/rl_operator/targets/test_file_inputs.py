@@ -108,3 +108,21 @@ def test_the_parent_is_read() -> None:
     child = parsed(run_manifest("child", spec={"startFrom": {"run": "parent"}}))
     [refusal] = check_file(RunFile(child), target)[0]
     assert (refusal.code, "parent" in refusal.sentence) == ("StartFromRefused", True)
+
+
+@pytest.mark.parametrize(
+    ("runs_files", "openenv"),
+    [(False, {"image": "registry.test/echo:1"}), (False, {"url": "http://echo"}), (True, {"command": ["serve"]})],
+    ids=str,
+)
+def test_an_openenv_server_in_the_file_is_known_at_once(runs_files: bool, openenv: dict[str, Any]) -> None:
+    target = MemoryTarget(runs_files=runs_files)
+    file = RunFile(own_run(config={"max_turns": 2}), (environment() | {"spec": {"openenv": openenv}},))
+    assert check_file(file, target) == ((), None)
+    assert render_file(with_uid(file, "0a1b2c3d"), target).source is None
+    assert codes(RunFile(own_run(config={"max_turn": 2}), file.beside), target) == ["UnknownField"]
+
+
+def test_an_openenv_image_in_the_file_is_refused_here() -> None:
+    file = RunFile(own_run(), (environment() | {"spec": {"openenv": {"image": "registry.test/echo:1"}}},))
+    assert codes(file, MemoryTarget(runs_files=True)) == ["EnvironmentNotReady"]

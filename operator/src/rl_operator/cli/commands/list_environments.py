@@ -63,7 +63,7 @@ def _show_all(runtime: "Runtime", target: Target, namespace: str, output: Output
     if output in (Output.JSON, Output.YAML):
         head = {"backEnd": target.label, "runtime": runtime.metadata.name, "namespace": namespace}
         warnings = list(catalog.warnings) if catalog else []
-        complete = [catalog.completed(each).to_wire() for each in catalog.environments] if catalog else []
+        complete = [catalog.completed(each).to_wire() for each in catalog.nameable] if catalog else []
         found = {"environments": complete, "own": [each.to_wire() for each in own]}
         print_object({**head, **found, "warnings": warnings}, output)
         return

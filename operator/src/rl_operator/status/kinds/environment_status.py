@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from rl_operator.api.catalog import Catalog, CatalogEnvironment, EnvironmentField
 from rl_operator.api.environment import Environment, EnvironmentStatus
+from rl_operator.api.names import OPENENV_ENVIRONMENT
+from rl_operator.api.openenv import NEEDS_CLUSTER
 from rl_operator.api.refusal import Refusal
 from rl_operator.documents.source_files import chosen_entry, source_hash
 from rl_operator.status.kinds.verdict import Readiness, Verdict, conditions_of
@@ -68,6 +70,24 @@ def carried_over(environment: Environment) -> EnvironmentStatus:
 def look_at_resources(faults: Sequence[Refusal]) -> EnvironmentReading | None:
     """Settings that no pod could be created with, whatever the code is; None if there is no fault."""
     return EnvironmentReading(_stalled("InvalidResources", faults[0].sentence)) if faults else None
+
+
+# --- an OpenEnv server -------------------------------------------------------------------------------------------
+def look_at_server(
+    environment: Environment, faults: Sequence[Refusal], known: CatalogEnvironment | None
+) -> EnvironmentReading:
+    """Nothing is read: our own environment plays against the server. `known`: that environment; None: it is missing."""
+    server = environment.spec.openenv
+    assert server is not None, "asked of OpenEnv servers only"
+    if faults:
+        needs = "NeedsCluster" if faults[0].hint == NEEDS_CLUSTER else "InvalidServer"
+        return EnvironmentReading(_stalled(needs, faults[0].sentence))
+    if known is None:
+        sentence = f"This release has no environment {OPENENV_ENVIRONMENT!r}: install one that plays OpenEnv servers."
+        return EnvironmentReading(_stalled("NoEnvironment", sentence))
+    where = server.url or server.image or server.command[0]
+    sentence = f"Sessions of the OpenEnv server {where}, {len(known.fields)} fields."
+    return EnvironmentReading(Verdict(Readiness.READY, "ServerNamed", sentence), None, known, OPENENV_ENVIRONMENT)
 
 
 # --- a user's ConfigMap ------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def faults_verdict(faults: Sequence[Refusal]) -> Verdict:
 
 def ready_verdict(catalog: Catalog, *, ephemeral: bool) -> Verdict:
     """`ephemeral`: the backend does not keep checkpoints (`spec.backend.ephemeral`)."""
-    count = len(catalog.environments)
+    count = len(catalog.nameable)
     found = f"{count} environment{'' if count == 1 else 's'} in the image."
     return Verdict(Readiness.READY, "CatalogRead", joined(found, EPHEMERAL_WARNING if ephemeral else ""))
 

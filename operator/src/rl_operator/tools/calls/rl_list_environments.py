@@ -36,7 +36,7 @@ def list_environments(context: ToolContext, arguments: ListEnvironments) -> Answ
     runtime = runtime_for(context, arguments.runtime)
     catalog = context.target.catalog(runtime)
     own, unseen = _own(context)
-    shown = (catalog.environments if arguments.query.strip() else catalog.outline) if catalog else ()
+    shown = (catalog.nameable if arguments.query.strip() else catalog.outline) if catalog else ()
     bundled = [_bundled(each) for each in shown]
     found = [each for each in (*bundled, *map(_of_own, own)) if _matches(each, arguments.query)]
     left_out = {"left_out": len(found) - MOST_LISTED} if len(found) > MOST_LISTED else {}

@@ -1,0 +1,78 @@
+"""What is wrong with an RLEnvironment's OpenEnv server: what a pod could not run, or no policy should let out to."""
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import urlsplit
+
+from rl_operator.api.environment import Environment
+from rl_operator.api.metadata_addresses import METADATA
+from rl_operator.api.openenv import COMMAND_OF_IMAGE, NEEDS_CLUSTER, ONE_OF_TWO, OPS_PORT, PORT_TAKEN, OpenEnv
+from rl_operator.api.refusal import Refusal, RefusalCode
+from rl_operator.check.quantities import resource_faults
+
+ONE_OF_TWO_HERE: Final = "give exactly one of command and url: local mode starts the one, or connects to the other"
+NO_KEYS: Final = "an OpenEnv server gets no keys: leave it out"
+_OWN_PLACE: Final = "{} is the environment's own pod there: name the server's Service, or give its image"
+_CREDENTIALS: Final = "addresses of that kind belong to the node, whose credentials may be there: name the server's"
+
+
+LAST_PORT: Final = 65_535
+_METADATA: Final = tuple(map(ipaddress.ip_network, METADATA))
+
+
+def server_faults(environment: Environment, *, local: bool) -> Iterator[Refusal]:
+    """`local`: on this machine, not in a cluster. For an RLEnvironment with `spec.openenv`."""
+    openenv = environment.spec.openenv
+    assert openenv is not None, "asked of OpenEnv servers only"
+    yield from _local_choice(openenv) if local else _cluster_choice(openenv)
+    if openenv.url is not None:
+        yield from _url_faults(openenv.url, local=local)
+    if environment.spec.secret_environment:
+        names = [secret.name for secret in environment.spec.secret_environment]
+        yield Refusal(code="Inconsistent", field="spec.secretEnvironment", given=names, hint=NO_KEYS)
+    yield from resource_faults(("spec", "openenv", "resources"), openenv.resources)
+
+
+def _local_choice(openenv: OpenEnv) -> Iterator[Refusal]:
+    if openenv.image is not None:
+        yield _fault("image", openenv.image, NEEDS_CLUSTER)
+    elif bool(openenv.command) == (openenv.url is not None):
+        yield _fault("", None, ONE_OF_TWO_HERE)
+
+
+def _cluster_choice(openenv: OpenEnv) -> Iterator[Refusal]:
+    """What the CRD's rules say, too."""
+    if (openenv.image is None) == (openenv.url is None):
+        yield _fault("", None, ONE_OF_TWO)
+    elif openenv.command and openenv.url is not None:
+        yield _fault("command", list(openenv.command), COMMAND_OF_IMAGE)
+    if openenv.port == OPS_PORT:
+        yield _fault("port", openenv.port, PORT_TAKEN)
+
+
+def _url_faults(url: str, *, local: bool) -> Iterator[Refusal]:
+    split = urlsplit(url)
+    if int(split.netloc.rpartition("]")[2].partition(":")[2] or 1) > LAST_PORT:
+        yield _fault("url", url, f"a port is at most {LAST_PORT}", "OutOfBounds")
+    host = split.hostname or ""
+    address = _address(host)
+    if local:
+        return
+    if host == "localhost" or (address is not None and (address.is_loopback or address.is_unspecified)):
+        yield _fault("url", url, _OWN_PLACE.format(host))
+    elif address is not None and any(address in known for known in _METADATA):
+        yield _fault("url", url, _CREDENTIALS)
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """None: it is a name. One of IPv4 in the clothes of IPv6 is the one of IPv4."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    return (address.ipv4_mapped if address.version == 6 else None) or address
+
+
+def _fault(name: str, given: object, hint: str, code: RefusalCode = "Inconsistent") -> Refusal:
+    return Refusal(code=code, field=f"spec.openenv.{name}".rstrip("."), given=given, hint=hint)
