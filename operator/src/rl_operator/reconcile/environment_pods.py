@@ -30,8 +30,10 @@ async def reconcile_environment_pods(view: View, client: RunClient) -> None:
     if plan.create:
         _require_config_maps(view, templates, client)
     for place in plan.create:
-        attempt = view.run.status.attempt or 1
-        await client.create_child(environment_pod(templates.environment, attempt, place.slot, place.incarnation))
+        assert view.pod is not None, "environments follow the run's pod"
+        assert view.pod.address is not None, "and wait for its address"
+        where = (view.run.status.attempt or 1, place.slot, place.incarnation)
+        await client.create_child(environment_pod(templates.environment, *where, view.pod.address))
 
 
 def _require_config_maps(view: View, templates: Templates, client: RunClient) -> None:

@@ -38,12 +38,12 @@ def trainer_env_vars(run: TrainingRun, inputs: RunInputs) -> list[EnvVar]:
     if wandb.key_secret:
         # Metrics are advisory: a missing W&B key must not keep the pod from starting.
         keys.append(secret_env_var("WANDB_API_KEY", wandb.key_secret, optional=True))
-    return [*_shared(run, "trainer"), *_literals(plain), *keys]
+    return [*_shared(run, "trainer"), *literals(plain), *keys]
 
 
 def environment_env_vars(run: TrainingRun, runtime: Runtime) -> list[EnvVar]:
     """No keys except those that the runtime lists by name."""
-    inference = _literals({"RL_INFERENCE_URL": INFERENCE_URL})
+    inference = literals({"RL_INFERENCE_URL": INFERENCE_URL})
     return [*_shared(run, "environment"), *inference, *_listed_keys(runtime, runtime.spec.secret_environment)]
 
 
@@ -53,7 +53,7 @@ def remote_environment_env_vars(run: TrainingRun, inputs: RunInputs, host: str) 
     """
     runtime, own = inputs.runtime, inputs.environment.own
     asked = own.spec.secret_environment if own else runtime.spec.secret_environment
-    inference = _literals({"RL_INFERENCE_URL": f"http://{host}:{INFERENCE_PORT}"})
+    inference = literals({"RL_INFERENCE_URL": f"http://{host}:{INFERENCE_PORT}"})
     api_url = f"http://{host}:{API_PORT}"
     return [*_shared(run, "environment", api_url), *inference, *_listed_keys(runtime, asked)]
 
@@ -62,7 +62,7 @@ def exposed_env_vars(container: str, env_vars: list[EnvVar]) -> list[EnvVar]:
     """For a container of a run's pod whose data ports serve environments in other pods."""
     changes = _EXPOSED.get(container, {})
     kept = [each for each in env_vars if each["name"] not in changes]
-    return [*kept, *_literals(dict(changes))]
+    return [*kept, *literals(dict(changes))]
 
 
 _EXPOSED: Final[dict[str, dict[str, str | None]]] = {
@@ -89,7 +89,7 @@ def checkpoint_env_vars(run: TrainingRun) -> list[EnvVar]:
             "RL_CHECKPOINT_PATH": checkpoint.state_path,
             "RL_RESTART_IF_CHECKPOINT_LOST": "1" if run.spec.on_lost_checkpoint == "restart" else None,
         }
-    return _literals(told)
+    return literals(told)
 
 
 def place_env_vars(attempt: int, slot: int) -> list[EnvVar]:
@@ -102,7 +102,7 @@ def _listed_keys(runtime: Runtime, asked: tuple[SecretKey, ...]) -> list[EnvVar]
 
 
 def _shared(run: TrainingRun, container: str, api_url: str = API_URL) -> list[EnvVar]:
-    return _literals(
+    return literals(
         {
             "HOME": SCRATCH,
             "RL_API_URL": api_url,
@@ -148,7 +148,7 @@ def _wandb_settings(run: TrainingRun, runtime: Runtime) -> dict[str, str | None]
     }
 
 
-def _literals(values: dict[str, str | None]) -> list[EnvVar]:
+def literals(values: dict[str, str | None]) -> list[EnvVar]:
     """Unset and empty ones are left out. `$` is doubled: the kubelet would expand `$(NAME)` in a value."""
     return [{"name": name, "value": value.replace("$", "$$")} for name, value in values.items() if value]
 

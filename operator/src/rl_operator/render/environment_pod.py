@@ -14,8 +14,10 @@ from rl_operator.api.names import (
     ENVIRONMENT_COMPONENT,
     ENVIRONMENT_CONTAINER,
     INCARNATION_LABEL,
+    OPENENV_ENVIRONMENT,
     SLOT_LABEL,
 )
+from rl_operator.api.openenv import OpenEnv
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import ResourceRequirements
@@ -35,7 +37,8 @@ from rl_operator.render.container_template import (
 )
 from rl_operator.render.env_vars import place_env_vars, remote_environment_env_vars
 from rl_operator.render.labels import owner_reference, pod_labels
-from rl_operator.render.network import service_host
+from rl_operator.render.network import resolves_names, service_host
+from rl_operator.render.openenv_server import server_container, server_volume, settings_env_vars
 from rl_operator.render.pod import placement, pod_name_prefix, pull_secrets
 
 SOURCE_FOLDER: Final = f"{CONFIG_FOLDER}/source"
@@ -43,6 +46,9 @@ SOURCE_FOLDER: Final = f"{CONFIG_FOLDER}/source"
 ENVIRONMENT_ID: Final = 65533
 GRACE_SECONDS: Final = 30
 """There is nothing to save: rollouts in progress are abandoned."""
+
+UNKNOWN_ADDRESS: Final = "0.0.0.0"  # noqa: S104 -- nothing listens there: it stands in a template
+"""Of the run's pod, before it has one."""
 
 DEFAULT_LIMITS: Final = {"memory": "4Gi", EPHEMERAL: "2Gi"}
 
@@ -71,10 +77,16 @@ def environment_template(run: TrainingRun, inputs: RunInputs, source: Mapping[st
     }
 
 
-def environment_pod(template: Mapping[str, Any], attempt: int, slot: int, incarnation: int) -> dict[str, Any]:
-    """The pod of one slot, ready to be created; `incarnation` (from 0) grows when it is replaced."""
+def environment_pod(
+    template: Mapping[str, Any], attempt: int, slot: int, incarnation: int, address: str = UNKNOWN_ADDRESS
+) -> dict[str, Any]:
+    """The pod of one slot, ready to be created; `incarnation` (from 0) grows when it is replaced. `address`: the IP of
+    the run's pod, for one that may not ask DNS.
+    """
     pod = copy.deepcopy(dict(template))
     metadata = pod["metadata"]
+    for alias in pod["spec"].get("hostAliases", ()):
+        alias["ip"] = address
     metadata["name"] = f"{metadata.pop('generateName')}{attempt}-env-{slot}-{incarnation}"
     metadata["labels"] |= {ATTEMPT_LABEL: str(attempt), SLOT_LABEL: str(slot), INCARNATION_LABEL: str(incarnation)}
     pod["spec"]["containers"][0]["env"] += place_env_vars(attempt, slot)
@@ -82,25 +94,43 @@ def environment_pod(template: Mapping[str, Any], attempt: int, slot: int, incarn
 
 
 def _pod_spec(run: TrainingRun, inputs: RunInputs, source: str | None) -> dict[str, Any]:
-    resources = environment_resources(inputs)
-    volumes = [folder(scratch_volume(ENVIRONMENT_CONTAINER), resources)]
+    resources, openenv = environment_resources(inputs), environment_openenv(inputs)
+    beside = openenv if openenv and openenv.runs_beside else None
+    volumes = [folder(scratch_volume(ENVIRONMENT_CONTAINER), resources), *([server_volume(beside)] if beside else [])]
     mounts = [config_mount()]
     if source:
         volumes.append({"name": "source", "configMap": {"name": source}})
         mounts.append({"name": "source", "mountPath": SOURCE_FOLDER, "readOnly": True})
     command = ["tinker-atropos", "environment", environment_entry(run, inputs), "serve", "--config", CONFIG_FILE]
     image, env_vars = environment_image(inputs), remote_environment_env_vars(run, inputs, service_host(run))
+    env_vars += settings_env_vars(openenv) if openenv else []
     return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "securityContext": pod_security(ENVIRONMENT_ID),
+        **({"initContainers": [server_container(beside)]} if beside else {}),
         "containers": [container(ENVIRONMENT_CONTAINER, image, command, env_vars, resources=resources, mounts=mounts)],
         "volumes": volumes,
+        **({} if resolves_names(inputs) else _without_dns(service_host(run))),
         **environment_pull_secrets(inputs),
         **placement(inputs.runtime),
     }
+
+
+def _without_dns(host: str) -> dict[str, Any]:
+    """Only the run's pod has a name. A resolver that refuses at once: without one, a look-up would wait for minutes."""
+    return {
+        "dnsPolicy": "None",
+        "dnsConfig": {"nameservers": ["127.0.0.1"]},
+        "hostAliases": [{"ip": UNKNOWN_ADDRESS, "hostnames": [host]}],
+    }
+
+
+def environment_openenv(inputs: RunInputs) -> OpenEnv | None:
+    own = inputs.environment.own
+    return own.spec.openenv if own else None
 
 
 def environment_entry(run: TrainingRun, inputs: RunInputs) -> str:
@@ -109,6 +139,8 @@ def environment_entry(run: TrainingRun, inputs: RunInputs) -> str:
         return run.spec.environment
     if own.spec.image:
         return own.spec.image.entry
+    if own.spec.openenv:
+        return OPENENV_ENVIRONMENT
     assert known is not None, "an accepted run has a known environment"
     return f"{SOURCE_FOLDER}/{known.file_path}"
 
@@ -122,7 +154,9 @@ def environment_image(inputs: RunInputs) -> Image:
 def environment_pull_secrets(inputs: RunInputs) -> dict[str, Any]:
     own = inputs.environment.own
     references = own.spec.image.pull_secrets if own and own.spec.image else inputs.runtime.spec.image_pull_secrets
-    return pull_secrets([reference.to_wire() for reference in references])
+    openenv = environment_openenv(inputs)
+    all_of_them = dict.fromkeys((*references, *(openenv.pull_secrets if openenv else ())))
+    return pull_secrets([reference.to_wire() for reference in all_of_them])
 
 
 def environment_resources(inputs: RunInputs) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def render_run(run: TrainingRun, inputs: RunInputs, files: Mapping[str, str] | N
     config = render_config(run, inputs)
     source = _source(run, files) if files else None
     pod, environment = pod_template(run, inputs), environment_template(run, inputs, source)
-    network = network_children(run, inputs.runtime)
+    network = network_children(run, inputs)
     texts = {
         CONFIG_KEY: write_yaml(config),
         POD_KEY: _text(pod),

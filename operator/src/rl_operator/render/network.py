@@ -1,9 +1,11 @@
 """How environments in separate pods reach their run's pod, and that they reach nothing else."""
 
 import ipaddress
+import itertools
 from typing import Any, Final
 
 from rl_operator.api.environment import is_own
+from rl_operator.api.metadata_addresses import METADATA
 from rl_operator.api.names import (
     API_CONTAINER,
     ENVIRONMENT_COMPONENT,
@@ -12,9 +14,11 @@ from rl_operator.api.names import (
     TRAINING_COMPONENT,
 )
 from rl_operator.api.run import TrainingRun
-from rl_operator.api.runtime import EgressRule, Runtime
+from rl_operator.api.run_inputs import RunInputs
+from rl_operator.api.runtime import EgressRule
 from rl_operator.render.env_vars import API_PORT, INFERENCE_PORT, OPS_PORTS
 from rl_operator.render.labels import child_labels, owner_reference, pods_of_component
+from rl_operator.render.server_egress import server_peers, server_port
 
 TRAINER_POLICY: Final = "trainer"
 ENVIRONMENT_POLICY: Final = "environment"
@@ -25,9 +29,6 @@ RESOLVERS: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0
 """Where DNS resolvers run besides pods: on nodes, and on the node-local address. Not on the internet: a port 53 there
 may be anything.
 """
-
-METADATA: Final = ("169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128")
-"""Link-local addresses and what clouds serve there and nearby: credentials of the node."""
 
 
 def service_name(run: TrainingRun) -> str:
@@ -46,9 +47,18 @@ def network_names(run: TrainingRun) -> frozenset[tuple[str, str]]:
     return frozenset({("Service", name), *(("NetworkPolicy", policy) for policy in policies)})
 
 
-def network_children(run: TrainingRun, runtime: Runtime) -> list[dict[str, Any]]:
+def network_children(run: TrainingRun, inputs: RunInputs) -> list[dict[str, Any]]:
     """The NetworkPolicies, then the Service: the policies exist before there is anything to connect to."""
-    return [_trainer_policy(run), _environment_policy(run, runtime), _service(run)]
+    return [_trainer_policy(run), _environment_policy(run, inputs), _service(run)]
+
+
+def resolves_names(inputs: RunInputs) -> bool:
+    """Whether environments in their own pods may ask DNS, through which a name can carry data out.
+
+    An OpenEnv image is nobody's code here, and needs no name but that of the run's pod, unless it is let out.
+    """
+    openenv = inputs.environment.own.spec.openenv if inputs.environment.own else None
+    return openenv is None or not openenv.runs_beside or bool(inputs.runtime.spec.environment_egress)
 
 
 def _service(run: TrainingRun) -> dict[str, Any]:
@@ -80,21 +90,37 @@ def _trainer_policy(run: TrainingRun) -> dict[str, Any]:
     return _policy(run, TRAINER_POLICY, spec)
 
 
-def _environment_policy(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:
-    """For the environments' pods: the run's pod, DNS, and what the runtime allows."""
-    dns = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
-    resolvers = [{"namespaceSelector": {}}, *({"ipBlock": {"cidr": cidr}} for cidr in RESOLVERS)]
+def _environment_policy(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
+    """For the environments' pods: the run's pod, DNS, an OpenEnv server elsewhere, and what the runtime allows."""
     spec = {
         "podSelector": pods_of_component(run, ENVIRONMENT_COMPONENT),
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [{"ports": _tcp(OPS_PORTS["environment"])}],
         "egress": [
             {"to": [{"podSelector": pods_of_component(run, TRAINING_COMPONENT)}], "ports": _tcp(*DATA_PORTS)},
-            {"to": resolvers, "ports": dns},
-            *(_egress(rule) for rule in runtime.spec.environment_egress),
+            *_dns(inputs),
+            *_server(inputs),
+            *(_egress(rule) for rule in inputs.runtime.spec.environment_egress),
         ],
     }
     return _policy(run, ENVIRONMENT_POLICY, spec)
+
+
+def _dns(inputs: RunInputs) -> list[dict[str, Any]]:
+    if not resolves_names(inputs):
+        return []
+    ports = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
+    return [{"to": [{"namespaceSelector": {}}, *({"ipBlock": {"cidr": cidr}} for cidr in RESOLVERS)], "ports": ports}]
+
+
+def _server(inputs: RunInputs) -> list[dict[str, Any]]:
+    own = inputs.environment.own
+    url = own.spec.openenv.url if own and own.spec.openenv else None
+    if url is None:
+        return []
+    peers, ranges = server_peers(url)
+    blocks = (_egress(EgressRule(cidr=cidr))["to"] for cidr in ranges)
+    return [{"to": [*peers, *itertools.chain.from_iterable(blocks)], "ports": _tcp(server_port(url))}]
 
 
 def _egress(rule: EgressRule) -> dict[str, Any]:

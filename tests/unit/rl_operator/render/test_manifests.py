@@ -16,6 +16,7 @@ from tests.unit.rl_operator.samples import (
     inputs_of,
     make_run,
     make_runtime,
+    openenv_environment,
     own_environment,
     own_inputs,
 )
@@ -76,6 +77,11 @@ def render_own(files: dict[str, str] | None = None) -> Rendered:
     return render_run(OWN_RUN, own_inputs(OWN_RUN, APART_RUNTIME, OWN), files or SOURCE_FILES)
 
 
+def render_openenv(**openenv: Any) -> Rendered:
+    run = make_run(environment="own/digits", config={"total_steps": 40})
+    return render_run(run, own_inputs(run, TINY, openenv_environment(**openenv)))
+
+
 def render(run: TrainingRun, runtime: Runtime) -> Rendered:
     return render_run(run, inputs_of(run, runtime))
 
@@ -102,6 +108,8 @@ APART_PAGES = ["pod.yaml", "environment-pod.yaml", "network.yaml"]
         *((name, page) for name in CASES for page in ("config.yaml", "config-map.yaml", "pod.yaml")),
         *(("replicas", page) for page in APART_PAGES),
         *(("own", page) for page in (*APART_PAGES, "source.yaml")),
+        *(("openenv", page) for page in ("environment-pod.yaml", "network.yaml")),
+        *(("openenv-url", page) for page in ("environment-pod.yaml", "network.yaml")),
     ],
 )
 def test_golden(name: str, page: str) -> None:
@@ -110,6 +118,8 @@ def test_golden(name: str, page: str) -> None:
         **{case: lambda case=case: pages(render(*CASES[case])) for case in CASES},
         "replicas": lambda: pages(render(make_run(environmentReplicas=2), APART_RUNTIME), exposed=True),
         "own": lambda: pages(render_own(), exposed=True),
+        "openenv": lambda: pages(render_openenv(command=["serve", "--port", "$PORT"]), exposed=True),
+        "openenv-url": lambda: pages(render_openenv(url="http://echo.games.svc:8000"), exposed=True),
     }
     text, path = rendered[name]()[page], GOLDEN / f"{name}.{page}"
     if os.environ.get("RL_UPDATE_GOLDEN"):

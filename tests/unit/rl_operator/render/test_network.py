@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.samples import TINY, UID, make_run, make_runtime, own_inputs
+from tests.unit.rl_operator.samples import UID, inputs_of, make_run, make_runtime, own_inputs
 
 from rl_operator.render import network_names, pod_of_attempt
 from rl_operator.render.environment_pod import environment_pod, environment_template
@@ -11,7 +11,7 @@ from rl_operator.render.network import DATA_PORTS, network_children, service_hos
 from rl_operator.render.pod import pod_template
 
 OWN_RUN = make_run(environment="own/digits")
-TRAINER, ENVIRONMENT, SERVICE = network_children(OWN_RUN, TINY)
+TRAINER, ENVIRONMENT, SERVICE = network_children(OWN_RUN, own_inputs(OWN_RUN))
 
 
 def selected(selector: dict[str, str], pod: dict[str, Any]) -> bool:
@@ -55,7 +55,11 @@ def test_the_data_ports_are_for_the_runs_environments() -> None:
 
 def test_the_ops_port_of_a_bundled_environment_is_reachable_too() -> None:
     run = make_run(environmentReplicas=2)
-    assert ports(network_children(run, TINY)[0]["spec"]["ingress"][1]) == [("TCP", 8003), ("TCP", 8002), ("TCP", 8004)]
+    assert ports(network_children(run, inputs_of(run))[0]["spec"]["ingress"][1]) == [
+        ("TCP", 8003),
+        ("TCP", 8002),
+        ("TCP", 8004),
+    ]
 
 
 def test_an_environment_reaches_its_run_and_dns() -> None:
@@ -88,7 +92,7 @@ EGRESS: dict[str, tuple[str, list[str]]] = {
 @pytest.mark.parametrize(("cidr", "excepted"), EGRESS.values(), ids=EGRESS)
 def test_a_wide_range_excludes_the_nodes_credentials(cidr: str, excepted: list[str]) -> None:
     runtime = make_runtime(environmentEgress=[{"cidr": cidr, "ports": [443]}])
-    rule = network_children(OWN_RUN, runtime)[1]["spec"]["egress"][2]
+    rule = network_children(OWN_RUN, own_inputs(OWN_RUN, runtime))[1]["spec"]["egress"][2]
     [peer] = rule["to"]
     assert peer["ipBlock"]["cidr"] == cidr
     assert peer["ipBlock"].get("except", []) == excepted
@@ -103,6 +107,6 @@ def test_the_service_publishes_the_address_before_the_pod_is_ready() -> None:
 
 def test_names_fit_and_are_known() -> None:
     run = OWN_RUN.with_changes(metadata=OWN_RUN.metadata.with_changes(name="a" * 52))
-    children = network_children(run, TINY)
+    children = network_children(run, own_inputs(run))
     assert {(child["kind"], child["metadata"]["name"]) for child in children} == network_names(run)
     assert len(children[2]["metadata"]["name"]) <= 63, "a Service's name is a DNS label"
