@@ -4,7 +4,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, STARTED_AS_ANNOTATION, TRAINER_CONTAINER
+from rl_operator.api.names import (
+    API_CONTAINER,
+    ENVIRONMENT_CONTAINER,
+    OPENENV_CONTAINER,
+    STARTED_AS_ANNOTATION,
+    TRAINER_CONTAINER,
+)
 from rl_operator.errors import OperatorError, RefusedError
 from rl_operator.targets.target import Manifest, Target
 
@@ -23,24 +29,26 @@ def existing_run(target: Target, namespace: str, name: str) -> Manifest:
     raise RefusedError(f"there is no run {name!r} in namespace {namespace} of {target.label}; {known}")
 
 
-CONTAINERS = (TRAINER_CONTAINER, ENVIRONMENT_CONTAINER, API_CONTAINER)
-_CONTAINER = re.compile(rf"({'|'.join(CONTAINERS)})|{ENVIRONMENT_CONTAINER}-(\d+)")
+CONTAINERS = (TRAINER_CONTAINER, ENVIRONMENT_CONTAINER, API_CONTAINER, OPENENV_CONTAINER)
+_CONTAINER = re.compile(rf"(?P<name>{'|'.join(CONTAINERS)})(-(?P<slot>\d+))?")
+_IN_SLOTS = (ENVIRONMENT_CONTAINER, OPENENV_CONTAINER)
 
 
 def container_named(target: Target, namespace: str, run: str, container: str) -> tuple[str, str]:
     """Pod and container, of the run's newest attempt. environment is the first environment, environment-1 the second,
-    even if they run in separate pods. Raises RefusedError.
+    even if they run in separate pods; openenv, openenv-1 are the servers beside them. Raises RefusedError.
     """
-    if not (chosen := _CONTAINER.fullmatch(container)):
+    chosen = _CONTAINER.fullmatch(container)
+    if chosen is None or (chosen["slot"] and chosen["name"] not in _IN_SLOTS):
         hint = f"it must be one of {', '.join(CONTAINERS)}, or {ENVIRONMENT_CONTAINER}-1 for the second environment"
         raise RefusedError(f"container is {container!r}; {hint}")
     pod = existing_run(target, namespace, run).get("status", {}).get("podName")
     if pod is None:
         raise RefusedError(f"run {run} of {target.label} has not started, so there is no log yet")
     target.look_after(namespace, run)
-    if container in (TRAINER_CONTAINER, API_CONTAINER):
+    if chosen["name"] not in _IN_SLOTS:
         return pod, container
-    return _environment_pod(target, namespace, run, pod, int(chosen[2] or 0)), ENVIRONMENT_CONTAINER
+    return _environment_pod(target, namespace, run, pod, int(chosen["slot"] or 0)), chosen["name"]
 
 
 def _environment_pod(target: Target, namespace: str, run: str, run_pod: str, slot: int) -> str:

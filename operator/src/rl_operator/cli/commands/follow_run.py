@@ -90,7 +90,7 @@ def logs(
     name: RunName,
     *,
     container: Annotated[
-        str, typer.Option("--container", "-c", help="trainer, environment, environment-1 …, or api.")
+        str, typer.Option("--container", "-c", help="trainer, environment, environment-1 …, api, or openenv.")
     ] = "trainer",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the container has ended.")] = False,
     tail: Annotated[int | None, typer.Option(help="Only the last lines.", min=0)] = None,
@@ -98,7 +98,8 @@ def logs(
 ) -> None:
     """Print the log of a container of the run's newest attempt.
 
-    environment is the first environment, environment-1 the second: also where they run in pods of their own.
+    environment is the first environment, environment-1 the second: also where they run in pods of their own. openenv is
+    the OpenEnv server beside the first one.
     """
     target, place = scope.target, scope.namespace
     pod, chosen = container_named(target, place, name, container)

@@ -10,7 +10,8 @@ from enum import Enum
 from typing import Final
 
 from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
-from rl_operator.status.observed.container_observation import OUT_OF_MEMORY, ContainerObservation
+from rl_operator.status.attempt.server_trouble import server_failure
+from rl_operator.status.observed.container_observation import NEVER_RAN, OUT_OF_MEMORY, ContainerObservation
 from rl_operator.status.observed.observation import PodObservation, format_time
 from rl_operator.status.text.sentences import clean, meant
 
@@ -69,9 +70,6 @@ DIVERGED: Final = "Diverged"
 FINAL_ERRORS: Final[Mapping[str, str]] = {"checkpoint": CHECKPOINT_LOST, "diverged": DIVERGED}
 """Classes of the trainer's error that have no exit code of their own, and that another attempt would only repeat."""
 
-NEVER_RAN: Final = frozenset({"StartError", "ContainerCannotRun"})
-"""The container runtime's reasons for a process that it could not start; then the message is its own."""
-
 FORGOTTEN: Final = frozenset({"ContainerStatusUnknown", "Unknown"})
 """The kubelet's reason for a container that it can no longer find, e.g. after a restart of the node."""
 
@@ -106,7 +104,8 @@ def environment_ending(pod: PodObservation) -> Ending:
     if container is None or container.exit_code is None:
         return Ending(Fate.APPLICATION, CONTAINER_FAILED[ENVIRONMENT_CONTAINER], ENVIRONMENT_CONTAINER)
     ending = _environment_ending(container, "it ended before the run was over" if container.exit_code == 0 else "")
-    return replace(ending, message=f"{ending.message} (pod {pod.name})".strip())
+    words = "; ".join(part for part in (ending.message, server_failure(pod)) if part)
+    return replace(ending, message=f"{words} (pod {pod.name})".strip())
 
 
 def _succeeded(pod: PodObservation) -> bool:

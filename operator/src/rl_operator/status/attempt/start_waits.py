@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
-from rl_operator.api.names import API_CONTAINER, TRAINER_CONTAINER
+from rl_operator.api.names import API_CONTAINER, OPENENV_CONTAINER, TRAINER_CONTAINER
 from rl_operator.status.attempt.admission_gates import gated_detail
 from rl_operator.status.attempt.environment_slots import live_environments, replacement_sentence
+from rl_operator.status.attempt.server_trouble import is_unanswered, server_advice
 from rl_operator.status.attempt.view import View
 from rl_operator.status.observed.container_observation import CONFIG_MISSING, CRASHING, ContainerObservation
 from rl_operator.status.observed.observation import PodObservation, format_time
@@ -66,13 +67,17 @@ def starting_detail(view: View) -> tuple[str, str]:
     if ended := ended_sentence(pod):
         return "PodStarting", ended
     waiting = [c.name for c in pod.containers if c.state != "Ready"]
-    apart = [f"environment pod {each.name}" for each in live_environments(view)]
+    apart = [f"environment pod {each.name}{_what_of(each)}" for each in live_environments(view)]
     waits = f"Waiting for {', '.join([*waiting, *apart]) or 'the kubelet'}."
     if view.unheard or view.unreachable:
         return "TrainerUnheard", joined(waits, UNHEARD)
     said = view.trainer.waiting or "" if view.trainer else ""
     silent = view.trainer is not None and view.trainer.backend_silent
     return "BackendSilent" if silent else "PodStarting", joined(waits, said[:1].upper() + said[1:])
+
+
+def _what_of(pod: PodObservation) -> str:
+    return ", whose OpenEnv server has not answered GET /health yet" if is_unanswered(pod) else ""
 
 
 def ended_sentence(pod: PodObservation) -> str:
@@ -103,12 +108,17 @@ def _trouble(pod: PodObservation, now: datetime) -> tuple[str, str] | None:
     for container in pod.containers:
         reason = CRASHES if container.ended_before else WAITING_TROUBLES.get(container.reason or "")
         if reason:
-            return reason, joined(_trouble_sentence(container, pod), ADVICE[reason])
+            return reason, joined(_trouble_sentence(container, pod), _advice(reason, container))
     if pod.reason == "Unschedulable":
         words = f"No node takes pod {pod.name}: {clean(pod.message) or _describe(pod)}"
         return "Unschedulable", joined(words, ADVICE["Unschedulable"])
     late = prepared_by(pod)
     return ("PodNotPrepared", _unprepared_sentence(pod)) if late and late <= now else None
+
+
+def _advice(reason: str, container: ContainerObservation) -> str:
+    found = server_advice(reason, container) if container.name == OPENENV_CONTAINER else None
+    return found or ADVICE[reason]
 
 
 def _trouble_sentence(container: ContainerObservation, pod: PodObservation) -> str:

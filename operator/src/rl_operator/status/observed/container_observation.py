@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal
 
-from rl_operator.status.text.sentences import meant
+from rl_operator.status.text.sentences import clean, meant
 
 ContainerState = Literal["Waiting", "Running", "Ready", "Terminated"]
 
@@ -13,6 +13,9 @@ CONFIG_MISSING: Final = "CreateContainerConfigError"
 """The kubelet's reason for a container whose variables come from a missing Secret or ConfigMap."""
 
 OUT_OF_MEMORY: Final = "OOMKilled"
+NEVER_RAN: Final = frozenset({"StartError", "ContainerCannotRun"})
+"""The container runtime's reasons for a process that it could not start; then the message is its own."""
+
 CRASHING: Final = "CrashLoopBackOff"
 """The kubelet's reason for a container that ended and waits to be started again."""
 
@@ -74,7 +77,8 @@ def _ended_before(status: Mapping[str, Any], pod: Mapping[str, Any]) -> str:
     if not last.get("exitCode"):
         return ""
     limit = _memory_limit(pod, status["name"]) if last.get("reason") == OUT_OF_MEMORY else None
-    words = f"its memory limit is {limit}" if limit else meant(last.get("message", ""))
+    said = last.get("message", "")
+    words = f"its memory limit is {limit}" if limit else clean(said) if last.get("reason") in NEVER_RAN else meant(said)
     return f"{last.get('reason', 'Error')}, exit code {last['exitCode']}: {words}".removesuffix(": ")
 
 

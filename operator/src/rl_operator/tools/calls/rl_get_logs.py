@@ -33,7 +33,7 @@ class GetLogs(Arguments):
     container: str = Field(
         default=TRAINER_CONTAINER,
         max_length=32,
-        description="trainer, environment, environment-1 (the second one) or api.",
+        description="trainer, environment, environment-1 (the second one), api or openenv.",
     )
     tail: int = Field(default=40, ge=1, le=MOST_LINES, description="Newest lines.")
     grep: str | None = Field(

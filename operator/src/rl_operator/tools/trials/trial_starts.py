@@ -44,6 +44,11 @@ def tried_inputs(context: ToolContext, run: TrainingRun) -> RunInputs:
             refusals=[refusal.to_wire() for refusal in refusals],
         )
     assert inputs is not None, "a run without a runtime is refused"
+    if inputs.environment.own and inputs.environment.own.spec.openenv:
+        raise ToolRefusedError(
+            f"{run.metadata.name} cannot be tested: a test runs models alone, and {run.spec.environment} needs its "
+            "OpenEnv server beside it; start a run of a few steps instead (total_steps)"
+        )
     if inputs.environment.pending:
         raise ToolRefusedError(f"{inputs.environment.pending[1]} Ask again in a few seconds.", retryable=True)
     return inputs

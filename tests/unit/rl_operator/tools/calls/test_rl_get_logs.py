@@ -50,6 +50,13 @@ def test_the_environments_log(call: Call, write: Callable[..., str], container: 
     assert call("rl_get_logs", container=container).answer["untrusted_output"] == "hello"
 
 
+def test_the_log_of_an_openenv_server(call: Call, write: Callable[..., str]) -> None:
+    write("serving\n", container="openenv")
+    assert call("rl_get_logs", container="openenv").answer["untrusted_output"] == "serving"
+    assert "has no environment-1" in call("rl_get_logs", container="openenv-1").answer["error"]
+    assert "must be one of" in call("rl_get_logs", container="trainer-1").answer["error"]
+
+
 def test_keys_and_colors_are_removed(call: Call, write: Callable[..., str]) -> None:
     write("\x1b[31mTINKER_API_KEY=tml-abcdefgh12345\x1b[0m\n", "fine\n")
     assert call("rl_get_logs").answer["untrusted_output"] == "TINKER_API_KEY=[redacted]\nfine"
