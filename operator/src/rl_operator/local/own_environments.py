@@ -13,10 +13,18 @@ from rl_operator.api.environment import ConfigMapSource, Environment, Environmen
 from rl_operator.api.model import ObjectMeta
 from rl_operator.api.names import ENVIRONMENT_KIND, GROUP, OWN_PREFIX
 from rl_operator.api.run import TrainingRun
+from rl_operator.check.openenv_rules import server_faults
 from rl_operator.documents.parse import parse_environment
+from rl_operator.documents.shipped import openenv_environment
 from rl_operator.documents.source_files import source_hash
 from rl_operator.local.state.state_store import Manifest
-from rl_operator.status.kinds.environment_status import EnvironmentReading, environment_status, files_in, look_at_source
+from rl_operator.status.kinds.environment_status import (
+    EnvironmentReading,
+    environment_status,
+    files_in,
+    look_at_server,
+    look_at_source,
+)
 from rl_operator.status.kinds.verdict import Readiness, Verdict
 
 FILE_ANNOTATION: Final = f"{GROUP}/environment-file"
@@ -80,6 +88,9 @@ class OwnEnvironments:
 
     async def _look(self, environment: Environment) -> EnvironmentReading:
         source = environment.spec.source
+        if environment.spec.openenv:
+            faults = tuple(server_faults(environment, local=True))
+            return look_at_server(environment, faults, openenv_environment())
         if source is None:
             return _stalled("NeedsCluster", "Local mode runs no images: give the code with spec.source.")
         if path := _file_of(environment):

@@ -158,6 +158,26 @@ async def test_an_object_without_its_config_map(own: OwnEnvironments, store: Sta
     )
 
 
+@pytest.mark.parametrize("openenv", [{"command": ["serve"]}, {"url": "http://127.0.0.1:8000"}], ids=str)
+async def test_an_openenv_server_needs_no_reading(
+    own: OwnEnvironments, store: StateStore, reader: CountedReader, openenv: dict[str, Any]
+) -> None:
+    put(store, None, openenv=openenv)
+    found = await own.of_run(run_of("own/shout"))
+    assert found is not None
+    assert (found.status.fault, found.status.entry) == (None, "openenv")
+    assert {field.name for field in found.status.fields} >= {"max_turns", "system_prompt"}
+    assert await own.files(found) is None
+    assert reader.calls == 0
+
+
+async def test_an_openenv_image_needs_a_cluster(own: OwnEnvironments, store: StateStore) -> None:
+    put(store, None, openenv={"image": "team/echo:1"})
+    said = fault(await own.of_run(run_of("own/shout")))
+    assert said.startswith('NeedsCluster: spec.openenv.image is "team/echo:1": local mode runs no images')
+    assert "spec.openenv.command" in said
+
+
 async def test_images_need_a_cluster(own: OwnEnvironments, store: StateStore) -> None:
     put(store, None, image={"reference": "team/env:1", "entry": "shout"})
     found = await own.of_run(run_of("own/shout"))

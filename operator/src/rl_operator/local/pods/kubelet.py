@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from rl_operator.api.names import ATTEMPT_LABEL, COMPONENT_LABEL, ENVIRONMENT_COMPONENT
+from rl_operator.api.names import ATTEMPT_LABEL, COMPONENT_LABEL, ENVIRONMENT_COMPONENT, OPENENV_CONTAINER
 from rl_operator.errors import GoneError, TargetUnreachableError
 from rl_operator.local.pods.lost_pods import SUPERVISOR_LOST, lost_pod_status
 from rl_operator.local.pods.pod_status import PodEnd
@@ -87,7 +87,8 @@ class Kubelet:
         await asyncio.gather(*(life.task for life in self._lives.values()), return_exceptions=True)
 
     def _start(self, pod: Manifest) -> None:
-        ports = choose_ports(self._data_ports(pod))
+        sidecars = [container["name"] for container in pod["spec"].get("initContainers", [])]
+        ports = choose_ports(self._data_ports(pod), openenv=OPENENV_CONTAINER in sidecars)
 
         def report(status: dict[str, Any]) -> None:
             life.status = status

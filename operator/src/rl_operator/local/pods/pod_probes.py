@@ -38,13 +38,18 @@ def read_probe(container: Mapping[str, Any], kind: str, ports: PodPorts) -> Prob
         return None
     get, period = probe["httpGet"], float(probe.get("periodSeconds", 10))
     named = {port["name"]: port["containerPort"] for port in container.get("ports", []) if "name" in port}
-    port = ports.actual[named.get(get["port"], get["port"])]
+    port = ports.of(container["name"], named.get(get["port"], get["port"]))
     return Probe(
         url=f"http://127.0.0.1:{port}{get.get('path', '/')}",
         period=period,
         timeout=float(probe.get("timeoutSeconds", 1)),
         failure_threshold=probe.get("failureThreshold", 3),
     )
+
+
+def read_readiness(container: Mapping[str, Any], ports: PodPorts) -> Probe | None:
+    """What makes a container ready: without a probe of its own, that it has started."""
+    return read_probe(container, "readinessProbe", ports) or read_probe(container, "startupProbe", ports)
 
 
 async def passes(session: aiohttp.ClientSession, probe: Probe) -> bool:

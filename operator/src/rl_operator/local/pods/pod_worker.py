@@ -133,7 +133,7 @@ class PodWorker:
             now = datetime.now(UTC)
             return Terminated(128, "StartError", f"cannot execute {launch.argv[0]}: {error.strerror}", None, now)
         self._processes[name] = process
-        readiness = pod_probes.read_probe(container, "readinessProbe", self._surroundings.ports)
+        readiness = pod_probes.read_readiness(container, self._surroundings.ports)
         self._records.put(self._records[name].now(Running(process.started), ready=readiness is None))
         watch = asyncio.create_task(self._watch(name, readiness)) if readiness else None
         if self._stopping.is_set() and not self._records[name].sidecar:

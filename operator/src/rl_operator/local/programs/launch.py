@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rl_operator import programs
 from rl_operator.api.names import TRAINER_CONTAINER
@@ -63,13 +63,17 @@ def plan_launch(container: Mapping[str, Any], surroundings: Surroundings, backen
     name, folder = container["name"], surroundings.folder
     mounts = mounted_paths(container, folder)
     caller = surroundings.caller
-    own = {each["name"]: backend.get(each["name"]) or _value(each, caller) for each in container.get("env", [])}
+    ports = surroundings.ports.env_vars(name)
+    own: dict[str, str | None] = {}
+    for each in container.get("env", []):
+        own[each["name"]] = backend.get(each["name"]) or _value(each, caller, {**own, **ports})
     mapped = {key: map_paths(value, mounts) for key, value in own.items() if value is not None}
     folders = {"WANDB_DIR": str(folder.wandb)} if name == TRAINER_CONTAINER else {}
     wishes = {key: caller[key] for key in WANDB_WISHES if key in caller} if name == TRAINER_CONTAINER else {}
     if "/tmp" in mounts:  # noqa: S108 -- a path inside the pod
         folders["TMPDIR"] = mounts["/tmp"]  # noqa: S108 -- the same
-    command: list[str] = [*container.get("command", ()), *container.get("args", ())]
+    words = (*container.get("command", ()), *container.get("args", ()))
+    command = [expanded(word, {**own, **ports}) for word in words]
     program, arguments = command[0], command[1:]  # the program is this machine's: only its arguments are mapped
     return Launch(
         name=name,
@@ -80,7 +84,7 @@ def plan_launch(container: Mapping[str, Any], surroundings: Surroundings, backen
             **wishes,
             **folders,
             **mapped,
-            **surroundings.ports.env_vars(name),
+            **ports,
         },
         folder=folder.working_folder(name),
         log=folder.log(name),
@@ -140,11 +144,30 @@ def find_program(program: str, caller: Mapping[str, str]) -> str:
         raise NotLaunchableError("CreateContainerError", str(error)) from None
 
 
-def _value(variable: Mapping[str, Any], caller: Mapping[str, str]) -> str | None:
-    """The value of one entry of `env`. None: an optional secret that the caller does not have."""
+_REFERENCE: Final = re.compile(r"\$(?:\$|\((?P<name>[^()]+)\))")
+
+
+def expanded(text: str, variables: Mapping[str, str | None]) -> str:
+    """As a kubelet expands a value or a word of a command: `$(NAME)` is a variable's value, and `$$` is `$`. What names
+    no variable stays (https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables).
+    """
+
+    def value(found: re.Match[str]) -> str:
+        if found["name"] is None:
+            return "$"
+        known = variables.get(found["name"])
+        return found[0] if known is None else known
+
+    return _REFERENCE.sub(value, text)
+
+
+def _value(variable: Mapping[str, Any], caller: Mapping[str, str], earlier: Mapping[str, str | None]) -> str | None:
+    """The value of one entry of `env`, which may name `earlier` ones. None: an optional secret that the caller does not
+    have.
+    """
     name = variable["name"]
     if "valueFrom" not in variable:
-        return str(variable.get("value", "")).replace("$$", "$")  # the manifest escapes it for the kubelet
+        return expanded(str(variable.get("value", "")), earlier)
     secret = variable["valueFrom"]["secretKeyRef"]
     if value := caller.get(name):
         return value

@@ -7,6 +7,8 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rl_operator.api.names import OPENENV_CONTAINER
+
 API_PORT, INFERENCE_PORT = 8000, 8001
 OPS_PORTS: Mapping[str, int] = {"trainer": 8002, "api": 8003, "environment": 8004}
 """The ports of the contract, as a pod's manifest names them."""
@@ -24,15 +26,24 @@ class PodPorts:
     """From the ports of the contract to the ports of this machine."""
 
     actual: Mapping[int, int]
+    openenv: int = 0
+    """Where the OpenEnv server of an environment's pod listens; 0: the pod has none."""
+
+    def of(self, container: str, port: int) -> int:
+        """Where the container serves what its manifest names that port."""
+        return self.openenv if container == OPENENV_CONTAINER else self.actual[port]
 
     def ops_url(self, container: str) -> str:
         return f"http://127.0.0.1:{self.actual[OPS_PORTS[container]]}"
 
     def env_vars(self, container: str) -> dict[str, str]:
         """Where a container serves and finds the others; all on loopback. Empty for one that is not part of a run."""
+        if container == OPENENV_CONTAINER:
+            return {"PORT": str(self.openenv)}
         if container not in OPS_PORTS:
             return {}
-        return {
+        server = {"RL_OPENENV_PORT": str(self.openenv)} if self.openenv else {}
+        return server | {
             "RL_API_URL": f"http://127.0.0.1:{self.actual[API_PORT]}",
             "RL_INFERENCE_URL": f"http://127.0.0.1:{self.actual[INFERENCE_PORT]}",
             "RL_OPS_HOST": "127.0.0.1",
@@ -40,14 +51,16 @@ class PodPorts:
         }
 
 
-def choose_ports(run: PodPorts | None = None) -> PodPorts:
+def choose_ports(run: PodPorts | None = None, *, openenv: bool = False) -> PodPorts:
     """Free ports, one for each port of the contract.
 
-    `run`: the ports of the run's own pod, for an environment in a separate pod. The data ports are there.
+    `run`: the ports of the run's own pod, for an environment in a separate pod. The data ports are there. `openenv`:
+    the pod has an OpenEnv server, whose own port may be any.
     """
     wanted = (API_PORT, INFERENCE_PORT, *OPS_PORTS.values())
     shared = {port: run.actual[port] for port in (API_PORT, INFERENCE_PORT)} if run else {}
-    return PodPorts(dict(zip(wanted, free_ports(len(wanted)), strict=True)) | shared)
+    *free, server = free_ports(len(wanted) + 1)
+    return PodPorts(dict(zip(wanted, free, strict=True)) | shared, openenv=server if openenv else 0)
 
 
 def free_ports(count: int) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from rl_operator.local.programs.launch import NotLaunchableError, Surroundings, 
 from rl_operator.local.programs.ports import PodPorts, choose_ports, free_ports
 from rl_operator.local.state.layout import PodFolder
 
-PORTS = PodPorts({8000: 1000, 8001: 1001, 8002: 1002, 8003: 1003, 8004: 1004})
+PORTS = PodPorts({8000: 1000, 8001: 1001, 8002: 1002, 8003: 1003, 8004: 1004}, openenv=1005)
 FOLDER = PodFolder(Path("/state/pod"))
 MOUNTS = {"/etc/rl": "/state/config", "/tmp": "/state/tmp", "/etc/rl/deep": "/state/deep"}
 
@@ -86,6 +86,31 @@ def test_values_are_unescaped_and_mapped() -> None:
     assert launch.env_vars["HF_HOME"] == "/home/me/.cache/huggingface"
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a$(PORT)b", "a1005b"),
+        ("$$(PORT)", "$(PORT)"),
+        ("$$$(PORT)", "$1005"),
+        ("$(NOBODY)", "$(NOBODY)"),
+        ("$PORT", "$PORT"),
+        ("$", "$"),
+    ],
+)
+def test_values_and_words_are_expanded_as_by_a_kubelet(text: str, value: str) -> None:
+    env = [{"name": "PORT", "value": "8000"}, {"name": "GIVEN", "value": text}]
+    command = [sys.executable, text]
+    launch = plan(name="openenv", env=env, command=command)
+    assert (launch.env_vars["GIVEN"], launch.argv[1]) == (value, value)
+    assert launch.env_vars["PORT"] == "1005", "where it listens is decided here"
+
+
+def test_an_environment_is_told_where_its_server_listens() -> None:
+    settings = {"name": "RL_OPENENV", "value": "http://127.0.0.1:$(RL_OPENENV_PORT)"}
+    env = [{"name": "RL_OPENENV_PORT", "value": "8000"}, settings]
+    assert plan(name="environment", env=env).env_vars["RL_OPENENV"] == "http://127.0.0.1:1005"
+
+
 def test_a_program_is_found_next_to_this_python_first(tmp_path: Path) -> None:
     assert find_program("python", {"PATH": str(tmp_path)}) == str(Path(sys.executable).parent / "python")
     elsewhere = tmp_path / "only-here"
@@ -97,6 +122,11 @@ def test_chosen_ports_differ_from_each_other() -> None:
     chosen = choose_ports()
     assert set(chosen.actual) == {8000, 8001, 8002, 8003, 8004}
     assert len(set(chosen.actual.values())) == 5
+    assert chosen.openenv == 0
+    beside = choose_ports(chosen, openenv=True)
+    assert beside.openenv not in {0, *beside.actual.values()}
+    assert beside.of("openenv", 8000) == beside.openenv
+    assert beside.of("environment", 8000) == chosen.actual[8000]
 
 
 def test_a_port_where_something_listens_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
