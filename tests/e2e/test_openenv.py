@@ -1,0 +1,139 @@
+"""OpenEnv servers beside environments, on a real kubelet and behind real NetworkPolicies: the run trains, the server
+stays behind its walls, and what it does wrong is said.
+
+The server is tests/data/environments/openenv_server.py. It needs nothing but what the image tinker-atropos has, so its
+text is the command of that image, and no other image is needed. One that has it as its entry point may be named
+instead: RL_OPENENV_IMAGE=openenv-hostile:dev.
+"""
+
+import json
+import os
+import re
+from typing import Any
+
+import pytest
+from tests.e2e.conftest import Kubectl
+from tests.e2e.test_own_environments import ENVIRONMENTS, apply, environment_pods, run_of
+from tests.e2e.test_sorting import finish
+from tests.integration.cluster.polling import wait_for
+
+pytestmark = pytest.mark.timeout(1500)
+
+SERVER = (ENVIRONMENTS / "openenv_server.py").read_text(encoding="utf-8")
+IMAGE = os.environ.get("RL_OPENENV_IMAGE", "")
+SORTING = {"system_prompt": "", "max_turns": 1, "max_token_length": 32, "group_size": 8, "batch_size": 32}
+"""The bundled model knows this task: `sort 4 1 3 2` alone, and one answer."""
+
+
+def openenv(name: str, mode: str, **spec: Any) -> dict[str, Any]:
+    server = {"image": "tinker-atropos:dev", "command": ["python", "-c", SERVER, mode]}
+    image = {"image": IMAGE, "command": ["python", "/openenv_server.py", mode]} if IMAGE else server
+    return {
+        "apiVersion": "rl-operator.dev/v1alpha1",
+        "kind": "RLEnvironment",
+        "metadata": {"name": name},
+        "spec": {"openenv": {**image, "pullPolicy": "Never", **spec}},
+    }
+
+
+def start(kubectl: Kubectl, namespace: str, environment: dict[str, Any], steps: int, **spec: Any) -> str:
+    name: str = environment["metadata"]["name"]
+    config = {**SORTING, "total_steps": steps}
+    apply(kubectl, namespace, environment, run_of(name, f"own/{name}", config=config, **spec))
+    return name
+
+
+def message(kubectl: Kubectl, namespace: str, run: str) -> str:
+    return str(kubectl.json("-n", namespace, "get", "rlrun", run)["status"].get("message", ""))
+
+
+def test_every_wall_holds_and_the_run_succeeds(installed: Kubectl, namespace: str) -> None:
+    kubectl = installed
+    run = start(kubectl, namespace, openenv("walls", "walls"), steps=40)
+    kubectl.patiently("-n", namespace, "wait", "--for=condition=Ready", f"rlrun/{run}")
+    [pod] = environment_pods(kubectl, namespace, run)
+    said = kubectl("-n", namespace, "logs", pod["metadata"]["name"], "-c", "openenv")
+    status = finish(kubectl, namespace, run)["status"]
+    assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
+    assert status["metrics"]["evalAccuracy"] > 0.2, status["metrics"]
+
+    walls = {name: (verdict, detail) for name, verdict, detail in re.findall(r"WALL (\S+) (\w+) (.*)", said)}
+    assert len(walls) >= 14, said
+    assert {name: wall for name, wall in walls.items() if wall[0] != "held"} == {}
+
+
+def test_a_server_that_ends_is_started_again_and_the_run_succeeds(installed: Kubectl, namespace: str) -> None:
+    kubectl = installed
+    run = start(kubectl, namespace, openenv("dies", "dies", timeoutSeconds=120), steps=10)
+    status = finish(kubectl, namespace, run)["status"]
+    assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
+    [pod] = environment_pods(kubectl, namespace, run)
+    [server] = pod["status"]["initContainerStatuses"]
+    assert (server["name"], server["restartCount"]) == ("openenv", 1)
+
+
+def test_frames_that_are_none_cost_their_rollouts_only(installed: Kubectl, namespace: str) -> None:
+    kubectl = installed
+    run = start(kubectl, namespace, openenv("mixed", "mixed", timeoutSeconds=5), steps=10)
+    status = finish(kubectl, namespace, run)["status"]
+    assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
+
+
+TROUBLES: dict[str, tuple[str, dict[str, Any], str, str]] = {
+    "no-image": ("plain", {"image": "openenv:there-is-no-such-tag"}, "ImageNotPulled", "Container openenv of pod"),
+    "crashes": ("crashes", {}, "ContainerCrashing", "RuntimeError: there is no board to play on"),
+    "unhealthy": ("unhealthy", {}, "PodStarting", "has not answered GET /health yet"),
+    "no-memory": ("plain", {"resources": {"limits": {"memory": "16Mi"}}}, "ContainerCrashing", "limits.memory"),
+    "no-program": ("plain", {"command": ["/nowhere"]}, "ContainerCrashing", "/nowhere"),
+}
+"""By name: the server's mode and settings, the condition's reason, and words of the message."""
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_a_server_that_does_not_start_is_named_with_what_to_do(installed: Kubectl, namespace: str, name: str) -> None:
+    kubectl, (mode, spec, reason, words) = installed, TROUBLES[name]
+    run = start(kubectl, namespace, openenv(name, mode, **spec), steps=2, startDeadlineSeconds=900)
+    because = f"--for=jsonpath={{.status.conditions[?(@.type=='Reconciling')].reason}}={reason}"
+    kubectl.patiently("-n", namespace, "wait", because, f"rlrun/{run}")
+    wait_for(f"{words!r} in status.message", lambda: words in message(kubectl, namespace, run), seconds=300)
+    kubectl("-n", namespace, "delete", "rlrun", run)
+
+
+def test_one_that_runs_elsewhere(installed: Kubectl, namespace: str) -> None:
+    """As a Deployment and a Service of the namespace; the policy lets the environment out to it."""
+    kubectl = installed
+    labels = {"app": "sorting-server"}
+    pod = {
+        "automountServiceAccountToken": False,
+        "containers": [
+            {
+                "name": "server",
+                "image": "tinker-atropos:dev",
+                "imagePullPolicy": "Never",
+                "command": ["python", "-c", SERVER.replace("$", "$$"), "plain"],
+                "env": [{"name": "PORT", "value": "8000"}],
+                "readinessProbe": {"httpGet": {"path": "/health", "port": 8000}},
+            }
+        ],
+    }
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "sorting-server"},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}},
+    }
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "sorting-server"},
+        "spec": {"selector": labels, "ports": [{"port": 8000}]},
+    }
+    apply(kubectl, namespace, deployment, service)
+    kubectl.patiently("-n", namespace, "wait", "--for=condition=Available", "deploy/sorting-server")
+    environment = openenv("elsewhere", "plain")
+    environment["spec"] = {"openenv": {"url": f"http://sorting-server.{namespace}.svc:8000"}}
+    run = start(kubectl, namespace, environment, steps=3)
+    status = finish(kubectl, namespace, run)["status"]
+    assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
+    [pod] = environment_pods(kubectl, namespace, run)
+    assert "initContainers" not in pod["spec"]
