@@ -78,6 +78,7 @@ def openenv_environment(**openenv: Any) -> Environment:
     """An RLEnvironment `digits` that is an OpenEnv server, as the operator left it; `openenv` in camelCase."""
     server = openenv if "url" in openenv else {"image": "registry.test/echo:1", **openenv}
     known = CATALOG.named("openenv")
+    assert known is not None
     document = own_environment(source=None, openenv=server)
     status = document.status.with_changes(entry="openenv", class_name=known.class_name, fields=known.fields)
     return document.with_changes(status=status)
