@@ -11,8 +11,6 @@ import yaml
 from tests.integration.local.conftest import Rlctl
 from tests.ports import free_port
 
-pytest.importorskip("tinker_atropos.environments.adapters.openenv", reason="the environment openenv is not there")
-
 SERVER = Path("tests/data/environments/openenv_server.py").absolute()
 SORTING = {
     "total_steps": 2,
