@@ -11,7 +11,7 @@ from tests.integration.cluster.polling import wait_for
 
 from rl_operator.documents.yaml_text import read_yaml
 
-pytestmark = pytest.mark.timeout(1500)
+pytestmark = pytest.mark.timeout(2400)
 
 STEPS = 80
 

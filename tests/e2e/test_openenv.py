@@ -17,7 +17,7 @@ from tests.e2e.test_own_environments import ENVIRONMENTS, apply, environment_pod
 from tests.e2e.test_sorting import finish
 from tests.integration.cluster.polling import wait_for
 
-pytestmark = pytest.mark.timeout(1500)
+pytestmark = pytest.mark.timeout(2400)
 
 SERVER = (ENVIRONMENTS / "openenv_server.py").read_text(encoding="utf-8")
 IMAGE = os.environ.get("RL_OPENENV_IMAGE", "")

@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.conftest import ROOT, Kubectl
 from tests.e2e.test_sorting import finish
 
-pytestmark = pytest.mark.timeout(1500)
+pytestmark = pytest.mark.timeout(2400)
 
 ENVIRONMENTS = ROOT / "tests" / "data" / "environments"
 REFUSED_ROUTES = ("batches", "progress", "registration")
@@ -68,7 +68,7 @@ def test_every_limit_holds_and_the_run_succeeds(installed: Kubectl, namespace: s
     kubectl = installed
     apply(kubectl, namespace, *own_environment("walls", ENVIRONMENTS / "walls.py"))
     kubectl.patiently("-n", namespace, "wait", "--for=condition=Ready", "rlenv/walls")
-    apply(kubectl, namespace, run_of("walls", "own/walls", config={"total_steps": 120}))
+    apply(kubectl, namespace, run_of("walls", "own/walls", config={"total_steps": 120, "steps_per_eval": 0}))
     kubectl.patiently("-n", namespace, "wait", "--for=condition=Ready", "rlrun/walls")
 
     # Nobody else of the namespace comes in.
@@ -116,7 +116,11 @@ def test_a_broken_file_is_named_and_a_fixed_one_runs(installed: Kubectl, namespa
 def test_more_replicas_a_death_and_fewer(installed: Kubectl, namespace: str) -> None:
     """Two of a bundled environment from the start; the one apart is killed and replaced while the run goes on."""
     kubectl = installed
-    apply(kubectl, namespace, run_of("pair", "sort_digits", environmentReplicas=2, config={"total_steps": 120}))
+    apply(
+        kubectl,
+        namespace,
+        run_of("pair", "sort_digits", environmentReplicas=2, config={"total_steps": 120, "steps_per_eval": 0}),
+    )
     kubectl.patiently("-n", namespace, "wait", "--for=condition=Ready", "rlrun/pair")
     kubectl.patiently("-n", namespace, "wait", "--for=jsonpath={.status.environments.ready}=1", "rlrun/pair")
     [first] = environment_pods(kubectl, namespace, "pair")

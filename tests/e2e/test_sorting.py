@@ -11,7 +11,7 @@ from tests.e2e.conftest import PATIENCE_SECONDS, ROOT, Kubectl
 
 STEPS = 60  # seconds, in which a run can be stopped
 
-pytestmark = pytest.mark.timeout(1500)
+pytestmark = pytest.mark.timeout(2400)
 
 
 def finish(kubectl: Kubectl, namespace: str, name: str) -> dict[str, Any]:
