@@ -4,7 +4,8 @@ It needs nothing but `websockets`, which the image tinker-atropos has, so that `
 there, too. It listens at the variable PORT. The modes:
 
     plain     sorts: `sort 4 1 3 2` is answered with {"answer": "1234"}
-    walls     tries to get out of its pod first, prints `WALL <name> <held|OPEN> <detail>` for each attempt, then sorts
+    walls     tries to get out of its pod when it is reset first, prints `WALL <name> <held|OPEN> <detail>` for each
+              attempt, then sorts
     mixed     every other seed plays one of the faults below, the others sort
     silent    accepts a reset and never answers it
     garbage   answers what is no frame of the protocol
@@ -43,6 +44,10 @@ OBSERVATION = {"title": "SortObservation", "type": "object", "properties": {"tex
 SCHEMAS = {"action": ACTION, "observation": OBSERVATION, "state": {"type": "object"}}
 DIED = Path(os.environ.get("TMPDIR", "/tmp")) / "died"
 resets = 0
+tried = asyncio.Event()
+"""Whether all attempts at the walls are made. A network plugin may need a moment until a policy holds for a new pod:
+they are made when training has begun, not when the server starts.
+"""
 
 
 def connects(host, port):
@@ -121,6 +126,14 @@ def try_the_walls():
         print(f"WALL {name} {verdict}", flush=True)
 
 
+async def walls_tried():
+    """The first that asks makes the attempts, and the others wait for it."""
+    if resets == 1:
+        await asyncio.to_thread(try_the_walls)
+        tried.set()
+    await tried.wait()
+
+
 def digits_of(seed):
     return random.Random(seed).sample(range(10), 4)
 
@@ -167,6 +180,8 @@ async def session(connection, mode):
                 DIED.touch()
                 os._exit(3)
             seed = data.get("seed") or 0
+            if mode == "walls":
+                await walls_tried()
             fault = FAULTS[seed // 2 % len(FAULTS)] if mode == "mixed" and seed % 2 else mode
             if fault in FAULTS:
                 await misbehave(connection, fault)
@@ -203,8 +218,6 @@ async def main(mode):
 
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    if mode == "walls":
-        try_the_walls()
     if mode == "crashes":
         raise RuntimeError("there is no board to play on")
     host = os.environ.get("HOST", "0.0.0.0" if "KUBERNETES_SERVICE_HOST" in os.environ else "127.0.0.1")
