@@ -6,12 +6,15 @@ from pydantic import Field
 
 from rl_operator.api.model import ObservedModel
 from rl_operator.api.names import OPENENV_ENVIRONMENT
+from rl_operator.api.verifiers import without_version
 
 
 class EnvironmentField(ObservedModel):
     """One field of an environment's config. Limits are there only where the source states them."""
 
-    name: str = Field(description="Name of the field, as spec.config has it.")
+    name: str = Field(
+        description="Name of the field in spec.config; `taskset.size` is `size` in its mapping `taskset`."
+    )
     type: str = Field(description="The source's annotation, e.g. `int` or `str | None`.")
     default: Any = Field(
         default=None, description="The effective value when none is set; absent where only running the code would tell."
@@ -97,6 +100,12 @@ class Catalog(ObservedModel):
         """An environment with all of its fields."""
         found = next((each for each in reversed(self.environments) if each.name == name), None)
         return self.completed(found) if found else None
+
+    def chosen(self, name: str) -> CatalogEnvironment | None:
+        """What `spec.environment: NAME` means, under that name: a version in it is not the catalog's to judge."""
+        listed = without_version(name)
+        found = self.named(listed) if listed in self.names else None
+        return found.with_changes(name=name) if found else None
 
     def completed(self, environment: CatalogEnvironment) -> CatalogEnvironment:
         """With the fields of its family, too."""

@@ -37,7 +37,9 @@ class EnvironmentImage(ApiModel):
 
     reference: str = Field(min_length=1, max_length=1024, description="The image.")
     entry: str = Field(
-        min_length=1, max_length=1024, description="Name of an environment in it, or absolute path of its file."
+        min_length=1,
+        max_length=1024,
+        description="Name of an environment in it, such as verifiers/ID, or absolute path of its file.",
     )
     pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(default=None, description="As in pods.")
     pull_secrets: tuple[NameReference, ...] = Field(

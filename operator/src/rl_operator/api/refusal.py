@@ -78,7 +78,7 @@ NOT_SHOWN: Final = "(not shown)"
 
 # Regular expressions that mean the same in Python and CEL's RE2.
 _HIDDEN_WORDS: Final = "api_?key|access_?key|secret|password|credential"
-SECRET_NAME: Final = f"(?i:{_HIDDEN_WORDS}|(?:^|_)token$)"
+SECRET_NAME: Final = f"(?i:{_HIDDEN_WORDS}|(?:^|[._])token$)"
 SECRET_INSIDE: Final = f'(?i:"[^"]*(?:{_HIDDEN_WORDS})[^"]*":|["_]token":)'
 """A field of such a name within the text of a list or a map."""
 

@@ -54,7 +54,10 @@ class RunSpec(ApiModel):
     """What the user asks for."""
 
     environment: str = Field(
-        min_length=1, max_length=253, description="A bundled environment, own/NAME, or ./file.py (local mode only)."
+        min_length=1,
+        max_length=253,
+        description="An environment of the runtime's image, like sort_digits or verifiers/ID@VERSION; own/NAME; or "
+        "./file.py (local mode only).",
     )
     runtime: str = Field(
         default=DEFAULT_RUNTIME, min_length=1, max_length=253, description="The RLRuntime that decides what may vary."

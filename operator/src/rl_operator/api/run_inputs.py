@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rl_operator.api import verifiers
 from rl_operator.api.catalog import Catalog, CatalogEnvironment
 from rl_operator.api.environment import Environment
 from rl_operator.api.names import OWN_PREFIX
@@ -41,6 +42,9 @@ class ChosenEnvironment:
     available: tuple[str, ...] = ()
     """Names of the existing environments, for a hint."""
 
+    instead: str | None = None
+    """What to do where a whole library is missing; None: it is not, or the name is of no library."""
+
     pending: tuple[str, str] | None = None
     """Reason and sentence for something that will resolve itself: the run waits."""
 
@@ -55,9 +59,11 @@ class RunInputs:
 
 
 def choose_environment(
-    name: str, runtime: Runtime, catalog: Catalog | None, own: Environment | None
+    name: str, runtime: Runtime, catalog: Catalog | None, own: Environment | None, *, local: bool = False
 ) -> ChosenEnvironment:
-    """From a name to the environment. `catalog` None: not read yet; `own`: the object that the name refers to."""
+    """From a name to the environment. `catalog` None: not read yet; `own`: the object that the name refers to; `local`:
+    runs are processes of this machine.
+    """
     if own is not None:
         return _own(name, own)
     if name.startswith(OWN_PREFIX) or name.endswith(".py"):
@@ -65,8 +71,10 @@ def choose_environment(
     if catalog is None:
         what = f"the catalog of runtime {runtime.metadata.name!r}"
         return ChosenEnvironment(pending=("CatalogPending", _waiting(what, runtime.status.condition("Reconciling"))))
-    known = catalog.named(name) if name in catalog.names else None
-    return ChosenEnvironment(known=known, available=catalog.names)
+    known, instead = catalog.chosen(name), None
+    if name.startswith(verifiers.PREFIX) and not any(each.startswith(verifiers.PREFIX) for each in catalog.names):
+        instead = verifiers.INSTALL_HERE if local else verifiers.needs_image(runtime.metadata.name)
+    return ChosenEnvironment(known=known, available=catalog.names, instead=instead)
 
 
 def _own(name: str, own: Environment) -> ChosenEnvironment:

@@ -109,7 +109,7 @@ def _bounds_of(section: Section, description: str) -> Any:
 class Bounds(ApiModel):
     """Ranges by section of the config file."""
 
-    env: dict[str, Bound] = _bounds_of("env", "Ranges of the environment's fields.")
+    env: dict[str, Bound] = _bounds_of("env", "Ranges of the environment's fields, by name, as `taskset.size`.")
     tinker: dict[str, Bound] = _bounds_of("tinker", "Ranges of the trainer's fields.")
 
 
@@ -205,12 +205,21 @@ class EgressRule(ApiModel):
 class RuntimeSpec(ApiModel):
     """What the platform decides."""
 
-    image: str = Field(min_length=1, max_length=1024, description="Image of the three containers.")
+    image: str = Field(
+        min_length=1, max_length=1024, description="Image of the containers: api, trainer and environment."
+    )
+    environment_image: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1024,
+        description="Image of the environment, where it is another one: of the container in the run's pod, and of "
+        "environment pods without an image of their own. The environments are read from it; default: image.",
+    )
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
-        default=None, description="As in pods."
+        default=None, description="As in pods, for both images."
     )
     image_pull_secrets: tuple[NameReference, ...] = Field(
-        default=(), max_length=32, description="As in pods.", json_schema_extra=keyed_by("name")
+        default=(), max_length=32, description="As in pods, for both images.", json_schema_extra=keyed_by("name")
     )
     backend: Backend = Field(default_factory=Backend, description="The Tinker API.")
     wandb: RuntimeWandb = Field(default_factory=RuntimeWandb, description="Weights & Biases.")
@@ -245,6 +254,11 @@ class RuntimeSpec(ApiModel):
     environment_egress: tuple[EgressRule, ...] = Field(
         default=(), max_length=64, description="Where environments in their own pods may connect to, besides DNS."
     )
+
+    @property
+    def image_of_environments(self) -> str:
+        """It runs them, and the catalog is read from it."""
+        return self.environment_image or self.image
 
 
 class RuntimeEnvironment(ObservedModel):

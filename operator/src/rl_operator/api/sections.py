@@ -6,6 +6,7 @@ from typing import Any
 
 from rl_operator.api.catalog import CatalogEnvironment, EnvironmentField
 from rl_operator.api.fields import SHARED_FIELDS, TINKER_FIELDS, WIRED_FIELDS, Section
+from rl_operator.api.nested_fields import flattened
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
 
@@ -13,7 +14,8 @@ from rl_operator.api.runtime import Runtime
 @dataclass(frozen=True)
 class Sections:
     """The values that were set, by section, and the shared fields of `env`, which are always present. `steps_per_eval`
-    is, too, where it is known: the trainer saves the weights that the environment evaluates.
+    is, too, where it is known: the trainer saves the weights that the environment evaluates. Fields of `env` go by
+    their names in the catalog (`taskset.size`).
     """
 
     env: dict[str, Any]
@@ -32,9 +34,9 @@ def effective_sections(run: TrainingRun, runtime: Runtime, environment: CatalogE
         env=_merge(
             "env",
             shared | _own_interval(known),
-            _known_only(defaults.env, known),
-            run.spec.config,
-            _known_only(locked.env, known),
+            _known_only(flattened(defaults.env, known), known),
+            flattened(run.spec.config, known),
+            _known_only(flattened(locked.env, known), known),
         ),
         openai=_merge("openai", defaults.openai, locked.openai),
         tinker=_merge("tinker", _known_only(defaults.tinker, TINKER_FIELDS), run.spec.tinker, locked.tinker),

@@ -13,10 +13,12 @@ from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_sc
 from rl_operator.api import hints
 from rl_operator.api.catalog import EnvironmentField
 from rl_operator.api.fields import LARGEST, SMALLEST, WIRED_FIELDS, Section
+from rl_operator.api.nested_fields import steps_of
 from rl_operator.api.refusal import Refusal, RefusalCode, looks_like_a_key, redacted
 from rl_operator.api.runtime import Bound
 from rl_operator.api.sections import same_value
 from rl_operator.api.value_text import text_of
+from rl_operator.check.name_lists import listed
 from rl_operator.check.subject import SectionSubject, Subject
 from rl_operator.check.types import is_number, type_problem
 from rl_operator.documents.parse import nearest
@@ -24,7 +26,7 @@ from rl_operator.documents.parse import nearest
 
 @dataclass(frozen=True)
 class GivenField:
-    """One field of `spec.config` or `spec.tinker`."""
+    """One field of `spec.config` or `spec.tinker`, by its name in the catalog."""
 
     of: SectionSubject
     name: str
@@ -41,6 +43,23 @@ def field_refusals(subject: Subject) -> Iterator[Refusal]:
         for name, value in sorted(section.given.items()):
             objections = (rule(GivenField(section, name, value)) for rule in _RULES)
             yield from [refusal for refusal in objections if refusal is not None][:1]
+
+
+def _not_nested(field: GivenField) -> Refusal | None:
+    """A listing's name is not how a file has it: two ways to set one field could disagree."""
+    steps = steps_of(field.name, field.of.outer)
+    if len(steps) == 1 or field.name not in field.of.written:
+        return None
+    path, given = field.of.path_of(field.name), redacted(field.value, field.name)
+    return Refusal(code="UnknownField", field=path, given=given, hint=hints.NESTED % steps)
+
+
+def _not_a_mapping(field: GivenField) -> Refusal | None:
+    if field.name not in field.of.outer:
+        return None
+    inside = [name.removeprefix(f"{field.name}.") for name in field.of.known if name.startswith(f"{field.name}.")]
+    expected = f"a mapping of its fields ({listed(inside)})"
+    return field.refuse("WrongType", hints.MUST_BE % expected, allowed=expected)
 
 
 def _wired(field: GivenField) -> Refusal | None:
@@ -107,6 +126,8 @@ def _out_of_bounds(field: GivenField) -> Refusal | None:
 _RULES: Final[tuple[Callable[[GivenField], Refusal | None], ...]] = (
     _wired,
     _key,
+    _not_nested,
+    _not_a_mapping,
     _locked,
     _unknown,
     _too_large,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from rl_operator.api.names import OWN_PREFIX
-from rl_operator.documents.parse import abbreviated, close_matches
+from rl_operator.documents.parse import abbreviated, close_matches, nearest
 
 MOST_NAMES: Final = 20
 MOST_OF_A_LIBRARY: Final = 3
@@ -17,6 +17,20 @@ def outlined(names: Sequence[str]) -> list[str]:
     sizes = Counter(family_of.values())
     large = {name: f"{family}/NAME" for name, family in family_of.items() if sizes[family] > MOST_OF_A_LIBRARY}
     return list(dict.fromkeys(large.get(name, name) for name in names))
+
+
+def unknown_environment(name: str, available: Sequence[str]) -> tuple[str, list[str]]:
+    """What follows `there is no such environment`, and the names to choose from: in a library, its own that are most
+    alike.
+    """
+    library = name.partition("/")[0]
+    members = [each for each in available if "/" in name and each.startswith(f"{library}/")]
+    if members:
+        alike = most_alike(name, members)
+        some = f"{library} has {len(members)}, such as {', '.join(alike[:MOST_OF_A_LIBRARY])}"
+        return f"{nearest(name, members)} ({some})", alike
+    names = outlined(available)
+    return f"{nearest(name, available)} (available: {listed(names) or 'none'})", names
 
 
 def listed(names: Sequence[str]) -> str:

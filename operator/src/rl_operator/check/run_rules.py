@@ -10,9 +10,9 @@ from rl_operator.api.names import LAST_APPLIED_ANNOTATION, OPENENV_ENVIRONMENT, 
 from rl_operator.api.refusal import Refusal, redacted, text_holds_a_key
 from rl_operator.api.runtime import Bound
 from rl_operator.check.field_rules import field_refusals, refuse_outside
-from rl_operator.check.name_lists import MOST_NAMES, listed, outlined
+from rl_operator.check.name_lists import MOST_NAMES, unknown_environment
 from rl_operator.check.subject import Subject
-from rl_operator.documents.parse import field_path, nearest
+from rl_operator.documents.parse import field_path
 
 NEEDS_SERVER: Final = "it plays against a server: create an RLEnvironment with spec.openenv, and name it as own/NAME"
 
@@ -22,6 +22,7 @@ def environment_refusals(subject: Subject) -> Iterator[Refusal]:
     if chosen.known is not None or chosen.pending is not None:
         return
     name, available = subject.run.spec.environment, list(chosen.available)
+    choice, allowed = unknown_environment(name, available)
     stalled = chosen.own.status.condition("Stalled") if chosen.own else None
     if stalled is not None:
         code, hint = "EnvironmentNotReady", stalled.message
@@ -35,15 +36,13 @@ def environment_refusals(subject: Subject) -> Iterator[Refusal]:
     elif name == OPENENV_ENVIRONMENT:
         code, hint = "UnknownEnvironment", NEEDS_SERVER
     else:
-        code = "UnknownEnvironment"
-        listing = listed(outlined(available)) or "none"
-        hint = f"there is no such environment{nearest(name, available)} (available: {listing})"
+        code, hint = "UnknownEnvironment", chosen.instead or f"there is no such environment{choice}"
     yield Refusal.model_validate(
         {
             "code": code,
             "field": "spec.environment",
             "given": redacted(name),
-            "allowed": outlined(available)[:MOST_NAMES],
+            "allowed": allowed[:MOST_NAMES],
             "hint": hint,
         }
     )

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from rl_operator.api import hints
 from rl_operator.api.fields import TINKER_FIELDS, WIRED_FIELDS, Section
+from rl_operator.api.nested_fields import flattened, outer_names, steps_of
 from rl_operator.api.refusal import Refusal, RefusalCode, first_refusals, looks_like_a_key, redacted
 from rl_operator.api.runtime import RESERVED_VARIABLES, TRAINER_KEYS, Bound, Runtime
 from rl_operator.api.value_text import text_of
@@ -27,16 +28,22 @@ class _SetValue:
     part: str
     section: Section
     name: str
+    """Of the field; one inside of a mapping that the bounds speak of by its name is looked at by itself."""
+
     value: Any
 
     @property
     def bound(self) -> Bound | None:
-        bounds: Mapping[str, Bound] = getattr(self.runtime.spec.bounds, self.section, {})
-        return bounds.get(self.name)
+        return self._bounds.get(self.name)
+
+    @property
+    def _bounds(self) -> Mapping[str, Bound]:
+        return _bounds_of(self.runtime, self.section)
 
     @property
     def path(self) -> str:
-        return field_path(("spec", self.part, self.section, self.name))
+        outer = outer_names(self._bounds) if self.part != "bounds" else ()
+        return field_path(("spec", self.part, self.section, *steps_of(self.name, outer)))
 
     def refuse(self, code: RefusalCode, hint: str) -> Refusal:
         return Refusal(code=code, field=self.path, given=redacted(self.value, self.name), hint=hint)
@@ -51,12 +58,26 @@ def _values(runtime: Runtime) -> Iterator[Refusal]:
     """At most one fault per value."""
     for part in ("locked", "defaults"):
         for section in _SECTIONS:
-            for name, value in sorted(getattr(getattr(runtime.spec, part), section).items()):
+            written = getattr(getattr(runtime.spec, part), section)
+            yield from _dotted(part, section, written)
+            for name, value in sorted(flattened(written, _bounds_of(runtime, section)).items()):
                 at = _SetValue(runtime, part, section, name, value)
                 faults = (rule(at) for rule in _VALUE_RULES)
                 fault = next((fault for fault in faults if fault is not None), None)
                 if fault is not None:
                     yield fault
+
+
+def _bounds_of(runtime: Runtime, section: Section) -> Mapping[str, Bound]:
+    found: Mapping[str, Bound] = getattr(runtime.spec.bounds, section, {})
+    return found
+
+
+def _dotted(part: str, section: Section, written: Mapping[str, Any]) -> Iterator[Refusal]:
+    """A listing's name of a nested field: in a config file no name of a field has a dot."""
+    for name in sorted(name for name in written if "." in name):
+        hint = hints.NESTED % tuple(name.split(".", 1))
+        yield Refusal(code="UnknownField", field=field_path(("spec", part, section, name)), hint=hint)
 
 
 def _bounds(runtime: Runtime) -> Iterator[Refusal]:

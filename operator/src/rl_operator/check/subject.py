@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from rl_operator.api.catalog import CatalogEnvironment, EnvironmentField
 from rl_operator.api.fields import TINKER_FIELDS, Section
+from rl_operator.api.nested_fields import flattened, outer_names, steps_of
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Bound, Runtime
@@ -18,19 +19,30 @@ SPEC_PATHS: Final[dict[Section, str]] = {"env": "spec.config", "tinker": "spec.t
 
 @dataclass(frozen=True)
 class SectionSubject:
-    """One section that a run may fill. `known` is empty if nothing is known about the fields."""
+    """One section that a run may fill, by names of fields. `known` is empty if nothing is known about the fields."""
 
     section: Section
     owner: str
     runtime: str
+    written: Mapping[str, Any]
+    """As the run's file has it: fields inside of a mapping are nested."""
+
     given: Mapping[str, Any]
     effective: Mapping[str, Any]
     known: Mapping[str, EnvironmentField]
     locked: Mapping[str, Any]
     bounds: Mapping[str, Bound]
 
+    @cached_property
+    def outer(self) -> frozenset[str]:
+        """Names of mappings that hold fields."""
+        return outer_names(self.known)
+
     def path(self, name: str) -> str:
-        return field_path((*SPEC_PATHS[self.section].split("."), name))
+        return self.path_of(*steps_of(name, self.outer))
+
+    def path_of(self, *steps: str) -> str:
+        return field_path((*SPEC_PATHS[self.section].split("."), *steps))
 
     @property
     def in_force(self) -> dict[str, Any]:
@@ -62,14 +74,16 @@ class Subject:
 
     @cached_property
     def env(self) -> SectionSubject:
+        known = self.environment.fields_by_name
         return SectionSubject(
             section="env",
             owner=f"environment {self.environment.name!r}",
             runtime=self.runtime.metadata.name,
-            given=self.run.spec.config,
+            written=self.run.spec.config,
+            given=flattened(self.run.spec.config, known),
             effective=self.sections.env,
-            known=self.environment.fields_by_name,
-            locked=self.runtime.spec.locked.env,
+            known=known,
+            locked=flattened(self.runtime.spec.locked.env, known),
             bounds=self.runtime.spec.bounds.env,
         )
 
@@ -79,6 +93,7 @@ class Subject:
             section="tinker",
             owner="the trainer",
             runtime=self.runtime.metadata.name,
+            written=self.run.spec.tinker,
             given=self.run.spec.tinker,
             effective=self.sections.tinker,
             known=TINKER_FIELDS,

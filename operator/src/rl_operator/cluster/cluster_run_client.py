@@ -38,6 +38,8 @@ from rl_operator.status.observed.observation import PodObservation, observe_pod
 class ClusterRunClient:
     """Reads come from the caches; the response to every write goes into them, so that the next reconcile sees it."""
 
+    is_local = False
+
     def __init__(
         self,
         client: ClusterClient,
@@ -66,7 +68,7 @@ class ClusterRunClient:
         return self._caches.runtimes.names()
 
     def catalog(self, runtime: Runtime) -> Catalog | None:
-        found = self._caches.catalogs.of(runtime.spec.image)
+        found = self._caches.catalogs.of(runtime.spec.image_of_environments)
         return found.catalog if found else None
 
     async def environment(self, run: TrainingRun) -> Environment | None:

@@ -226,7 +226,7 @@ def _explain(model: type[BaseModel], detail: ErrorDetails) -> Refusal:
     match detail["type"]:
         case "extra_forbidden":
             known = _fields_at(model, location[:-1])
-            hint = f"there is no such field{nearest(str(location[-1]), known)}"
+            hint = _range_of_nested(location, detail["input"]) or f"there is no such field{nearest(str(location[-1]), known)}"
             given = redacted(detail["input"], str(location[-1]))
             return Refusal(code="UnknownField", field=field, given=given, allowed=known, hint=hint)
         case "missing":
@@ -236,6 +236,14 @@ def _explain(model: type[BaseModel], detail: ErrorDetails) -> Refusal:
             hint = MUST_BE % allowed if allowed else re.sub(r"^\w+ should", "it must", detail["msg"])
             given = redacted(detail["input"], str(location[-1]) if location else "")
             return Refusal(code=code, field=field, given=given, allowed=allowed, hint=hint)
+
+
+def _range_of_nested(location: Sequence[str | int], given: Any) -> str:
+    """What to write for a bound that is nested as the field is in a run's file."""
+    match location:
+        case ("spec", "bounds", _, outer, inner) if isinstance(given, Mapping):
+            return f"a range has min and max; the one of a field inside of {outer} is named {outer}.{inner}"
+    return ""
 
 
 def field_path(location: Iterable[str | int]) -> str:
@@ -280,13 +288,27 @@ def close_matches(name: str, known: Iterable[str], *, most: int, cutoff: float =
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint for a misspelled name: `; did you mean 'group_size', 'batch_size' or 'eval_size'?`, or nothing."""
     names = list(islice(known, MAX_COMPARED))
-    matches = [
-        repr(match) for match in dict.fromkeys([*abbreviated(name, names), *close_matches(name, names, most=3)])
-    ][:3]
+    matches = [repr(match) for match in dict.fromkeys([*abbreviated(name, names), *_alike(name, names)])][:3]
     if not matches:
         return ""
     *others, last = matches
     return f"; did you mean {', '.join(others)} or {last}?" if others else f"; did you mean {last}?"
+
+
+def _alike(name: str, names: Sequence[str]) -> list[str]:
+    """Of a name with a part before the last `.` or `/`, only the last part is compared: else all names that begin like
+    it would be near. A last part that is the same is near, wherever it is.
+    """
+    last = _last_part(name)
+    begin = name.removesuffix(last)
+    siblings = {each.removeprefix(begin): each for each in names if begin and each.startswith(begin)}
+    near = [siblings[each] for each in close_matches(last, siblings, most=3)]
+    same = [each for each in names if _last_part(each) == last]
+    return [*near, *same] if siblings else [*same, *close_matches(name, names, most=3)]
+
+
+def _last_part(name: str) -> str:
+    return re.split("[./]", name)[-1]
 
 
 def abbreviated(name: str, known: Iterable[str]) -> list[str]:

@@ -93,7 +93,7 @@ class Routes:
     def catalog_changed(self, image: str) -> None:
         """Every runtime of that image records it; the change of its status queues its runs."""
         for runtime in self._caches.runtimes:
-            if isinstance(runtime, Runtime) and runtime.spec.image == image:
+            if isinstance(runtime, Runtime) and runtime.spec.image_of_environments == image:
                 self._queues.runtimes.add(("", runtime.metadata.name))
 
     def metrics_changed(self, pod: PodObservation) -> None:

@@ -13,6 +13,7 @@ from typing import Final, ParamSpec, TypeVar
 
 from rl_operator.api.fields import TINKER_FIELDS
 from rl_operator.api.identity import Same
+from rl_operator.api.nested_fields import flattened
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime
@@ -36,7 +37,8 @@ def is_quick(run: TrainingRun, inputs: RunInputs) -> bool:
     known, spec = inputs.environment.known, run.spec
     if known is None or inputs.environment.own or len(known.fields) > MAX_KNOWN:
         return False
-    spelled = spec.config.keys() <= known.fields_by_name.keys() and spec.tinker.keys() <= TINKER_FIELDS.keys()
+    names = known.fields_by_name.keys()
+    spelled = flattened(spec.config, names).keys() <= names and spec.tinker.keys() <= TINKER_FIELDS.keys()
     return spelled and are_small(spec.config, spec.tinker) and _is_small(Same(inputs.runtime))
 
 

@@ -59,12 +59,12 @@ async def _look(
     except (ForbiddenError, GoneError, InvalidError, NameTakenError) as error:
         # What is known about the image serves runs all the same: it is just not written down.
         verdict = Verdict(Readiness.RECONCILING, "CatalogNotWritten", str(error))
-        return RuntimeReading(verdict, client.catalog(runtime.spec.image), seconds=TROUBLE_SECONDS)
+        return RuntimeReading(verdict, client.catalog(runtime.spec.image_of_environments), seconds=TROUBLE_SECONDS)
 
 
 async def _look_at_image(runtime: Runtime, client: KindsClient, now: datetime, namespace: str) -> RuntimeReading:
     """Read the image unless that has been done; then write down what it contains."""
-    image = runtime.spec.image
+    image = runtime.spec.image_of_environments
     live = await client.read_config_map(namespace, catalog_name(runtime.metadata.name))
     reading = runtime_reading(runtime, namespace)
     stored = stored_catalog(live) if live else None
@@ -81,7 +81,7 @@ async def _look_at_image(runtime: Runtime, client: KindsClient, now: datetime, n
         client.hold_catalog(image, found)
     await client.save_config_map(catalog_config_map(runtime, namespace, found), live)
     await tidy(reading, client)
-    verdict = ready_verdict(found.catalog, ephemeral=runtime.spec.backend.ephemeral)
+    verdict = ready_verdict(image, found.catalog, ephemeral=runtime.spec.backend.ephemeral)
     return RuntimeReading(verdict, found, stored=True)
 
 

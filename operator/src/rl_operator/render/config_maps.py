@@ -20,9 +20,10 @@ from rl_operator.api.names import (
     REDISCOVER_ANNOTATION,
     RUNTIME_KIND,
 )
+from rl_operator.api.nested_fields import flattened, nested
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
-from rl_operator.api.runtime import Runtime
+from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.api.sections import effective_sections
 from rl_operator.errors import InvalidError
 from rl_operator.render.labels import child_labels, owner_reference
@@ -88,7 +89,7 @@ def catalog_config_map(runtime: Runtime, namespace: str, found: ImageCatalog) ->
         },
         "data": {
             CATALOG_KEY: _catalog_text(runtime, found.catalog),
-            _IMAGE_KEY: runtime.spec.image,
+            _IMAGE_KEY: runtime.spec.image_of_environments,
             _IMAGE_ID_KEY: found.image_id or "",
             _REDISCOVER_KEY: metadata.annotations.get(REDISCOVER_ANNOTATION, ""),
         },
@@ -111,6 +112,7 @@ def _catalog_text(runtime: Runtime, catalog: Catalog) -> str:
 
     Field descriptions are left out if they do not fit.
     """
+    image = runtime.spec.image_of_environments
     for described in (True, False):
         environments = [_described(environment, runtime, described) for environment in catalog.environments]
         families = [_described(family, runtime, described) for family in catalog.families]
@@ -120,22 +122,24 @@ def _catalog_text(runtime: Runtime, catalog: Catalog) -> str:
         if size <= MAX_BYTES:
             return text
     raise InvalidError(
-        f"the fields of the {len(catalog.environments)} environments in image {runtime.spec.image} take "
+        f"the fields of the {len(catalog.environments)} environments in image {image} take "
         f"{size / 1000:.0f} kB and a ConfigMap has room for {MAX_BYTES / 1000:.0f} kB: split the image"
     )
 
 
 def _described(each: CatalogEnvironment | EnvironmentFamily, runtime: Runtime, described: bool) -> dict[str, Any]:
     head = each.model_dump(mode="json", by_alias=False, exclude={"fields"}, exclude_none=True)
-    return {**head, "fields": [_field(field, runtime, described) for field in each.fields]}
+    locked = flattened(runtime.spec.locked.env, {field.name for field in each.fields})
+    return {**head, "fields": [_field(field, locked, runtime.spec.bounds.env, described) for field in each.fields]}
 
 
-def _field(field: EnvironmentField, runtime: Runtime, described: bool) -> dict[str, Any]:
+def _field(
+    field: EnvironmentField, locked: Mapping[str, Any], bounds: Mapping[str, Bound], described: bool
+) -> dict[str, Any]:
     """Limits that the source does not state are left out; so is a default that only running the code would show."""
     wire = field.model_dump(mode="json", by_alias=False, exclude_unset=True)
     if not described:
         wire.pop("description", None)
-    locked, bounds = runtime.spec.locked.env, runtime.spec.bounds.env
     if field.name in locked:
         wire["locked"] = locked[field.name]
     if field.name in bounds:
@@ -155,7 +159,7 @@ def render_config(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
         "wandb_run_name": wandb.name or run.metadata.name,
     }
     return {
-        "env": sections.env,
+        "env": nested(sections.env, environment.fields_by_name),
         "openai": [sections.openai],
         "tinker": sections.tinker | {name: value for name, value in tracking.items() if value is not None},
         "slurm": False,

@@ -44,6 +44,10 @@ def runtime_image(runtime: Runtime) -> Image:
     return Image(runtime.spec.image, runtime.spec.image_pull_policy)
 
 
+def runtime_environment_image(runtime: Runtime) -> Image:
+    return Image(runtime.spec.image_of_environments, runtime.spec.image_pull_policy)
+
+
 def runtime_resources(runtime: Runtime, name: str) -> dict[str, Any]:
     """The runtime's resources for the container, else the defaults."""
     resources: ResourceRequirements = getattr(runtime.spec.resources, name)

@@ -58,7 +58,7 @@ class ImageReading:
 
 
 def runtime_reading(runtime: Runtime, namespace: str) -> ImageReading:
-    """A runtime's image; read in the operator's namespace, on the nodes that its runs use."""
+    """The image of a runtime's environments; read in the operator's namespace, on the nodes that its runs use."""
     spec = runtime.spec
     chosen = {
         "imagePullSecrets": [reference.to_wire() for reference in spec.image_pull_secrets],
@@ -69,7 +69,7 @@ def runtime_reading(runtime: Runtime, namespace: str) -> ImageReading:
     return ImageReading(
         namespace=namespace,
         owner=_owner(RUNTIME_KIND, runtime.metadata),
-        image=spec.image,
+        image=spec.image_of_environments,
         arguments=(),
         chosen={name: value for name, value in chosen.items() if value},
         pull_policy=spec.image_pull_policy,

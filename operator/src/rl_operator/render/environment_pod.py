@@ -31,7 +31,7 @@ from rl_operator.render.container_template import (
     container,
     folder,
     pod_security,
-    runtime_image,
+    runtime_environment_image,
     runtime_resources,
     scratch_volume,
 )
@@ -148,7 +148,7 @@ def environment_entry(run: TrainingRun, inputs: RunInputs) -> str:
 def environment_image(inputs: RunInputs) -> Image:
     own = inputs.environment.own
     image = own.spec.image if own else None
-    return Image(image.reference, image.pull_policy) if image else runtime_image(inputs.runtime)
+    return Image(image.reference, image.pull_policy) if image else runtime_environment_image(inputs.runtime)
 
 
 def environment_pull_secrets(inputs: RunInputs) -> dict[str, Any]:

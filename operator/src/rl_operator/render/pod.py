@@ -27,6 +27,7 @@ from rl_operator.render.container_template import (
     folder,
     pod_security,
     probe,
+    runtime_environment_image,
     runtime_image,
     scratch_volume,
 )
@@ -169,5 +170,5 @@ def _trainer_container(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
 def _environment_container(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:
     command = ["tinker-atropos", "environment", run.spec.environment, "serve", "--config", CONFIG_FILE]
     env_vars = environment_env_vars(run, runtime)
-    image, resources = runtime_image(runtime), bounded_resources(runtime, ENVIRONMENT_CONTAINER)
+    image, resources = runtime_environment_image(runtime), bounded_resources(runtime, ENVIRONMENT_CONTAINER)
     return container(ENVIRONMENT_CONTAINER, image, command, env_vars, resources=resources, mounts=[config_mount()])

@@ -6,8 +6,7 @@ from rl_operator.api.catalog import CatalogEnvironment
 from rl_operator.api.run_inputs import ChosenEnvironment
 from rl_operator.api.runtime import Runtime
 from rl_operator.check import runtime_not_found
-from rl_operator.check.name_lists import listed, outlined
-from rl_operator.documents.parse import nearest
+from rl_operator.check.name_lists import unknown_environment
 from rl_operator.errors import RefusedError
 from rl_operator.targets.file_inputs import FileInputs, inputs_of
 from rl_operator.targets.parameters import plain_run
@@ -46,5 +45,6 @@ def _why_not(name: str, chosen: ChosenEnvironment, target: Target) -> str:
         return f"environment {name}: {stalled.message}"
     if name.endswith(".py"):
         return f"{target.label} trains no files: {name} becomes an RLEnvironment with rlctl init --from {name}"
-    known = listed(outlined(chosen.available)) or "none"
-    return f"there is no environment {name!r} in {target.label}{nearest(name, chosen.available)} (available: {known})"
+    if chosen.instead is not None:
+        return f"there is no environment {name!r} in {target.label}: {chosen.instead}"
+    return f"there is no environment {name!r} in {target.label}{unknown_environment(name, chosen.available)[0]}"

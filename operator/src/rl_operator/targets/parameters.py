@@ -8,6 +8,7 @@ from typing import Any, Final
 from rl_operator.api.catalog import CatalogEnvironment, EnvironmentField
 from rl_operator.api.fields import LARGEST, SMALLEST, TINKER_FIELDS, WIRED_FIELDS, Section
 from rl_operator.api.model import ObjectMeta
+from rl_operator.api.nested_fields import flattened, outer_names, steps_of
 from rl_operator.api.run import RunSpec, TrainingRun
 from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.api.sections import effective_sections
@@ -32,6 +33,9 @@ class SettableField:
     default: Any
     locked: bool
     allowed: str
+    place: tuple[str, ...]
+    """Its path below `spec`: ("config", "taskset", "size")."""
+
     bound: Bound | None = None
 
     @property
@@ -47,7 +51,7 @@ class SettableField:
         """Everything that is known about the field."""
         lock = {"locked": self.default} if self.locked else {}
         bounds = {"bounds": self.bound.to_wire()} if self.bound else {}
-        path = f"spec.{self.section}.{self.name}"
+        path = ".".join(("spec", *self.place))
         return {
             **self.field.to_wire(),
             "path": path,
@@ -81,7 +85,8 @@ def _section(
     effective = getattr(
         effective_sections(plain_run(environment.name, runtime.metadata.name), runtime, environment), section
     )
-    locked: Mapping[str, Any] = getattr(runtime.spec.locked, section)
+    locked: Mapping[str, Any] = flattened(getattr(runtime.spec.locked, section), known)
+    outer = outer_names(known)
     bounds: Mapping[str, Bound] = getattr(runtime.spec.bounds, section)
     for field in known.values():
         if (section, field.name) in WIRED_FIELDS:
@@ -92,6 +97,7 @@ def _section(
             default=effective.get(field.name, field.default),
             locked=field.name in locked,
             allowed=_allowed(section, field, bounds.get(field.name)),
+            place=(name, *steps_of(field.name, outer)),
             bound=bounds.get(field.name),
         )
 

@@ -7,10 +7,12 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, Final
 
 from rl_operator.api.catalog import CatalogEnvironment
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, RUN_KIND
+from rl_operator.api.nested_fields import at_path
 from rl_operator.api.run import RunSpec
 from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.documents.yaml_lines import block, flow
@@ -48,10 +50,20 @@ class TemplateLine:
     given: bool
 
     def written(self, width: int) -> str:
-        setting = f"{'' if self.given else '#'}{self.field.name}: {flow(self.value)}"
+        setting = f"{'' if self.given else '#'}{self.setting}"
         limits = f"{self.field.allowed}: " if self.field.allowed else ""
         said = " ".join(f"{limits}{self.field.field.description}".split())
-        return cut(f"    {setting:<{width}}  # {said}", WIDTH) if said else f"    {setting}"
+        margin = "  " * len(self.field.place)
+        return cut(f"{margin}{setting:<{width}}  # {said}", WIDTH) if said else f"{margin}{setting}"
+
+    @property
+    def setting(self) -> str:
+        return f"{self.field.place[-1]}: {flow(self.value)}"
+
+    @property
+    def mapping(self) -> tuple[str, ...]:
+        """Where it stands: ("config",), or ("config", "taskset")."""
+        return self.field.place[:-1]
 
 
 def run_template(name: str, environment: CatalogEnvironment, runtime: Runtime, accepts: Accepts) -> str:
@@ -94,18 +106,23 @@ def _head(environment: CatalogEnvironment, runtime: Runtime) -> Iterator[str]:
 def _lines(fields: Iterable[SettableField], accepts: Accepts) -> list[TemplateLine]:
     """The settings of one section that a run may set to these values; the commonly set ones come first.
 
-    A section without an active line would be null: then its first setting is active, with its current value.
+    A mapping without an active line would be null: then its first setting is active, with its current value.
     """
     lines = [
         TemplateLine(field, value, given=field.name in USUAL or value != field.default)
         for field in sorted(fields, key=_place)
-        if not field.locked and accepts({field.section: {field.name: (value := within(field.default, field.bound))}})
+        if not field.locked and accepts(at_path(field.place, value := within(field.default, field.bound)))
     ]
+    return [line for _, inside in groupby(lines, lambda line: line.mapping) for line in _with_an_active_one([*inside])]
+
+
+def _with_an_active_one(lines: list[TemplateLine]) -> list[TemplateLine]:
     return lines if any(line.given for line in lines) else [replace(line, given=i == 0) for i, line in enumerate(lines)]
 
 
-def _place(field: SettableField) -> int:
-    return USUAL.index(field.name) if field.name in USUAL else len(USUAL)
+def _place(field: SettableField) -> tuple[tuple[str, ...], int]:
+    """What is in a mapping of the section comes last, together."""
+    return field.place[1:-1], USUAL.index(field.name) if field.name in USUAL else len(USUAL)
 
 
 def within(value: Any, bound: Bound | None) -> Any:
@@ -120,9 +137,11 @@ def within(value: Any, bound: Bound | None) -> Any:
 def _section(name: str, lines: Sequence[TemplateLine]) -> Iterator[str]:
     if not lines:
         return
-    width = min(40, max(len(f"#{line.field.name}: {flow(line.value)}") for line in lines))
+    width = min(40, max(len(f"#{line.setting}") for line in lines))
     yield f"  {name}:"
-    yield from (line.written(width) for line in lines)
+    for mapping, inside in groupby(lines, lambda line: line.mapping[1:]):
+        yield from (f"    {outer}:" for outer in mapping)
+        yield from (line.written(width) for line in inside)
 
 
 def _run_lines(runtime: Runtime, accepts: Accepts) -> Iterator[str]:

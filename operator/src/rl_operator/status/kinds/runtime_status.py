@@ -24,10 +24,10 @@ def faults_verdict(faults: Sequence[Refusal]) -> Verdict:
     return Verdict(Readiness.STALLED, "RuntimeInvalid", "\n".join(fault.sentence for fault in faults))
 
 
-def ready_verdict(catalog: Catalog, *, ephemeral: bool) -> Verdict:
-    """`ephemeral`: the backend does not keep checkpoints (`spec.backend.ephemeral`)."""
+def ready_verdict(image: str, catalog: Catalog, *, ephemeral: bool) -> Verdict:
+    """`image`: what was read; `ephemeral`: the backend does not keep checkpoints (`spec.backend.ephemeral`)."""
     count = len(catalog.nameable)
-    found = f"{count} environment{'' if count == 1 else 's'} in the image."
+    found = f"{count} environment{'' if count == 1 else 's'} in image {image}."
     return Verdict(Readiness.READY, "CatalogRead", joined(found, EPHEMERAL_WARNING if ephemeral else ""))
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.fields import TINKER_FIELDS
+from rl_operator.api.nested_fields import flattened
 from rl_operator.api.refusal import redacted
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
@@ -35,9 +36,10 @@ class SettingsInForce:
     def changed(self, run: TrainingRun) -> Answer:
         """The fields of `config` and `tinker` that the run sets to something else, and how many did not fit."""
         usual = self._usual(run)
+        config = flattened(run.spec.config, [name for section, name in usual if section == "config"])
         given = {
             (section, name): value
-            for section, values in (("config", run.spec.config), ("tinker", run.spec.tinker))
+            for section, values in (("config", config), ("tinker", run.spec.tinker))
             for name, value in sorted(values.items())
         }
         changed = {place: value for place, value in given.items() if not same_value(value, usual.get(place, ...))}
@@ -58,7 +60,7 @@ class SettingsInForce:
         if runtime and runtime_name not in self._catalogs:
             self._catalogs[runtime_name] = self._target.catalog(runtime)
         catalog = self._catalogs.get(runtime_name)
-        known = catalog.named(environment) if catalog else None
+        known = catalog.chosen(environment) if catalog else None
         if runtime is None or known is None:
             return trainer
         return {(field.section, field.name): field.default for field in fields_of(known, runtime)}

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from rl_operator.api.fields import TINKER_FIELDS
 from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
+from rl_operator.api.nested_fields import flattened
 from rl_operator.api.refusal import redacted
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
@@ -41,8 +42,9 @@ def start_answer(
 
 def config_of(run: TrainingRun, inputs: RunInputs | None) -> Answer:
     """What the run sets, and the few values that matter; keys are not shown."""
-    asked = {**run.spec.config, **run.spec.tinker}
-    values = asked if inputs is None or inputs.environment.known is None else _effective(run, inputs) | asked
+    known = inputs.environment.known if inputs else None
+    asked = {**flattened(run.spec.config, known.fields_by_name if known else ()), **run.spec.tinker}
+    values = asked if inputs is None or known is None else _effective(run, inputs) | asked
     return {name: redacted(value, name) for name, value in values.items()}
 
 

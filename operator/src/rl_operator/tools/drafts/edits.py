@@ -2,11 +2,12 @@
 
 import copy
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from rl_operator.api.hints import KEY_IN_RUN
+from rl_operator.api.nested_fields import flattened, outer_names, steps_of
 from rl_operator.api.refusal import looks_like_a_key, redacted
 from rl_operator.api.run import RunSpec
 from rl_operator.api.sections import same_value
@@ -93,7 +94,9 @@ def with_edits(spec: Spec, edits: Iterable[Edit]) -> dict[str, Any]:
         *way, last = edit.field.place
         section = edited
         for step in way:
-            section = section.setdefault(step, {})
+            if not isinstance(section.get(step), dict):  # it is missing, or was refused
+                section[step] = {}
+            section = section[step]
         if edit.value is None:
             section.pop(last, None)
         else:
@@ -131,10 +134,18 @@ def settings_of(fields: RunFields, spec: Spec) -> dict[str, Any]:
     """What the run sets, by the names that agents use; a key that was entered there is not shown."""
     plain = RunSpec(environment=spec["environment"]).to_wire()
     known = {field.place: fields.called(field) for field in fields.all}
-    free = [(section, name) for section in FREE_FORM for name in spec.get(section, {})]
-    own = [place for place in known if place[0] not in FREE_FORM]
-    places = [*free, *(place for place in own if _given(spec, place) not in (_NOTHING, _given(plain, place)))]
+    own = (place for place in known if place[0] not in FREE_FORM)
+    changed = (place for place in own if _given(spec, place) not in (_NOTHING, _given(plain, place)))
+    places = [*_free(known, spec), *changed]
     return {known.get(place, ".".join(place)): redacted(_given(spec, place), place[-1]) for place in places}
+
+
+def _free(known: Collection[tuple[str, ...]], spec: Spec) -> Iterator[tuple[str, ...]]:
+    """The places of what the run sets for the environment and the trainer."""
+    for section in FREE_FORM:
+        names = [".".join(place[1:]) for place in known if place[0] == section]
+        outer = outer_names(names)
+        yield from ((section, *steps_of(name, outer)) for name in flattened(spec.get(section, {}), names))
 
 
 def _given(spec: Spec, place: Sequence[str]) -> Any:

@@ -70,8 +70,8 @@ class RunField:
         """All accepted names for it."""
         full = f"spec.{'.'.join(self.place)}"
         match self.place:
-            case ("config", inner):
-                return frozenset({self.name, self.path, full, f"env.{inner}"})
+            case ("config", *inner):
+                return frozenset({self.name, self.path, full, f"env.{'.'.join(inner)}"})
             case (_,):
                 return frozenset({self.name, full, f"spec.{self.name}"})
         return frozenset({self.name, self.path, full})
@@ -128,7 +128,7 @@ def run_fields(environment: CatalogEnvironment, runtime: Runtime) -> RunFields:
 def _from_settable(field: SettableField) -> RunField:
     return RunField(
         name=field.name,
-        place=(field.section, field.name),
+        place=field.place,
         type=field.type,
         annotation=field.field.type,
         default=field.default,

@@ -1,0 +1,24 @@
+"""Tasksets of the library verifiers: `spec.environment: verifiers/ID`, or `verifiers/ID@VERSION`."""
+
+from typing import Final
+
+PREFIX: Final = "verifiers/"
+
+INSTALL_HERE: Final = "verifiers is not installed on this machine: run `rlctl environments install verifiers`"
+"""In local mode, where no taskset is known."""
+
+
+def needs_image(runtime: str) -> str:
+    """On a cluster, where the image that the runtime takes environments from has no taskset."""
+    return (
+        f"the image of runtime {runtime!r} has no verifiers: set spec.environmentImage of the runtime "
+        "(images/environment-verifiers)"
+    )
+
+
+def without_version(name: str) -> str:
+    """`verifiers/ID` of `verifiers/ID@VERSION`. Whether that version is installed is checked where the environment
+    starts. Any other name stays as it is: nothing else has a version.
+    """
+    known, _, version = name.rpartition("@")
+    return known if known.startswith(PREFIX) and version else name
