@@ -177,9 +177,13 @@ def _too_large(settings: str) -> Cel:
 
 
 def _locked(settings: str) -> Cel:
-    """Wired fields are left to the policy for runs."""
+    """Wired fields are left to the policy for runs. Of two mappings, entries of the same name: only the catalog tells
+    whether each is a field, and whether one that is not locked may be set beside them.
+    """
     locked, given = f"variables.locked_{settings}", _given(settings)
-    condition = f"k in {locked} && {locked}[k] != {given} && !({_is_wired(settings)})"
+    entry = f"{given}.exists(n, n in {locked}[k] && {locked}[k][n] != {given}[n])"
+    differs = f"(type({locked}[k]) == map && type({given}) == map ? {entry} : {locked}[k] != {given})"
+    condition = f"k in {locked} && {differs} && !({_is_wired(settings)})"
     hint = filled(hints.LOCKED, "variables.runtime", f"[{locked}[k]]")
     return _each(settings, f"variables.{settings}", condition, hint)
 

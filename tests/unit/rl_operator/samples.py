@@ -90,15 +90,32 @@ def own_inputs(run: TrainingRun, runtime: Runtime = TINY, own: Environment | Non
     return RunInputs(runtime, choose_environment(run.spec.environment, runtime, CATALOG, environment))
 
 
+def tasksets() -> Catalog:
+    """Two tasksets of the family `verifiers`: they share fields, and have fields of their own inside of `taskset`."""
+    shared = [*_SHARED, {"name": "tools", "type": "dict[str, int]", "default": {}}]
+    size = {"name": "taskset.size", "type": "int", "default": 100, "description": "How many.", "minimum": 1}
+    level = {"name": "taskset.level", "type": "Literal['easy', 'hard']", "default": "easy"}
+    weights = {"name": "taskset.weights", "type": "dict[str, float]", "default": {}}
+    family = {"name": "verifiers", "description": "Tasksets.", "fields": shared}
+    members = [
+        {"name": "verifiers/sorting", "description": "Sort.", "family": "verifiers", "fields": [size, level, weights]},
+        {"name": "verifiers/poker", "description": "Play.", "family": "verifiers", "fields": []},
+    ]
+    alone = {"name": "toy", "fields": _SHARED}
+    return Catalog.model_validate({"environments": [alone, *members], "families": [family]})
+
+
+_SHARED: list[dict[str, Any]] = [
+    {"name": "total_steps", "type": "int", "default": 10},
+    {"name": "group_size", "type": "int", "default": 4},
+    {"name": "batch_size", "type": "int", "default": 8},
+    {"name": "max_token_length", "type": "int", "default": 64},
+    {"name": "tokenizer_name", "type": "str", "default": "bundled"},
+]
+
+
 def catalog_of(*fields: dict[str, Any]) -> Catalog:
     """One environment `toy` with these fields and the shared ones."""
-    shared: list[dict[str, Any]] = [
-        {"name": "total_steps", "type": "int", "default": 10},
-        {"name": "group_size", "type": "int", "default": 4},
-        {"name": "batch_size", "type": "int", "default": 8},
-        {"name": "max_token_length", "type": "int", "default": 64},
-        {"name": "tokenizer_name", "type": "str", "default": "bundled"},
-    ]
     replaced = {field["name"] for field in fields}
-    kept = [field for field in shared if field["name"] not in replaced]
+    kept = [field for field in _SHARED if field["name"] not in replaced]
     return Catalog.model_validate({"environments": [{"name": "toy", "fields": [*kept, *fields]}]})

@@ -226,7 +226,10 @@ def _explain(model: type[BaseModel], detail: ErrorDetails) -> Refusal:
     match detail["type"]:
         case "extra_forbidden":
             known = _fields_at(model, location[:-1])
-            hint = _range_of_nested(location, detail["input"]) or f"there is no such field{nearest(str(location[-1]), known)}"
+            hint = (
+                _range_of_nested(location, detail["input"])
+                or f"there is no such field{nearest(str(location[-1]), known)}"
+            )
             given = redacted(detail["input"], str(location[-1]))
             return Refusal(code="UnknownField", field=field, given=given, allowed=known, hint=hint)
         case "missing":

@@ -9,6 +9,7 @@ from rl_operator.api.environment import Environment, EnvironmentStatus
 from rl_operator.api.run import Condition
 from rl_operator.api.run_inputs import choose_environment
 from rl_operator.api.runtime import RuntimeStatus
+from rl_operator.api.verifiers import INSTALL_HERE, needs_image
 from rl_operator.documents.parse import parse_environment
 
 READY = {"type": "Ready", "status": "True", "reason": "EnvironmentFound"}
@@ -70,3 +71,33 @@ def test_an_own_environment_is_known_only_while_it_is_ready() -> None:
     assert (chosen.known.name, chosen.known.class_name, chosen.known.file_path) == ("own/maze", "Maze", "maze.py")
     broken = choose_environment("own/maze", samples.TINY, None, own(NOT_READY, STALLED))
     assert (broken.known, broken.pending) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("verifiers/poker", True),
+        ("verifiers/poker@1.2.0", True),
+        ("verifiers/poker@", False),
+        ("verifiers/poker@1@2", False),
+        ("verifiers/chess@1.2.0", False),
+        ("toy@1.2.0", False),
+    ],
+)
+def test_a_taskset_is_known_in_any_version(name: str, known: bool) -> None:
+    """Whether it is installed in that version is checked by the environment at its start."""
+    chosen = choose_environment(name, samples.TINY, samples.tasksets(), None)
+    assert chosen.known is None or chosen.known.name == name
+    assert (chosen.known is not None) is known
+    assert chosen.instead is None
+
+
+def test_where_there_is_no_taskset_at_all_it_is_said_how_to_get_them() -> None:
+    runtime = samples.make_runtime(image="theirs:1")
+    here, there = (
+        choose_environment("verifiers/poker", runtime, samples.CATALOG, None, local=local) for local in (True, False)
+    )
+    assert here.instead == INSTALL_HERE
+    assert there.instead == needs_image("lab")
+    assert "spec.environmentImage" in needs_image("lab")
+    assert choose_environment("sort_digit", runtime, samples.CATALOG, None).instead is None

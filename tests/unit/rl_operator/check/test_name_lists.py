@@ -1,4 +1,4 @@
-from rl_operator.check.name_lists import MOST_NAMES, listed, most_alike, outlined
+from rl_operator.check.name_lists import MOST_NAMES, listed, most_alike, outlined, unknown_environment
 
 NAMES = [f"env_{number:03}" for number in range(250)]
 
@@ -23,3 +23,13 @@ def test_names_that_begin_alike_are_told_apart_by_the_rest() -> None:
 def test_many_names_of_a_library_are_one() -> None:
     names = ["maze", "gym/a", "gym/b", "gym/c", "gym/d", "few/x", "few/y", *(f"own/{n}" for n in range(9))]
     assert outlined(names) == ["maze", "gym/NAME", "few/x", "few/y", *(f"own/{n}" for n in range(9))]
+
+
+def test_of_a_library_its_nearest_members_are_named() -> None:
+    available = ["maze", *(f"gym/{name}" for name in ("chess", "poker", "go", "checkers"))]
+    said, names = unknown_environment("gym/pokr", available)
+    assert said.startswith("; did you mean 'gym/poker'? (gym has 4, such as gym/poker, ")
+    assert (names[0], set(names)) == ("gym/poker", set(available[1:]))
+    alone = "; did you mean 'maze'? (available: maze, gym/NAME)"
+    assert unknown_environment("mize", available) == (alone, ["maze", "gym/NAME"])
+    assert unknown_environment("mize", []) == (" (available: none)", [])

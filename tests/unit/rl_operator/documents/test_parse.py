@@ -230,6 +230,33 @@ def test_a_runtime_with_an_unknown_bound_is_refused_by_name() -> None:
     assert caught.value.refusal.field == "spec.bounds.env.total_steps.mx"
 
 
+def test_a_bound_that_is_nested_as_its_field_is_told_the_fields_name() -> None:
+    document = {
+        "apiVersion": "rl-operator.dev/v1alpha1",
+        "kind": "RLRuntime",
+        "metadata": {"name": "r"},
+        "spec": {"image": "i", "bounds": {"env": {"taskset": {"size": {"max": 3}}}}},
+    }
+    with pytest.raises(DocumentError, match=r"a field inside of taskset is named taskset\.size"):
+        parse_runtime(document)
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "said"),
+    [
+        ("size", ["taskset.size", "total_steps"], "; did you mean 'taskset.size'?"),
+        ("taskset.sise", ["taskset.size", "taskset.level", "seed"], "; did you mean 'taskset.size'?"),
+        ("taskset.total_steps", ["taskset.size", "total_steps"], "; did you mean 'total_steps'?"),
+        ("taskset.color", ["taskset.size", "taskset.level"], ""),
+        ("verifiers/pokr", ["verifiers/poker", "verifiers/sorting"], "; did you mean 'verifiers/poker'?"),
+        ("verifers/poker", ["verifiers/poker", "verifiers/sorting"], "; did you mean 'verifiers/poker'"),
+    ],
+)
+def test_of_a_name_with_parts_the_last_one_is_compared(name: str, known: list[str], said: str) -> None:
+    assert nearest(name, known).startswith(said)
+    assert bool(nearest(name, known)) is bool(said)
+
+
 @given(JSON_VALUES)
 def test_any_spec_is_typed_or_refused(spec: Any) -> None:
     with contextlib.suppress(DocumentError):

@@ -138,8 +138,8 @@ async def test_the_catalog_of_an_image_enqueues_all_runtimes_of_that_image(
     routes: Routes, caches: Caches, queues: Queues
 ) -> None:
     caches.runtimes.put(runtime_document(1, "one", image="i"))
-    caches.runtimes.put(runtime_document(2, "two", image="i"))
-    caches.runtimes.put(runtime_document(3, "three", image="j"))
+    caches.runtimes.put(runtime_document(2, "two", image="other", environmentImage="i"))
+    caches.runtimes.put(runtime_document(3, "three", image="i", environmentImage="j"))
     caches.runtimes.put(runtime_document(4, "unreadable", image="i", nonsense=1))
     routes.catalog_changed("i")
     assert waiting(queues.runtimes) == {("", "one"), ("", "two")}

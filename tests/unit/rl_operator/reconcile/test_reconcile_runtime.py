@@ -38,8 +38,8 @@ async def client(api: FakeApi, tmp_path: Path) -> AsyncIterator[KindsClient]:
         yield KindsClient(client, caches, EventRecorder(client), print)
 
 
-async def look(client: KindsClient, **spec: Any) -> float | None:
-    client._caches.runtimes.put(runtime_document(1, **spec))
+async def look(client: KindsClient, version: int = 1, **spec: Any) -> float | None:
+    client._caches.runtimes.put(runtime_document(version, **spec))
     return await reconcile_runtime(KEY, client, lambda: datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "ops")
 
 
@@ -105,6 +105,25 @@ async def test_an_unread_image_gets_a_pod(api: FakeApi, client: KindsClient) -> 
     assert reasons == {"Reconciling": "Discovering"}
     assert "theirs:1" in status["conditions"][0]["message"]
     assert api.asked("POST", PODS)
+
+
+async def test_of_two_images_that_of_the_environments_is_read(api: FakeApi, client: KindsClient) -> None:
+    """The other one's catalog is the one that ships: it says nothing about what runs."""
+    api.answers("POST", PODS, Answer({}, 201))
+    assert await look(client, environmentImage="theirs:1") is not None
+    status, reasons = written(api)
+    assert reasons == {"Reconciling": "Discovering"}
+    assert "theirs:1" in status["conditions"][0]["message"]
+    assert "environments" not in status
+    (pod,) = api.asked("POST", PODS)
+    assert pod.body["spec"]["containers"][0]["image"] == "theirs:1"
+
+
+async def test_a_changed_image_of_the_environments_is_read_again(api: FakeApi, client: KindsClient) -> None:
+    api.answers("POST", PODS, Answer({}, 201))
+    await look(client, environmentImage="theirs:1")
+    await look(client, 3, environmentImage="theirs:2")  # version 2 has the status of the first look
+    assert [pod.body["spec"]["containers"][0]["image"] for pod in api.asked("POST", PODS)] == ["theirs:1", "theirs:2"]
 
 
 async def test_an_invalid_runtime_is_reported_and_its_image_is_not_read(api: FakeApi, client: KindsClient) -> None:

@@ -81,3 +81,18 @@ def test_a_stored_catalog_still_tells_common_fields_once() -> None:
     read = stored_catalog(stored)
     assert read is not None
     assert read.found.catalog.named("gym/a") == catalog.named("gym/a")
+
+
+def test_a_nested_field_has_its_lock_and_bounds_by_its_dotted_name() -> None:
+    platform = runtime(
+        environmentImage="verifiers:1",
+        locked={"env": {"taskset": {"level": "hard"}}},
+        bounds={"env": {"taskset.size": {"max": 500}}},
+    )
+    stored = catalog_config_map(platform, "ops", ImageCatalog(samples.tasksets()))
+    content = json.loads(stored["data"]["catalog.json"])
+    fields = {field["name"]: field for each in content["environments"] for field in each["fields"]}
+    assert (fields["taskset.level"]["locked"], fields["taskset.size"]["bounds"]) == ("hard", {"max": 500})
+    found = stored_catalog(stored)
+    assert found is not None
+    assert found.image == "verifiers:1"

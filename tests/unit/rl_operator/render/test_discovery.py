@@ -62,6 +62,7 @@ def test_runtimes_of_one_image_share_a_reading_until_one_requests_another() -> N
 
 ENTRIES = {
     "a name": ("maze", list(COMMAND)),
+    "a taskset": ("verifiers/sorting@1.2.0", list(COMMAND)),
     "a path": ("/app/envs/maze.py", [*COMMAND, "--path", "/app/envs", "--entry", "maze.py"]),
 }
 

@@ -152,10 +152,16 @@ def test_source_code_runs_in_the_runtimes_image() -> None:
     assert volumes["config"]["configMap"]["items"] == [{"key": "config.yaml", "path": "config.yaml"}]
 
 
+def test_source_code_runs_in_the_runtimes_image_of_environments() -> None:
+    pod = own_pod(make_runtime(environmentImage="registry.test/verifiers:1", imagePullPolicy="Never"))
+    (container,) = pod["spec"]["containers"]
+    assert (container["image"], container["imagePullPolicy"]) == ("registry.test/verifiers:1", "Never")
+
+
 def test_an_own_image_gets_nothing_from_the_runtimes() -> None:
     image = {"reference": "registry.test/maze:1", "entry": "maze", "pullSecrets": [{"name": "mine"}]}
     pod = own_pod(
-        make_runtime(imagePullPolicy="Never", imagePullSecrets=[{"name": "registry"}]),
+        make_runtime(imagePullPolicy="Never", imagePullSecrets=[{"name": "registry"}], environmentImage="other:1"),
         own_environment(source=None, image=image),
     )
     container = container_of(pod)

@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.samples import DEFAULT, TINY, UID, inputs_of, make_run, make_runtime, own_inputs
+from tests.unit.rl_operator.samples import DEFAULT, TINY, UID, inputs_of, make_run, make_runtime, own_inputs, tasksets
 
 from rl_operator.api.names import QUEUE_NAME_LABEL
 from rl_operator.api.run import RunStatus, TrainingRun
@@ -105,6 +105,20 @@ def test_the_others_start_once_the_api_answers() -> None:
 def test_the_kubelets_deadline_is_only_a_fallback(limits: Any, seconds: int | None) -> None:
     template = template_of(make_run(activeDeadlineSeconds=1000), make_runtime(limits=limits))
     assert template["spec"].get("activeDeadlineSeconds") == seconds
+
+
+def test_the_environment_may_have_an_image_of_its_own() -> None:
+    runtime = make_runtime(image="ours:1", environmentImage="verifiers:1", imagePullPolicy="Always")
+    run = make_run(environment="verifiers/sorting@1.2.0")
+    spec = pod_template(run, inputs_of(run, runtime, tasksets()))["spec"]
+    containers = {each["name"]: each for each in (*spec["initContainers"], *spec["containers"])}
+    images = {name: (each["image"], each["imagePullPolicy"]) for name, each in containers.items()}
+    assert images == {
+        "api": ("ours:1", "Always"),
+        "trainer": ("ours:1", "Always"),
+        "environment": ("verifiers:1", "Always"),
+    }
+    assert containers["environment"]["command"][:3] == ["tinker-atropos", "environment", "verifiers/sorting@1.2.0"]
 
 
 def test_scheduling_comes_from_the_runtime() -> None:

@@ -36,6 +36,17 @@ def test_a_bundled_environment() -> None:
     [
         ("sort_digit", True, r"no environment 'sort_digit' in memory; did you mean 'sort_digits'\?"),
         ("own/mine", True, "no environment 'own/mine'"),
+        (
+            "reasoning-gym/chain_sun",
+            True,
+            r"did you mean 'reasoning-gym/chain_sum'.*\(reasoning-gym has \d+, such as",
+        ),
+        ("verifiers/poker", True, "in memory: verifiers is not installed .* `rlctl environments install verifiers`"),
+        (
+            "verifiers/poker",
+            False,
+            "the image of runtime 'tiny' has no verifiers: set spec.environmentImage",
+        ),
         ("./nobody.py", True, "There is no file .*nobody.py"),
         ("./mine.py", False, "memory trains no files: .* rlctl init --from ./mine.py"),
     ],

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, make_runtime
+from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, make_runtime, tasksets
 
 from rl_operator.targets.parameters import SettableField, fields_of
 
@@ -67,3 +67,17 @@ def test_the_wire_form_holds_everything() -> None:
     knob = fields["config.knob"].to_wire()
     assert (knob["locked"], knob["default"], knob["maximum"], knob["path"]) == (5, 5, 7, "spec.config.knob")
     assert fields["config.batch_size"].to_wire()["bounds"] == {"max": 9}
+
+
+def test_a_field_inside_of_a_mapping() -> None:
+    runtime = make_runtime(
+        locked={"env": {"taskset": {"level": "hard"}}},
+        bounds={"env": {"taskset.size": {"max": 500}}},
+        defaults={"env": {"taskset": {"size": 50}}},
+    )
+    fields = {field.name: field for field in fields_of(tasksets().chosen("verifiers/sorting"), runtime)}
+    size, level = fields["taskset.size"], fields["taskset.level"]
+    assert (size.default, size.allowed, size.locked) == (50, "at least 1, at most 500", False)
+    assert (level.default, level.locked) == ("hard", True)
+    assert size.place == ("config", "taskset", "size")
+    assert size.to_wire()["path"] == "spec.config.taskset.size"

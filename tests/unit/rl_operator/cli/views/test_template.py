@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, make_runtime
+from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, make_runtime, tasksets
 
 from rl_operator.api.catalog import CatalogEnvironment
 from rl_operator.api.run_inputs import ChosenEnvironment, RunInputs
@@ -39,6 +39,12 @@ CASES = [
     pytest.param(toy(), make_runtime(bounds={"env": {"total_steps": {"max": 4}, "knob": {"min": 5}}}), id="bounds"),
     pytest.param(toy(type="str", default="yes: #1"), make_runtime(), id="a default that needs quotes"),
     pytest.param(toy(type="int", default=None), make_runtime(), id="no usable default"),
+    pytest.param(tasksets().chosen("verifiers/sorting@1.0"), make_runtime(), id="nested"),
+    pytest.param(
+        tasksets().chosen("verifiers/sorting"),
+        make_runtime(bounds={"env": {"taskset.size": {"max": 5}}}, locked={"env": {"taskset": {"level": "hard"}}}),
+        id="nested, bounds and locks",
+    ),
     pytest.param(toy(), make_runtime(limits={"activeDeadlineSeconds": 60, "environmentReplicas": 1}), id="limits"),
 ]
 
@@ -98,3 +104,11 @@ def test_a_default_out_of_bounds_is_replaced_and_active() -> None:
 )
 def test_the_nearest_allowed_value(value: Any, bound: Mapping[str, Any], nearest: Any) -> None:
     assert within(value, Bound.model_validate(bound)) == nearest
+
+
+def test_fields_inside_of_a_mapping_stand_there_and_one_is_active() -> None:
+    runtime = make_runtime(locked={"env": {"taskset": {"level": "easy"}}})
+    text = template(tasksets().chosen("verifiers/sorting@1.0"), runtime)
+    assert re.search(r"^    taskset:\n      size: 100  .*\n      #weights: \{\}\n  tinker:$", text, re.MULTILINE)
+    assert "  environment: verifiers/sorting@1.0\n" in text
+    assert "config.taskset.level=easy" in text

@@ -46,7 +46,7 @@ async def test_an_event_about_a_cluster_scoped_object_lives_in_the_default_names
     api: FakeApi, recorder: EventRecorder
 ) -> None:
     api.answers("POST", "/apis/events.k8s.io/v1/namespaces/default/events", Answer({}, 201))
-    recorder.record(samples.TINY, "Normal", "CatalogRead", "1 environment in the image.")
+    recorder.record(samples.TINY, "Normal", "CatalogRead", "1 environment in image i:1.")
     (request,) = await until_asked(api, 1)
     assert request.body["regarding"] == {
         "apiVersion": "rl-operator.dev/v1alpha1", "kind": "RLRuntime", "name": "tiny", "uid": "",

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from tests.unit.rl_operator.samples import tasksets
 
 from rl_operator.api.catalog import Catalog, EnvironmentField
 from rl_operator.api.environment import Environment
@@ -121,3 +122,17 @@ def test_a_status_stays_small_whatever_the_code_contains() -> None:
     found = FOUND | {"fields": [field.to_wire() for field in fields(700, "d" * 500)], "description": "long " * 50_000}
     look = look_at_source(WHERE, FILES, None, Catalog.model_validate({"environments": [found]}))
     assert len(json.dumps(environment_status(environment(), look, NOW).to_wire())) < 100_000
+
+
+@pytest.mark.parametrize("entry", ["verifiers/sorting", "verifiers/sorting@1.2.0"])
+def test_an_images_entry_may_be_of_a_library(entry: str) -> None:
+    """Its fields are its own and those of the library."""
+    look = look_at_image(tasksets(), entry, "hash", "sha256:1")
+    assert look.verdict.readiness is Readiness.READY
+    assert look.found is not None
+    assert {"taskset.size", "group_size"} <= look.found.fields_by_name.keys()
+
+
+def test_a_misspelled_entry_of_a_library_is_told_the_nearest() -> None:
+    look = look_at_image(tasksets(), "verifiers/sortin", "hash", "sha256:1")
+    assert look.verdict.message.endswith("(it has: toy, verifiers/NAME); did you mean 'verifiers/sorting'?")

@@ -12,17 +12,17 @@ REFERENCE = FieldsReference(namespace="ops", name="rl-catalog-x")
 
 def status_of(catalog: Catalog) -> RuntimeStatus:
     return runtime_status(
-        RuntimeStatus(), ready_verdict(catalog, ephemeral=False), generation=2, now=NOW, catalog=catalog,
+        RuntimeStatus(), ready_verdict("i:1", catalog, ephemeral=False), generation=2, now=NOW, catalog=catalog,
         image_id="sha256:1", fields_ref=REFERENCE,
     )  # fmt: skip
 
 
 def test_a_backend_that_keeps_nothing_is_warned_of() -> None:
     catalog = Catalog.model_validate({"environments": [{"name": "maze"}]})
-    assert ready_verdict(catalog, ephemeral=False).message == "1 environment in the image."
-    warned = ready_verdict(catalog, ephemeral=True)
+    assert ready_verdict("i:1", catalog, ephemeral=False).message == "1 environment in image i:1."
+    warned = ready_verdict("i:1", catalog, ephemeral=True)
     assert warned.readiness is Readiness.READY
-    assert warned.message.startswith("1 environment in the image. Warning: the backend's checkpoints")
+    assert warned.message.startswith("1 environment in image i:1. Warning: the backend's checkpoints")
     assert "CheckpointLost" in warned.message
 
 

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.rl_operator.samples import CATALOG, TINY, make_runtime
+from tests.unit.rl_operator.samples import CATALOG, TINY, make_runtime, tasksets
 from tests.unit.rl_operator.strategies import JSON, PRINTABLE, SECRET, SOUND_CONFIGS, SOUND_TINKER, drawn
 from tests.unit.rl_operator.tools.contexts import Unattended, call_at, drafted, spec_of, write_status
 
+from rl_operator.api.catalog import Catalog
+from rl_operator.api.runtime import Runtime
 from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.state_store import Manifest
 from rl_operator.targets.file_inputs import check_file
@@ -285,3 +287,28 @@ def test_after_any_edits_the_spec_passes_the_check_or_is_unchanged(runtime: str,
             else:
                 assert outcome.code == "refused"
                 assert context.target.run("default", run_id) == before
+
+
+class Tasksets(Unattended):
+    """Its catalog has environments with fields inside of a mapping."""
+
+    def catalog(self, runtime: Runtime) -> Catalog:  # noqa: ARG002 -- of every runtime
+        return tasksets()
+
+
+def test_a_tasksets_fields_are_drafted_edited_and_shown_by_their_dotted_names(tmp_path: Path) -> None:
+    context = ToolContext(Tasksets(Layout(tmp_path), "", print), "default")
+    listed = call_at(context, "rl_list_environments", query="verifiers/").answer["environments"]
+    assert [each["name"] for each in listed] == ["verifiers/sorting", "verifiers/poker"]
+    run_id = drafted(context, "verifiers/sorting@1.0")
+    answer = call_at(context, "rl_edit_config", values={"taskset.size": 3, "taskset.level": "hard"}).answer
+    assert answer["config"] == {"taskset.level": "hard", "taskset.size": 3}
+    assert spec_of(context, run_id)["config"] == {"taskset": {"level": "hard", "size": 3}}
+    shown = call_at(context, "rl_get_current_config").answer["configurable_fields"]
+    assert {"name": "taskset.size", "type": "int", "current_value": 3, "default": 100, "allowed": "at least 1"} in shown
+    [run] = call_at(context, "rl_list_runs").answer["runs"]
+    assert run["changed_config"] == {"taskset.level": "hard", "taskset.size": 3}
+    refused = call_at(context, "rl_edit_config", field="taskset.size", value=0)
+    assert refused.answer["refusals"][0]["field"] == "spec.config.taskset.size"
+    unset = call_at(context, "rl_edit_config", field="taskset.size", value=None).answer
+    assert unset["config"] == {"taskset.level": "hard"}

@@ -38,7 +38,7 @@ def test_the_bundled_ones_with_the_keys_of_the_original_tools(call: Call) -> Non
         ("chain_sum", ["reasoning-gym/chain_sum", "reasoning-gym/decimal_chain_sum"]),
         ("knight swap PUZZLES", ["reasoning-gym/knight_swap"]),
         ("no such thing", []),
-        ("  ", ["openenv", "sort_digits", "reasoning-gym/mix", "reasoning-gym/NAME"]),
+        ("  ", ["sort_digits", "reasoning-gym/mix", "reasoning-gym/NAME"]),
     ],
 )
 def test_a_query_searches_names_and_descriptions(call: Call, query: str, found: list[str]) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, make_runtime
+from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, make_runtime, tasksets
 from tests.unit.rl_operator.strategies import JSON, SECRET
 
 from rl_operator.tools.drafts.edits import changes_of, edits_of, settings_of, with_edits
@@ -134,3 +134,31 @@ def test_a_lock_applies_whatever_the_run_sets() -> None:
     spec = {**SPEC, "config": {"total_steps": 5}}
     [change] = changes_of(fields, edits, spec, with_edits(spec, edits))
     assert change.sentence == "total_steps stays 2500"
+
+
+TASKSET = run_fields(tasksets().chosen("verifiers/sorting"), make_runtime())
+
+
+@pytest.mark.parametrize("place", ["", "config.", "spec.config.", "env."])
+def test_a_field_inside_of_a_mapping_is_set_there(place: str) -> None:
+    edits, faults = edits_of(TASKSET, {f"{place}taskset.size": "3"})
+    assert not faults
+    before = {"environment": "verifiers/sorting", "config": {"taskset": {"level": "hard"}}}
+    after = with_edits(before, edits)
+    assert after["config"] == {"taskset": {"level": "hard", "size": 3}}
+    [change] = changes_of(TASKSET, edits, before, after)
+    assert change.to_wire() == {"field": "taskset.size", "path": "config.taskset.size", "from": 100, "to": 3}
+    assert settings_of(TASKSET, after) == {"taskset.level": "hard", "taskset.size": 3}
+
+
+@pytest.mark.parametrize("refused", [7, None, [1]])
+def test_what_should_have_been_a_mapping_is_replaced_by_one(refused: Any) -> None:
+    edits, _ = edits_of(TASKSET, {"taskset.size": 3})
+    spec = {"environment": "verifiers/sorting", "config": {"taskset": refused}}
+    assert settings_of(TASKSET, spec) == {"config.taskset": refused}
+    assert with_edits(spec, edits)["config"] == {"taskset": {"size": 3}}
+
+
+def test_the_inner_name_alone_is_told_the_whole_one() -> None:
+    _, [fault] = edits_of(TASKSET, {"size": 3})
+    assert "there is no field \"size\"; did you mean 'taskset.size'?" in str(fault)
