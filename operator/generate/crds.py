@@ -97,7 +97,10 @@ _KINDS: Final = (
         spec=RuntimeSpec,
         status=RuntimeStatus,
         columns=(
-            _Column("Image", ".spec.image", "Image of the three containers."),
+            _Column("Image", ".spec.image", "Image of the containers."),
+            _Column(
+                "EnvironmentImage", ".spec.environmentImage", "Image of the environment, if another one.", wide=True
+            ),
             _Column("Backend", ".spec.backend.url", "Base URL of the Tinker API; empty: the SDK's own."),
             _Column("Ready", ".status.conditions[?(@.type=='Ready')].status", "Whether runs can use it."),
             _Column("Message", ".status.conditions[?(@.type=='Ready')].message", "What is in it, or wrong with it."),

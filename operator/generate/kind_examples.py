@@ -89,6 +89,21 @@ spec:
   - {cidr: 203.0.113.0/24, ports: [443]}
 """
 
+_TASKSETS = """\
+apiVersion: rl-operator.dev/v1alpha1
+kind: RLRuntime
+metadata: {name: tasksets}
+spec:
+  image: tinker-atropos:dev                          # of api and trainer
+  environmentImage: environment-verifiers:dev        # of the environment; it is read for what it holds
+  backend:
+    keySecret: {name: tinker, key: TINKER_API_KEY}
+  locked:
+    env: {tokenizer_name: Qwen/Qwen3-8B, taskset: {split: train}}   # nested, as in a run
+  bounds:
+    env: {taskset.num_examples: {max: 10000}}        # a range goes by the field's name
+"""
+
 _SOURCE = """\
 apiVersion: rl-operator.dev/v1alpha1
 kind: RLEnvironment
@@ -104,7 +119,7 @@ metadata: {name: packed}
 spec:
   image:
     reference: registry.example.com/my-env:1.2       # tinker-atropos, and the environment beside it
-    entry: /opt/env/my_env.py
+    entry: /opt/env/my_env.py                        # or a name that the image's catalog lists, like verifiers/ID
   resources:
     limits: {memory: 2Gi, ephemeral-storage: 1Gi}
   secretEnvironment:
@@ -143,6 +158,7 @@ EXAMPLES: Final[dict[str, tuple[Example, ...]]] = {
     RUNTIME_KIND: (
         Example("What a platform locks, bounds and sets", _LAB),
         Example("With a key and a way out for environments", _JUDGED),
+        Example("With environments from another image", _TASKSETS),
     ),
     ENVIRONMENT_KIND: (
         Example("Files in a ConfigMap", _SOURCE),

@@ -76,6 +76,7 @@ TABLE: dict[str, dict[str, Any]] = {
 RUNTIMES: dict[str, dict[str, Any]] = {
     "as they are": {},
     "another image": {"image": {"repository": "r.example:5000/t", "digest": DIGEST}},
+    "environments from another image": {"environmentImage": {"repository": "r.example:5000/v", "digest": DIGEST}},
     "one of them": {"tiny.enabled": False},
     "none": {"default.enabled": False, "tiny.enabled": False},
     "another spec": {

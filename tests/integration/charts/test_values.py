@@ -47,6 +47,7 @@ REFUSED = [
     (OPERATOR_CHART, "tools.allowedHosts", ["https://a"], "at '/tools/allowedHosts/0'"),
     (OPERATOR_CHART, "nodeSelector.gpu", True, "at '/nodeSelector/gpu': got boolean, want string"),
     (RUNTIMES_CHART, "runtimes", {}, "'runtimes' not allowed"),
+    (RUNTIMES_CHART, "environmentImage.repository", "V", "at '/environmentImage/repository'"),
     (RUNTIMES_CHART, "image", "tinker-atropos:dev", "at '/image': got string, want object"),
     (RUNTIMES_CHART, "tiny.specs", {}, "at '/tiny': additional properties 'specs' not allowed"),
     (RUNTIMES_CHART, "test.steps", 0, "at '/test/steps': minimum: got 0, want 1"),
@@ -211,6 +212,13 @@ def test_pods_match_the_example(helm: Helm, file: str, name: str) -> None:
 def test_runtimes_are_the_shipped_ones(helm: Helm, name: str) -> None:
     rendered = of_kind(read_yaml(helm.template(RUNTIMES_CHART, {})), "RLRuntime", name)
     assert rendered["spec"] == load_documents(bundled_runtime_text(name))[0]["spec"]
+
+
+@pytest.mark.parametrize("name", bundled_runtimes())
+def test_environments_may_come_from_another_image(helm: Helm, name: str) -> None:
+    rendered = helm.rendered(RUNTIMES_CHART, {"environmentImage": {"repository": "r.example/v", "tag": "1.2"}})
+    spec = of_kind(rendered, "RLRuntime", name)["spec"]
+    assert (spec["image"], spec["environmentImage"]) == ("tinker-atropos:dev", "r.example/v:1.2")
 
 
 def test_a_runtimes_spec_is_merged_into_the_shipped_one(helm: Helm) -> None:

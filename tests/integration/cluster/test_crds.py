@@ -225,6 +225,11 @@ def test_the_shipped_runtimes_are_accepted_unchanged(admin: AdminClient, name: s
         (lambda spec: spec.update(resources={"api": {"requests": {"cpu": 0.5}}}), "spec.resources.api.requests.cpu"),
         (lambda spec: spec.update(bounds={"env": {"x": {"max": "9"}}}), "spec.bounds.env.x.max"),
         (lambda spec: spec.update(imagePullPolicy="Sometimes"), "spec.imagePullPolicy"),
+        (lambda spec: spec.update(environmentImage=""), "spec.environmentImage"),
+        (
+            lambda spec: spec.update(bounds={"env": {"taskset": {"size": {"max": 9}}}}),
+            'unknown field "spec.bounds.env.taskset.size"',
+        ),
         (lambda spec: spec.update(tolerations=[{"effect": "No"}]), "spec.tolerations[0].effect"),
         (lambda spec: spec.update(backend={"keySecret": {"name": "x"}}), "spec.backend.keySecret.key"),
         (lambda spec: spec.update(bounds={"env": {"x": {"min": 2, "max": 1}}}), "no value is at least min and at most"),
@@ -252,6 +257,18 @@ def test_refused_runtimes(admin: AdminClient, change: Callable[[Any], object], c
     with pytest.raises(ApiError) as caught:
         admin.post(f"{RUNTIMES}?dryRun=All&fieldValidation=Strict", runtime_body(bundled_runtime_text("tiny"), change))
     assert complaint in caught.value.message
+
+
+def test_a_runtime_may_speak_of_fields_inside_of_a_mapping(admin: AdminClient) -> None:
+    """Values are nested, as in a run; a range goes by the field's name."""
+    spoken = {
+        "environmentImage": "environment-verifiers:dev",
+        "locked": {"env": {"taskset": {"level": "hard"}}},
+        "bounds": {"env": {"taskset.size": {"max": 9}}},
+    }
+    document = runtime_body(bundled_runtime_text("tiny"), lambda spec: spec.update(spoken))
+    answer = admin.post(f"{RUNTIMES}?dryRun=All&fieldValidation=Strict", document)
+    assert {name: answer["spec"][name] for name in spoken} == spoken
 
 
 def test_a_runtimes_name_becomes_a_label(admin: AdminClient) -> None:

@@ -71,10 +71,10 @@ def choose_environment(
     if catalog is None:
         what = f"the catalog of runtime {runtime.metadata.name!r}"
         return ChosenEnvironment(pending=("CatalogPending", _waiting(what, runtime.status.condition("Reconciling"))))
-    known, instead = catalog.chosen(name), None
-    if name.startswith(verifiers.PREFIX) and not any(each.startswith(verifiers.PREFIX) for each in catalog.names):
+    instead = None
+    if verifiers.is_taskset(name) and not any(map(verifiers.is_taskset, catalog.names)):
         instead = verifiers.INSTALL_HERE if local else verifiers.needs_image(runtime.metadata.name)
-    return ChosenEnvironment(known=known, available=catalog.names, instead=instead)
+    return ChosenEnvironment(known=catalog.chosen(name), available=catalog.names, instead=instead)
 
 
 def _own(name: str, own: Environment) -> ChosenEnvironment:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-PREFIX: Final = "verifiers/"
+_LIBRARY: Final = "verifiers"
 
 INSTALL_HERE: Final = "verifiers is not installed on this machine: run `rlctl environments install verifiers`"
 """In local mode, where no taskset is known."""
@@ -16,9 +16,14 @@ def needs_image(runtime: str) -> str:
     )
 
 
+def is_taskset(name: str) -> bool:
+    """`verifiers/ID`, or the library's name alone, which lists them."""
+    return name.partition("/")[0] == _LIBRARY
+
+
 def without_version(name: str) -> str:
     """`verifiers/ID` of `verifiers/ID@VERSION`. Whether that version is installed is checked where the environment
     starts. Any other name stays as it is: nothing else has a version.
     """
     known, _, version = name.rpartition("@")
-    return known if known.startswith(PREFIX) and version else name
+    return known if is_taskset(known) and version else name

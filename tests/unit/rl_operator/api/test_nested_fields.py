@@ -21,7 +21,7 @@ def test_outer_names_are_those_that_hold_fields_and_are_none() -> None:
     ("written", "by_name"),
     [
         ({"seed": 1, "taskset": {"size": 3}}, {"seed": 1, "taskset.size": 3}),
-        ({"taskset": {"sise": 3, "a.b": 1}}, {"taskset.sise": 3, "taskset.a.b": 1}),
+        ({"taskset": {"sizes": 3, "a.b": 1}}, {"taskset.sizes": 3, "taskset.a.b": 1}),
         ({"taskset": {"size": {"max": 3}}}, {"taskset.size": {"max": 3}}),
         ({"tasks": {"size": 3}}, {"tasks": {"size": 3}}),
         ({"taskset": {}}, {}),

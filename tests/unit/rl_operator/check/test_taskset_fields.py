@@ -30,7 +30,7 @@ LACKS = "environment 'verifiers/sorting' has no such field; did you mean"
 @pytest.mark.parametrize(
     ("config", "code", "sentence"),
     [
-        ({"taskset": {"sise": 3}}, "UnknownField", f".taskset.sise is 3: {LACKS} 'taskset.size'?"),
+        ({"taskset": {"sizes": 3}}, "UnknownField", f".taskset.sizes is 3: {LACKS} 'taskset.size'?"),
         ({"size": 3}, "UnknownField", f".size is 3: {LACKS} 'taskset.size'?"),
         ({"taskset": {"total_steps": 3}}, "UnknownField", f".taskset.total_steps is 3: {LACKS} 'total_steps'?"),
         ({"taskset": {"size": "3"}}, "WrongType", '.taskset.size is "3": it must be a whole number'),

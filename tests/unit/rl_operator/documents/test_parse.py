@@ -245,11 +245,11 @@ def test_a_bound_that_is_nested_as_its_field_is_told_the_fields_name() -> None:
     ("name", "known", "said"),
     [
         ("size", ["taskset.size", "total_steps"], "; did you mean 'taskset.size'?"),
-        ("taskset.sise", ["taskset.size", "taskset.level", "seed"], "; did you mean 'taskset.size'?"),
+        ("taskset.sizes", ["taskset.size", "taskset.level", "seed"], "; did you mean 'taskset.size'?"),
         ("taskset.total_steps", ["taskset.size", "total_steps"], "; did you mean 'total_steps'?"),
         ("taskset.color", ["taskset.size", "taskset.level"], ""),
         ("verifiers/pokr", ["verifiers/poker", "verifiers/sorting"], "; did you mean 'verifiers/poker'?"),
-        ("verifers/poker", ["verifiers/poker", "verifiers/sorting"], "; did you mean 'verifiers/poker'"),
+        ("verifirs/poker", ["verifiers/poker", "verifiers/sorting"], "; did you mean 'verifiers/poker'"),
     ],
 )
 def test_of_a_name_with_parts_the_last_one_is_compared(name: str, known: list[str], said: str) -> None:

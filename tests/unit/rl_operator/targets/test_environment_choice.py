@@ -41,7 +41,7 @@ def test_a_bundled_environment() -> None:
             True,
             r"did you mean 'reasoning-gym/chain_sum'.*\(reasoning-gym has \d+, such as",
         ),
-        ("verifiers/poker", True, "in memory: verifiers is not installed .* `rlctl environments install verifiers`"),
+        ("verifiers", True, "in memory: verifiers is not installed .* `rlctl environments install verifiers`"),
         (
             "verifiers/poker",
             False,

@@ -134,5 +134,5 @@ def test_an_images_entry_may_be_of_a_library(entry: str) -> None:
 
 
 def test_a_misspelled_entry_of_a_library_is_told_the_nearest() -> None:
-    look = look_at_image(tasksets(), "verifiers/sortin", "hash", "sha256:1")
+    look = look_at_image(tasksets(), "verifiers/sorts", "hash", "sha256:1")
     assert look.verdict.message.endswith("(it has: toy, verifiers/NAME); did you mean 'verifiers/sorting'?")
