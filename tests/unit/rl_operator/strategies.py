@@ -83,7 +83,7 @@ TEXTS = st.text(max_size=12) | st.sampled_from(
 )
 SCALARS = st.none() | st.booleans() | NUMBERS | TEXTS | st.just(SECRET)
 KEYS = st.text(max_size=8) | st.sampled_from(
-    ["api_key", "group_sise", "min", "max", "name", "a.b", "a\nb", "<<", "x" * 200]
+    ["api_key", "group_sise", "min", "max", "name", "a.b", "taskset", "taskset.size", "a\nb", "<<", "x" * 200]
 )
 JSON = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=6
@@ -337,7 +337,10 @@ CATALOGS = st.builds(
     lambda fields: {"environments": [{"name": "sort_digits", "fields": [*FIELDS, *fields]}]},
     st.lists(
         st.fixed_dictionaries(
-            {"name": st.sampled_from(["color", "group_size", "x"]) | KEYS, "type": ANNOTATIONS},
+            {
+                "name": st.sampled_from(["color", "group_size", "x", "taskset.size", "taskset.level"]) | KEYS,
+                "type": ANNOTATIONS,
+            },
             optional={
                 "default": JSON,
                 "minimum": st.none() | st.floats(-5, 5),

@@ -14,7 +14,7 @@ KEY_IN_RUN: Final = (
     "in the runtime's secretEnvironment"
 )
 
-NESTED: Final = "the field is nested: write it as %s: {%s: …}"
+NESTED: Final = "the field is nested: write it as {%s: {%s: …}}"
 
 # Templates whose `%s` Python's `%` and CEL's `format` fill alike. A runtime's name contains no quotes.
 LOCKED: Final = "runtime '%s' locks it to %s: leave it out, or choose another runtime"

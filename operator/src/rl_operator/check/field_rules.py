@@ -3,7 +3,7 @@
 Limits that an environment's source states for a field are included.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -18,7 +18,6 @@ from rl_operator.api.refusal import Refusal, RefusalCode, looks_like_a_key, reda
 from rl_operator.api.runtime import Bound
 from rl_operator.api.sections import same_value
 from rl_operator.api.value_text import text_of
-from rl_operator.check.name_lists import listed
 from rl_operator.check.subject import SectionSubject, Subject
 from rl_operator.check.types import is_number, type_problem
 from rl_operator.documents.parse import nearest
@@ -51,14 +50,19 @@ def _not_nested(field: GivenField) -> Refusal | None:
     if len(steps) == 1 or field.name not in field.of.written:
         return None
     path, given = field.of.path_of(field.name), redacted(field.value, field.name)
-    return Refusal(code="UnknownField", field=path, given=given, hint=hints.NESTED % steps)
+    return Refusal(code="UnknownField", field=path, given=given, hint=nested_hint(steps))
+
+
+def nested_hint(steps: Iterable[str]) -> str:
+    return hints.NESTED % tuple(text_of(redacted(step)) for step in steps)
 
 
 def _not_a_mapping(field: GivenField) -> Refusal | None:
     if field.name not in field.of.outer:
         return None
-    inside = [name.removeprefix(f"{field.name}.") for name in field.of.known if name.startswith(f"{field.name}.")]
-    expected = f"a mapping of its fields ({listed(inside)})"
+    inside = next(name for name in field.of.known if name.startswith(f"{field.name}."))
+    example = text_of(redacted(inside.removeprefix(f"{field.name}.")))
+    expected = f"a mapping of its fields, like {{{example}: …}}"
     return field.refuse("WrongType", hints.MUST_BE % expected, allowed=expected)
 
 

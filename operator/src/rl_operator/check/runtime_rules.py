@@ -12,7 +12,7 @@ from rl_operator.api.nested_fields import flattened, outer_names, steps_of
 from rl_operator.api.refusal import Refusal, RefusalCode, first_refusals, looks_like_a_key, redacted
 from rl_operator.api.runtime import RESERVED_VARIABLES, TRAINER_KEYS, Bound, Runtime
 from rl_operator.api.value_text import text_of
-from rl_operator.check.field_rules import is_outside, largest_problem, refuse_outside, smallest_problem
+from rl_operator.check.field_rules import is_outside, largest_problem, nested_hint, refuse_outside, smallest_problem
 from rl_operator.check.quantities import resource_faults
 from rl_operator.check.types import type_problem
 from rl_operator.documents.parse import field_path, nearest
@@ -76,7 +76,7 @@ def _bounds_of(runtime: Runtime, section: Section) -> Mapping[str, Bound]:
 def _dotted(part: str, section: Section, written: Mapping[str, Any]) -> Iterator[Refusal]:
     """A listing's name of a nested field: in a config file no name of a field has a dot."""
     for name in sorted(name for name in written if "." in name):
-        hint = hints.NESTED % tuple(name.split(".", 1))
+        hint = nested_hint(name.split(".", 1))
         yield Refusal(code="UnknownField", field=field_path(("spec", part, section, name)), hint=hint)
 
 

@@ -245,7 +245,8 @@ def _range_of_nested(location: Sequence[str | int], given: Any) -> str:
     """What to write for a bound that is nested as the field is in a run's file."""
     match location:
         case ("spec", "bounds", _, outer, inner) if isinstance(given, Mapping):
-            return f"a range has min and max; the one of a field inside of {outer} is named {outer}.{inner}"
+            name = text_of(redacted(f"{outer}.{inner}"))
+            return f"a range has min and max; that of a field inside of a mapping is named with a dot: {name}"
     return ""
 
 

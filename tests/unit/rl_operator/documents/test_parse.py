@@ -237,7 +237,7 @@ def test_a_bound_that_is_nested_as_its_field_is_told_the_fields_name() -> None:
         "metadata": {"name": "r"},
         "spec": {"image": "i", "bounds": {"env": {"taskset": {"size": {"max": 3}}}}},
     }
-    with pytest.raises(DocumentError, match=r"a field inside of taskset is named taskset\.size"):
+    with pytest.raises(DocumentError, match=r'named with a dot: "taskset\.size"'):
         parse_runtime(document)
 
 
