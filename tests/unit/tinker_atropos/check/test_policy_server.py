@@ -25,7 +25,7 @@ async def test_a_client_that_blocks_the_loop_is_answered_and_counted() -> None:
     policy = ScriptedPolicy(tokenizer, seed=0)
     policy.sampler.expect("1234", ["no"])
     requests, refused = Counter[str](), Counter[str]()
-    with policy.served(RequestLog(policy.app(tokenizer, 64), requests, refused)):
+    with policy.served(RequestLog(policy.app(tokenizer, 64, "bundled"), requests, refused)):
         ask(policy.url)
     assert requests == {"/v1/chat/completions": 3, "/v1/embeddings": 1}
     assert refused == {

@@ -98,7 +98,7 @@ def serve_inference(
             inference = Inference(tokenizer, sampler, client, **limits)
             if policy_step is not None:
                 inference.policy.swap(Policy(policy_step, sampler))
-            server = InferenceServer(inference.generator, tokenizer, default_max_tokens=64)
+            server = InferenceServer(inference.generator, tokenizer, default_max_tokens=64, model="bundled")
             async with serve(inference_app(server), bind("127.0.0.1", 0, "RL_INFERENCE_URL")) as port:
                 client.base_url = httpx.URL(f"http://127.0.0.1:{port}")
                 yield inference

@@ -68,7 +68,9 @@ class EnvironmentCheck:
             return
         policy = ScriptedPolicy(tokenizer, self.seen.seed)
         app = RequestLog(
-            policy.app(tokenizer, run.env.max_token_length), self.seen.requests, self.seen.requests_refused
+            policy.app(tokenizer, run.env.max_token_length, run.base_model),
+            self.seen.requests,
+            self.seen.requests_refused,
         )
         with policy.served(app):
             wiring = wired_to_run(run, Settings(inference_url=policy.url))

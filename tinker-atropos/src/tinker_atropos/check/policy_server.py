@@ -78,8 +78,8 @@ class ScriptedPolicy:
             loop.call_soon_threadsafe(ended.set)
             thread.join(END_SECONDS)
 
-    def app(self, tokenizer: Tokenizer, default_max_tokens: int) -> ASGIApp:
-        return inference_app(InferenceServer(self.generator, tokenizer, default_max_tokens))
+    def app(self, tokenizer: Tokenizer, default_max_tokens: int, model: str) -> ASGIApp:
+        return inference_app(InferenceServer(self.generator, tokenizer, default_max_tokens, model))
 
 
 def _serve(app: ASGIApp, started: "Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, int]]") -> None:

@@ -104,7 +104,7 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
             points = run.state.status.history.points
             return json_response({"points": chosen(points, asked.split(",")) if asked else points})
 
-        inference_server = InferenceServer(run.generator, tokenizer, config.env.max_token_length)
+        inference_server = InferenceServer(run.generator, tokenizer, config.env.max_token_length, config.base_model)
         ops = ops_app(run.unready, run.to_wire, [Route("/history", show_history)], registry(run.snapshot))
         async with serve(inference_app(inference_server), data_socket), serve(ops, ops_socket):
             sink.start()

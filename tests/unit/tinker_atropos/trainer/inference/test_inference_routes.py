@@ -396,7 +396,7 @@ async def test_variables_of_the_chat_template_are_passed_on(inference) -> None:
     assert (await inference.client.post("/v1/chat/completions", json=body)).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/generate", "/v1/completions", "/v1/chat/completions"])
+@pytest.mark.parametrize("path", ["/generate", "/inference/v1/generate", "/v1/completions", "/v1/chat/completions"])
 async def test_an_endless_body_is_refused(inference, path) -> None:
     response = await inference.client.post(path, content=b" " * (MAX_BODY_BYTES + 1))
     assert response.status_code == 413
@@ -406,6 +406,7 @@ async def test_an_endless_body_is_refused(inference, path) -> None:
 
 
 def test_there_are_only_routes_for_sampling() -> None:
-    app = inference_app(InferenceServer(None, None, 1))
-    sampling = {"/health", "/generate", "/v1/completions", "/v1/chat/completions"}
-    assert {route.path for route in app.routes} == sampling | {"/rl/evaluation", "/rl/evaluation/{step:int}"}
+    app = inference_app(InferenceServer(None, None, 1, "m"))
+    sampling = {"/generate", "/inference/v1/generate", "/v1/completions", "/v1/chat/completions"}
+    other = {"/health", "/v1/models"}
+    assert {route.path for route in app.routes} == sampling | other | {"/rl/evaluation", "/rl/evaluation/{step:int}"}

@@ -5,11 +5,11 @@ An evaluation begins with `POST /rl/evaluation`, whose answer says which step it
 another one begins, even if training goes on. They are not recorded: they are never trained.
 
 If environments run in other pods, this port is not limited to loopback, and environments may be untrusted code. All
-routes are for them: `/health`, three to sample, two around an evaluation. None changes the weights or the newest
-policy, and only the end of its own connection cancels a request to sample; an evaluation can be ended by any
-environment, which costs the run that evaluation. A body is at most MAX_BODY_BYTES, a request at most
-1,024 samples that fill the rest of the context, too many prompts that do not fit end the run, and the chat template is
-always the tokenizer's.
+routes are for them: `/health`, `/v1/models`, four to sample, two around an evaluation. None changes the weights or the
+newest policy, and only the end of its own connection cancels a request to sample; an evaluation can be ended by any
+environment, which costs the run that evaluation. A body is at most MAX_BODY_BYTES, a request at most 1,024 samples that
+fill the rest of the context, too many prompts that do not fit end the run, and the chat template is always the
+tokenizer's.
 
 Not bounded here: how much is sampled, how often, and how many requests at once. A hostile environment can spend the
 run's sampling budget and slow the trainer down; it can mark its samples as an evaluation's, which are never trained.
@@ -44,6 +44,7 @@ from tinker_atropos.trainer.inference.inference_answers import (
     generate_answer,
     ping_answer,
 )
+from tinker_atropos.trainer.inference.inference_tokens import TokenRequest, models_answer, token_answer
 from tinker_atropos.trainer.inference.inference_wire import (
     ChatRequest,
     CompletionRequest,
@@ -82,16 +83,22 @@ class BodyTooLargeError(Exception):
 
 
 class InferenceServer:
-    """Handlers of the data port. `default_max_tokens` bounds a chat answer whose request names no limit."""
+    """Handlers of the data port. `default_max_tokens` bounds a chat answer whose request names no limit; `model` is the
+    name of the only model.
+    """
 
-    def __init__(self, generator: Generator, tokenizer: Tokenizer, default_max_tokens: int) -> None:
+    def __init__(self, generator: Generator, tokenizer: Tokenizer, default_max_tokens: int, model: str) -> None:
         self._generator = generator
         self._tokenizer = tokenizer
         self._default_max_tokens = default_max_tokens
+        self._model = model
 
     async def health(self, _request: Request) -> Response:
         reason = self._generator.unavailable()
         return json_response({"status": reason or "ok"}, 503 if reason else 200)
+
+    async def models(self, _request: Request) -> Response:
+        return json_response(models_answer(self._model, self._generator.context_length))
 
     async def begin_evaluation(self, request: Request) -> Response:
         body = await _parse(request, EvaluationRequest)
@@ -107,6 +114,14 @@ class InferenceServer:
         prompt_T = self._encoded(body.text if body.input_ids is None else body.input_ids)
         generation = await self._sampled(request, params, prompt_T, params.max_new_tokens)
         return json_response(generate_answer(body, generation, prompt_T, self._tokenizer))
+
+    async def generate_from_tokens(self, request: Request) -> Response:
+        """`/inference/v1/generate` of `renderers`. The header X-Session-ID, which names a rollout, is not read."""
+        body = await _parse(request, TokenRequest)
+        params = body.sampling_params
+        prompt_T = self._encoded(body.token_ids)
+        generation = await self._sampled(request, params, prompt_T, params.max_tokens or self._default_max_tokens)
+        return json_response(token_answer(body, generation))
 
     async def completions(self, request: Request) -> Response:
         body = await _parse(request, CompletionRequest)
@@ -146,6 +161,7 @@ def inference_app(server: InferenceServer) -> Starlette:
     told: set[str] = set()
     posts = {
         "/generate": server.generate,
+        "/inference/v1/generate": server.generate_from_tokens,
         "/v1/completions": server.completions,
         "/v1/chat/completions": server.chat,
         "/rl/evaluation": server.begin_evaluation,
@@ -153,6 +169,7 @@ def inference_app(server: InferenceServer) -> Starlette:
     return Starlette(
         routes=[
             Route("/health", server.health),
+            Route("/v1/models", server.models),
             Route("/rl/evaluation/{step:int}", server.end_evaluation, methods=["DELETE"]),
             *(Route(path, _guarded(handler, told), methods=["POST"]) for path, handler in posts.items()),
         ]

@@ -1,4 +1,5 @@
-"""Requests of the inference server: sglang's `/generate`, and OpenAI's completions and chat.
+"""Requests of the inference server: sglang's `/generate`, and OpenAI's completions and chat. The requests of
+`renderers` are in `inference_tokens.py`.
 
 Nothing that a request asks for is silently ignored. A field is honored, or asks for the default (`NEUTRAL`), or cannot
 affect what is sampled (`HARMLESS`); everything else is refused by name. A null is equivalent to a missing field.
@@ -57,8 +58,9 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 
 HARMLESS = frozenset(
     {
-        *("metadata", "parallel_tool_calls", "priority", "prompt_cache_key", "request_id", "rid", "return_logprob"),
-        *("safety_identifier", "service_tier", "spaces_between_special_tokens", "store", "timeout", "user"),
+        *("cache_salt", "metadata", "parallel_tool_calls", "priority", "prompt_cache_key", "request_id", "rid"),
+        *("return_logprob", "routed_experts_prompt_start", "safety_identifier", "service_tier"),
+        *("spaces_between_special_tokens", "store", "timeout", "user"),
     }
 )
 """Fields about bookkeeping or speed: what is sampled is the same without them."""
@@ -68,7 +70,7 @@ class UnsupportedFieldError(ValueError):
     """A field that the server does not know, or whose value it cannot honor."""
 
 
-class _Request(BaseModel):
+class WireRequest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @model_validator(mode="before")
@@ -99,8 +101,8 @@ def _check_foreign(name: str, value: Any) -> None:
     raise UnsupportedFieldError(f"{name} is not a field that this server honors: leave it out")
 
 
-class InferenceRequest(_Request):
-    """The fields that all three routes share.
+class InferenceRequest(WireRequest):
+    """The fields that all routes share that sample.
 
     `rl_purpose` and `rl_evaluation` are ours: evaluations are counted separately in the books, and sampled from the
     weights of the step that they are of.
@@ -156,7 +158,7 @@ class InferenceRequest(_Request):
         )
 
 
-class EvaluationRequest(_Request):
+class EvaluationRequest(WireRequest):
     """`POST /rl/evaluation`: an evaluation begins, which is due at `due_step` or was."""
 
     due_step: int = Field(ge=0)
@@ -166,7 +168,7 @@ class SglangSampling(InferenceRequest):
     max_new_tokens: int = Field(default=128, ge=1)
 
 
-class GenerateRequest(_Request):
+class GenerateRequest(WireRequest):
     """`POST /generate` in sglang's shape: `text` or `input_ids` of one prompt."""
 
     text: str | None = None
@@ -190,8 +192,9 @@ def _single_prompt(prompt: Any) -> Any:
     return prompt[0]
 
 
-def _sampled_tokens_only(logprobs: Any) -> Any:
-    if isinstance(logprobs, int) and logprobs > 1:
+def sampled_tokens_only(logprobs: Any) -> Any:
+    """Raises UnsupportedFieldError for logprobs of tokens that were not sampled."""
+    if isinstance(logprobs, int) and not 0 <= logprobs <= 1:
         raise UnsupportedFieldError(
             f"logprobs {logprobs} asks for the most likely tokens too, which are not known: send 1, 0 or true"
         )
@@ -207,7 +210,7 @@ class CompletionRequest(InferenceRequest):
     prompt: Annotated[str | list[int], BeforeValidator(_single_prompt)]
     model: str = ""
     max_tokens: int = Field(default=16, ge=1)
-    logprobs: Annotated[bool | int | None, BeforeValidator(_sampled_tokens_only)] = None
+    logprobs: Annotated[bool | int | None, BeforeValidator(sampled_tokens_only)] = None
 
     @property
     def wants_logprobs(self) -> bool:

@@ -1,0 +1,67 @@
+"""`POST /inference/v1/generate` and `GET /v1/models`, as the client of the library `renderers` (0.1.12) asks for them.
+
+verifiers samples through that client: it renders chats itself, sends token ids, and takes every sampled token's id and
+logprob from the answer. The client rejects an answer that leaves one of them out.
+"""
+
+import uuid
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from tinker_atropos.trainer.backend.policy import Sample
+from tinker_atropos.trainer.inference.generation import GeneratedSamples
+from tinker_atropos.trainer.inference.inference_wire import InferenceRequest, WireRequest, sampled_tokens_only
+
+
+class TokenSampling(InferenceRequest):
+    """`max_tokens` None: as many as a chat that names no limit, which is what this client renders.
+
+    verifiers sends the fields of its `SamplingConfig` as they are, additional ones too: an evaluation is marked by
+    `vf.SamplingConfig(temperature=1.0, max_tokens=64, rl_purpose="evaluation", rl_evaluation=STEP)`.
+    """
+
+    max_tokens: int | None = Field(default=None, ge=1)
+    logprobs: Annotated[bool | int | None, BeforeValidator(sampled_tokens_only)] = None
+
+
+class TokenRequest(WireRequest):
+    """One prompt in token ids. A run has one model: `model` selects nothing, as on the other routes."""
+
+    token_ids: list[int]
+    sampling_params: TokenSampling = TokenSampling()
+    model: str = ""
+    request_id: str | None = None
+
+
+def token_answer(body: TokenRequest, generation: GeneratedSamples) -> dict[str, Any]:
+    """All sampled tokens of each sample, the stop that ended it included, each with its logprob."""
+    return {
+        "request_id": body.request_id or uuid.uuid4().hex,
+        "choices": [_choice(index, sample) for index, sample in enumerate(generation.samples)],
+        "policy_step": generation.policy_step,
+    }
+
+
+def _choice(index: int, sample: Sample) -> dict[str, Any]:
+    tokens, logprobs = sample.tokens_T.tolist(), sample.logprobs_T.tolist()
+    content = [
+        {"token": f"token_id:{token}", "logprob": logprob} for token, logprob in zip(tokens, logprobs, strict=True)
+    ]
+    return {
+        "index": index,
+        "token_ids": tokens,
+        "finish_reason": sample.stop_reason,
+        "logprobs": {"content": content},
+    }
+
+
+def models_answer(model: str, context_length: int | None) -> dict[str, Any]:
+    """The one model of the run; `context_length` in tokens, null if it is unknown.
+
+    Clients that shorten a conversation by themselves read it. It is not named `max_model_len`: by that name `renderers`
+    rejects too long prompts before they are sent, and a run that loses all of its groups to them would not be ended
+    (`tinker.max_context_overflows`).
+    """
+    card = {"id": model, "object": "model", "created": 0, "owned_by": "tinker", "context_length": context_length}
+    return {"object": "list", "data": [card]}
