@@ -12,9 +12,10 @@ from typing import Any, ClassVar, Generic, TypeVar
 from atroposlib.envs.base import BaseEnv, BaseEnvConfig
 from pydantic import Field
 
-from tinker_atropos.environments.conversation import Message, Output, SampledSequence, answer_text, render
+from tinker_atropos.environments.conversation import Output, SampledSequence, answer_text
 from tinker_atropos.environments.evaluation import EVAL_METRIC, Evaluation
 from tinker_atropos.environments.failures import IncompleteGroupError, describe, innermost
+from tinker_atropos.environments.prompt_tokens import Message, render
 from tinker_atropos.environments.rollouts import (
     FailedRollout,
     Outcome,

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tinker_atropos.environments.prompt_tokens import Message, PromptTokens
 from tinker_atropos.scored_group import PROMPT_LOGPROB, PROMPT_MASK
-
-Message = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +44,18 @@ class SampledSequence:
 
 
 class Conversation:
-    """One rollout in progress. `prompt` is what the next answer is sampled from."""
+    """One rollout in progress. `prompt` is what the next answer is sampled from; `sampled_tokens` counts those of all
+    sequences.
+    """
 
     def __init__(self, tokenizer: Any, messages: Sequence[Message]) -> None:
         self._tokenizer = tokenizer
+        self._prompts = PromptTokens(tokenizer)
         self.messages = list(messages)
         self.sequences: list[SampledSequence] = []
-        self.prompt = render(tokenizer, self.messages)
-        self._asked: list[Message] = []
+        self.sampled_tokens = 0
+        self._text = self._prompts.text(self.messages)
+        self.prompt = self._prompts.ids(self.messages, self._text)
         self._output = Output([], [])
         self._continues = False
 
@@ -62,59 +65,38 @@ class Conversation:
             self.sequences[-1] = self.sequences[-1].continued(self.prompt, output)
         else:
             self.sequences.append(SampledSequence.begun(self.prompt, output))
-        self._asked, self._output = list(self.messages), output
+        self._output = output
+        self.sampled_tokens += len(output.tokens)
         self.messages.append({"role": "assistant", "content": answer_text(self._tokenizer, output)})
-
-    @property
-    def sampled_tokens(self) -> int:
-        """How many tokens of all sequences were sampled."""
-        return sum(mask != PROMPT_MASK for sequence in self.sequences for mask in sequence.masks)
 
     def told(self, message: Message) -> None:
         """Continue with a user's or a tool's message."""
         self.messages.append(message)
-        tokens = self.sequences[-1].tokens
-        extended = extended_prompt(self._tokenizer, self._asked, self._output, self.messages, tokens)
+        asked, self._text = self._text, self._prompts.text(self.messages)
+        rendered = self._prompts.ids(self.messages, self._text)
+        extended = self._extended(asked, rendered)
         self._continues = extended is not None
-        self.prompt = render(self._tokenizer, self.messages) if extended is None else extended
+        self.prompt = rendered if extended is None else extended
 
+    def _extended(self, asked: str, rendered: list[int]) -> list[int] | None:
+        """The tokens so far (the prompt, whose text is `asked`, and the output) plus what the template adds; None if
+        its rendering does not begin with them.
 
-def render(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
-    """The prompt of the assistant's next turn."""
-    ids: list[int] = tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, return_dict=False)
-    return ids
+        Policies also sample tokens that the tokenizer would never produce for the same text. Such an answer is
+        recognized by its text, including the end-of-turn token, and stays as sampled.
+        """
+        tokens = self.sequences[-1].tokens
+        if rendered[: len(tokens)] == tokens:
+            return rendered
+        said = asked + _verbatim(self._tokenizer, self._output)
+        if not self._text.startswith(said):
+            return None
+        added: list[int] = self._tokenizer.encode(self._text[len(said) :], add_special_tokens=False)
+        return [*tokens, *added]
 
 
 def answer_text(tokenizer: Any, output: Output) -> str:
     return str(tokenizer.decode(output.tokens, skip_special_tokens=True))
-
-
-def extended_prompt(
-    tokenizer: Any,
-    asked: Sequence[Message],
-    output: Output,
-    messages: Sequence[Message],
-    tokens: list[int],
-) -> list[int] | None:
-    """`tokens` (the prompt of `asked`, and the output) plus what the template adds for `messages`; None if its
-    rendering of `messages` does not begin with them.
-
-    Policies also sample tokens that the tokenizer would never produce for the same text. Such an answer is recognized
-    by its text, including the end-of-turn token, and stays as sampled.
-    """
-    rendered = render(tokenizer, messages)
-    if rendered[: len(tokens)] == tokens:
-        return rendered
-    said = _text(tokenizer, asked) + _verbatim(tokenizer, output)
-    text = _text(tokenizer, messages)
-    if not text.startswith(said):
-        return None
-    added: list[int] = tokenizer.encode(text[len(said) :], add_special_tokens=False)
-    return [*tokens, *added]
-
-
-def _text(tokenizer: Any, messages: Sequence[Message]) -> str:
-    return str(tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False))
 
 
 def _verbatim(tokenizer: Any, output: Output) -> str:

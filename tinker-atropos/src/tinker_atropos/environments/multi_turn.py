@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from tinker_atropos.environments.base import EnvironmentConfig, Item, SampledEnvironment, together
-from tinker_atropos.environments.conversation import Conversation, Message, Output
+from tinker_atropos.environments.conversation import Conversation, Output
+from tinker_atropos.environments.prompt_tokens import Message
 from tinker_atropos.environments.rollouts import Outcome, Rollout
 
 

@@ -13,7 +13,7 @@ from tinker_atropos.environments.adapters.openenv.openenv_text import (
     observation_text,
     tool_text,
 )
-from tinker_atropos.environments.conversation import render
+from tinker_atropos.environments.prompt_tokens import render
 
 TOKENIZER = TokenizersBackend.from_pretrained(str(bundled_model_folder()))
 CONTROL = set(TOKENIZER.all_special_ids)
