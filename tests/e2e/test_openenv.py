@@ -79,7 +79,7 @@ TROUBLES: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "no-image": ("plain", {"image": "openenv:there-is-no-such-tag"}, "ImageNotPulled", "Container openenv of pod"),
     "crashes": ("crashes", {}, "ContainerCrashing", "RuntimeError: there is no board to play on"),
     "unhealthy": ("unhealthy", {}, "PodStarting", "has not answered GET /health yet"),
-    "no-memory": ("plain", {"resources": {"limits": {"memory": "16Mi"}}}, "ContainerCrashing", "limits.memory"),
+    "no-memory": ("greedy", {"resources": {"limits": {"memory": "64Mi"}}}, "ContainerCrashing", "limits.memory"),
     "no-program": ("plain", {"command": ["/nowhere"]}, "ContainerCrashing", "/nowhere"),
 }
 """By name: the server's mode and settings, the condition's reason, and words of the message."""
