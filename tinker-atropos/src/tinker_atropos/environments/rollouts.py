@@ -43,8 +43,10 @@ def failure_kind(error: BaseException) -> FailureKind:
     return "transport" if isinstance(error, TransportError | ConnectionError) else "raised"
 
 
-def scored_group(rollouts: Sequence[Rollout]) -> dict[str, Any]:
-    """The group in Atropos' form. If rollouts have several sequences, `group_overrides` maps sequences to rollouts."""
+def scored_group(rollouts: Sequence[Rollout], group_size: int | None = None) -> dict[str, Any]:
+    """The group in Atropos' form. If rollouts have several sequences, `group_overrides` maps sequences to rollouts. It
+    also says how many sequences there are if the group has fewer rollouts than `group_size`.
+    """
     owned = [(index, sequence) for index, rollout in enumerate(rollouts) for sequence in rollout.sequences]
     group: dict[str, Any] = {
         "tokens": [sequence.tokens for _, sequence in owned],
@@ -52,6 +54,6 @@ def scored_group(rollouts: Sequence[Rollout]) -> dict[str, Any]:
         "inference_logprobs": [sequence.logprobs for _, sequence in owned],
         "scores": [rollouts[index].score for index, _ in owned],
     }
-    if len(owned) > len(rollouts):
+    if len(owned) != (group_size or len(rollouts)) or len(owned) > len(rollouts):
         group["group_overrides"] = {"group_size": len(owned), "rollouts": [index for index, _ in owned]}
     return group

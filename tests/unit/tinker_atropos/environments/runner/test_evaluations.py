@@ -11,7 +11,7 @@ import pytest
 from tinker_atropos.environments.evaluation import Evaluation
 from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evaluations
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
-from tinker_atropos.environments.runner.sampling.sampled_work import _current
+from tinker_atropos.environments.sampled_work import _current
 
 
 class Slow:

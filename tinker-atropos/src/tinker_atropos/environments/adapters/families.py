@@ -5,19 +5,28 @@ from dataclasses import dataclass
 from typing import Final
 
 from tinker_atropos.environments.adapters.reasoning_gym import task_catalog
+from tinker_atropos.environments.adapters.verifiers import taskset_catalog
 from tinker_atropos.environments.discovery import Discovery
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """`module` has a function `environment_class(name)`, and imports the library; `discover` only reads its source."""
+    """`module` has a function `environment_class(name)`, and imports the library; `discover` only reads its source.
+    `listed_name` gives the name under which the catalog lists an environment.
+    """
 
     module: str
     discover: Callable[[], Discovery]
+    listed_name: Callable[[str], str] = str
 
 
 FAMILIES: Final[Mapping[str, Family]] = {
     task_catalog.FAMILY: Family(f"{task_catalog.__package__}.reasoning_gym_environment", task_catalog.discover_tasks),
+    taskset_catalog.FAMILY: Family(
+        f"{taskset_catalog.__package__}.verifiers_environment",
+        taskset_catalog.discover_tasksets,
+        taskset_catalog.canonical_name,
+    ),
 }
 
 

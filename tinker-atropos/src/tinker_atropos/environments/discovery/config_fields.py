@@ -3,6 +3,8 @@
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from inspect import cleandoc
+from itertools import zip_longest
 from typing import Any
 
 from tinker_atropos.environments.discovery.annotations import Limits, limits_of, read_annotation
@@ -41,13 +43,23 @@ def fields_of(sources: Sources, config_class: SourceClass) -> dict[str, ConfigFi
 
 def _declared_fields(sources: Sources, config_class: SourceClass) -> Iterator[ConfigField]:
     local_names = {name for name, _ in config_class.attributes}
-    for statement in config_class.node.body:
+    body = config_class.node.body
+    for statement, following in zip_longest(body, body[1:]):
         if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
             continue
         name = statement.target.id
         if name.startswith("_") or name == "model_config" or _is_class_variable(statement.annotation):
             continue
-        yield _field(sources, config_class.module, statement, local_names)
+        field = _field(sources, config_class.module, statement, local_names)
+        yield field if field.description else replace(field, description=_docstring(following))
+
+
+def _docstring(statement: ast.stmt | None) -> str:
+    """The first paragraph of a text that stands on the line after a field, as some libraries describe theirs."""
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+        text = statement.value.value
+        return " ".join(cleandoc(text).partition("\n\n")[0].split()) if isinstance(text, str) else ""
+    return ""
 
 
 def _is_class_variable(annotation: ast.expr) -> bool:

@@ -8,10 +8,11 @@ import ast
 import builtins
 import sys
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Self
 
 from tinker_atropos.environments.discovery.modules import Import, Module, SourceClass, last_name
 from tinker_atropos.environments.discovery.packages import (
@@ -53,17 +54,24 @@ class Sources:
 
     `import_root` is the folder (a path below it, "" for itself) that will be on Python's path. If it is not known, an
     import may refer to any file whose path ends like it. `problems` says why each requested file could not be parsed,
-    in request order.
+    in request order. `files` (relative path -> path) are read instead of all in the folder.
     """
 
-    def __init__(self, folder: Path, import_root: str | None = None) -> None:
-        self.paths: dict[str, Path] = dict(python_files(folder))
+    def __init__(
+        self, folder: Path, import_root: str | None = None, *, files: Mapping[str, Path] | None = None
+    ) -> None:
+        self.paths: dict[str, Path] = dict(python_files(folder) if files is None else files)
         self._import_root = import_root
         self.problems: dict[str, Problem] = {}
         self.missing_packages: set[str] = set()
         self._modules: dict[str, Module | None] = {}
         self._files = importable_names(self.paths, with_ends=import_root is None)
         self._ancestries: dict[SourceClass, list[SourceClass | Foreign]] = {}
+
+    @classmethod
+    def of_file(cls, path: Path) -> Self:
+        """Of a single file: what lies beside it is not read."""
+        return cls(path.parent, files={path.name: path})
 
     def module_of_file(self, file: str) -> Module | None:
         """A file of the folder, by its relative path; None if it cannot be parsed."""

@@ -24,7 +24,7 @@ from tinker_atropos.environments.runner.reporting.counters import (
     generated_tokens,
     rewards,
 )
-from tinker_atropos.environments.runner.sampling.sampled_work import (
+from tinker_atropos.environments.sampled_work import (
     SampledWork,
     current_work,
     sampling,

@@ -20,7 +20,7 @@ from tinker_atropos.environments.failures import describe, environment_failed
 from tinker_atropos.environments.runner.reporting.heartbeat import Heartbeat
 from tinker_atropos.environments.runner.reporting.reports import Reports
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
-from tinker_atropos.environments.runner.sampling.sampled_work import sampling
+from tinker_atropos.environments.sampled_work import sampling
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from tinker_atropos.environments.failures import IncompleteGroupError, describe,
 from tinker_atropos.environments.rollouts import FailedRollout, Rollout
 from tinker_atropos.environments.runner.atropos_patches import checked_pair, groups_of
 from tinker_atropos.environments.runner.reporting.counters import rewards
-from tinker_atropos.environments.runner.sampling.sampled_work import sampling, watch
+from tinker_atropos.environments.sampled_work import sampling, watch
 from tinker_atropos.environments.trial.provider_server import MAX_SAID, ProviderError
 from tinker_atropos.environments.trial.report import Response, Step
 from tinker_atropos.errors import ConfigError, CredentialsError

@@ -50,7 +50,7 @@ def _of_library(family: Family, environment: str) -> LocatedEnvironment:
     known = {each.name for each in family.discover().environments}
     if not known:
         raise ConfigError(f"{environment!r} cannot be served: its library is not installed here")
-    if environment not in known:
+    if family.listed_name(environment) not in known:
         raise ConfigError(f"there is no environment {environment!r}{nearest(environment, known)}")
     file = BUNDLED_FOLDER.joinpath(*family.module.split(".")[2:]).with_suffix(".py")
     return LocatedEnvironment(file, family.module, name_in_library=environment.partition("/")[2])

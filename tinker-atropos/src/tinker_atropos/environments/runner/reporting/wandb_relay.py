@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from tinker_atropos.environments.evaluation import fraction_metrics
-from tinker_atropos.environments.runner.sampling.sampled_work import SampledWork
+from tinker_atropos.environments.sampled_work import SampledWork
 
 MAX_RECORDS = 1_000
 """Records kept while the trajectory API does not answer; the oldest are dropped first."""

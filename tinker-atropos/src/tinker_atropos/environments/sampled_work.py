@@ -2,8 +2,8 @@
 
 A context variable identifies the work: tasks inherit it, so it applies to whatever an environment starts. Requests of
 evaluations are marked (`rl_purpose`, `rl_evaluation`): the trainer does not count them as training, and samples them
-from the weights that the evaluation is of. An environment that bypasses `env.server` with its own client is not seen
-here.
+from the weights that the evaluation is of. What bypasses `env.server` with a client of its own is not seen here, unless
+it asks for the `current_work`, sends its `marks` and adds what it sampled.
 """
 
 import contextlib
@@ -37,6 +37,12 @@ class SampledWork:
     def marks(self) -> dict[str, Any]:
         """What the trainer is told with each request."""
         return {} if self.purpose == "training" else {"rl_purpose": "evaluation", "rl_evaluation": self.step}
+
+    def add(self, prompt: Any, completions: int, tokens: int) -> None:
+        """So many completions of one prompt (token ids, a text, or messages) came back."""
+        self.prompts.add(hash(str(prompt)))
+        self.completions += completions
+        self.tokens += tokens
 
 
 _current: ContextVar[SampledWork | None] = ContextVar("sampled", default=None)
@@ -75,9 +81,7 @@ def _by_tokens(request: Wrapper) -> Wrapper:
         answer = await request(**kwargs)
         if sampled is not None:
             _, outputs, _, _ = answer
-            sampled.prompts.add(_prompt_hash(kwargs))
-            sampled.completions += len(outputs)
-            sampled.tokens += sum(map(len, outputs))
+            sampled.add(_prompt(kwargs), len(outputs), sum(map(len, outputs)))
         return answer
 
     return watched
@@ -92,14 +96,11 @@ def _by_usage(request: Wrapper) -> Wrapper:
             kwargs["extra_body"] = {**(kwargs.get("extra_body") or {}), **sampled.marks}
         answer = await request(**kwargs)
         if sampled is not None:
-            sampled.prompts.add(_prompt_hash(kwargs))
-            sampled.completions += len(answer.choices)
-            sampled.tokens += answer.usage.completion_tokens if answer.usage else 0
+            sampled.add(_prompt(kwargs), len(answer.choices), answer.usage.completion_tokens if answer.usage else 0)
         return answer
 
     return watched
 
 
-def _prompt_hash(request: Mapping[str, Any]) -> int:
-    """Of the prompt, as token ids, as text, or as messages."""
-    return hash(str(next((request[name] for name in ("input_ids", "prompt", "messages") if name in request), None)))
+def _prompt(request: Mapping[str, Any]) -> Any:
+    return next((request[name] for name in ("input_ids", "prompt", "messages") if name in request), None)

@@ -1,0 +1,49 @@
+"""Why an episode has no score, as a failed rollout: verifiers records errors of episodes instead of raising them."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from tinker_atropos.environments.failures import MAX_MESSAGE
+from tinker_atropos.environments.rollouts import FailedRollout, FailureKind
+
+TRANSPORT: Final = frozenset({"InterceptionError", "TunnelError"})
+FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+LIBRARIES: Final = ("/verifiers/", "/asyncio/", "/renderers/")
+
+
+def failed_episode(episode: Any, tokens: int) -> FailedRollout:
+    """`tokens` were sampled in it."""
+    errors = list(_errors(episode))
+    if not errors:
+        return FailedRollout("raised", "the episode ended without a score, and without an error", tokens)
+    last = errors[-1]
+    message = next(iter(last.message.strip().splitlines()), "")[:MAX_MESSAGE]
+    place = _place(last.traceback or "")
+    return FailedRollout(_kind(episode, last), f"{last.type}: {message}{f' ({place})' if place else ''}", tokens)
+
+
+def _errors(episode: Any) -> Iterator[Any]:
+    """Those of the environment first: those of its agents are the cause."""
+    yield from episode.errors
+    for trace in episode.traces:
+        if not trace.ok:
+            yield from trace.errors
+
+
+def _kind(episode: Any, error: Any) -> FailureKind:
+    if getattr(episode, "is_timeout", False) or error.type == "TimeoutError" or "timed out" in error.message:
+        return "timeout"
+    if error.type in TRANSPORT or (error.type == "ProviderError" and (error.status_code or 0) >= 500):
+        return "transport"
+    return "raised"
+
+
+def _place(traceback: str) -> str:
+    """The innermost line of the taskset's own files."""
+    frames = [frame for frame in FRAME.findall(traceback) if not any(each in frame[0] for each in LIBRARIES)]
+    if not frames:
+        return ""
+    file, line, function = frames[-1]
+    return f"{Path(file).name}, line {line}, in {function}"

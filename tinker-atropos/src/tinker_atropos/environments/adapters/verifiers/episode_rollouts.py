@@ -1,0 +1,105 @@
+"""An episode of verifiers -> what is trained: the token ids that were sampled, with the logprobs of the sampler.
+
+Each trained trace of an episode, that is each run of an agent, is a rollout of its own, scored by its own reward. Its
+branches are the rollout's sequences. What an earlier branch has trained is context in the later ones.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from tinker_atropos.environments.adapters.verifiers.episode_errors import failed_episode
+from tinker_atropos.environments.conversation import SampledSequence
+from tinker_atropos.environments.rollouts import FailedRollout, Rollout
+from tinker_atropos.scored_group import PROMPT_LOGPROB, PROMPT_MASK
+
+Seat: TypeAlias = tuple[str, int]
+"""An agent's name, and which of its runs in the episode it is, from 0."""
+
+SMALLEST_GROUP: Final = 2
+"""A rollout that is compared with no other teaches nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedEpisode(Rollout):
+    """To the base class an episode is one rollout: that of its first seat. `seats` has all of them. `metrics` are those
+    of the tasks, and of their rewards.
+    """
+
+    seats: Mapping[Seat, Rollout]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    truncated: bool = False
+
+
+def played_episode(episode: Any, is_trained: Callable[[Any], bool]) -> PlayedEpisode | FailedRollout:
+    """`is_trained` says of a trace whether the policy sampled it and is to learn from it."""
+    sampled = sum(sampled_tokens(trace) for trace in episode.traces)
+    if not episode.ok:
+        return failed_episode(episode, sampled)
+    seats = dict(_seats(trace for trace in episode.traces if is_trained(trace)))
+    if not seats:
+        return FailedRollout("raised", "no agent that is trained has said anything in this episode", sampled)
+    first = next(iter(seats.values()))
+    truncated = any(trace.is_truncated for trace in episode.traces)
+    return PlayedEpisode(first.sequences, first.score, seats, _metrics(episode.traces), truncated)
+
+
+def seat_groups(episodes: Sequence[PlayedEpisode]) -> list[list[Rollout]]:
+    """A group for each seat: rollouts of different agents have different rewards to expect, and are not compared. A
+    seat that has said something in some of the episodes only has a smaller group.
+    """
+    seats = dict.fromkeys(seat for episode in episodes for seat in episode.seats)
+    groups = ([episode.seats[seat] for episode in episodes if seat in episode.seats] for seat in seats)
+    return [group for group in groups if len(group) >= min(SMALLEST_GROUP, len(episodes))]
+
+
+def sampled_tokens(trace: Any) -> int:
+    return sum(sum(node.mask) for node in trace.nodes)
+
+
+def _seats(traces: Iterator[Any]) -> Iterator[tuple[Seat, Rollout]]:
+    """In the order of the agents' names: that in which they end differs from episode to episode."""
+    runs: Counter[str] = Counter()
+    found: list[tuple[Seat, Rollout]] = []
+    for trace in traces:
+        seat = (trace.agent.name, runs[trace.agent.name])
+        runs[trace.agent.name] += 1
+        if sequences := _sequences(trace):
+            found.append((seat, Rollout(sequences, float(trace.reward))))
+    yield from sorted(found, key=lambda each: each[0])
+
+
+def _sequences(trace: Any) -> list[SampledSequence]:
+    trained: set[int] = set()
+    sequences = (_sequence(branch.nodes, trained) for branch in trace.branches if branch.trainable)
+    return [each for each in sequences if each is not None]
+
+
+def _sequence(nodes: Sequence[Any], trained: set[int]) -> SampledSequence | None:
+    """None if nothing new was sampled. Notes what it trains in `trained`, by the nodes' ids."""
+    sequence, sampled = SampledSequence([], [], []), False
+    for node in nodes:
+        is_new = id(node) not in trained and any(node.mask)
+        logprobs = iter(node.logprobs)
+        for token, was_sampled in zip(node.token_ids, node.mask, strict=True):
+            counts = is_new and was_sampled
+            sequence.tokens.append(token)
+            sequence.masks.append(token if counts else PROMPT_MASK)
+            sequence.logprobs.append(next(logprobs) if counts else PROMPT_LOGPROB)
+        if is_new:
+            trained.add(id(node))
+            sampled = True
+    return sequence if sampled else None
+
+
+def _metrics(traces: Sequence[Any]) -> dict[str, float]:
+    """`reward/NAME` and `metric/NAME`: the mean over the traces that have it."""
+    values: dict[str, list[float]] = {}
+    for trace in traces:
+        named = {f"metric/{name}": value for name, value in trace.metrics.items()}
+        named |= {f"reward/{name}": reward.score for name, reward in trace.rewards.items() if reward is not None}
+        for name, value in named.items():
+            if value is not None:
+                values.setdefault(name, []).append(float(value))
+    return {name: sum(each) / len(each) for name, each in values.items()}

@@ -1,0 +1,162 @@
+"""`verifiers/ID`: a taskset of verifiers v1. Its tasks, rewards and agents are the taskset's; what is sampled is ours.
+
+An item is a task, and a rollout an episode of it. If several agents of an episode are trained, such as both players of
+a game, each run of an agent is a rollout of its own, scored by its own reward, and an item makes a group for each seat:
+the advantage of a rollout is what it earned more than the same seat did in the other episodes of the same task. A seat
+that said nothing in some of the episodes has a smaller group. An evaluation judges an episode by its first seat.
+
+Episodes that are cut, by max_turns or because max_token_length leaves no room, are scored as they are and trained, as
+in `MultiTurnEnvironment`. How many that were is reported.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, cast
+
+from pydantic import ValidationError
+from verifiers.v1.dialects.chat import message_to_wire
+
+from tinker_atropos.environments.adapters.verifiers.agent_seats import check_seats, check_task
+from tinker_atropos.environments.adapters.verifiers.answer_scoring import answer_reward, scores_answers
+from tinker_atropos.environments.adapters.verifiers.episode_player import EpisodePlayer, PolicyEndpoint
+from tinker_atropos.environments.adapters.verifiers.episode_rollouts import (
+    PlayedEpisode,
+    played_episode,
+    sampled_tokens,
+    seat_groups,
+)
+from tinker_atropos.environments.adapters.verifiers.taskset_catalog import FAMILY, VALUES
+from tinker_atropos.environments.adapters.verifiers.taskset_loading import LoadedTaskset, load_tasks
+from tinker_atropos.environments.adapters.verifiers.taskset_name import TasksetName
+from tinker_atropos.environments.adapters.verifiers.verifiers_config import VerifiersConfig
+from tinker_atropos.environments.base import Message, SampledEnvironment
+from tinker_atropos.environments.grader_check import ITEMS
+from tinker_atropos.environments.rollouts import Outcome, scored_group
+from tinker_atropos.environments.sampled_work import current_work
+from tinker_atropos.errors import ConfigError
+
+NEARLY = 1e-9
+"""Ten rewards of 0.1 add up to a little less than 1."""
+
+
+class VerifiersEnvironment(SampledEnvironment[Any]):
+    """A taskset. `taskset` is its name."""
+
+    env_config_cls = VerifiersConfig
+    taskset: TasksetName
+
+    _loaded: LoadedTaskset
+    _player: EpisodePlayer | None = None
+    _knows_answers = False
+
+    async def setup(self) -> None:
+        """Raises ConfigError if the taskset refuses its fields, cannot be played here, or lacks its data."""
+        self._metrics: dict[str, list[float]] = defaultdict(list)
+        wanted = self.config.eval_items if self.config.steps_per_eval > 0 else ITEMS  # the grader is checked on some
+        self._loaded = await asyncio.to_thread(load_tasks, self.taskset, self.config, wanted)
+        check_seats(self._loaded.env, self.taskset.module)
+        check_task(self._loaded.held_out[0], self.taskset.module)
+        player = EpisodePlayer(self._loaded.env, self._endpoint())
+        await player.start()
+        self._player = player
+        self._knows_answers = await self._pays_for_plain_answers()
+        await super().setup()
+
+    async def close(self) -> None:
+        if self._player is not None:
+            await self._player.close()
+
+    def _endpoint(self) -> PolicyEndpoint:
+        server = self.server.servers[0].config
+        tokenizer, renderer = self.config.tokenizer_name, self.config.renderer
+        endpoint = PolicyEndpoint(
+            server.base_url, server.model_name, tokenizer, renderer, int(self.config.max_token_length) - 1
+        )
+        try:
+            endpoint.client()
+        except ValidationError as error:
+            raise ConfigError(f"env.renderer is {renderer!r}: {error.errors()[0]['msg']}") from None
+        return endpoint
+
+    def training_items(self) -> Sequence[Any]:
+        return self._loaded.training
+
+    def held_out_items(self) -> Sequence[Any]:
+        return self._loaded.held_out
+
+    def prompt(self, item: Any) -> list[Message]:
+        """The task's own. What an environment says first in an episode is not known before."""
+        data = item.data
+        system = [{"role": "system", "content": data.system_prompt}] if data.system_prompt else []
+        if data.prompt is None:
+            return [*system, {"role": "user", "content": f"(the first turn of task {data.idx})"}]
+        if isinstance(data.prompt, str):
+            return [*system, {"role": "user", "content": data.prompt}]
+        return [*system, *map(message_to_wire, data.prompt)]
+
+    def is_correct(self, score: float) -> bool:
+        return bool(score >= self.config.success_reward - NEARLY)
+
+    def requests_at_once(self, n: int) -> int:
+        return n
+
+    async def roll_out(self, item: Any, n: int, split: str) -> list[Outcome]:  # noqa: ARG002 -- verifiers has no limits
+        assert self._player is not None, "setup comes first"
+        work = current_work()
+        episodes = await self._player.play(item, n, work.marks if work else {})
+        if work:
+            for trace in (trace for episode in episodes for trace in episode.traces):
+                work.add(item.data.idx, trace.num_turns, sampled_tokens(trace))
+        outcomes = [played_episode(episode, self._player.is_trained) for episode in episodes]
+        for played in (each for each in outcomes if isinstance(each, PlayedEpisode)):
+            self._note(played)
+        return list(outcomes)
+
+    async def collect_trajectories(self, item: Any) -> tuple[Any, list[Any]]:
+        """The groups of the seats. Raises IncompleteGroupError."""
+        episodes = cast("list[PlayedEpisode]", await self._whole_group(item))
+        groups = seat_groups(episodes)
+        self.was_rewarded(item, [episode.score for episode in episodes])
+        return [scored_group(rollouts, self.config.group_size) for rollouts in groups], []
+
+    def _note(self, played: PlayedEpisode) -> None:
+        for name, value in played.metrics.items():
+            self._metrics[name].append(value)
+        self._metrics["episodes_truncated"].append(float(played.truncated))
+
+    async def wandb_log(self, wandb_metrics: dict[str, Any] | None = None) -> None:
+        """With the means of the taskset's own metrics and rewards since the last call."""
+        means = {f"{FAMILY}/{name}": sum(each) / len(each) for name, each in self._metrics.items()}
+        self._metrics.clear()
+        await super().wandb_log({**(wandb_metrics or {}), **means})
+
+    async def score_answer(self, item: Any, answer: str) -> float | None:
+        return await answer_reward(item, answer) if scores_answers(self._loaded.env) else None
+
+    def gold_answer(self, item: Any) -> str | None:
+        """The task's `answer`, where the grader takes it as it is: many want it in a format."""
+        answer = getattr(item.data, "answer", None)
+        return answer if self._knows_answers and isinstance(answer, str) else None
+
+    async def _pays_for_plain_answers(self) -> bool:
+        first = self._loaded.held_out[0]
+        answer = getattr(first.data, "answer", None)
+        if not isinstance(answer, str):
+            return False
+        try:
+            reward = await self.score_answer(first, answer)
+        except Exception:  # noqa: BLE001 -- the taskset's code, and rollouts will show what it raises
+            return False
+        return reward is not None and self.is_correct(reward)
+
+
+def environment_class(name: str) -> type[VerifiersEnvironment]:
+    """The class of `verifiers/NAME`, in any form of the name."""
+    taskset = TasksetName.parse(name)
+
+    def config_init(_cls: type) -> tuple[VerifiersConfig, list[object]]:
+        return VerifiersConfig(**VALUES), []
+
+    given = {"name": f"{FAMILY}/{taskset.module}", "taskset": taskset, "config_init": classmethod(config_init)}
+    return type(VerifiersEnvironment.__name__, (VerifiersEnvironment,), given)
