@@ -120,7 +120,8 @@ class InferenceServer:
         body = await _parse(request, TokenRequest)
         params = body.sampling_params
         prompt_T = self._encoded(body.token_ids)
-        generation = await self._sampled(request, params, prompt_T, params.max_tokens or self._default_max_tokens)
+        limit = params.answer_limit(len(prompt_T), self._default_max_tokens)
+        generation = await self._sampled(request, params, prompt_T, limit)
         return json_response(token_answer(body, generation))
 
     async def completions(self, request: Request) -> Response:

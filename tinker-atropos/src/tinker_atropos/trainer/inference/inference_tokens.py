@@ -10,19 +10,38 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from tinker_atropos.trainer.backend.policy import Sample
-from tinker_atropos.trainer.inference.generation import GeneratedSamples
+from tinker_atropos.trainer.inference.generation import ContextOverflowError, GeneratedSamples
 from tinker_atropos.trainer.inference.inference_wire import InferenceRequest, WireRequest, sampled_tokens_only
+
+
+class SequenceFullError(ContextOverflowError):
+    """A conversation is as long as its client wants it to be. That is how some end, and no fault of the prompts."""
 
 
 class TokenSampling(InferenceRequest):
     """`max_tokens` None: as many as a chat that names no limit, which is what this client renders.
 
     verifiers sends the fields of its `SamplingConfig` as they are, additional ones too: an evaluation is marked by
-    `vf.SamplingConfig(temperature=1.0, max_tokens=64, rl_purpose="evaluation", rl_evaluation=STEP)`.
+    `vf.SamplingConfig(temperature=1.0, max_tokens=64, rl_purpose="evaluation", rl_evaluation=STEP)`. It has one
+    `max_tokens` for all turns of an episode, and does not know how long a prompt is: `rl_max_length` bounds prompt and
+    answer together.
     """
 
     max_tokens: int | None = Field(default=None, ge=1)
+    rl_max_length: int | None = Field(default=None, ge=1)
     logprobs: Annotated[bool | int | None, BeforeValidator(sampled_tokens_only)] = None
+
+    def answer_limit(self, prompt_length: int, default: int) -> int:
+        """Most tokens that are sampled after a prompt. Raises SequenceFullError if the length leaves room for none."""
+        limit = self.max_tokens or default
+        if self.rl_max_length is None:
+            return limit
+        if prompt_length >= self.rl_max_length:
+            raise SequenceFullError(
+                f"the prompt has {prompt_length} tokens, and sampling_params.rl_max_length is {self.rl_max_length}: "
+                f"there is no room for an answer"
+            )
+        return min(limit, self.rl_max_length - prompt_length)
 
 
 class TokenRequest(WireRequest):

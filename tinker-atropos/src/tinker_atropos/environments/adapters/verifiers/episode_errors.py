@@ -10,6 +10,9 @@ from tinker_atropos.environments.rollouts import FailedRollout, FailureKind
 
 TRANSPORT: Final = frozenset({"InterceptionError", "TunnelError"})
 FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+ANSWER: Final = re.compile(r"'message': (['\"])(.*?)\1, 'type'")
+"""What the inference server said, in the message of an openai client."""
+
 LIBRARIES: Final = ("/verifiers/", "/asyncio/", "/renderers/")
 
 
@@ -19,9 +22,12 @@ def failed_episode(episode: Any, tokens: int) -> FailedRollout:
     if not errors:
         return FailedRollout("raised", "the episode ended without a score, and without an error", tokens)
     last = errors[-1]
-    message = next(iter(last.message.strip().splitlines()), "")[:MAX_MESSAGE]
+    said = ANSWER.search(last.message)
+    message = said.group(2) if said else next(iter(last.message.strip().splitlines()), "")
     place = _place(last.traceback or "")
-    return FailedRollout(_kind(episode, last), f"{last.type}: {message}{f' ({place})' if place else ''}", tokens)
+    return FailedRollout(
+        _kind(episode, last), f"{last.type}: {message[:MAX_MESSAGE]}{f' ({place})' if place else ''}", tokens
+    )
 
 
 def _errors(episode: Any) -> Iterator[Any]:

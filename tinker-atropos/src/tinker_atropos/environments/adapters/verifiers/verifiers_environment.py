@@ -10,6 +10,7 @@ in `MultiTurnEnvironment`. How many that were is reported.
 """
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, cast
@@ -35,6 +36,8 @@ from tinker_atropos.environments.grader_check import ITEMS
 from tinker_atropos.environments.rollouts import Outcome, scored_group
 from tinker_atropos.environments.sampled_work import current_work
 from tinker_atropos.errors import ConfigError
+
+logging.getLogger("verifiers").setLevel(logging.ERROR)  # rollouts that fail are counted, and reported, here
 
 NEARLY = 1e-9
 """Ten rewards of 0.1 add up to a little less than 1."""
