@@ -3,7 +3,6 @@ for its grader's judgment and its held-out items, and is closed. Imports atropos
 """
 
 import asyncio
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -153,7 +152,7 @@ def compared(env: SampledEnvironment[Any], training: Sequence[Any], held_out: Se
     until = time.monotonic() + COMPARED_SECONDS
     trained: set[str] = set()
     for item in training[:COMPARED_ITEMS]:
-        trained.add(_asked(env, item))
+        trained.add(env.question(item))
         if time.monotonic() > until:
             break
     counted = HeldOut(len(training), len(held_out), overlap=0, compared=0)
@@ -161,10 +160,6 @@ def compared(env: SampledEnvironment[Any], training: Sequence[Any], held_out: Se
         if time.monotonic() > until + COMPARED_SECONDS:
             break
         counted = replace(
-            counted, overlap=counted.overlap + (_asked(env, item) in trained), compared=counted.compared + 1
+            counted, overlap=counted.overlap + (env.question(item) in trained), compared=counted.compared + 1
         )
     return counted
-
-
-def _asked(env: SampledEnvironment[Any], item: Any) -> str:
-    return json.dumps(env.prompt(item), sort_keys=True, default=repr)

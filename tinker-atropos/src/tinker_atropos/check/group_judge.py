@@ -91,13 +91,14 @@ class GroupJudge:
         if attribution is None:
             return SequenceSeen(tokens, trained)
         sampled_T = _sampled(attribution)
+        trained_T = sampled_T & sequence.generated_T  # what another sequence trains is a prompt here, without logprobs
         return SequenceSeen(
             tokens,
             trained,
             sampled=int(np.count_nonzero(sampled_T)),
-            trained_sampled=int(np.count_nonzero(sampled_T & sequence.generated_T)),
+            trained_sampled=int(np.count_nonzero(trained_T)),
             left_out=_left_out(sampled_T, sequence.generated_T),
-            logprobs=_reported(sequence.logprobs_T[sampled_T], attribution.sequence.logprobs_T[sampled_T]),
+            logprobs=_reported(sequence.logprobs_T[trained_T], attribution.sequence.logprobs_T[trained_T]),
             shaped=frozenset(shaping for each in attribution.generations for shaping in shapings(each)),
             kind=self._kind(attribution),
         )

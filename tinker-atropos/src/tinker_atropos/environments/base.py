@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import json
 import logging
 import random
 from abc import ABC, abstractmethod
@@ -101,6 +102,12 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         """The item with exactly this prompt, to score answers to it; None: the right answer is unknown."""
         items = (*self.training_items(), *self.held_out_items())
         return next((item for item in items if self.prompt(item)[-1]["content"] == prompt), None)
+
+    def question(self, item: Item) -> str:
+        """What is asked, as a text: two items with the same one are one to the policy, and must not be both trained and
+        held out. An environment in which more is hidden in an item than its prompt shows says so here.
+        """
+        return json.dumps(self.prompt(item), sort_keys=True, default=repr)
 
     def requests_at_once(self, n: int) -> int:  # noqa: ARG002 -- a conversation makes one request per rollout
         """How many concurrent requests n rollouts make."""

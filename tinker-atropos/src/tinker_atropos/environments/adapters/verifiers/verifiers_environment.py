@@ -28,7 +28,7 @@ from tinker_atropos.environments.adapters.verifiers.episode_rollouts import (
     seat_groups,
 )
 from tinker_atropos.environments.adapters.verifiers.taskset_catalog import FAMILY, VALUES
-from tinker_atropos.environments.adapters.verifiers.taskset_loading import LoadedTaskset, load_tasks
+from tinker_atropos.environments.adapters.verifiers.taskset_loading import LoadedTaskset, fingerprint, load_tasks
 from tinker_atropos.environments.adapters.verifiers.taskset_name import TasksetName
 from tinker_atropos.environments.adapters.verifiers.verifiers_config import VerifiersConfig
 from tinker_atropos.environments.base import Message, SampledEnvironment
@@ -97,6 +97,10 @@ class VerifiersEnvironment(SampledEnvironment[Any]):
         if isinstance(data.prompt, str):
             return [*system, {"role": "user", "content": data.prompt}]
         return [*system, *map(message_to_wire, data.prompt)]
+
+    def question(self, item: Any) -> str:
+        """All of the task: what its environment says in later turns follows from it."""
+        return fingerprint(item)
 
     def is_correct(self, score: float) -> bool:
         return bool(score >= self.config.success_reward - NEARLY)
