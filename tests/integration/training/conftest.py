@@ -105,15 +105,16 @@ class TrainingHalf:
         path.write_text(yaml.safe_dump({**CONFIG, **sections}))
         return path
 
-    async def start(self, *arguments: str, **env_vars: str) -> Container:
+    async def start(self, *arguments: str, program: str | None = None, **env_vars: str) -> Container:
+        """`program`: the console script of another Python's environment."""
         log_file = self.folder / f"{arguments[0]}-{len(self.started)}.log"
         ops_port = free_port()
         everything = {**os.environ, **self.env_vars, "RL_OPS_PORT": str(ops_port), **env_vars}
         process: ForkedProcess | asyncio.subprocess.Process
-        if self.real_starts:
+        if self.real_starts or program:
             with log_file.open("wb") as log:
                 process = await asyncio.create_subprocess_exec(
-                    CLI, *arguments, stdout=log, stderr=log, cwd=self.folder, env=everything
+                    program or CLI, *arguments, stdout=log, stderr=log, cwd=self.folder, env=everything
                 )
         else:
             process = forking.start(arguments, everything, log_file, self.folder)

@@ -19,6 +19,7 @@ from tinker_atropos.serving import bind, serve
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.inference.inference_routes import InferenceServer, inference_app
+from tinker_atropos.trainer.inference.inference_tokens import SEQUENCE_FULL
 from tinker_atropos.trainer.inference.ledger import Ledger
 from tinker_atropos.trainer.inference.tokenizer import Tokenizer
 
@@ -46,7 +47,7 @@ class RequestLog:
 
         self._requests[scope["path"]] += 1
         await self._app(scope, receive, watched)
-        if status >= 400:
+        if status >= 400 and _code(body) != SEQUENCE_FULL:
             self._note(f"{scope['path']}: {status} {_said(body)}")
 
     def _note(self, refusal: str) -> None:
@@ -100,6 +101,15 @@ def _serve(app: ASGIApp, started: "Future[tuple[asyncio.AbstractEventLoop, async
 def _raise(error: RunError) -> None:
     """There is no backend that could fail, and no context that could overflow."""
     raise error
+
+
+def _code(body: bytes) -> str | None:
+    """What a refusal is called, if it has a name."""
+    try:
+        code = orjson.loads(body)["error"]["code"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+    return code if isinstance(code, str) else None
 
 
 def _said(body: bytes) -> str:

@@ -44,7 +44,13 @@ from tinker_atropos.trainer.inference.inference_answers import (
     generate_answer,
     ping_answer,
 )
-from tinker_atropos.trainer.inference.inference_tokens import TokenRequest, models_answer, token_answer
+from tinker_atropos.trainer.inference.inference_tokens import (
+    SEQUENCE_FULL,
+    SequenceFullError,
+    TokenRequest,
+    models_answer,
+    token_answer,
+)
 from tinker_atropos.trainer.inference.inference_wire import (
     ChatRequest,
     CompletionRequest,
@@ -185,6 +191,8 @@ def _guarded(
     async def handle(request: Request) -> Response:
         try:
             return await handler(request)
+        except SequenceFullError as error:
+            return _error(400, str(error), SEQUENCE_FULL)
         except (BadRequestError, SampleRefusedError, ChatError) as error:
             _tell(request, str(error), told)
             code = "context_length_exceeded" if isinstance(error, ContextOverflowError) else None

@@ -5,17 +5,20 @@ logprob from the answer. The client rejects an answer that leaves one of them ou
 """
 
 import uuid
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field
 
 from tinker_atropos.trainer.backend.policy import Sample
-from tinker_atropos.trainer.inference.generation import ContextOverflowError, GeneratedSamples
+from tinker_atropos.trainer.inference.generation import GeneratedSamples
 from tinker_atropos.trainer.inference.inference_wire import InferenceRequest, WireRequest, sampled_tokens_only
 
+SEQUENCE_FULL: Final = "sequence_full"
+"""The code of the answer that ends a conversation at its `rl_max_length`. It is no fault, and not logged."""
 
-class SequenceFullError(ContextOverflowError):
-    """A conversation is as long as its client wants it to be. That is how some end, and no fault of the prompts."""
+
+class SequenceFullError(Exception):
+    """A conversation is as long as its client wants it to be."""
 
 
 class TokenSampling(InferenceRequest):

@@ -13,7 +13,10 @@ FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 ANSWER: Final = re.compile(r"'message': (['\"])(.*?)\1, 'type'")
 """What the inference server said, in the message of an openai client."""
 
-LIBRARIES: Final = ("/verifiers/", "/asyncio/", "/renderers/")
+NOT_ITS_OWN: Final = re.compile(
+    r"site-packages/(verifiers|renderers|aiohttp|openai|httpx|pydantic)/|/lib/python[^/]+/(?!site-)"
+)
+"""Files of Python, and of what a taskset stands on."""
 
 
 def failed_episode(episode: Any, tokens: int) -> FailedRollout:
@@ -48,7 +51,7 @@ def _kind(episode: Any, error: Any) -> FailureKind:
 
 def _place(traceback: str) -> str:
     """The innermost line of the taskset's own files."""
-    frames = [frame for frame in FRAME.findall(traceback) if not any(each in frame[0] for each in LIBRARIES)]
+    frames = [frame for frame in FRAME.findall(traceback) if not NOT_ITS_OWN.search(frame[0])]
     if not frames:
         return ""
     file, line, function = frames[-1]

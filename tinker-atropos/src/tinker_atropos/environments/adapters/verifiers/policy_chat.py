@@ -15,8 +15,8 @@ from verifiers.v1.dialects.chat import message_to_wire
 
 HARNESS_ID: Final = "tinker_atropos_policy_chat"
 
-OVERFLOWS: Final = ("context_length_exceeded", "exceeds maximum context length")
-"""How the inference server, and the renderer before it is asked, say that a prompt leaves no room for an answer."""
+OVERFLOWS: Final = ("sequence_full", "context_length_exceeded")
+"""How the inference server says that a prompt leaves no room for an answer."""
 
 TRUNCATED: Final = "max_total_tokens"
 """verifiers' own word for an episode that has used up its tokens: it is scored as it is."""
