@@ -117,6 +117,8 @@ lock: $(VENV)/dev ## Pin what the images install, with hashes; LOCK_OPTIONS=--up
 	@$(LOCK) $(LOCK_OPTIONS) operator/pyproject.toml --extra tools -o images/operator/requirements.txt
 	@$(LOCK) $(LOCK_OPTIONS) --no-binary cellpylib --no-binary zss \
 	  tinker-atropos/pyproject.toml --extra reasoning-gym -o images/tinker-atropos/requirements.txt
+	@$(LOCK) $(LOCK_OPTIONS) --no-binary chess \
+	  tinker-atropos/pyproject.toml --extra verifiers -o images/environment-verifiers/requirements.txt
 	@$(LOCK) --no-deps images/operator/sources.in -c images/tinker-atropos/requirements.txt -o images/operator/sources.txt
 	@$(LOCK) images/tinker-service/requirements.in -c images/tinker-atropos/requirements.txt \
 	  -o images/tinker-service/requirements.txt
@@ -125,11 +127,13 @@ SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 CREATED = $(shell date -u -d @$(SOURCE_DATE_EPOCH) +%FT%TZ 2>/dev/null || date -u -r $(SOURCE_DATE_EPOCH) +%FT%TZ)
 IMAGE_LABELS = --build-arg REVISION=$(shell git rev-parse HEAD) --build-arg CREATED=$(CREATED)
 
-images: ## Build the images with docker, podman or buildah (IMAGE_BUILD, IMAGE_LABELS)
+images: ## Build the images with docker, podman or buildah (IMAGE_BUILD, IMAGE_LABELS, TASKSETS)
 	@test -n "$(IMAGE_BUILD)" || (echo "neither docker, podman nor buildah works here; start one, or set IMAGE_BUILD"; exit 1)
 	$(IMAGE_BUILD) $(IMAGE_LABELS) -f images/operator/Dockerfile -t rl-operator:dev .
 	$(IMAGE_BUILD) $(IMAGE_LABELS) -f images/tinker-atropos/Dockerfile -t tinker-atropos:dev .
 	$(IMAGE_BUILD) $(IMAGE_LABELS) -f images/tinker-service/Dockerfile -t tinker-service:dev .
+	$(IMAGE_BUILD) $(IMAGE_LABELS) $(if $(TASKSETS),--build-arg TASKSETS='$(TASKSETS)') \
+	  -f images/environment-verifiers/Dockerfile -t environment-verifiers:dev .
 
 image-sizes: ## Print how large the images are in a registry
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && cd "$$folder" && for name in rl-operator tinker-atropos tinker-service; do \

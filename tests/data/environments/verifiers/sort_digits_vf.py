@@ -37,7 +37,7 @@ class SortTaskset(vf.Taskset[SortTask, SortConfig]):
         rng = random.Random(f"{self.config.split} {self.config.seed}")
         for _ in range(200):
             digits = [str(rng.randrange(10)) for _ in range(self.config.digits)]
-            data = SortData(prompt="sort: " + " ".join(digits), answer=" ".join(sorted(digits)))
+            data = SortData(prompt="sort " + " ".join(digits), answer="".join(sorted(digits)))
             yield SortTask(data, self.config.task)
 
 
