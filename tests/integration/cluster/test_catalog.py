@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 from tests.integration.cluster.admin import RUNTIMES, AdminClient
 from tests.integration.cluster.control_plane import OPERATOR_NAMESPACE, POWERLESS_TOKEN, ControlPlane
 from tests.integration.cluster.node import LogNode
@@ -12,6 +13,8 @@ from tests.integration.cluster.operator_process import OperatorProcess
 from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.readers import IMAGE_ID, Readers, field, printed
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_runtime
+
+from rl_operator.documents.shipped import bundled_runtimes
 
 CONFIG_MAPS = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/configmaps"
 
@@ -99,6 +102,36 @@ def test_another_image_is_read_once_by_a_pod_and_runs_wait_for_it(
         wait_for(f"{name} knows", lambda name=name: len(catalog_of(runs.admin, name)["environments"]) == 2)
     readers.until_gone(image)
     assert len(discoveries(control_plane)) == before + 2
+
+
+def test_environments_come_from_their_own_image_and_a_started_run_keeps_it(
+    runs: RunsNamespace, readers: Readers, control_plane: ControlPlane
+) -> None:
+    """Their fields may be nested: what the run and the runtime say of them is rendered nested."""
+    first, second = (f"registry.test/{runs.namespace}:{version}" for version in ("one", "two"))
+    runtime = f"tasksets-{runs.namespace}"
+    found = printed("verifiers/maze", fields=[field("taskset.walls", "int", 2), field("taskset.level", "int", 1)])
+    nested = {"locked": {"env": {"tokenizer_name": "bundled", "taskset": {"level": 7}}}}
+    install_runtime(runs.admin, "tiny", name=runtime, environmentImage=first, **nested)
+    readers.end(readers.until_there(first)["metadata"]["name"], found)
+    until(runs.admin, runtime, "Ready", "CatalogRead", first)
+    config = {"total_steps": TOTAL_STEPS, "taskset": {"walls": 3}}
+    runs.apply(runtime=runtime, environment="verifiers/maze@1.2.0", config=config)
+
+    path = f"/api/v1/namespaces/{runs.namespace}"
+    pod = runs.until_pod()
+    spec = runs.admin.get(f"{path}/pods/{pod}")["spec"]
+    images = {each["name"]: each["image"] for each in (*spec["initContainers"], *spec["containers"])}
+    ours = bundled_runtimes()["tiny"].spec.image
+    assert images == {"api": ours, "trainer": ours, "environment": first}
+    rendered = runs.admin.get(f"{path}/configmaps/{runs.status()['configMapName']}")["data"]["config.yaml"]
+    assert yaml.safe_load(rendered)["env"]["taskset"] == {"level": 7, "walls": 3}
+
+    runs.admin.patch(f"{RUNTIMES}/{runtime}", {"spec": {"environmentImage": second}})
+    readers.end(readers.until_there(second)["metadata"]["name"], found)
+    until(runs.admin, runtime, "Ready", "CatalogRead", second)
+    assert runs.status()["podName"] == pod
+    runs.succeed(pod)
 
 
 def test_an_unreadable_image_is_named_to_waiting_runs(runs: RunsNamespace, readers: Readers) -> None:
