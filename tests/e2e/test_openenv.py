@@ -110,8 +110,10 @@ def test_one_that_runs_elsewhere(installed: Kubectl, namespace: str) -> None:
                 "command": ["python", "-c", SERVER.replace("$", "$$"), "plain"],
                 "env": [{"name": "PORT", "value": "8000"}],
                 "readinessProbe": {"httpGet": {"path": "/health", "port": 8000}},
+                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
             }
         ],
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
     }
     deployment = {
         "apiVersion": "apps/v1",

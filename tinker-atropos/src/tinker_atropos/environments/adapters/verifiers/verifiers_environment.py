@@ -11,6 +11,7 @@ in `MultiTurnEnvironment`. How many that were is reported.
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, cast
@@ -43,11 +44,14 @@ NEARLY = 1e-9
 """Ten rewards of 0.1 add up to a little less than 1."""
 
 
-class VerifiersEnvironment(SampledEnvironment[Any]):
+class VerifiersEnvironment(SampledEnvironment[Any], ABC):
     """A taskset. `taskset` is its name."""
 
     env_config_cls = VerifiersConfig
-    taskset: TasksetName
+
+    @property
+    @abstractmethod
+    def taskset(self) -> TasksetName: ...
 
     _loaded: LoadedTaskset
     _player: EpisodePlayer | None = None
