@@ -8,9 +8,10 @@ their own, tokenize every prompt as a whole.
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from transformers import AddedToken, PreTrainedTokenizerBase, TokenizersBackend
+if TYPE_CHECKING:
+    from transformers import AddedToken, TokenizersBackend
 
 Message = dict[str, Any]
 
@@ -64,6 +65,8 @@ def render(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
 
 def _is_cuttable(tokenizer: Any) -> bool:
     """Its ids are those that the library `tokenizers` gives for the text of a prompt, with special tokens cut out."""
+    from transformers import PreTrainedTokenizerBase, TokenizersBackend  # late: torch must be hidden before
+
     kind = type(tokenizer)
     return (
         isinstance(tokenizer, TokenizersBackend)
@@ -75,21 +78,21 @@ def _is_cuttable(tokenizer: Any) -> bool:
     )
 
 
-def _last_mark(tokenizer: TokenizersBackend, ids: list[int]) -> str | None:
+def _last_mark(tokenizer: "TokenizersBackend", ids: list[int]) -> str | None:
     """The last of the tokens that cut each text that they are in."""
     marks = _marks(tokenizer, len(tokenizer))
     return next((marks[token] for token in reversed(ids) if token in marks), None)
 
 
 @lru_cache(maxsize=8)
-def _marks(tokenizer: TokenizersBackend, _size: int) -> dict[int, str]:
+def _marks(tokenizer: "TokenizersBackend", _size: int) -> dict[int, str]:
     """By id. `_size` grows when tokens are added."""
     added = tokenizer.added_tokens_decoder
     texts = [token.content for token in added.values()]
     return {number: token.content for number, token in added.items() if _cuts_always(token, texts)}
 
 
-def _cuts_always(token: AddedToken, added: Sequence[str]) -> bool:
+def _cuts_always(token: "AddedToken", added: Sequence[str]) -> bool:
     """It is looked for in the text as it is, takes nothing from what is before it, and no other token covers it or its
     beginning.
     """
