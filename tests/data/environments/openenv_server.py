@@ -13,6 +13,7 @@ there, too. It listens at the variable PORT. The modes:
     flood     sends frames without being asked
     refuses   has no session free, ever
     dies      ends with its third reset, once: whoever runs it must start it again
+    killed    ends by SIGKILL when it is asked for its 40th step
     crashes   ends before it serves, each time
     greedy    takes 300 MB before it serves
     unhealthy never answers GET /health
@@ -44,7 +45,7 @@ ACTION = {
 OBSERVATION = {"title": "SortObservation", "type": "object", "properties": {"text": {"type": "string"}}}
 SCHEMAS = {"action": ACTION, "observation": OBSERVATION, "state": {"type": "object"}}
 DIED = Path(os.environ.get("TMPDIR", "/tmp")) / "died"
-resets = 0
+resets = steps = 0
 tried = asyncio.Event()
 """Whether all attempts at the walls are made. A network plugin may need a moment until a policy holds for a new pod:
 they are made when training has begun, not when the server starts.
@@ -168,7 +169,7 @@ async def misbehave(connection, fault):
 
 
 async def session(connection, mode):
-    global resets
+    global resets, steps
     digits = None
     async for frame in connection:
         message = json.loads(frame)
@@ -190,6 +191,9 @@ async def session(connection, mode):
             digits = digits_of(seed)
             await connection.send(observation("sort " + " ".join(map(str, digits))))
         elif message["type"] == "step" and digits is not None:
+            steps += 1
+            if mode == "killed" and steps == 40:
+                os.kill(os.getpid(), signal.SIGKILL)
             await connection.send(step(digits, data))
         elif message["type"] == "state":
             await connection.send(json.dumps({"type": "state", "data": {"episode_id": None, "step_count": 0}}))
