@@ -77,8 +77,8 @@ async def test_an_openenv_server_that_is_killed_between_two_steps(half, start_se
     trainer = await half.start_trainer(config)
     environment = await serve(half, "openenv", config)
     assert await asyncio.wait_for(first.wait(), 90) == -signal.SIGKILL, environment.log
-    await start_server("plain")
     failed = await failed_rollouts(half, environment)
+    await start_server("plain")
     assert await trainer.exit_code() == 0, trainer.log + environment.log
     assert await environment.exit_code() == 0, environment.log
     assert list(failed) == ["transport"]
@@ -88,18 +88,20 @@ async def test_an_openenv_server_that_is_killed_between_two_steps(half, start_se
 
 
 async def test_a_killed_environment_continues_at_its_level_with_the_next_attempt(half) -> None:
-    """It is killed while it makes groups, after a checkpoint that knows of level 1."""
-    steps = 8
+    """It is killed while it makes groups. The trainer saves what was trained, and the level beside it."""
     levels = {"field": "max_numbers", "levels": [4, 5, 6], "raise_at": 0.005, "window": 32}
-    config = half.write_config(
-        env={**COUNTDOWN, "total_steps": steps, "steps_per_eval": 100, "curriculum": levels},
-        tinker={"save_checkpoint_interval": 1},
-    )
+    env = {**COUNTDOWN, "steps_per_eval": 100, "curriculum": levels}
+    config = half.write_config(env={**env, "total_steps": 1_000})
     api = await half.start_api()
     trainer = await half.start_trainer(config)
     killed = await serve(half, "reasoning-gym/countdown", config)
     await half.says(killed, "curriculum: level 1 of 2")
-    await half.reached(trainer, 4, saved=True)
+
+    async def known() -> bool:
+        state = (await half.status(api))["leases"]["environment"].get("environment_state")
+        return state is not None and json.loads(state)["level"] > 0
+
+    await eventually("the api knows the level", known)
     killed.stop(signal.SIGKILL)
     assert await trainer.exit_code() == 1, trainer.log
     assert half.result["error"]["class"] == "environment"
@@ -109,6 +111,8 @@ async def test_a_killed_environment_continues_at_its_level_with_the_next_attempt
     api.stop()
     await api.exit_code()
 
+    steps = trained + 3
+    config = half.write_config(env={**env, "total_steps": steps})
     await half.start_api()
     second = await half.start_trainer(config, RL_ATTEMPT="2")
     continued = await serve(half, "reasoning-gym/countdown", config)
