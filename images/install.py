@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
-# Libraries of reasoning-gym's and TextArena's that come as source only: pure Python, built with what images/build.txt pins.
+# Libraries of reasoning-gym and TextArena that come as source only: pure Python, built with what images/build.txt pins.
 BUILT = "cellpylib,chess,zss"
 # Folders in site-packages that nothing imports at run time: tests of libraries, C headers, sources of compiled code.
 DROPPED = ("**/tests", "joblib/test", "nltk/test", "pyarrow/include", "pyarrow/src", "torch/include")
