@@ -142,13 +142,13 @@ class TrainingHalf:
         status: dict[str, Any] = (await self.client.get(f"{container.ops_url}/status")).json()
         return status
 
-    async def reached(self, container: Container, step: int, *, saved: bool = False) -> None:
+    async def reached(self, container: Container, step: int, *, saved: bool = False, seconds: float = 60.0) -> None:
         async def far_enough() -> bool:
             assert container.process.returncode is None, container.log
             status = await self.status(container)
             return status["step"] >= step and not (saved and status["checkpoint"] is None)
 
-        await eventually(f"step {step}", far_enough)
+        await eventually(f"step {step}", far_enough, seconds)
 
     async def says(self, container: Container, sentence: str) -> None:
         async def said() -> bool:
