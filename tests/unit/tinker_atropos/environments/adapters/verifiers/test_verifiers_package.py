@@ -13,6 +13,7 @@ from tinker_atropos.scored_group import PROMPT_LOGPROB, PROMPT_MASK
 
 PROGRAM = Path(__file__).with_name("verifiers_program.py")
 TASKSETS = Path(__file__).parents[5] / "data" / "environments" / "verifiers"
+WORDS = ("apple", "bread", "cloud", "dream", "eagle", "flame", "grape", "house", "input", "joker")
 HOW_TO = (
     "needs RL_VERIFIERS_PYTHON: a Python with verifiers 0.4.0 beside this package (python3 -m venv V && V/bin/pip "
     "install --editable 'tinker-atropos[verifiers]')"
@@ -25,7 +26,17 @@ def seen(process, tmp_path_factory):
     if not python:
         pytest.skip(HOW_TO)
     home = str(tmp_path_factory.mktemp("home"))
-    env_vars = {**os.environ, "HOME": home, "HF_DATASETS_OFFLINE": "1", "RL_TASKSETS": str(TASKSETS)}
+    corpus = tmp_path_factory.mktemp("nltk") / "corpora" / "words"
+    corpus.mkdir(parents=True)
+    for name in ("en", "en-basic"):
+        (corpus / name).write_text("\n".join(WORDS))
+    env_vars = {
+        **os.environ,
+        "HOME": home,
+        "HF_DATASETS_OFFLINE": "1",
+        "RL_TASKSETS": str(TASKSETS),
+        "NLTK_DATA": str(corpus.parents[1]),
+    }
     done = subprocess.run([python, PROGRAM], env=env_vars, capture_output=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr.decode()
     return json.loads(done.stdout)
@@ -72,7 +83,7 @@ def test_each_agent_has_a_group_of_its_own(seen):
 
 def test_the_tasksets_metrics_are_kept(seen):
     metrics = seen["exact"]["sort-digits-vf"]["metrics"]
-    assert metrics == {"metric/length": 12.75, "reward/exact": 0.25, "episodes_truncated": 0.0}
+    assert metrics == {"metric/length": 5.5, "reward/exact": 0.25, "episodes_truncated": 0.0}
 
 
 @pytest.mark.parametrize(("cut", "longest"), [("length", 63), ("turns", 255)])
@@ -87,6 +98,19 @@ def test_an_episode_that_is_cut_is_scored_as_it_is(seen, cut, longest):
 def test_nothing_is_sampled_past_the_longest_sequence(seen):
     assert set(seen["truncated"]["length"]["statuses"]) == {200, 400}
     assert set(seen["truncated"]["turns"]["statuses"]) == {200}
+
+
+def test_a_game_of_textarena_is_played_to_its_last_turn(seen):
+    (group,) = seen["game"]["groups"]
+    parts = list(trained_parts(group))
+    assert len(parts) == len(seen["game"]["sampled"]) > 4  # several turns each
+    assert seen["game"]["metrics"]["episodes_truncated"] == 1.0
+
+
+def test_a_task_whose_prompt_leaves_no_room_says_so(seen):
+    assert set(seen["unanswered"]["messages"]) == {
+        "a prompt of the episode leaves no room for an answer: raise env.max_token_length, or shorten the tasks"
+    }
 
 
 def test_a_reward_that_raises_costs_the_rollout(seen):

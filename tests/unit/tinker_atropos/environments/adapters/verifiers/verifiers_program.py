@@ -109,6 +109,21 @@ async def truncated() -> dict[str, Any]:
     }
 
 
+async def game() -> dict[str, Any]:
+    """Its word lists are in NLTK_DATA. Its prompts are longer than the bundled model's context."""
+    fields = {"taskset": {"game": "Hangman-v0"}, "max_turns": 3, "train_items": 10, "max_token_length": 2048}
+    return await groups("textarena", **fields)
+
+
+async def unanswered() -> dict[str, Any]:
+    failures: list[Any] = []
+    async with opened("sort-digits-vf", max_token_length=12) as (env, _):
+        env.report_failed = failures.append
+        with contextlib.suppress(IncompleteGroupError):
+            await env.collect_trajectories(env.training_items()[0])
+    return {"messages": [each.message for each in failures]}
+
+
 async def failing() -> dict[str, Any]:
     failures: list[Any] = []
     async with opened("raising_reward_vf") as (env, _):
@@ -192,7 +207,8 @@ async def evaluation() -> dict[str, Any]:
 
 
 SCENARIOS: dict[str, Callable[[], Awaitable[dict[str, Any]]]] = {
-    each.__name__: each for each in (exact, truncated, failing, slow, refused, runtimes, split, evaluation)
+    each.__name__: each
+    for each in (exact, truncated, game, unanswered, failing, slow, refused, runtimes, split, evaluation)
 }
 
 

@@ -21,6 +21,12 @@ SMALLEST_GROUP: Final = 2
 """A rollout that is compared with no other teaches nothing."""
 
 
+NO_ROOM: Final = (
+    "a prompt of the episode leaves no room for an answer: raise env.max_token_length, or shorten the tasks"
+)
+NOT_A_WORD: Final = "no agent that is trained has said anything in this episode"
+
+
 @dataclass(frozen=True, slots=True)
 class PlayedEpisode(Rollout):
     """To the base class an episode is one rollout: that of its first seat. `seats` has all of them. `metrics` are those
@@ -38,10 +44,10 @@ def played_episode(episode: Any, is_trained: Callable[[Any], bool]) -> PlayedEpi
     if not episode.ok:
         return failed_episode(episode, sampled)
     seats = dict(_seats(trace for trace in episode.traces if is_trained(trace)))
-    if not seats:
-        return FailedRollout("raised", "no agent that is trained has said anything in this episode", sampled)
-    first = next(iter(seats.values()))
     truncated = any(trace.is_truncated for trace in episode.traces)
+    if not seats:
+        return FailedRollout("raised", NO_ROOM if truncated else NOT_A_WORD, sampled)
+    first = next(iter(seats.values()))
     return PlayedEpisode(first.sequences, first.score, seats, _metrics(episode.traces), truncated)
 
 
