@@ -49,13 +49,13 @@ class VerifiersEnvironment(SampledEnvironment[Any], ABC):
 
     env_config_cls = VerifiersConfig
 
-    @property
-    @abstractmethod
-    def taskset(self) -> TasksetName: ...
-
     _loaded: LoadedTaskset
     _player: EpisodePlayer | None = None
     _knows_answers = False
+
+    @property
+    @abstractmethod
+    def taskset(self) -> TasksetName: ...
 
     async def setup(self) -> None:
         """Raises ConfigError if the taskset refuses its fields, cannot be played here, or lacks its data."""
