@@ -18,7 +18,7 @@ help: ## Show this list
 # Bytecode has to be written once: with PYTHONDONTWRITEBYTECODE set, every start would compile torch and transformers
 # again. Of all that is installed, a run imports a fifth: `make demo` compiles that as it goes, `make setup` everything.
 export UV_OVERRIDE := $(CURDIR)/tinker-atropos/overrides.txt
-$(VENV)/runtime: operator/pyproject.toml tinker-atropos/pyproject.toml tinker-atropos/overrides.txt tinker-atropos/install_torch.py tinker-atropos/installer.py
+$(VENV)/runtime: operator/pyproject.toml tinker-atropos/pyproject.toml tinker-atropos/overrides.txt tinker-atropos/install_torch.py tinker-atropos/installer.py operator/src/rl_operator/pip_settings.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
 	@echo "Setting up $(VENV) (a minute, once) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -5,57 +5,21 @@ counterpart: a company's index, certificate or constraints hold either way. Othe
 CPU build of torch first.
 """
 
-import ast
 import importlib.util
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1] / "operator" / "src"))  # nothing is installed yet
+
+from rl_operator.pip_settings import read_settings, uv_variables
+
 TORCH = Path(__file__).parent / "install_torch.py"
 UV = "uv>=0.9,<1"
 PIP = "pip>=25.1"
 """The first one with `--group`; what comes with Python may be older."""
-
-COUNTERPARTS = {
-    "index-url": ("UV_DEFAULT_INDEX", " "),
-    "extra-index-url": ("UV_INDEX", " "),
-    "find-links": ("UV_FIND_LINKS", ","),
-    "constraint": ("UV_CONSTRAINT", " "),
-    "cert": ("SSL_CERT_FILE", " "),
-}
-"""For a setting of pip: uv's variable, and what separates several values in it."""
-
-WITHOUT_EFFECT = {
-    *("default-timeout", "timeout", "retries", "disable-pip-version-check", "no-warn-script-location", "no-compile"),
-    *("quiet", "verbose", "no-color", "progress-bar", "no-input", "require-virtualenv", "root-user-action"),
-}
-"""Settings that do not change what is installed."""
-
-
-def uv_variables(settings: Mapping[str, str]) -> dict[str, str] | None:
-    """What uv is told of pip's settings; None if one of them has no counterpart."""
-    found = {}
-    for name, value in settings.items():
-        if name in COUNTERPARTS:
-            variable, separator = COUNTERPARTS[name]
-            found[variable] = separator.join(value.split())
-        elif name not in WITHOUT_EFFECT:
-            return None
-    if "UV_INDEX" in found:
-        found["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # to pip all indexes are equal
-    return found
-
-
-def read_settings(listed: str) -> dict[str, str]:
-    """An install's settings, from `pip config list`: variables hold over files, `install` over `global`."""
-    settings = {}
-    for section in ("global", "install", ":env:"):
-        for name, value in re.findall(rf"^{section}\.([\w-]+)=(.*)$", listed, re.MULTILINE):
-            settings[name] = str(ast.literal_eval(value))
-    return settings
 
 
 def install(arguments: list[str]) -> bool:

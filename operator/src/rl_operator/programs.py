@@ -40,8 +40,17 @@ def has_torch(program: str) -> bool:
     folder = Path(program).resolve().parent
     if folder == Path(sys.executable).parent.resolve():
         return find_spec("torch") is not None
-    python = next((each for name in ("python", "python3") if (each := folder / name).is_file()), None)
+    python = python_beside(program)
     if python is None:
         return True
     look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
     return subprocess.run([python, "-c", look], check=False, stderr=subprocess.DEVNULL).returncode != 1  # noqa: S603 -- the program's own Python
+
+
+def python_beside(program: str) -> Path | None:
+    """The interpreter that a program is installed with."""
+    folder = Path(program).resolve().parent
+    for name in ("python", "python3"):
+        if (found := folder / name).is_file():
+            return found
+    return None

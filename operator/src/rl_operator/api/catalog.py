@@ -56,6 +56,13 @@ class EnvironmentFamily(ObservedModel):
         return CatalogEnvironment(name=f"{self.name}/NAME", description=self.description)
 
 
+class AbsentFamily(ObservedModel):
+    """A library whose environments could be named here. `hint`: what keeps them from it, and what to do."""
+
+    name: str
+    hint: str
+
+
 class CatalogProblem(ObservedModel):
     """Why the files of an own environment cannot be served. `line` counts from 1; `file` is empty where none is to
     blame.
@@ -82,6 +89,7 @@ class Catalog(ObservedModel):
 
     families: tuple[EnvironmentFamily, ...] = ()
     environments: tuple[CatalogEnvironment, ...] = ()
+    absent: tuple[AbsentFamily, ...] = ()
     warnings: tuple[str, ...] = ()
     problem: CatalogProblem | None = None
     modules: tuple[str, ...] = ()
@@ -95,6 +103,11 @@ class Catalog(ObservedModel):
     def names(self) -> tuple[str, ...]:
         """Of those that may be named. Sorted; a library's after those without one."""
         return tuple(sorted((each.name for each in self.nameable), key=lambda name: ("/" in name, name)))
+
+    def absence_of(self, name: str) -> str | None:
+        """Why an environment of an absent library cannot be named; None: it belongs to none."""
+        family = name.partition("/")[0] if "/" in name else ""
+        return next((each.hint for each in self.absent if each.name == family), None)
 
     def named(self, name: str) -> CatalogEnvironment | None:
         """An environment with all of its fields."""

@@ -84,4 +84,7 @@ MAX_RUN_NAME_LENGTH = 52
 RUN_NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 """DNS-1035: the name becomes part of pod, ConfigMap and Service names."""
 
+REQUIREMENTS_FILE: Final = "requirements.txt"
+"""Beside the file of an environment: what it needs. Local mode installs it, a cluster does not."""
+
 DEFAULT_RUNTIME = "default"

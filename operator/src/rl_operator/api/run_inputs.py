@@ -42,8 +42,8 @@ class ChosenEnvironment:
     available: tuple[str, ...] = ()
     """Names of the existing environments, for a hint."""
 
-    instead: str | None = None
-    """What to do where a whole library is missing; None: it is not, or the name is of no library."""
+    absence: str | None = None
+    """Why an environment of that library is not there, and what to do; None: nothing more is known."""
 
     pending: tuple[str, str] | None = None
     """Reason and sentence for something that will resolve itself: the run waits."""
@@ -71,10 +71,10 @@ def choose_environment(
     if catalog is None:
         what = f"the catalog of runtime {runtime.metadata.name!r}"
         return ChosenEnvironment(pending=("CatalogPending", _waiting(what, runtime.status.condition("Reconciling"))))
-    instead = None
-    if verifiers.is_taskset(name) and not any(map(verifiers.is_taskset, catalog.names)):
-        instead = verifiers.INSTALL_HERE if local else verifiers.needs_image(runtime.metadata.name)
-    return ChosenEnvironment(known=catalog.chosen(name), available=catalog.names, instead=instead)
+    absence = catalog.absence_of(name)
+    if absence is None and verifiers.is_taskset(name) and not any(map(verifiers.is_taskset, catalog.names)):
+        absence = verifiers.needs_image(runtime.metadata.name)
+    return ChosenEnvironment(known=catalog.chosen(name), available=catalog.names, absence=absence)
 
 
 def _own(name: str, own: Environment) -> ChosenEnvironment:

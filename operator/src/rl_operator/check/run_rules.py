@@ -35,8 +35,10 @@ def environment_refusals(subject: Subject) -> Iterator[Refusal]:
         hint = "files are for local mode: make an RLEnvironment of it (own/NAME), as rlctl init --from FILE.py does"
     elif name == OPENENV_ENVIRONMENT:
         code, hint = "UnknownEnvironment", NEEDS_SERVER
+    elif chosen.absence is not None:
+        code, hint = "UnknownEnvironment", chosen.absence
     else:
-        code, hint = "UnknownEnvironment", chosen.instead or f"there is no such environment{choice}"
+        code, hint = "UnknownEnvironment", f"there is no such environment{choice}"
     yield Refusal.model_validate(
         {
             "code": code,

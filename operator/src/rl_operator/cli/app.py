@@ -10,9 +10,9 @@ from rl_operator.cli.commands import (
     control_run,
     diff,
     doctor,
+    environments_group,
     follow_run,
     init,
-    list_environments,
     list_runs,
     render,
     show_run,
@@ -65,11 +65,11 @@ _COMMANDS: Final[tuple[tuple[str, Callable[..., None], str], ...]] = (
     ("results", show_run.results, "Show metrics before and after, weights, checkpoint."),
     ("sample", trained_weights.sample, "Talk to the trained weights of a run."),
     ("export", trained_weights.export, "Write trained weights as a PEFT folder."),
-    ("environments", list_environments.environments, "List environments, or what may be set of one."),
     ("doctor", doctor.doctor, "Say what is missing on this machine."),
 )
 """Name, function, and what the list of commands says in one line of 80 columns."""
 
 for name, command, summary in _COMMANDS:
     app.command(name, short_help=summary)(command)
+app.add_typer(environments_group.app, name="environments")
 app.add_typer(tools.app, name="tools")

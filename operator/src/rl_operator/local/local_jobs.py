@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_operator.errors import ConflictError, RefusedError
+from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.programs.detached import detach
 from rl_operator.local.programs.launch import Launch, NotLaunchableError, Surroundings, make_room, plan_launch
 from rl_operator.local.programs.ports import PodPorts
@@ -40,7 +41,7 @@ class LocalJobs:
             raise ConflictError(f"there is a Job {name} already") from None
         try:
             _write_volumes(spec, config_map["data"], folder)
-            surroundings = Surroundings(folder, PodPorts({}), environ)
+            surroundings = Surroundings(folder, PodPorts({}), environ, Interpreters(self.layout, environ))
             launches = [plan_launch(container, surroundings, {}) for container in spec["containers"]]
             for launch in launches:
                 make_room(launch)

@@ -20,6 +20,8 @@ from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.documents.shipped import bundled_catalog
 from rl_operator.errors import GoneError, NameTakenError
+from rl_operator.local.interpreters.installed_catalogs import local_catalog
+from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.model_runtimes import local_runtimes
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.pods.kubelet import KUBELET_FINALIZER
@@ -51,11 +53,12 @@ class LocalRunClient:
         store: StateStore,
         environments: OwnEnvironments,
         attempt_metrics: MetricsSource,
+        interpreters: Interpreters,
     ) -> None:
         self._store = store
         self._environments = environments
         self._metrics = attempt_metrics
-        self._catalog = bundled_catalog()
+        self._interpreters = interpreters
 
     # --- reads --------------------------------------------------------------------------------------------------
     def run(self, key: Key) -> TrainingRun | None:
@@ -72,7 +75,7 @@ class LocalRunClient:
         return None
 
     def catalog(self, runtime: Runtime) -> Catalog | None:  # noqa: ARG002 -- on a cluster it depends on the image
-        return self._catalog
+        return local_catalog(bundled_catalog(), self._interpreters)
 
     async def environment(self, run: TrainingRun) -> Environment | None:
         return await self._environments.of_run(run)

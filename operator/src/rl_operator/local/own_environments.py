@@ -11,12 +11,13 @@ from typing import Final
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import ConfigMapSource, Environment, EnvironmentSource, EnvironmentSpec
 from rl_operator.api.model import ObjectMeta
-from rl_operator.api.names import ENVIRONMENT_KIND, GROUP, OWN_PREFIX
+from rl_operator.api.names import ENVIRONMENT_KIND, GROUP, OWN_PREFIX, REQUIREMENTS_FILE
 from rl_operator.api.run import TrainingRun
 from rl_operator.check.openenv_rules import server_faults
 from rl_operator.documents.parse import parse_environment
 from rl_operator.documents.shipped import openenv_environment
 from rl_operator.documents.source_files import source_hash
+from rl_operator.local.interpreters.requirement_files import fault_of
 from rl_operator.local.state.state_store import Manifest
 from rl_operator.status.kinds.environment_status import (
     EnvironmentReading,
@@ -74,7 +75,7 @@ class OwnEnvironments:
         if path := _file_of(environment):
             files = _python_files(path.parent)
             catalog = await self._catalog(files, path.name)
-            return {name: files[name] for name in catalog.modules}
+            return {name: files[name] for name in catalog.modules} | _requirements_beside(path)
         source = environment.spec.source
         config_map = self._config_map(environment, source.config_map) if source else None
         return dict(config_map.get("data", {})) if config_map else None
@@ -99,6 +100,8 @@ class OwnEnvironments:
         files = files_in(where, self._config_map(environment, source.config_map))
         if isinstance(files, EnvironmentReading):
             return files
+        if fault := fault_of(files.get(REQUIREMENTS_FILE, "")):
+            return _stalled("InvalidRequirements", fault)
         return look_at_source(where, files, entry, await self._catalog(files, entry))
 
     async def _look_at_file(self, path: Path) -> EnvironmentReading:
@@ -107,7 +110,9 @@ class OwnEnvironments:
             return files
         catalog = await self._catalog(files, path.name)
         # The hash covers what the pods get: a run waits while it covers anything else.
-        given = {name: files[name] for name in catalog.modules} or files
+        given = ({name: files[name] for name in catalog.modules} or dict(files)) | _requirements_beside(path)
+        if fault := fault_of(given.get(REQUIREMENTS_FILE, "")):
+            return _stalled("InvalidRequirements", fault)
         return look_at_source(str(path.parent), given, path.name, catalog)
 
     def _config_map(self, environment: Environment, source: ConfigMapSource) -> Manifest | None:
@@ -118,6 +123,25 @@ class OwnEnvironments:
         if content not in self._found:
             self._found[content] = await self._discover(files, entry)
         return self._found[content]
+
+
+def requirements_of(run: TrainingRun, read: Read) -> str | None:
+    """The requirements.txt beside the own environment of a run; None: there is none. May raise OSError."""
+    name, namespace = run.spec.environment, run.metadata.namespace
+    if name.endswith(".py"):
+        return _requirements_beside(Path(run.metadata.annotations.get(FILE_ANNOTATION, name))).get(REQUIREMENTS_FILE)
+    manifest = read(ENVIRONMENT_KIND, namespace, name.removeprefix(OWN_PREFIX)) if name.startswith(OWN_PREFIX) else None
+    source = parse_environment(manifest).spec.source if manifest else None
+    config_map = read("ConfigMap", namespace, source.config_map.name) if source else None
+    text: str | None = (config_map or {}).get("data", {}).get(REQUIREMENTS_FILE)
+    return text
+
+
+def _requirements_beside(path: Path) -> dict[str, str]:
+    """By its name; empty if there is none that says anything."""
+    file = path.with_name(REQUIREMENTS_FILE)
+    text = _text_of(file) if file.is_file() else None
+    return {REQUIREMENTS_FILE: text} if text and text.strip() else {}
 
 
 def _file_of(environment: Environment) -> Path | None:

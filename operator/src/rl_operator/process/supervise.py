@@ -20,6 +20,7 @@ import aiohttp
 from rl_operator.api.names import RUN_KIND, TRAINER_CONTAINER
 from rl_operator.discover import discover_files
 from rl_operator.errors import ConflictError, GoneError, OperatorError, TargetUnreachableError
+from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.local_run_client import LocalRunClient, pods_of
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.pods.kubelet import KUBELET_FINALIZER, Kubelet
@@ -158,7 +159,8 @@ async def supervise(layout: Layout, key: Key, caller: Mapping[str, str]) -> None
                 interval_seconds=POLL_SECONDS,
                 ops_url=lambda pod: kubelet.trainer_url(pod.uid),
             )
-            client = LocalRunClient(store, OwnEnvironments(store.get, discover_files), PolledMetrics(poller))
+            own, interpreters = OwnEnvironments(store.get, discover_files), Interpreters(layout, caller)
+            client = LocalRunClient(store, own, PolledMetrics(poller), interpreters)
             beside = [
                 asyncio.create_task(poller.run(), name="poll"),
                 asyncio.create_task(backend.keep(lambda: kubelet.busy), name="keep the service"),

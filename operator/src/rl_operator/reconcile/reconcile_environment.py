@@ -27,6 +27,7 @@ from rl_operator.status.kinds.environment_status import (
     look_at_server,
     look_at_source,
     still_true,
+    warned_of_requirements,
 )
 from rl_operator.status.kinds.image_reading import Wait
 from rl_operator.status.kinds.verdict import Readiness, Verdict, reasons_of
@@ -78,7 +79,7 @@ async def _look_at_config_map(
         catalog = await discover_files(files, source.entry)
     except OperatorError as error:  # the reader itself is missing or unfit: not the author's fault
         return EnvironmentReading(Verdict(Readiness.RECONCILING, "DiscoveryFailed", str(error)))
-    return look_at_source(where, files, source.entry, catalog)
+    return warned_of_requirements(look_at_source(where, files, source.entry, catalog), files)
 
 
 async def _follow_image(environment: Environment, client: KindsClient, now: datetime) -> float | None:

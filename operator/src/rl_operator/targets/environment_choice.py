@@ -45,6 +45,6 @@ def _why_not(name: str, chosen: ChosenEnvironment, target: Target) -> str:
         return f"environment {name}: {stalled.message}"
     if name.endswith(".py"):
         return f"{target.label} trains no files: {name} becomes an RLEnvironment with rlctl init --from {name}"
-    if chosen.instead is not None:
-        return f"there is no environment {name!r} in {target.label}: {chosen.instead}"
+    if chosen.absence is not None:
+        return f"environment {name}: {chosen.absence}"
     return f"there is no environment {name!r} in {target.label}{unknown_environment(name, chosen.available)[0]}"

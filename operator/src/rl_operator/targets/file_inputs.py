@@ -37,7 +37,7 @@ class FileInputs:
     def __init__(self, target: Target, beside: Sequence[Manifest] = ()) -> None:
         self.target = target
         self._beside = {_identity(document): document for document in beside}
-        self._own = OwnEnvironments(self._read, discover_files)
+        self._own = OwnEnvironments(self.read, discover_files)
         self.labels_are_read = True
 
     @property
@@ -85,7 +85,7 @@ class FileInputs:
 
     async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         try:
-            return self._read("ConfigMap", namespace, name)
+            return self.read("ConfigMap", namespace, name)
         except ForbiddenError as error:
             self.target.note(str(error))
             return None
@@ -93,7 +93,7 @@ class FileInputs:
     def files(self, environment: Environment) -> Mapping[str, str] | None:
         return run_sync(self._own.files(environment))
 
-    def _read(self, kind: str, namespace: str, name: str) -> Manifest | None:
+    def read(self, kind: str, namespace: str, name: str) -> Manifest | None:
         return self._beside.get((kind, namespace, name)) or self.target.read(kind, namespace, name)
 
 

@@ -20,6 +20,8 @@ from rl_operator.api.names import (
 )
 from rl_operator.documents.merge_patch import merged
 from rl_operator.errors import RefusedError, TargetUnreachableError
+from rl_operator.local.interpreters.interpreters import Interpreters
+from rl_operator.local.interpreters.unused import remove_unused
 from rl_operator.local.local_jobs import LocalJobs
 from rl_operator.local.state.layout import STATE_DIR_VARIABLE, Layout, default_state_folder
 from rl_operator.local.state.pod_logs import follow_log, read_events, tail_log
@@ -151,8 +153,17 @@ class LocalTarget:
 
     def catalog(self, runtime: "Runtime") -> "Catalog | None":  # noqa: ARG002 -- all run what is installed here
         from rl_operator.documents.shipped import bundled_catalog
+        from rl_operator.local.interpreters.installed_catalogs import local_catalog
 
-        return bundled_catalog()
+        return local_catalog(bundled_catalog(), self.interpreters)
+
+    @property
+    def layout(self) -> Layout:
+        return self._layout
+
+    @property
+    def interpreters(self) -> Interpreters:
+        return Interpreters(self._layout, os.environ)
 
     def environments(self, namespace: str) -> "list[Environment]":
         from rl_operator.discover import discover_files
@@ -229,6 +240,7 @@ class LocalTarget:
             for namespace, name in abandoned(self._store):
                 self.look_after(namespace, name)
             remove_orphaned_traces(self._store)
+            remove_unused(self._layout)
 
     def _has_ended(self, namespace: str, pod_name: str, container: str) -> bool:
         pod = self._store.get("Pod", namespace, pod_name)
@@ -247,6 +259,7 @@ class LocalTarget:
         for missing in self.missing_programs(manifest["spec"]["runtime"]):
             raise RefusedError(f"{missing.what} {missing.name} is missing: {missing.why}; {missing.how}")
         self._refuse_missing_keys(manifest)
+        self._refuse_missing_packages(manifest)
         require_same_model(self._store, manifest["spec"]["runtime"])
 
     def _serves(self, runtime: str) -> bool:
@@ -266,6 +279,17 @@ class LocalTarget:
                 f"TINKER_API_KEY is not set, and the runtime {runtime.metadata.name!r} needs it: export "
                 f"TINKER_API_KEY=tml-…, or use the runtime {TINY_RUNTIME!r}, which needs no key"
             )
+
+    def _refuse_missing_packages(self, manifest: Mapping[str, Any]) -> None:
+        from rl_operator.api.environment import is_own
+        from rl_operator.api.separate_interpreters import requirements_missing
+        from rl_operator.documents.parse import parse_stored_run
+        from rl_operator.local.own_environments import requirements_of
+
+        name = manifest["spec"]["environment"]
+        text = requirements_of(parse_stored_run(manifest), self._store.get) if is_own(name) else None
+        if text is not None and self.interpreters.of_requirements(text).marker is None:
+            raise RefusedError(f"environment {name}: {requirements_missing(name)}")
 
 
 def _warn_when_full(root: Path, note: Note) -> None:

@@ -11,6 +11,7 @@ from tests.unit.rl_operator.told_metrics import ToldMetrics
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.run import TrainingRun
 from rl_operator.errors import ConflictError, GoneError, NameTakenError
+from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.local_run_client import LocalRunClient
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.state.pod_logs import read_events
@@ -27,7 +28,9 @@ async def nothing_found(_files: Mapping[str, str], _entry: str | None) -> Catalo
 @pytest.fixture
 def run_client(store: StateStore) -> LocalRunClient:
     environments = OwnEnvironments(store.get, nothing_found)
-    return LocalRunClient(store, environments, ToldMetrics({"run-00000-1": TrainerStatus(step=7)}))
+    return LocalRunClient(
+        store, environments, ToldMetrics({"run-00000-1": TrainerStatus(step=7)}), Interpreters(store.layout, {})
+    )
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from tests.unit.rl_operator.told_metrics import ToldMetrics
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.names import API_VERSION, RUN_KIND
 from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.local_run_client import LocalRunClient, pods_of
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.state.pod_logs import Event, read_events
@@ -62,7 +63,7 @@ class Family:
 
     def __post_init__(self) -> None:
         own = OwnEnvironments(self.store.get, nothing_found)
-        self.client = self.world_class(self.store, own, ToldMetrics())
+        self.client = self.world_class(self.store, own, ToldMetrics(), Interpreters(self.store.layout, {}))
 
     def apply(self, name: str, **spec: Any) -> None:
         metadata = {"name": name, "namespace": "default"}

@@ -22,6 +22,7 @@ from rl_operator.api.names import (
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.documents.shipped import bundled_catalog
 from rl_operator.errors import ConflictError
+from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.local_run_client import LocalRunClient, pods_of
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.state.layout import Layout
@@ -245,5 +246,10 @@ def make_life(folder: Path, client: type[MortalClient] = MortalClient) -> Life:
     store = StateStore(Layout(folder), clock=lambda: life.now)
     attempt_metrics = ToldMetrics()
     own = OwnEnvironments(store.get, read_as_sort_digits)
-    life = Life(store, client(store, own, attempt_metrics), attempt_metrics.trainers, attempt_metrics.histories)
+    life = Life(
+        store,
+        client(store, own, attempt_metrics, Interpreters(store.layout, {})),
+        attempt_metrics.trainers,
+        attempt_metrics.histories,
+    )
     return life

@@ -13,9 +13,11 @@ from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.cli.options import RunName, Scope, on_target
 from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest, follow
+from rl_operator.cli.views.installing import installing
 from rl_operator.errors import RefusedError
 from rl_operator.targets.gitops import suspend_warning
 from rl_operator.targets.run_lookup import existing_run, was_restored
+from rl_operator.targets.target import Manifest, Target
 
 
 @on_target
@@ -62,10 +64,19 @@ def resume(
         return
     if run["spec"].get("suspend") and (warning := suspend_warning(run, suspend=False)):
         typer.echo(warning, err=True)
+    _install_packages(target, run)
     target.change_spec(place, name, {"suspend": False}, {STARTED_AS_ANNOTATION: None} if restored else None)
     does = "continues from its last checkpoint" if "startTime" in status else "starts"
     does = "was restored from a backup and trains from the beginning" if restored else does
     typer.echo(f"{name} {does} ({target.label}); follow it: {program()} watch {name}{target.flags}")
+
+
+def _install_packages(target: Target, run: Manifest) -> None:
+    """What the requirements.txt of the run's environment lists, unless it is there."""
+    from rl_operator.documents.parse import parse_stored_run
+    from rl_operator.targets.separate_packages import install_requirements
+
+    install_requirements(target, parse_stored_run(run), (), installing)
 
 
 @on_target

@@ -69,6 +69,7 @@ def _show_all(runtime: "Runtime", target: Target, namespace: str, output: Output
         return
     rows = [[each.name, "bundled", each.description] for each in bundled]
     rows += [[f"own/{each.metadata.name}", *_state_of(each)] for each in own]
+    rows += [[f"{each.name}/NAME", "absent", each.hint] for each in (catalog.absent if catalog else ())]
     table = columns if output is Output.WIDE else cut_columns
     typer.echo(table(["NAME", "STATE", "DESCRIPTION"], rows))
     if catalog is None:

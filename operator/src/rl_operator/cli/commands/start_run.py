@@ -2,6 +2,7 @@
 
 import select
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,7 @@ from rl_operator.cli.exits import ExitCode
 from rl_operator.cli.options import ModelFolder, RunPath, Scope, on_target
 from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest, exit_code, follow, shown
+from rl_operator.cli.views.installing import installing
 from rl_operator.cli.views.summary import summary
 from rl_operator.errors import ConflictError, NameTakenError, RefusedError
 from rl_operator.targets.gitops import suspend_warning
@@ -45,6 +47,7 @@ def run(
     wanted, place = given.run, given.run.metadata.namespace
     if not scope.asked_namespace and place != target.namespace:  # the file's own
         target.flags += f" -n {place}"
+    prepare(target, wanted, given.beside)
     apply_beside(target, given)
     name = submit(target, wanted, place)
     if detach:
@@ -54,6 +57,14 @@ def run(
         _follow_to_end(target, place, name)
     except KeyboardInterrupt:
         _stop_or_detach(target, place, name)
+
+
+def prepare(target: Target, wanted: "TrainingRun", beside: Sequence[Manifest] = ()) -> None:
+    """Install what the environment's requirements.txt lists, before anything is applied: the caller sees it fail."""
+    from rl_operator.targets.separate_packages import install_requirements
+
+    if not wanted.spec.suspend and install_requirements(target, wanted, beside, installing):
+        typer.echo(f"the requirements.txt of {wanted.spec.environment} is installed ({target.label})", err=True)
 
 
 def apply_beside(target: Target, given: "RunFile") -> None:

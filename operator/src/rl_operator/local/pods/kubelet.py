@@ -11,6 +11,7 @@ import aiohttp
 
 from rl_operator.api.names import ATTEMPT_LABEL, COMPONENT_LABEL, ENVIRONMENT_COMPONENT, OPENENV_CONTAINER
 from rl_operator.errors import GoneError, TargetUnreachableError
+from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.pods.lost_pods import SUPERVISOR_LOST, lost_pod_status
 from rl_operator.local.pods.pod_status import PodEnd
 from rl_operator.local.pods.pod_worker import Know, PodWorker
@@ -48,6 +49,7 @@ class Kubelet:
     ) -> None:
         self._store = store
         self._caller = caller
+        self._interpreters = Interpreters(store.layout, caller)
         self._backend = backend
         self._leash = leash
         self._session = session
@@ -96,7 +98,7 @@ class Kubelet:
 
         def prepare() -> Surroundings:
             self._write_volumes(pod, self._folder(pod))
-            return Surroundings(self._folder(pod), ports, self._caller)
+            return Surroundings(self._folder(pod), ports, self._caller, self._interpreters)
 
         async def backend(know: Know) -> Mapping[str, str]:
             return await self._backend(pod, know)

@@ -1,13 +1,16 @@
 """How a container of a pod's manifest becomes a process: program, arguments, variables, folders."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from rl_operator import programs
 from rl_operator.api.names import TRAINER_CONTAINER
+from rl_operator.errors import RefusedError
+from rl_operator.local.interpreters.interpreter import PROGRAM, used_file
+from rl_operator.local.interpreters.interpreters import Interpreters, within
 from rl_operator.local.programs.ports import PodPorts
 from rl_operator.local.state.layout import PodFolder
 
@@ -44,6 +47,11 @@ class Launch:
     lock: Path
     termination_message: Path
     falls_back_to_logs: bool
+    interpreter: Path | None
+    """The virtual environment of the program, if it is not ours."""
+
+    interpreter_note: Path
+    """The file that names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,7 @@ class Surroundings:
     folder: PodFolder
     ports: PodPorts
     caller: Mapping[str, str]
+    interpreters: Interpreters
 
 
 def plan_launch(container: Mapping[str, Any], surroundings: Surroundings, backend: Mapping[str, str]) -> Launch:
@@ -74,12 +83,14 @@ def plan_launch(container: Mapping[str, Any], surroundings: Surroundings, backen
         folders["TMPDIR"] = mounts["/tmp"]  # noqa: S108 -- the same
     words = (*container.get("command", ()), *container.get("args", ()))
     command = [expanded(word, {**own, **ports}) for word in words]
-    program, arguments = command[0], command[1:]  # the program is this machine's: only its arguments are mapped
+    arguments = [map_paths(word, mounts) for word in command[1:]]  # the program itself is this machine's
+    interpreter = _interpreter(command[0], arguments, surroundings.interpreters)
+    inherited = within(interpreter, passed_on(caller)) if interpreter else passed_on(caller)
     return Launch(
         name=name,
-        argv=(find_program(program, caller), *(map_paths(argument, mounts) for argument in arguments)),
+        argv=(str(interpreter / "bin" / PROGRAM) if interpreter else find_program(command[0], caller), *arguments),
         env_vars={
-            **passed_on(caller),
+            **inherited,
             "PYTHONUNBUFFERED": "1",
             **wishes,
             **folders,
@@ -91,6 +102,8 @@ def plan_launch(container: Mapping[str, Any], surroundings: Surroundings, backen
         lock=folder.lock(name),
         termination_message=folder.termination_message(name),
         falls_back_to_logs=container.get("terminationMessagePolicy") == "FallbackToLogsOnError",
+        interpreter=interpreter,
+        interpreter_note=folder.interpreter(name),
     )
 
 
@@ -101,6 +114,9 @@ def make_room(launch: Launch) -> None:
             folder.mkdir(parents=True, exist_ok=True)
         launch.lock.touch()
         launch.termination_message.write_bytes(b"")
+        if launch.interpreter:
+            launch.interpreter_note.write_text(str(launch.interpreter), encoding="utf-8")
+            used_file(launch.interpreter).touch()
     except OSError as error:
         raise NotLaunchableError("CreateContainerError", unwritable(error)) from None
 
@@ -141,6 +157,16 @@ def find_program(program: str, caller: Mapping[str, str]) -> str:
     try:
         return programs.find_program(program, caller.get("PATH"))
     except programs.ProgramMissingError as error:
+        raise NotLaunchableError("CreateContainerError", str(error)) from None
+
+
+def _interpreter(program: str, arguments: Sequence[str], interpreters: Interpreters) -> Path | None:
+    """The virtual environment of `tinker-atropos environment ENTRY …`. None: ours."""
+    if program != PROGRAM or arguments[:1] != ["environment"]:
+        return None
+    try:
+        return interpreters.build_for(arguments[1])
+    except (RefusedError, programs.ProgramMissingError) as error:
         raise NotLaunchableError("CreateContainerError", str(error)) from None
 
 

@@ -40,6 +40,11 @@ class Layout:
         return self.root / "tinker-services" / runtime
 
     @property
+    def interpreters(self) -> Path:
+        """Virtual environments for environments that need packages of their own: `…/NAME/BUILD`."""
+        return self.root / "interpreters"
+
+    @property
     def tools_token(self) -> Path:
         """The token for the tools' HTTP server, unless a token file was named."""
         return self.root / "tools-token"
@@ -95,6 +100,10 @@ class PodFolder:
     def lock(self, container: str) -> Path:
         """Held by the container's process itself: held means that it is alive."""
         return self.root / "running" / f"{container}.lock"
+
+    def interpreter(self, container: str) -> Path:
+        """Names the virtual environment that the container's program is started from; absent: ours."""
+        return self.root / "running" / f"{container}.interpreter"
 
     @property
     def locks(self) -> tuple[Path, ...]:

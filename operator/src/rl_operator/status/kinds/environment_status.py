@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
 from rl_operator.api.catalog import Catalog, CatalogEnvironment, EnvironmentField
 from rl_operator.api.environment import Environment, EnvironmentStatus
-from rl_operator.api.names import OPENENV_ENVIRONMENT
+from rl_operator.api.names import OPENENV_ENVIRONMENT, REQUIREMENTS_FILE
 from rl_operator.api.openenv import NEEDS_CLUSTER
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.verifiers import without_version
@@ -19,6 +19,11 @@ from rl_operator.status.text.sentences import cut
 
 MAX_SOURCE_BYTES: Final = 900_000
 """The run's frozen copy must fit into a ConfigMap, too."""
+
+REQUIREMENTS_WARNING: Final = (
+    f"Its {REQUIREMENTS_FILE} is not installed on a cluster: what it needs has to be in the runtime's image, or in an "
+    "image of its own (spec.image)."
+)
 
 MAX_FIELDS_BYTES: Final = 80_000
 MAX_TEXT: Final = 2_000
@@ -118,6 +123,14 @@ def look_at_source(where: str, files: Mapping[str, str], named: str | None, cata
         return EnvironmentReading(_stalled(problem.reason, sentence), content)
     (found,) = catalog.environments  # an entry file defines one, or there is a problem
     return EnvironmentReading(_ready(found), content, found, chosen_entry(files, named))
+
+
+def warned_of_requirements(look: EnvironmentReading, files: Collection[str]) -> EnvironmentReading:
+    """A cluster installs nothing for an environment that can be read: its image has what it needs, or it fails."""
+    if REQUIREMENTS_FILE not in files or look.verdict.readiness is not Readiness.READY:
+        return look
+    verdict = replace(look.verdict, message=f"{look.verdict.message} {REQUIREMENTS_WARNING}")
+    return replace(look, verdict=verdict)
 
 
 # --- an image ---------------------------------------------------------------------------------------------------

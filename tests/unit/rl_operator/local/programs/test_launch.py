@@ -5,19 +5,21 @@ from typing import Any
 
 import pytest
 
+from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.programs import ports
 from rl_operator.local.programs.launch import NotLaunchableError, Surroundings, find_program, map_paths, plan_launch
 from rl_operator.local.programs.ports import PodPorts, choose_ports, free_ports
-from rl_operator.local.state.layout import PodFolder
+from rl_operator.local.state.layout import Layout, PodFolder
 
 PORTS = PodPorts({8000: 1000, 8001: 1001, 8002: 1002, 8003: 1003, 8004: 1004}, openenv=1005)
 FOLDER = PodFolder(Path("/state/pod"))
+OURS = Interpreters(Layout(Path("/state")), {})
 MOUNTS = {"/etc/rl": "/state/config", "/tmp": "/state/tmp", "/etc/rl/deep": "/state/deep"}
 
 
 def plan(caller: dict[str, str] | None = None, backend: dict[str, str] | None = None, **fields: Any) -> Any:
     container = {"name": "trainer", "command": [sys.executable], **fields}
-    return plan_launch(container, Surroundings(FOLDER, PORTS, caller or {}), backend or {})
+    return plan_launch(container, Surroundings(FOLDER, PORTS, caller or {}, OURS), backend or {})
 
 
 @pytest.mark.parametrize(
@@ -141,9 +143,9 @@ def test_a_port_where_something_listens_is_not_chosen(monkeypatch: pytest.Monkey
 def test_all_attempts_share_one_folder_for_unsent_wandb_data() -> None:
     container = {"name": "trainer", "command": [sys.executable]}
     folders = {
-        plan_launch(container, Surroundings(PodFolder(Path(f"/state/run-0a1b2-{attempt}")), PORTS, {}), {}).env_vars[
-            "WANDB_DIR"
-        ]
+        plan_launch(
+            container, Surroundings(PodFolder(Path(f"/state/run-0a1b2-{attempt}")), PORTS, {}, OURS), {}
+        ).env_vars["WANDB_DIR"]
         for attempt in (1, 2)
     }
     assert folders == {"/state/run-0a1b2-wandb"}
@@ -157,7 +159,7 @@ def test_wandb_is_reached_with_the_callers_settings() -> None:
     own = plan(caller, env=[{"name": "WANDB_BASE_URL", "value": "http://runtime"}]).env_vars
     assert own["WANDB_BASE_URL"] == "http://runtime"
     environment = plan_launch(
-        {"name": "environment", "command": [sys.executable]}, Surroundings(FOLDER, PORTS, caller), {}
+        {"name": "environment", "command": [sys.executable]}, Surroundings(FOLDER, PORTS, caller, OURS), {}
     )
     assert not [name for name in environment.env_vars if name.startswith("WANDB")]
 

@@ -1,7 +1,8 @@
 """The settings that uv takes over from pip."""
 
 import pytest
-from installer import read_settings, uv_variables
+
+from rl_operator.pip_settings import read_settings, uv_variables
 
 LISTED = """\
 :env:.find-links='/wheels'

@@ -1,0 +1,1 @@
+"""Virtual environments in the state folder, for environments that need other packages than we do."""

@@ -1,0 +1,141 @@
+"""The environments that an interpreter of its own lists: read once, and again when something in it has changed."""
+
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from rl_operator.api.catalog import AbsentFamily, Catalog
+from rl_operator.api.model import ObservedModel
+from rl_operator.api.separate_interpreters import not_installed
+from rl_operator.errors import OperatorError
+from rl_operator.local.interpreters.family_packages import EXTRAS
+from rl_operator.local.interpreters.interpreter import Interpreter, Marker
+from rl_operator.local.interpreters.interpreters import Interpreters
+
+READ_SECONDS: Final = 120.0
+
+
+class _Kept(ObservedModel):
+    """What was read, and of what."""
+
+    stamp: str
+    catalog: Catalog
+
+
+_SOURCES: Final = (".py", ".toml")
+_NO_SOURCES: Final = ("__pycache__", "node_modules", "build", "dist")
+
+
+def local_catalog(base: Catalog, interpreters: Interpreters) -> Catalog:
+    """A catalog with the libraries that have an interpreter here, and with what is said of the others."""
+    for family in EXTRAS:
+        base = _with(base, family, interpreters)
+    return base
+
+
+def _with(base: Catalog, family: str, interpreters: Interpreters) -> Catalog:
+    interpreter = interpreters.named(family)
+    absence, marker = interpreters.absence(family), interpreter.marker
+    if absence is None and marker is not None:
+        try:
+            variables = interpreters.env_vars(interpreter.build_folder(marker))
+            return with_family(base, family, read_catalog(interpreter, marker, variables))
+        except OperatorError as error:
+            absence = str(error)
+    return without_family(base, AbsentFamily(name=family, hint=absence or not_installed(family)))
+
+
+def read_catalog(interpreter: Interpreter, marker: Marker, env_vars: Mapping[str, str]) -> Catalog:
+    """What its `tinker-atropos environments` lists. Raises OperatorError if that fails."""
+    file, stamp = interpreter.folder / "catalog.json", _stamp(marker)
+    kept = _kept(file, stamp)
+    if kept is not None:
+        return kept
+    command = [str(interpreter.program(marker)), "environments", "--output", "json"]
+    try:
+        ended = subprocess.run(command, env=env_vars, capture_output=True, timeout=READ_SECONDS, check=False)  # noqa: S603 -- of the user's own interpreter
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise OperatorError(f"{command[0]} cannot list its environments: {error}") from error
+    if ended.returncode:
+        words = ended.stderr.decode(errors="replace").strip().splitlines()
+        raise OperatorError(f"{command[0]} cannot list its environments: {words[-1] if words else ended.returncode}")
+    try:
+        catalog = Catalog.model_validate_json(ended.stdout)
+    except ValidationError as error:
+        raise OperatorError(
+            f"{command[0]} lists its environments in another way: {error.errors()[0]['msg']}"
+        ) from error
+    _keep(file, stamp, ended.stdout)
+    return catalog
+
+
+def with_family(catalog: Catalog, family: str, other: Catalog) -> Catalog:
+    """The catalog with that library as another one has it."""
+    return catalog.with_changes(
+        families=(
+            *(each for each in catalog.families if each.name != family),
+            *(each for each in other.families if each.name == family),
+        ),
+        environments=(
+            *(each for each in catalog.environments if not each.name.startswith(f"{family}/")),
+            *(each for each in other.environments if each.name.startswith(f"{family}/")),
+        ),
+        warnings=(*catalog.warnings, *(each for each in other.warnings if each not in catalog.warnings)),
+    )
+
+
+def without_family(catalog: Catalog, absence: AbsentFamily) -> Catalog:
+    """The catalog without that library's environments, and why."""
+    name = absence.name
+    return catalog.with_changes(
+        families=tuple(each for each in catalog.families if each.name != name),
+        environments=tuple(each for each in catalog.environments if not each.name.startswith(f"{name}/")),
+        absent=(*catalog.absent, absence),
+    )
+
+
+def _kept(file: Path, stamp: str) -> Catalog | None:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    kept = _parsed(text)
+    return kept.catalog if kept.stamp == stamp else None
+
+
+@lru_cache(maxsize=8)
+def _parsed(text: str) -> _Kept:
+    """A supervisor asks every second."""
+    return _Kept.model_validate_json(text)
+
+
+def _keep(file: Path, stamp: str, catalog: bytes) -> None:
+    new = file.with_name(f"{file.name}.{os.getpid()}")
+    try:
+        new.write_text(json.dumps({"stamp": stamp, "catalog": json.loads(catalog)}), encoding="utf-8")
+        new.replace(file)
+    except OSError:  # no room: it is read again next time
+        new.unlink(missing_ok=True)
+
+
+def _stamp(marker: Marker) -> str:
+    """Of the build, and of the sources that are used where they are: a user edits them."""
+    folders = [Path(words[1]) for words in marker.packages.values() if words[:1] == ("--editable",)]
+    return hashlib.sha256(json.dumps([marker.build, list(_sources(folders))]).encode()).hexdigest()[:12]
+
+
+def _sources(folders: Iterable[Path]) -> Iterator[tuple[str, int]]:
+    for folder in folders:
+        for place, below, files in os.walk(folder):
+            below[:] = [name for name in below if not name.startswith(".") and name not in _NO_SOURCES]
+            for name in files:
+                if name.endswith(_SOURCES):
+                    path = Path(place, name)
+                    yield str(path), path.stat().st_mtime_ns
