@@ -31,6 +31,7 @@ class Rlctl:
     """Calls rlctl on a state folder, without a cluster and without keys."""
 
     root: Path
+    program: Path = RLCTL
 
     @property
     def layout(self) -> Layout:
@@ -42,7 +43,7 @@ class Rlctl:
 
     def __call__(self, *arguments: str, **env_vars: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [RLCTL, *arguments],
+            [self.program, *arguments],
             env=self.env_vars | env_vars,
             capture_output=True,
             text=True,
@@ -52,7 +53,7 @@ class Rlctl:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         pipe = subprocess.PIPE
-        return subprocess.Popen([RLCTL, *arguments], env=self.env_vars, stdout=pipe, stderr=pipe, text=True)
+        return subprocess.Popen([self.program, *arguments], env=self.env_vars, stdout=pipe, stderr=pipe, text=True)
 
     @property
     def env_vars(self) -> dict[str, str]:
