@@ -1,4 +1,4 @@
-"""Environments with packages of their own: installed once, used by runs, removed; by real programs, without an index."""
+"""Environments with packages of their own: installed once, used by runs, removed. Real programs, and no index."""
 
 import json
 import os

@@ -5,24 +5,31 @@ from typing import Any, Final
 import typer
 from typer.core import TyperGroup
 
-from rl_operator.cli.commands import interpreters, list_environments
+from rl_operator.cli.commands import install_environments, list_environments
 
 DEFAULT: Final = "show"
+HELP: Final = ("-h", "--help")
 
 
-class _DefaultsToShow(TyperGroup):
+class DefaultsToShow(TyperGroup):
+    """A group that is a command, too."""
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        own = args[:1] and (args[0] in self.commands or args[0] in ctx.help_option_names)
-        return super().parse_args(ctx, args if own else [DEFAULT, *args])
+        return super().parse_args(ctx, self.with_command(args))
+
+    def with_command(self, arguments: list[str]) -> list[str]:
+        """The arguments, with the command that they leave out."""
+        own = arguments[:1] and (arguments[0] in self.commands or arguments[0] in HELP)
+        return arguments if own else [DEFAULT, *arguments]
 
 
 app = typer.Typer(
-    cls=_DefaultsToShow,
-    help="List environments, or what may be set of one; install libraries of environments.",
+    cls=DefaultsToShow,
+    help="List environments, or what may be set of one; install some.",
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": [*HELP]},
 )
 app.command(DEFAULT, short_help="The default: environments [NAME].")(list_environments.environments)
-app.command("install", short_help="Install a library in an interpreter of its own.")(interpreters.install)
-app.command("installed", short_help="List the interpreters that were installed.")(interpreters.installed)
-app.command("uninstall", short_help="Remove one.")(interpreters.uninstall)
+app.command("install", short_help="Install a library in an interpreter of its own.")(install_environments.install)
+app.command("installed", short_help="List the interpreters that were installed.")(install_environments.installed)
+app.command("uninstall", short_help="Remove one.")(install_environments.uninstall)

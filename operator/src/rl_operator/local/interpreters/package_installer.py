@@ -121,8 +121,9 @@ def _lines_of(command: Sequence[str], env_vars: Mapping[str, str], lock: int, pr
 
 def _read_lines(process: subprocess.Popen[str], lines: "queue.Queue[str | None]") -> None:
     assert process.stdout is not None
-    for line in process.stdout:
-        lines.put(line.strip())
+    with process.stdout as output:
+        for line in output:
+            lines.put(line.strip())
     lines.put(None)
 
 

@@ -1,0 +1,81 @@
+"""The same tinker-atropos elsewhere, by what pip wrote down of the installed one."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_operator.errors import RefusedError
+from rl_operator.local.interpreters.installed import Installed, read_installed
+
+
+def arguments(origin: dict[str, Any]) -> tuple[str, ...]:
+    return Installed("1.2.0", origin, "").arguments("verifiers")
+
+
+def test_of_an_index_it_is_the_version() -> None:
+    assert arguments({}) == ("tinker-atropos[verifiers]==1.2.0",)
+
+
+def test_an_editable_folder_stays_editable(tmp_path: Path) -> None:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    origin = {"url": folder.as_uri(), "dir_info": {"editable": True}}
+    assert arguments(origin) == ("--editable", f"{folder}[verifiers]")
+    assert Installed("1", origin, "").arguments("") == ("--editable", str(folder))
+
+
+def test_a_folder_or_a_wheel_is_installed_again(tmp_path: Path) -> None:
+    wheel = tmp_path / "tinker_atropos-1.2.0-py3-none-any.whl"
+    wheel.write_bytes(b"")
+    assert arguments({"url": wheel.as_uri(), "archive_info": {}}) == (f"tinker-atropos[verifiers] @ {wheel.as_uri()}",)
+    assert arguments({"url": tmp_path.as_uri(), "dir_info": {}}) == (
+        f"tinker-atropos[verifiers] @ {tmp_path.as_uri()}",
+    )
+
+
+def test_a_commit_is_taken_from_its_repository() -> None:
+    origin = {
+        "url": "https://git.example/rl",
+        "vcs_info": {"vcs": "git", "commit_id": "0a1b"},
+        "subdirectory": "tinker-atropos",
+    }
+    reference = "git+https://git.example/rl@0a1b#subdirectory=tinker-atropos"
+    assert arguments(origin) == (f"tinker-atropos[verifiers] @ {reference}",)
+
+
+def test_a_source_that_is_gone_is_said(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match=f"installed from {tmp_path}/gone, which is gone"):
+        arguments({"url": (tmp_path / "gone").as_uri(), "dir_info": {}})
+
+
+def test_what_is_installed_here_is_read_and_has_a_stamp() -> None:
+    found = read_installed(str(Path(sys.executable).with_name("tinker-atropos")))
+    assert found.version
+    assert found.stamp == read_installed(str(Path(sys.executable).with_name("tinker-atropos"))).stamp
+
+
+@pytest.mark.process
+def test_a_program_elsewhere_is_asked_about_by_its_own_python(tmp_path: Path) -> None:
+    """A virtual environment without the distribution, and then with one."""
+    import subprocess
+
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    program = tmp_path / "venv" / "bin" / "tinker-atropos"
+    program.write_text("")
+    [site] = tmp_path.glob("venv/lib/*/site-packages")
+    with pytest.raises(RefusedError, match="belongs to no installed distribution"):
+        read_installed(str(program))
+    info = site / "tinker_atropos-9.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tinker-atropos\nVersion: 9.0\n")
+    first = read_installed(str(program))
+    assert (first.version, first.origin) == ("9.0", {})
+    (info / "direct_url.json").write_text(json.dumps({"url": tmp_path.as_uri(), "dir_info": {"editable": True}}))
+    second = read_installed(str(program))
+    assert (second.is_editable, second.folder) == (True, tmp_path)
+    # What an editable folder requires is part of what is installed.
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    assert len({first.stamp, second.stamp, read_installed(str(program)).stamp}) == 3
