@@ -11,7 +11,7 @@ from rl_operator.api.environment import Environment
 from rl_operator.api.run import TrainingRun
 from rl_operator.discover import discover_files
 from rl_operator.documents.parse import parse_run
-from rl_operator.local.own_environments import FILE_ANNOTATION, OwnEnvironments
+from rl_operator.local.own_environments import FILE_ANNOTATION, OwnEnvironments, requirements_of
 from rl_operator.local.state.state_store import StateStore
 
 ENTRY = '''
@@ -184,3 +184,36 @@ async def test_images_need_a_cluster(own: OwnEnvironments, store: StateStore) ->
     assert fault(found).startswith("NeedsCluster: Local mode runs no images")
     assert found is not None
     assert await own.files(found) is None
+
+
+@pytest.mark.process
+async def test_the_requirements_beside_a_file_are_frozen_with_it(own: OwnEnvironments, folder: Path) -> None:
+    run = run_of("./shout.py", folder / "shout.py")
+    before = await own.of_run(run)
+    (folder / "requirements.txt").write_text("numpy\n")
+    after = await own.of_run(run)
+    assert before is not None
+    assert after is not None
+    assert await own.files(after) == {"shout.py": ENTRY, "words.py": WORDS, "requirements.txt": "numpy\n"}
+    assert before.status.source_hash != after.status.source_hash
+    (folder / "requirements.txt").write_text("numpy\n-r more.txt\n")
+    assert fault(await own.of_run(run)).startswith("InvalidRequirements: requirements.txt, line 2: '-r more.txt'")
+
+
+@pytest.mark.process
+async def test_a_config_map_may_hold_requirements(own: OwnEnvironments, store: StateStore) -> None:
+    put(store, {"shout.py": ENTRY, "words.py": WORDS, "requirements.txt": "./mine\n"})
+    assert fault(await own.of_run(run_of("own/shout"))).startswith("InvalidRequirements: requirements.txt, line 1")
+    put(store, {"shout.py": ENTRY, "words.py": WORDS, "requirements.txt": "numpy\n"})
+    found = await own.of_run(run_of("own/shout"))
+    assert found is not None
+    assert found.status.fault is None
+    assert requirements_of(run_of("own/shout"), store.get) == "numpy\n"
+
+
+def test_what_has_no_requirements_needs_none(store: StateStore, folder: Path) -> None:
+    put(store, {"shout.py": ENTRY})
+    for environment, path in (("own/shout", None), ("own/nobody", None), ("./shout.py", folder / "shout.py")):
+        assert requirements_of(run_of(environment, path), store.get) is None
+    (folder / "requirements.txt").write_text("\n")
+    assert requirements_of(run_of("./shout.py", folder / "shout.py"), store.get) is None

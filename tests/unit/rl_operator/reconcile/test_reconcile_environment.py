@@ -63,6 +63,18 @@ async def test_findings_are_written_once(api: FakeApi, client: KindsClient) -> N
     assert len(api.asked("PATCH", STATUS)) == 1
 
 
+@pytest.mark.process
+async def test_requirements_are_not_installed_on_a_cluster_and_that_is_said(api: FakeApi, client: KindsClient) -> None:
+    api.answers("GET", CONFIG_MAP, Answer({"data": {"maze.py": GOOD, "requirements.txt": "numpy\n"}}))
+    writes_back(api, 2, {})
+    assert await reconcile_environment(KEY, client, clock) == READY_SECONDS
+    (written,) = api.asked("PATCH", STATUS)
+    [ready] = [each for each in written.body["status"]["conditions"] if each["type"] == "Ready"]
+    assert ready["status"] == "True"
+    assert "Its requirements.txt is not installed on a cluster" in ready["message"]
+    assert "spec.image" in ready["message"]
+
+
 async def test_an_openenv_server_is_ready_without_being_read(api: FakeApi, client: KindsClient) -> None:
     document = environment_document(2)
     document["spec"] = {"openenv": {"image": "registry.test/echo:1"}}

@@ -62,11 +62,12 @@ def uninstall(
         known = ", ".join(found) or "nothing"
         raise RefusedError(f"nothing named {name!r} is installed in {target.label} (there is: {known})")
     interpreter = found[name]
-    if interpreter.is_being_built:
-        raise RefusedError(f"{name} is being installed by another process: wait for it, or end that")
-    if any(interpreter.folder in build.parents for build in in_use(target.layout)):
-        raise RefusedError(f"a run trains with {name} now: stop it first (rlctl list --local)")
-    interpreter.remove()
+    with interpreter.alone() as alone:
+        if not alone:
+            raise RefusedError(f"{name} is being installed by another process: wait for it, or end that")
+        if any(interpreter.folder in build.parents for build in in_use(target.layout)):
+            raise RefusedError(f"a run trains with {name} now: stop it first ({program()} list --local)")
+        interpreter.remove()
     typer.echo(f"{name} is removed ({target.label})")
 
 
@@ -78,7 +79,7 @@ def _install_family(target: "LocalTarget", family: str, packages: list[str]) -> 
         changed = target.interpreters.install_family(family, packages, progress)
     told = interpreter.marker
     assert told is not None, "it was installed"
-    _say(interpreter, told, changed=changed)
+    _say(interpreter, told, f"tinker-atropos[{family}]", changed=changed)
     typer.echo(f"What it brings: {program()} environments {family}{target.flags}")
     typer.echo(f"Check one: {interpreter.program(told)} check {family}/NAME")
 
@@ -100,11 +101,11 @@ def _install_requirements(target: "LocalTarget", environment: str, packages: lis
     interpreter = target.interpreters.of_requirements(text)
     told = interpreter.marker
     assert told is not None, "it was installed"
-    _say(interpreter, told, changed=changed)
+    _say(interpreter, told, "tinker-atropos", changed=changed)
 
 
-def _say(interpreter: "Interpreter", told: "Marker", *, changed: bool) -> None:
-    what = ", ".join(["tinker-atropos", *told.packages])
+def _say(interpreter: "Interpreter", told: "Marker", base: str, *, changed: bool) -> None:
+    what = ", ".join([base, *told.packages])
     if changed:
         typer.echo(f"{interpreter.name} is installed in {duration(told.seconds)}, {_size(told)}: {what}")
     else:

@@ -65,7 +65,8 @@ def _show_all(runtime: "Runtime", target: Target, namespace: str, output: Output
         warnings = list(catalog.warnings) if catalog else []
         complete = [catalog.completed(each).to_wire() for each in catalog.nameable] if catalog else []
         found = {"environments": complete, "own": [each.to_wire() for each in own]}
-        print_object({**head, **found, "warnings": warnings}, output)
+        absent = [each.to_wire() for each in catalog.absent] if catalog else []
+        print_object({**head, **found, "absent": absent, "warnings": warnings}, output)
         return
     rows = [[each.name, "bundled", each.description] for each in bundled]
     rows += [[f"own/{each.metadata.name}", *_state_of(each)] for each in own]

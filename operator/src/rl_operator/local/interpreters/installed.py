@@ -102,7 +102,7 @@ def _facts_of(program: str) -> dict[str, str]:
     python = programs.python_beside(program)
     if python is None:
         raise _unknown(program)
-    command = [python, "-P", str(distribution_facts.__file__)]
+    command: list[str | Path] = [python, "-P", distribution_facts.__file__]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 -- the program's own Python
     if ended.returncode:
         raise _unknown(program)

@@ -98,6 +98,16 @@ class Interpreter:
             self._build(recipe, installer, lock, progress)
             return True
 
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Keep others from building meanwhile; False: somebody is at it."""
+        lock = FileLock(self._lock)
+        taken = lock.take()
+        try:
+            yield taken
+        finally:
+            lock.give_back()
+
     def remove(self) -> None:
         """All builds. The marker goes first: what is left of an interrupted removal does not count."""
         (self.folder / "installed.json").unlink(missing_ok=True)

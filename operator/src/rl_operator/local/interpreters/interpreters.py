@@ -41,7 +41,7 @@ class Interpreters:
         interpreter = self.of_requirements(beside.read_text(encoding="utf-8"))
         marker = interpreter.marker
         if marker is None:
-            raise RefusedError(f"environment {Path(entry).name}: {requirements_missing('FILE')}")
+            raise RefusedError(f"environment {Path(entry).name}: {requirements_missing('FILE.py, or own/NAME')}")
         return interpreter.build_folder(marker)
 
     def _family_build(self, family: str) -> Path | None:

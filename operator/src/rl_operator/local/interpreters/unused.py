@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -24,17 +24,23 @@ def remove_unused(layout: Layout) -> None:
     if not layout.interpreters.is_dir():
         return
     named, alive = set(_named(layout)), set(in_use(layout))
-    for folder in layout.interpreters.glob("*/"):
-        interpreter = Interpreter(folder)
-        if interpreter.is_being_built:
-            continue
-        marker = interpreter.marker
-        current = interpreter.build_folder(marker) if marker else None
-        for build in interpreter.builds():
-            if build != current and build not in alive and _idle(build) > REPLACED_SECONDS:
-                shutil.rmtree(build, ignore_errors=True)
-        if current and folder.name.startswith(PREFIX) and current not in named and _idle(current) > KEPT_SECONDS:
+    for interpreter in map(Interpreter, layout.interpreters.glob("*/")):
+        with interpreter.alone() as alone:
+            if alone:
+                _remove_unused(interpreter, named, alive)
+
+
+def _remove_unused(interpreter: Interpreter, named: Container[Path], alive: Container[Path]) -> None:
+    marker = interpreter.marker
+    current = interpreter.build_folder(marker) if marker else None
+    for build in interpreter.builds():
+        if build != current and build not in alive and _idle(build) > REPLACED_SECONDS:
+            shutil.rmtree(build, ignore_errors=True)
+    if current is None:
+        if not interpreter.builds():  # an install that failed
             interpreter.remove()
+    elif interpreter.name.startswith(PREFIX) and current not in named and _idle(current) > KEPT_SECONDS:
+        interpreter.remove()
 
 
 def in_use(layout: Layout) -> Iterator[Path]:

@@ -82,7 +82,12 @@ def test_what_is_being_built_is_left_alone(layout: Layout, build: Make) -> None:
     lock = FileLock(layout.interpreters / "verifiers.lock")
     assert lock.take()
     remove_unused(layout)
+    failed = layout.interpreters / "requirements-a"
+    failed.mkdir()
+    (failed / "requirements.txt").write_text("nosuch\n")
+    remove_unused(layout)
     assert unfinished.exists()
     lock.give_back()
     remove_unused(layout)
     assert not unfinished.exists()
+    assert not failed.exists()

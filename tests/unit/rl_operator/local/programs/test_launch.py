@@ -1,3 +1,5 @@
+import json
+import os
 import socket
 import sys
 from pathlib import Path
@@ -7,7 +9,15 @@ import pytest
 
 from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.programs import ports
-from rl_operator.local.programs.launch import NotLaunchableError, Surroundings, find_program, map_paths, plan_launch
+from rl_operator.local.programs.launch import (
+    Launch,
+    NotLaunchableError,
+    Surroundings,
+    find_program,
+    make_room,
+    map_paths,
+    plan_launch,
+)
 from rl_operator.local.programs.ports import PodPorts, choose_ports, free_ports
 from rl_operator.local.state.layout import Layout, PodFolder
 
@@ -166,3 +176,48 @@ def test_wandb_is_reached_with_the_callers_settings() -> None:
 
 def test_the_log_format_is_the_callers() -> None:
     assert plan({"RL_LOG_FORMAT": "json"}).env_vars["RL_LOG_FORMAT"] == "json"
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Layout:
+    """A state folder with an interpreter for verifiers, of the tinker-atropos that is installed."""
+    stamp = Interpreters(Layout(tmp_path), os.environ).installed().stamp
+    told = {"build": "build-1", "tinker_atropos": "1", "base_stamp": stamp, "stamp": "", "packages": {}}
+    folder = Layout(tmp_path).interpreters / "verifiers"
+    (folder / "build-1").mkdir(parents=True)
+    (folder / "installed.json").write_text(json.dumps({**told, "seconds": 1.0, "size": 1}))
+    return Layout(tmp_path)
+
+
+def environment_of(state: Layout, entry: str, caller: dict[str, str], name: str = "environment") -> Launch:
+    container = {"name": name, "command": ["tinker-atropos", name, entry, "serve", "--config", "/etc/rl/config.yaml"]}
+    pod = state.pod("default", "run-0-1")
+    return plan_launch(container, Surroundings(pod, PORTS, caller, Interpreters(state, caller)), {})
+
+
+def test_a_library_with_an_interpreter_is_started_from_it(state: Layout) -> None:
+    caller = {"PATH": "/usr/bin", "PYTHONPATH": "/ours", "PYTHONHASHSEED": "0"}
+    build = state.interpreters / "verifiers" / "build-1"
+    launch = environment_of(state, "verifiers/echo@1.0", caller)
+    assert launch.argv[:3] == (str(build / "bin" / "tinker-atropos"), "environment", "verifiers/echo@1.0")
+    assert launch.env_vars["PATH"] == f"{build}/bin:/usr/bin"
+    assert launch.env_vars["VIRTUAL_ENV"] == str(build)
+    assert launch.env_vars["PYTHONHASHSEED"] == "0"
+    assert "PYTHONPATH" not in launch.env_vars
+    make_room(launch)
+    assert launch.interpreter_note.read_text() == str(build)
+    ours = [environment_of(state, "sort_digits", caller), environment_of(state, "verifiers/echo", caller, "trainer")]
+    assert [(each.interpreter, each.env_vars["PATH"]) for each in ours] == [(None, "/usr/bin")] * 2
+
+
+def test_without_its_interpreter_a_container_waits_with_the_command_that_makes_it(state: Layout) -> None:
+    (state.interpreters / "verifiers" / "installed.json").unlink()
+    with pytest.raises(NotLaunchableError, match="rlctl environments install verifiers"):
+        environment_of(state, "verifiers/echo", {})
+    source = state.root / "source"
+    source.mkdir()
+    (source / "mine.py").write_text("")
+    assert environment_of(state, str(source / "mine.py"), {}).interpreter is None
+    (source / "requirements.txt").write_text("numpy\n")
+    with pytest.raises(NotLaunchableError, match=r"its requirements.txt is not installed"):
+        environment_of(state, str(source / "mine.py"), {})
