@@ -30,6 +30,7 @@ from rl_operator.targets.target import Missing, Note, TargetHealth
 if TYPE_CHECKING:
     from rl_operator.api.catalog import Catalog
     from rl_operator.api.environment import Environment
+    from rl_operator.api.run import TrainingRun
     from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
 
 Manifest = dict[str, Any]
@@ -195,6 +196,9 @@ class ClusterTarget:
         return True
 
     def missing_programs(self, runtime: str) -> tuple[Missing, ...]:  # noqa: ARG002 -- they are in its images
+        return ()
+
+    def missing_packages(self, run: "TrainingRun") -> tuple[Missing, ...]:  # noqa: ARG002 -- images hold all of them
         return ()
 
     def inference_provider(self, runtime: "Runtime") -> "InferenceProvider | None":

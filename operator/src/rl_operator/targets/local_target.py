@@ -16,8 +16,10 @@ from rl_operator.api.names import (
     INFERENCE_KEY_VARIABLE,
     INFERENCE_URL_VARIABLE,
     NAMESPACE_NAME_LABEL,
+    REQUIREMENTS_FILE,
     RUN_KIND,
 )
+from rl_operator.api.separate_interpreters import INSTALL
 from rl_operator.documents.merge_patch import merged
 from rl_operator.errors import RefusedError, TargetUnreachableError
 from rl_operator.local.interpreters.interpreters import Interpreters
@@ -36,6 +38,7 @@ from rl_operator.targets.target import Missing, Note, TargetHealth
 if TYPE_CHECKING:
     from rl_operator.api.catalog import Catalog
     from rl_operator.api.environment import Environment
+    from rl_operator.api.run import TrainingRun
     from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
 
 SMALLEST_ROOM = 64 * 1024
@@ -202,6 +205,16 @@ class LocalTarget:
     def missing_programs(self, runtime: str) -> tuple[Missing, ...]:
         return missing_programs(runtime, computes=self._serves(runtime))
 
+    def missing_packages(self, run: "TrainingRun") -> tuple[Missing, ...]:
+        from rl_operator.local.own_environments import FILE_ANNOTATION, requirements_of
+
+        text = requirements_of(run, self._store.get)
+        if text is None or self.interpreters.of_requirements(text).marker is not None:
+            return ()
+        environment = run.metadata.annotations.get(FILE_ANNOTATION, run.spec.environment)
+        why = "its environment needs them, in an interpreter of their own"
+        return (Missing("packages", REQUIREMENTS_FILE, why, f"{INSTALL} {environment}", needed=True),)
+
     def inference_provider(self, runtime: "Runtime") -> "InferenceProvider | None":
         from rl_operator.api.runtime import InferenceProvider, SecretKey
 
@@ -254,12 +267,14 @@ class LocalTarget:
         """For a run that is to start: its containers would wait for a program, its trainer for torch or its key,
         forever; the caller can provide all of them now.
         """
+        from rl_operator.documents.parse import parse_stored_run
         from rl_operator.local.model_runtimes import require_same_model
 
         for missing in self.missing_programs(manifest["spec"]["runtime"]):
             raise RefusedError(f"{missing.what} {missing.name} is missing: {missing.why}; {missing.how}")
         self._refuse_missing_keys(manifest)
-        self._refuse_missing_packages(manifest)
+        for missing in self.missing_packages(parse_stored_run(manifest)):
+            raise RefusedError(f"the {missing.what} of {missing.name} are missing: {missing.why}; {missing.how}")
         require_same_model(self._store, manifest["spec"]["runtime"])
 
     def _serves(self, runtime: str) -> bool:
@@ -279,17 +294,6 @@ class LocalTarget:
                 f"TINKER_API_KEY is not set, and the runtime {runtime.metadata.name!r} needs it: export "
                 f"TINKER_API_KEY=tml-…, or use the runtime {TINY_RUNTIME!r}, which needs no key"
             )
-
-    def _refuse_missing_packages(self, manifest: Mapping[str, Any]) -> None:
-        from rl_operator.api.environment import is_own
-        from rl_operator.api.separate_interpreters import requirements_missing
-        from rl_operator.documents.parse import parse_stored_run
-        from rl_operator.local.own_environments import requirements_of
-
-        name = manifest["spec"]["environment"]
-        text = requirements_of(parse_stored_run(manifest), self._store.get) if is_own(name) else None
-        if text is not None and self.interpreters.of_requirements(text).marker is None:
-            raise RefusedError(f"environment {name}: {requirements_missing(name)}")
 
 
 def _warn_when_full(root: Path, note: Note) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:  # importing the kinds costs start-up time that not every command needs
     from rl_operator.api.catalog import Catalog
     from rl_operator.api.environment import Environment
+    from rl_operator.api.run import TrainingRun
     from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
     from rl_operator.targets.job_pods import JobPod
 
@@ -142,6 +143,10 @@ class Target(Protocol):
 
     def missing_programs(self, runtime: str) -> tuple[Missing, ...]:
         """What must be installed on this machine before a run of that runtime can train; nothing for a cluster."""
+        ...
+
+    def missing_packages(self, run: "TrainingRun") -> tuple[Missing, ...]:
+        """What the requirements.txt beside its environment lists and nobody has installed; nothing for a cluster."""
         ...
 
     def inference_provider(self, runtime: "Runtime") -> "InferenceProvider | None":

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rl_operator.cli.options import Output, OutputFormat, StateDir, opened_target
+from rl_operator.cli.options import Namespace, Output, OutputFormat, StateDir, opened_target
 from rl_operator.cli.printing import columns, duration, print_object, program
 from rl_operator.cli.views.installing import installing
 from rl_operator.errors import RefusedError
@@ -22,7 +22,14 @@ Wanted = Annotated[
 Local = Annotated[bool, typer.Option("--local", help="Has no effect: only local mode has interpreters.", hidden=True)]
 
 
-def install(what: Wanted, packages: Packages = None, *, local: Local = True, state_dir: StateDir = None) -> None:
+def install(
+    what: Wanted,
+    packages: Packages = None,
+    *,
+    local: Local = True,
+    state_dir: StateDir = None,
+    namespace: Namespace = "",
+) -> None:
     """Install a library of environments in an interpreter of its own, once; with more packages, they are added.
 
     For an environment of yours: what the requirements.txt beside it lists. A folder is installed as it is: what you
@@ -30,7 +37,7 @@ def install(what: Wanted, packages: Packages = None, *, local: Local = True, sta
     """
     target = _local_target(local=local, state_dir=state_dir)
     if what.endswith(".py") or what.startswith("own/"):
-        _install_requirements(target, what, packages or [])
+        _install_requirements(target, what, packages or [], namespace or target.namespace)
     else:
         _install_family(target, what, packages or [])
 
@@ -84,7 +91,7 @@ def _install_family(target: "LocalTarget", family: str, packages: list[str]) -> 
     typer.echo(f"Check one: {interpreter.program(told)} check {family}/NAME")
 
 
-def _install_requirements(target: "LocalTarget", environment: str, packages: list[str]) -> None:
+def _install_requirements(target: "LocalTarget", environment: str, packages: list[str], namespace: str) -> None:
     from pathlib import Path
 
     from rl_operator.local.own_environments import requirements_of
@@ -93,7 +100,9 @@ def _install_requirements(target: "LocalTarget", environment: str, packages: lis
 
     if packages:
         raise RefusedError(f"{environment} names its packages in the requirements.txt beside it: add them there")
-    text = requirements_of(with_file(plain_run(environment, "tiny"), Path.cwd(), target), target.read)
+    text = requirements_of(
+        with_file(plain_run(environment, target.usual_runtime, namespace), Path.cwd(), target), target.read
+    )
     if text is None:
         raise RefusedError(f"there is no requirements.txt beside {environment}, so it runs in our own interpreter")
     with installing(f"the requirements.txt of {environment}") as progress:

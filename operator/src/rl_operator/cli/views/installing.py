@@ -23,26 +23,29 @@ def installing(what: str) -> Iterator[Progress]:
     """Gives what is called with each step, and again and again while it takes time."""
     begun = time.monotonic()
     if not sys.stderr.isatty():
-        typer.echo(f"Installing {what}", err=True)
-        yield _plain(begun)
+        yield _plain(what, begun)
         return
     from rich.console import Console
+    from rich.markup import escape
 
-    with Console(stderr=True).status(f"Installing {what}") as status:
+    with Console(stderr=True).status(escape(f"Installing {what}")) as status:
 
         def show(step: str) -> None:
             seconds = duration(time.monotonic() - begun)
-            status.update(f"Installing {what}, {seconds}: {cut(step, LINE_WIDTH)}".replace("[", r"\["))
+            status.update(escape(f"Installing {what}, {seconds}: {cut(step, LINE_WIDTH)}"))
 
         yield show
 
 
-def _plain(begun: float) -> Progress:
-    last = -PLAIN_SECONDS
+def _plain(what: str, begun: float) -> Progress:
+    last: float | None = None
 
     def show(step: str) -> None:
         nonlocal last
         now = time.monotonic() - begun
+        if last is None:
+            typer.echo(f"Installing {what}", err=True)
+            last = -PLAIN_SECONDS
         if step and now - last >= PLAIN_SECONDS:
             last = now
             typer.echo(f"  {duration(now):>6}  {cut(step, LINE_WIDTH)}", err=True)

@@ -70,7 +70,8 @@ def _outlook(context: ToolContext, run: TrainingRun) -> Outlook:
     if begins and not refusals and inputs.environment.pending is None:
         files = source.files(inputs.environment.own) if inputs.environment.own else None
         name = render_run(run, inputs, files).config_map["metadata"]["name"]
-    return Outlook(inputs, refusals, missing_for(context.target, context.namespace, inputs), name)
+    missing = missing_for(context.target, context.namespace, inputs)
+    return Outlook(inputs, refusals, (*missing, *context.target.missing_packages(run)), name)
 
 
 def _refuse(run: TrainingRun, outlook: Outlook) -> None:
