@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.targets.fakes import run_manifest
 
+from rl_operator.documents.parse import parse_stored_run
 from rl_operator.errors import ConflictError, RefusedError
+from rl_operator.local.own_environments import FILE_ANNOTATION
 from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.locks import is_held
 from rl_operator.targets.local_target import LocalTarget
@@ -87,3 +89,18 @@ def test_the_supervisor_of_a_draft_ends(tmp_path: Path) -> None:
     while is_held(Layout(tmp_path).supervisor_lock("default", "sorting")):
         assert time.monotonic() < deadline, "the supervisor of a draft goes on"
         time.sleep(0.05)
+
+
+def test_without_its_packages_a_file_is_refused_before_its_start(target: Unattended, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    document = draft(environment="./mine.py", runtime="tiny")
+    document["metadata"]["annotations"] = {FILE_ANNOTATION: str(file)}
+    (tmp_path / "requirements.txt").write_text("numpy\n")
+    created = target.create(document)
+    with pytest.raises(RefusedError, match=f"of requirements.txt are missing: .*rlctl environments install {file}"):
+        target.change_spec("default", "sorting", {"suspend": False})
+    [missing] = target.missing_packages(parse_stored_run(created))
+    assert (missing.what, missing.needed) == ("packages", True)
+    (tmp_path / "requirements.txt").unlink()
+    assert target.missing_packages(parse_stored_run(created)) == ()
+    target.change_spec("default", "sorting", {"suspend": False})
