@@ -105,8 +105,8 @@ class Catalog(ObservedModel):
         return tuple(sorted((each.name for each in self.nameable), key=lambda name: ("/" in name, name)))
 
     def absence_of(self, name: str) -> str | None:
-        """Why an environment of an absent library cannot be named; None: it belongs to none."""
-        family = name.partition("/")[0] if "/" in name else ""
+        """Why an environment of an absent library, or the library itself, cannot be named; None: it is of none."""
+        family = name.partition("/")[0]
         return next((each.hint for each in self.absent if each.name == family), None)
 
     def named(self, name: str) -> CatalogEnvironment | None:

@@ -59,11 +59,9 @@ class RunInputs:
 
 
 def choose_environment(
-    name: str, runtime: Runtime, catalog: Catalog | None, own: Environment | None, *, local: bool = False
+    name: str, runtime: Runtime, catalog: Catalog | None, own: Environment | None
 ) -> ChosenEnvironment:
-    """From a name to the environment. `catalog` None: not read yet; `own`: the object that the name refers to; `local`:
-    runs are processes of this machine.
-    """
+    """From a name to the environment. `catalog` None: not read yet; `own`: the object that the name refers to."""
     if own is not None:
         return _own(name, own)
     if name.startswith(OWN_PREFIX) or name.endswith(".py"):

@@ -4,9 +4,6 @@ from typing import Final
 
 _LIBRARY: Final = "verifiers"
 
-INSTALL_HERE: Final = "verifiers is not installed on this machine: run `rlctl environments install verifiers`"
-"""In local mode, where no taskset is known."""
-
 
 def needs_image(runtime: str) -> str:
     """On a cluster, where the image that the runtime takes environments from has no taskset."""

@@ -38,8 +38,6 @@ from rl_operator.status.observed.observation import PodObservation, observe_pod
 class ClusterRunClient:
     """Reads come from the caches; the response to every write goes into them, so that the next reconcile sees it."""
 
-    is_local = False
-
     def __init__(
         self,
         client: ClusterClient,

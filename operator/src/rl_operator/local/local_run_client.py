@@ -46,8 +46,6 @@ _CHILD_KINDS = ("ConfigMap", "Service", "NetworkPolicy")
 class LocalRunClient:
     """Implements `reconcile.run_client.RunClient` over a state folder."""
 
-    is_local = True
-
     def __init__(
         self,
         store: StateStore,

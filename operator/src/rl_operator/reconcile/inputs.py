@@ -22,7 +22,7 @@ async def gather_inputs(run: TrainingRun, client: InputSource, now: datetime) ->
     catalog = client.catalog(runtime)
     return RunInputs(
         runtime=runtime,
-        environment=choose_environment(run.spec.environment, runtime, catalog, own, local=client.is_local),
+        environment=choose_environment(run.spec.environment, runtime, catalog, own),
         namespace_labels=client.namespace_labels(run.metadata.namespace),
         parent=await gather_parent(run, client, now),
     )

@@ -20,11 +20,6 @@ Key = tuple[str, str]
 class InputSource(Protocol):
     """The reads that a run's inputs come from. What is not async costs no I/O in a reconcile."""
 
-    @property
-    def is_local(self) -> bool:
-        """Whether runs are processes of this machine."""
-        ...
-
     def run(self, key: Key) -> TrainingRun | None: ...
 
     def runtime(self, name: str) -> Runtime | None: ...

@@ -40,10 +40,6 @@ class FileInputs:
         self._own = OwnEnvironments(self.read, discover_files)
         self.labels_are_read = True
 
-    @property
-    def is_local(self) -> bool:
-        return self.target.runs_files
-
     def run(self, key: Key) -> TrainingRun | None:
         manifest = self.target.run(*key)
         return parse_run(manifest) if manifest else None

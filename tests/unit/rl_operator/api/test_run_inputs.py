@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator import samples
 
+from rl_operator.api.catalog import AbsentFamily
 from rl_operator.api.environment import Environment, EnvironmentStatus
 from rl_operator.api.run import Condition
 from rl_operator.api.run_inputs import choose_environment
 from rl_operator.api.runtime import RuntimeStatus
-from rl_operator.api.verifiers import INSTALL_HERE, needs_image
+from rl_operator.api.verifiers import needs_image
 from rl_operator.documents.parse import parse_environment
 
 READY = {"type": "Ready", "status": "True", "reason": "EnvironmentFound"}
@@ -89,15 +90,14 @@ def test_a_taskset_is_known_in_any_version(name: str, known: bool) -> None:
     chosen = choose_environment(name, samples.TINY, samples.tasksets(), None)
     assert chosen.known is None or chosen.known.name == name
     assert (chosen.known is not None) is known
-    assert chosen.instead is None
+    assert chosen.absence is None
 
 
 def test_where_there_is_no_taskset_at_all_it_is_said_how_to_get_them() -> None:
     runtime = samples.make_runtime(image="theirs:1")
-    here, there = (
-        choose_environment("verifiers/poker", runtime, samples.CATALOG, None, local=local) for local in (True, False)
-    )
-    assert here.instead == INSTALL_HERE
-    assert there.instead == needs_image("lab")
+    not_installed = samples.CATALOG.with_changes(absent=(AbsentFamily(name="verifiers", hint="install it"),))
+    for name in ("verifiers/poker", "verifiers/poker@1.0", "verifiers"):
+        assert choose_environment(name, runtime, not_installed, None).absence == "install it"
+        assert choose_environment(name, runtime, samples.CATALOG, None).absence == needs_image("lab")
     assert "spec.environmentImage" in needs_image("lab")
-    assert choose_environment("sort_digit", runtime, samples.CATALOG, None).instead is None
+    assert choose_environment("sort_digit", runtime, not_installed, None).absence is None
