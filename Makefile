@@ -136,12 +136,12 @@ images: ## Build the images with docker, podman or buildah (IMAGE_BUILD, IMAGE_L
 	  -f images/environment-verifiers/Dockerfile -t environment-verifiers:dev .
 
 image-sizes: ## Print how large the images are in a registry
-	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && cd "$$folder" && for name in rl-operator tinker-atropos tinker-service; do \
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && cd "$$folder" && for name in rl-operator tinker-atropos tinker-service environment-verifiers; do \
 	  case "$(IMAGE_BUILD)" in \
 	    buildah*) buildah push --quiet $$name:dev docker-archive:$$name.tar ;; \
 	    *) $(firstword $(IMAGE_BUILD)) save --output $$name.tar $$name:dev ;; \
 	  esac; \
-	done && $(PYTHON) $(CURDIR)/images/sizes.py rl-operator.tar=90 tinker-atropos.tar=350 tinker-service.tar
+	done && $(PYTHON) $(CURDIR)/images/sizes.py rl-operator.tar=90 tinker-atropos.tar=350 tinker-service.tar environment-verifiers.tar=350
 
 clean: ## Remove .venv and caches
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

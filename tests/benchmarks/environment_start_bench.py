@@ -20,7 +20,7 @@ from tests.benchmarks.demo_bench import RLCTL, ROOT
 
 from rl_operator.local.state.locks import holder
 
-SERVER = ROOT / "tests" / "data" / "environments" / "openenv_server.py"
+SERVER = ROOT / "tests" / "data" / "programs" / "openenv_server.py"
 CONFIG = {"total_steps": 1, "steps_per_eval": 0, "group_size": 8, "batch_size": 32}
 ANY_GROUP = {"ensure_scores_are_not_same": False}
 """The first group counts, whatever it is worth."""

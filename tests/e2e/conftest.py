@@ -13,7 +13,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 HINT = (
     "needs a cluster: set KUBECONFIG to one that has the images rl-operator:dev, tinker-atropos:dev and "
-    "tinker-service:dev (make images, then e.g. kind load docker-image), and have kubectl on PATH"
+    "tinker-service:dev (make images, then e.g. kind load docker-image), and have kubectl on PATH; test_verifiers.py "
+    "needs tests/e2e/tasksets.Dockerfile as environment-tasksets:dev, too"
 )
 
 

@@ -1,7 +1,7 @@
 """OpenEnv servers beside environments, on a real kubelet and behind real NetworkPolicies: the run trains, the server
 stays behind its walls, and what it does wrong is said.
 
-The server is tests/data/environments/openenv_server.py. It needs nothing but what the image tinker-atropos has, so its
+The server is tests/data/programs/openenv_server.py. It needs nothing but what the image tinker-atropos has, so its
 text is the command of that image, and no other image is needed. One that has it as its entry point may be named
 instead: RL_OPENENV_IMAGE=openenv-hostile:dev.
 """
@@ -13,14 +13,15 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.e2e.conftest import Kubectl
-from tests.e2e.test_own_environments import ENVIRONMENTS, apply, environment_pods, run_of
+from tests.e2e.conftest import ROOT, Kubectl
+from tests.e2e.test_own_environments import apply, environment_pods, run_of
 from tests.e2e.test_sorting import finish
 from tests.integration.cluster.polling import wait_for
 
 pytestmark = pytest.mark.timeout(2400)
 
-SERVER = (ENVIRONMENTS / "openenv_server.py").read_text(encoding="utf-8")
+PROGRAMS = ROOT / "tests" / "data" / "programs"
+SERVER = (PROGRAMS / "openenv_server.py").read_text(encoding="utf-8")
 IMAGE = os.environ.get("RL_OPENENV_IMAGE", "")
 SORTING = {"system_prompt": "", "max_turns": 1, "max_token_length": 32, "group_size": 8, "batch_size": 32}
 """The bundled model knows this task: `sort 4 1 3 2` alone, and one answer."""

@@ -11,7 +11,7 @@ import yaml
 from tests.integration.local.conftest import Rlctl
 from tests.ports import free_port
 
-SERVER = Path("tests/data/environments/openenv_server.py").absolute()
+SERVER = Path("tests/data/programs/openenv_server.py").absolute()
 SORTING = {
     "total_steps": 2,
     "steps_per_eval": 100,

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.training.conftest import Container, TrainingHalf, eventually
 from tests.ports import free_port
 
-DATA = Path(__file__).parents[2] / "data" / "environments"
+PROGRAMS = Path(__file__).parents[2] / "data" / "programs"
 GROUP, BATCH = 8, 16
 SIZES = {"group_size": GROUP, "batch_size": BATCH, "eval_items": 8}
 COUNTDOWN = {
@@ -54,7 +54,7 @@ async def start_server(half):
     async def start(mode: str) -> asyncio.subprocess.Process:
         env_vars = {"PORT": str(port)}
         servers.append(
-            await asyncio.create_subprocess_exec(sys.executable, DATA / "openenv_server.py", mode, env=env_vars)
+            await asyncio.create_subprocess_exec(sys.executable, PROGRAMS / "openenv_server.py", mode, env=env_vars)
         )
         return servers[-1]
 
@@ -130,7 +130,7 @@ async def test_a_grader_that_hangs_costs_the_rollout_that_it_grades(half) -> Non
     config = half.write_config(env={**COUNTDOWN, "total_steps": steps, "steps_per_eval": 100, "scoring_seconds": 1.0})
     await half.start_api()
     trainer = await half.start_trainer(config)
-    environment = await serve(half, str(DATA / "hanging_grader.py"), config)
+    environment = await serve(half, str(PROGRAMS / "hanging_grader.py"), config)
     failed = await failed_rollouts(half, environment)
     assert await trainer.exit_code() == 0, trainer.log + environment.log
     assert await environment.exit_code() == 0, environment.log

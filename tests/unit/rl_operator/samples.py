@@ -91,7 +91,7 @@ def own_inputs(run: TrainingRun, runtime: Runtime = TINY, own: Environment | Non
 
 
 def tasksets() -> Catalog:
-    """Two tasksets of the family `verifiers`: they share fields, and have fields of their own inside of `taskset`."""
+    """Three tasksets of the family `verifiers`: they share fields, and have fields of their own inside of `taskset`."""
     shared = [*_SHARED, {"name": "tools", "type": "dict[str, int]", "default": {}}]
     size = {"name": "taskset.size", "type": "int", "default": 100, "description": "How many.", "minimum": 1}
     level = {"name": "taskset.level", "type": "Literal['easy', 'hard']", "default": "easy"}
@@ -100,6 +100,7 @@ def tasksets() -> Catalog:
     members = [
         {"name": "verifiers/sorting", "description": "Sort.", "family": "verifiers", "fields": [size, level, weights]},
         {"name": "verifiers/poker", "description": "Play.", "family": "verifiers", "fields": []},
+        {"name": "verifiers/word_game", "description": "Guess.", "family": "verifiers", "fields": []},
     ]
     alone = {"name": "toy", "fields": _SHARED}
     return Catalog.model_validate({"environments": [alone, *members], "families": [family]})

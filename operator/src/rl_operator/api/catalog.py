@@ -6,7 +6,7 @@ from pydantic import Field
 
 from rl_operator.api.model import ObservedModel
 from rl_operator.api.names import OPENENV_ENVIRONMENT
-from rl_operator.api.verifiers import without_version
+from rl_operator.api.verifiers import listed_name
 
 
 class EnvironmentField(ObservedModel):
@@ -116,7 +116,7 @@ class Catalog(ObservedModel):
 
     def chosen(self, name: str) -> CatalogEnvironment | None:
         """What `spec.environment: NAME` means, under that name: a version in it is not the catalog's to judge."""
-        listed = without_version(name)
+        listed = listed_name(name)
         found = self.named(listed) if listed in self.names else None
         return found.with_changes(name=name) if found else None
 

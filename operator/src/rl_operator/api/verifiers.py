@@ -18,9 +18,14 @@ def is_taskset(name: str) -> bool:
     return name.partition("/")[0] == _LIBRARY
 
 
-def without_version(name: str) -> str:
-    """`verifiers/ID` of `verifiers/ID@VERSION`. Whether that version is installed is checked where the environment
-    starts. Any other name stays as it is: nothing else has a version.
+def listed_name(name: str) -> str:
+    """The catalog's name of a taskset: `verifiers/word_game` for `verifiers/owner/word-game@VERSION`, which are the
+    forms that its library takes. Whether that version is installed is checked where the environment starts. Any other
+    name stays as it is.
     """
-    known, _, version = name.rpartition("@")
-    return known if is_taskset(known) and version else name
+    if not is_taskset(name) or "/" not in name:
+        return name
+    taskset, at, version = name.rpartition("/")[2].partition("@")
+    if (at and not version) or "@" in version:
+        return name
+    return f"{_LIBRARY}/{taskset.replace('-', '_').lower()}"

@@ -79,6 +79,9 @@ def test_an_own_environment_is_known_only_while_it_is_ready() -> None:
     [
         ("verifiers/poker", True),
         ("verifiers/poker@1.2.0", True),
+        ("verifiers/Some-one/POKER@1.2.0", True),
+        ("verifiers/word-game", True),
+        ("word-game", False),
         ("verifiers/poker@", False),
         ("verifiers/poker@1@2", False),
         ("verifiers/chess@1.2.0", False),

@@ -41,12 +41,7 @@ def test_a_bundled_environment() -> None:
             True,
             r"did you mean 'reasoning-gym/chain_sum'.*\(reasoning-gym has \d+, such as",
         ),
-        ("verifiers", True, "in memory: verifiers is not installed .* `rlctl environments install verifiers`"),
-        (
-            "verifiers/poker",
-            False,
-            "the image of runtime 'tiny' has no verifiers: set spec.environmentImage",
-        ),
+        ("verifiers", True, "the image of runtime 'tiny' has no verifiers: set spec.environmentImage"),
         ("./nobody.py", True, "There is no file .*nobody.py"),
         ("./mine.py", False, "memory trains no files: .* rlctl init --from ./mine.py"),
     ],

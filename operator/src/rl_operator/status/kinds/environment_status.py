@@ -11,7 +11,7 @@ from rl_operator.api.environment import Environment, EnvironmentStatus
 from rl_operator.api.names import OPENENV_ENVIRONMENT, REQUIREMENTS_FILE
 from rl_operator.api.openenv import NEEDS_CLUSTER
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.verifiers import without_version
+from rl_operator.api.verifiers import listed_name
 from rl_operator.documents.parse import nearest
 from rl_operator.documents.source_files import chosen_entry, source_hash
 from rl_operator.status.kinds.verdict import Readiness, Verdict, conditions_of
@@ -139,7 +139,7 @@ def look_at_image(catalog: Catalog, entry: str, content: str, image_id: str | No
     if catalog.problem is not None:
         verdict = _stalled(catalog.problem.reason, catalog.problem.sentence)
         return EnvironmentReading(verdict, content, entry=entry, image_id=image_id)
-    found = next(iter(catalog.environments), None) if entry.startswith("/") else catalog.named(without_version(entry))
+    found = next(iter(catalog.environments), None) if entry.startswith("/") else catalog.named(listed_name(entry))
     if found is None:
         existing = _names([each.name for each in catalog.outline])
         hint = nearest(entry, catalog.names) or "."

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 from tests.unit.rl_operator.local.pod_examples import Node, container, pod, state_of
 
-SERVER = Path("tests/data/environments/openenv_server.py").absolute()
+SERVER = Path("tests/data/programs/openenv_server.py").absolute()
 PROBE = {"httpGet": {"path": "/health", "port": 8000}, "periodSeconds": 1, "timeoutSeconds": 3, "failureThreshold": 60}
 PLAY = """
 import os, time, urllib.request

@@ -61,7 +61,7 @@ def check_version(name: TasksetName) -> None:
         there = f"{version} is installed" if version else "it is a file without a version"
         raise ConfigError(
             f"spec.environment asks for version {name.version} of verifiers/{name.module}, and {there}: install that "
-            f"version in the environment's image, or leave @{name.version} out"
+            f"version where the environment runs, or leave @{name.version} out"
         )
 
 

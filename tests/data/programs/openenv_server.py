@@ -72,7 +72,11 @@ def resolves(name):
 
 def variables():
     """The API server's address is given to every container by the kubelet; it is no secret."""
-    private = [name for name, value in os.environ.items() if re.search("KEY|TOKEN|SECRET|^RL_|^TINKER_|^WANDB_", name) or value.startswith("tml-")]
+    private = [
+        name
+        for name, value in os.environ.items()
+        if re.search("KEY|TOKEN|SECRET|^RL_|^TINKER_|^WANDB_", name) or value.startswith("tml-")
+    ]
     if not private:
         raise PermissionError("nothing of the run among the variables")
     return f"variables {private}"
