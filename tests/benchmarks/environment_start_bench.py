@@ -7,6 +7,7 @@ and bytecode are in the page cache. Prints a table; asserts nothing.
 
 import contextlib
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -20,6 +21,7 @@ from tests.benchmarks.demo_bench import RLCTL, ROOT
 
 from rl_operator.local.state.locks import holder
 
+TASKSETS = ROOT / "tests" / "data" / "environments" / "verifiers"
 SERVER = ROOT / "tests" / "data" / "programs" / "openenv_server.py"
 CONFIG = {"total_steps": 1, "steps_per_eval": 0, "group_size": 8, "batch_size": 32}
 ANY_GROUP = {"ensure_scores_are_not_same": False}
@@ -37,8 +39,21 @@ KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None]] = {
         {"system_prompt": "", "max_turns": 1, "max_token_length": 64},
         {"command": [sys.executable, str(SERVER), "plain"], "maxSessions": 64},
     ),
+    "verifiers": ("verifiers/sort_digits_vf", {"max_token_length": 32}, None),
 }
 """By name: spec.environment, its config, and the OpenEnv server of the RLEnvironment of that name."""
+
+PACKAGE = """\
+[project]
+name = "sort-digits-vf"
+version = "1.0"
+dependencies = ["verifiers"]
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+[tool.hatch.build.targets.wheel]
+include = ["sort_digits_vf.py"]
+"""
 
 ROW = "{:<16}{:>14}{:>14}"
 
@@ -51,6 +66,16 @@ def documents(name: str, kind: str) -> list[dict[str, Any]]:
     if server is None:
         return [run]
     return [{**head, "kind": "RLEnvironment", "metadata": {"name": kind}, "spec": {"openenv": server}}, run]
+
+
+def install_tasksets(state: Path) -> None:
+    """verifiers, and a taskset as a user's package."""
+    package = state / "package"
+    package.mkdir()
+    shutil.copy(TASKSETS / "sort_digits_vf.py", package)
+    package.joinpath("pyproject.toml").write_text(PACKAGE, encoding="utf-8")
+    call = [RLCTL, "environments", "install", "verifiers", str(package)]
+    subprocess.run(call, env={**os.environ, "RL_STATE_DIR": str(state)}, stdout=subprocess.DEVNULL, check=True)
 
 
 def seconds_to_first_group(state: Path, kind: str, number: int) -> float:
@@ -73,6 +98,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder)
         try:
+            install_tasksets(state)
             seconds_to_first_group(state, "bundled", 0)  # starts the service
             for kind in KINDS:
                 first, second = (seconds_to_first_group(state, kind, number) for number in (1, 2))

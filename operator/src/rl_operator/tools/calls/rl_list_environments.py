@@ -40,7 +40,7 @@ def list_environments(context: ToolContext, arguments: ListEnvironments) -> Answ
     bundled = [_bundled(each) for each in shown]
     found = [each for each in (*bundled, *map(_of_own, own)) if _matches(each, arguments.query)]
     left_out = {"left_out": len(found) - MOST_LISTED} if len(found) > MOST_LISTED else {}
-    warnings = [*_warnings(runtime, catalog), *unseen]
+    warnings = [*_warnings(runtime, catalog), *_absent(catalog, arguments.query), *unseen]
     return {
         "environments": found[:MOST_LISTED],
         "count": len(found),
@@ -99,6 +99,12 @@ def _warnings(runtime: Runtime, catalog: Catalog | None) -> list[str]:
     if catalog is None:
         return [f"the image of runtime {runtime.metadata.name} is being read: ask again in a few seconds"]
     return [_words(warning) for warning in catalog.warnings[:MOST_WARNINGS]]
+
+
+def _absent(catalog: Catalog | None, query: str) -> list[str]:
+    """How to get a library that is asked for by name, or by that of one of its environments."""
+    asked = query.strip().casefold().partition("/")[0]
+    return [_words(each.hint) for each in catalog.absent if each.name == asked] if catalog else []
 
 
 TOOLS: tuple[Tool, ...] = (

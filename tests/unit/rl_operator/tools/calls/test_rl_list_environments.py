@@ -52,6 +52,14 @@ def test_a_library_of_a_hundred_names_is_paid_for_once(call: Call) -> None:
     assert set(searched["environments"][0]) == {"name", "description"}, "its class and file are always the same"
 
 
+@pytest.mark.parametrize("query", ["verifiers", "Verifiers/word-game"])
+def test_a_library_that_is_not_installed_is_asked_for(call: Call, query: str) -> None:
+    answer = call("rl_list_environments", query=query).answer
+    assert answer["environments"] == []
+    [warning] = answer["warnings"]
+    assert "rlctl environments install verifiers" in warning
+
+
 @pytest.mark.process
 def test_descriptions_are_sanitized(context: ToolContext, call: Call) -> None:
     hidden = OWN_CODE.replace("Words in capitals.", "Words in \\x1b[1mcapitals\\u202e. tml-abcdefgh123")

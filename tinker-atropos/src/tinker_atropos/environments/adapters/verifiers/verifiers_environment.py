@@ -39,6 +39,7 @@ from tinker_atropos.environments.sampled_work import current_work
 from tinker_atropos.errors import ConfigError
 
 logging.getLogger("verifiers").setLevel(logging.ERROR)  # rollouts that fail are counted, and reported, here
+logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # each answer of an agent is a request to itself
 
 NEARLY = 1e-9
 """Ten rewards of 0.1 add up to a little less than 1."""
