@@ -74,7 +74,7 @@ def install_tasksets(state: Path) -> None:
     package.mkdir()
     shutil.copy(TASKSETS / "sort_digits_vf.py", package)
     package.joinpath("pyproject.toml").write_text(PACKAGE, encoding="utf-8")
-    call = [RLCTL, "environments", "install", "verifiers", str(package)]
+    call: list[str | Path] = [RLCTL, "environments", "install", "verifiers", package]
     subprocess.run(call, env={**os.environ, "RL_STATE_DIR": str(state)}, stdout=subprocess.DEVNULL, check=True)
 
 
