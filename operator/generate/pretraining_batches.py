@@ -30,7 +30,8 @@ class Batch:
         """Logits [answer tokens, vocabulary] and the tokens themselves, row after row."""
         cache = model.model(input_ids=self.shared_1S, use_cache=True).past_key_values
         cache.batch_repeat_interleave(len(self.inputs_BT))
-        hidden_BTH = model.model(input_ids=self.inputs_BT, past_key_values=cache).last_hidden_state
+        # By place: transformers 5.24 gave the fourth parameter another name.
+        hidden_BTH = model.model(self.inputs_BT, None, None, cache).last_hidden_state
         answers_BT = self.targets_BT != IGNORED
         return model.lm_head(hidden_BTH[answers_BT]), self.targets_BT[answers_BT]
 

@@ -77,16 +77,27 @@ class _Loader(_Underscores, yaml.SafeLoader):
         return {self._key(key): self.construct_object(value, deep=deep) for key, value in node.value}
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Resolve `<<` once per mapping; keys must not repeat before that, and after it the later one wins."""
+        """Resolve `<<` once per mapping; keys must not repeat before that, and after it the later one wins.
+
+        PyYAML's own way depends on its release: 6.0.4 keeps the first of equal keys, and only of some.
+        """
         if node in self._flattened:
             return
         self._flattened.add(node)
-        above, written = self._names_above_merge(node), len(node.value)
-        super().flatten_mapping(node)
-        self._count(max(len(node.value) - written, 0))
-        merged = node.value[: len(node.value) - written + 1] if above else []
+        above = self._names_above_merge(node)
+        merged = [pair for key, value in node.value if key.tag == _MERGE for pair in self._merged(value)]
+        self._count(max(len(merged) - 1, 0))
+        node.value = [*merged, *(pair for pair in node.value if pair[0].tag != _MERGE)]
         for name in {self._key(key) for key, _ in merged} & above.keys():
             raise _problem(f"readers disagree on {name!r}, which `<<` holds, too: write `<<` above it", above[name])
+
+    def _merged(self, value: yaml.Node) -> Iterator[tuple[yaml.Node, yaml.Node]]:
+        """What a `<<` stands for. Of several mappings the first one wins: it comes last."""
+        for source in reversed(value.value) if isinstance(value, yaml.SequenceNode) else (value,):
+            if not isinstance(source, yaml.MappingNode):
+                raise _problem("`<<` takes a mapping, or a list of mappings", source)
+            self.flatten_mapping(source)
+            yield from source.value
 
     def _names_above_merge(self, node: yaml.MappingNode) -> dict[str, yaml.Node]:
         """Keys above a `<<`, empty if there is none. In kubectl the later one wins."""

@@ -98,6 +98,18 @@ def test_a_mapping_that_merges_can_be_merged() -> None:
     assert read_yaml(text) == [{"a": {"x": 1}, "b": {"x": 2}, "c": {"x": 3}, "d": {"x": 2}}]
 
 
+def test_of_several_merged_mappings_the_first_one_wins() -> None:
+    text = "a: &a {name: 1, size: 1}\nb: &b {name: 2, kind: 2}\nc: {<<: [*a, *b], kind: 3}\nd: {<<: [*b, *a]}"
+    assert read_yaml(text)[0]["c"] == {"name": 1, "size": 1, "kind": 3}
+    assert read_yaml(text)[0]["d"] == {"name": 2, "size": 1, "kind": 2}
+
+
+@pytest.mark.parametrize("merged", ["3", "[3]", "[[]]", "[{a: 1}, x]"])
+def test_only_mappings_are_merged(merged: str) -> None:
+    with pytest.raises(YamlError, match="line 1, column .*: `<<` takes a mapping, or a list of mappings"):
+        read_yaml(f"{{<<: {merged}}}")
+
+
 def test_a_surrogate_pair_is_one_character_as_in_json() -> None:
     assert read_yaml(r'{"\ud83e\udd9c": "\ud83e\udd9c"}') == [{"🦜": "🦜"}]
 

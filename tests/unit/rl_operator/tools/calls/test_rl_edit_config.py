@@ -299,7 +299,7 @@ class Tasksets(Unattended):
 def test_a_tasksets_fields_are_drafted_edited_and_shown_by_their_dotted_names(tmp_path: Path) -> None:
     context = ToolContext(Tasksets(Layout(tmp_path), "", print), "default")
     listed = call_at(context, "rl_list_environments", query="verifiers/").answer["environments"]
-    assert [each["name"] for each in listed] == ["verifiers/sorting", "verifiers/poker"]
+    assert [each["name"] for each in listed] == ["verifiers/sorting", "verifiers/poker", "verifiers/word_game"]
     run_id = drafted(context, "verifiers/sorting@1.0")
     answer = call_at(context, "rl_edit_config", values={"taskset.size": 3, "taskset.level": "hard"}).answer
     assert answer["config"] == {"taskset.level": "hard", "taskset.size": 3}
