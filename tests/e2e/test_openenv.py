@@ -59,8 +59,10 @@ def test_every_wall_holds_and_the_run_succeeds(installed: Kubectl, namespace: st
     assert status["metrics"]["evalAccuracy"] > 0.2, status["metrics"]
 
     walls = {name: (verdict, detail) for name, verdict, detail in re.findall(r"WALL (\S+) (\w+) (.*)", said)}
-    assert len(walls) >= 14, said
+    assert len(walls) >= 16, said
     assert {name: wall for name, wall in walls.items() if wall[0] != "held"} == {}
+    for name in ("trajectory-api", "inference"):
+        assert "403" in walls[name][1], walls[name]
 
 
 def test_a_server_that_ends_and_one_that_answers_nonsense(installed: Kubectl, namespace: str) -> None:

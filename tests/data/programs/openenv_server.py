@@ -27,6 +27,7 @@ import re
 import signal
 import socket
 import sys
+import urllib.request
 from http import HTTPStatus
 from pathlib import Path
 
@@ -90,6 +91,13 @@ def processes():
     return f"processes {named}"
 
 
+def data_port(path):
+    """Of the run's pod, whose address the pod's hosts file has: the port is open, and must not serve this server."""
+    [address] = [line.split()[0] for line in Path("/etc/hosts").read_text().splitlines() if line.endswith(".svc")]
+    with urllib.request.urlopen(f"http://{address}{path}", timeout=SECONDS) as answer:
+        return f"{address}{path} answered {answer.status}"
+
+
 def privileges():
     status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
     uids, capabilities = status["Uid"].split(), status["CapBnd"]
@@ -116,6 +124,8 @@ WALLS = {
     "cpu": lambda: limited("cpu.max", "max"),
     "api-server": lambda: connects(os.environ["KUBERNETES_SERVICE_HOST"], int(os.environ["KUBERNETES_SERVICE_PORT"])),
     "metadata-address": lambda: connects("169.254.169.254", 80),
+    "trajectory-api": lambda: data_port(":8000/status"),
+    "inference": lambda: data_port(":8001/v1/models"),
     "internet": lambda: connects("1.1.1.1", 443),
     "resolver": lambda: connects("1.1.1.1", 53),
     "names-of-the-cluster": lambda: resolves("kubernetes.default.svc.cluster.local"),
@@ -127,7 +137,7 @@ def try_the_walls():
     for name, attempt in WALLS.items():
         try:
             verdict = f"OPEN {attempt()}"
-        except (OSError, KeyError) as error:
+        except (OSError, KeyError, ValueError) as error:
             verdict = f"held {error!r}"
         print(f"WALL {name} {verdict}", flush=True)
 

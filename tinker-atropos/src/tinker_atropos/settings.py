@@ -23,10 +23,13 @@ ONE_OR_NOTHING = {"": False, "0": False, "1": True}
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server listens: parsed from the URL that its clients use."""
+    """Where a server listens: parsed from the URL that its clients use. `path` begins with a slash, or is empty:
+    clients of other pods must know it (`environments_path.py`).
+    """
 
     host: str
     port: int
+    path: str = ""
 
     @classmethod
     def of_url(cls, variable: str, url: str) -> "Address":
@@ -37,7 +40,11 @@ class Address:
             port = None
         if parts.scheme != "http" or not parts.hostname or port is None:
             raise ConfigError(f"{variable} is {url!r}; it must look like {DEFAULT_API_URL}")
-        return cls(parts.hostname, port)
+        return cls(parts.hostname, port, parts.path.rstrip("/"))
+
+    def __str__(self) -> str:
+        """For messages: without the path."""
+        return f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The environment variables of the three containers: addresses, identity, and keys by reference."""
 
+import hashlib
 from typing import Any, Final
 
 from rl_operator.api.run import TrainingRun
@@ -53,23 +54,32 @@ def remote_environment_env_vars(run: TrainingRun, inputs: RunInputs, host: str) 
     """
     runtime, own = inputs.runtime, inputs.environment.own
     asked = own.spec.secret_environment if own else runtime.spec.secret_environment
-    inference = literals({"RL_INFERENCE_URL": f"http://{host}:{INFERENCE_PORT}"})
-    api_url = f"http://{host}:{API_PORT}"
+    path = environments_path(run.metadata.uid)
+    inference = literals({"RL_INFERENCE_URL": f"http://{host}:{INFERENCE_PORT}{path}"})
+    api_url = f"http://{host}:{API_PORT}{path}"
     return [*_shared(run, "environment", api_url), *inference, *_listed_keys(runtime, asked)]
 
 
 def exposed_env_vars(container: str, env_vars: list[EnvVar]) -> list[EnvVar]:
     """For a container of a run's pod whose data ports serve environments in other pods."""
-    changes = _EXPOSED.get(container, {})
-    kept = [each for each in env_vars if each["name"] not in changes]
-    return [*kept, *literals(dict(changes))]
+    if container not in _EXPOSED:
+        return env_vars
+    variable, port = _EXPOSED[container]
+    (uid,) = (each["value"] for each in env_vars if each["name"] == "RL_RUN_UID")
+    url = f"http://0.0.0.0:{port}{environments_path(uid)}"
+    kept = [each for each in env_vars if each["name"] != variable]
+    return [*kept, *literals({variable: url, "RL_REMOTE_ENVIRONMENTS": "1"})]
 
 
-_EXPOSED: Final[dict[str, dict[str, str | None]]] = {
-    "api": {"RL_API_URL": f"http://0.0.0.0:{API_PORT}", "RL_REMOTE_ENVIRONMENTS": "1"},
-    "trainer": {"RL_INFERENCE_URL": f"http://0.0.0.0:{INFERENCE_PORT}", "RL_REMOTE_ENVIRONMENTS": "1"},
-}
+_EXPOSED: Final = {"api": ("RL_API_URL", API_PORT), "trainer": ("RL_INFERENCE_URL", INFERENCE_PORT)}
 """A server listens at the address that its clients use; the trainer still calls the api on loopback."""
+
+
+def environments_path(run_uid: str) -> str:
+    """Who was not told it is refused at the data ports, so that a server beside an environment cannot pass for one. It
+    follows from the run's UID, which is random, and which that server cannot read.
+    """
+    return f"/{hashlib.sha256(f'environments of {run_uid}'.encode()).hexdigest()[:32]}"
 
 
 def attempt_env_var(attempt: int) -> EnvVar:

@@ -10,6 +10,7 @@ from tests.unit.rl_operator.samples import TINY, inputs_of, make_run, make_runti
 from rl_operator.api.environment import Environment
 from rl_operator.api.runtime import Runtime
 from rl_operator.render.container_template import mounting
+from rl_operator.render.env_vars import environments_path
 from rl_operator.render.environment_pod import environment_pod, environment_template
 
 RUN = make_run(environment="own/digits")
@@ -66,8 +67,9 @@ def test_names_and_labels_give_attempt_slot_and_incarnation() -> None:
 
 def test_it_calls_the_runs_pod_by_name_and_knows_its_index() -> None:
     given_vars = env_vars_of(bundled_pod())
-    assert given_vars["RL_API_URL"] == "http://sorting-0a1b2.team-a.svc:8000"
-    assert given_vars["RL_INFERENCE_URL"] == "http://sorting-0a1b2.team-a.svc:8001"
+    path = environments_path(RUN.metadata.uid)
+    assert given_vars["RL_API_URL"] == f"http://sorting-0a1b2.team-a.svc:8000{path}"
+    assert given_vars["RL_INFERENCE_URL"] == f"http://sorting-0a1b2.team-a.svc:8001{path}"
     assert (given_vars["RL_ENVIRONMENT_INDEX"], given_vars["RL_ATTEMPT"]) == ("1", "2")
 
 

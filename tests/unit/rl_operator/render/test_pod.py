@@ -7,7 +7,7 @@ from rl_operator.api.names import QUEUE_NAME_LABEL
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.render.container_template import mounting
-from rl_operator.render.env_vars import checkpoint_env_vars
+from rl_operator.render.env_vars import checkpoint_env_vars, environments_path
 from rl_operator.render.pod import pod_of_attempt, pod_template
 from tinker_atropos.result import BestCheckpoint
 from tinker_atropos.settings import load_settings
@@ -161,7 +161,8 @@ def test_the_data_ports_leave_loopback_only_for_environments_in_other_pods() -> 
     [api], (trainer, environment) = pod["spec"]["initContainers"], pod["spec"]["containers"]
     for container, url in ((api, "RL_API_URL"), (trainer, "RL_INFERENCE_URL")):
         env_vars, before = env_vars_of(container), env_vars_of(CONTAINERS[container["name"]])
-        assert env_vars[url] == before[url].replace("127.0.0.1", "0.0.0.0")
+        path = environments_path(make_run().metadata.uid)
+        assert env_vars[url] == before[url].replace("127.0.0.1", "0.0.0.0") + path
         assert env_vars == before | {url: env_vars[url], "RL_REMOTE_ENVIRONMENTS": "1"}
     assert environment == CONTAINERS["environment"]
 

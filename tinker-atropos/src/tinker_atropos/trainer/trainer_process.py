@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tinker_atropos.config import RunConfig, load_config
+from tinker_atropos.environments_path import below
 from tinker_atropos.errors import ConfigError, InternalError, RunError
 from tinker_atropos.result import Result, ResultFile
 from tinker_atropos.serving import bind, json_response, ops_app, serve
@@ -106,7 +107,8 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
 
         inference_server = InferenceServer(run.generator, tokenizer, config.env.max_token_length, config.base_model)
         ops = ops_app(run.unready, run.to_wire, [Route("/history", show_history)], registry(run.snapshot))
-        async with serve(inference_app(inference_server), data_socket), serve(ops, ops_socket):
+        data = below(inference.path, inference_app(inference_server))
+        async with serve(data, data_socket), serve(ops, ops_socket):
             sink.start()
             try:
                 base_url, probe_T = os.environ.get("TINKER_BASE_URL"), tokenizer.encode("hi")

@@ -52,6 +52,7 @@ async def run_api(settings: Settings, data: Path, max_journal_bytes: int = DEFAU
             ops_socket.fileno(),
             restarts=0,
             environment_grace=settings.environment_grace if settings.remote_environments else None,
+            path=address.path,
         )
         await _keep_alive(stop, options)
 

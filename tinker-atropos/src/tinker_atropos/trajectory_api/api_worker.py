@@ -18,6 +18,7 @@ from typing import Self
 import orjson
 from prometheus_client import CollectorRegistry
 
+from tinker_atropos.environments_path import below
 from tinker_atropos.errors import ExitCode, RunError
 from tinker_atropos.logs import configure_logging, log_format_of
 from tinker_atropos.serving import ops_app, serve
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 class WorkerOptions:
     """What the parent passes on. The sockets are file descriptors; `restarts` counts the restarts so far.
 
-    `environment_grace` is in seconds; None if environments are not replaced.
+    `environment_grace` is in seconds; None if environments are not replaced. `path` is that of `environments_path.py`.
     """
 
     data: str
@@ -42,6 +43,7 @@ class WorkerOptions:
     ops_socket: int
     restarts: int
     environment_grace: int | None = None
+    path: str = ""
 
     def to_argument(self) -> str:
         return orjson.dumps(asdict(self)).decode()
@@ -63,7 +65,7 @@ async def run_worker(options: WorkerOptions) -> None:
         registry.register(ServiceCollector(service, options.restarts))
         ops = ops_app(service.unready, lambda: ops_status(service, options.restarts), registry=registry)
         async with (
-            serve(trajectory_app(service), socket.socket(fileno=options.data_socket)),
+            serve(below(options.path, trajectory_app(service)), socket.socket(fileno=options.data_socket)),
             serve(ops, socket.socket(fileno=options.ops_socket)),
         ):
             await stop.wait()

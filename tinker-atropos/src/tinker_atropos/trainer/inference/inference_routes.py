@@ -4,7 +4,8 @@ An evaluation begins with `POST /rl/evaluation`, whose answer says which step it
 (`rl_evaluation`) are sampled from that step's policy until the evaluation ends (`DELETE /rl/evaluation/STEP`) or
 another one begins, even if training goes on. They are not recorded: they are never trained.
 
-If environments run in other pods, this port is not limited to loopback, and environments may be untrusted code. All
+If environments run in other pods, this port is not limited to loopback, and environments may be untrusted code; who is
+none does not know the path to it (`environments_path.py`). All
 routes are for them: `/health`, `/v1/models`, four to sample, two around an evaluation. None changes the weights or the
 newest policy, and only the end of its own connection cancels a request to sample; an evaluation can be ended by any
 environment, which costs the run that evaluation. A body is at most MAX_BODY_BYTES, a request at most 1,024 samples that

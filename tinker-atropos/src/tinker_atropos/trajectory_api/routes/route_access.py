@@ -21,16 +21,17 @@ So a hostile environment can spoil, stall or end its own run, which it could do 
 process to its container's limits: connections, POSTs that wait for room (each holds its body) and the request rate are
 not bounded here. It cannot reach any key, another run, or the trainer's record of what was trained.
 
-An environment in the run's own pod (a bundled one) is on loopback and trusted as the trainer is.
+An environment in the run's own pod (a bundled one) is on loopback and trusted as the trainer is. What is beside an
+environment in its pod, but is none (an OpenEnv server), is kept out by the path (`environments_path.py`).
 """  # noqa: E501 -- a table
 
-import ipaddress
 from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tinker_atropos.environments_path import is_loopback
 from tinker_atropos.trajectory_api.messages.bodies import Refusal
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -40,7 +41,7 @@ def trainers_only(path: str, endpoint: Endpoint, method: str = "GET") -> Route:
     """A route that answers the same machine only."""
 
     async def guarded(request: Request) -> Response:
-        if not _is_local(request):
+        if not is_loopback(request.scope):
             raise Refusal(
                 403,
                 "not_local",
@@ -50,10 +51,6 @@ def trainers_only(path: str, endpoint: Endpoint, method: str = "GET") -> Route:
         return await endpoint(request)
 
     return Route(path, guarded, methods=[method])
-
-
-def _is_local(request: Request) -> bool:
-    return request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
 
 
 def _peer(request: Request) -> str:

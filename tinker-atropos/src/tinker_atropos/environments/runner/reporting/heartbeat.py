@@ -84,7 +84,7 @@ class Heartbeat:
         self._first_answer_seconds = first_answer_seconds
         self._shared = shared
         self._on_end = on_end
-        self._api_url = settings.api_url
+        self._api = str(settings.api_address)
         self._client = httpx.AsyncClient(base_url=settings.api_url, timeout=5.0, trust_env=False)
         self._last_answer_at = time.monotonic()
         self._closing = asyncio.Event()
@@ -188,7 +188,7 @@ class Heartbeat:
         patience = SILENCE_SECONDS if self.answer else max(SILENCE_SECONDS, self._first_answer_seconds)
         if silent_for > patience:
             self._on_end(
-                InternalError(f"the trajectory API at {self._api_url} did not answer for {silent_for:.0f} s: {error!r}")
+                InternalError(f"the trajectory API at {self._api} did not answer for {silent_for:.0f} s: {error!r}")
             )
 
     def _ops_app(self) -> Starlette:

@@ -70,5 +70,5 @@ class EnvironmentRegistration:
 
     def _note(self, trouble: str) -> None:
         if trouble != self.trouble:
-            logger.info("the trajectory API at %s does not answer yet: %s", self._url, trouble)
+            logger.info("the trajectory API does not answer yet: %s", trouble)
         self.trouble = trouble
