@@ -106,7 +106,7 @@ def test_of_several_merged_mappings_the_first_one_wins() -> None:
 
 @pytest.mark.parametrize("merged", ["3", "[3]", "[[]]", "[{a: 1}, x]"])
 def test_only_mappings_are_merged(merged: str) -> None:
-    with pytest.raises(YamlError, match="line 1, column .*: `<<` takes a mapping, or a list of mappings"):
+    with pytest.raises(YamlError, match=r"line 1, column .*: `<<` takes a mapping, or a list of mappings"):
         read_yaml(f"{{<<: {merged}}}")
 
 
