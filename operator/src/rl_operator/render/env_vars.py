@@ -65,7 +65,7 @@ def exposed_env_vars(container: str, env_vars: list[EnvVar]) -> list[EnvVar]:
     if container not in _EXPOSED:
         return env_vars
     variable, port = _EXPOSED[container]
-    (uid,) = (each["value"] for each in env_vars if each["name"] == "RL_RUN_UID")
+    uid = next((each["value"] for each in env_vars if each["name"] == "RL_RUN_UID"), "")  # none before it is created
     url = f"http://0.0.0.0:{port}{environments_path(uid)}"
     kept = [each for each in env_vars if each["name"] != variable]
     return [*kept, *literals({variable: url, "RL_REMOTE_ENVIRONMENTS": "1"})]
