@@ -27,6 +27,10 @@ SORTING = {"system_prompt": "", "max_turns": 1, "max_token_length": 32, "group_s
 """The bundled model knows this task: `sort 4 1 3 2` alone, and one answer."""
 
 
+SMALL = {"requests": {"cpu": "10m"}, "limits": {"cpu": "1"}}
+"""Five at once fit onto a node with two processors."""
+
+
 def openenv(name: str, mode: str, **spec: Any) -> dict[str, Any]:
     server = {"image": "tinker-atropos:dev", "command": ["python", "-c", SERVER, mode]}
     image = {"image": IMAGE, "command": ["python", "/openenv_server.py", mode]} if IMAGE else server
@@ -34,7 +38,7 @@ def openenv(name: str, mode: str, **spec: Any) -> dict[str, Any]:
         "apiVersion": "rl-operator.dev/v1alpha1",
         "kind": "RLEnvironment",
         "metadata": {"name": name},
-        "spec": {"openenv": {**image, "pullPolicy": "Never", **spec}},
+        "spec": {"openenv": {**image, "pullPolicy": "Never", "resources": SMALL, **spec}},
     }
 
 
@@ -82,7 +86,12 @@ TROUBLES: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "no-image": ("plain", {"image": "openenv:there-is-no-such-tag"}, "ImageNotPulled", "Container openenv of pod"),
     "crashes": ("crashes", {}, "ContainerCrashing", "RuntimeError: there is no board to play on"),
     "unhealthy": ("unhealthy", {}, "PodStarting", "has not answered GET /health yet"),
-    "no-memory": ("greedy", {"resources": {"limits": {"memory": "64Mi"}}}, "ContainerCrashing", "limits.memory"),
+    "no-memory": (
+        "greedy",
+        {"resources": {**SMALL, "limits": {"cpu": "1", "memory": "64Mi"}}},
+        "ContainerCrashing",
+        "limits.memory",
+    ),
     "no-program": ("plain", {"command": ["/nowhere"]}, "ContainerCrashing", "/nowhere"),
 }
 """By name: the server's mode and settings, the condition's reason, and words of the message."""
