@@ -26,6 +26,12 @@ for port in (8002, 8000, 8001):
 """
 
 
+LASTING = {"total_steps": 120, "steps_per_eval": 0, "ensure_scores_are_not_same": False}
+"""Of runs that have to be there for a while. Once the model sorts all digits, most groups have equal scores: they
+count, or the last steps would take minutes each.
+"""
+
+
 def own_environment(name: str, source: Path, **spec: Any) -> list[dict[str, Any]]:
     """The two objects that an author applies."""
     config_map = {
@@ -68,7 +74,7 @@ def test_every_limit_holds_and_the_run_succeeds(installed: Kubectl, namespace: s
     kubectl = installed
     apply(kubectl, namespace, *own_environment("walls", ENVIRONMENTS / "walls.py"))
     kubectl.patiently("-n", namespace, "wait", "--for=condition=Ready", "rlenv/walls")
-    apply(kubectl, namespace, run_of("walls", "own/walls", config={"total_steps": 120, "steps_per_eval": 0}))
+    apply(kubectl, namespace, run_of("walls", "own/walls", config=LASTING))
     kubectl.patiently("-n", namespace, "wait", "--for=condition=Ready", "rlrun/walls")
 
     # Nobody else of the namespace comes in.
@@ -119,7 +125,7 @@ def test_more_replicas_a_death_and_fewer(installed: Kubectl, namespace: str) -> 
     apply(
         kubectl,
         namespace,
-        run_of("pair", "sort_digits", environmentReplicas=2, config={"total_steps": 120, "steps_per_eval": 0}),
+        run_of("pair", "sort_digits", environmentReplicas=2, config=LASTING),
     )
     kubectl.patiently("-n", namespace, "wait", "--for=condition=Ready", "rlrun/pair")
     kubectl.patiently("-n", namespace, "wait", "--for=jsonpath={.status.environments.ready}=1", "rlrun/pair")
