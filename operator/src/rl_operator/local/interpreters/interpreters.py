@@ -16,8 +16,10 @@ from rl_operator.local.interpreters.package_installer import Progress, find_inst
 from rl_operator.local.interpreters.requirement_files import fault_of, interpreter_name, requirements_recipe
 from rl_operator.local.state.layout import Layout
 
-_FOREIGN: Final = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
-"""Variables that lead an interpreter to the packages of another one."""
+_FOREIGN: Final = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__", "PYTHONDONTWRITEBYTECODE")
+"""Variables that lead an interpreter to the packages of another one, or keep it from remembering what it has compiled:
+uv installs without bytecode, and verifiers would be compiled again at each start (6 s of CPU).
+"""
 
 
 @dataclass(frozen=True, slots=True)
