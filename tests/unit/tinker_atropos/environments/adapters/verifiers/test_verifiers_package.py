@@ -164,3 +164,8 @@ def test_no_task_is_both_trained_and_held_out(seen):
 
 def test_samples_of_an_evaluation_are_marked(seen):
     assert seen["evaluation"]["marks"] == [["evaluation", 3]] * 2
+
+
+def test_a_taskset_that_needs_anthropics_client_imports_the_real_one(seen):
+    assert seen["anthropic"]["before"] == []
+    assert {"content", "stop_reason", "usage"} <= set(seen["anthropic"]["fields"])

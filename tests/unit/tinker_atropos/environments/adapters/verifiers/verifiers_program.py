@@ -206,9 +206,17 @@ async def evaluation() -> dict[str, Any]:
     }
 
 
+async def anthropic() -> dict[str, Any]:
+    async with opened("sort-digits-vf"):
+        before = [name for name in sys.modules if name.partition(".")[0] == "anthropic"]
+    from anthropic.types import Message
+
+    return {"before": before, "fields": sorted(Message.model_fields)}
+
+
 SCENARIOS: dict[str, Callable[[], Awaitable[dict[str, Any]]]] = {
     each.__name__: each
-    for each in (exact, truncated, game, unanswered, failing, slow, refused, runtimes, split, evaluation)
+    for each in (exact, truncated, game, unanswered, failing, slow, refused, runtimes, split, evaluation, anthropic)
 }
 
 

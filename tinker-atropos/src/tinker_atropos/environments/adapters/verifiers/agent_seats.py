@@ -6,28 +6,24 @@ program of its own, tools, a container) is refused, unless RL_SANDBOX=1 says tha
 policy writes is then run as a program here.
 """
 
-import os
-from collections.abc import Mapping
 from typing import Any, Final
 
-import verifiers.v1 as vf
-from verifiers.v1.configs.env import default_agent_harness
-
+from tinker_atropos.environments.adapters.verifiers.library import (
+    SANDBOX_VARIABLE,
+    default_agent_harness,
+    is_sandbox,
+    vf,
+)
 from tinker_atropos.environments.adapters.verifiers.policy_chat import HARNESS_ID
 from tinker_atropos.environments.adapters.verifiers.verifiers_config import VerifiersConfig
 from tinker_atropos.errors import ConfigError
 
-SANDBOX_VARIABLE: Final = "RL_SANDBOX"
 RUNTIME: Final = {"type": "subprocess"}
 CHATS: Final = frozenset({"null", HARNESS_ID})
 """Harnesses that do what the policy's chat does."""
 
 DEFAULT: Final = "bash"
 """What verifiers takes where neither the taskset nor a seat names a harness. Only text is needed then."""
-
-
-def is_sandbox(environ: Mapping[str, str] = os.environ) -> bool:
-    return environ.get(SANDBOX_VARIABLE) == "1"
 
 
 def seated(env_config_class: Any, taskset: str, config: VerifiersConfig) -> dict[str, dict[str, Any]]:

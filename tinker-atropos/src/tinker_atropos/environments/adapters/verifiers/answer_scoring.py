@@ -2,10 +2,7 @@
 
 from typing import Any
 
-import verifiers.v1 as vf
-from verifiers.v1.graph import MessageNode
-from verifiers.v1.state import state_cls
-from verifiers.v1.trace import AgentInfo, TraceTask
+from tinker_atropos.environments.adapters.verifiers.library import AgentInfo, MessageNode, TraceTask, state_cls, vf
 
 
 def scores_answers(env: Any) -> bool:

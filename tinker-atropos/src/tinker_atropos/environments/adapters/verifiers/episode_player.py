@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import verifiers.v1 as vf
-
+from tinker_atropos.environments.adapters.verifiers.library import vf
 from tinker_atropos.environments.adapters.verifiers.policy_chat import PolicyChat
 
 NO_KEY: Final = "RL_NO_API_KEY"

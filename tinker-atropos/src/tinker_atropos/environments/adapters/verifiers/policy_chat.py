@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 from typing import Any, ClassVar, Final
 
 import aiohttp
-import verifiers.v1 as vf
-from verifiers.v1.dialects.chat import message_to_wire
+
+from tinker_atropos.environments.adapters.verifiers.library import message_to_wire, vf
 
 HARNESS_ID: Final = "tinker_atropos_policy_chat"
 

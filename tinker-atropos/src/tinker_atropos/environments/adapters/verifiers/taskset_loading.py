@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import verifiers.v1 as vf
 from pydantic import ValidationError
-from verifiers.v1.utils.loaders import load_taskset, taskset_config_type
 
 from tinker_atropos.config import nearest
 from tinker_atropos.environments.adapters.verifiers.agent_seats import seated
 from tinker_atropos.environments.adapters.verifiers.hub_data import missing_data
+from tinker_atropos.environments.adapters.verifiers.library import load_taskset, taskset_config_type, vf
 from tinker_atropos.environments.adapters.verifiers.taskset_name import TasksetName
 from tinker_atropos.environments.adapters.verifiers.taskset_sources import taskset_folders, taskset_sources
 from tinker_atropos.environments.adapters.verifiers.verifiers_config import VerifiersConfig

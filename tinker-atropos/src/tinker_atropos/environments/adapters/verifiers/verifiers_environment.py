@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from pydantic import ValidationError
-from verifiers.v1.dialects.chat import message_to_wire
 
 from tinker_atropos.environments.adapters.verifiers.agent_seats import check_seats, check_task
 from tinker_atropos.environments.adapters.verifiers.answer_scoring import answer_reward, scores_answers
@@ -28,6 +27,7 @@ from tinker_atropos.environments.adapters.verifiers.episode_rollouts import (
     sampled_tokens,
     seat_groups,
 )
+from tinker_atropos.environments.adapters.verifiers.library import message_to_wire
 from tinker_atropos.environments.adapters.verifiers.taskset_catalog import FAMILY, VALUES
 from tinker_atropos.environments.adapters.verifiers.taskset_loading import LoadedTaskset, fingerprint, load_tasks
 from tinker_atropos.environments.adapters.verifiers.taskset_name import TasksetName
