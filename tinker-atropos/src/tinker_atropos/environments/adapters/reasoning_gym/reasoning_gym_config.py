@@ -2,14 +2,13 @@
 
 import dataclasses
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from pydantic import Field, create_model
 
 from tinker_atropos.config import nearest
 from tinker_atropos.environments.adapters.reasoning_gym.curriculum import Curriculum
-from tinker_atropos.environments.adapters.reasoning_gym.library import DATASETS
 from tinker_atropos.environments.base import EnvironmentConfig
 from tinker_atropos.errors import ConfigError
 
@@ -55,22 +54,31 @@ class MixConfig(ReasoningGymConfig):
     )
 
 
+def _datasets() -> Mapping[str, tuple[Any, Any]]:
+    """Dataset and config class of each task. The first call imports the library, which takes a second."""
+    from tinker_atropos.environments.adapters.reasoning_gym.library import DATASETS
+
+    datasets: Mapping[str, tuple[Any, Any]] = DATASETS
+    return datasets
+
+
 def check_tasks(names: Iterable[str], field: str) -> None:
     """Raises ConfigError for a name that is no task."""
+    known = _datasets()
     for name in names:
-        if name not in DATASETS or name == "composite":
-            raise ConfigError(f"{field} names {name!r}, which is no task of reasoning-gym{nearest(name, DATASETS)}")
+        if name not in known or name == "composite":
+            raise ConfigError(f"{field} names {name!r}, which is no task of reasoning-gym{nearest(name, known)}")
 
 
 def dataset_fields(task: str) -> tuple[str, ...]:
     """Without those that all tasks have."""
-    _, config = DATASETS[task]
+    _, config = _datasets()[task]
     return tuple(each.name for each in dataclasses.fields(config) if each.name not in NOT_OF_THE_DATASET)
 
 
 def config_class_of(task: str) -> type[TaskConfig]:
     """`TaskConfig` with the dataset's fields: types and defaults are the library's."""
-    _, config = DATASETS[task]
+    _, config = _datasets()[task]
     types = typing.get_type_hints(config)
     fields: dict[str, Any] = {
         each.name: (types[each.name], _default(each))

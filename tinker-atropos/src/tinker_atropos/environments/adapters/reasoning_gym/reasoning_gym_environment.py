@@ -13,7 +13,6 @@ from typing import Any
 
 from tinker_atropos.environments.adapters.reasoning_gym.curriculum import CurriculumProgress
 from tinker_atropos.environments.adapters.reasoning_gym.item_stream import ItemChoice, ItemStream, TaskItem, held_out
-from tinker_atropos.environments.adapters.reasoning_gym.library import SYSTEM_PROMPTS
 from tinker_atropos.environments.adapters.reasoning_gym.reasoning_gym_config import (
     HELD_OUT_SEED,
     MixConfig,
@@ -23,7 +22,7 @@ from tinker_atropos.environments.adapters.reasoning_gym.reasoning_gym_config imp
     dataset_fields,
 )
 from tinker_atropos.environments.adapters.reasoning_gym.task_catalog import FAMILY, MIX, VALUES
-from tinker_atropos.environments.adapters.reasoning_gym.task_worker import TaskSettings, TaskWorkers
+from tinker_atropos.environments.adapters.reasoning_gym.task_worker import TaskSettings, TaskWorkers, forking_server
 from tinker_atropos.environments.base import Environment, Message
 from tinker_atropos.environments.grader_check import ITEMS
 from tinker_atropos.errors import ConfigError
@@ -75,6 +74,8 @@ class ReasoningGymEnvironment(Environment[TaskItem], ABC):
         return self._held_out
 
     def prompt(self, item: TaskItem) -> list[Message]:
+        from tinker_atropos.environments.adapters.reasoning_gym.library import SYSTEM_PROMPTS
+
         system = SYSTEM_PROMPTS.get(self.config.system_prompt, self.config.system_prompt)
         first = [{"role": "system", "content": system}] if system else []
         return [*first, {"role": "user", "content": item.question}]
@@ -200,6 +201,7 @@ class ReasoningGymMix(ReasoningGymEnvironment, ABC):
 
 def environment_class(name: str) -> type[ReasoningGymEnvironment]:
     """The class of `reasoning-gym/NAME`. Raises ConfigError if there is no such task."""
+    forking_server()  # imports the library on another core while this process does
     if name == MIX:
         base, config_class = ReasoningGymMix, MixConfig
     else:

@@ -14,7 +14,6 @@ from typing import Any, Final, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
 
-from tinker_atropos.environments.adapters.reasoning_gym import library
 from tinker_atropos.environments.rollouts import TransportError
 
 WORKERS: Final = 2
@@ -48,7 +47,7 @@ class TaskWorkers:
 
     def __init__(self, scoring_seconds: float) -> None:
         self._scoring_seconds = scoring_seconds
-        self._pool = ProcessPool(max_workers=WORKERS, context=_forking_server())
+        self._pool = ProcessPool(max_workers=WORKERS, context=forking_server())
 
     async def check(self, settings: TaskSettings) -> None:
         """Raises AssertionError, TypeError or ValueError, as the library does, if the fields do not fit."""
@@ -77,13 +76,14 @@ class TaskWorkers:
         await asyncio.to_thread(self._pool.join)
 
 
-def _forking_server() -> Any:
-    """Not by fork: this process has threads. The server that forks them has imported the library, once.
+def forking_server() -> Any:
+    """Where processes come from. Not by fork: this process has threads. The first call starts the server that forks
+    them, and returns while that imports the library, once.
 
     The path of its socket must be shorter than 108 bytes, and TMPDIR may not be.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([f"{__package__}.library"])
+    context.set_forkserver_preload([f"{__package__}.library", __name__])
     chosen = tempfile.gettempdir()
     tempfile.tempdir = chosen if len(chosen) <= LONGEST_FOLDER else "/tmp"  # noqa: S108 -- a folder that is made in it
     try:
@@ -93,7 +93,8 @@ def _forking_server() -> Any:
     return context
 
 
-# What runs in the processes.
+# What runs in the processes. Only there is the library imported by these functions: a process that starts the server
+# must not wait for its own import first.
 
 
 def check(settings: TaskSettings) -> None:
@@ -107,18 +108,22 @@ def entries(settings: TaskSettings, seed: int, indexes: Sequence[int]) -> list[E
 
 def score(settings: TaskSettings, completion: str, entry: Entry) -> float | str:
     """Some graders raise on an answer that is not in their format, and they are not told which exceptions."""
+    from tinker_atropos.environments.adapters.reasoning_gym.library import extract_answer
+
     dataset = _made(settings, 0)
     try:
-        return float(dataset.score_answer(library.extract_answer(completion), entry))
+        return float(dataset.score_answer(extract_answer(completion), entry))
     except Exception as error:  # noqa: BLE001 -- see above
         return f"{type(error).__name__}: {error}"
 
 
 def _made(settings: TaskSettings, seed: int) -> Any:
     """A dataset; making one may read files, so it is kept."""
+    from tinker_atropos.environments.adapters.reasoning_gym.library import create_dataset
+
     key = settings.key, seed
     if key not in _made_datasets:
-        _made_datasets[key] = library.create_dataset(settings.task, seed=seed, **settings.fields)
+        _made_datasets[key] = create_dataset(settings.task, seed=seed, **settings.fields)
     return _made_datasets[key]
 
 
