@@ -7,7 +7,6 @@ and bytecode are in the page cache. Prints a table; asserts nothing.
 
 import contextlib
 import os
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -18,10 +17,10 @@ from typing import Any
 
 import yaml
 from tests.benchmarks.demo_bench import RLCTL, ROOT
+from tests.tasksets import EXAMPLE
 
 from rl_operator.local.state.locks import holder
 
-TASKSETS = ROOT / "tests" / "data" / "environments" / "verifiers"
 SERVER = ROOT / "tests" / "data" / "programs" / "openenv_server.py"
 CONFIG = {"total_steps": 1, "steps_per_eval": 0, "group_size": 8, "batch_size": 32}
 ANY_GROUP = {"ensure_scores_are_not_same": False}
@@ -43,18 +42,6 @@ KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None]] = {
 }
 """By name: spec.environment, its config, and the OpenEnv server of the RLEnvironment of that name."""
 
-PACKAGE = """\
-[project]
-name = "sort-digits-vf"
-version = "1.0"
-dependencies = ["verifiers"]
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-[tool.hatch.build.targets.wheel]
-include = ["sort_digits_vf.py"]
-"""
-
 ROW = "{:<16}{:>14}{:>14}"
 
 
@@ -69,12 +56,8 @@ def documents(name: str, kind: str) -> list[dict[str, Any]]:
 
 
 def install_tasksets(state: Path) -> None:
-    """verifiers, and a taskset as a user's package."""
-    package = state / "package"
-    package.mkdir()
-    shutil.copy(TASKSETS / "sort_digits_vf.py", package)
-    package.joinpath("pyproject.toml").write_text(PACKAGE, encoding="utf-8")
-    call: list[str | Path] = [RLCTL, "environments", "install", "verifiers", package]
+    """verifiers, and the example's taskset."""
+    call: list[str | Path] = [RLCTL, "environments", "install", "verifiers", EXAMPLE]
     subprocess.run(call, env={**os.environ, "RL_STATE_DIR": str(state)}, stdout=subprocess.DEVNULL, check=True)
 
 

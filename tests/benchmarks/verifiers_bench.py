@@ -10,7 +10,6 @@ import importlib.util
 import os
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -19,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from tests.benchmarks.meter import Stopwatch, forget_peak, peak_mib, resident_mib
+from tests.tasksets import RL_TASKSETS
 
 from tinker_atropos.bundled import resolve_tokenizer
 from tinker_atropos.config import parse_config
@@ -26,7 +26,6 @@ from tinker_atropos.environments.rollouts import Rollout
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.settings import Settings
 
-TASKSETS = Path(__file__).parents[1] / "data" / "environments" / "verifiers"
 END_OF_TURN = "<|im_end|>"
 CASES = {
     "sort-digits-vf": ("of one turn", {}),
@@ -97,7 +96,7 @@ async def measure(name: str, url: str) -> None:
 
 
 async def bench() -> None:
-    os.environ["RL_TASKSETS"] = str(TASKSETS)
+    os.environ["RL_TASKSETS"] = RL_TASKSETS
     server = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.benchmarks.verifiers_bench", "--serve"), stdout=asyncio.subprocess.PIPE
     )

@@ -92,8 +92,8 @@ def volumes(kubectl: Kubectl) -> Iterator[None]:
     kubectl.patiently("delete", "persistentvolumes", "-l", f"{FOLDERS}=", check=False)
 
 
-VOLUMES = 16
-"""At least as many as tests that have a namespace or a release of their own."""
+VOLUMES = 64
+"""More than tests that have a namespace or a release of their own, each run twice: none is used again."""
 
 FOLDERS = "rl-e2e-volumes"
 
@@ -129,14 +129,25 @@ def _volume(number: int, node: str) -> dict[str, Any]:
     }
 
 
+@pytest.fixture(scope="session")
+def namespaces(installed: Kubectl, volumes: None) -> Iterator[None]:
+    """Whose deletion no test waits for: at the end, all are gone."""
+    yield
+    installed.patiently("wait", "--for=delete", "namespace", "-l", f"{OWNER}=")
+
+
+OWNER = "rl-e2e"
+
+
 @pytest.fixture
-def namespace(installed: Kubectl, volumes: None, request: pytest.FixtureRequest) -> Iterator[str]:
+def namespace(installed: Kubectl, namespaces: None, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace with PodSecurity `restricted` enforced and a Tinker service in it."""
     name = f"e2e-{request.node.name.removeprefix('test_').replace('_', '-')[:40].rstrip('-')}"
-    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    labels = {"pod-security.kubernetes.io/enforce": "restricted", OWNER: ""}
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+    installed.patiently("wait", "--for=delete", f"namespace/{name}")  # of a first try
     installed("apply", "-f", "-", stdin=json.dumps(manifest))
     installed("-n", name, "apply", "-f", str(ROOT / "examples" / "tinker-service.yaml"))
     installed.patiently("-n", name, "rollout", "status", "deployment/tinker-service")
     yield name
-    installed.patiently("delete", "namespace", name)
+    installed("delete", "namespace", name, "--wait=false")

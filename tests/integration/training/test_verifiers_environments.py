@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.tasksets import RL_TASKSETS
 
-TASKSETS = Path(__file__).parents[2] / "data" / "environments" / "verifiers"
 LONGER = {"group_size": 4, "batch_size": 8, "eval_items": 3, "eval_samples": 2}
 EVALUATED = {"sort-digits-vf": 6, "guess_number_vf": 4, "ask_and_answer_vf": 6}  # ten different games: two held out
 
@@ -35,7 +35,7 @@ async def trained(half, program, taskset, *, env=None, **env_vars):
     environment = await half.start(
         *("environment", f"verifiers/{taskset}", "serve", "--config", str(config)),
         program=str(program),
-        RL_TASKSETS=str(TASKSETS),
+        RL_TASKSETS=RL_TASKSETS,
         HOME=str(half.folder),
         **env_vars,
     )

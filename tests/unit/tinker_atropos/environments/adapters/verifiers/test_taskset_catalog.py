@@ -1,14 +1,13 @@
 """Tasksets are found and read from source: verifiers itself is not installed beside these tests."""
 
 import sys
-from pathlib import Path
 
 import pytest
+from tests.tasksets import RL_TASKSETS
 
 from tinker_atropos.environments.adapters.verifiers import taskset_catalog, taskset_sources
 from tinker_atropos.environments.adapters.verifiers.taskset_catalog import discover_tasksets
 
-TASKSETS = Path(__file__).parents[5] / "data" / "environments" / "verifiers"
 PACKAGE = '''
 """A package whose taskset is in a file of its own."""
 from rows.taskset import RowsEnv, RowsTaskset
@@ -47,7 +46,7 @@ def found(tmp_path, monkeypatch):
     (folder / "none.py").write_text("import verifiers.v1 as vf\nclass A(vf.Taskset): ...\n")
     (folder / "broken.py").write_text("def:\n")
     monkeypatch.setattr(taskset_sources, "package_folders", lambda _name: (str(library),))
-    monkeypatch.setenv("RL_TASKSETS", f"{TASKSETS}:{folder}:{tmp_path / 'missing'}")
+    monkeypatch.setenv("RL_TASKSETS", f"{RL_TASKSETS}:{folder}:{tmp_path / 'missing'}")
     discovery = discover_tasksets()
     assert "verifiers" not in sys.modules
     assert [family.name for family in discovery.families] == ["verifiers"]

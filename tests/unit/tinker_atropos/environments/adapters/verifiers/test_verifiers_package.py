@@ -8,11 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.tasksets import RL_TASKSETS
 
 from tinker_atropos.scored_group import PROMPT_LOGPROB, PROMPT_MASK
 
 PROGRAM = Path(__file__).with_name("verifiers_program.py")
-TASKSETS = Path(__file__).parents[5] / "data" / "environments" / "verifiers"
 WORDS = ("apple", "bread", "cloud", "dream", "eagle", "flame", "grape", "house", "input", "joker")
 HOW_TO = (
     "needs RL_VERIFIERS_PYTHON: a Python with verifiers 0.4.0 beside this package (python3 -m venv V && V/bin/pip "
@@ -34,7 +34,7 @@ def seen(process, tmp_path_factory):
         **os.environ,
         "HOME": home,
         "HF_DATASETS_OFFLINE": "1",
-        "RL_TASKSETS": str(TASKSETS),
+        "RL_TASKSETS": RL_TASKSETS,
         "NLTK_DATA": str(corpus.parents[1]),
     }
     done = subprocess.run([python, PROGRAM], env=env_vars, capture_output=True, timeout=280, check=False)
