@@ -8,14 +8,14 @@ policy writes is then run as a program here.
 
 from typing import Any, Final
 
-from tinker_atropos.environments.adapters.verifiers.library import (
+from tinker_atropos.environments.adapters.verifiers.policy_chat import HARNESS_ID
+from tinker_atropos.environments.adapters.verifiers.verifiers_config import VerifiersConfig
+from tinker_atropos.environments.adapters.verifiers.verifiers_package import (
     SANDBOX_VARIABLE,
     default_agent_harness,
     is_sandbox,
     vf,
 )
-from tinker_atropos.environments.adapters.verifiers.policy_chat import HARNESS_ID
-from tinker_atropos.environments.adapters.verifiers.verifiers_config import VerifiersConfig
 from tinker_atropos.errors import ConfigError
 
 RUNTIME: Final = {"type": "subprocess"}

@@ -2,7 +2,13 @@
 
 from typing import Any
 
-from tinker_atropos.environments.adapters.verifiers.library import AgentInfo, MessageNode, TraceTask, state_cls, vf
+from tinker_atropos.environments.adapters.verifiers.verifiers_package import (
+    AgentInfo,
+    MessageNode,
+    TraceTask,
+    state_cls,
+    vf,
+)
 
 
 def scores_answers(env: Any) -> bool:

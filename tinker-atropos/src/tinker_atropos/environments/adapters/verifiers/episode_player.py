@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tinker_atropos.environments.adapters.verifiers.library import vf
 from tinker_atropos.environments.adapters.verifiers.policy_chat import PolicyChat
+from tinker_atropos.environments.adapters.verifiers.verifiers_package import vf
 
 NO_KEY: Final = "RL_NO_API_KEY"
 """A variable that nobody sets: the inference server asks for no key."""

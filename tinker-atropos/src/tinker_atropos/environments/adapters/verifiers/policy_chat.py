@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 import aiohttp
 
-from tinker_atropos.environments.adapters.verifiers.library import message_to_wire, vf
+from tinker_atropos.environments.adapters.verifiers.verifiers_package import message_to_wire, vf
 
 HARNESS_ID: Final = "tinker_atropos_policy_chat"
 

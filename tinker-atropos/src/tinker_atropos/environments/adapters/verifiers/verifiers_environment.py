@@ -27,11 +27,11 @@ from tinker_atropos.environments.adapters.verifiers.episode_rollouts import (
     sampled_tokens,
     seat_groups,
 )
-from tinker_atropos.environments.adapters.verifiers.library import message_to_wire
 from tinker_atropos.environments.adapters.verifiers.taskset_catalog import FAMILY, VALUES
 from tinker_atropos.environments.adapters.verifiers.taskset_loading import LoadedTaskset, fingerprint, load_tasks
 from tinker_atropos.environments.adapters.verifiers.taskset_name import TasksetName
 from tinker_atropos.environments.adapters.verifiers.verifiers_config import VerifiersConfig
+from tinker_atropos.environments.adapters.verifiers.verifiers_package import message_to_wire
 from tinker_atropos.environments.base import Message, SampledEnvironment
 from tinker_atropos.environments.grader_check import ITEMS
 from tinker_atropos.environments.rollouts import Outcome, scored_group
