@@ -5,6 +5,7 @@ that name. So `-m "not process"` selects the tests that stay inside pytest's own
 refuses all others the start of a program.
 """
 
+import platform
 import sys
 from collections.abc import Generator
 from typing import Any
@@ -66,6 +67,7 @@ _guard = Guard()
 
 
 def pytest_configure() -> None:
+    platform.processor()  # starts `uname`, once in each process: here, not in the first test with an OpenAI client
     sys.addaudithook(_guard.audit)  # for the lifetime of this process: hooks cannot be removed
 
 
