@@ -1,5 +1,6 @@
 """An OpenEnv server in local mode: a program that is started beside the environment, and one that runs already."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from tests.integration.local.conftest import Rlctl
 from tests.ports import free_port
 
 SERVER = Path("tests/data/programs/openenv_server.py").absolute()
+EXAMPLE = Path("examples/openenv.yaml")
 SORTING = {
     "total_steps": 2,
     "steps_per_eval": 100,
@@ -43,14 +45,15 @@ def write(tmp_path: Path) -> Any:
 
 @pytest.fixture
 def elsewhere(process: None, tmp_path: Path) -> Iterator[str]:
-    """The URL of a server that runs already."""
+    """The URL of a server that runs already: the example's."""
+    environment, _ = yaml.safe_load_all(EXAMPLE.read_text())
     port, log = free_port(), tmp_path / "server.log"
     with log.open("w") as output:
-        words = [sys.executable, str(SERVER), "plain"]
+        words = [sys.executable, *environment["spec"]["openenv"]["command"][1:]]
         started = subprocess.Popen(words, env={"PORT": str(port)}, stdout=output, stderr=output)
     yield f"http://127.0.0.1:{port}"
     started.terminate()
-    assert started.wait(30) == 0, log.read_text()
+    assert started.wait(60) == -signal.SIGTERM, log.read_text()
 
 
 def test_a_program_trains_and_is_started_again_when_it_dies(shared_rlctl: Rlctl, write: Any) -> None:

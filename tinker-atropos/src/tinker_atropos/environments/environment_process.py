@@ -79,16 +79,15 @@ async def _serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbe
     process_setup.bypass_proxies([settings.api_url, settings.inference_url])
     wandb_relay.install(shared.metrics)
     # These imports load atroposlib: only now that `import wandb` finds the relay.
-    with process_setup.uncollected():
-        with process_setup.torch_hidden(unless_mentioned_in=assignment.located.file):
-            from tinker_atropos.environments.runner import atropos_patches
-            from tinker_atropos.environments.runner.loading.environment_config import wired_to_run
-            from tinker_atropos.environments.runner.loading.environment_loader import load_environment
-            from tinker_atropos.environments.runner.sampling.kept_connections import kept_connections
+    with process_setup.uncollected(), process_setup.torch_hidden(unless_mentioned_in=assignment.located.file):
+        from tinker_atropos.environments.runner import atropos_patches
+        from tinker_atropos.environments.runner.loading.environment_config import wired_to_run
+        from tinker_atropos.environments.runner.loading.environment_loader import load_environment
+        from tinker_atropos.environments.runner.sampling.kept_connections import kept_connections
 
-        process_setup.quieten_atroposlib()
-        atropos_patches.list_token_ids()
-        loaded = load_environment(assignment.located)
+    process_setup.quieten_atroposlib()
+    atropos_patches.list_token_ids()
+    loaded = load_environment(assignment.located)
     env = loaded.build(run, wired_to_run(run, settings))
     registration = EnvironmentRegistration(settings.api_url, settings.environment_index or 0)
     plan = EvaluationPlan(run.tinker.eval_deadline_seconds, run.tinker.eval_metric)

@@ -1,3 +1,4 @@
+import gc
 import logging
 import socket
 import sys
@@ -6,7 +7,12 @@ import pytest
 from transformers import AutoTokenizer
 
 from tinker_atropos.bundled import resolve_tokenizer
-from tinker_atropos.environments.runner.loading.process_setup import RepeatFilter, bypass_proxies, torch_hidden
+from tinker_atropos.environments.runner.loading.process_setup import (
+    RepeatFilter,
+    bypass_proxies,
+    torch_hidden,
+    uncollected,
+)
 
 URLS = ["http://127.0.0.1:8000", "http://api.run.svc:8000"]
 
@@ -52,3 +58,14 @@ def test_torch_is_hidden_from_files_that_do_not_mention_it(tmp_path, source, hid
     finally:
         if loaded is not None:
             sys.modules["torch"] = loaded
+
+
+def test_garbage_is_collected_again_after_an_import_that_fails():
+    def fail() -> None:
+        assert not gc.isenabled()
+        raise ImportError
+
+    with pytest.raises(ImportError), uncollected():
+        fail()
+    assert gc.isenabled()
+    gc.unfreeze()

@@ -5,31 +5,22 @@ a fresh home, seconds to look at all fonts. Nothing here plots. pycosat, for zeb
 not installed, python-sat solves in its place.
 """
 
-import contextlib
 import importlib.util
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
-_PLOTTING: Final = (
-    *("matplotlib", "matplotlib.pyplot", "matplotlib.animation", "matplotlib.collections"),
-    *("mpl_toolkits", "mpl_toolkits.mplot3d"),
-)
+from tinker_atropos.environments.adapters.stand_ins import standing_in
 
-
-@contextlib.contextmanager
-def _plotting_hidden() -> Iterator[None]:
-    """Empty modules in place of those that are not imported yet."""
-    hidden = {name: ModuleType(name) for name in _PLOTTING if name not in sys.modules}
-    for module in hidden.values():
-        module.Axes3D = None  # type: ignore[attr-defined]  # imported by name
-    sys.modules.update(hidden)
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]
+_PLOTTING: Final[Mapping[str, Mapping[str, Any]]] = {
+    "matplotlib": {},
+    "matplotlib.pyplot": {},
+    "matplotlib.animation": {},
+    "matplotlib.collections": {},
+    "mpl_toolkits": {},
+    "mpl_toolkits.mplot3d": {"Axes3D": None},
+}
 
 
 def _models(clauses: Iterable[Iterable[int]]) -> Iterator[list[int]]:
@@ -44,7 +35,7 @@ if importlib.util.find_spec("pycosat") is None:
     sys.modules["pycosat"] = ModuleType("pycosat")
     sys.modules["pycosat"].itersolve = _models  # type: ignore[attr-defined]
 
-with _plotting_hidden():
+with standing_in(_PLOTTING):
     from reasoning_gym import create_dataset
     from reasoning_gym.factory import DATASETS
     from reasoning_gym.utils import SYSTEM_PROMPTS, extract_answer

@@ -4,14 +4,14 @@ Its answers are types that verifiers derives from, to speak to programs in that 
 what an import of verifiers takes, and no program is started here outside of a sandbox.
 """
 
-import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from types import ModuleType
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from pydantic import BaseModel
+
+from tinker_atropos.environments.adapters.stand_ins import standing_in
 
 SANDBOX_VARIABLE: Final = "RL_SANDBOX"
 
@@ -21,26 +21,12 @@ def is_sandbox(environ: Mapping[str, str] = os.environ) -> bool:
     return environ.get(SANDBOX_VARIABLE) == "1"
 
 
-@contextlib.contextmanager
-def _anthropic_hidden() -> Iterator[None]:
-    """Two empty classes in its place. A taskset that needs it imports the real one later."""
-    if is_sandbox() or "anthropic" in sys.modules:
-        yield
-        return
-    package, types = ModuleType("anthropic"), ModuleType("anthropic.types")
-    for name in ("Message", "Usage"):
-        setattr(types, name, type(name, (BaseModel,), {"__module__": types.__name__}))
-    package.types = types  # type: ignore[attr-defined]
-    hidden = {module.__name__: module for module in (package, types)}
-    sys.modules.update(hidden)
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]
+_ANTHROPIC: Final[Mapping[str, Mapping[str, Any]]] = {
+    "anthropic": {},
+    "anthropic.types": {name: type(name, (BaseModel,), {"__module__": __name__}) for name in ("Message", "Usage")},
+}
 
-
-with _anthropic_hidden():
+with standing_in({} if is_sandbox() or "anthropic" in sys.modules else _ANTHROPIC):
     import verifiers.v1 as vf
     from verifiers.v1.configs.env import default_agent_harness
     from verifiers.v1.dialects.chat import message_to_wire

@@ -20,6 +20,7 @@ from tinker_atropos.environments.discovery.source_parser import UnreadableSource
 from tinker_atropos.environments.failures import environment_failed
 from tinker_atropos.environments.runner.loading.environment_config import Wiring, configure
 from tinker_atropos.environments.runner.loading.environment_files import LocatedEnvironment
+from tinker_atropos.environments.runner.loading.process_setup import uncollected
 from tinker_atropos.environments.runner.sampling import policy_routing
 from tinker_atropos.errors import ConfigError
 
@@ -59,7 +60,8 @@ def load_environment(located: LocatedEnvironment) -> LoadedEnvironment:
     Raises ConfigError if the file does not define exactly one, EnvironmentLostError if it cannot be imported.
     """
     if located.module is not None and located.name_in_library is not None:
-        adapter = importlib.import_module(located.module)
+        with uncollected():  # an author's file may load data when it is imported: not around that
+            adapter = importlib.import_module(located.module)
         return LoadedEnvironment(adapter.environment_class(located.name_in_library), located.file)
     if located.module is not None and located.class_name is not None:
         return LoadedEnvironment(getattr(importlib.import_module(located.module), located.class_name), located.file)
