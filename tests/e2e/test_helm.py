@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.e2e.conftest import PATIENCE_SECONDS, Kubectl
+from tests.e2e.conftest import EVERY_GROUP, PATIENCE_SECONDS, Kubectl
 from tests.e2e.test_losses import a_run
 from tests.integration.charts.helm import HOW_TO_GET, OPERATOR_CHART, RUNTIMES_CHART, Helm
 from tests.integration.cluster.polling import wait_for
@@ -79,7 +79,8 @@ def test_from_nothing_to_nothing(empty_cluster: Kubectl, helm: Helm) -> None:
     an_agent_uses_its_own_rights(kubectl)
 
     # An upgrade and a rollback, while a run continues in its first pod.
-    kubectl("-n", NAMESPACE, "apply", "-f", "-", stdin=a_run("undisturbed", config={"total_steps": ENDLESS}))
+    run = a_run("undisturbed", config={"total_steps": ENDLESS, **EVERY_GROUP})
+    kubectl("-n", NAMESPACE, "apply", "-f", "-", stdin=run)
     kubectl.patiently("-n", NAMESPACE, "wait", "--for=condition=Ready", "rlrun/undisturbed")
     pod = pod_of(kubectl, "undisturbed")
     change = ("--set=settings.logLevel=debug", "--set=tools.enabled=false")

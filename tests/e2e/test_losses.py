@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.e2e.conftest import PATIENCE_SECONDS, ROOT, Kubectl
+from tests.e2e.conftest import EVERY_GROUP, PATIENCE_SECONDS, ROOT, Kubectl
 from tests.e2e.test_sorting import finish
 from tests.integration.cluster.polling import wait_for
 
@@ -37,7 +37,7 @@ def evict(kubectl: Kubectl, namespace: str, pod: str) -> None:
 def test_an_evicted_run_continues_while_the_leader_dies(installed: Kubectl, namespace: str) -> None:
     """The pod is evicted and the operator that leads is killed in the same moment; then the finished run expires."""
     kubectl = installed
-    kubectl("-n", namespace, "apply", "-f", "-", stdin=a_run("evicted", config={"total_steps": STEPS}))
+    kubectl("-n", namespace, "apply", "-f", "-", stdin=a_run("evicted", config={"total_steps": STEPS, **EVERY_GROUP}))
     kubectl.patiently("-n", namespace, "wait", "--for=condition=Ready", "rlrun/evicted")
     pod = kubectl.json("-n", namespace, "get", "rlrun", "evicted")["status"]["podName"]
     before = leader(kubectl)
@@ -65,7 +65,7 @@ def test_a_drained_node_costs_steps_but_a_wiped_service_never_starts_over(instal
     Then the service loses its volume's contents, too: the run ends, with what was lost and what to do.
     """
     kubectl = installed
-    kubectl("-n", namespace, "apply", "-f", "-", stdin=a_run("drained", config={"total_steps": 100_000}))
+    kubectl("-n", namespace, "apply", "-f", "-", stdin=a_run("drained", config={"total_steps": 100_000, **EVERY_GROUP}))
     until("a checkpoint is recorded", lambda: status_of(kubectl, namespace).get("checkpoint"))
     [node] = nodes_of(kubectl, namespace)
     kubectl("cordon", node)

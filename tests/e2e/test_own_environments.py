@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.conftest import ROOT, Kubectl
+from tests.e2e.conftest import EVERY_GROUP, ROOT, Kubectl
 from tests.e2e.test_sorting import finish
 
 pytestmark = pytest.mark.timeout(2400)
@@ -26,10 +26,7 @@ for port in (8002, 8000, 8001):
 """
 
 
-LASTING = {"total_steps": 120, "steps_per_eval": 0, "ensure_scores_are_not_same": False}
-"""Of runs that have to be there for a while. Once the model sorts all digits, most groups have equal scores: they
-count, or the last steps would take minutes each.
-"""
+LASTING = {"total_steps": 120, "steps_per_eval": 0, **EVERY_GROUP}
 
 
 def own_environment(name: str, source: Path, **spec: Any) -> list[dict[str, Any]]:

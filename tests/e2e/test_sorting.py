@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.conftest import PATIENCE_SECONDS, ROOT, Kubectl
+from tests.e2e.conftest import EVERY_GROUP, PATIENCE_SECONDS, ROOT, Kubectl
 
 STEPS = 60  # seconds, in which a run can be stopped
 
@@ -107,7 +107,7 @@ def test_stop_saves_and_resume_continues(installed: Kubectl, namespace: str) -> 
         "apiVersion": "rl-operator.dev/v1alpha1",
         "kind": "RLTrainingRun",
         "metadata": {"name": "pause"},
-        "spec": {"environment": "sort_digits", "runtime": "tiny", "config": {"total_steps": STEPS}},
+        "spec": {"environment": "sort_digits", "runtime": "tiny", "config": {"total_steps": STEPS, **EVERY_GROUP}},
     }
     kubectl("-n", namespace, "apply", "-f", "-", stdin=json.dumps(run))
     kubectl.patiently("-n", namespace, "wait", "--for=condition=Ready", "rlrun/pause")
