@@ -13,6 +13,8 @@ from tests.integration.local.conftest import Rlctl
 
 from rl_operator.local.state.locks import FileLock, holder
 
+pytestmark = pytest.mark.timeout(600)  # several train at once, on two processors
+
 WriteRun = Callable[..., str]
 SHORT = {"total_steps": 2, "steps_per_eval": 100}
 STEPS = 40
