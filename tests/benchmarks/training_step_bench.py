@@ -18,13 +18,15 @@ from dataclasses import dataclass
 import numpy as np
 from tests.ports import free_port
 
+from tinker_atropos.chat.chat_rendering import chat_renderer
+from tinker_atropos.chat.sampling import SamplingSettings
+from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.environments.digits import Item, answer, prompt, split
-from tinker_atropos.trainer.backend.policy import Sampler, SamplingSettings
+from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
 from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
-from tinker_atropos.trainer.inference.tokenizer import Tokenizer
 from tinker_atropos.trainer.reporting.step_metrics import training_metrics
 
 GROUPS, GROUP_SIZE = 4, 8
@@ -43,7 +45,7 @@ class Step:
 
 
 async def rollouts_of(item: Item, sampler: Sampler, tokenizer: Tokenizer, ledger: Ledger, step: int) -> Group:
-    prompt_ids = tokenizer.render_chat([{"role": "user", "content": prompt(item)}])
+    prompt_ids = chat_renderer(tokenizer, "bundled").ids([{"role": "user", "content": prompt(item)}])
     samples = await sampler.sample(prompt_ids, GROUP_SIZE, SamplingSettings(max_tokens=16))
     sequences = []
     for sample in samples:

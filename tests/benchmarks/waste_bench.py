@@ -18,11 +18,13 @@ import numpy as np
 from tests.conftest import TinkerServiceProcess, running_tinker_service
 from tests.integration.training.conftest import Container, TrainingHalf, eventually, training_half
 
+from tinker_atropos.chat.chat_rendering import chat_renderer
+from tinker_atropos.chat.sampling import SamplingSettings
+from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.environments.digits import prompt, split
 from tinker_atropos.trainer.backend.backend import Backend
-from tinker_atropos.trainer.backend.policy import Sampler, SamplingSettings
+from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.data.datums import Datum
-from tinker_atropos.trainer.inference.tokenizer import Tokenizer
 
 GROUP_SIZE, BATCH_SIZE, OFFPOLICY = 8, 32, 3
 ENV = {
@@ -101,7 +103,7 @@ async def sampling_alone(sampler: Sampler, tokenizer: Tokenizer, rollouts: int) 
     free = asyncio.Semaphore(AT_ONCE)
 
     async def group() -> None:
-        prompt_ids = tokenizer.render_chat([{"role": "user", "content": prompt(next(items))}])
+        prompt_ids = chat_renderer(tokenizer, "bundled").ids([{"role": "user", "content": prompt(next(items))}])
         async with free:
             await sampler.sample(prompt_ids, GROUP_SIZE, SamplingSettings(max_tokens=16))
 
@@ -118,7 +120,7 @@ async def alone(rollouts: int, points: list[dict[str, float]]) -> tuple[float, f
     training = await backend.create("bundled", RANK, seed=0, metadata={})
     sampler = await training.snapshot()
     sampling = await sampling_alone(sampler, tokenizer, rollouts)
-    prompt_ids = tokenizer.render_chat([{"role": "user", "content": prompt(split().training[0])}])
+    prompt_ids = chat_renderer(tokenizer, "bundled").ids([{"role": "user", "content": prompt(split().training[0])}])
     (sample,) = await sampler.sample(prompt_ids, 1, SamplingSettings(max_tokens=16))
     datum = datum_of(prompt_ids, sample.tokens_T)
     sizes = [int(point["batch/trained_rollouts"]) for point in points]

@@ -78,10 +78,10 @@ def test_an_unreachable_backend_costs_an_attempt(shared_rlctl: Rlctl, write_run:
     starting.give_back()
     status = rlctl.wait_for("survivor", lambda s: s.get("phase") in ("Succeeded", "Failed"), "the end")
     assert status["phase"] == "Succeeded", status
-    assert status["attempt"] == 2
-    assert status["attempts"][0]["reason"] == "BackendUnreachable"
-    assert status["attempts"][0]["steps"] >= 2
-    assert status["attempts"][1]["steps"] == STEPS
+    first, *others = status["attempts"]
+    assert first["reason"] == "BackendUnreachable"
+    assert first["steps"] >= 2
+    assert others[-1]["steps"] == STEPS  # a busy machine may take longer than one attempt's 5 s to start a service
 
 
 def test_a_killed_backend_returns_where_it_was(shared_rlctl: Rlctl, write_run: WriteRun) -> None:

@@ -9,12 +9,14 @@ import pytest
 from tinker_atropos.bundled import bundled_model_folder
 
 DATA = Path(__file__).parents[2] / "data" / "environments"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "agent" / "careful_sorter.py"
 EVALUATED = {  # completions of one evaluation: seen by the runner, counted by the trainer
     "plain_digits": 8,
     "plain_conversation": 12,
     "plain_tools": 10,
     "plain_game": 6,
     "second_chance": 40,
+    "careful_sorter": 40,
 }
 
 
@@ -22,12 +24,18 @@ EVALUATED = {  # completions of one evaluation: seen by the runner, counted by t
 async def test_environment_is_trained_on_what_was_sampled(half, name, evaluated) -> None:
     """Whether it sends logprobs or not: no rollout is left out, and all of them have a known policy step."""
     env = {"group_size": 8, "batch_size": 16, "max_token_length": 96}
-    if name == "second_chance":
+    if name in ("second_chance", "careful_sorter"):
         env |= {"eval_items": 20, "eval_samples": 2}
     config = half.write_config(env=env)
     await half.start_api()
     trainer = await half.start_trainer(config)
-    environment = await half.start("environment", str(DATA / f"{name}.py"), "serve", "--config", str(config))
+    environment = await half.start(
+        "environment",
+        str(EXAMPLE if name == "careful_sorter" else DATA / f"{name}.py"),
+        "serve",
+        "--config",
+        str(config),
+    )
     await half.reached(trainer, 2)
     points = (await half.client.get(f"{trainer.ops_url}/history")).json()["points"]
     figures = (await half.client.get(f"{trainer.ops_url}/metrics")).text
@@ -43,7 +51,7 @@ async def test_environment_is_trained_on_what_was_sampled(half, name, evaluated)
         assert point["batch/recomputed_logprobs"] == point["staleness/unknown"] == 0, point
     sampled = dict(re.findall(r'rl_trainer_sampled_rollouts_total{purpose="(\w+)"} (\S+)', figures))
     assert float(sampled["training"]) >= 2 * 16
-    if name != "second_chance":  # whose rollouts have one answer or two
+    if name not in ("second_chance", "careful_sorter"):  # whose rollouts have two answers
         assert float(sampled["evaluation"]) == evaluated
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tinker import AdamParams, SamplingParams, ServiceClient, types
 
+from tinker_atropos.chat.sampling import SamplingSettings
 from tinker_atropos.config import CLIP_THRESHOLDS, ClipThresholds, TinkerSection
 from tinker_atropos.environments.evaluation import Z_95
 from tinker_atropos.tinker_service.model.adamw import AdamSettings
@@ -21,7 +22,6 @@ from tinker_atropos.tinker_service.model.losses import LOSSES
 from tinker_atropos.tinker_service.model.sampling.continuations import SamplingRequest
 from tinker_atropos.tinker_service.sdk.operations import DEFAULT_LORA, MIN_TTL_SECONDS
 from tinker_atropos.trainer.backend.backend import ADAM_BETA1, ADAM_BETA2, ADAM_EPS
-from tinker_atropos.trainer.backend.policy import SamplingSettings
 from tinker_atropos.trainer.data.datums import loss_config
 
 COOKBOOK = importlib.util.find_spec("tinker_cookbook")

@@ -50,6 +50,7 @@ class SharedEnvSection(BaseModel):
     tokenizer_name: str
     max_token_length: int = Field(gt=0)
     max_batches_offpolicy: int = Field(default=3, ge=1, description="bounds the queue, in batches")
+    tool_call_parser: str | None = Field(default=None, description="a tool format; null: that of the model's family")
     steps_per_eval: int = Field(default=100, ge=0, description="steps between evaluations; 0: none at all")
 
     def evaluates_at(self, step: int) -> bool:

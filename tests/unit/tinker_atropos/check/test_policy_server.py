@@ -4,8 +4,8 @@ from collections import Counter
 
 import httpx
 
+from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.check.policy_server import RequestLog, ScriptedPolicy
-from tinker_atropos.trainer.inference.tokenizer import Tokenizer
 
 CHAT = {"messages": [{"role": "user", "content": "sort 4 1 3 2"}], "max_tokens": 8}
 
@@ -16,7 +16,7 @@ def ask(url: str) -> None:
         answer = client.post("/v1/chat/completions", json=CHAT)
         assert answer.json()["choices"][0]["message"]["content"] == "1234"
         for _ in range(2):
-            assert client.post("/v1/chat/completions", json={**CHAT, "stream": True}).status_code == 400
+            assert client.post("/v1/chat/completions", json={**CHAT, "echo": True}).status_code == 400
         assert client.post("/v1/embeddings", json={}).status_code == 404
 
 
@@ -29,7 +29,7 @@ async def test_a_client_that_blocks_the_loop_is_answered_and_counted() -> None:
         ask(policy.url)
     assert requests == {"/v1/chat/completions": 3, "/v1/embeddings": 1}
     assert refused == {
-        "/v1/chat/completions: 400 stream is not supported: leave it out, or send false": 2,
+        "/v1/chat/completions: 400 echo is not supported: leave it out, or send false": 2,
         "/v1/embeddings: 404 Not Found": 1,
     }
     assert len(policy.ledger) == 1

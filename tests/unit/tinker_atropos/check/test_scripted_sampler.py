@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from tinker_atropos.arrays import Ints
+from tinker_atropos.chat.sampling import Sample, SamplingSettings
+from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.check.scripted_sampler import ScriptedSampler
-from tinker_atropos.trainer.backend.policy import Sample, SamplingSettings
-from tinker_atropos.trainer.data.groups import Ints
-from tinker_atropos.trainer.inference.tokenizer import Tokenizer
 from tinker_atropos.trainer.trajectories.sampling_probe import PROBES
 
 EOS = 2

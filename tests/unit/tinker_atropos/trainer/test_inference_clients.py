@@ -14,6 +14,7 @@ from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 from atroposlib.envs.server_handling.sglang_server import SGLangServer
 
 from tinker_atropos.bundled import bundled_model_folder
+from tinker_atropos.chat.chat_rendering import chat_renderer
 from tinker_atropos.trainer.backend.backend import Backend, Training
 from tinker_atropos.trainer.backend.policy import Policy
 
@@ -85,7 +86,7 @@ async def test_the_same_seed_samples_the_same_tokens_even_if_it_is_0(real_infere
 
 
 async def test_finish_reasons_are_correct(real_inference, tokenizer) -> None:
-    prompt_T = tokenizer.render_chat(MESSAGES)
+    prompt_T = chat_renderer(tokenizer, "bundled").ids(MESSAGES)
     for max_tokens, reason in ((2, "length"), (20, "stop")):
         body = {"input_ids": prompt_T.tolist(), "sampling_params": {"max_new_tokens": max_tokens}}
         meta = (await real_inference.client.post("/generate", json=body)).json()["meta_info"]
@@ -93,10 +94,11 @@ async def test_finish_reasons_are_correct(real_inference, tokenizer) -> None:
 
 
 @pytest.fixture
-def openai_client(real_inference) -> openai.AsyncOpenAI:
+async def openai_client(real_inference) -> AsyncIterator[openai.AsyncOpenAI]:
     os.environ["NO_PROXY"] = "127.0.0.1"
     url = str(real_inference.client.base_url).rstrip("/") + "/v1"
-    return openai.AsyncOpenAI(api_key="x", base_url=url, timeout=60, max_retries=0)
+    async with openai.AsyncOpenAI(api_key="x", base_url=url, timeout=60, max_retries=0) as client:
+        yield client
 
 
 async def test_openais_client_stops_where_requested(openai_client) -> None:
@@ -113,7 +115,7 @@ async def test_openais_client_stops_where_requested(openai_client) -> None:
 
 async def test_sglangs_client_stops_at_token_ids_and_keeps_them(sglang_server, tokenizer) -> None:
     (three,) = tokenizer.encode("3").tolist()
-    prompt = tokenizer.render_chat(MESSAGES).tolist()
+    prompt = chat_renderer(tokenizer, "bundled").ids(MESSAGES).tolist()
     _, outputs, logprobs, reasons = await sglang_server.tokens_and_logprobs_completion(
         input_ids=prompt, n=16, max_tokens=8, temperature=1.0, stop_token_ids=[three], seed=3
     )
@@ -125,14 +127,14 @@ async def test_sglangs_client_stops_at_token_ids_and_keeps_them(sglang_server, t
 
 
 async def test_openais_client_learns_what_is_not_supported(openai_client) -> None:
-    unsupported = ({"stream": True}, {"top_logprobs": 2, "logprobs": True}, {"logit_bias": {"5": 10}})
+    unsupported = ({"frequency_penalty": 1}, {"top_logprobs": 2, "logprobs": True}, {"logit_bias": {"5": 10}})
     for extra in unsupported:
         with pytest.raises(openai.BadRequestError, match=next(iter(extra))):
             await openai_client.chat.completions.create(model="m", messages=MESSAGES, **extra)
 
 
 async def test_completions_and_logprobs_with_openais_client(openai_client, real_inference, tokenizer) -> None:
-    prompt = tokenizer.render_chat(MESSAGES).tolist()
+    prompt = chat_renderer(tokenizer, "bundled").ids(MESSAGES).tolist()
     completion = await openai_client.completions.create(model="m", prompt=prompt, n=4, max_tokens=8, logprobs=0, seed=5)
     again = await openai_client.completions.create(model="m", prompt=prompt, n=4, max_tokens=8, logprobs=0, seed=5)
     assert [choice.text for choice in again.choices] == [choice.text for choice in completion.choices]
@@ -143,7 +145,7 @@ async def test_completions_and_logprobs_with_openais_client(openai_client, real_
 
 
 async def test_top_k_1_and_temperature_0_leave_only_the_most_likely_token(real_inference, tokenizer) -> None:
-    prompt = tokenizer.render_chat(MESSAGES).tolist()
+    prompt = chat_renderer(tokenizer, "bundled").ids(MESSAGES).tolist()
     outputs = []
     for shape in ({"top_k": 1}, {"temperature": 0}):
         body = {"input_ids": prompt, "sampling_params": {"n": 8, "max_new_tokens": 8, **shape}}

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tinker
 
+from tinker_atropos.chat.sampling import SamplingSettings
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.trainer.backend.backend import Training
-from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy, SamplingSettings
+from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.data.datums import TrainingBatch, build_batch, loss_config
 from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
 from tinker_atropos.trainer.loop import train

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tinker_atropos.bundled import BUNDLED
+from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.check.group_collection import GroupCollection
 from tinker_atropos.check.group_judge import GroupJudge
 from tinker_atropos.check.observations import GradedKind, HeldOut, Observations
@@ -26,7 +27,6 @@ from tinker_atropos.environments.trial.provider import Provider, Wishes
 from tinker_atropos.environments.trial.provider_server import connect, retry_once
 from tinker_atropos.errors import ConfigError, RunError
 from tinker_atropos.settings import Settings
-from tinker_atropos.trainer.inference.tokenizer import Tokenizer
 
 COMPARED_ITEMS: Final = 10_000
 COMPARED_SECONDS: Final = 5.0

@@ -11,6 +11,8 @@ import numpy as np
 import orjson
 from pydantic import ValidationError
 
+from tinker_atropos.arrays import Bools, Floats
+from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.check.observations import AnswerSeen, GroupSeen, ReportedLogprobs, ScriptedKind, SequenceSeen
 from tinker_atropos.check.policy_server import ScriptedPolicy
 from tinker_atropos.config import TinkerSection
@@ -18,9 +20,8 @@ from tinker_atropos.environments.runner.reporting.counters import rewards
 from tinker_atropos.environments.runner.reporting.group_sender import encode
 from tinker_atropos.scored_group import ScoredGroup
 from tinker_atropos.trainer.data.datums import build_batch
-from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Bools, Floats, Group, TokenSequence
+from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
 from tinker_atropos.trainer.inference.ledger import Attribution, generated_spans
-from tinker_atropos.trainer.inference.tokenizer import Tokenizer
 from tinker_atropos.trainer.trajectories.admission import Admission, UnusableError
 from tinker_atropos.trainer.trajectories.deliveries import read_group
 from tinker_atropos.trainer.trajectories.sampling_probe import shapings

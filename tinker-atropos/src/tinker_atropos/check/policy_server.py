@@ -13,6 +13,8 @@ from typing import Final
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tinker_atropos.chat.chat_rendering import chat_renderer
+from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.check.scripted_sampler import ScriptedSampler
 from tinker_atropos.errors import RunError
 from tinker_atropos.serving import bind, serve
@@ -21,7 +23,6 @@ from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.inference.inference_routes import InferenceServer, inference_app
 from tinker_atropos.trainer.inference.inference_tokens import SEQUENCE_FULL
 from tinker_atropos.trainer.inference.ledger import Ledger
-from tinker_atropos.trainer.inference.tokenizer import Tokenizer
 
 START_SECONDS: Final = 60.0
 END_SECONDS: Final = 5.0
@@ -80,7 +81,8 @@ class ScriptedPolicy:
             thread.join(END_SECONDS)
 
     def app(self, tokenizer: Tokenizer, default_max_tokens: int, model: str) -> ASGIApp:
-        return inference_app(InferenceServer(self.generator, tokenizer, default_max_tokens, model))
+        renderer = chat_renderer(tokenizer, model)
+        return inference_app(InferenceServer(self.generator, renderer, default_max_tokens, model))
 
 
 def _serve(app: ASGIApp, started: "Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, int]]") -> None:

@@ -11,13 +11,13 @@ from typing import Final
 
 import numpy as np
 
+from tinker_atropos.arrays import Floats, Ints
+from tinker_atropos.chat.openai_answers import first_stop
+from tinker_atropos.chat.sampling import Sample, SamplingSettings
+from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.check.observations import ScriptedKind
-from tinker_atropos.trainer.backend.policy import Sample, SamplingSettings
-from tinker_atropos.trainer.data.groups import Floats, Ints
-from tinker_atropos.trainer.inference.inference_answers import first_stop
 from tinker_atropos.trainer.inference.ledger import ID, prefix_keys
 from tinker_atropos.trainer.inference.ledger_file import GenerationRecord
-from tinker_atropos.trainer.inference.tokenizer import Tokenizer
 
 MAX_RANDOM_TOKENS: Final = 24
 MEAN_LOGPROB: Final = -0.7

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Never
 
+from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.config import RunConfig
 from tinker_atropos.errors import (
     BackendError,
@@ -29,7 +30,6 @@ from tinker_atropos.trainer.data.divergence import diverged
 from tinker_atropos.trainer.data.progress import Progress
 from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.inference.ledger import Ledger
-from tinker_atropos.trainer.inference.tokenizer import Tokenizer
 from tinker_atropos.trainer.loop import train
 from tinker_atropos.trainer.reporting.accounting import Accounting
 from tinker_atropos.trainer.reporting.prometheus import Snapshot

@@ -6,10 +6,10 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
+from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.config import RunConfig
 from tinker_atropos.trainer.data.datums import TrainingBatch
 from tinker_atropos.trainer.inference.generation import Generator
-from tinker_atropos.trainer.inference.tokenizer import Tokenizer
 from tinker_atropos.trainer.reporting.accounting import Accounting
 from tinker_atropos.trainer.reporting.samples import Row, sample_rows
 from tinker_atropos.trainer.reporting.trainer_status import Phase, console_line

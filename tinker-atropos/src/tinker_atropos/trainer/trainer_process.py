@@ -79,9 +79,10 @@ def _prepare_process() -> None:
 async def _serve(settings: Settings, config: RunConfig, results: ResultFile, folder: Path) -> None:
     """Serve both ports while the attempt runs."""
     # The SDK and the tokenizer take a second to import: do it only after the config has been checked.
+    from tinker_atropos.chat.chat_rendering import chat_renderer
+    from tinker_atropos.chat.tokenizer import Tokenizer
     from tinker_atropos.trainer.backend.open_training import TrainingOpener
     from tinker_atropos.trainer.inference.inference_routes import InferenceServer, inference_app
-    from tinker_atropos.trainer.inference.tokenizer import Tokenizer
     from tinker_atropos.trainer.reporting.prometheus import registry
     from tinker_atropos.trainer.reporting.trainer_status import chosen
     from tinker_atropos.trainer.run import Run
@@ -105,7 +106,8 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
             points = run.state.status.history.points
             return json_response({"points": chosen(points, asked.split(",")) if asked else points})
 
-        inference_server = InferenceServer(run.generator, tokenizer, config.env.max_token_length, config.base_model)
+        renderer = chat_renderer(tokenizer, config.base_model, config.env.tool_call_parser)
+        inference_server = InferenceServer(run.generator, renderer, config.env.max_token_length, config.base_model)
         ops = ops_app(run.unready, run.to_wire, [Route("/history", show_history)], registry(run.snapshot))
         data = below(inference.path, inference_app(inference_server))
         async with serve(data, data_socket), serve(ops, ops_socket):

@@ -11,7 +11,7 @@ from tinker_atropos.weights.backend_session import ask, kind_of, session
 if TYPE_CHECKING:
     import tinker
 
-    from tinker_atropos.trainer.inference.tokenizer import Tokenizer
+    from tinker_atropos.chat.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ async def _sampling_client(service: "tinker.ServiceClient", path: str, kind: str
 
 def _tokenizer(options: SampleOptions, client: "tinker.SamplingClient") -> "Tokenizer":
     """The tokenizer named in the options, else that of the model that the backend names."""
-    from tinker_atropos.trainer.inference.tokenizer import Tokenizer
+    from tinker_atropos.chat.tokenizer import Tokenizer
 
     name = options.tokenizer or client.get_base_model()
     try:
@@ -94,13 +94,14 @@ def _tokenizer(options: SampleOptions, client: "tinker.SamplingClient") -> "Toke
 
 
 def _prompt_ids(options: SampleOptions, tokenizer: "Tokenizer") -> list[int]:
-    from tinker_atropos.trainer.inference.tokenizer import ChatError
+    from tinker_atropos.chat.tokenizer import ChatError
 
     if options.raw:
         ids: list[int] = tokenizer.encode(options.prompt).tolist()
     else:
         try:
-            ids = tokenizer.render_chat([{"role": "user", "content": options.prompt}]).tolist()
+            text = tokenizer.render_template([{"role": "user", "content": options.prompt}], (), {})
+            ids = tokenizer.encode(text, add_special_tokens=False).tolist()
         except ChatError as error:
             raise ConfigError(f"{error}; --raw takes the prompt as it is") from error
     if not ids:

@@ -12,9 +12,9 @@ from tinker.lib.internal_client_holder import _internal_client_holder_thread_sin
 from tinker.types import LossFnType
 
 from tinker_atropos.bundled import BUNDLED
+from tinker_atropos.chat.sampling import SamplingSettings
 from tinker_atropos.errors import BackendError, BackendLostError, CredentialsError, DivergedError
 from tinker_atropos.trainer.backend.backend import Backend
-from tinker_atropos.trainer.backend.policy import SamplingSettings
 from tinker_atropos.trainer.backend.sdk_calls import CheckpointGoneError, answered, in_thread
 from tinker_atropos.trainer.data.datums import Datum
 

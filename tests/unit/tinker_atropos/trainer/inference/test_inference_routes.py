@@ -4,9 +4,11 @@ import asyncio
 
 import pytest
 
+from tinker_atropos.chat.request_handling import MAX_BODY_BYTES
+from tinker_atropos.chat.sampling import SampleRefusedError
 from tinker_atropos.errors import BackendError
-from tinker_atropos.trainer.backend.policy import Policy, SampleRefusedError
-from tinker_atropos.trainer.inference.inference_routes import MAX_BODY_BYTES, InferenceServer, inference_app
+from tinker_atropos.trainer.backend.policy import Policy
+from tinker_atropos.trainer.inference.inference_routes import InferenceServer, inference_app
 
 
 async def test_generate_in_sglangs_shape(inference) -> None:
@@ -293,7 +295,7 @@ REFUSED = [
     ("/generate", {"input_ids": [[1, 2]]}, "input_ids.0"),
     ("/v1/completions", {"prompt": "x", "temperature": -1}, "temperature"),
     ("/v1/completions", {"prompt": "x", "temperature": "hot"}, "temperature"),
-    ("/v1/completions", {"prompt": "x", "stream": True}, "stream"),
+    ("/generate", {"text": "x", "stream": True}, "stream"),
     ("/v1/completions", {"prompt": "x", "echo": True}, "echo"),
     ("/v1/completions", {"prompt": "x", "best_of": 4}, "best_of"),
     ("/v1/completions", {"prompt": "x", "logit_bias": {"5": 1}}, "logit_bias"),
@@ -301,10 +303,10 @@ REFUSED = [
     ("/v1/completions", {"prompt": "x", "logprobs": 5}, "logprobs 5"),
     ("/v1/completions", {"prompt": "x", "max_tokens": -1}, "max_tokens"),
     ("/v1/completions", {"prompt": ["x", "y"]}, "prompt holds 2 prompts"),
-    ("/v1/completions", {"prompt": "x", "temprature": 1}, "temprature"),
+    ("/generate", {"text": "x", "temprature": 1}, "temprature"),
+    ("/v1/chat/completions", {**CHAT, "temprature": 1, "n": 0}, "n"),
     ("/v1/chat/completions", {"messages": []}, "messages"),
     ("/v1/chat/completions", {**CHAT, "top_logprobs": 3, "logprobs": True}, "top_logprobs"),
-    ("/v1/chat/completions", {**CHAT, "response_format": {"type": "json_object"}}, "response_format"),
     ("/v1/chat/completions", {**CHAT, "tool_choice": "required"}, "tool_choice"),
     ("/v1/chat/completions", {"messages": [{"content": "x"}]}, "messages.0.role"),
     (
@@ -312,7 +314,8 @@ REFUSED = [
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
         "messages.0.content.0",
     ),
-    ("/v1/chat/completions", {**CHAT, "tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+    ("/v1/chat/completions", {**CHAT, "tools": [{"type": "function", "function": {}}]}, "tools.0"),
+    ("/v1/chat/completions", {**CHAT, "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
 ]
 
 
@@ -327,8 +330,8 @@ async def test_a_bad_request_names_its_field(inference, path, body, field) -> No
 async def test_refusals_are_logged_once_by_kind(inference, caplog) -> None:
     for max_tokens in (-1, -2, 0):
         await inference.client.post("/generate", json={"text": "x", "sampling_params": {"max_new_tokens": max_tokens}})
-    await inference.client.post("/v1/completions", json={"prompt": "x", "stream": True})
-    refusals = [record.getMessage() for record in caplog.records if record.name.endswith("inference.inference_routes")]
+    await inference.client.post("/v1/completions", json={"prompt": "x", "echo": True})
+    refusals = [record.getMessage() for record in caplog.records if record.name.endswith("chat.request_handling")]
     assert len(refusals) == 2
     assert refusals[0].startswith("refused a request to /generate: sampling_params.max_new_tokens")
 
@@ -407,6 +410,6 @@ async def test_an_endless_body_is_refused(inference, path) -> None:
 
 def test_there_are_only_routes_for_sampling() -> None:
     app = inference_app(InferenceServer(None, None, 1, "m"))
-    sampling = {"/generate", "/inference/v1/generate", "/v1/completions", "/v1/chat/completions"}
-    other = {"/health", "/v1/models"}
+    sampling = {"/generate", "/inference/v1/generate", "/v1/completions", "/v1/chat/completions", "/v1/messages"}
+    other = {"/health", "/v1/models", "/v1/messages/count_tokens"}
     assert {route.path for route in app.routes} == sampling | other | {"/rl/evaluation", "/rl/evaluation/{step:int}"}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tinker_atropos.bundled import bundled_model_folder
+from tinker_atropos.chat.chat_rendering import chat_renderer
 from tinker_atropos.trainer.backend.policy import Policy
 
 PATH = "/inference/v1/generate"
@@ -134,7 +135,7 @@ async def test_verifiers_own_client(process, inference) -> None:
     begun = await inference.client.post("/rl/evaluation", json={"due_step": 7})
     assert begun.json() == {"step": 7}
     trained, evaluated, refused, too_long = await asked_by_verifiers(str(inference.client.base_url).rstrip("/"))
-    prompt = inference.tokenizer.render_chat([{"role": "user", "content": "sort 4 1 3 2"}]).tolist()
+    prompt = chat_renderer(inference.tokenizer, "bundled").ids([{"role": "user", "content": "sort 4 1 3 2"}]).tolist()
     assert trained == evaluated
     assert trained["prompt_ids"] == prompt
     assert trained["completion_ids"] == inference.sampler.outputs[0]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tinker
 
+from tinker_atropos.chat.sampling import Sample, SampleRefusedError, SamplingSettings
 from tinker_atropos.trainer.backend.backend import Training
-from tinker_atropos.trainer.backend.policy import Sample, SampleRefusedError, SamplingSettings
 from tinker_atropos.trainer.inference.ledger_file import GenerationRecord
 from tinker_atropos.trainer.trajectories.sampling_probe import SamplingProbe, shapings
 

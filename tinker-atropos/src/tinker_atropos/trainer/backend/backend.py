@@ -19,14 +19,15 @@ import numpy as np
 import tinker
 from tinker import types
 
+from tinker_atropos.arrays import Floats, Ints
+from tinker_atropos.chat.sampling import Sample, SampleRefusedError, SamplingSettings
 from tinker_atropos.errors import BackendError, BackendLostError, RunError
 from tinker_atropos.trainer.backend import reachability
-from tinker_atropos.trainer.backend.policy import Sample, Sampler, SampleRefusedError, SamplingSettings
+from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.backend.sdk_calls import answered, gone, gone_or, refused, submitted
 from tinker_atropos.trainer.backend.stored_checkpoints import StoredCheckpoints
 from tinker_atropos.trainer.data.datums import Datum
 from tinker_atropos.trainer.data.divergence import check_gradient, check_loss, check_sample
-from tinker_atropos.trainer.data.groups import Floats, Ints
 
 ADAM_BETA1, ADAM_BETA2, ADAM_EPS = 0.9, 0.95, 1e-8
 CLOSE_SECONDS = 3.0

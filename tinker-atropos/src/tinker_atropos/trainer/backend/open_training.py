@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from tinker.lib.base_url import DEFAULT_BASE_URL
 
+from tinker_atropos.arrays import Ints
+from tinker_atropos.chat.sampling import SampleRefusedError, SamplingSettings
 from tinker_atropos.config import RunConfig
 from tinker_atropos.errors import BackendError, CheckpointLostError, ConfigError
 from tinker_atropos.settings import RecordedCheckpoint, Settings
 from tinker_atropos.trainer.backend.backend import Backend, Training, wait_for_backend
-from tinker_atropos.trainer.backend.policy import Sampler, SampleRefusedError, SamplingSettings
+from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.backend.reachability import Say, explained
 from tinker_atropos.trainer.backend.sdk_calls import CheckpointGoneError
 from tinker_atropos.trainer.backend.stored_checkpoints import (
@@ -20,7 +22,6 @@ from tinker_atropos.trainer.backend.stored_checkpoints import (
     lost_sentence,
     states_to_resume,
 )
-from tinker_atropos.trainer.data.groups import Ints
 
 logger = logging.getLogger(__name__)
 

@@ -3,34 +3,10 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
-from tinker_atropos.trainer.data.groups import Floats, Ints
-
-StopReason = Literal["stop", "length"]
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingSettings:
-    """How to sample. `stop=None` stops at the model's EOS, an empty `stop` never stops, and others (all strings or all
-    token ids) replace EOS; `seed=None` lets the backend choose.
-    """
-
-    max_tokens: int
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = -1
-    stop: tuple[str, ...] | tuple[int, ...] | None = None
-    seed: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One generated sequence, including EOS if it was generated, and its logprobs."""
-
-    tokens_T: Ints
-    logprobs_T: Floats
-    stop_reason: StopReason
+from tinker_atropos.arrays import Floats, Ints
+from tinker_atropos.chat.sampling import Sample, SamplingSettings
 
 
 class Sampler(Protocol):
@@ -45,10 +21,6 @@ class Sampler(Protocol):
     async def logprobs(self, tokens_T: Ints) -> Floats:
         """Logprob of each token given those before it, by a forward pass; NaN for the first. Raises like `sample`."""
         ...
-
-
-class SampleRefusedError(Exception):
-    """The backend refused this one request; others may succeed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from tinker_atropos.trainer.data.groups import Floats
+from tinker_atropos.arrays import Floats
 
 Strategy = Callable[[Floats], Floats]
 

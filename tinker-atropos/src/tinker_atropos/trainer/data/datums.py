@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tinker_atropos.arrays import Bools, Floats, Ints
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.trainer.data.advantages import ADVANTAGES, advantages
-from tinker_atropos.trainer.data.groups import Bools, Floats, Group, Ints, TokenSequence
+from tinker_atropos.trainer.data.groups import Group, TokenSequence
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from tinker_atropos.arrays import Floats
 from tinker_atropos.config import RunConfig
 from tinker_atropos.errors import DivergedError
-from tinker_atropos.trainer.data.groups import Floats
 
 
 def check_loss(loss_sum: float, logprobs: Iterable[Floats]) -> None:

@@ -8,11 +8,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+from tinker_atropos.arrays import Bools, Floats, Ints
 
 UNKNOWN_STEP = -1
 

@@ -5,31 +5,23 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal
 
+from tinker_atropos.arrays import Ints
+from tinker_atropos.chat.sampling import (
+    ContextOverflowError,
+    GeneratedSamples,
+    Purpose,
+    Sample,
+    SampleRefusedError,
+    SamplingSettings,
+    UnavailableError,
+)
 from tinker_atropos.errors import BackendLostError, EnvironmentLostError, RunError
-from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy, Sample, SampleRefusedError, SamplingSettings
-from tinker_atropos.trainer.data.groups import Ints
+from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
-
-Purpose = Literal["training", "evaluation"]
 
 REOPENING_SECONDS = 600.0
 """Longest wait of a sample for a lost backend to be reopened."""
-
-
-class UnavailableError(Exception):
-    """Sampling is not available now: the trainer is starting or stopping, or its backend is gone."""
-
-
-class ContextOverflowError(SampleRefusedError):
-    """The prompt leaves no room for an answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class GeneratedSamples:
-    policy_step: int
-    samples: list[Sample]
 
 
 @dataclass(slots=True)
@@ -158,7 +150,7 @@ class Generator:
             self._on_failure(error)
             raise UnavailableError(str(error)) from error
         self._note(prompt_T, samples, policy.step, settings, purpose)
-        return GeneratedSamples(policy.step, samples)
+        return GeneratedSamples(samples, policy.step)
 
     def seconds_idle(self, now: float) -> float | None:
         """Seconds since the last sample request (`now` from time.monotonic()); None if there has been none."""

@@ -1,4 +1,4 @@
-"""`POST /inference/v1/generate` and `GET /v1/models`, as the client of the library `renderers` (0.1.12) asks for them.
+"""`POST /inference/v1/generate`, as the client of the library `renderers` (0.1.12) asks for it.
 
 verifiers samples through that client: it renders chats itself, sends token ids, and takes every sampled token's id and
 logprob from the answer. The client rejects an answer that leaves one of them out.
@@ -9,16 +9,12 @@ from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field
 
-from tinker_atropos.trainer.backend.policy import Sample
-from tinker_atropos.trainer.inference.generation import GeneratedSamples
-from tinker_atropos.trainer.inference.inference_wire import InferenceRequest, WireRequest, sampled_tokens_only
+from tinker_atropos.chat.openai_requests import InferenceRequest, WireRequest, sampled_tokens_only
+from tinker_atropos.chat.request_handling import RefusedRequestError
+from tinker_atropos.chat.sampling import GeneratedSamples, Sample
 
 SEQUENCE_FULL: Final = "sequence_full"
 """The code of the answer that ends a conversation at its `rl_max_length`. It is no fault, and not logged."""
-
-
-class SequenceFullError(Exception):
-    """A conversation is as long as its client wants it to be."""
 
 
 class TokenSampling(InferenceRequest):
@@ -35,14 +31,15 @@ class TokenSampling(InferenceRequest):
     logprobs: Annotated[bool | int | None, BeforeValidator(sampled_tokens_only)] = None
 
     def answer_limit(self, prompt_length: int, default: int) -> int:
-        """Most tokens that are sampled after a prompt. Raises SequenceFullError if the length leaves room for none."""
+        """Most tokens that are sampled after a prompt. Raises RefusedRequestError if there is room for none."""
         limit = self.max_tokens or default
         if self.rl_max_length is None:
             return limit
         if prompt_length >= self.rl_max_length:
-            raise SequenceFullError(
+            raise RefusedRequestError(
                 f"the prompt has {prompt_length} tokens, and sampling_params.rl_max_length is {self.rl_max_length}: "
-                f"there is no room for an answer"
+                f"there is no room for an answer",
+                code=SEQUENCE_FULL,
             )
         return min(limit, self.rl_max_length - prompt_length)
 
@@ -76,14 +73,3 @@ def _choice(index: int, sample: Sample) -> dict[str, Any]:
         "finish_reason": sample.stop_reason,
         "logprobs": {"content": content},
     }
-
-
-def models_answer(model: str, context_length: int | None) -> dict[str, Any]:
-    """The one model of the run; `context_length` in tokens, null if it is unknown.
-
-    Clients that shorten a conversation by themselves read it. It is not named `max_model_len`: by that name `renderers`
-    rejects too long prompts before they are sent, and a run that loses all of its groups to them would not be ended
-    (`tinker.max_context_overflows`).
-    """
-    card = {"id": model, "object": "model", "created": 0, "owned_by": "tinker", "context_length": context_length}
-    return {"object": "list", "data": [card]}

@@ -20,7 +20,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tinker_atropos.trainer.data.groups import Bools, Floats, Ints, TokenSequence
+from tinker_atropos.arrays import Bools, Floats, Ints
+from tinker_atropos.trainer.data.groups import TokenSequence
 from tinker_atropos.trainer.inference.ledger_file import GenerationRecord, LedgerFile
 
 DEFAULT_CAPACITY_BYTES = 256 * 2**20

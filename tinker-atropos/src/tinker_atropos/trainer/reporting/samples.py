@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tinker_atropos.arrays import Ints
 from tinker_atropos.trainer.data.datums import Datum, TrainingBatch
-from tinker_atropos.trainer.data.groups import Ints
 
 COLUMNS = ("step", "prompt", "completion", "score", "advantage", "policy_step")
 ROWS = 8

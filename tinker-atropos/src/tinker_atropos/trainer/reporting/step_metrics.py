@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from tinker_atropos.arrays import Floats, Ints
 from tinker_atropos.trainer.data.datums import TrainingBatch
-from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Floats, Ints
+from tinker_atropos.trainer.data.groups import UNKNOWN_STEP
 from tinker_atropos.trainer.trajectories.admission import DROP_REASONS
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
 

@@ -14,7 +14,8 @@ import numpy.typing as npt
 import orjson
 
 from tinker_atropos import scored_group
-from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Floats, Group, Ints, TokenSequence
+from tinker_atropos.arrays import Floats, Ints
+from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
 
 MUTE = "set_advantage_to_zero"
 """The one key of `overrides` that Atropos' trainers honor."""

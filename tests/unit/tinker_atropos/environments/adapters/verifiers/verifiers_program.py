@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.check.policy_server import ScriptedPolicy
 from tinker_atropos.config import parse_config
 from tinker_atropos.environments.failures import IncompleteGroupError
@@ -24,7 +25,6 @@ from tinker_atropos.environments.runner.loading.environment_loader import load_e
 from tinker_atropos.environments.sampled_work import sampling
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.settings import Settings
-from tinker_atropos.trainer.inference.tokenizer import Tokenizer
 
 SHARED = {"total_steps": 2, "group_size": 4, "batch_size": 8, "tokenizer_name": "bundled", "max_token_length": 256}
 

@@ -8,14 +8,17 @@ import httpx
 import numpy as np
 import pytest
 
+from tinker_atropos.arrays import Floats, Ints
+from tinker_atropos.chat.chat_rendering import chat_renderer
+from tinker_atropos.chat.sampling import Sample, SamplingSettings, StopReason
+from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.errors import RunError
 from tinker_atropos.serving import bind, serve
-from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy, Sample, SamplingSettings, StopReason
-from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Floats, Ints, TokenSequence
+from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
+from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, TokenSequence
 from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.inference.inference_routes import InferenceServer, inference_app
 from tinker_atropos.trainer.inference.ledger import Ledger
-from tinker_atropos.trainer.inference.tokenizer import Tokenizer
 
 
 class ScriptedSampler:
@@ -98,7 +101,9 @@ def serve_inference(
             inference = Inference(tokenizer, sampler, client, **limits)
             if policy_step is not None:
                 inference.policy.swap(Policy(policy_step, sampler))
-            server = InferenceServer(inference.generator, tokenizer, default_max_tokens=64, model="bundled")
+            server = InferenceServer(
+                inference.generator, chat_renderer(tokenizer, "bundled"), default_max_tokens=64, model="bundled"
+            )
             async with serve(inference_app(server), bind("127.0.0.1", 0, "RL_INFERENCE_URL")) as port:
                 client.base_url = httpx.URL(f"http://127.0.0.1:{port}")
                 yield inference

@@ -1,19 +1,19 @@
-"""Requests of the inference server: sglang's `/generate`, and OpenAI's completions and chat. The requests of
-`renderers` are in `inference_tokens.py`.
+"""OpenAI's requests, completions and chat, and the fields that all requests to sample share.
 
 Nothing that a request asks for is silently ignored. A field is honored, or asks for the default (`NEUTRAL`), or cannot
-affect what is sampled (`HARMLESS`); everything else is refused by name. A null is equivalent to a missing field.
+affect what is sampled (`HARMLESS`); a known one that cannot be honored is refused by name. OpenAI's clients send fields
+that nobody here knows, so that on their routes an unknown field is left out with a warning; on the others it is
+refused. A null is equivalent to a missing field.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import orjson
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, model_validator
 from pydantic.fields import FieldInfo
 
-from tinker_atropos.trainer.backend.policy import SamplingSettings
-from tinker_atropos.trainer.inference.generation import Purpose
+from tinker_atropos.chat.sampling import Purpose, SamplingSettings
 
 PING_TEXT = "hi"
 
@@ -58,12 +58,15 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 
 HARMLESS = frozenset(
     {
-        *("cache_salt", "metadata", "parallel_tool_calls", "priority", "prompt_cache_key", "request_id", "rid"),
+        *("cache_salt", "metadata", "priority", "prompt_cache_key", "request_id", "rid"),
         *("return_logprob", "routed_experts_prompt_start", "safety_identifier", "service_tier"),
         *("spaces_between_special_tokens", "store", "timeout", "user"),
     }
 )
 """Fields about bookkeeping or speed: what is sampled is the same without them."""
+
+UNENFORCED = frozenset({"response_format"})
+"""Fields that programs send to get answers in a form: here the policy has to learn it."""
 
 
 class UnsupportedFieldError(ValueError):
@@ -73,17 +76,20 @@ class UnsupportedFieldError(ValueError):
 class WireRequest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    ignores_unknown: ClassVar[bool] = False
+    ignored: tuple[str, ...] = ()
+    """Names of the fields that were left out, for a warning."""
+
     @model_validator(mode="before")
     @classmethod
     def _only_what_is_honored(cls, body: Any) -> Any:
         if not isinstance(body, dict):
             return body
-        given = {name: value for name, value in body.items() if value is not None}
+        given = {str(name): value for name, value in body.items() if value is not None}
         known = {spelling for name, field in cls.model_fields.items() for spelling in _spellings(name, field)}
-        for name, value in given.items():
-            if name not in known:
-                _check_foreign(name, value)
-        return {name: value for name, value in given.items() if name in known}
+        foreign = {name: value for name, value in given.items() if name not in known - {"ignored"}}
+        ignored = tuple(name for name, value in foreign.items() if _is_ignored(name, value, cls.ignores_unknown))
+        return {name: value for name, value in given.items() if name not in foreign} | {"ignored": ignored}
 
 
 def _spellings(name: str, field: FieldInfo) -> list[str]:
@@ -91,14 +97,21 @@ def _spellings(name: str, field: FieldInfo) -> list[str]:
     return [str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [name]
 
 
-def _check_foreign(name: str, value: Any) -> None:
-    """Raises UnsupportedFieldError for a field that asks for something this server does not support."""
+def _is_ignored(name: str, value: Any, ignores_unknown: bool) -> bool:
+    """Whether leaving a field out deserves a warning.
+
+    Raises UnsupportedFieldError for one that asks for something this server does not support.
+    """
     if name in HARMLESS or value in NEUTRAL.get(name, ()):
-        return
+        return False
+    if ignores_unknown and name in UNENFORCED:
+        return True
     if name in NEUTRAL:
         allowed = " or ".join(orjson.dumps(each).decode() for each in NEUTRAL[name]) or "null"
         raise UnsupportedFieldError(f"{name} is not supported: leave it out, or send {allowed}")
-    raise UnsupportedFieldError(f"{name} is not a field that this server honors: leave it out")
+    if not ignores_unknown:
+        raise UnsupportedFieldError(f"{name} is not a field that this server honors: leave it out")
+    return True
 
 
 class InferenceRequest(WireRequest):
@@ -132,6 +145,11 @@ class InferenceRequest(WireRequest):
         given = () if isinstance(self.stop, str) else self.stop
         return (*self.stop_token_ids, *(stop for stop in given if isinstance(stop, int)))
 
+    @property
+    def evaluated_step(self) -> int | None:
+        """The step whose weights an evaluation samples."""
+        return self.rl_evaluation if self.rl_purpose == "evaluation" else None
+
     @model_validator(mode="after")
     def _one_kind_of_stop(self) -> Self:
         if self.stop_strings and self.stop_ids:
@@ -158,31 +176,6 @@ class InferenceRequest(WireRequest):
         )
 
 
-class EvaluationRequest(WireRequest):
-    """`POST /rl/evaluation`: an evaluation begins, which is due at `due_step` or was."""
-
-    due_step: int = Field(ge=0)
-
-
-class SglangSampling(InferenceRequest):
-    max_new_tokens: int = Field(default=128, ge=1)
-
-
-class GenerateRequest(WireRequest):
-    """`POST /generate` in sglang's shape: `text` or `input_ids` of one prompt."""
-
-    text: str | None = None
-    input_ids: list[int] | None = None
-    sampling_params: SglangSampling = SglangSampling()
-    return_text_in_logprobs: bool = False
-
-    @model_validator(mode="after")
-    def _one_prompt(self) -> Self:
-        if (self.text is None) == (self.input_ids is None):
-            raise UnsupportedFieldError("a prompt is needed, once: set input_ids (token ids) or text")
-        return self
-
-
 def _single_prompt(prompt: Any) -> Any:
     """OpenAI's `prompt` may hold several prompts; a list of one is accepted as that one."""
     if not isinstance(prompt, list) or not any(isinstance(each, str | list) for each in prompt):
@@ -201,14 +194,28 @@ def sampled_tokens_only(logprobs: Any) -> Any:
     return logprobs
 
 
-class CompletionRequest(InferenceRequest):
+class StreamOptions(BaseModel):
+    include_usage: bool = False
+
+
+class OpenAIRequest(InferenceRequest):
+    """What completions and chat share. `stream` sends the finished answer in pieces. `return_token_ids` is vLLM's."""
+
+    ignores_unknown: ClassVar[bool] = True
+
+    model: str = ""
+    stream: bool = False
+    stream_options: StreamOptions = StreamOptions()
+    return_token_ids: bool = False
+
+
+class CompletionRequest(OpenAIRequest):
     """`POST /v1/completions`: one prompt, as text or token ids.
 
     `logprobs`: true, 0 and 1 all return those of the sampled tokens, without alternatives.
     """
 
     prompt: Annotated[str | list[int], BeforeValidator(_single_prompt)]
-    model: str = ""
     max_tokens: int = Field(default=16, ge=1)
     logprobs: Annotated[bool | int | None, BeforeValidator(sampled_tokens_only)] = None
 
@@ -221,26 +228,56 @@ class CompletionRequest(InferenceRequest):
         return self.prompt == PING_TEXT and self.max_tokens == 1
 
 
-class ChatRequest(InferenceRequest):
+class NamedFunction(BaseModel):
+    name: str
+
+
+class NamedTool(BaseModel):
+    type: Literal["function"] = "function"
+    function: NamedFunction
+
+
+class ChatRequest(OpenAIRequest):
     """`POST /v1/chat/completions`. `max_tokens` None: as many as fit into the context.
 
-    The tokenizer's chat template renders `tools` and `chat_template_kwargs` into the prompt. Calls are not parsed: the
-    answer's content is what the model wrote. So a call cannot be required, and with `tool_choice` none the prompt has
-    no tools.
+    With `tool_choice` none the prompt has no tools. A call is required by beginning it in the prompt: the policy writes
+    the rest. `parallel_tool_calls` false: only the first call is returned.
     """
 
     messages: list[dict[str, Any]] = Field(min_length=1)
     tools: list[dict[str, Any]] = []
-    tool_choice: Literal["auto", "none"] = "auto"
+    tool_choice: Literal["auto", "none", "required"] | NamedTool = "auto"
+    parallel_tool_calls: bool = True
     chat_template_kwargs: dict[str, Any] = {}
-    model: str = ""
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool = False
 
+    @model_validator(mode="after")
+    def _tools_are_named(self) -> Self:
+        names = [tool_name(tool) for tool in self.tools]
+        for index, name in enumerate(names):
+            if name is None:
+                raise UnsupportedFieldError(f"tools.{index} is not a function with a name")
+        if isinstance(self.tool_choice, NamedTool) and self.tool_choice.function.name not in names:
+            known = ", ".join(map(str, names)) or "none"
+            raise UnsupportedFieldError(f"tool_choice names {self.tool_choice.function.name!r}; tools has {known}")
+        if self.tool_choice == "required" and not names:
+            raise UnsupportedFieldError("tool_choice is required, and there are no tools")
+        return self
+
     @property
     def shown_tools(self) -> list[dict[str, Any]]:
-        return self.tools if self.tool_choice == "auto" else []
+        return [] if self.tool_choice == "none" else self.tools
+
+    @property
+    def requires_call(self) -> bool:
+        return self.tool_choice == "required" or isinstance(self.tool_choice, NamedTool)
+
+    @property
+    def required_tool(self) -> str | None:
+        """The only tool that may be called; None: any."""
+        return self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else None
 
     @property
     def token_limit(self) -> int | None:
@@ -250,3 +287,10 @@ class ChatRequest(InferenceRequest):
     def is_ping(self) -> bool:
         contents = [message.get("content") for message in self.messages]
         return contents == [PING_TEXT] and self.token_limit == 1
+
+
+def tool_name(tool: Mapping[str, Any]) -> str | None:
+    """Of a tool in OpenAI's form; None if it has none."""
+    function = tool.get("function")
+    name = function.get("name") if isinstance(function, dict) else None
+    return name if isinstance(name, str) and name else None

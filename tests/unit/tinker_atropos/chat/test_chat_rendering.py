@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from tinker_atropos.bundled import bundled_model_folder
-from tinker_atropos.trainer.inference.tokenizer import ChatError, Tokenizer, template_messages
+from tinker_atropos.chat.chat_rendering import chat_renderer, template_messages
+from tinker_atropos.chat.tokenizer import ChatError, Tokenizer
+from tinker_atropos.errors import ConfigError
 
 TEMPLATE = """\
 {%- if tools %}<|im_start|>system
@@ -42,7 +44,7 @@ def tool_tokenizer(tmp_path_factory) -> Tokenizer:
 
 
 def render(tokenizer: Tokenizer, *args, **kwargs) -> str:
-    return tokenizer.decode(tokenizer.render_chat(*args, **kwargs), skip_special_tokens=False)
+    return tokenizer.decode(chat_renderer(tokenizer, "bundled").ids(*args, **kwargs), skip_special_tokens=False)
 
 
 def test_tool_calls_and_results_are_rendered_once_and_as_json(tool_tokenizer) -> None:
@@ -62,16 +64,46 @@ def test_template_arguments_are_passed_on(tool_tokenizer) -> None:
     assert render(tool_tokenizer, message).endswith("assistant\n")
 
 
-def test_fields_a_template_would_ignore_are_refused(tokenizer) -> None:
-    with pytest.raises(ChatError, match=r"^tools: "):
-        tokenizer.render_chat([{"role": "user", "content": "x"}], TOOLS)
-    with pytest.raises(ChatError, match=r"^tool_calls: "):
-        tokenizer.render_chat(CONVERSATION)
+def test_what_a_template_leaves_out_is_written_in_the_models_tool_format(tokenizer) -> None:
+    text = render(tokenizer, CONVERSATION, TOOLS)
+    assert text.startswith("<|im_start|>system\nYou can call these functions:\n")
+    assert '{"name": "add", "parameters": {"type": "object"}}' in text
+    assert '<tool_call>\n{"name": "NAME", "arguments": {"ARGUMENT": "VALUE"}}\n</tool_call><|im_end|>' in text
+    assert text.endswith(
+        "<|im_start|>user\n1 + 2<|im_end|>\n"
+        "<|im_start|>assistant\n"
+        '<tool_call>\n{"name": "add", "arguments": {"a":1,"b":[2]}}\n</tool_call><|im_end|>\n'
+        "<|im_start|>tool\n3<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+
+
+def test_a_template_without_results_of_tools_shows_them_as_a_users(tmp_path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(Path(bundled_model_folder()) / name, tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(
+        "{% for message in messages %}{% if message.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
+        "[{{ message.role }}]{{ message.content }}{% endfor %}"
+    )
+    text = render(Tokenizer(str(tmp_path)), [*CONVERSATION, {"role": "user", "content": "so?"}])
+    assert text.endswith("</tool_call>[user]<tool_response>\n3\n</tool_response>[user]so?")
+
+
+def test_a_system_message_keeps_its_text_before_the_tools(tokenizer) -> None:
+    text = render(tokenizer, [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "x"}], TOOLS)
+    assert text.startswith("<|im_start|>system\nBe brief.\n\nYou can call")
+
+
+def test_the_format_of_a_models_family_or_the_chosen_one(tokenizer) -> None:
+    assert chat_renderer(tokenizer, "Qwen/Qwen3-Coder-30B-A3B-Instruct").tool_format.name == "qwen3_coder"
+    assert chat_renderer(tokenizer, "Qwen/Qwen3-8B", "mistral").tool_format.name == "mistral"
+    with pytest.raises(ConfigError, match=r"env.tool_call_parser is 'xml'; it must be one of hermes, qwen, "):
+        chat_renderer(tokenizer, "Qwen/Qwen3-8B", "xml")
 
 
 def test_a_templates_refusal_is_reported_in_its_own_words(tool_tokenizer) -> None:
     with pytest.raises(ChatError, match="roles must be system, user, assistant or tool"):
-        tool_tokenizer.render_chat([{"role": "developer", "content": "x"}])
+        chat_renderer(tool_tokenizer, "bundled").ids([{"role": "developer", "content": "x"}])
 
 
 MALFORMED = {

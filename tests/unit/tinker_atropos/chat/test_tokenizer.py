@@ -3,7 +3,8 @@
 from transformers import AutoConfig, AutoTokenizer
 
 from tinker_atropos.bundled import bundled_model_folder
-from tinker_atropos.trainer.inference.tokenizer import Tokenizer
+from tinker_atropos.chat.chat_rendering import chat_renderer
+from tinker_atropos.chat.tokenizer import Tokenizer
 
 
 def test_the_bundled_tokenizer_is_the_one_that_transformers_would_choose() -> None:
@@ -13,7 +14,7 @@ def test_the_bundled_tokenizer_is_the_one_that_transformers_would_choose() -> No
     assert (tokenizer.eos, tokenizer.eos_id) == (chosen.eos_token, chosen.eos_token_id)
     turn = [{"role": "user", "content": text}]
     expected = chosen.apply_chat_template(turn, add_generation_prompt=True, return_dict=False)
-    assert tokenizer.render_chat(turn).tolist() == expected
+    assert chat_renderer(tokenizer, "bundled").ids(turn).tolist() == expected
 
 
 def test_the_vocabulary_is_that_of_the_embedding() -> None:

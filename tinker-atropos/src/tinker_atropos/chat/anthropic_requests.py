@@ -1,0 +1,267 @@
+"""Requests to Anthropic's `/v1/messages`, as OpenAI's chat requests.
+
+Only what Anthropic's form has of its own is validated here. A field without an equivalent is passed on under its own
+name, and the chat request decides: so `temperature` is validated once, and `thinking` (how much the policy thinks is
+what is trained) or `context_management` (the whole history is the prompt) get the warning of any unknown field.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+import orjson
+
+Json = dict[str, Any]
+Block = tuple[str, Json]
+"""A content block, and the path that names it in errors."""
+
+TRANSLATED: Final = frozenset(
+    {"messages", "output_config", "output_format", "stop_sequences", "system", "tool_choice", "tools"}
+)
+DROPPED: Final = frozenset({"betas", "cache_control", "diagnostics", "inference_geo", "service_tier", "speed"})
+"""Fields about caching, billing and speed: what is sampled is the same without them."""
+REFUSED: Final[Mapping[str, str]] = {
+    "container": "this server runs no code",
+    "mcp_servers": "this server calls no tools: connect to MCP servers in your program, and send their tools",
+    "thread": "this server keeps no conversations: send all messages",
+}
+"""Fields that ask for what is not done here; an empty value asks for nothing."""
+
+BLOCK_FIELDS: Final[Mapping[str, str]] = {
+    "text": "text (a string)",
+    "thinking": "thinking (a string)",
+    "redacted_thinking": "data (a string)",
+    "tool_use": "id and name (strings) and input (an object)",
+    "tool_result": "tool_use_id (a string) and content (a string or text blocks)",
+}
+TOOL_CHOICES: Final[Mapping[str, str]] = {"auto": "auto", "any": "required", "none": "none"}
+
+
+class AnthropicRequestError(ValueError):
+    """A request that cannot be translated; the message begins with the field's path."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+def chat_request(body: Json) -> Json:
+    """Raises AnthropicRequestError. A null is equivalent to a missing field."""
+    given = {name: value for name, value in body.items() if value is not None}
+    _check_whole(given)
+    return {
+        **{name: value for name, value in given.items() if name not in TRANSLATED | DROPPED | REFUSED.keys()},
+        "messages": [*_system_messages(given), *_chat_messages(given.get("messages"))],
+        **_tools(given),
+        **_tool_choice(given),
+        **_stop(given),
+        **_output(given),
+    }
+
+
+def _check_whole(given: Json) -> None:
+    for name, why in REFUSED.items():
+        if given.get(name):
+            raise _refusal(name, f"is not supported, {why}")
+    if given.get("n", 1) != 1:
+        raise _refusal("n", f"is {_shown(given['n'])}; a message has one choice: leave it out, or send 1")
+    if "max_tokens" not in given:
+        raise _refusal("max_tokens", "is missing; Anthropic's requests have it: send the most tokens to sample")
+
+
+def _system_messages(given: Json) -> list[Json]:
+    content = _text_content(_blocks("system", given.get("system", [])))
+    return [{"role": "system", "content": content}] if content else []
+
+
+def _chat_messages(value: Any) -> list[Json]:
+    messages = _objects("messages", value)
+    if not messages:
+        raise _refusal("messages", "is empty; send at least one message")
+    where, last = messages[-1]
+    if last.get("role") == "assistant":
+        raise _refusal(where, "has the role assistant, and answers are not continued: end with a message of the user")
+    return [translated for each in messages for translated in _chat_message(*each)]
+
+
+def _chat_message(where: str, message: Json) -> Iterable[Json]:
+    role, blocks = message.get("role"), _blocks(f"{where}.content", message.get("content"))
+    if role == "user":
+        return _user_messages(blocks)
+    if role == "assistant":
+        return [_assistant_message(blocks)]
+    if role == "system":
+        return [{"role": "system", "content": _text_content(blocks)}]
+    raise _refusal(f"{where}.role", f"is {_shown(role)}; it must be user, assistant or system")
+
+
+def _user_messages(blocks: Sequence[Block]) -> Iterator[Json]:
+    """Results of tools are messages of their own in OpenAI's form; the order is kept."""
+    if not blocks:
+        yield {"role": "user", "content": ""}
+    for are_results, run in groupby(blocks, lambda block: block[1].get("type") == "tool_result"):
+        if are_results:
+            yield from (_tool_message(*block) for block in run)
+        else:
+            yield {"role": "user", "content": _text_content(list(run), "text", "tool_result")}
+
+
+def _tool_message(where: str, block: Json) -> Json:
+    """OpenAI's form has no field for a failed call, so that its text says so."""
+    if not isinstance(block.get("tool_use_id"), str):
+        raise _block_refusal(where, block, "tool_result")
+    given = block.get("content")
+    texts = [_text(*each) for each in _blocks(f"{where}.content", "" if given is None else given)]
+    if block.get("is_error") is True and not "".join(texts).startswith("Error"):
+        texts = ["Error: " + "".join(texts)]
+    return {"role": "tool", "tool_call_id": block["tool_use_id"], "content": _as_content(texts)}
+
+
+def _assistant_message(blocks: Sequence[Block]) -> Json:
+    calls = [_tool_call(*block) for block in blocks if block[1].get("type") == "tool_use"]
+    text = "".join(_spoken(*block) for block in blocks if block[1].get("type") != "tool_use")
+    return {"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})}
+
+
+def _spoken(where: str, block: Json) -> str:
+    """What an assistant's block adds to its text. Redacted thinking is encrypted: nobody here can read it."""
+    match block:
+        case {"type": "thinking", "thinking": str(text)}:
+            return f"<think>{text}</think>\n" if text else ""
+        case {"type": "redacted_thinking"}:
+            return ""
+    return _text(where, block, "text", "thinking", "redacted_thinking", "tool_use")
+
+
+def _tool_call(where: str, block: Json) -> Json:
+    match block:
+        case {"id": str(call_id), "name": str(name), "input": dict(arguments)}:
+            return {
+                "id": call_id,
+                "type": "function",
+                "function": {"name": name, "arguments": _dumped(where, arguments)},
+            }
+    raise _block_refusal(where, block, "tool_use")
+
+
+def _dumped(where: str, arguments: Json) -> str:
+    try:
+        return orjson.dumps(arguments).decode()
+    except orjson.JSONEncodeError as error:  # it is nested too deep, or has a number that is too large
+        raise _refusal(f"{where}.input", f"cannot be written as JSON: {error}") from None
+
+
+def _tools(given: Json) -> Json:
+    return {"tools": [_tool(*each) for each in _objects("tools", given["tools"])]} if "tools" in given else {}
+
+
+def _tool(where: str, tool: Json) -> Json:
+    kind = tool.get("type")
+    if kind is not None and kind != "custom":
+        raise _refusal(
+            f"{where}.type", f"is {_shown(kind)}, a tool of Anthropic's own: send tools with a name and an input_schema"
+        )
+    match tool:
+        case {"name": str(name), "input_schema": dict(schema)}:
+            optional = {each: tool[each] for each in ("description", "strict") if tool.get(each) is not None}
+            return {"type": "function", "function": {"name": name, **optional, "parameters": schema}}
+    raise _refusal(where, "is not a tool; it must have a name (a string) and an input_schema (an object)")
+
+
+def _tool_choice(given: Json) -> Json:
+    choice = given.get("tool_choice")
+    match choice:
+        case None:
+            return {}
+        case {"type": "tool", "name": str(name)}:
+            translated: Any = {"type": "function", "function": {"name": name}}
+        case {"type": "auto" | "any" | "none" as kind}:
+            translated = TOOL_CHOICES[kind]
+        case _:
+            raise _refusal(
+                "tool_choice", 'must be an object with the type "auto", "any" or "none", or "tool" with a name'
+            )
+    single = choice.get("disable_parallel_tool_use") is True
+    return {"tool_choice": translated, **({"parallel_tool_calls": False} if single else {})}
+
+
+def _stop(given: Json) -> Json:
+    if "stop_sequences" not in given:
+        return {}
+    stops = given["stop_sequences"]
+    if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
+        raise _refusal("stop_sequences", "must be a list of strings")
+    return {"stop": stops}
+
+
+def _output(given: Json) -> Json:
+    """A schema of the output is OpenAI's `response_format`; what else `output_config` has is passed on."""
+    config = given.get("output_config", {})
+    if not isinstance(config, dict):
+        raise _refusal("output_config", f"is {_shown(config)}; it must be an object")
+    rest = {name: value for name, value in config.items() if name != "format" and value is not None}
+    passed: Json = {"output_config": rest} if rest else {}
+    for where, asked in (("output_config.format", config.get("format")), ("output_format", given.get("output_format"))):
+        match asked:
+            case None:
+                continue
+            case {"type": "json_schema", "schema": dict(schema)}:
+                named = {"name": "output", "schema": schema}
+                passed["response_format"] = {"type": "json_schema", "json_schema": named}
+            case _:
+                raise _refusal(where, 'must be an object with the type "json_schema" and a schema (an object)')
+    return passed
+
+
+def _objects(where: str, value: Any) -> list[Block]:
+    if not isinstance(value, list):
+        raise _refusal(where, f"is {_shown(value)}; it must be a list of objects")
+    for index, each in enumerate(value):
+        if not isinstance(each, dict):
+            raise _refusal(f"{where}.{index}", f"is {_shown(each)}; it must be an object")
+    return [(f"{where}.{index}", each) for index, each in enumerate(value)]
+
+
+def _blocks(where: str, content: Any) -> list[Block]:
+    if isinstance(content, str):
+        return [(where, {"type": "text", "text": content})]
+    if not isinstance(content, list):
+        raise _refusal(where, f"is {_shown(content)}; it must be a string or a list of content blocks")
+    return _objects(where, content)
+
+
+def _text_content(blocks: Sequence[Block], *allowed: str) -> str | list[Json]:
+    return _as_content([_text(*block, *allowed) for block in blocks])
+
+
+def _as_content(texts: Sequence[str]) -> str | list[Json]:
+    """Several texts remain parts: how parts become one text is decided where chats are rendered."""
+    return "".join(texts) if len(texts) < 2 else [{"type": "text", "text": text} for text in texts]
+
+
+def _text(where: str, block: Json, *allowed: str) -> str:
+    """`allowed`: the types that a block may have in this place; text alone, if none are named."""
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return text
+    raise _block_refusal(where, block, *(allowed or ("text",)))
+
+
+def _block_refusal(where: str, block: Json, *allowed: str) -> AnthropicRequestError:
+    kind = block.get("type")
+    if isinstance(kind, str) and kind in allowed:
+        return _refusal(where, f"is not a complete block of type {kind}; it must have {BLOCK_FIELDS[kind]}")
+    return _refusal(where, f"has the type {_shown(kind)}; allowed here: {', '.join(allowed)}")
+
+
+def _refusal(field: str, sentence: str) -> AnthropicRequestError:
+    return AnthropicRequestError(field, f"{field} {sentence}")
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "missing"
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"

@@ -1,0 +1,157 @@
+"""One rollout as programs see it: a base URL and a key, until it ends."""
+
+import asyncio
+import contextvars
+import secrets
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tinker_atropos.arrays import Ints
+from tinker_atropos.chat.chat_rendering import ChatRenderer
+from tinker_atropos.chat.openai_requests import ChatRequest
+from tinker_atropos.chat.request_handling import RefusedRequestError
+from tinker_atropos.chat.sampling import (
+    ContextOverflowError,
+    GeneratedSamples,
+    Purpose,
+    Sample,
+    SamplingSettings,
+    UnavailableError,
+)
+from tinker_atropos.chat.tokenizer import ChatError
+from tinker_atropos.environments.conversation import Output, SampledSequence
+from tinker_atropos.environments.sessions.sent_messages import SentMessages
+from tinker_atropos.environments.sessions.turn_record import TurnRecord
+
+Sampling = Callable[[list[int], int, SamplingSettings], Coroutine[Any, Any, list[Sample]]]
+"""Samples n answers to a prompt for this rollout's purpose."""
+
+OVER = "the session of this key is over: the rollout has ended"
+
+
+class RolloutSession:
+    """The endpoint's caller that one rollout is. `max_length` bounds prompt and answer together, in tokens.
+
+    `unmatched` counts answers whose prompt has an assistant's message and yet continues nothing that was sampled: a
+    program that shortens its history, or changes an answer, begins another sequence.
+    """
+
+    def __init__(self, base_url: str, renderer: ChatRenderer, sample: Sampling, max_length: int) -> None:
+        self.base_url = base_url
+        self.api_key = f"rl-{secrets.token_urlsafe(24)}"
+        self.is_over = False
+        self.unmatched = 0
+        self.overflowed = False
+        self._renderer, self._sample, self._max_length = renderer, sample, max_length
+        self._context = contextvars.copy_context()  # tells which work of the environment this is
+        self._record, self._sent = TurnRecord(), SentMessages()
+        self._asked: dict[bytes, tuple[str, str]] = {}  # by the prompt: its text, and how the answer begins
+        self._running: set[asyncio.Task[list[Sample]]] = set()
+
+    @property
+    def env_vars(self) -> dict[str, str]:
+        """What OpenAI's and Anthropic's clients look for."""
+        root = self.base_url.removesuffix("/v1")
+        return {
+            "OPENAI_BASE_URL": self.base_url,
+            "OPENAI_API_BASE": self.base_url,
+            "OPENAI_API_KEY": self.api_key,
+            "ANTHROPIC_BASE_URL": root,
+            "ANTHROPIC_API_KEY": self.api_key,
+        }
+
+    @property
+    def turns(self) -> int:
+        return len(self._record.turns)
+
+    @property
+    def sampled_tokens(self) -> int:
+        return self._record.sampled_tokens
+
+    def sequences(self) -> list[SampledSequence]:
+        """What is trained of it."""
+        return self._record.sequences()
+
+    def end(self) -> None:
+        """From now on the key opens nothing. Answers that are still being sampled are not wanted any more."""
+        self.is_over = True
+        for task in self._running:
+            task.cancel()
+
+    # What the endpoint asks of its caller.
+
+    @property
+    def source(self) -> "RolloutSession":
+        return self
+
+    @property
+    def context_length(self) -> int:
+        return self._max_length
+
+    def unavailable(self) -> str | None:
+        return OVER if self.is_over else None
+
+    def chat_prompt(self, body: ChatRequest, opening: str) -> Ints:
+        text, is_continued = self._chat_text(body)
+        self.unmatched += not is_continued and any(message.get("role") == "assistant" for message in body.messages)
+        ids = np.array(self._record.prompt_ids(text + opening, self._encode), np.int64)
+        self._asked[ids.tobytes()] = (text + opening, opening)
+        return ids
+
+    def _chat_text(self, body: ChatRequest) -> tuple[str, bool]:
+        """The prompt, with the policy's answers as it wrote them if it continues them so; else as they were sent."""
+        restored = self._sent.as_written(body.messages)
+        try:
+            text = self._renderer.text(restored, body.shown_tools, body.chat_template_kwargs)
+        except ChatError:  # some templates want calls in their place
+            text = ""
+        if text and self._record.extended_by(text):
+            return text, True
+        text = self._renderer.text(body.messages, body.shown_tools, body.chat_template_kwargs)
+        return text, self._record.extended_by(text) is not None
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self._renderer.tokenizer.encode(text, add_special_tokens=False).tolist()
+        return ids
+
+    async def generate(
+        self,
+        prompt_T: Ints,
+        n: int,
+        settings: SamplingSettings,
+        purpose: Purpose = "training",  # noqa: ARG002 -- a rollout's purpose is known here
+        evaluated_step: int | None = None,  # noqa: ARG002 -- as above
+    ) -> GeneratedSamples:
+        room = self._max_length - len(prompt_T)
+        if room <= 0:
+            self.overflowed = True
+            raise ContextOverflowError(
+                f"the prompt has {len(prompt_T)} tokens, and {self._max_length} are the most of prompt and answer "
+                f"together (env.max_token_length): there is no room for an answer"
+            )
+        limited = replace(settings, max_tokens=min(settings.max_tokens, room))
+        work = self._sample(prompt_T.tolist(), n, limited)
+        task = asyncio.get_running_loop().create_task(work, context=self._context)
+        self._running.add(task)
+        try:
+            return GeneratedSamples(await task)
+        except asyncio.CancelledError:
+            if self.is_over:
+                raise RefusedRequestError(OVER, status=409) from None
+            raise
+        except Exception as error:  # whatever the policy's server raises: the program may try again
+            raise UnavailableError(f"the policy could not be sampled: {type(error).__name__}: {error}") from error
+        finally:
+            self._running.discard(task)
+
+    def was_answered(self, prompt_T: Ints, generation: GeneratedSamples, messages: Sequence[dict[str, Any]]) -> None:
+        tokenizer, prompt = self._renderer.tokenizer, prompt_T.tolist()
+        text, opening = self._asked.get(prompt_T.tobytes()) or (tokenizer.verbatim(prompt_T), "")
+        for index, sample in enumerate(generation.samples):
+            written = tokenizer.verbatim(sample.tokens_T)
+            self._record.add(prompt, Output(sample.tokens_T.tolist(), sample.logprobs_T.tolist()), text + written)
+            if messages:
+                self._sent.add(messages[index], opening + written.removesuffix(tokenizer.eos or ""))
