@@ -55,6 +55,19 @@ async def test_environment_is_trained_on_what_was_sampled(half, name, evaluated)
         assert float(sampled["evaluation"]) == evaluated
 
 
+async def test_a_file_after_hermes_agents_guide_is_trained(half) -> None:
+    """Imports, base class, loop and grader by hermes-agent's names; the bundled model's tools are all it cannot use."""
+    env = {"group_size": 2, "batch_size": 4, "max_token_length": 440, "enabled_toolsets": ["terminal"], "eval_size": 3}
+    config = half.write_config(env=env, tinker={"max_token_trainer_length": 440})
+    await half.start_api()
+    trainer = await half.start_trainer(config)
+    environment = await half.start("environment", str(DATA / "guide_env.py"), "serve", "--config", str(config))
+    assert await trainer.exit_code() == 0, trainer.log + environment.log
+    assert await environment.exit_code() == 0, environment.log
+    assert half.result["stepsTrained"] == 3
+    assert half.result["metrics"]["baselineAccuracy"] == pytest.approx(0.2), "for few turns"
+
+
 FORGETFUL = """\
 {% set message = messages[-1] %}<|im_start|>{{ message.role }}
 {{ message.content }}<|im_end|>

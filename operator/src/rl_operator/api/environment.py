@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field
 
 from rl_operator.api.catalog import EnvironmentField
 from rl_operator.api.model import ApiModel, ObjectMeta, ObservedModel, all_validated, keyed_by
-from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, OWN_PREFIX
+from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, HARNESS_PREFIX, OWN_PREFIX
 from rl_operator.api.openenv import OpenEnv
 from rl_operator.api.run import Condition
 from rl_operator.api.runtime import ENVIRONMENT_KEYS, NameReference, ResourceRequirements, SecretKey
@@ -15,6 +15,11 @@ from rl_operator.api.runtime import ENVIRONMENT_KEYS, NameReference, ResourceReq
 def is_own(environment: str) -> bool:
     """Whether `spec.environment` names one of the user's own: an RLEnvironment, or in local mode a file."""
     return environment.startswith(OWN_PREFIX) or environment.endswith(".py")
+
+
+def runs_apart(environment: str) -> bool:
+    """Whether what it runs is the user's own, code or command: never in the run's pod, beside its keys."""
+    return is_own(environment) or environment.startswith(HARNESS_PREFIX)
 
 
 class ConfigMapSource(ApiModel):

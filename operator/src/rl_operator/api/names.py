@@ -16,6 +16,9 @@ ENVIRONMENT_PLURAL: Final = "rlenvironments"
 OWN_PREFIX: Final = "own/"
 """`spec.environment: own/NAME` names an RLEnvironment of the run's namespace."""
 
+HARNESS_PREFIX: Final = "harness/"
+"""`spec.environment: harness/NAME` runs a command of the run's author, `config.command`."""
+
 RUN_LABEL = f"{GROUP}/run"
 RUN_UID_LABEL = f"{GROUP}/run-uid"
 ATTEMPT_LABEL = f"{GROUP}/attempt"

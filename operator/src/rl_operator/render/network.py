@@ -4,7 +4,7 @@ import ipaddress
 import itertools
 from typing import Any, Final
 
-from rl_operator.api.environment import is_own
+from rl_operator.api.environment import runs_apart
 from rl_operator.api.metadata_addresses import METADATA
 from rl_operator.api.names import (
     API_CONTAINER,
@@ -78,7 +78,7 @@ def _service(run: TrainingRun) -> dict[str, Any]:
 def _trainer_policy(run: TrainingRun) -> dict[str, Any]:
     """For the run's pod: its data ports are for its environments, its ops ports for everyone."""
     environments = {"podSelector": pods_of_component(run, ENVIRONMENT_COMPONENT)}
-    inside = [API_CONTAINER, TRAINER_CONTAINER, *([] if is_own(run.spec.environment) else [ENVIRONMENT_CONTAINER])]
+    inside = [API_CONTAINER, TRAINER_CONTAINER, *([] if runs_apart(run.spec.environment) else [ENVIRONMENT_CONTAINER])]
     spec = {
         "podSelector": pods_of_component(run, TRAINING_COMPONENT),
         "policyTypes": ["Ingress"],

@@ -7,7 +7,7 @@ the same as attempt 1. An own environment is untrusted: it has no container here
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rl_operator.api.environment import is_own
+from rl_operator.api.environment import runs_apart
 from rl_operator.api.names import (
     API_CONTAINER,
     ATTEMPT_LABEL,
@@ -122,7 +122,7 @@ def pull_secrets(references: list[dict[str, str]]) -> dict[str, Any]:
 def _pod_spec(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
     runtime = inputs.runtime
     containers = [_trainer_container(run, inputs)]
-    if not is_own(run.spec.environment):
+    if not runs_apart(run.spec.environment):
         containers.append(_environment_container(run, runtime))
     names = [API_CONTAINER, *(each["name"] for each in containers)]
     return {

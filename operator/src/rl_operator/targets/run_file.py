@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from rl_operator.api.names import ENVIRONMENT_KIND, RUN_KIND, RUNTIME_KIND
+from rl_operator.api.names import ENVIRONMENT_KIND, HARNESS_PREFIX, RUN_KIND, RUNTIME_KIND
 from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.run import TrainingRun
 from rl_operator.documents.parse import DocumentError, load_documents, parse_environment, parse_runtime, run_among
@@ -81,12 +81,41 @@ def with_uid(file: RunFile, uid: str) -> RunFile:
 
 
 def with_file(run: TrainingRun, folder: Path, target: Target) -> TrainingRun:
-    """`./my_env.py` is next to the run's file: its path is stored with the run, which may be read from anywhere."""
-    if not (target.runs_files and run.spec.environment.endswith(".py")):
+    """`./my_env.py` is next to the run's file: its path is stored with the run, which may be read from anywhere. So are
+    the files that a harness' command names.
+    """
+    if not target.runs_files:
+        return run
+    if run.spec.environment.startswith(HARNESS_PREFIX):
+        return _with_command(run, folder)
+    if not run.spec.environment.endswith(".py"):
         return run
     path = str((folder / run.spec.environment).resolve())
     annotations = run.metadata.annotations | {FILE_ANNOTATION: path}
     return run.with_changes(metadata=run.metadata.with_changes(annotations=annotations))
+
+
+def _with_command(run: TrainingRun, folder: Path) -> TrainingRun:
+    """Its program starts in a folder of its own, where `agent.py` would not be found."""
+    command = run.spec.config.get("command")
+    if not isinstance(command, list):  # the check says so
+        return run
+    words = [_absolute(word, folder, is_program=at == 0) for at, word in enumerate(command)]
+    return run.with_changes(spec=run.spec.with_changes(config={**run.spec.config, "command": words}))
+
+
+def _absolute(word: Any, folder: Path, *, is_program: bool) -> Any:
+    """A file of the folder by its path. A program without a slash is looked up in PATH, as shells do."""
+    if not isinstance(word, str) or (is_program and "/" not in word) or not _is_file(folder, word):
+        return word
+    return str(folder / word)
+
+
+def _is_file(folder: Path, word: str) -> bool:
+    try:
+        return (folder / word).is_file()
+    except (OSError, ValueError):  # a prompt, not a path
+        return False
 
 
 def _beside(document: Manifest, namespace: str, place: str) -> Manifest:

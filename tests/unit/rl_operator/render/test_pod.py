@@ -174,6 +174,11 @@ def test_an_own_environment_has_no_container_next_to_the_keys() -> None:
     assert {volume["name"] for volume in spec["volumes"]} == {"config", "journal", "api-tmp", "trainer-tmp"}
 
 
+def test_nor_has_a_harness_whose_command_is_the_authors() -> None:
+    run = make_run(environment="harness/sort_digits")
+    assert [each["name"] for each in template_of(run, TINY)["spec"]["containers"]] == ["trainer"]
+
+
 def test_the_default_runtime_leaves_time_to_save() -> None:
     assert template_of(make_run(), DEFAULT)["spec"]["terminationGracePeriodSeconds"] == 300
 

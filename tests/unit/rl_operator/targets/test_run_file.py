@@ -99,3 +99,14 @@ def test_a_file_that_is_too_large_is_not_read_to_its_end(monkeypatch: pytest.Mon
 def test_a_file_of_30_mb_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="has more than 4000000 characters"):
         read(tmp_path / "f.yaml", "[" * 30_000_000)
+
+
+def test_the_files_that_a_harness_names_are_beside_the_run(tmp_path: Path) -> None:
+    command = "[python, agent.py, ./missing.py, '{prompt}', 7]"
+    document = RUN % ("", f"harness/sort_digits, config: {{command: {command}}}")
+    for name in ("agent.py", "python"):
+        (tmp_path / name).write_text("")
+    beside = read(tmp_path / "f.yaml", document).run.spec.config["command"]
+    assert beside == ["python", str(tmp_path / "agent.py"), "./missing.py", "{prompt}", 7]
+    elsewhere = read(tmp_path / "f.yaml", document, runs_files=False).run.spec.config["command"]
+    assert elsewhere[1] == "agent.py"

@@ -1,13 +1,11 @@
 """An endpoint in front of the policy that programs know: OpenAI's completions and chat, and Anthropic's messages.
 
-All of it is one chat: Anthropic's requests are translated to OpenAI's. What differs between the trainer's own server
-and a rollout's session (whose prompts continue the tokens of its earlier turns, and which records them) is the
-`Caller`.
+All of it is one chat: Anthropic's requests are translated to OpenAI's.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import orjson
@@ -18,10 +16,11 @@ from starlette.routing import Route
 from tinker_atropos.arrays import Ints
 from tinker_atropos.chat.anthropic_answers import error_answer, message_answer
 from tinker_atropos.chat.anthropic_requests import AnthropicRequestError, chat_request
+from tinker_atropos.chat.chat_answering import Caller, answer_chat, sampled
 from tinker_atropos.chat.chat_rendering import ChatRenderer
 from tinker_atropos.chat.event_streams import chat_events, completion_events, messages_events
-from tinker_atropos.chat.openai_answers import chat_answer, completion_answer, ping_answer
-from tinker_atropos.chat.openai_requests import ChatRequest, CompletionRequest, InferenceRequest, OpenAIRequest
+from tinker_atropos.chat.openai_answers import completion_answer, ping_answer
+from tinker_atropos.chat.openai_requests import ChatRequest, CompletionRequest, OpenAIRequest
 from tinker_atropos.chat.request_handling import (
     Handler,
     RefusedAnswer,
@@ -43,26 +42,6 @@ Dialects = list[tuple[str, Callable[[Request, Told], Awaitable[Response]], Calla
 
 IGNORED_HEADER = "x-rl-ignored-fields"
 """Names the fields of a request that had no effect."""
-
-
-class Caller(Protocol):
-    """Whose request it is."""
-
-    @property
-    def source(self) -> SampleSource:
-        """Where its answers are sampled."""
-        ...
-
-    def chat_prompt(self, body: ChatRequest, opening: str) -> Ints:
-        """The token ids from which the answer to a chat is sampled; `opening` is how the answer begins.
-
-        Raises ChatError if the messages cannot be rendered.
-        """
-        ...
-
-    def was_answered(self, prompt_T: Ints, generation: GeneratedSamples, messages: Sequence[Json]) -> None:
-        """Samples of a prompt are sent as these messages; there are none for plain text."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +92,7 @@ class Endpoint:
         if body.is_ping:
             return _pong(caller, body)
         prompt_T = encoded(self.renderer, body.prompt)
-        generation = await unless_gone(request, self._sampled(caller, body, prompt_T, body.max_tokens))
+        generation = await unless_gone(request, sampled(caller, body, prompt_T, body.max_tokens, self.renderer))
         caller.was_answered(prompt_T, generation, [])
         answer = completion_answer(body, generation, prompt_T, self.renderer.tokenizer)
         return _sent(answer, completion_events if body.stream else None, body, told)
@@ -138,23 +117,8 @@ class Endpoint:
         return json_response({"input_tokens": len(caller.chat_prompt(body, ""))})
 
     async def _answer(self, request: Request, caller: Caller, body: ChatRequest) -> Json:
-        opening = self._opening(body)
-        prompt_T = caller.chat_prompt(body, opening)
-        limit = body.token_limit or self.default_max_tokens
-        generation = await unless_gone(request, self._sampled(caller, body, prompt_T, limit))
-        answer = chat_answer(body, generation, prompt_T, self.renderer, opening)
-        caller.was_answered(prompt_T, generation, [choice["message"] for choice in answer["choices"]])
-        return answer
-
-    def _opening(self, body: ChatRequest) -> str:
-        return self.renderer.tool_format.opening(body.required_tool) if body.requires_call else ""
-
-    async def _sampled(
-        self, caller: Caller, body: InferenceRequest, prompt_T: Ints, max_tokens: int
-    ) -> GeneratedSamples:
-        tokenizer = self.renderer.tokenizer
-        settings = body.settings(max_tokens, tokenizer.eos, tokenizer.eos_id)
-        return await caller.source.generate(prompt_T, body.n, settings, body.rl_purpose, body.evaluated_step)
+        work = answer_chat(caller, body, self.renderer, self.default_max_tokens)
+        return await unless_gone(request, work)
 
 
 def encoded(renderer: ChatRenderer, prompt: str | list[int] | None) -> Ints:

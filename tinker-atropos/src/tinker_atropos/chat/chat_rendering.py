@@ -107,6 +107,10 @@ class ChatRenderer:
     ) -> Ints:
         return self.tokenizer.encode(self.text(messages, tools, template_kwargs), add_special_tokens=False)
 
+    def written(self, message: Message) -> str:
+        """An assistant's message as the model would have written it. Raises ChatError."""
+        return str(self._with_calls_written(_template_message("message", message))["content"])
+
     @cached_property
     def _shows_tools(self) -> bool:
         return self._shown([ASKED], [PROBE_TOOL])

@@ -12,6 +12,7 @@ from jinja2 import TemplateError
 
 from tinker_atropos.arrays import Ints
 from tinker_atropos.bundled import BUNDLED, resolve_tokenizer
+from tinker_atropos.chat.control_text import ControlText
 from tinker_atropos.errors import ConfigError
 
 Message = dict[str, Any]
@@ -58,6 +59,14 @@ class Tokenizer:
     def special_ids(self) -> frozenset[int]:
         """Ids that stand for no text, such as the end of a turn."""
         return frozenset(self._tokenizer.all_special_ids)
+
+    @cached_property
+    def _control(self) -> ControlText:
+        return ControlText(self._tokenizer)
+
+    def defused(self, text: str) -> str:
+        """A text of others, in which nothing controls the model."""
+        return self._control.defused(text)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> Ints:
         """`add_special_tokens`: those that begin and end a whole text, where the tokenizer has such."""

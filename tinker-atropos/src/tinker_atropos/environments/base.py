@@ -7,6 +7,7 @@ import logging
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -118,8 +119,16 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         return score >= 1.0
 
     async def setup(self) -> None:
-        self._items = _endless(self.training_items(), random.Random(self.config.item_seed))  # noqa: S311 -- an order
-        self._scores: list[float] = []
+        """What takes long is loaded here, once; the rest does not rely on it."""
+
+    @cached_property
+    def _items(self) -> Iterator[Item]:
+        return _endless(self.training_items(), random.Random(self.config.item_seed))  # noqa: S311 -- an order
+
+    @cached_property
+    def _scores(self) -> list[float]:
+        """Rewards since the last `wandb_log`."""
+        return []
 
     async def get_next_item(self) -> Item:
         return next(self._items)
@@ -178,23 +187,31 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
 
         Rollouts that failed say nothing about the policy, and are left out. Raises ValueError if all of them failed.
         """
-        items = self.held_out_items()[: self.config.eval_items]
+        played = await self.held_out_rollouts()
+        return Evaluation.of_items([[self.is_correct(each.score) for each in rollouts] for _, rollouts in played])
+
+    def evaluated_items(self) -> Sequence[Item]:
+        """The held-out items that an evaluation samples."""
+        return self.held_out_items()[: self.config.eval_items]
+
+    async def held_out_rollouts(self) -> list[tuple[Item, list[Rollout]]]:
+        """`eval_samples` rollouts of each evaluated item, without those that failed."""
         at_once = self.server.servers[0].config.num_requests_for_eval // self.requests_at_once(self.config.eval_samples)
         free = asyncio.Semaphore(max(1, at_once))  # beyond it atroposlib polls for a free slot once a second
 
-        async def judge(item: Item) -> list[bool]:
+        async def played(item: Item) -> tuple[Item, list[Rollout]]:
             async with free:
                 rollouts, _ = self._sorted(await self.roll_out(item, self.config.eval_samples, split="eval"))
-            return [self.is_correct(rollout.score) for rollout in rollouts]
+            return item, rollouts
 
-        return Evaluation.of_items(await together(map(judge, items)))
+        return await together(map(played, self.evaluated_items()))
 
     async def wandb_log(self, wandb_metrics: dict[str, Any] | None = None) -> None:
         metrics = dict(wandb_metrics or {})
         if self._scores:
             right = sum(self.is_correct(score) for score in self._scores)
             metrics["train/percent_correct"] = right / len(self._scores)
-            self._scores = []
+            self._scores.clear()
         await super().wandb_log(metrics)
 
     def room(self, prompt: list[int]) -> int:

@@ -13,26 +13,27 @@ Z_95 = 1.96
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """`correct` of `n` samples on the held-out set were correct. For the interval they count as `effective_n`
-    independent ones; None: all n.
+    """`correct` of `n` samples on the held-out set were correct; if samples are worth between 0 and 1, it is what they
+    are worth together. For the interval they count as `effective_n` independent ones; None: all n.
     """
 
-    correct: int
+    correct: float
     n: int
     effective_n: float | None = None
+    metric: str = EVAL_METRIC
 
     @classmethod
-    def of_items(cls, verdicts: Sequence[Sequence[bool]]) -> "Evaluation":
+    def of_items(cls, verdicts: Sequence[Sequence[float]], metric: str = EVAL_METRIC) -> "Evaluation":
         """From the verdicts on the samples of each item. Raises ValueError if there are none."""
         counts = [(sum(each), len(each)) for each in verdicts if each]
-        correct, n = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
-        return cls(correct, n, effective_samples(counts))
+        correct, n = sum(worth for worth, _ in counts), sum(samples for _, samples in counts)
+        return cls(correct, n, effective_samples(counts), metric)
 
     def to_metrics(self) -> dict[str, float]:
-        return fraction_metrics(self.correct / self.n, self.n, effective_n=self.effective_n)
+        return fraction_metrics(self.correct / self.n, self.n, self.metric, effective_n=self.effective_n)
 
 
-def effective_samples(counts: Sequence[tuple[int, int]]) -> float:
+def effective_samples(counts: Sequence[tuple[float, int]]) -> float:
     """How many independent samples tell as much about the fraction of correct ones as these: (correct, samples) of
     each item. Between the number of items, nearly, and that of all samples. Raises ValueError if there are none.
 

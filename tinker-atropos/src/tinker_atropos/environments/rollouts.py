@@ -1,10 +1,11 @@
 """Rollouts: those that have a score, those that failed, and the group that is made of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from tinker_atropos.environments.conversation import SampledSequence
+from tinker_atropos.environments.prompt_tokens import Message
 
 FailureKind = Literal["raised", "timeout", "transport"]
 FAILURE_KINDS: Final[tuple[FailureKind, ...]] = ("raised", "timeout", "transport")
@@ -16,10 +17,13 @@ class TransportError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One attempt at an item. It has several sequences if the prompt of a later turn did not extend the first."""
+    """One attempt at an item. It has several sequences if the prompt of a later turn did not extend the first.
+    `messages` is the conversation, if it is kept, for people to read.
+    """
 
     sequences: list[SampledSequence]
     score: float
+    messages: Sequence[Message] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ def scored_group(rollouts: Sequence[Rollout], group_size: int | None = None) -> 
         "inference_logprobs": [sequence.logprobs for _, sequence in owned],
         "scores": [rollouts[index].score for index, _ in owned],
     }
+    if any(rollout.messages for rollout in rollouts):
+        group["messages"] = [list(rollouts[index].messages) for index, _ in owned]
     if len(owned) != (group_size or len(rollouts)) or len(owned) > len(rollouts):
         group["group_overrides"] = {"group_size": len(owned), "rollouts": [index for index, _ in owned]}
     return group

@@ -49,11 +49,11 @@ def render(
 
 def objects_of(run: "TrainingRun", rendered: "Rendered") -> list[Manifest]:
     """What the first attempt creates, in this order. Environment pods follow once the run's pod has an IP."""
-    from rl_operator.api.environment import is_own
+    from rl_operator.api.environment import runs_apart
     from rl_operator.render import environment_pod, pod_of_attempt
 
-    own, templates = is_own(run.spec.environment), rendered.templates
-    slots = range(0 if own else 1, run.spec.environment_replicas)
+    apart, templates = runs_apart(run.spec.environment), rendered.templates
+    slots = range(0 if apart else 1, run.spec.environment_replicas)
     return [
         *rendered.config_maps,
         *(templates.network if slots else ()),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from rl_operator.api.environment import is_own
+from rl_operator.api.environment import runs_apart
 from rl_operator.api.names import ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
 from rl_operator.api.run import EnvironmentPods, TrainingRun
 from rl_operator.status.attempt.attempt_fate import Ending, Fate, environment_ending
@@ -62,14 +62,14 @@ def replicas(run: TrainingRun, limit: int | None) -> int:
 def in_force(run: TrainingRun) -> int:
     """The environment processes that were granted to the run."""
     pods = run.status.environments
-    inside = 0 if is_own(run.spec.environment) else 1
+    inside = 0 if runs_apart(run.spec.environment) else 1
     return pods.desired + inside if pods else 1
 
 
 def at_start(run: TrainingRun, limit: int | None) -> EnvironmentPods | None:
     """`status.environments` of an attempt that begins now; None: its only environment is inside the run's pod."""
     wanted = replicas(run, limit)
-    if not is_own(run.spec.environment) and wanted == 1:
+    if not runs_apart(run.spec.environment) and wanted == 1:
         return None
     return EnvironmentPods(desired=len(_slots(run, wanted)), ready=0)
 
@@ -210,7 +210,7 @@ def _wanted(view: View) -> range:
 
 
 def _slots(run: TrainingRun, wanted: int) -> range:
-    return range(0 if is_own(run.spec.environment) else 1, wanted)
+    return range(0 if runs_apart(run.spec.environment) else 1, wanted)
 
 
 def _mine(view: View) -> tuple[PodObservation, ...]:

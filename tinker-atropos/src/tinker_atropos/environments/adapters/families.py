@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tinker_atropos.environments.adapters.harness import harness_catalog
 from tinker_atropos.environments.adapters.reasoning_gym import task_catalog
 from tinker_atropos.environments.adapters.verifiers import taskset_catalog
 from tinker_atropos.environments.discovery import Discovery
@@ -27,6 +28,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
         taskset_catalog.discover_tasksets,
         taskset_catalog.canonical_name,
     ),
+    harness_catalog.FAMILY: Family(f"{harness_catalog.__package__}.task_harness", harness_catalog.discover_harnesses),
 }
 
 

@@ -44,6 +44,9 @@ def without_leading_parts(name: str) -> list[str]:
 
 READABLE_PACKAGES: Final = ("tinker_atropos", "atroposlib")
 
+HERMES_MODULES: Final = ("environments.hermes_base_env", "environments.agent_loop", "environments.tool_context")
+"""Ours too, by hermes-agent's names. Any other module of `environments` is the author's."""
+
 
 @cache
 def package_folders(package: str) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from typing import Self
 
 from tinker_atropos.environments.discovery.modules import Import, Module, SourceClass, last_name
 from tinker_atropos.environments.discovery.packages import (
+    HERMES_MODULES,
     READABLE_PACKAGES,
     dotted_name,
     importable_names,
@@ -95,6 +96,8 @@ class Sources:
             self.missing_packages |= set() if package_folders(package) else {package}
             return package_module(name)
         file = self.find_file(name, importer)
+        if file is None and name in HERMES_MODULES:
+            return package_module(name)
         return self.module_of_file(file) if file else None
 
     def find_file(self, name: str, importer: Module) -> str | None:

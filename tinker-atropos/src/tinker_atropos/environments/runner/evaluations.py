@@ -10,7 +10,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
@@ -128,10 +128,10 @@ class Evaluations:
         queue.latest.clear()
         with sampling("evaluation", step) as sampled, queue.judging(metric, sampled):
             outcome = await env.evaluate()
-            if isinstance(outcome, Evaluation) and metric == EVAL_METRIC:
-                return outcome.to_metrics()
+            if isinstance(outcome, Evaluation) and metric == outcome.metric:
+                return replace(outcome, metric=EVAL_METRIC).to_metrics()  # the name by which status knows it
             if isinstance(outcome, Evaluation):
-                queue.latest[EVAL_METRIC] = outcome.to_metrics()[EVAL_METRIC]
+                queue.latest[outcome.metric] = outcome.to_metrics()[outcome.metric]
             await env.wandb_log({})  # with an argument, as BaseEnv calls it: some have no default
             untold = self._reports.take_evaluation(outcome)
             value = queue.take_latest(metric)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tinker_atropos.arrays import Ints
+from tinker_atropos.chat.chat_answering import answer_chat
 from tinker_atropos.chat.chat_rendering import ChatRenderer
 from tinker_atropos.chat.openai_requests import ChatRequest
 from tinker_atropos.chat.request_handling import RefusedRequestError
@@ -36,16 +37,20 @@ class RolloutSession:
     """The endpoint's caller that one rollout is. `max_length` bounds prompt and answer together, in tokens.
 
     `unmatched` counts answers whose prompt has an assistant's message and yet continues nothing that was sampled: a
-    program that shortens its history, or changes an answer, begins another sequence.
+    program that shortens its history, or changes an answer, begins another sequence. `split` is `train` or `eval`;
+    `messages` is the conversation as whoever played it wants it to be read.
     """
 
-    def __init__(self, base_url: str, renderer: ChatRenderer, sample: Sampling, max_length: int) -> None:
-        self.base_url = base_url
+    def __init__(
+        self, base_url: str, renderer: ChatRenderer, sample: Sampling, max_length: int, split: str = "train"
+    ) -> None:
+        self.base_url, self.split = base_url, split
         self.api_key = f"rl-{secrets.token_urlsafe(24)}"
         self.is_over = False
         self.unmatched = 0
         self.overflowed = False
-        self._renderer, self._sample, self._max_length = renderer, sample, max_length
+        self.messages: Sequence[dict[str, Any]] = ()
+        self.renderer, self._sample, self._max_length = renderer, sample, max_length
         self._context = contextvars.copy_context()  # tells which work of the environment this is
         self._record, self._sent = TurnRecord(), SentMessages()
         self._asked: dict[bytes, tuple[str, str]] = {}  # by the prompt: its text, and how the answer begins
@@ -68,12 +73,21 @@ class RolloutSession:
         return len(self._record.turns)
 
     @property
+    def last_output(self) -> Output:
+        """Raises IndexError if nothing was sampled yet."""
+        return self._record.turns[-1].output
+
+    @property
     def sampled_tokens(self) -> int:
         return self._record.sampled_tokens
 
     def sequences(self) -> list[SampledSequence]:
         """What is trained of it."""
         return self._record.sequences()
+
+    async def chat(self, body: ChatRequest) -> dict[str, Any]:
+        """A `chat.completion`, for a rollout that is played in this process. Raises as `generate` and ChatError."""
+        return await answer_chat(self, body, self.renderer, self._max_length)
 
     def end(self) -> None:
         """From now on the key opens nothing. Answers that are still being sampled are not wanted any more."""
@@ -103,18 +117,25 @@ class RolloutSession:
 
     def _chat_text(self, body: ChatRequest) -> tuple[str, bool]:
         """The prompt, with the policy's answers as it wrote them if it continues them so; else as they were sent."""
-        restored = self._sent.as_written(body.messages)
+        messages = [self._defused(message) for message in body.messages]
         try:
-            text = self._renderer.text(restored, body.shown_tools, body.chat_template_kwargs)
+            text = self.renderer.text(self._sent.as_written(messages), body.shown_tools, body.chat_template_kwargs)
         except ChatError:  # some templates want calls in their place
             text = ""
         if text and self._record.extended_by(text):
             return text, True
-        text = self._renderer.text(body.messages, body.shown_tools, body.chat_template_kwargs)
+        text = self.renderer.text(messages, body.shown_tools, body.chat_template_kwargs)
         return text, self._record.extended_by(text) is not None
 
+    def _defused(self, message: dict[str, Any]) -> dict[str, Any]:
+        """What tools and users say cannot end their turn, or begin another one."""
+        content = message.get("content")
+        if message.get("role") not in ("tool", "user") or not isinstance(content, str):
+            return message
+        return {**message, "content": self.renderer.tokenizer.defused(content)}
+
     def _encode(self, text: str) -> list[int]:
-        ids: list[int] = self._renderer.tokenizer.encode(text, add_special_tokens=False).tolist()
+        ids: list[int] = self.renderer.tokenizer.encode(text, add_special_tokens=False).tolist()
         return ids
 
     async def generate(
@@ -148,7 +169,7 @@ class RolloutSession:
             self._running.discard(task)
 
     def was_answered(self, prompt_T: Ints, generation: GeneratedSamples, messages: Sequence[dict[str, Any]]) -> None:
-        tokenizer, prompt = self._renderer.tokenizer, prompt_T.tolist()
+        tokenizer, prompt = self.renderer.tokenizer, prompt_T.tolist()
         text, opening = self._asked.get(prompt_T.tobytes()) or (tokenizer.verbatim(prompt_T), "")
         for index, sample in enumerate(generation.samples):
             written = tokenizer.verbatim(sample.tokens_T)

@@ -37,8 +37,8 @@ class SessionServer:
             self.end(session)
         await self._serving.aclose()
 
-    def begin(self, sample: Sampling) -> RolloutSession:
-        session = RolloutSession(self._url, self._renderer, sample, self._max_length)
+    def begin(self, sample: Sampling, split: str = "train") -> RolloutSession:
+        session = RolloutSession(self._url, self._renderer, sample, self._max_length, split)
         self._sessions[session.api_key] = session
         return session
 

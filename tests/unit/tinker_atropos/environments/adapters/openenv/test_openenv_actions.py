@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tinker_atropos.environments.adapters.openenv.openenv_actions import (
     JsonActions,
-    Tool,
+    ServerTool,
     ToolCalls,
     json_object,
     plain_text,
@@ -137,7 +137,7 @@ def test_any_answer_is_an_action_that_can_be_sent_or_a_sentence(answer, schema):
 
 
 class TestToolCalls:
-    CALLS = ToolCalls([Tool(name="look"), Tool(name="go", description="Walk.", input_schema=MOVE)])
+    CALLS = ToolCalls([ServerTool(name="look"), ServerTool(name="go", description="Walk.", input_schema=MOVE)])
 
     def test_call(self):
         call = '{"tool_name": "go", "arguments": {"x": 1, "y": 2}}'
@@ -171,7 +171,7 @@ class TestToolCalls:
     def test_it_says_which_tools_there_are(self):
         assert self.CALLS.allowed.endswith("the tools are look, go.")
         assert "- go: Walk.\n  arguments: " in self.CALLS.instructions()
-        many = ToolCalls([Tool(name=f"tool{number}") for number in range(20)])
+        many = ToolCalls([ServerTool(name=f"tool{number}") for number in range(20)])
         assert many.allowed.endswith("tool11, 8 more.")
         assert ToolCalls([]).allowed.endswith("the tools are none.")
 

@@ -80,7 +80,7 @@ class JsonActions:
             raise RefusedActionError(f"The answer is neither a JSON object nor a value of {only}.") from None
 
 
-class Tool(BaseModel, frozen=True):
+class ServerTool(BaseModel, frozen=True):
     """A tool of an environment, as it lists them."""
 
     name: str
@@ -91,7 +91,7 @@ class Tool(BaseModel, frozen=True):
 class ToolCalls:
     """The call of a tool: {"tool_name": …, "arguments": {…}}."""
 
-    def __init__(self, tools: Sequence[Tool]) -> None:
+    def __init__(self, tools: Sequence[ServerTool]) -> None:
         self._tools = {tool.name: tool for tool in tools}
         named = [*self._tools][:MAX_LISTED]
         more = [f"{len(tools) - MAX_LISTED} more"] if len(tools) > MAX_LISTED else []

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError
 from tinker_atropos.environments.adapters.openenv.openenv_actions import (
     ActionFormat,
     JsonActions,
-    Tool,
+    ServerTool,
     ToolCalls,
     takes_tool_calls,
 )
@@ -89,10 +89,10 @@ class OpenEnvEnvironment(SampledEnvironment[int]):
         assert self._client is not None, "setup comes first"
         return self._client
 
-    async def _tools(self) -> list[Tool]:
+    async def _tools(self) -> list[ServerTool]:
         try:
             async with self.client.session(step_frame(LIST_TOOLS)) as (_, listed):
-                return [Tool.model_validate(tool) for tool in listed.observation["tools"]]
+                return [ServerTool.model_validate(tool) for tool in listed.observation["tools"]]
         except ValidationError as error:
             said = in_one_line(error)
         except Exception as error:  # noqa: BLE001 -- whatever it is, there is nothing to act with

@@ -1,0 +1,224 @@
+"""Programs as agents, each in a sandbox: what they are told, what they are paid, and how they end."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+from tests.unit.tinker_atropos.environments.harness_programs import ASK, ITEM, one_rollout, python, serving
+from tests.unit.tinker_atropos.environments.scripted_environment import TOKENIZER
+
+from tinker_atropos.environments.adapters.harness.task_harness import environment_class
+from tinker_atropos.environments.grader_check import warnings_about_grader
+from tinker_atropos.environments.harness_environment import HarnessEnvironment
+from tinker_atropos.environments.rollouts import FailedRollout, Rollout
+from tinker_atropos.errors import ConfigError
+
+pytestmark = pytest.mark.process
+
+ANSWER = python("print(ask(sys.argv[1]))", "{prompt}")
+TOLD = {
+    "an argument": ANSWER,
+    "stdin": python("print(ask(sys.stdin.read()))"),
+    "a variable": python("print(ask(os.environ['RL_PROMPT']))"),
+    "placeholders": python("print(ask(*sys.argv[1:]))", "{prompt}", "{base_url}", "{api_key}"),
+}
+
+
+@pytest.mark.parametrize("command", TOLD.values(), ids=TOLD)
+async def test_a_program_is_told_and_paid_for_its_answer(command: list[str]) -> None:
+    async with serving(command) as env:
+        outcome = await one_rollout(env)
+        assert isinstance(outcome, Rollout), outcome
+        [sequence] = outcome.sequences
+        assert outcome.score == 1.0
+        assert "sort 4 1 3 2<|im_end|>" in TOKENIZER.decode(sequence.tokens)
+        assert TOKENIZER.decode(sequence.tokens).endswith("1234<|im_end|>")
+
+
+async def test_variables_of_the_config() -> None:
+    code = "ask('sort'); print(os.environ['WHERE'] == os.environ['OPENAI_BASE_URL'] and os.environ['WHO'])"
+    async with serving(python(code), env_vars={"WHERE": "{base_url}", "WHO": "1234"}) as env:
+        assert (await one_rollout(env)).score == 1.0
+
+
+async def test_an_item_is_not_shown_to_a_program_whose_answer_is_scored() -> None:
+    code = "ask('sort'); print('RL_ITEM' in os.environ, 'RL_RESULT_FILE' in os.environ)"
+    async with serving(python(code), include_messages=True) as env:
+        assert (await one_rollout(env)).messages[-1]["content"] == "False False"
+
+
+ANSWERS = {
+    "all that it prints": ("output", "print(ask('sort'))", 1.0),
+    "with more, it is wrong": ("output", "print('thinking'); print(ask('sort'))", 0.0),
+    "the last line": ("last_line", "print('thinking'); print(ask('sort')); print()", 1.0),
+    "what the policy said last": ("last_message", "ask('sort'); print('done')", 1.0),
+    "a file": ("answer.txt", "open('answer.txt', 'w').write(ask('sort'))", 1.0),
+}
+
+
+@pytest.mark.parametrize(("answer_from", "code", "score"), ANSWERS.values(), ids=ANSWERS)
+async def test_where_the_answer_is(answer_from: str, code: str, score: float) -> None:
+    async with serving(python(code), answer_from=answer_from) as env:
+        assert (await one_rollout(env)).score == score
+
+
+FAILURES = {
+    "an exit code": ("ask('sort'); print('no way'); sys.exit(3)", {}, "ended with exit code 3: no way"),
+    "an exception": ("ask('sort'); raise ValueError('odd')", {}, "exit code 1: .*ValueError: odd"),
+    "a signal": ("ask('sort'); os.kill(os.getpid(), 9)", {}, "exit code 137: it printed nothing"),
+    "its key is not told": ("ask('sort'); sys.exit(os.environ['OPENAI_API_KEY'])", {}, r"\(the rollout's key\)"),
+    "too long": (
+        "ask('sort'); print('waiting', flush=True); import time; time.sleep(60)",
+        {"rollout_seconds": 2},
+        "the program had not ended after 2 s: waiting",
+    ),
+    "nothing asked": ("print(1234)", {}, "before it had asked the policy anything"),
+    "no answer file": ("ask('sort')", {"answer_from": "answer.txt"}, "the program has left no answer.txt"),
+    "no room": ("ask('sort ' * 400)", {"max_token_length": 64}, "exit code 1: .*HTTP Error 400"),
+    "too many processes": (
+        "import subprocess, time; ask('sort'); [subprocess.Popen(['sleep', '60']) for _ in range(9)]; time.sleep(20)",
+        {"max_processes": 6},
+        "exit code 137: .*killed",
+    ),
+}
+
+
+@pytest.mark.parametrize(("code", "config", "message"), FAILURES.values(), ids=FAILURES)
+async def test_a_program_that_fails_costs_its_rollout(code: str, config: dict, message: str) -> None:
+    async with serving(python(code), **config) as env:
+        outcome = await one_rollout(env)
+        assert isinstance(outcome, FailedRollout)
+        with pytest.raises(AssertionError, match=message):
+            raise AssertionError(outcome.message)
+
+
+async def test_an_output_is_bounded() -> None:
+    async with serving(
+        python("ask('sort'); print('x' * 999_999); print('1234')"), answer_from="last_line", output_limit=1000
+    ) as env:
+        assert (await one_rollout(env)).score == 1.0
+        env.config.answer_from, env.config.include_messages = "output", True
+        said = (await one_rollout(env)).messages[-1]["content"]
+        assert 1000 <= len(said) <= 1100
+        assert "bytes are left out" in said
+
+
+REWARDS = {
+    "a number": ("0.25", 0.25),
+    "several": ('{"right": 1, "short": 0.5}', 1.5),
+    "a text": ("well done", r"result\.json has 'well done'"),
+    "no finite number": ("NaN", "must be a finite number"),
+    "nothing": ("", r"result\.json has ''"),
+}
+
+
+@pytest.mark.parametrize(("content", "reward"), REWARDS.values(), ids=REWARDS)
+async def test_a_program_that_scores_itself(content: str, reward: float | str) -> None:
+    code = (
+        "ask('sort'); assert json.loads(os.environ['RL_ITEM']) == [4, 1, 3, 2];"
+        f"open(os.environ['RL_RESULT_FILE'], 'w').write({content!r})"
+    )
+    async with serving(python(code), score="result_file") as env:
+        outcome = await one_rollout(env)
+        if isinstance(reward, float):
+            assert outcome.score == reward
+        else:
+            with pytest.raises(AssertionError, match=reward):
+                raise AssertionError(outcome.message)
+        assert await env.score_answer(ITEM, "1234") is None
+        assert await warnings_about_grader(env, Path(__file__)) == ()
+
+
+async def test_the_rewards_by_name_are_logged() -> None:
+    code = """ask('sort'); open('result.json', 'w').write('{"right": 1, "short": 0.5}')"""
+    async with serving(python(code), score="result_file") as env:
+        await one_rollout(env)
+        assert {name: values for name, values in env._figures.items() if name.startswith("rewards/")} == {
+            "rewards/right": [1.0],
+            "rewards/short": [0.5],
+        }
+
+
+async def test_a_result_file_that_is_missing() -> None:
+    async with serving(python("ask('sort')"), score="result_file") as env:
+        assert "the program has left no result.json" in (await one_rollout(env)).message
+
+
+async def test_a_group_has_a_sandbox_for_each_rollout() -> None:
+    """A file that one leaves behind would make the next one fail."""
+    code = "open('mine', 'x').close(); print(ask(sys.argv[1]))"
+    async with serving(python(code, "{prompt}"), texts=["1234", "4321"], group_size=4) as env:
+        group, _ = await env.collect_trajectories(ITEM)
+        assert sorted(group["scores"]) == [0.0, 0.0, 1.0, 1.0]
+        assert env.reported == []
+
+
+async def test_what_a_program_started_is_dead_after_its_rollout() -> None:
+    seconds = str(1_000_000 + random.randrange(1_000_000))
+    code = (
+        f"import subprocess; [subprocess.Popen(['sleep', '{seconds}'], start_new_session=True) for _ in range(3)];"
+        "print(ask(sys.argv[1]))"
+    )
+    async with serving(python(code, "{prompt}"), answer_from="last_line") as env:
+        assert (await one_rollout(env)).score == 1.0
+        await _all_end(seconds)
+
+
+async def test_the_end_of_a_run_ends_its_programs() -> None:
+    seconds = str(1_000_000 + random.randrange(1_000_000))
+    code = f"import subprocess; print(ask('sort')); subprocess.run(['sleep', '{seconds}'])"
+    async with serving(python(code)) as env:
+        rollout = asyncio.create_task(one_rollout(env))
+        while not _running(seconds):  # bounded by the test's timeout
+            await asyncio.sleep(0.05)
+        rollout.cancel()
+        await asyncio.wait([rollout])
+        await _all_end(seconds)
+
+
+async def _all_end(argument: str) -> None:
+    for _ in range(200):
+        if not _running(argument):
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail(f"sleep {argument} is still running")
+
+
+def _running(argument: str) -> list[str]:
+    """The processes of this machine, those in sandboxes too, that were started with exactly this argument."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found += [str(path)] if argument.encode() in path.read_bytes().split(b"\0") else []
+        except OSError:  # it ended meanwhile
+            continue
+    return found
+
+
+REFUSED = {
+    "no command": ([], {}, "env.command is empty"),
+    "no such program": (["no-such-agent"], {}, "there is no such program where the environment runs"),
+    "a relative path": (["python", "agent.py"], {}, "give an absolute path"),
+    "a variable of ours": (["python"], {"env_vars": {"OPENAI_API_KEY": "x"}}, "env.env_vars names 'OPENAI_API_KEY'"),
+}
+
+
+@pytest.mark.parametrize(("command", "config", "message"), REFUSED.values(), ids=REFUSED)
+async def test_refused_before_anything_is_sampled(command: list[str], config: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        async with serving(command, **config):
+            pytest.fail("it was set up")
+
+
+async def test_a_task_without_a_scorer_needs_a_result_file() -> None:
+    unscored = type("Unscored", (environment_class("sort_digits"),), {"score": HarnessEnvironment.score})
+    with pytest.raises(ConfigError, match="Unscored has no method score"):
+        async with serving(ANSWER, task=unscored):
+            pytest.fail("it was set up")
+    async with serving(python("ask('sort'); open('result.json', 'w').write('1')"), task=unscored, score="result_file"):
+        pass
+
+
+async def test_the_beginning_of_each_program_is_python() -> None:
+    compile(ASK, "ask", "exec")

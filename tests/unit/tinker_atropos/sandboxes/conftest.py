@@ -1,0 +1,74 @@
+"""Sandboxes that end with their test, and a look at processes from outside of them."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tinker_atropos.sandboxes.local_sandbox import LocalSandbox
+from tinker_atropos.sandboxes.sandbox import Command, CommandResult, SandboxLimits
+
+SECONDS = 100.0  # one, on a machine that is not busy
+
+
+def eventually(what: str, condition: Callable[[], Any]) -> Any:
+    """What the condition says, once it is true."""
+    deadline = time.monotonic() + SECONDS
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"after {SECONDS:g} s: not yet {what}"
+        time.sleep(0.01)
+    return value
+
+
+def shell(sandbox: LocalSandbox, text: str, timeout: float = SECONDS, **options: Any) -> CommandResult:
+    return sandbox.run(Command(text, timeout, **options))
+
+
+def carriers(mark: str) -> list[int]:
+    """Processes of this machine that have a text in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def server_of(sandbox: LocalSandbox) -> int:
+    """The inner process, by its number here."""
+    outer = sandbox._process.pid
+    return int(Path(f"/proc/{outer}/task/{outer}/children").read_text(encoding="ascii").split()[0])
+
+
+def need(sandbox: LocalSandbox, wall: str) -> None:
+    if wall not in sandbox.walls:
+        pytest.skip(f"this kernel does not allow the wall {wall!r} here")
+
+
+@pytest.fixture(scope="module")
+def start(process: None) -> Iterator[Callable[..., LocalSandbox]]:
+    """Start a sandbox; keywords as those of SandboxLimits, and `plain`."""
+    started: list[LocalSandbox] = []
+
+    def starting(*, plain: bool = False, **limits: Any) -> LocalSandbox:
+        started.append(LocalSandbox(SandboxLimits(**limits), plain=plain))
+        return started[-1]
+
+    yield starting
+    for sandbox in started:
+        sandbox.close()
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["walls", "plain"])
+def plain(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture(scope="module")
+def sandbox(start: Callable[..., LocalSandbox], plain: bool) -> LocalSandbox:
+    """One for all tests of a module that leave it as it is."""
+    return start(plain=plain)

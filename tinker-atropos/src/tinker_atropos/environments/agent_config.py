@@ -1,0 +1,36 @@
+"""The fields of an environment with an agent."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from tinker_atropos.environments.recorded_environment import SessionConfig
+
+
+class AgentConfig(SessionConfig):
+    """The fields of an environment with an agent. Names are those of hermes-agent's environments."""
+
+    enabled_toolsets: list[str] | None = Field(
+        default=None, description="Toolsets of the agent: terminal, files, search. Without it: all of them."
+    )
+    disabled_toolsets: list[str] | None = Field(default=None, description="Toolsets that it does not get.")
+    distribution: str | None = Field(
+        default=None, description="A named distribution, from which the toolsets of each group are drawn."
+    )
+    max_agent_turns: int = Field(default=30, gt=0, description="Most answers of the agent in one rollout.")
+    agent_temperature: float = Field(
+        default=1.0, ge=0, description="Temperature of training rollouts; evaluations sample at 0."
+    )
+    system_prompt: str | None = Field(default=None, description="What the agent is told first.")
+    terminal_backend: Literal["local"] = Field(default="local", description="Where sandboxes are.")
+    terminal_timeout: float = Field(default=120.0, gt=0, description="Longest time for one call of a tool, in seconds.")
+    tool_pool_size: int = Field(default=128, gt=0, description="How many calls of tools run at once.")
+    extra_body: dict[str, Any] | None = Field(
+        default=None, description="More fields of every request to the model, such as a provider's preferences."
+    )
+    eval_size: int | None = Field(
+        default=None, gt=0, description="How many held-out items an evaluation plays. Without it: eval_items."
+    )
+    eval_samples: int = Field(default=1, gt=0, description="How often an evaluation plays each, at temperature 0.")
+    sandbox_memory_mb: int = Field(default=1024, gt=0, description="Most memory of a process in a sandbox, in MiB.")
+    sandbox_disk_mb: int = Field(default=256, gt=0, description="Most that a sandbox's files may take, in MiB.")

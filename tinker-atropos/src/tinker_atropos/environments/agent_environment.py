@@ -1,0 +1,208 @@
+"""The base class of environments in which an agent works on a task with tools, and a grader looks at what it did."""
+
+import asyncio
+import copy
+import random
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextvars import ContextVar
+from functools import cached_property, partial, wraps
+from typing import Any, ClassVar, Final, Self, TypeVar
+
+from atroposlib.envs.server_handling.openai_server import OpenAIServer
+
+from tinker_atropos.bundled import resolve_tokenizer
+from tinker_atropos.environments.agent_config import AgentConfig
+from tinker_atropos.environments.agents import toolbox
+from tinker_atropos.environments.agents.agent_loop import AgentLoop, ChatServer, ToolSchemas
+from tinker_atropos.environments.agents.agent_result import AgentResult
+from tinker_atropos.environments.agents.recorded_chat import ProviderChat, SessionChat
+from tinker_atropos.environments.agents.sync_bridge import Bridged
+from tinker_atropos.environments.agents.tool import Tool
+from tinker_atropos.environments.agents.tool_context import ToolContext
+from tinker_atropos.environments.agents.toolbox import Toolbox
+from tinker_atropos.environments.agents.toolsets import check_toolsets, tools_of_group
+from tinker_atropos.environments.base import Item, Message
+from tinker_atropos.environments.evaluation import Evaluation
+from tinker_atropos.environments.offline_modes import OfflineModes
+from tinker_atropos.environments.rollouts import Outcome, Rollout
+from tinker_atropos.environments.sessions.rollout_session import RolloutSession
+from tinker_atropos.errors import ConfigError
+from tinker_atropos.sandboxes.local_pool import LocalSandboxes
+from tinker_atropos.sandboxes.sandbox import SandboxLimits
+
+T = TypeVar("T")
+
+__all__ = ["AgentConfig", "AgentEnvironment"]
+
+MEAN_REWARD: Final = "eval/mean_reward"
+
+_group_tools: ContextVar[ToolSchemas | None] = ContextVar("group_tools", default=None)
+"""Those that the rollouts of one group share."""
+
+
+class AgentEnvironment(OfflineModes[Item], ABC):
+    """A task for an agent with tools. An author writes `format_prompt` and `compute_reward`, and says which items there
+    are: by `training_items` and `held_out_items`, or by `setup`, `get_next_item` and `evaluate`.
+
+    `prepare`, `compute_reward` and `evaluate` may call the synchronous methods of a `ToolContext`: other rollouts go on
+    meanwhile.
+    """
+
+    env_config_cls = AgentConfig
+    eval_metric: ClassVar[str] = MEAN_REWARD
+    default_toolsets: ClassVar[Sequence[str]] = ()
+    """A hint for readers; what counts is `enabled_toolsets`."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in ("prepare", "compute_reward", "evaluate"):
+            if name in cls.__dict__:
+                setattr(cls, name, _bridged(cls.__dict__[name]))
+
+    def __init__(self, config: Any, server_configs: Any, slurm: bool = False, testing: bool = False) -> None:
+        check_toolsets(config.enabled_toolsets, config.disabled_toolsets, config.distribution)
+        config.tokenizer_name = resolve_tokenizer(config.tokenizer_name)
+        super().__init__(config, server_configs, slurm, testing)
+        limits = SandboxLimits(memory_mb=config.sandbox_memory_mb, disk_mb=config.sandbox_disk_mb)
+        self._toolbox = Toolbox(partial(LocalSandboxes, limits), config.terminal_timeout, config.tool_pool_size)
+        toolbox.install(self._toolbox)
+
+    @abstractmethod
+    def format_prompt(self, item: Item) -> str:
+        """What the agent is asked."""
+
+    @abstractmethod
+    async def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> float | Mapping[str, float]:
+        """The reward of a rollout, from 0 to 1, or rewards by name, which are added up. `ctx` works in its sandbox.
+
+        What it raises costs this rollout only.
+        """
+
+    async def prepare(self, item: Item, ctx: ToolContext) -> None:
+        """What is done in a rollout's sandbox before its agent begins, such as writing files. Nothing by default."""
+
+    def tools(self) -> Sequence[Tool]:
+        """Tools of the author's own, besides the toolsets."""
+        return ()
+
+    def training_items(self) -> Sequence[Item]:
+        return ()
+
+    def held_out_items(self) -> Sequence[Item]:
+        return ()
+
+    def evaluated_items(self) -> Sequence[Item]:
+        return self.held_out_items()[: self.config.eval_size or self.config.eval_items]
+
+    def prompt(self, item: Item) -> list[Message]:
+        system = [{"role": "system", "content": self.config.system_prompt}] if self.config.system_prompt else []
+        return [*system, {"role": "user", "content": self.format_prompt(item)}]
+
+    async def close(self) -> None:
+        self._toolbox.close()
+        await super().close()
+
+    async def get_next_item(self) -> Item:
+        if not self.training_items():
+            raise ConfigError(f"{type(self).__name__} has no items: define training_items(), or get_next_item()")
+        return await super().get_next_item()
+
+    async def roll_out(self, item: Item, n: int, split: str) -> list[Outcome]:
+        schemas, _ = self._resolve_tools_for_group()
+        token = _group_tools.set(schemas)
+        try:
+            return await super().roll_out(item, n, split)
+        finally:
+            _group_tools.reset(token)
+
+    def _resolve_tools_for_group(self) -> tuple[ToolSchemas, set[str]]:
+        """The tools' schemas, and their names. Authors call it, too."""
+        config = self.config
+        wishes = (config.enabled_toolsets, config.disabled_toolsets, config.distribution)
+        tools = tools_of_group(*wishes, self.tools(), self._generator)
+        return ToolSchemas(tools), set(tools)
+
+    @cached_property
+    def _generator(self) -> random.Random:
+        return random.Random(self.config.item_seed)  # noqa: S311 -- which toolsets a group gets
+
+    async def play(self, item: Item, session: RolloutSession) -> float | Mapping[str, float]:
+        task_id = str(uuid.uuid4())
+        ctx = ToolContext(task_id)
+        try:
+            await self.prepare(item, ctx)
+            result = await self._agent(session, task_id).run(self.prompt(item))
+            session.messages = result.messages
+            if session.split == "train":
+                self.note({"agent/finished": result.finished_naturally, "agent/tool_calls": len(result.called_tools)})
+                self.note({"agent/tool_errors": len(result.tool_errors)})
+            grader = self if session.split == "train" else self._aside()
+            return await grader.compute_reward(item, result, ctx)
+        finally:
+            await asyncio.to_thread(self._toolbox.release, task_id)
+
+    def _agent(self, session: RolloutSession, task_id: str) -> AgentLoop:
+        config, schemas = self.config, _group_tools.get() or self._resolve_tools_for_group()[0]
+        return AgentLoop(
+            self._chat(session),
+            schemas,
+            set(schemas.tools),
+            max_turns=config.max_agent_turns,
+            task_id=task_id,
+            temperature=0.0 if session.split == "eval" else config.agent_temperature,
+            max_tokens=config.max_token_length,
+            extra_body=config.extra_body,
+        )
+
+    def _chat(self, session: RolloutSession) -> ChatServer:
+        """Servers of atroposlib's type `openai` answer chats only: their models are not those that are trained."""
+        if isinstance(self.server.servers[0], OpenAIServer):
+            return ProviderChat(session, partial(self.server.chat_completion, split=session.split))
+        return SessionChat(session)
+
+    def _aside(self) -> Self:
+        """A copy for graders of evaluations: what they append to the environment's lists is not training's."""
+        aside = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, list | dict | set | deque):
+                setattr(aside, name, copy.copy(value))
+        return aside
+
+    async def evaluate(self, *_args: Any, **_kwargs: Any) -> Evaluation:
+        """The whole loop with tools at temperature 0 on held-out items; the mean reward is `eval/mean_reward`.
+
+        With `data_dir_to_save_evals` the result and all samples are written there. Rollouts that failed are left out.
+        """
+        if not self.held_out_items():
+            raise ConfigError(f"{type(self).__name__} has no held-out items: define held_out_items(), or evaluate()")
+        begun = time.time()
+        played = await self.held_out_rollouts()
+        evaluation = Evaluation.of_items([[each.score for each in rollouts] for _, rollouts in played], MEAN_REWARD)
+        if self.config.data_dir_to_save_evals is not None:
+            samples = [_sample(item, rollout) for item, rollouts in played for rollout in rollouts]
+            await self.evaluate_log(
+                evaluation.to_metrics(), samples=samples, start_time=begun, end_time=time.time(),
+                generation_parameters={"temperature": 0.0, "max_agent_turns": self.config.max_agent_turns},
+            )  # fmt: skip
+        return evaluation
+
+    async def wandb_log(self, wandb_metrics: dict[str, Any] | None = None) -> None:
+        """With `train/mean_reward`, and figures of agents."""
+        rewards = {"train/mean_reward": sum(self._scores) / len(self._scores)} if self._scores else {}
+        await super().wandb_log({**rewards, **(wandb_metrics or {})})
+
+
+def _bridged(method: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Coroutine[Any, Any, T]]:
+    @wraps(method)
+    async def bridged(*args: Any, **kwargs: Any) -> T:
+        return await Bridged(method(*args, **kwargs))
+
+    return bridged
+
+
+def _sample(item: Any, rollout: Rollout) -> dict[str, Any]:
+    return {"item": repr(item), "messages": list(rollout.messages), "reward": rollout.score}

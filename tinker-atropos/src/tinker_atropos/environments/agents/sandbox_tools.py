@@ -1,0 +1,153 @@
+"""Tools that work in a rollout's sandbox. Their names and answers are those that agents of hermes-agent know."""
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec
+
+from tinker_atropos.environments.agents.tool import Json, Tool
+from tinker_atropos.sandboxes.sandbox import Command, Sandbox, SandboxError, SandboxLostError
+
+P = ParamSpec("P")
+
+MAX_FILE_BYTES: Final = 2**20
+MAX_LINES: Final = 2000
+MAX_MATCHES: Final = 50
+COMMAND_SECONDS: Final = 120.0
+
+
+def refusals_told(function: Callable[Concatenate[Sandbox, P], Json]) -> Callable[Concatenate[Sandbox, P], Json]:
+    """What a sandbox refuses is an answer, too. One that is gone is not: its rollout is over."""
+
+    @wraps(function)
+    def told(sandbox: Sandbox, /, *args: P.args, **kwargs: P.kwargs) -> Json:
+        try:
+            return function(sandbox, *args, **kwargs)
+        except SandboxLostError:
+            raise
+        except SandboxError as error:
+            return {"error": str(error)}
+
+    return told
+
+
+@refusals_told
+def terminal(sandbox: Sandbox, command: str, timeout: float = COMMAND_SECONDS) -> Json:
+    result = sandbox.run(Command(command, timeout=max(0.1, timeout)))
+    cut = f"the command was ended after {timeout:g} s" if result.timed_out else None
+    return {"output": result.output, "exit_code": result.exit_code, "error": cut}
+
+
+@refusals_told
+def read_file(sandbox: Sandbox, path: str, offset: int = 1, limit: int = MAX_LINES) -> Json:
+    lines = sandbox.read_file(path, MAX_FILE_BYTES).decode(errors="replace").splitlines(keepends=True)
+    start = max(1, offset) - 1
+    return {"content": "".join(lines[start : start + max(0, limit)]), "total_lines": len(lines)}
+
+
+@refusals_told
+def write_file(sandbox: Sandbox, path: str, content: str) -> Json:
+    written = content.encode()
+    sandbox.write_file(path, written)
+    return {"success": True, "bytes_written": len(written)}
+
+
+@refusals_told
+def patch(sandbox: Sandbox, path: str, old_string: str, new_string: str, replace_all: bool = False) -> Json:
+    text = sandbox.read_file(path, MAX_FILE_BYTES).decode(errors="surrogateescape")
+    found = text.count(old_string) if old_string else 0
+    if found == 0:
+        return {"error": f"old_string is not in {path}: read the file, and repeat its text exactly"}
+    if found > 1 and not replace_all:
+        return {"error": f"old_string is {found} times in {path}: add lines around it, or set replace_all"}
+    sandbox.write_file(path, text.replace(old_string, new_string).encode(errors="surrogateescape"))
+    return {"success": True, "replaced": found}
+
+
+@refusals_told
+def search_files(
+    sandbox: Sandbox,
+    pattern: str,
+    path: str = ".",
+    *,
+    target: str = "content",
+    file_glob: str = "*",
+    limit: int = MAX_MATCHES,
+) -> Json:
+    at_most = max(1, min(limit, 10 * MAX_MATCHES))
+    if target == "files":
+        return {"files": sandbox.find_files(pattern, path, at_most)}
+    found = sandbox.find_text(pattern, path, file_glob, at_most)
+    return {"matches": [{"path": each.path, "line": each.line, "content": each.text} for each in found]}
+
+
+def _parameters(required: tuple[str, ...] = (), **properties: Mapping[str, Any]) -> Json:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def _text(description: str) -> Json:
+    return {"type": "string", "description": description}
+
+
+def _number(description: str) -> Json:
+    return {"type": "integer", "description": description}
+
+
+SANDBOX_TOOLS: Final = (
+    Tool(
+        "terminal",
+        "Run a shell command in your sandbox. Files stay between calls; processes in the background end with it.",
+        _parameters(
+            ("command",),
+            command=_text("The command."),
+            timeout={"type": "number", "description": "Seconds after which it is ended."},
+        ),
+        terminal,
+        in_sandbox=True,
+    ),
+    Tool(
+        "read_file",
+        "Read a text file.",
+        _parameters(
+            ("path",),
+            path=_text("The file."),
+            offset=_number("First line, from 1."),
+            limit=_number("Most lines."),
+        ),
+        read_file,
+        in_sandbox=True,
+    ),
+    Tool(
+        "write_file",
+        "Write a text file. What was in it is lost.",
+        _parameters(("path", "content"), path=_text("The file."), content=_text("All of its text.")),
+        write_file,
+        in_sandbox=True,
+    ),
+    Tool(
+        "patch",
+        "Replace a text in a file.",
+        _parameters(
+            ("path", "old_string", "new_string"),
+            path=_text("The file."),
+            old_string=_text("The text as it is; it must be in the file once."),
+            new_string=_text("What takes its place."),
+            replace_all={"type": "boolean", "description": "Replace it wherever it is."},
+        ),
+        patch,
+        in_sandbox=True,
+    ),
+    Tool(
+        "search_files",
+        "Find lines by a regular expression, or files by a pattern of their names.",
+        _parameters(
+            ("pattern",),
+            pattern=_text("A regular expression; for files a glob such as *.py."),
+            target={"type": "string", "enum": ["content", "files"], "description": "What to find."},
+            path=_text("Where to look."),
+            file_glob=_text("Only in files with such names."),
+            limit=_number("Most results."),
+        ),
+        search_files,
+        in_sandbox=True,
+    ),
+)

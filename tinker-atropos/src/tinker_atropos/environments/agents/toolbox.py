@@ -1,0 +1,133 @@
+"""Where the tools of all rollouts of this process are called, and which sandbox is whose.
+
+Graders know only the id of a rollout (`ToolContext(task_id)`), so that there is one toolbox in a process: that of its
+environment.
+"""
+
+import asyncio
+import inspect
+import json
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, partial
+from typing import Any
+
+from tinker_atropos.environments.agents.tool import Tool, ToolArgumentsError
+from tinker_atropos.sandboxes.sandbox import Sandbox, SandboxLostError, SandboxPool
+
+MAX_RESULT_CHARACTERS = 50_000
+"""Of a tool's answer: what follows is left out, and the answer says so."""
+
+
+class ToolFailedError(Exception):
+    """A call that did not work; the message is for the agent."""
+
+
+class Toolbox:
+    """`make_pool` makes the sandboxes once one is needed; `seconds` bounds one call; `threads` calls run at once."""
+
+    def __init__(self, make_pool: Callable[[], SandboxPool], seconds: float, threads: int) -> None:
+        self._make_pool, self._seconds = make_pool, seconds
+        self.executor = ThreadPoolExecutor(threads, thread_name_prefix="tool")
+        self._lock = threading.Lock()
+        self._leases: dict[str, _Lease] = {}
+
+    @cached_property
+    def _pool(self) -> SandboxPool:
+        return self._make_pool()
+
+    def sandbox(self, task_id: str) -> Sandbox:
+        """The rollout's, from its first use on. Blocks. Raises SandboxLostError if there is none to be had."""
+        with self._lock:
+            pool = self._pool
+            lease = self._leases.setdefault(task_id, _Lease())
+        with lease.lock:
+            if lease.sandbox is None:
+                lease.sandbox = pool.lease()
+            return lease.sandbox
+
+    def release(self, task_id: str) -> None:
+        """End the rollout's sandbox, if it has one. Blocks until nothing of it is left."""
+        with self._lock:
+            lease = self._leases.pop(task_id, None)
+        if lease is not None:
+            with lease.lock:
+                if lease.sandbox is not None:
+                    lease.sandbox.close()
+
+    def close(self) -> None:
+        """End all sandboxes."""
+        if "_pool" in self.__dict__:
+            self._pool.close()
+        self.executor.shutdown(wait=False, cancel_futures=True)
+
+    async def call(self, tool: Tool, arguments: str, task_id: str) -> str:
+        """What the agent is told. Raises ToolFailedError for a call that did not work, SandboxLostError."""
+        try:
+            async with asyncio.timeout(self._seconds + GRACE_SECONDS):
+                return _as_text(await self._called(tool, _parsed(tool, arguments), task_id))
+        except (SandboxLostError, ToolFailedError):
+            raise
+        except ToolArgumentsError as error:
+            raise ToolFailedError(str(error)) from None
+        except TimeoutError:
+            raise ToolFailedError(f"{tool.name} took longer than {self._seconds:g} s") from None
+        except Exception as error:  # an author's tool: the agent reads what went wrong
+            raise ToolFailedError(f"{tool.name} failed: {type(error).__name__}: {error}") from error
+
+    async def _called(self, tool: Tool, arguments: Mapping[str, Any], task_id: str) -> Any:
+        if inspect.iscoroutinefunction(tool.function):
+            return await tool.function(**arguments)
+        work = partial(self._in_sandbox, tool, task_id) if tool.in_sandbox else tool.function
+        return await asyncio.get_running_loop().run_in_executor(self.executor, partial(work, **arguments))
+
+    def _in_sandbox(self, tool: Tool, task_id: str, /, **arguments: Any) -> Any:
+        if "timeout" in tool.parameters["properties"]:
+            arguments["timeout"] = min(float(arguments.get("timeout", self._seconds)), self._seconds)
+        return tool.function(self.sandbox(task_id), **arguments)
+
+
+GRACE_SECONDS = 30.0
+"""A sandbox ends its command by itself; only one that does not is given up from here."""
+
+
+class _Lease:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.sandbox: Sandbox | None = None
+
+
+def _parsed(tool: Tool, arguments: str) -> dict[str, Any]:
+    """Raises ToolArgumentsError."""
+    try:
+        given = json.loads(arguments or "{}")
+    except ValueError as error:
+        raise ToolArgumentsError(f"{tool.name}: the arguments are not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise ToolArgumentsError(f"{tool.name}: the arguments are not an object")
+    tool.check(given)
+    return given
+
+
+def _as_text(result: Any) -> str:
+    text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
+    if len(text) <= MAX_RESULT_CHARACTERS:
+        return text
+    return f"{text[:MAX_RESULT_CHARACTERS]}\n({len(text) - MAX_RESULT_CHARACTERS} characters are left out)"
+
+
+_installed: Toolbox | None = None
+
+
+def install(toolbox: Toolbox | None) -> None:
+    """From now on it is this process' toolbox."""
+    global _installed  # noqa: PLW0603 -- see the module's docstring
+    _installed = toolbox
+
+
+def installed() -> Toolbox:
+    """Raises RuntimeError if no environment was made in this process."""
+    if _installed is None:
+        raise RuntimeError("there is no environment in this process: a rollout's tools belong to one")
+    return _installed

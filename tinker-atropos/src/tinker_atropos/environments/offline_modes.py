@@ -1,0 +1,48 @@
+"""What a file of an environment does by itself: `python my_env.py process` makes data, `evaluate` measures a model."""
+
+import os
+from abc import ABC
+from pathlib import Path
+from typing import Final
+
+import wandb
+
+from tinker_atropos.environments.agents.rollout_page import write_page
+from tinker_atropos.environments.base import Item
+from tinker_atropos.environments.failures import IncompleteGroupError
+from tinker_atropos.environments.recorded_environment import RecordedEnvironment
+
+RESULTS: Final = "eval_results"
+"""Where `evaluate` writes if it is not told."""
+
+
+class OfflineModes(RecordedEnvironment[Item], ABC):
+    """Of atroposlib's command line, which overrides a config file, which overrides `config_init`."""
+
+    async def process_manager(self) -> None:
+        """BaseEnv's, which writes groups as lines of JSON; and a page of them, with the calls of tools.
+
+        Ends the program if no rollout of a group worked. What was written until then stays.
+        """
+        self.config.use_wandb = self.config.use_wandb and has_wandb_key()
+        try:
+            await super().process_manager()
+        except IncompleteGroupError as error:
+            raise SystemExit(f"no rollout of a group worked: {error}") from None
+        finally:
+            write_page(Path(self.config.data_path_to_save_groups))
+            await self.close()
+
+    async def _run_evaluate(self) -> None:
+        """BaseEnv's, which writes no results without a folder for them."""
+        self.config.data_dir_to_save_evals = self.config.data_dir_to_save_evals or f"{RESULTS}/{self.name or 'agent'}"
+        try:
+            await super()._run_evaluate()
+        finally:
+            await self.close()
+        print(f"The results are in {self.config.data_dir_to_save_evals}.")  # noqa: T201 -- a command's answer
+
+
+def has_wandb_key() -> bool:
+    """Whether W&B would take a run, or was told not to. Without one it asks for a key, and nobody may be there."""
+    return wandb.api.api_key is not None or os.environ.get("WANDB_MODE", "online") != "online"

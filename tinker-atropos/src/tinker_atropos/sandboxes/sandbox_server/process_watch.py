@@ -1,0 +1,68 @@
+"""While commands run: whether they use more than they may, and the burial of processes that nobody waits for."""
+
+import subprocess
+import threading
+from typing import Any
+
+from tinker_atropos.sandboxes.sandbox_server.process_tree import (
+    descendants,
+    kill_all,
+    proportional_bytes,
+    reap_orphans,
+    use_of,
+)
+
+WATCH_SECONDS = 0.05
+THREADS_FOR_A_PROCESS = 16
+"""Threads are bounded by so many times the processes: runtimes start some for each core."""
+
+
+class ProcessWatch:
+    """Of all commands together: `processes` at once, and `memory_mb` MiB. When it is more, all are killed."""
+
+    def __init__(self, memory_mb: int, processes: int) -> None:
+        self._memory_mb, self._processes = memory_mb, processes
+        self._running: dict[int, str] = {}
+        self._lock = threading.Lock()
+        self._is_busy = threading.Event()
+
+    def start(self, program: list[str], **options: Any) -> "subprocess.Popen[bytes]":
+        """Popen, whose process is this watch's from the start: else it could be buried before it is waited for."""
+        with self._lock:
+            process = subprocess.Popen(program, **options)
+            self._running[process.pid] = ""
+            self._is_busy.set()
+        return process
+
+    def forget(self, process: "subprocess.Popen[bytes]") -> str:
+        """Why it was killed from here; empty if it was not."""
+        with self._lock:
+            return self._running.pop(process.pid, "")
+
+    def watch(self) -> None:
+        while self._is_busy.wait():
+            threading.Event().wait(WATCH_SECONDS)
+            self.look()
+
+    def look(self) -> None:
+        """Once. A command that starts meanwhile makes it busy again."""
+        others = descendants()
+        if excess := self._excess(others):
+            with self._lock:
+                self._running = dict.fromkeys(self._running, excess)
+            kill_all()
+        with self._lock:
+            reap_orphans(set(self._running))
+            if not self._running and not descendants():
+                self._is_busy.clear()
+
+    def _excess(self, numbers: list[int]) -> str:
+        """More of what than there may be; empty if nothing is."""
+        use, memory = use_of(numbers), self._memory_mb * 2**20
+        if use.processes > self._processes:
+            return f"more than {self._processes} processes"
+        if use.threads > self._processes * THREADS_FOR_A_PROCESS:
+            return f"more than {self._processes * THREADS_FOR_A_PROCESS} threads"
+        if use.resident > memory and proportional_bytes(numbers) > memory:
+            return f"more than {self._memory_mb} MiB of memory"
+        return ""
