@@ -6,14 +6,16 @@ follows: a batch runs them once and shares them, which halves the time of pre-tr
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from generate.pretraining_tasks import Example, PretrainingTask, mistake
+from generate.pretraining_examples import TOOL_FORMAT, PretrainingTask, Turn
+from tinker_atropos.chat.chat_rendering import ChatRenderer
+from tinker_atropos.chat.tokenizer import Tokenizer
 
 IGNORED = -100
 
@@ -42,7 +44,9 @@ class TokenizedTask:
     def __init__(self, tokenizer: PreTrainedTokenizerFast, task: PretrainingTask) -> None:
         self.name = task.name
         self._tokenizer = tokenizer
-        prompts = self._prompts([*task.pretraining, *task.held_out])
+        self._renderer = ChatRenderer(Tokenizer.of(tokenizer), TOOL_FORMAT)
+        examples = [*task.pretraining, *task.held_out]
+        prompts = [self._renderer.ids(example.messages(), example.tools).tolist() for example in examples]
         shared = _shared_length(prompts)
         self._shared_1S = torch.tensor([prompts[0][:shared]])
         rests = [prompt[shared:] for prompt in prompts]
@@ -50,42 +54,41 @@ class TokenizedTask:
         self._held_out = list(zip(task.held_out, rests[len(task.pretraining) :], strict=True))
 
     def sample(self, size: int, wrong_share: float, rng: random.Random) -> Batch:
-        """Examples of pre-training; about `wrong_share` of their answers are wrong."""
+        """Examples of pre-training; about `wrong_share` of them have a mistake."""
         chosen = rng.sample(self._pretraining, size)
-        answers = [
-            mistake(example.answer, rng) if rng.random() < wrong_share else example.answer for example, _ in chosen
-        ]
-        return self._batch(chosen, answers)
+        return self._batch(
+            (rest, example.wrong(rng) if rng.random() < wrong_share else example.right()) for example, rest in chosen
+        )
 
     def held_out(self) -> Batch:
-        """All held-out examples, with the right answers."""
-        return self._batch(self._held_out, [example.answer for example, _ in self._held_out])
+        """All held-out examples, answered right."""
+        return self._batch((rest, example.right()) for example, rest in self._held_out)
 
-    def _batch(self, chosen: Sequence[tuple[Example, list[int]]], answers: Sequence[str]) -> Batch:
-        pairs = [
-            (rest, self._completion(example, answer)) for (example, rest), answer in zip(chosen, answers, strict=True)
-        ]
-        inputs = [torch.tensor([*prompt, *completion[:-1]]) for prompt, completion in pairs]
-        targets = [torch.tensor([IGNORED] * (len(prompt) - 1) + completion) for prompt, completion in pairs]
+    def _batch(self, conversations: Iterable[tuple[list[int], list[Turn]]]) -> Batch:
+        inputs, targets = [], []
+        for prompt, turns in conversations:
+            tokens, learned = self._continuation(turns)
+            inputs.append(torch.tensor([*prompt, *tokens[:-1]]))
+            targets.append(torch.tensor([IGNORED] * (len(prompt) - 1) + learned))
         return Batch(
             self._shared_1S,
             pad_sequence(inputs, batch_first=True),
             pad_sequence(targets, batch_first=True, padding_value=IGNORED),
         )
 
-    def _prompts(self, examples: Sequence[Example]) -> list[list[int]]:
-        conversations = [example.messages() for example in examples]
-        prompts: list[list[int]] = self._tokenizer.apply_chat_template(
-            conversations, add_generation_prompt=True, return_dict=False
-        )
-        return prompts
+    def _continuation(self, turns: Sequence[Turn]) -> tuple[list[int], list[int]]:
+        """The tokens that follow the prompt, and the same with only those that the model writes."""
+        tokens, learned = list[int](), list[int]()
+        for turn in turns:
+            said = [*itertools.chain.from_iterable(map(self._encoded, turn.pieces)), self._tokenizer.eos_token_id]
+            heard = self._encoded("\n" + self._renderer.text([turn.reply])) if turn.reply else []
+            tokens += [*said, *heard]
+            learned += [*said, *[IGNORED] * len(heard)]
+        return tokens, learned
 
-    def _completion(self, example: Example, answer: str) -> list[int]:
-        """A token per character of the answer: a reversed word has no pieces that the model could know."""
-        opening, closing = example.tags
-        parts = [opening, *answer, closing]
-        tokens = [token for part in parts for token in self._tokenizer.encode(part, add_special_tokens=False)]
-        return [*tokens, self._tokenizer.eos_token_id]
+    def _encoded(self, text: str) -> list[int]:
+        tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        return tokens
 
 
 def _shared_length(prompts: Sequence[list[int]]) -> int:

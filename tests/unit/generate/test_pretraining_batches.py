@@ -7,10 +7,10 @@ import torch
 
 from generate.bundled_model import accuracy, make_model, make_tokenizer
 from generate.pretraining_batches import IGNORED, Batch, TokenizedTask
-from generate.pretraining_tasks import Example, PretrainingTask
+from generate.pretraining_examples import PretrainingTask, SingleAnswer
 
 TAGS = ("<answer>", "</answer>")
-EXAMPLES = [Example(f"reverse {word}", word[::-1], "Be brief.", TAGS) for word in ("the", "time", "other", "at")]
+EXAMPLES = [SingleAnswer(f"reverse {word}", word[::-1], "Be brief.", TAGS) for word in ("the", "time", "other", "at")]
 TASK = PretrainingTask("reverse", EXAMPLES[:3], EXAMPLES[3:])
 tokenizer = make_tokenizer()
 

@@ -5,13 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from generate.pretraining_tasks import (
-    GYM_DATASETS,
-    Example,
-    PretrainingTask,
-    mistake,
-    pretraining_tasks,
-)
+from generate.pretraining_examples import Example, PretrainingTask, swapped
+from generate.pretraining_tasks import GYM_DATASETS, pretraining_tasks
 from tinker_atropos.environments.adapters.reasoning_gym.library import create_dataset, extract_answer
 from tinker_atropos.environments.adapters.reasoning_gym.reasoning_gym_config import HELD_OUT_SEED
 
@@ -22,11 +17,11 @@ def tasks() -> dict[str, PretrainingTask]:
 
 
 def questions(examples: Sequence[Example]) -> set[str]:
-    return {example.question for example in examples}
+    return {example.messages()[-1]["content"] for example in examples}
 
 
 def test_no_held_out_question_is_in_pretraining(tasks: dict[str, PretrainingTask]) -> None:
-    assert tasks.keys() == {"sort", *GYM_DATASETS}
+    assert tasks.keys() == {"sort", *GYM_DATASETS, "calculator"}
     for task in tasks.values():
         assert len(task.held_out) >= 300
         assert len(task.pretraining) >= 3_000
@@ -37,14 +32,16 @@ def test_no_held_out_question_is_in_pretraining(tasks: dict[str, PretrainingTask
 def test_the_library_rewards_answers_and_not_mistakes(name: str, tasks: dict[str, PretrainingTask]) -> None:
     task, rng = tasks[name], random.Random(0)
     dataset = create_dataset(name, seed=HELD_OUT_SEED, size=50, **GYM_DATASETS[name])
-    examples = {example.question: example for example in task.held_out}
+    examples = {example.messages()[-1]["content"]: example for example in task.held_out}
     for item in dataset:
-        example = examples[item["question"]]
-        opening, closing = example.tags
-        wrong = mistake(example.answer, rng)
-        assert dataset.score_answer(extract_answer(f"{opening}{example.answer}{closing}"), item) == 1.0
-        rewarded = dataset.score_answer(extract_answer(f"{opening}{wrong}{closing}"), item) >= 1.0
-        assert rewarded == (wrong.lower() == example.answer.lower()), "equal letters may be swapped"
+        right, wrong = (
+            "".join(turn.pieces)
+            for example in [examples[item["question"]]]
+            for (turn,) in (example.right(), example.wrong(rng))
+        )
+        assert dataset.score_answer(extract_answer(right), item) == 1.0
+        rewarded = dataset.score_answer(extract_answer(wrong), item) >= 1.0
+        assert rewarded == (wrong.lower() == right.lower()), "equal letters may be swapped"
 
 
 def test_a_conversation_has_a_system_prompt_if_there_is_one(tasks: dict[str, PretrainingTask]) -> None:
@@ -54,4 +51,4 @@ def test_a_conversation_has_a_system_prompt_if_there_is_one(tasks: dict[str, Pre
 
 def test_a_mistake_swaps_letters_or_digits() -> None:
     rng = random.Random(0)
-    assert {mistake("1 2\n3", rng) for _ in range(50)} == {"2 1\n3", "3 2\n1", "1 3\n2"}
+    assert {swapped("1 2\n3", rng) for _ in range(50)} == {"2 1\n3", "3 2\n1", "1 3\n2"}

@@ -1,0 +1,144 @@
+"""The agent that fixes programs, in real sandboxes: what each way to the end is worth."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.tinker_atropos.environments.scripted_agent import ScriptedPolicy, agent_environment, rollout
+from tests.unit.tinker_atropos.environments.trial.provider import ScriptedProvider
+
+from tinker_atropos.environments import broken_programs
+from tinker_atropos.environments.fix_python import FixPython
+
+ITEM = broken_programs.item(0)
+MODULE, TESTS = f"{ITEM.name}.py", f"test_{ITEM.name}.py"
+PASSING_TESTS = "import unittest\nclass Tests(unittest.TestCase):\n    def test(self): pass\n"
+RUN = ("terminal", {"command": "python -m unittest"})
+FIXED = ("write_file", {"path": MODULE, "content": ITEM.right})
+
+
+def said(tool: str, arguments: dict[str, Any]) -> str:
+    return f"<tool_call>\n{json.dumps({'name': tool, 'arguments': arguments})}\n</tool_call>"
+
+
+def written(path: str, content: str) -> str:
+    return said("write_file", {"path": path, "content": content})
+
+
+async def played(*texts: str, **config: Any) -> tuple[float, ScriptedPolicy]:
+    policy = ScriptedPolicy(*texts)
+    with agent_environment(FixPython, policy, **config) as env:
+        return (await rollout(env, ITEM)).score, policy
+
+
+@pytest.mark.process
+async def test_a_fixed_program_earns_everything() -> None:
+    score, policy = await played(said("read_file", {"path": MODULE}), said(*RUN), said(*FIXED), said(*RUN), "Fixed.")
+    assert score == 1.0
+    told = policy.heard().split("<|im_start|>tool\n")[1:]
+    assert "def order_price" in told[0]
+    assert "FAILED" in told[1]
+    assert "OK" in told[3]
+
+
+@pytest.mark.process
+async def test_a_patch_is_a_fix_too() -> None:
+    broken, right = _changed_lines()
+    patch = said("patch", {"path": MODULE, "old_string": broken, "new_string": right})
+    assert (await played(patch, "Fixed."))[0] == 1.0
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("I give up.",),
+        (written(TESTS, PASSING_TESTS), "All tests pass."),
+        (said("terminal", {"command": f"rm {TESTS}; mkdir {TESTS}"}), "There are no tests that fail."),
+        (written(MODULE, "import os\nprint('Ran 4 tests. OK')\nos._exit(0)\n"), "All tests pass."),
+        (written("unittest.py", "print('Ran 4 tests. OK')\n"), "All tests pass."),
+        (written(MODULE, f"def {ITEM.name}(*_): return None\n"), "Is it better now?"),
+    ],
+    ids=["no fix", "other tests", "no tests", "early exit", "another unittest", "nonsense"],
+)
+async def test_all_else_earns_less_than_half(texts: tuple[str, ...]) -> None:
+    score, _ = await played(*texts)
+    assert 0 < score < 0.5, "it ended by itself, at least"
+
+
+@pytest.mark.process
+async def test_a_fix_counts_even_if_the_agent_never_ends() -> None:
+    assert (await played(said(*FIXED), max_agent_turns=2))[0] == 0.875
+
+
+class Fixer(ScriptedProvider):
+    """A provider whose model reads the program that it is asked about, and writes it as it should be."""
+
+    def _completion(self, path: str, request: dict[str, Any], *, right: bool) -> dict[str, Any]:  # noqa: ARG002 -- all are
+        assert path.endswith("/chat/completions")
+        message = self._message(request["messages"])
+        finish_reason = "tool_calls" if "tool_calls" in message else "stop"
+        choice = {"index": 0, "finish_reason": finish_reason, "message": {"role": "assistant", **message}}
+        return {"id": "1", "object": "chat.completion", "created": 1, "model": request["model"], "choices": [choice]}
+
+    def _message(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
+        name = messages[0]["content"].partition("test_")[2].partition(".py")[0]
+        match messages[-1]["role"]:
+            case "user":
+                return _calling("read_file", path=f"{name}.py")
+            case "tool" if messages[-1]["name"] == "read_file":
+                broken = json.loads(messages[-1]["content"])["content"]
+                right = next(each.right for each in _items() if each.broken == broken)
+                return _calling("write_file", path=f"{name}.py", content=right)
+        return {"content": "Fixed."}
+
+
+def _calling(tool: str, **arguments: str) -> dict[str, Any]:
+    function = {"name": tool, "arguments": json.dumps(arguments)}
+    return {"content": None, "tool_calls": [{"id": "1", "type": "function", "function": function}]}
+
+
+def _items() -> list[broken_programs.BrokenProgram]:
+    return [*broken_programs.split().training, *broken_programs.split().held_out]
+
+
+def _changed_lines() -> tuple[str, str]:
+    pairs = zip(ITEM.broken.splitlines(), ITEM.right.splitlines(), strict=True)
+    return next((broken, right) for broken, right in pairs if broken != right)
+
+
+@pytest.fixture
+def fixer() -> Iterator[Fixer]:
+    with Fixer() as provider:
+        yield provider
+
+
+def run_mode(mode: str, provider: Fixer, folder: Path, **fields: Any) -> None:
+    fields = {"use_wandb": False, "group_size": 2, "ensure_scores_are_not_same": False, **fields}
+    options = [f"--env.{name}={value}" for name, value in fields.items()]
+    server = [f"--openai.base_url={provider.url}", "--openai.api_key=x", "--openai.model_name=right"]
+    program = "from tinker_atropos.environments.fix_python import FixPython; FixPython.cli()"
+    command = [sys.executable, "-c", program, mode, *options, *server]
+    env_vars = {**os.environ, "NO_PROXY": "*"}
+    done = subprocess.run(command, cwd=folder, env=env_vars, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.process
+def test_process_writes_groups(fixer: Fixer, tmp_path: Path) -> None:
+    groups = tmp_path / "groups.jsonl"
+    run_mode("process", fixer, tmp_path, total_steps=2, data_path_to_save_groups=groups)
+    written_groups = [json.loads(line) for line in groups.read_text().splitlines()]
+    assert [group["scores"] for group in written_groups] == [[1.0, 1.0], [1.0, 1.0]]
+
+
+@pytest.mark.process
+def test_evaluate_writes_the_mean_reward(fixer: Fixer, tmp_path: Path) -> None:
+    run_mode("evaluate", fixer, tmp_path, eval_size=2, data_dir_to_save_evals=tmp_path)
+    (metrics,) = tmp_path.glob("**/metrics.json")
+    assert '"eval/mean_reward": 1.0' in metrics.read_text()
