@@ -26,7 +26,7 @@ DEVICE_LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stder
 
 
 def mount_folder(folder: str, disk_mb: int) -> str:
-    """Make `folder` anew on a file system of a limited size, which takes the place of all temporary files unless this
+    """Make `folder` empty on a file system of a limited size, which takes the place of all temporary files unless this
     program lies among them. Returns where it is mounted.
     """
     place = _place(folder)
