@@ -102,6 +102,14 @@ async def test_an_evaluation_without_a_result_lets_go_of_the_weights(outcome) ->
     assert slow.kept == []
 
 
+async def test_a_mean_reward_is_reported_by_the_name_that_status_knows() -> None:
+    slow = Slow(EvaluationPlan(metric="eval/mean_reward"), Evaluation(correct=1.5, n=2, metric="eval/mean_reward"))
+    slow.finish.set()
+    slow.evaluations.begin(slow, 20)
+    await slow.evaluations.wait(slow)
+    assert slow.reported == [(20, 0.75)]
+
+
 async def test_a_run_may_name_the_metric_that_counts() -> None:
     slow = Slow(EvaluationPlan(metric="eval/overall_percent_correct"), {"eval/overall_percent_correct": 0.25})
     slow.finish.set()
