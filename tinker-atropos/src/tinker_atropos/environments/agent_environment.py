@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import os
 import random
 import time
 import uuid
@@ -39,6 +40,8 @@ T = TypeVar("T")
 __all__ = ["AgentConfig", "AgentEnvironment"]
 
 MEAN_REWARD: Final = "eval/mean_reward"
+IN_POD: Final = "KUBERNETES_SERVICE_HOST"
+"""A variable of every container of a cluster. There the trainer's ports are near."""
 
 _group_tools: ContextVar[ToolSchemas | None] = ContextVar("group_tools", default=None)
 """Those that the rollouts of one group share."""
@@ -67,7 +70,9 @@ class AgentEnvironment(OfflineModes[Item], ABC):
         check_toolsets(config.enabled_toolsets, config.disabled_toolsets, config.distribution)
         config.tokenizer_name = resolve_tokenizer(config.tokenizer_name)
         super().__init__(config, server_configs, slurm, testing)
-        limits = SandboxLimits(memory_mb=config.sandbox_memory_mb, disk_mb=config.sandbox_disk_mb)
+        limits = SandboxLimits(
+            memory_mb=config.sandbox_memory_mb, disk_mb=config.sandbox_disk_mb, must_isolate=IN_POD in os.environ
+        )
         self._toolbox = Toolbox(partial(LocalSandboxes, limits), config.terminal_timeout, config.tool_pool_size)
         toolbox.install(self._toolbox)
 

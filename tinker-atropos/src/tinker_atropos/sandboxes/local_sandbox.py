@@ -24,7 +24,7 @@ from tinker_atropos.sandboxes.sandbox import (
     SandboxLostError,
 )
 from tinker_atropos.sandboxes.sandbox_server.sandbox_files import remove_folder
-from tinker_atropos.sandboxes.sandbox_server.walls import PROCESSES, keep_from_inspection
+from tinker_atropos.sandboxes.sandbox_server.walls import NO_NETWORK, PROCESSES, keep_from_inspection
 
 ROOT: Final = str(Path(__file__).parents[2])
 START: Final = (
@@ -40,6 +40,10 @@ END_SECONDS: Final = 10
 """How long a server may take to end everything before it is killed."""
 
 LOST: Final = "the sandbox is gone"
+NOT_ISOLATED: Final = (
+    "no sandbox is started: this machine allows no namespaces, as most pods, and an agent's commands could reach the "
+    "trainer; use toolsets without a sandbox (enabled_toolsets: []), or local mode on a kernel that allows them"
+)
 
 
 class LocalSandbox:
@@ -68,6 +72,9 @@ class LocalSandbox:
             raise
         if PROCESSES not in self.walls:
             keep_from_inspection()
+        if limits.must_isolate and NO_NETWORK not in self.walls:
+            self.close()
+            raise SandboxLostError(NOT_ISOLATED)
 
     def run(self, command: Command) -> CommandResult:
         program = command.program if isinstance(command.program, str) else list(command.program)

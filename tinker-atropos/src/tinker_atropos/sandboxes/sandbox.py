@@ -21,13 +21,14 @@ class SandboxLimits:
     costs the sandbox all of its processes, and no other sandbox anything.
 
     With `network`, programs in it may connect to anything that this process may; without it, to nothing but each other,
-    where the kernel allows that.
+    where the kernel allows that. With `must_isolate` there is no sandbox where it does not.
     """
 
     memory_mb: int = 1024
     disk_mb: int = 256
     processes: int = 128
     network: bool = False
+    must_isolate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
