@@ -34,7 +34,11 @@ def test_a_bundled_environment() -> None:
 @pytest.mark.parametrize(
     ("name", "runs_files", "said"),
     [
-        ("sort_digit", True, r"no environment 'sort_digit' in memory; did you mean 'sort_digits'\?"),
+        (
+            "sort_digit",
+            True,
+            r"no environment 'sort_digit' in memory; did you mean 'sort_digits' or 'harness/sort_digits'\?",
+        ),
         ("own/mine", True, "no environment 'own/mine'"),
         (
             "reasoning-gym/chain_sun",

@@ -31,14 +31,17 @@ def test_the_bundled_ones_with_the_keys_of_the_original_tools(call: Call) -> Non
     assert "warnings" not in answer
 
 
+BUNDLED = ["calculator_agent", "fix_python", "gsm_synthetic", "sort_digits"]
+
+
 @pytest.mark.parametrize(
     ("query", "found"),
     [
-        ("FOUR digits", ["sort_digits"]),
-        ("chain_sum", ["reasoning-gym/chain_sum", "reasoning-gym/decimal_chain_sum"]),
+        ("FOUR digits", ["sort_digits", "harness/sort_digits"]),
+        ("chain_sum", ["reasoning-gym/chain_sum", "reasoning-gym/decimal_chain_sum", "harness/reasoning-gym/mix"]),
         ("knight swap PUZZLES", ["reasoning-gym/knight_swap"]),
         ("no such thing", []),
-        ("  ", ["sort_digits", "reasoning-gym/mix", "reasoning-gym/NAME"]),
+        ("  ", [*BUNDLED, "reasoning-gym/mix", "reasoning-gym/NAME", "harness/NAME"]),
     ],
 )
 def test_a_query_searches_names_and_descriptions(call: Call, query: str, found: list[str]) -> None:
