@@ -46,7 +46,7 @@ def until_looked_at(context: ToolContext, run_id: str) -> dict[str, Any]:
 
 def test_list_select_edit_and_read(context: ToolContext, call: Call) -> None:
     listed = call("rl_list_environments", runtime="tiny", query="digits").answer
-    assert [each["name"] for each in listed["environments"]] == ["sort_digits"]
+    assert [each["name"] for each in listed["environments"]] == ["sort_digits", "harness/sort_digits"]
     run_id = drafted(call)
     assert call("rl_edit_config", values={"group_size": "4", "learning_rate": 2e-3, "wandb_name": "mine"}).code is None
     config = call("rl_get_current_config").answer
@@ -66,7 +66,10 @@ def test_refusals_explain_themselves_and_write_nothing(context: ToolContext, cal
     nobody = call("rl_get_current_config")
     assert "rl_select_environment" in nobody.answer["error"]
     unknown = call("rl_select_environment", name="sort_digit", runtime="tiny")
-    assert (unknown.code, unknown.answer["available"]) == ("refused", ["sort_digits", "reasoning-gym/NAME"])
+    assert unknown.code == "refused"
+    assert {"calculator_agent", "sort_digits", "harness/sort_digits", "reasoning-gym/NAME"} <= {
+        *unknown.answer["available"]
+    }
     run_id = drafted(call)
     locked = call("rl_edit_config", values={"group_size": 4, "tokenizer_name": "gpt2"})
     assert (locked.answer["locked_value"], locked.answer["refusals"][0]["code"]) == ("bundled", "LockedField")
