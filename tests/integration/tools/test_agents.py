@@ -69,7 +69,9 @@ def everything_refused(agent: Agent) -> None:
 
 def drafted_by_trial_and_error(agent: Agent) -> str:
     """Looks around, learns what is locked and what is wrong, and ends with the wanted draft."""
-    [listed] = agent("rl_list_environments", query="sort_digits", runtime="tiny")["environments"]
+    listed, _ = agent("rl_list_environments", query="sort_digits", runtime="tiny")[
+        "environments"
+    ]  # and a harness of it
     unknown = agent.refused("rl_select_environment", name="sort_digit", runtime="tiny")
     assert listed["name"] in unknown["available"]
     run_id: str = agent("rl_select_environment", name=listed["name"], runtime="tiny")["run_id"]

@@ -61,7 +61,7 @@ def test_an_unknown_environment_is_refused_with_the_existing_ones(context: ToolC
     assert refused.code == "refused"
     assert refused.answer["refusals"][0]["field"] == "spec.environment"
     names = {"own/shout"} if name.endswith(".py") else {"sort_digits", "reasoning-gym/NAME", "own/shout"}
-    assert set(refused.answer["available"]) == names
+    assert names <= set(refused.answer["available"])
     assert context.target.runs("default", "") == []
 
 
