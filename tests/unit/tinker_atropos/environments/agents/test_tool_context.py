@@ -1,0 +1,89 @@
+"""What graders and agents do in a real sandbox: answers, refusals, and files in and out."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tinker_atropos.environments.agents import toolbox
+from tinker_atropos.environments.agents.tool_context import ToolContext
+from tinker_atropos.environments.agents.toolbox import Toolbox
+from tinker_atropos.sandboxes.local_pool import LocalSandboxes
+from tinker_atropos.sandboxes.sandbox import SandboxLimits
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Toolbox]:
+    box = Toolbox(lambda: LocalSandboxes(SandboxLimits(), warm=1), seconds=60, threads=2)
+    toolbox.install(box)
+    yield box
+    box.close()
+    toolbox.install(None)
+
+
+@pytest.fixture(scope="module")
+def ctx(box: Toolbox) -> ToolContext:
+    return ToolContext("a rollout")
+
+
+def tool(ctx: ToolContext, name: str, **arguments: object) -> dict:
+    return json.loads(ctx.call_tool(name, arguments))
+
+
+def test_commands(ctx: ToolContext) -> None:
+    assert ctx.terminal("echo out; echo err >&2; exit 3") == {"output": "out\nerr\n", "exit_code": 3, "error": None}
+    slow = ctx.terminal("echo begun; sleep 1000", timeout=0.5)
+    assert (slow["exit_code"], slow["output"]) == (124, "begun\n")
+    assert slow["error"] == "the command was ended after 0.5 s"
+
+
+def test_files(ctx: ToolContext) -> None:
+    assert ctx.write_file("a/b.txt", "one\ntwo\nthree\n")["success"]
+    assert ctx.read_file("a/b.txt") == {"content": "one\ntwo\nthree\n", "total_lines": 3}
+    assert tool(ctx, "read_file", path="a/b.txt", offset=2, limit=1)["content"] == "two\n"
+    assert "error" in ctx.read_file("nothing.txt")
+    assert "error" in ctx.write_file("/etc/hostname", "x")
+
+
+def test_patches(ctx: ToolContext) -> None:
+    ctx.write_file("p.txt", "x = 1\ny = 1\n")
+    many = tool(ctx, "patch", path="p.txt", old_string="= 1", new_string="= 2")
+    assert many["error"].startswith("old_string is 2 times in p.txt")
+    none = tool(ctx, "patch", path="p.txt", old_string="z", new_string="= 2")
+    assert none["error"].startswith("old_string is not in p.txt")
+    assert tool(ctx, "patch", path="p.txt", old_string="x = 1", new_string="x = 2") == {"success": True, "replaced": 1}
+    all_of_them = {"old_string": " = ", "new_string": "=", "replace_all": True}
+    assert tool(ctx, "patch", path="p.txt", **all_of_them)["replaced"] == 2
+    assert ctx.read_file("p.txt")["content"] == "x=2\ny=1\n"
+
+
+def test_searches(ctx: ToolContext) -> None:
+    ctx.write_file("s/found.py", "import os\nprint(os.sep)\n")
+    assert ctx.search(r"os\.sep", "s") == {"matches": [{"path": "s/found.py", "line": 2, "content": "print(os.sep)"}]}
+    assert tool(ctx, "search_files", pattern="*.py", target="files", path="s") == {"files": ["s/found.py"]}
+    assert "not a regular expression" in ctx.search("(")["error"]
+
+
+def test_files_in_and_out(ctx: ToolContext, tmp_path: Path) -> None:
+    content = bytes(range(256))
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "deep" / "data.bin").write_bytes(content)
+    assert ctx.upload_dir(str(tmp_path / "in"), "up") == [{"exit_code": 0, "output": ""}]
+    assert ctx.download_file("up/deep/data.bin", str(tmp_path / "out" / "data.bin")) == {"success": True, "bytes": 256}
+    assert (tmp_path / "out" / "data.bin").read_bytes() == content
+    assert ctx.upload_file(str(tmp_path / "none"), "x")["exit_code"] == -1
+    assert not ctx.download_file("none", str(tmp_path / "x"))["success"]
+    assert ctx.upload_dir(str(tmp_path / "none"), "x")[0]["exit_code"] == -1
+
+
+def test_each_rollout_has_its_own_and_it_is_empty_after_cleanup(box: Toolbox) -> None:
+    first, second = ToolContext("first"), ToolContext("second")
+    first.write_file("mine", "x")
+    assert "error" in second.read_file("mine")
+    first.cleanup()
+    first.cleanup()
+    assert "first" not in box._leases
+    assert "error" in first.read_file("mine")
