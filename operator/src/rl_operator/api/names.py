@@ -68,12 +68,14 @@ POD_FINALIZER = f"{GROUP}/result"
 
 TRAINING_COMPONENT: Final = "training"
 ENVIRONMENT_COMPONENT: Final = "environment"
-"""Components of a run: its own pod, and the pods of environments that run separately."""
+SANDBOX_COMPONENT: Final = "sandbox"
+"""Components of a run: its own pod, the pods of environments that run separately, and those of sandboxes."""
 
 API_CONTAINER: Final = "api"
 TRAINER_CONTAINER: Final = "trainer"
 ENVIRONMENT_CONTAINER: Final = "environment"
 CONTAINERS: Final = (API_CONTAINER, TRAINER_CONTAINER, ENVIRONMENT_CONTAINER)
+SANDBOX_CONTAINER: Final = "sandbox"
 OPENENV_CONTAINER: Final = "openenv"
 """Beside an environment in its own pod: the OpenEnv server that it plays against, which is not ours."""
 

@@ -8,8 +8,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field
 
+from rl_operator.api.container_resources import ResourceRequirements
 from rl_operator.api.model import ApiModel, all_validated, keyed_by
-from rl_operator.api.runtime import NameReference, ResourceRequirements
+from rl_operator.api.runtime import NameReference
 
 OPS_PORT: Final = 8004
 """Of the environment beside the server: the containers of a pod share their ports."""

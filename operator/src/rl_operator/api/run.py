@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, SerializerFunctionWrapHandl
 from rl_operator.api.model import ApiModel, ObjectMeta, ObservedModel, keyed_by, validated
 from rl_operator.api.names import API_VERSION, DEFAULT_RUNTIME, RUN_KIND
 from rl_operator.api.refusal import Refusal
+from rl_operator.api.sandboxes import RunSandboxes
 
 Phase = Literal["Pending", "Starting", "Running", "Stopping", "Stopped", "Succeeded", "Failed"]
 LONGEST_SECONDS = 10 * 365 * 86_400
@@ -14,7 +15,7 @@ LONGEST_SECONDS = 10 * 365 * 86_400
 MAX_ENVIRONMENT_REPLICAS = 64
 """The most that a run's trajectory API admits (`tinker_atropos.trajectory_api.messages.leases.MAX_LEASES`)."""
 
-TYPED_FROZEN_FIELDS: Final = ("environment", "runtime", "backoffLimit", "wandb", "startFrom")
+TYPED_FROZEN_FIELDS: Final = ("environment", "runtime", "backoffLimit", "wandb", "startFrom", "sandbox")
 """Fields of the spec that are fixed once the run has started. The API server enforces it."""
 
 FROZEN_FIELDS: Final = frozenset({*TYPED_FROZEN_FIELDS, "config", "tinker"})
@@ -101,6 +102,11 @@ class RunSpec(ApiModel):
     )
     environment_replicas: int = Field(
         default=1, ge=1, le=MAX_ENVIRONMENT_REPLICAS, description="Environment processes in all."
+    )
+    sandbox: RunSandboxes | None = Field(
+        default=None,
+        description="Sandbox pods for the tools of the environment's agent. In local mode it has no effect: there "
+        "sandboxes are processes.",
     )
     suspend: bool = Field(default=False, description="Draft before the start; stop with a checkpoint after it.")
 
@@ -250,6 +256,14 @@ class EnvironmentPods(ObservedModel):
     failures: int = Field(default=0, description="Pods that failed in the current attempt.")
 
 
+class SandboxPods(ObservedModel):
+    """The pods of spec.sandbox."""
+
+    desired: int = Field(description="Pods that should be there: spec.sandbox.size.")
+    ready: int = Field(description="Pods that run: free, or in use by a rollout.")
+    replaced: int = Field(default=0, description="Pods of the current attempt that ended and were replaced.")
+
+
 class QueueStatus(ObservedModel):
     """The queue position of a run that waits for a slot of its runtime."""
 
@@ -307,6 +321,7 @@ class RunStatus(ObservedModel):
         default=(), description="Containers of the current attempt.", json_schema_extra=keyed_by("name")
     )
     environments: EnvironmentPods | None = Field(default=None, description="Environments in pods of their own.")
+    sandboxes: SandboxPods | None = Field(default=None, description="Sandbox pods, if the run asks for them.")
     queue: QueueStatus | None = Field(
         default=None, description="Its queue position, while it waits for a slot of its runtime."
     )

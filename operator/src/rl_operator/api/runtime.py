@@ -4,6 +4,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field
 
+from rl_operator.api.container_resources import ResourceRequirements
 from rl_operator.api.fields import WIRED_FIELDS, Section
 from rl_operator.api.model import (
     ApiModel,
@@ -17,6 +18,7 @@ from rl_operator.api.model import (
 )
 from rl_operator.api.names import API_VERSION, RUNTIME_KIND
 from rl_operator.api.run import LONGEST_SECONDS, Condition
+from rl_operator.api.sandboxes import RuntimeSandboxes
 
 TRAINER_KEYS: Final = ("TINKER_API_KEY", "WANDB_API_KEY")
 """Variables that no environment ever gets."""
@@ -35,8 +37,6 @@ MAX_BOUNDS: Final = 256
 
 MOST_RUNS: Final = 1_000_000
 """More than any cluster holds."""
-
-Quantity = Annotated[str, Field(max_length=64)]
 
 
 class SecretKey(ApiModel):
@@ -128,13 +128,6 @@ class Limits(ApiModel):
     environment_replicas: int | None = Field(
         default=None, ge=1, le=MOST_RUNS, description="Most environment processes of a run."
     )
-
-
-class ResourceRequirements(ApiModel):
-    """Kubernetes resources of a container."""
-
-    requests: dict[str, Quantity | int] = Field(default_factory=dict, max_length=32, description="What is reserved.")
-    limits: dict[str, Quantity | int] = Field(default_factory=dict, max_length=32, description="What is allowed.")
 
 
 class ContainerResources(ApiModel):
@@ -235,6 +228,9 @@ class RuntimeSpec(ApiModel):
         default=None, description="Labels of the namespaces whose runs may use the runtime; default: all."
     )
     resources: ContainerResources = Field(default_factory=ContainerResources, description="Container resources.")
+    sandbox: RuntimeSandboxes | None = Field(
+        default=None, description="Bounds of the sandbox pods that runs may ask for; without it they get none."
+    )
     termination_grace_period_seconds: int = Field(default=60, ge=1, le=86_400, description="Time to save on SIGTERM.")
     runtime_class_name: ObjectName | None = Field(default=None, description="As in pods.")
     node_selector: dict[str, LabelValue] = Field(default_factory=dict, max_length=64, description="As in pods.")

@@ -21,6 +21,7 @@ from rl_operator.check.run_rules import (
 )
 from rl_operator.check.runtime_access import namespace_refusals, secret_refusals
 from rl_operator.check.runtime_rules import check_runtime
+from rl_operator.check.sandbox_rules import sandbox_refusals
 from rl_operator.check.subject import Subject
 from rl_operator.documents.parse import nearest
 
@@ -36,6 +37,7 @@ _RULES: Final[tuple[Callable[[Subject], Iterable[Refusal]], ...]] = (
     namespace_refusals,
     secret_refusals,
     limit_refusals,
+    sandbox_refusals,
     pasted_key_refusals,
 )
 

@@ -13,7 +13,7 @@ from rl_operator.api.refusal import Refusal, RefusalCode, first_refusals, looks_
 from rl_operator.api.runtime import RESERVED_VARIABLES, TRAINER_KEYS, Bound, Runtime
 from rl_operator.api.value_text import text_of
 from rl_operator.check.field_rules import is_outside, largest_problem, nested_hint, refuse_outside, smallest_problem
-from rl_operator.check.quantities import resource_faults
+from rl_operator.check.quantities import quantity_faults, resource_faults
 from rl_operator.check.types import type_problem
 from rl_operator.documents.parse import field_path, nearest
 
@@ -199,6 +199,11 @@ def _resources(runtime: Runtime) -> Iterator[Refusal]:
         yield from resource_faults(("spec", "resources", name), container)
 
 
+def _sandbox(runtime: Runtime) -> Iterator[Refusal]:
+    if runtime.spec.sandbox is not None:
+        yield from quantity_faults(("spec", "sandbox", "maxResources"), runtime.spec.sandbox.max_resources)
+
+
 _RULES: Final[tuple[Callable[[Runtime], Iterator[Refusal]], ...]] = (
     _values,
     _bounds,
@@ -207,4 +212,5 @@ _RULES: Final[tuple[Callable[[Runtime], Iterator[Refusal]], ...]] = (
     _selector,
     _egress,
     _resources,
+    _sandbox,
 )

@@ -60,8 +60,10 @@ class LocalRunClient:
 
     # --- reads --------------------------------------------------------------------------------------------------
     def run(self, key: Key) -> TrainingRun | None:
+        """Without its sandbox pods: here an environment starts its sandboxes itself, as processes."""
         manifest = self._store.get(RUN_KIND, *key)
-        return TrainingRun.model_validate(manifest) if manifest else None
+        run = TrainingRun.model_validate(manifest) if manifest else None
+        return run.with_changes(spec=run.spec.with_changes(sandbox=None)) if run and run.spec.sandbox else run
 
     def runtime(self, name: str) -> Runtime | None:
         return local_runtimes(self._store).get(name)

@@ -1,7 +1,8 @@
 """The steps of an attempt's start. Their order makes them safe; any of them may be the last before a crash."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from rl_operator.api.run import FrozenSettings, TrainingRun
 from rl_operator.api.run_inputs import RunInputs
@@ -142,10 +143,18 @@ async def _create_children(view: View, rendered: Rendered, client: RunClient) ->
 
 async def create_network(run: TrainingRun, templates: Templates, client: RunClient) -> None:
     """Create the missing parts; nothing while the run's only environment is inside its pod."""
-    if run.status.environments is None:
-        return
+    if run.status.environments is not None:
+        await _create_absent(run, templates.network, client)
+
+
+async def create_sandbox_network(run: TrainingRun, templates: Templates, client: RunClient) -> None:
+    """Create the missing parts of what the run's sandboxes need."""
+    await _create_absent(run, templates.sandbox_network, client)
+
+
+async def _create_absent(run: TrainingRun, children: Iterable[Mapping[str, Any]], client: RunClient) -> None:
     there = client.children(run.key)
-    for child in templates.network:
+    for child in children:
         if (child["kind"], child["metadata"]["name"]) not in there:
             await client.create_child(child)
 

@@ -2,7 +2,8 @@
 
 Safe to repeat and to abandon at any point: what happened is read from the objects, never remembered. The order of
 effects makes it safe: status (freezes the run) -> ConfigMaps -> NetworkPolicies, Service -> the run's pod -> pods of
-separate environments -> the mark -> status; at the end the pods are deleted, then status -> history -> finalizer.
+separate environments -> sandboxes -> the mark -> status; at the end the pods are deleted, then status -> history ->
+finalizer.
 """
 
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from rl_operator.api.names import ENVIRONMENT_COMPONENT
+from rl_operator.api.names import ENVIRONMENT_COMPONENT, SANDBOX_COMPONENT
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.run_inputs import RunInputs
@@ -24,6 +25,7 @@ from rl_operator.reconcile.inputs import gather_inputs
 from rl_operator.reconcile.off_loop import is_quick, off_loop
 from rl_operator.reconcile.recorded_status import record_status
 from rl_operator.reconcile.run_client import Key, RunClient
+from rl_operator.reconcile.sandbox_pods import reconcile_sandbox_pods
 from rl_operator.status.attempt.environment_slots import in_force, replacement_sentence
 from rl_operator.status.attempt.pod_cleanup import with_loss
 from rl_operator.status.attempt.restored import is_unmarked
@@ -94,6 +96,7 @@ async def _observe(
         wandb=attempt_metrics.wandb,
         has_history=attempt_metrics.has_history,
         environments=tuple(pod for pod in pods if pod.component == ENVIRONMENT_COMPONENT),
+        sandboxes=tuple(pod for pod in pods if pod.component == SANDBOX_COMPONENT),
         left_over=tuple(pod.name for pod in held if not _owns(run, pod) and not pod.over and not pod.deleting),
         replica_limit=_replica_limit(run, client),
         queue_position=client.queue_position(run),
@@ -124,6 +127,7 @@ async def _act(view: View, inputs: RunInputs | None, client: RunClient) -> View:
     try:
         view = await _apply(view, decide(view), inputs, client)
         await reconcile_environment_pods(view, client)
+        await reconcile_sandbox_pods(view, client)
     except NameTakenError as error:
         trouble = ("NameTaken", str(error))
     except EnvironmentUnreadError as error:

@@ -5,6 +5,8 @@ from rl_operator.render.environment_pod import environment_pod
 from rl_operator.render.manifests import Rendered, Templates, config_map_name, pod_name, render_run, templates_of
 from rl_operator.render.network import network_names
 from rl_operator.render.pod import pod_of_attempt
+from rl_operator.render.sandbox_network import sandbox_network_names
+from rl_operator.render.sandbox_pod import sandbox_pod
 
 __all__ = [
     "Rendered",
@@ -16,5 +18,7 @@ __all__ = [
     "pod_name",
     "pod_of_attempt",
     "render_run",
+    "sandbox_network_names",
+    "sandbox_pod",
     "templates_of",
 ]

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rl_operator.api.container_resources import ResourceRequirements
 from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
-from rl_operator.api.runtime import ResourceRequirements, Runtime
+from rl_operator.api.runtime import Runtime
 from rl_operator.render.env_vars import OPS_PORTS, SCRATCH, EnvVar
 
 CONFIG_FOLDER: Final = "/etc/rl"
@@ -25,6 +26,9 @@ DEFAULT_STORAGE: Final[Mapping[str, str]] = {
     TRAINER_CONTAINER: "4Gi",
     ENVIRONMENT_CONTAINER: "8Gi",  # data sets are unpacked in its scratch folder
 }
+NO_DNS: Final = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}}
+"""Of a pod: a resolver that refuses at once. Without any, a look-up would wait for minutes."""
+
 STORAGE_REQUEST: Final = "256Mi"
 """Without a request the scheduler would reserve the whole limit."""
 
@@ -87,11 +91,7 @@ def container(
         "ports": [{"name": f"{name}-ops", "containerPort": OPS_PORTS[name]}],
         "readinessProbe": probe(name, period_seconds=2, failure_threshold=3),
         "resources": resources,
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
+        "securityContext": container_security(),
         # The trainer's message is its result, another's why it failed; without one, the last lines of its log are used.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": scratch_volume(name), "mountPath": SCRATCH}, *mounts],
@@ -110,6 +110,15 @@ def probe(name: str, period_seconds: int, failure_threshold: int) -> dict[str, A
         "periodSeconds": period_seconds,
         "timeoutSeconds": 3,
         "failureThreshold": failure_threshold,
+    }
+
+
+def container_security() -> dict[str, Any]:
+    """What the pod security standard `restricted` requires of a container, and no writing to its image's files."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
     }
 
 

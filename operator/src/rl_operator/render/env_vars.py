@@ -10,6 +10,7 @@ from rl_operator.api.runtime import Runtime, SecretKey
 OPS_PORTS: Final = {"api": 8003, "trainer": 8002, "environment": 8004}
 API_PORT: Final = 8000
 INFERENCE_PORT: Final = 8001
+SANDBOX_PORT: Final = 8090
 API_URL: Final = f"http://127.0.0.1:{API_PORT}"
 INFERENCE_URL: Final = f"http://127.0.0.1:{INFERENCE_PORT}"
 RESULT_FILE: Final = "/dev/termination-log"
@@ -42,22 +43,23 @@ def trainer_env_vars(run: TrainingRun, inputs: RunInputs) -> list[EnvVar]:
     return [*_shared(run, "trainer"), *literals(plain), *keys]
 
 
-def environment_env_vars(run: TrainingRun, runtime: Runtime) -> list[EnvVar]:
-    """No keys except those that the runtime lists by name."""
-    inference = literals({"RL_INFERENCE_URL": INFERENCE_URL})
-    return [*_shared(run, "environment"), *inference, *_listed_keys(runtime, runtime.spec.secret_environment)]
+def environment_env_vars(run: TrainingRun, runtime: Runtime, sandbox_host: str) -> list[EnvVar]:
+    """No keys except those that the runtime lists by name. `sandbox_host`: where the run's sandboxes are, if any."""
+    plain = literals({"RL_INFERENCE_URL": INFERENCE_URL, **_sandbox_settings(run, sandbox_host)})
+    return [*_shared(run, "environment"), *plain, *_listed_keys(runtime, runtime.spec.secret_environment)]
 
 
-def remote_environment_env_vars(run: TrainingRun, inputs: RunInputs, host: str) -> list[EnvVar]:
+def remote_environment_env_vars(run: TrainingRun, inputs: RunInputs, host: str, sandbox_host: str) -> list[EnvVar]:
     """For an environment in its own pod: the run's pod serves at `host`. An RLEnvironment gets the keys that it asks
     for, if the runtime lists them; a bundled one gets all that are listed.
     """
     runtime, own = inputs.runtime, inputs.environment.own
     asked = own.spec.secret_environment if own else runtime.spec.secret_environment
     path = environments_path(run.metadata.uid)
-    inference = literals({"RL_INFERENCE_URL": f"http://{host}:{INFERENCE_PORT}{path}"})
+    inference = {"RL_INFERENCE_URL": f"http://{host}:{INFERENCE_PORT}{path}"}
+    plain = literals({**inference, **_sandbox_settings(run, sandbox_host)})
     api_url = f"http://{host}:{API_PORT}{path}"
-    return [*_shared(run, "environment", api_url), *inference, *_listed_keys(runtime, asked)]
+    return [*_shared(run, "environment", api_url), *plain, *_listed_keys(runtime, asked)]
 
 
 def exposed_env_vars(container: str, env_vars: list[EnvVar]) -> list[EnvVar]:
@@ -105,6 +107,14 @@ def checkpoint_env_vars(run: TrainingRun) -> list[EnvVar]:
 def place_env_vars(attempt: int, slot: int) -> list[EnvVar]:
     """For an environment in its own pod: only index 0 evaluates."""
     return [attempt_env_var(attempt), {"name": "RL_ENVIRONMENT_INDEX", "value": str(slot)}]
+
+
+def _sandbox_settings(run: TrainingRun, host: str) -> dict[str, str | None]:
+    """Where the sandboxes are, and how many of them one environment process may hold: an equal share."""
+    if run.spec.sandbox is None:
+        return {}
+    share = -(-run.spec.sandbox.size // run.spec.environment_replicas)
+    return {"RL_SANDBOX_HOST": host, "RL_SANDBOX_PORT": str(SANDBOX_PORT), "RL_SANDBOX_SHARE": str(share)}
 
 
 def _listed_keys(runtime: Runtime, asked: tuple[SecretKey, ...]) -> list[EnvVar]:

@@ -8,6 +8,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
+from rl_operator.api.container_resources import ResourceRequirements
 from rl_operator.api.environment import Environment
 from rl_operator.api.names import (
     ATTEMPT_LABEL,
@@ -20,12 +21,12 @@ from rl_operator.api.names import (
 from rl_operator.api.openenv import OpenEnv
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
-from rl_operator.api.runtime import ResourceRequirements
 from rl_operator.render.container_template import (
     CONFIG_FILE,
     CONFIG_FOLDER,
     DEFAULT_RESOURCES,
     EPHEMERAL,
+    NO_DNS,
     Image,
     config_mount,
     container,
@@ -40,6 +41,7 @@ from rl_operator.render.labels import owner_reference, pod_labels
 from rl_operator.render.network import resolves_names, service_host
 from rl_operator.render.openenv_server import server_container, server_volume, settings_env_vars
 from rl_operator.render.pod import placement, pod_name_prefix, pull_secrets
+from rl_operator.render.sandbox_network import sandbox_host
 
 SOURCE_FOLDER: Final = f"{CONFIG_FOLDER}/source"
 
@@ -102,7 +104,8 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs, source: str | None) -> dict[s
         volumes.append({"name": "source", "configMap": {"name": source}})
         mounts.append({"name": "source", "mountPath": SOURCE_FOLDER, "readOnly": True})
     command = ["tinker-atropos", "environment", environment_entry(run, inputs), "serve", "--config", CONFIG_FILE]
-    image, env_vars = environment_image(inputs), remote_environment_env_vars(run, inputs, service_host(run))
+    image = environment_image(inputs)
+    env_vars = remote_environment_env_vars(run, inputs, service_host(run), sandbox_host(run))
     env_vars += settings_env_vars(openenv) if openenv else []
     return {
         "restartPolicy": "Never",
@@ -120,12 +123,8 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs, source: str | None) -> dict[s
 
 
 def _without_dns(host: str) -> dict[str, Any]:
-    """Only the run's pod has a name. A resolver that refuses at once: without one, a look-up would wait for minutes."""
-    return {
-        "dnsPolicy": "None",
-        "dnsConfig": {"nameservers": ["127.0.0.1"]},
-        "hostAliases": [{"ip": UNKNOWN_ADDRESS, "hostnames": [host]}],
-    }
+    """Only the run's pod has a name."""
+    return {**NO_DNS, "hostAliases": [{"ip": UNKNOWN_ADDRESS, "hostnames": [host]}]}
 
 
 def environment_openenv(inputs: RunInputs) -> OpenEnv | None:

@@ -19,21 +19,28 @@ from rl_operator.render.environment_pod import environment_template
 from rl_operator.render.labels import child_labels, owner_reference
 from rl_operator.render.network import network_children
 from rl_operator.render.pod import pod_name_prefix, pod_template
+from rl_operator.render.sandbox_network import sandbox_network_children
+from rl_operator.render.sandbox_pod import sandbox_template
 
 POD_KEY: Final = "pod.json"
 ENVIRONMENTS_KEY: Final = "environments.json"
+SANDBOXES_KEY: Final = "sandboxes.json"
 
 
 @dataclass(frozen=True)
 class Templates:
-    """What attempts are made from: `pod_of_attempt` makes a pod from `pod`, `environment_pod` one from `environment`.
+    """What attempts are made from: `pod_of_attempt` makes a pod from `pod`, `environment_pod` one from `environment`,
+    `sandbox_pod` one from `sandbox`, which is None if the run asks for no sandboxes.
 
-    `network` is what environments in separate pods also need, in the order of creation.
+    `network` is what environments in separate pods also need, and `sandbox_network` what sandboxes do, in the order of
+    creation.
     """
 
     pod: dict[str, Any]
     environment: dict[str, Any]
     network: tuple[dict[str, Any], ...]
+    sandbox: dict[str, Any] | None = None
+    sandbox_network: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,16 +67,17 @@ def render_run(run: TrainingRun, inputs: RunInputs, files: Mapping[str, str] | N
     config = render_config(run, inputs)
     source = _source(run, files) if files else None
     pod, environment = pod_template(run, inputs), environment_template(run, inputs, source)
-    network = network_children(run, inputs)
+    network, sandboxes = network_children(run, inputs), _sandboxes(run, inputs)
     texts = {
         CONFIG_KEY: write_yaml(config),
         POD_KEY: _text(pod),
         ENVIRONMENTS_KEY: _text({"pod": environment, "network": network}),
+        **({SANDBOXES_KEY: _text(sandboxes)} if sandboxes else {}),
     }
     config_hash = _hash(*texts.values())
     name = config_map_name(run, config_hash)
     config_map = _immutable(run, name, "config", texts)
-    templates = Templates(mounting(pod, name), mounting(environment, name), tuple(network))
+    templates = _templates(name, pod, {"pod": environment, "network": network}, sandboxes)
     return Rendered(config, config_hash, config_map, source, templates)
 
 
@@ -86,9 +94,25 @@ def templates_of(config_map: Mapping[str, Any]) -> Templates:
     held, name = config_map["data"], config_map["metadata"]["name"]
     if ENVIRONMENTS_KEY not in held:
         raise InvalidError(f"ConfigMap {name} holds no {ENVIRONMENTS_KEY}: start a new run in place of this one")
-    apart = json.loads(held[ENVIRONMENTS_KEY])
-    pod, environment = json.loads(held[POD_KEY]), apart["pod"]
-    return Templates(mounting(pod, name), mounting(environment, name), tuple(apart["network"]))
+    sandboxes = json.loads(held[SANDBOXES_KEY]) if SANDBOXES_KEY in held else None
+    return _templates(name, json.loads(held[POD_KEY]), json.loads(held[ENVIRONMENTS_KEY]), sandboxes)
+
+
+def _sandboxes(run: TrainingRun, inputs: RunInputs) -> dict[str, Any] | None:
+    pod = sandbox_template(run, inputs.runtime)
+    return {"pod": pod, "network": sandbox_network_children(run)} if pod else None
+
+
+def _templates(
+    config_map: str, pod: Mapping[str, Any], apart: Mapping[str, Any], sandboxes: Mapping[str, Any] | None
+) -> Templates:
+    return Templates(
+        mounting(pod, config_map),
+        mounting(apart["pod"], config_map),
+        tuple(apart["network"]),
+        sandboxes["pod"] if sandboxes else None,
+        tuple(sandboxes["network"]) if sandboxes else (),
+    )
 
 
 def _source(run: TrainingRun, files: Mapping[str, str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How environments in separate pods reach their run's pod, and that they reach nothing else."""
+"""How environments in separate pods reach their run's pod, and that they reach little else."""
 
 import ipaddress
 import itertools
@@ -10,14 +10,16 @@ from rl_operator.api.names import (
     API_CONTAINER,
     ENVIRONMENT_COMPONENT,
     ENVIRONMENT_CONTAINER,
+    SANDBOX_COMPONENT,
     TRAINER_CONTAINER,
     TRAINING_COMPONENT,
 )
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import EgressRule
-from rl_operator.render.env_vars import API_PORT, INFERENCE_PORT, OPS_PORTS
-from rl_operator.render.labels import child_labels, owner_reference, pods_of_component
+from rl_operator.render.env_vars import API_PORT, INFERENCE_PORT, OPS_PORTS, SANDBOX_PORT
+from rl_operator.render.labels import pods_of_component
+from rl_operator.render.network_objects import network_child, network_policy, service_name, tcp_ports
 from rl_operator.render.server_egress import server_peers, server_port
 
 TRAINER_POLICY: Final = "trainer"
@@ -29,10 +31,6 @@ RESOLVERS: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0
 """Where DNS resolvers run besides pods: on nodes, and on the node-local address. Not on the internet: a port 53 there
 may be anything.
 """
-
-
-def service_name(run: TrainingRun) -> str:
-    return f"{run.metadata.name}-{run.metadata.uid[:5]}"
 
 
 def service_host(run: TrainingRun) -> str:
@@ -72,7 +70,7 @@ def _service(run: TrainingRun) -> dict[str, Any]:
             {"name": "inference", "port": INFERENCE_PORT, "protocol": "TCP"},
         ],
     }
-    return _child(run, "v1", "Service", service_name(run)) | {"spec": spec}
+    return network_child(run, "v1", "Service", service_name(run)) | {"spec": spec}
 
 
 def _trainer_policy(run: TrainingRun) -> dict[str, Any]:
@@ -83,27 +81,31 @@ def _trainer_policy(run: TrainingRun) -> dict[str, Any]:
         "podSelector": pods_of_component(run, TRAINING_COMPONENT),
         "policyTypes": ["Ingress"],
         "ingress": [
-            {"from": [environments], "ports": _tcp(*DATA_PORTS)},
-            {"ports": _tcp(*(OPS_PORTS[name] for name in inside))},
+            {"from": [environments], "ports": tcp_ports(*DATA_PORTS)},
+            {"ports": tcp_ports(*(OPS_PORTS[name] for name in inside))},
         ],
     }
-    return _policy(run, TRAINER_POLICY, spec)
+    return network_policy(run, TRAINER_POLICY, spec)
 
 
 def _environment_policy(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
-    """For the environments' pods: the run's pod, DNS, an OpenEnv server elsewhere, and what the runtime allows."""
+    """For the environments' pods: the run's pod, its sandboxes, DNS, an OpenEnv server elsewhere, and what the runtime
+    allows.
+    """
+    sandboxes = {"to": [{"podSelector": pods_of_component(run, SANDBOX_COMPONENT)}], "ports": tcp_ports(SANDBOX_PORT)}
     spec = {
         "podSelector": pods_of_component(run, ENVIRONMENT_COMPONENT),
         "policyTypes": ["Ingress", "Egress"],
-        "ingress": [{"ports": _tcp(OPS_PORTS["environment"])}],
+        "ingress": [{"ports": tcp_ports(OPS_PORTS["environment"])}],
         "egress": [
-            {"to": [{"podSelector": pods_of_component(run, TRAINING_COMPONENT)}], "ports": _tcp(*DATA_PORTS)},
+            {"to": [{"podSelector": pods_of_component(run, TRAINING_COMPONENT)}], "ports": tcp_ports(*DATA_PORTS)},
+            *([sandboxes] if run.spec.sandbox else []),
             *_dns(inputs),
             *_server(inputs),
             *(_egress(rule) for rule in inputs.runtime.spec.environment_egress),
         ],
     }
-    return _policy(run, ENVIRONMENT_POLICY, spec)
+    return network_policy(run, ENVIRONMENT_POLICY, spec)
 
 
 def _dns(inputs: RunInputs) -> list[dict[str, Any]]:
@@ -120,13 +122,13 @@ def _server(inputs: RunInputs) -> list[dict[str, Any]]:
         return []
     peers, ranges = server_peers(url)
     blocks = (_egress(EgressRule(cidr=cidr))["to"] for cidr in ranges)
-    return [{"to": [*peers, *itertools.chain.from_iterable(blocks)], "ports": _tcp(server_port(url))}]
+    return [{"to": [*peers, *itertools.chain.from_iterable(blocks)], "ports": tcp_ports(server_port(url))}]
 
 
 def _egress(rule: EgressRule) -> dict[str, Any]:
     block = {"cidr": rule.cidr, "except": _metadata_within(rule.cidr)}
     peer = {"ipBlock": {name: value for name, value in block.items() if value}}
-    return {"to": [peer], **({"ports": _tcp(*rule.ports)} if rule.ports else {})}
+    return {"to": [peer], **({"ports": tcp_ports(*rule.ports)} if rule.ports else {})}
 
 
 def _metadata_within(cidr: str) -> list[str]:
@@ -146,25 +148,3 @@ def _strictly_within(
 ) -> bool:
     overlaps = inner.version == outer.version and inner.overlaps(outer)
     return overlaps and inner.prefixlen > outer.prefixlen
-
-
-def _tcp(*ports: int) -> list[dict[str, Any]]:
-    return [{"protocol": "TCP", "port": port} for port in ports]
-
-
-def _policy(run: TrainingRun, component: str, spec: dict[str, Any]) -> dict[str, Any]:
-    name = f"{service_name(run)}-{component}"
-    return _child(run, "networking.k8s.io/v1", "NetworkPolicy", name) | {"spec": spec}
-
-
-def _child(run: TrainingRun, api_version: str, kind: str, name: str) -> dict[str, Any]:
-    return {
-        "apiVersion": api_version,
-        "kind": kind,
-        "metadata": {
-            "name": name,
-            "namespace": run.metadata.namespace,
-            "labels": child_labels(run, "network"),
-            "ownerReferences": [owner_reference(run)],
-        },
-    }

@@ -40,6 +40,7 @@ from rl_operator.render.env_vars import (
     trainer_env_vars,
 )
 from rl_operator.render.labels import owner_reference, pod_labels, queue_labels
+from rl_operator.render.sandbox_network import sandbox_host
 
 JOURNAL_FOLDER: Final = "/var/lib/rl"
 
@@ -169,6 +170,6 @@ def _trainer_container(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
 
 def _environment_container(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:
     command = ["tinker-atropos", "environment", run.spec.environment, "serve", "--config", CONFIG_FILE]
-    env_vars = environment_env_vars(run, runtime)
+    env_vars = environment_env_vars(run, runtime, sandbox_host(run))
     image, resources = runtime_environment_image(runtime), bounded_resources(runtime, ENVIRONMENT_CONTAINER)
     return container(ENVIRONMENT_CONTAINER, image, command, env_vars, resources=resources, mounts=[config_mount()])

@@ -19,6 +19,7 @@ from rl_operator.status.attempt.attempts import with_attempt
 from rl_operator.status.attempt.environment_slots import at_start, observed
 from rl_operator.status.attempt.queue_rules import QUEUED, queue_place
 from rl_operator.status.attempt.restored import is_restored, without_former_life
+from rl_operator.status.attempt.sandbox_slots import observed_sandboxes
 from rl_operator.status.attempt.view import Assessment, View
 from rl_operator.status.frozen import frozen_settings
 from rl_operator.status.observed.history import history_map_name
@@ -51,6 +52,7 @@ def derive(view: View, assessment: Assessment) -> RunStatus:
         config_hash=previous.config_hash if view.started else view.config_hash,
         containers=_containers(pod) or previous.containers,
         environments=observed(view),
+        sandboxes=observed_sandboxes(view),
         queue=queue_place(view.queue_position) if view.queue_position and assessment.reason == QUEUED else None,
         admitted_time=admitted_time(view),
     )

@@ -32,7 +32,14 @@ from rl_operator.status.attempt.environment_slots import (
 from rl_operator.status.attempt.pod_cleanup import lost_at
 from rl_operator.status.attempt.queue_rules import must_wait, queued
 from rl_operator.status.attempt.restored import is_restored, restored_finding
-from rl_operator.status.attempt.start_waits import ended_sentence, environment_trouble, prepared_by, starting_detail
+from rl_operator.status.attempt.sandbox_slots import plan_sandboxes
+from rl_operator.status.attempt.start_waits import (
+    ended_sentence,
+    environment_trouble,
+    prepared_by,
+    sandbox_sentence,
+    starting_detail,
+)
 from rl_operator.status.attempt.view import Assessment, View
 from rl_operator.status.observed.observation import PodObservation, format_time
 from rl_operator.status.text.sentences import joined, shorten
@@ -123,6 +130,7 @@ def _moments(view: View) -> Iterator[datetime]:
         yield next_attempt_due(view)
     yield from (deadline.at for deadline in deadlines(view))
     yield from plan_environments(view).due
+    yield from plan_sandboxes(view).due
     pod = view.pod
     if pod is None or pod.over:
         return
@@ -236,7 +244,7 @@ def _training_message(view: View) -> str:
         return "All steps are trained: saving the weights and evaluating them."
     step = f"Training: step {trainer.step} of {trainer.total_steps}."
     trouble = view.trouble or environment_trouble(view) or ("", "")
-    environments = (replacement_sentence(view), trouble[1], replica_sentence(view))
+    environments = (replacement_sentence(view), trouble[1], replica_sentence(view), sandbox_sentence(view))
     warnings = (warning[:1].upper() + warning[1:] for warning in trainer.warnings)
     return joined(step, trainer.waiting or "", *warnings, *environments)
 

@@ -2,8 +2,8 @@ from decimal import Decimal
 
 import pytest
 
-from rl_operator.api.runtime import ResourceRequirements
-from rl_operator.check.quantities import parse_quantity, resource_faults
+from rl_operator.api.container_resources import ResourceRequirements, parse_quantity
+from rl_operator.check.quantities import resource_faults
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from rl_operator.api.names import (
     ENVIRONMENT_COMPONENT,
     ENVIRONMENT_KIND,
     RUN_KIND,
+    SANDBOX_COMPONENT,
+    TRAINING_COMPONENT,
 )
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.documents.shipped import bundled_catalog
@@ -177,12 +179,20 @@ class Life:
     @property
     def pods(self) -> tuple[Manifest, ...]:
         """The run's own pods, one per attempt."""
-        return tuple(pod for pod in pods_of(self.store, KEY) if _component(pod) != ENVIRONMENT_COMPONENT)
+        return tuple(pod for pod in pods_of(self.store, KEY) if _component(pod) == TRAINING_COMPONENT)
 
     @property
     def environments(self) -> dict[str, Manifest]:
         """The environment pods, by the end of their name: attempt-env-slot-incarnation."""
-        apart = [pod for pod in pods_of(self.store, KEY) if _component(pod) == ENVIRONMENT_COMPONENT]
+        return self._apart(ENVIRONMENT_COMPONENT)
+
+    @property
+    def sandboxes(self) -> dict[str, Manifest]:
+        """The sandbox pods, by the end of their name: attempt-sandbox-slot-incarnation."""
+        return self._apart(SANDBOX_COMPONENT)
+
+    def _apart(self, component: str) -> dict[str, Manifest]:
+        apart = [pod for pod in pods_of(self.store, KEY) if _component(pod) == component]
         return {pod["metadata"]["name"].split("-", 2)[2]: pod for pod in apart}
 
     def names(self, kind: str) -> list[str]:
@@ -206,6 +216,11 @@ class Life:
         statuses = [{"name": "environment", **environment}]
         self._write_status(self.environments[name], {"phase": phase, "containerStatuses": statuses, **status})
 
+    def play_sandbox(self, name: str, sandbox: Any, phase: str = "Running", **status: Any) -> None:
+        """The same for a sandbox pod."""
+        statuses = [{"name": "sandbox", **sandbox}]
+        self._write_status(self.sandboxes[name], {"phase": phase, "containerStatuses": statuses, **status})
+
     def fail_environment(self, name: str, code: int = 1, message: str = "error: boom") -> None:
         self.play_environment(name, terminated(code, message, at=format_time(self.now)), "Failed")
 
@@ -219,7 +234,7 @@ class Life:
 
     def kubelet(self) -> None:
         """Remove terminating pods that only the kubelet still holds."""
-        for pod in self.environments.values():
+        for pod in (*self.environments.values(), *self.sandboxes.values()):
             if "deletionTimestamp" in pod["metadata"]:
                 self.store.update(
                     "Pod", KEY[0], pod["metadata"]["name"], lambda pod: pod["metadata"].update(finalizers=[])

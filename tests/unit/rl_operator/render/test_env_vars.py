@@ -95,7 +95,7 @@ def test_a_parent_is_named_next_to_its_state() -> None:
 
 
 def test_the_environment_gets_only_the_listed_keys() -> None:
-    given = values(environment_env_vars(make_run(), RUNTIME))
+    given = values(environment_env_vars(make_run(), RUNTIME, "sandboxes.team-a.svc"))
     assert given["JUDGE_KEY"] == {"secretKeyRef": {"name": "judge", "key": "JUDGE_KEY"}}
     assert not given.keys() & {"TINKER_API_KEY", "TINKER_BASE_URL", "WANDB_API_KEY"}
 

@@ -12,6 +12,7 @@ from rl_operator.api.names import (
     INCARNATION_LABEL,
     POD_FINALIZER,
     RUN_KIND,
+    SANDBOX_COMPONENT,
     SLOT_LABEL,
 )
 from rl_operator.api.run import TrainingRun
@@ -130,34 +131,45 @@ def make_pod(
     )
 
 
-def make_environment(
+def make_environment(slot: int, incarnation: int, container: Container, **changes: Any) -> PodObservation:
+    """An environment pod."""
+    return _apart(ENVIRONMENT_COMPONENT, "env", slot, incarnation, {"environment": container}, **changes)
+
+
+def make_sandbox(slot: int, incarnation: int, container: Container, **changes: Any) -> PodObservation:
+    """A sandbox pod."""
+    return _apart(SANDBOX_COMPONENT, "sandbox", slot, incarnation, {"sandbox": container}, **changes)
+
+
+def _apart(
+    component: str,
+    word: str,
     slot: int,
     incarnation: int,
-    container: Container,
+    containers: dict[str, Container],
     *,
     phase: str = "Running",
     attempt: int = 1,
     deleting: bool = False,
     **status: Any,
 ) -> PodObservation:
-    """An environment pod."""
     labels = {
         ATTEMPT_LABEL: str(attempt),
-        COMPONENT_LABEL: ENVIRONMENT_COMPONENT,
+        COMPONENT_LABEL: component,
         SLOT_LABEL: str(slot),
         INCARNATION_LABEL: str(incarnation),
     }
     metadata: dict[str, Any] = {
-        "name": f"sorting-u1abc-{attempt}-env-{slot}-{incarnation}",
+        "name": f"sorting-u1abc-{attempt}-{word}-{slot}-{incarnation}",
         "namespace": "team-a",
-        "uid": f"e-{attempt}-{slot}-{incarnation}",
+        "uid": f"{word}-{attempt}-{slot}-{incarnation}",
         "creationTimestamp": CREATED,
         "labels": labels,
         "ownerReferences": [{"controller": True, "uid": "u-1", "name": "sorting"}],
     }
     if deleting:
         metadata["deletionTimestamp"] = ENDED
-    statuses = [{"name": "environment", **container}]
+    statuses = [{"name": name, **container} for name, container in containers.items()]
     return observe_pod(
         {
             "metadata": metadata,

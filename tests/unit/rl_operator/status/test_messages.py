@@ -13,6 +13,7 @@ from tests.unit.rl_operator.status.builders import (
     failed_result,
     make_environment,
     make_pod,
+    make_sandbox,
     make_view,
     ready,
     result,
@@ -73,6 +74,12 @@ OTHERS: dict[str, View] = {
     "not created": make_view(STARTED, pod=make_pod(waiting("CreateContainerError", "no such user"), waiting())),
     "an environment is replaced": make_view(
         STARTING_APART, pod=make_pod(ready(), running()), environments=(failed_environment(0),), spec=OWN
+    ),
+    "sandboxes that cannot start": make_view(
+        STARTED,
+        pod=make_pod(ready(), running()),
+        sandboxes=(make_sandbox(0, 0, waiting("ErrImagePull", "no such tag"), phase="Pending"),),
+        spec={"sandbox": {}},
     ),
     "environments given up": make_view(
         APART, pod=make_pod(ready(), ready()), environments=tuple(map(failed_environment, range(4))), spec=OWN

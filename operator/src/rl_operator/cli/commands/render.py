@@ -48,9 +48,11 @@ def render(
 
 
 def objects_of(run: "TrainingRun", rendered: "Rendered") -> list[Manifest]:
-    """What the first attempt creates, in this order. Environment pods follow once the run's pod has an IP."""
+    """What the first attempt creates, in this order; of sandboxes, which are all alike, the first. Environment pods
+    follow once the run's pod has an IP.
+    """
     from rl_operator.api.environment import runs_apart
-    from rl_operator.render import environment_pod, pod_of_attempt
+    from rl_operator.render import environment_pod, pod_of_attempt, sandbox_pod
 
     apart, templates = runs_apart(run.spec.environment), rendered.templates
     slots = range(0 if apart else 1, run.spec.environment_replicas)
@@ -59,6 +61,8 @@ def objects_of(run: "TrainingRun", rendered: "Rendered") -> list[Manifest]:
         *(templates.network if slots else ()),
         pod_of_attempt(templates.pod, 1, exposed=bool(slots)),
         *(environment_pod(templates.environment, 1, slot, 0) for slot in slots),
+        *templates.sandbox_network,
+        *([sandbox_pod(templates.sandbox, 1, 0, 0)] if templates.sandbox else ()),
     ]
 
 

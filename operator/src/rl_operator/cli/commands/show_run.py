@@ -91,6 +91,9 @@ def _containers(status: "RunStatus") -> Iterator[str]:
     if (apart := status.environments) and not status.finished:
         failed = f", {apart.failures} failed" if apart.failures else ""
         yield f"  apart       {apart.ready} of {apart.desired} environments ready{failed}"
+    if (sandboxes := status.sandboxes) and not status.finished:
+        used = f", {sandboxes.replaced} replaced" if sandboxes.replaced else ""
+        yield f"  sandboxes   {sandboxes.ready} of {sandboxes.desired} ready{used}"
 
 
 PARTS = (

@@ -43,7 +43,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do about a run's environment pods. `due` are the times at which replacements may be created."""
+    """What to do about a run's pods of one kind. `due` are the times at which replacements may be created."""
 
     create: tuple[Slot, ...] = ()
     delete: tuple[PodObservation, ...] = ()
@@ -83,7 +83,7 @@ def observed(view: View) -> EnvironmentPods | None:
 
 def plan_environments(view: View) -> Plan:
     """Before and while the trainer saves, the pods are left alone; once the attempt is over, none keeps running."""
-    if view.run.status.environments is None or _over(view):
+    if view.run.status.environments is None or is_over(view):
         return Plan(delete=tuple(p for p in view.environments if not p.over and not p.deleting))
     if not view.training:
         return Plan()
@@ -145,6 +145,13 @@ def live_environments(view: View) -> tuple[PodObservation, ...]:
     return tuple(pod for pod in _mine(view) if not pod.over and not pod.deleting)
 
 
+def is_over(view: View) -> bool:
+    """Whether nothing of the current attempt is to run any longer."""
+    if view.last_attempt:
+        return True
+    return view.pod.over if view.pod else view.run.spec.suspend
+
+
 def replacement_sentence(view: View) -> str:
     """The pod that failed last, if no other pod of its slot runs; else empty."""
     working = {pod.slot for pod in _ready(view)}
@@ -197,12 +204,6 @@ def _needless(view: View) -> Iterator[PodObservation]:
                 yield pod
         elif pod.slot not in wanted or pod.incarnation != living.get(pod.slot, pod.incarnation):
             yield pod
-
-
-def _over(view: View) -> bool:
-    if view.last_attempt:
-        return True
-    return view.pod.over if view.pod else view.run.spec.suspend
 
 
 def _wanted(view: View) -> range:

@@ -46,6 +46,9 @@ class View:
     environments: tuple[PodObservation, ...] = ()
     """Pods of environments that run separately, of every attempt."""
 
+    sandboxes: tuple[PodObservation, ...] = ()
+    """Sandbox pods, of every attempt."""
+
     left_over: tuple[str, ...] = ()
     """Names of pods that carry this run's labels, belong to a former life of it, and run."""
 

@@ -134,6 +134,11 @@ _BEFORE_AND_AT_START: Final[Mapping[str, Meaning]] = {
         "A container ends again and again, and the kubelet waits before it starts it once more.",
         "The message says how it ended last; its log says more: rlctl logs, and on a cluster kubectl logs --previous.",
     ),
+    "SandboxFailing": Meaning(
+        (_STARTING,),
+        "None of the run's sandbox pods runs, and what they wait for does not resolve by itself.",
+        "Read the message: most often the image of spec.sandbox cannot be pulled, or has no /bin/sh.",
+    ),
     "EnvironmentFailing": Meaning(
         (_STARTING,),
         "A pod of an environment that runs apart failed and is replaced.",

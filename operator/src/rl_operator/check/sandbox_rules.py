@@ -1,0 +1,57 @@
+"""What a run asks for of sandbox pods, against the bounds of its runtime."""
+
+from collections.abc import Iterator
+
+from rl_operator.api.container_resources import parse_quantity
+from rl_operator.api.refusal import Refusal, redacted
+from rl_operator.api.runtime import Bound
+from rl_operator.api.sandboxes import RunSandboxes, RuntimeSandboxes, sandbox_resources
+from rl_operator.check.field_rules import refuse_outside
+from rl_operator.check.quantities import resource_faults
+from rl_operator.check.subject import Subject
+from rl_operator.documents.parse import field_path
+
+
+def sandbox_refusals(subject: Subject) -> Iterator[Refusal]:
+    asked, bounds, runtime = subject.run.spec.sandbox, subject.runtime.spec.sandbox, subject.runtime.metadata.name
+    if asked is None:
+        return
+    if bounds is None:
+        hint = f"runtime {runtime!r} has no sandboxes (its spec.sandbox): leave it out, or choose another runtime"
+        yield Refusal(code="OutOfBounds", field="spec.sandbox", hint=hint)
+        return
+    cases = (
+        ("spec.sandbox.size", asked.size, bounds.max_size),
+        ("spec.sandbox.timeoutSeconds", asked.timeout_seconds, bounds.max_timeout_seconds),
+    )
+    for field, given, most in cases:
+        if refusal := refuse_outside(field, given, Bound(max=most), runtime):
+            yield refusal
+    yield from _image(asked, bounds, runtime)
+    yield from _resources(asked, bounds, runtime)
+
+
+def _image(asked: RunSandboxes, bounds: RuntimeSandboxes, runtime: str) -> Iterator[Refusal]:
+    if asked.image is None or bounds.allows(asked.image):
+        return
+    allowed = [*([bounds.image] if bounds.image else []), *bounds.images]
+    choice = f"runtime {runtime!r} allows {', '.join(allowed)}" if allowed else f"runtime {runtime!r} allows no other"
+    hint = f"{choice}: leave it out for the runtime's own, or ask an administrator to add it to spec.sandbox.images"
+    field = "spec.sandbox.image"
+    yield Refusal(code="OutOfBounds", field=field, given=redacted(asked.image), allowed=allowed, hint=hint)
+
+
+def _resources(asked: RunSandboxes, bounds: RuntimeSandboxes, runtime: str) -> Iterator[Refusal]:
+    path = ("spec", "sandbox", "resources")
+    faults = tuple(resource_faults(path, asked.resources))
+    yield from faults
+    if faults:
+        return
+    most = bounds.most()
+    for name, limit in sorted(sandbox_resources(asked.resources, bounds).limits.items()):
+        amount, allowed = parse_quantity(limit), parse_quantity(most.get(name, 0))
+        if amount is not None and allowed is not None and amount > allowed:
+            part = "limits" if name in asked.resources.limits else "requests"
+            up_to = f"allows at most {most[name]}" if name in most else "allows none"
+            field = field_path((*path, part, name))
+            yield Refusal(code="OutOfBounds", field=field, given=limit, hint=f"runtime {runtime!r} {up_to}")

@@ -1,0 +1,156 @@
+"""The pod of a sandbox: the tool server in any image, for the commands of an agent, which may be hostile.
+
+It gets no token, no key, no DNS and no way out; it is reached only from its run's environments (`network.py`). The
+server brings its interpreter along (`tinker_atropos/sandboxes/portable.py`): an init container copies it from the
+runtime's image.
+"""
+
+import copy
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rl_operator.api.container_resources import parse_quantity
+from rl_operator.api.names import (
+    ATTEMPT_LABEL,
+    INCARNATION_LABEL,
+    SANDBOX_COMPONENT,
+    SANDBOX_CONTAINER,
+    SLOT_LABEL,
+)
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.runtime import Runtime
+from rl_operator.api.sandboxes import RunSandboxes, RuntimeSandboxes, sandbox_resources
+from rl_operator.render.container_template import (
+    EPHEMERAL,
+    NO_DNS,
+    Image,
+    container_security,
+    folder,
+    literal,
+    pod_security,
+    runtime_image,
+)
+from rl_operator.render.env_vars import SANDBOX_PORT, SCRATCH
+from rl_operator.render.labels import owner_reference, pod_labels
+from rl_operator.render.pod import placement, pod_name_prefix, pull_secrets
+
+SANDBOX_ID: Final = 65531
+TOOLS_FOLDER: Final = "/rl-tools"
+TOOLS_IN_IMAGE: Final = "/opt/rl-tools"
+AGENT_FOLDER: Final = f"{SCRATCH}/agent"
+
+GRACE_SECONDS: Final = 5
+"""The server ends everything at once."""
+
+SERVER_MB: Final = 48
+"""What the server itself needs of the memory limit, in MiB: commands are ended before the kernel ends all of the pod.
+"""
+
+PROCESSES: Final = 256
+TOOLS_RESOURCES: Final = {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "256Mi"}}
+
+ANNOTATIONS: Final = {
+    "argocd.argoproj.io/ignore-healthcheck": "true",
+    "kubectl.kubernetes.io/default-container": SANDBOX_CONTAINER,
+}
+
+
+def sandbox_template(run: TrainingRun, runtime: Runtime) -> dict[str, Any] | None:
+    """The pod without attempt, slot and incarnation; None if the run asks for no sandboxes."""
+    asked, bounds = run.spec.sandbox, runtime.spec.sandbox
+    if asked is None or bounds is None:
+        return None
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": pod_name_prefix(run),
+            "namespace": run.metadata.namespace,
+            "labels": runtime.spec.pod_labels | pod_labels(run, SANDBOX_COMPONENT),
+            "annotations": runtime.spec.pod_annotations | ANNOTATIONS,
+            "ownerReferences": [owner_reference(run)],
+        },
+        "spec": _pod_spec(run, runtime, asked, bounds),
+    }
+
+
+def sandbox_pod(template: Mapping[str, Any], attempt: int, slot: int, incarnation: int) -> dict[str, Any]:
+    """The pod of one slot, ready to be created; `incarnation` (from 0) counts the pods of the slot."""
+    pod = copy.deepcopy(dict(template))
+    metadata = pod["metadata"]
+    metadata["name"] = f"{metadata.pop('generateName')}{attempt}-sandbox-{slot}-{incarnation}"
+    metadata["labels"] |= {ATTEMPT_LABEL: str(attempt), SLOT_LABEL: str(slot), INCARNATION_LABEL: str(incarnation)}
+    return pod
+
+
+def _pod_spec(run: TrainingRun, runtime: Runtime, asked: RunSandboxes, bounds: RuntimeSandboxes) -> dict[str, Any]:
+    resources = sandbox_resources(asked.resources, bounds).to_wire()
+    image = Image(asked.image or bounds.image or runtime.spec.image, runtime.spec.image_pull_policy)
+    classes = {"runtimeClassName": bounds.runtime_class_name} if bounds.runtime_class_name else {}
+    return {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "hostname": SANDBOX_CONTAINER,
+        "securityContext": pod_security(SANDBOX_ID),
+        "initContainers": [_tools_container(runtime_image(runtime))],
+        "containers": [_sandbox_container(image, resources, _server_arguments(run, asked, resources["limits"]))],
+        "volumes": [{"name": "tools", "emptyDir": {}}, folder("work", resources)],
+        **NO_DNS,
+        **pull_secrets([reference.to_wire() for reference in runtime.spec.image_pull_secrets]),
+        **placement(runtime),
+        **classes,
+    }
+
+
+def _server_arguments(run: TrainingRun, asked: RunSandboxes, limits: Mapping[str, Any]) -> str:
+    """As `tinker_atropos.sandboxes.sandbox_server.pod_server` reads them."""
+    return json.dumps(
+        {
+            "port": SANDBOX_PORT,
+            "owner": run.metadata.uid,
+            "folder": AGENT_FOLDER,
+            "memory_mb": max(1, _mebibytes(limits["memory"]) - SERVER_MB),
+            "disk_mb": _mebibytes(limits[EPHEMERAL]),
+            "processes": PROCESSES,
+            "seconds": asked.timeout_seconds,
+        }
+    )
+
+
+def _mebibytes(quantity: str | int) -> int:
+    return int((parse_quantity(quantity) or 0) / 2**20)
+
+
+def _tools_container(image: Image) -> dict[str, Any]:
+    command = ["cp", "-r", f"{TOOLS_IN_IMAGE}/.", TOOLS_FOLDER]
+    return {
+        **_container("tools", image, command, TOOLS_RESOURCES),
+        "volumeMounts": [{"name": "tools", "mountPath": TOOLS_FOLDER}],
+    }
+
+
+def _sandbox_container(image: Image, resources: Mapping[str, Any], arguments: str) -> dict[str, Any]:
+    return {
+        **_container(SANDBOX_CONTAINER, image, [f"{TOOLS_FOLDER}/bin/sandbox-server", arguments], resources),
+        "workingDir": SCRATCH,
+        "ports": [{"name": SANDBOX_CONTAINER, "containerPort": SANDBOX_PORT}],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [
+            {"name": "tools", "mountPath": TOOLS_FOLDER, "readOnly": True},
+            {"name": "work", "mountPath": SCRATCH},
+        ],
+    }
+
+
+def _container(name: str, image: Image, command: list[str], resources: Mapping[str, Any]) -> dict[str, Any]:
+    rendered = {
+        "name": name,
+        "image": image.reference,
+        "command": literal(command),
+        "resources": resources,
+        "securityContext": container_security(),
+    }
+    return rendered | ({"imagePullPolicy": image.pull_policy} if image.pull_policy else {})

@@ -1,0 +1,100 @@
+"""The life of a run with sandbox pods; the test plays the kubelet."""
+
+from pathlib import Path
+
+import pytest
+from tests.unit.rl_operator.reconcile.life import KEY, Life, MortalClient, make_life
+from tests.unit.rl_operator.status.builders import ready, result, running, terminated
+
+from rl_operator.api.names import RUN_KIND
+from rl_operator.api.run import SandboxPods, TrainingRun
+from rl_operator.reconcile.run_client import Key
+
+
+class ClusterLikeClient(MortalClient):
+    """It has sandbox pods, which local mode does not."""
+
+    def run(self, key: Key) -> TrainingRun | None:
+        manifest = self._store.get(RUN_KIND, *key)
+        return TrainingRun.model_validate(manifest) if manifest else None
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Life:
+    return make_life(tmp_path, ClusterLikeClient)
+
+
+async def start(life: Life) -> None:
+    await life.settle()
+    life.play("Running", ready(), ready(), running())
+    await life.settle()
+
+
+async def test_from_apply_to_weights(life: Life) -> None:
+    life.apply(sandbox={"size": 2})
+    await start(life)
+    assert list(life.sandboxes) == ["1-sandbox-0-0", "1-sandbox-1-0"]
+    assert life.names("Service") == ["sorting-U-box"], "its environment is inside of the run's pod"
+    assert life.names("NetworkPolicy") == ["sorting-U-sandbox"]
+
+    for name in life.sandboxes:
+        life.play_sandbox(name, ready())
+    life.play("Running", ready(), ready(), ready())
+    await life.settle()
+    assert life.status.sandboxes == SandboxPods(desired=2, ready=2, replaced=0)
+
+    life.play_sandbox("1-sandbox-0-0", terminated(0), "Succeeded")
+    await life.settle()
+    assert set(life.sandboxes) >= {"1-sandbox-0-1", "1-sandbox-1-0"}
+    life.kubelet()
+    await life.settle()
+    assert set(life.sandboxes) == {"1-sandbox-0-1", "1-sandbox-1-0"}, "a used one is gone once it has a successor"
+
+    life.play("Succeeded", terminated(0), terminated(0, result()), terminated(0))
+    await life.settle()
+    life.kubelet()
+    await life.settle()
+    assert life.status.phase == "Succeeded"
+    assert life.sandboxes == {}
+
+
+async def test_beside_an_environment_of_its_own(life: Life) -> None:
+    life.apply_own(sandbox={"size": 1})
+    await life.settle()
+    life.play("Running", ready(), ready())
+    await life.settle()
+    assert list(life.sandboxes) == ["1-sandbox-0-0"]
+    assert sorted(life.names("Service")) == ["sorting-U", "sorting-U-box"]
+    policies = ["sorting-U-environment", "sorting-U-sandbox", "sorting-U-trainer"]
+    assert sorted(life.names("NetworkPolicy")) == policies
+
+
+async def test_a_deleted_wall_is_put_back(life: Life) -> None:
+    life.apply(sandbox={"size": 1})
+    await start(life)
+    [policy] = life.store.list_all("NetworkPolicy", KEY[0])
+    life.store.delete("NetworkPolicy", KEY[0], policy["metadata"]["name"])
+    await life.settle()
+    assert life.names("NetworkPolicy") == ["sorting-U-sandbox"]
+
+
+@pytest.mark.parametrize("dies_before", [True, False])
+@pytest.mark.parametrize("dies_at", range(1, 16))
+async def test_an_operator_that_dies_at_any_write(life: Life, dies_at: int, dies_before: bool) -> None:
+    life.client.dies_at, life.client.dies_before = dies_at, dies_before
+    life.apply(sandbox={"size": 2})
+    await start(life)
+    assert list(life.sandboxes) == ["1-sandbox-0-0", "1-sandbox-1-0"]
+    life.play_sandbox("1-sandbox-0-0", terminated(0), "Succeeded")
+    await life.settle()
+    life.kubelet()
+    await life.settle()
+    assert set(life.sandboxes) == {"1-sandbox-0-1", "1-sandbox-1-0"}
+
+
+async def test_in_local_mode_there_are_none(tmp_path: Path) -> None:
+    life = make_life(tmp_path)
+    life.apply(sandbox={"size": 2})
+    await start(life)
+    assert life.sandboxes == {}
+    assert life.names("NetworkPolicy") == []
