@@ -1,15 +1,24 @@
-"""What sandboxes on this machine cost: `python -m tests.benchmarks.sandbox_bench`. Prints a table; asserts nothing."""
+"""What sandboxes on this machine cost, and the servers of pods on loopback: `python -m tests.benchmarks.sandbox_bench`.
+Prints a table; asserts nothing.
+"""
 
+import itertools
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
 
 from tests.benchmarks.meter import resident_mib
-from tests.unit.tinker_atropos.sandboxes.conftest import server_of, shell
+from tests.unit.tinker_atropos.sandboxes.conftest import eventually, server_of, shell
+from tests.unit.tinker_atropos.sandboxes.pod_servers import OWNER, PodProcess
 
 from tinker_atropos.sandboxes.local_pool import LocalSandboxes
 from tinker_atropos.sandboxes.local_sandbox import LocalSandbox
+from tinker_atropos.sandboxes.pod_pool import PodSandboxes
+from tinker_atropos.sandboxes.pod_sandbox import connected
 from tinker_atropos.sandboxes.sandbox import SandboxLimits
 
 TIMES = 50
@@ -29,7 +38,7 @@ def milliseconds(work: Callable[[], object], pause: float = 0.0) -> list[float]:
 
 
 def row(name: str, taken: list[float]) -> str:
-    return f"| {name} | {statistics.median(taken):.1f} | {taken[int(0.95 * len(taken))]:.1f} |"
+    return f"| {name} | {statistics.median(taken):.2f} | {taken[int(0.95 * len(taken))]:.2f} |"
 
 
 def one_after_the_other() -> None:
@@ -46,6 +55,23 @@ def one_after_the_other() -> None:
     print(row("command: python -c pass", milliseconds(lambda: shell(sandbox, "python3 -S -c pass"))))
     print(row("write a file of 10 kB", milliseconds(lambda: sandbox.write_file("a", b"x" * 10_000))))
     sandbox.close()
+
+
+def servers_of_pods() -> None:
+    """As many as leases are measured: none is used again. Half of them wait in a pool."""
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        pods = [stack.enter_context(PodProcess(place / str(number))) for number in range(2 * TIMES)]
+        ahead, later = itertools.cycle([each.address for each in pods[:TIMES]]), iter(pods[TIMES:])
+        pool = PodSandboxes("loopback", 0, OWNER, TIMES, connect=lambda: connected(*next(ahead)))
+        stack.callback(pool.close)
+        eventually("leased ahead", lambda: len(pool._waiting) == TIMES)
+        print(row("pod: lease from a pool", milliseconds(pool.lease)))
+        print(row("pod: connect and lease", milliseconds(lambda: next(later).leased())))
+        sandbox = next(iter(pool._held))
+        print(row("pod: command: true", milliseconds(lambda: shell(sandbox, "true"))))
+        print(row("pod: write a file of 10 kB", milliseconds(lambda: sandbox.write_file("a", b"x" * 10_000))))
+        print(f"\nA server that waits has {resident_mib(pods[0].process.pid):.0f} MiB resident")
 
 
 def many_at_once() -> None:
@@ -66,4 +92,5 @@ def many_at_once() -> None:
 
 if __name__ == "__main__":
     one_after_the_other()
+    servers_of_pods()
     many_at_once()

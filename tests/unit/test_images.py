@@ -17,6 +17,9 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from rl_operator.render.sandbox_pod import TOOLS_FOLDER, TOOLS_IN_IMAGE
+from tinker_atropos.sandboxes import portable_python
+
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "images"
 NAMES = ("operator", "tinker-atropos", "tinker-service")
@@ -120,6 +123,11 @@ def test_operator_and_tinker_atropos_share_one_layer() -> None:
         re.search(r"AS base\n.*?COPY --from=base / /\n", dockerfile(name), flags=re.DOTALL)[0] for name in NAMES[:2]
     }
     assert len(bases) == 1
+
+
+def test_the_image_has_the_tools_where_the_pods_of_sandboxes_look() -> None:
+    assert f"COPY --from=sandbox-tools {TOOLS_IN_IMAGE} {TOOLS_IN_IMAGE}\n" in dockerfile("tinker-atropos")
+    assert portable_python.PLACE == TOOLS_FOLDER
 
 
 # --- the scripts -----------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 import pytest
 
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.settings import Address, Parent, Settings, load_settings
+from tinker_atropos.settings import Address, Parent, SandboxService, Settings, load_settings
 
 
 @pytest.mark.parametrize(("container", "port"), [("api", 8003), ("trainer", 8002), ("environment", 8004)])
@@ -27,6 +27,9 @@ def test_every_variable() -> None:
         "RL_REMOTE_ENVIRONMENTS": "1",
         "RL_ENVIRONMENT_GRACE": "30",
         "RL_ENVIRONMENT_INDEX": "3",
+        "RL_SANDBOX_HOST": "sorting-sandboxes",
+        "RL_SANDBOX_PORT": "8090",
+        "RL_SANDBOX_SHARE": "2",
         "RL_RESULT_FILE": "/dev/termination-log",
         "RL_WANDB_RUN_ID": "w1",
     }
@@ -46,6 +49,7 @@ def test_every_variable() -> None:
         remote_environments=True,
         environment_grace=30,
         environment_index=3,
+        sandboxes=SandboxService("sorting-sandboxes", 8090, 2),
         result_file="/dev/termination-log",
         wandb_run_id="w1",
     )
@@ -58,7 +62,7 @@ def test_every_variable() -> None:
     [
         *("RL_START_FROM", "RL_START_FROM_OPTIMIZER", "RL_PARENT_RUN", "RL_PARENT_STEP", "RL_PARENT_WANDB_URL"),
         *("RL_RESULT_FILE", "RL_WANDB_RUN_ID", "RL_ATTEMPT"),
-        *("RL_REMOTE_ENVIRONMENTS", "RL_ENVIRONMENT_GRACE", "RL_ENVIRONMENT_INDEX"),
+        *("RL_REMOTE_ENVIRONMENTS", "RL_ENVIRONMENT_GRACE", "RL_ENVIRONMENT_INDEX", "RL_SANDBOX_HOST"),
     ],
 )
 def test_an_empty_variable_is_an_absent_one(variable) -> None:
@@ -89,3 +93,10 @@ def test_a_switch_that_is_neither_on_nor_off(value) -> None:
 def test_best_weights_that_are_none_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"RL_BEST_CHECKPOINT is '\{\}'; it must be status.best as JSON"):
         load_settings("trainer", {"RL_BEST_CHECKPOINT": "{}"})
+
+
+@pytest.mark.parametrize(("port", "share"), [("", "1"), ("0", "1"), ("65536", "1"), ("8090", ""), ("8090", "0")])
+def test_sandboxes_without_a_port_or_a_share(port, share) -> None:
+    env_vars = {"RL_SANDBOX_HOST": "host", "RL_SANDBOX_PORT": port, "RL_SANDBOX_SHARE": share}
+    with pytest.raises(ConfigError, match="with RL_SANDBOX_HOST they must be a port and a number of sandboxes from 1"):
+        load_settings("environment", env_vars)

@@ -64,6 +64,17 @@ class RecordedCheckpoint:
     path: str
 
 
+@dataclass(frozen=True, slots=True)
+class SandboxService:
+    """The run's sandboxes in pods: a connection to `host` and `port` leads to any of them. `share` is how many of them
+    one environment process holds at most.
+    """
+
+    host: str
+    port: int
+    share: int
+
+
 @dataclass(frozen=True)
 class Settings:
     """The process's settings, read once at startup.
@@ -74,8 +85,9 @@ class Settings:
     the best weights of earlier attempts. With `remote_environments`, environments run in other pods and are replaced
     there when they die: the run fails only after none has been alive for `environment_grace` seconds.
     `environment_index` numbers them; 0 evaluates. None is the one in the run's own pod: it evaluates too, and is not
-    replaced. `wandb_close_seconds` is how long W&B may take at the end: by default what is left of the 25 s of a stop
-    if everything else takes its full time (trainer/attempt_end.py).
+    replaced. `sandboxes` is None if the run asks for none in pods. `wandb_close_seconds` is how long W&B may take at
+    the end: by default what is left of the 25 s of a stop if everything else takes its full time
+    (trainer/attempt_end.py).
     """
 
     api_url: str = DEFAULT_API_URL
@@ -95,6 +107,7 @@ class Settings:
     remote_environments: bool = False
     environment_grace: int = 300
     environment_index: int | None = None
+    sandboxes: SandboxService | None = None
     result_file: str | None = None
     wandb_run_id: str | None = None
     wandb_close_seconds: int = 4
@@ -128,6 +141,7 @@ def load_settings(container: str, environ: Mapping[str, str] = os.environ) -> Se
         remote_environments=_switch(environ, "RL_REMOTE_ENVIRONMENTS"),
         environment_grace=_integer(environ, "RL_ENVIRONMENT_GRACE", Settings.environment_grace),
         environment_index=_integer(environ, "RL_ENVIRONMENT_INDEX", Settings.environment_index),
+        sandboxes=_sandboxes(environ),
         result_file=environ.get("RL_RESULT_FILE") or None,
         wandb_run_id=environ.get("RL_WANDB_RUN_ID") or None,
         wandb_close_seconds=_integer(environ, "RL_WANDB_CLOSE_SECONDS", Settings.wandb_close_seconds),
@@ -153,6 +167,19 @@ def _parent(environ: Mapping[str, str]) -> Parent:
         step=_integer(environ, "RL_PARENT_STEP", None),
         wandb_url=environ.get("RL_PARENT_WANDB_URL") or None,
     )
+
+
+def _sandboxes(environ: Mapping[str, str]) -> SandboxService | None:
+    host = environ.get("RL_SANDBOX_HOST")
+    if not host:
+        return None
+    port, share = _integer(environ, "RL_SANDBOX_PORT", 0), _integer(environ, "RL_SANDBOX_SHARE", 0)
+    if not (0 < port < 65536 and share > 0):
+        raise ConfigError(
+            f"RL_SANDBOX_PORT is {port} and RL_SANDBOX_SHARE is {share}; with RL_SANDBOX_HOST they must be a port and "
+            f"a number of sandboxes from 1"
+        )
+    return SandboxService(host, port, share)
 
 
 def _switch(environ: Mapping[str, str], name: str) -> bool:

@@ -13,7 +13,7 @@ SANDBOX_POLICY: Final = "sandbox"
 
 
 def sandbox_host(run: TrainingRun) -> str:
-    """The name of the run's sandboxes for its environments: all of their addresses."""
+    """The name of the run's sandboxes for its environments: each connection leads to any of them."""
     return f"{_sandboxes_name(run)}.{run.metadata.namespace}.svc"
 
 
@@ -48,9 +48,10 @@ def _sandbox_policy(run: TrainingRun) -> dict[str, Any]:
 
 
 def _sandbox_service(run: TrainingRun) -> dict[str, Any]:
-    """Headless: a look-up of its name gives the address of each sandbox that runs."""
+    """Not headless: an environment connects until it has found a free one. The addresses behind a name would come by
+    way of DNS, whose caches know a new sandbox up to half a minute late.
+    """
     return {
-        "clusterIP": "None",
         "selector": pods_of_component(run, SANDBOX_COMPONENT)["matchLabels"],
         "ports": [{"name": "sandbox", "port": SANDBOX_PORT, "protocol": "TCP"}],
     }

@@ -1,8 +1,8 @@
 """The pod of a sandbox: the tool server in any image, for the commands of an agent, which may be hostile.
 
-It gets no token, no key, no DNS and no way out; it is reached only from its run's environments (`network.py`). The
-server brings its interpreter along (`tinker_atropos/sandboxes/portable.py`): an init container copies it from the
-runtime's image.
+It gets no token, no key, no DNS and no way out; it is reached only from its run's environments (`sandbox_network.py`).
+The server brings its interpreter along (`tinker_atropos/sandboxes/portable_python.py`): an init container copies it
+from the runtime's image.
 """
 
 import copy

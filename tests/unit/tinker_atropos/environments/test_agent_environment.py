@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.unit.tinker_atropos.environments.scripted_agent import ScriptedPolicy, agent_environment, rollout
+from tests.unit.tinker_atropos.sandboxes.pod_servers import OWNER, PodProcess
 
 from tinker_atropos.environments.agent_environment import AgentConfig, AgentEnvironment
 from tinker_atropos.environments.agents.agent_result import AgentResult
@@ -130,6 +132,113 @@ async def test_missing_items_are_told() -> None:
             await env.get_next_item()
         with pytest.raises(ConfigError, match="Empty has no held-out items"):
             await env.evaluate()
+
+
+class Crowd:
+    """The rollouts in play: how many now, at most, and in all; those of the item `held` until `go` is set."""
+
+    def __init__(self) -> None:
+        self.now = self.most = self.total = 0
+        self.go = asyncio.Event()
+
+    async def entered(self, item: str) -> None:
+        self.now, self.total = self.now + 1, self.total + 1
+        self.most = max(self.most, self.now)
+        try:
+            if item == "held":
+                await self.go.wait()
+        finally:
+            self.now -= 1
+
+    async def counts(self, number: int) -> None:
+        async with asyncio.timeout(60):
+            while self.now != number:
+                await asyncio.sleep(0.01)
+
+
+class Watched(Adds):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.crowd = Crowd()
+
+    async def compute_reward(self, item: str, result: AgentResult, ctx: ToolContext) -> float:  # noqa: ARG002
+        await self.crowd.entered(item)
+        return 1.0
+
+
+@pytest.fixture
+def two_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings of a run with sandboxes in pods, which these tests do not need."""
+    for name, value in {"HOST": "no-such-host.invalid", "PORT": "8090", "SHARE": "2"}.items():
+        monkeypatch.setenv(f"RL_SANDBOX_{name}", value)
+
+
+async def test_as_many_rollouts_play_as_can_have_a_sandbox(two_pods: None) -> None:
+    with agent_environment(Watched, ScriptedPolicy("5"), eval_samples=3) as env:
+        assert env.config.worker_timeout == -1
+        held = asyncio.create_task(env.roll_out("held", 1, "train"))
+        await env.crowd.counts(1)
+        outcomes = await env.roll_out("2 + 3", 8, "train")
+        evaluation = await env.evaluate()
+        env.crowd.go.set()
+        assert all(isinstance(each, Rollout) for each in [*outcomes, *await held])
+    assert (env.crowd.most, env.crowd.total, evaluation.n) == (2, 8 + 6 + 1, 6)
+
+
+async def test_a_rollout_that_waits_for_its_turn_loses_no_time(two_pods: None) -> None:
+    """Those before it use all of theirs."""
+    with agent_environment(Watched, ScriptedPolicy("5"), rollout_seconds=0.5) as env:
+        held = asyncio.create_task(env.roll_out("held", 4, "train"))
+        await env.crowd.counts(2)
+        (outcome,) = await env.roll_out("2 + 3", 1, "train")
+        assert isinstance(outcome, Rollout)
+        assert [each.kind for each in await held] == ["timeout"] * 4
+
+
+async def test_a_rollout_that_waits_can_be_canceled(two_pods: None) -> None:
+    with agent_environment(Watched, ScriptedPolicy("5")) as env:
+        held = asyncio.create_task(env.roll_out("held", 2, "train"))
+        await env.crowd.counts(2)
+        waiting = asyncio.create_task(env.roll_out("2 + 3", 2, "train"))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        env.crowd.go.set()
+        await held
+        assert len(await env.roll_out("2 + 3", 2, "train")) == 2
+        assert (env.crowd.total, env.crowd.most) == (4, 2)
+
+
+async def test_without_pods_all_play_at_once() -> None:
+    with agent_environment(Watched, ScriptedPolicy("5")) as env:
+        held = asyncio.create_task(env.roll_out("held", 64, "train"))
+        await env.crowd.counts(64)
+        env.crowd.go.set()
+        await held
+        assert env.config.worker_timeout > 0
+
+
+@pytest.mark.process
+async def test_a_grader_works_in_a_pod(two_pods: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is found by a name, leased, used, and ends with the rollout."""
+    with PodProcess(tmp_path) as served:
+        host, port = served.address
+        for name, value in {"RL_RUN_UID": OWNER, "RL_SANDBOX_HOST": host, "RL_SANDBOX_PORT": str(port)}.items():
+            monkeypatch.setenv(name, value)
+        with agent_environment(Writes, ScriptedPolicy("5")) as env:
+            assert (await rollout(env, "2 + 3")).score == 1.0
+            assert served.exit_code() == 0
+        assert (served.folder / "answer").read_text() == "5"
+
+
+def test_pods_that_the_run_does_not_have_are_told_at_once() -> None:
+    asked = agent_environment(Adds, ScriptedPolicy("5"), terminal_backend="kubernetes")
+    with (
+        pytest.raises(ConfigError, match=r"env\.terminal_backend is 'kubernetes'.*set spec\.sandbox of the run"),
+        asked,
+    ):
+        pass
 
 
 def test_unknown_toolsets_are_refused() -> None:

@@ -1,14 +1,18 @@
 """Sandboxes that end with their test, and a look at processes from outside of them."""
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.tinker_atropos.sandboxes.pod_servers import PodProcess
 
 from tinker_atropos.sandboxes.local_sandbox import LocalSandbox
 from tinker_atropos.sandboxes.sandbox import Command, CommandResult, SandboxLimits
+from tinker_atropos.sandboxes.stream_sandbox import StreamSandbox
 
 SECONDS = 100.0  # one, on a machine that is not busy
 
@@ -22,7 +26,7 @@ def eventually(what: str, condition: Callable[[], Any]) -> Any:
     return value
 
 
-def shell(sandbox: LocalSandbox, text: str, timeout: float = SECONDS, **options: Any) -> CommandResult:
+def shell(sandbox: StreamSandbox, text: str, timeout: float = SECONDS, **options: Any) -> CommandResult:
     return sandbox.run(Command(text, timeout, **options))
 
 
@@ -72,3 +76,11 @@ def plain(request: pytest.FixtureRequest) -> bool:
 def sandbox(start: Callable[..., LocalSandbox], plain: bool) -> LocalSandbox:
     """One for all tests of a module that leave it as it is."""
     return start(plain=plain)
+
+
+@pytest.fixture
+def pod(process: None, tmp_path: Path) -> Iterator[Callable[..., PodProcess]]:
+    """Start the server of a pod; keywords as its settings, and `prefix`."""
+    numbers = itertools.count()
+    with ExitStack() as pods:
+        yield lambda **settings: pods.enter_context(PodProcess(tmp_path / str(next(numbers)), **settings))

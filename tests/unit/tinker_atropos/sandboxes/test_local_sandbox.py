@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.unit.tinker_atropos.sandboxes.conftest import SECONDS, carriers, eventually, server_of, shell
 
-from tinker_atropos.sandboxes import local_sandbox
+from tinker_atropos.sandboxes import local_sandbox, stream_sandbox
 from tinker_atropos.sandboxes.local_sandbox import LocalSandbox
 from tinker_atropos.sandboxes.sandbox import Command, CommandResult, SandboxError, SandboxLimits, SandboxLostError
 
@@ -174,7 +174,7 @@ def test_a_server_that_does_not_answer_is_lost(start: Start, plain: bool, monkey
     """And killed, though it stands still."""
     monkeypatch.setattr(local_sandbox, "END_SECONDS", 0.2)
     sandbox = start(plain=plain)
-    monkeypatch.setattr(local_sandbox, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(stream_sandbox, "ANSWER_SECONDS", 0.2)
     server = server_of(sandbox)
     os.kill(server, signal.SIGSTOP)
     with pytest.raises(SandboxLostError, match="did not answer"):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.tinker_atropos.sandboxes.conftest import shell
 
-from tinker_atropos.sandboxes import local_sandbox
+from tinker_atropos.sandboxes import stream_sandbox
 from tinker_atropos.sandboxes.local_sandbox import LocalSandbox
 from tinker_atropos.sandboxes.sandbox import Match, SandboxError
 from tinker_atropos.sandboxes.sandbox_server.file_search import find_files, find_text
@@ -105,7 +105,7 @@ def test_a_sandbox_searches_its_files(sandbox: LocalSandbox) -> None:
 
 def test_a_search_without_end_is_cut(sandbox: LocalSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the sandbox answers meanwhile."""
-    monkeypatch.setattr(local_sandbox, "SEARCH_SECONDS", 0.5)
+    monkeypatch.setattr(stream_sandbox, "SEARCH_SECONDS", 0.5)
     sandbox.write_file("endless", b"a" * 60)
     with pytest.raises(SandboxError, match=r"took more than 0\.5 s"):
         sandbox.find_text("(a+)+b", "endless", "*", 1)

@@ -22,7 +22,11 @@ class AgentConfig(SessionConfig):
         default=1.0, ge=0, description="Temperature of training rollouts; evaluations sample at 0."
     )
     system_prompt: str | None = Field(default=None, description="What the agent is told first.")
-    terminal_backend: Literal["local"] = Field(default="local", description="Where sandboxes are.")
+    terminal_backend: Literal["local", "kubernetes"] | None = Field(
+        default=None,
+        description="Where sandboxes are. Without it: in pods if the run asks for them (spec.sandbox), else on this "
+        "machine.",
+    )
     terminal_timeout: float = Field(default=120.0, gt=0, description="Longest time for one call of a tool, in seconds.")
     tool_pool_size: int = Field(default=128, gt=0, description="How many calls of tools run at once.")
     extra_body: dict[str, Any] | None = Field(
@@ -32,5 +36,9 @@ class AgentConfig(SessionConfig):
         default=None, gt=0, description="How many held-out items an evaluation plays. Without it: eval_items."
     )
     eval_samples: int = Field(default=1, gt=0, description="How often an evaluation plays each, at temperature 0.")
-    sandbox_memory_mb: int = Field(default=1024, gt=0, description="Most memory of a process in a sandbox, in MiB.")
-    sandbox_disk_mb: int = Field(default=256, gt=0, description="Most that a sandbox's files may take, in MiB.")
+    sandbox_memory_mb: int = Field(
+        default=1024, gt=0, description="Most memory of a process in a sandbox on this machine, in MiB."
+    )
+    sandbox_disk_mb: int = Field(
+        default=256, gt=0, description="Most that the files of a sandbox on this machine may take, in MiB."
+    )

@@ -2,13 +2,13 @@
 
 import asyncio
 import copy
-import os
 import random
 import time
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from functools import cached_property, partial, wraps
 from typing import Any, ClassVar, Final, Self, TypeVar
@@ -30,9 +30,9 @@ from tinker_atropos.environments.base import Item, Message
 from tinker_atropos.environments.evaluation import Evaluation
 from tinker_atropos.environments.offline_modes import OfflineModes
 from tinker_atropos.environments.rollouts import Outcome, Rollout
+from tinker_atropos.environments.sandbox_source import sandbox_source
 from tinker_atropos.environments.sessions.rollout_session import RolloutSession
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.sandboxes.local_pool import LocalSandboxes
 from tinker_atropos.sandboxes.sandbox import SandboxLimits
 
 T = TypeVar("T")
@@ -40,8 +40,7 @@ T = TypeVar("T")
 __all__ = ["AgentConfig", "AgentEnvironment"]
 
 MEAN_REWARD: Final = "eval/mean_reward"
-IN_POD: Final = "KUBERNETES_SERVICE_HOST"
-"""A variable of every container of a cluster. There the trainer's ports are near."""
+NO_LIMIT: Final = -1
 
 _group_tools: ContextVar[ToolSchemas | None] = ContextVar("group_tools", default=None)
 """Those that the rollouts of one group share."""
@@ -68,12 +67,14 @@ class AgentEnvironment(OfflineModes[Item], ABC):
 
     def __init__(self, config: Any, server_configs: Any, slurm: bool = False, testing: bool = False) -> None:
         check_toolsets(config.enabled_toolsets, config.disabled_toolsets, config.distribution)
+        limits = SandboxLimits(memory_mb=config.sandbox_memory_mb, disk_mb=config.sandbox_disk_mb)
+        source = sandbox_source(config.terminal_backend, limits, config.rollout_seconds)
         config.tokenizer_name = resolve_tokenizer(config.tokenizer_name)
+        self._places = None if source.capacity is None else asyncio.Semaphore(source.capacity)
+        if self._places is not None:  # a group's time would pass while its rollouts wait; each has its own from then on
+            config.worker_timeout = NO_LIMIT
         super().__init__(config, server_configs, slurm, testing)
-        limits = SandboxLimits(
-            memory_mb=config.sandbox_memory_mb, disk_mb=config.sandbox_disk_mb, must_isolate=IN_POD in os.environ
-        )
-        self._toolbox = Toolbox(partial(LocalSandboxes, limits), config.terminal_timeout, config.tool_pool_size)
+        self._toolbox = Toolbox(source.make_pool, config.terminal_timeout, config.tool_pool_size)
         toolbox.install(self._toolbox)
 
     @abstractmethod
@@ -134,6 +135,10 @@ class AgentEnvironment(OfflineModes[Item], ABC):
     @cached_property
     def _generator(self) -> random.Random:
         return random.Random(self.config.item_seed)  # noqa: S311 -- which toolsets a group gets
+
+    def in_play(self) -> AbstractAsyncContextManager[Any]:
+        """As many rollouts at once as can have a sandbox: the others would only wait for one, and lose their time."""
+        return super().in_play() if self._places is None else self._places
 
     async def play(self, item: Item, session: RolloutSession) -> float | Mapping[str, float]:
         task_id = str(uuid.uuid4())

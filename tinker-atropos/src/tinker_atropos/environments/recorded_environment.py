@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import cached_property, partial
 from typing import Any, Literal
 
@@ -92,7 +93,15 @@ class RecordedEnvironment(SampledEnvironment[Item], ABC):
     async def roll_out(self, item: Item, n: int, split: str) -> list[Outcome]:
         return await together(self._rollout(item, split) for _ in range(n))
 
+    def in_play(self) -> AbstractAsyncContextManager[Any]:
+        """What a rollout enters before its session and its time begin, and where it may have to wait for its turn."""
+        return nullcontext()
+
     async def _rollout(self, item: Item, split: str) -> Outcome:
+        async with self.in_play():
+            return await self._played(item, split)
+
+    async def _played(self, item: Item, split: str) -> Outcome:
         session = await self.begin_session(split)
         try:
             async with asyncio.timeout(self.config.rollout_seconds):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from weakref import WeakSet
 
 from tinker_atropos.sandboxes.local_sandbox import LocalSandbox
-from tinker_atropos.sandboxes.sandbox import SandboxLimits, SandboxLostError
+from tinker_atropos.sandboxes.sandbox import SandboxLimits, SandboxLostError, always
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class LocalSandboxes:
         self._wanted.set()
         threading.Thread(target=self._refill, name="warm sandboxes", daemon=True).start()
 
-    def lease(self) -> LocalSandbox:
+    def lease(self, is_wanted: Callable[[], bool] = always) -> LocalSandbox:  # noqa: ARG002 -- there is no wait
         leased = self._taken()
         self._wanted.set()
         return leased or self._made()

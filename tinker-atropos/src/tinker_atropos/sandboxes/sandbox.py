@@ -1,6 +1,6 @@
 """What a sandbox can do, wherever it is. All calls block, and may be made from any thread."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -91,11 +91,17 @@ class Sandbox(Protocol):
         ...
 
 
+def always() -> bool:
+    return True
+
+
 class SandboxPool(Protocol):
     """Sandboxes that are ready before they are needed."""
 
-    def lease(self) -> Sandbox:
-        """One for one rollout: whoever leases it closes it, and it is never used again. Raises SandboxLostError."""
+    def lease(self, is_wanted: Callable[[], bool] = always) -> Sandbox:
+        """One for one rollout: whoever leases it closes it, and it is never used again. Raises SandboxLostError if
+        there is none to be had, or if one was waited for until `is_wanted` said no.
+        """
         ...
 
     def close(self) -> None:

@@ -163,7 +163,7 @@ async def test_a_lost_sandbox_ends_the_rollout() -> None:
     def lost(sandbox: Any) -> None:
         raise SandboxLostError("gone")
 
-    box = Toolbox(lambda: SimpleNamespace(lease=lambda: None, close=lambda: None), seconds=60, threads=1)
+    box = Toolbox(lambda: SimpleNamespace(lease=lambda _is_wanted: None, close=lambda: None), seconds=60, threads=1)
     toolbox.install(box)
     tool = Tool("lost", "", {"type": "object", "properties": {}}, lost, in_sandbox=True)
     with pytest.raises(ExceptionGroup) as raised:

@@ -8,13 +8,15 @@ import asyncio
 import inspect
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeVar
 
 from tinker_atropos.environments.agents.tool import Tool, ToolArgumentsError
 from tinker_atropos.sandboxes.sandbox import Sandbox, SandboxLostError, SandboxPool
+
+T = TypeVar("T")
 
 MAX_RESULT_CHARACTERS = 50_000
 """Of a tool's answer: what follows is left out, and the answer says so."""
@@ -25,7 +27,9 @@ class ToolFailedError(Exception):
 
 
 class Toolbox:
-    """`make_pool` makes the sandboxes once one is needed; `seconds` bounds one call; `threads` calls run at once."""
+    """`make_pool` makes the sandboxes once one is needed; `seconds` bounds one call, without the wait for a sandbox;
+    `threads` calls run at once.
+    """
 
     def __init__(self, make_pool: Callable[[], SandboxPool], seconds: float, threads: int) -> None:
         self._make_pool, self._seconds = make_pool, seconds
@@ -42,19 +46,14 @@ class Toolbox:
         with self._lock:
             pool = self._pool
             lease = self._leases.setdefault(task_id, _Lease())
-        with lease.lock:
-            if lease.sandbox is None:
-                lease.sandbox = pool.lease()
-            return lease.sandbox
+        return lease.taken(pool)
 
     def release(self, task_id: str) -> None:
-        """End the rollout's sandbox, if it has one. Blocks until nothing of it is left."""
+        """End the rollout's sandbox, if it has one. One that is still waited for is not waited for any longer."""
         with self._lock:
             lease = self._leases.pop(task_id, None)
         if lease is not None:
-            with lease.lock:
-                if lease.sandbox is not None:
-                    lease.sandbox.close()
+            lease.end()
 
     def close(self) -> None:
         """End all sandboxes."""
@@ -65,8 +64,9 @@ class Toolbox:
     async def call(self, tool: Tool, arguments: str, task_id: str) -> str:
         """What the agent is told. Raises ToolFailedError for a call that did not work, SandboxLostError."""
         try:
+            call = await self._prepared(tool, _parsed(tool, arguments), task_id)
             async with asyncio.timeout(self._seconds + GRACE_SECONDS):
-                return _as_text(await self._called(tool, _parsed(tool, arguments), task_id))
+                return _as_text(await call())
         except (SandboxLostError, ToolFailedError):
             raise
         except ToolArgumentsError as error:
@@ -76,16 +76,21 @@ class Toolbox:
         except Exception as error:  # an author's tool: the agent reads what went wrong
             raise ToolFailedError(f"{tool.name} failed: {type(error).__name__}: {error}") from error
 
-    async def _called(self, tool: Tool, arguments: Mapping[str, Any], task_id: str) -> Any:
+    async def _prepared(
+        self, tool: Tool, arguments: dict[str, Any], task_id: str
+    ) -> Callable[[], Coroutine[Any, Any, Any]]:
+        """What calls the tool. A sandbox is there by then: waiting for one is not a part of the call."""
         if inspect.iscoroutinefunction(tool.function):
-            return await tool.function(**arguments)
-        work = partial(self._in_sandbox, tool, task_id) if tool.in_sandbox else tool.function
-        return await asyncio.get_running_loop().run_in_executor(self.executor, partial(work, **arguments))
-
-    def _in_sandbox(self, tool: Tool, task_id: str, /, **arguments: Any) -> Any:
+            return partial(tool.function, **arguments)
+        if not tool.in_sandbox:
+            return partial(self._in_thread, partial(tool.function, **arguments))
         if "timeout" in tool.parameters["properties"]:
             arguments["timeout"] = min(float(arguments.get("timeout", self._seconds)), self._seconds)
-        return tool.function(self.sandbox(task_id), **arguments)
+        sandbox = await self._in_thread(partial(self.sandbox, task_id))
+        return partial(self._in_thread, partial(tool.function, sandbox, **arguments))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.executor, work)
 
 
 GRACE_SECONDS = 30.0
@@ -93,9 +98,32 @@ GRACE_SECONDS = 30.0
 
 
 class _Lease:
+    """A rollout's sandbox, from its first use on until the rollout is over."""
+
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.sandbox: Sandbox | None = None
+        self._taking = threading.Lock()
+        self._ending = threading.Lock()
+        self._sandbox: Sandbox | None = None
+        self._is_over = False
+
+    def taken(self, pool: SandboxPool) -> Sandbox:
+        """All threads of the rollout get the same one. Raises SandboxLostError."""
+        with self._taking:
+            return self._sandbox or self._kept(pool.lease(lambda: not self._is_over))
+
+    def end(self) -> None:
+        with self._ending:
+            self._is_over = True
+        if self._sandbox is not None:
+            self._sandbox.close()
+
+    def _kept(self, sandbox: Sandbox) -> Sandbox:
+        with self._ending:
+            if not self._is_over:
+                self._sandbox = sandbox
+                return sandbox
+        sandbox.close()
+        raise SandboxLostError("the rollout was over before its sandbox was there")
 
 
 def _parsed(tool: Tool, arguments: str) -> dict[str, Any]:

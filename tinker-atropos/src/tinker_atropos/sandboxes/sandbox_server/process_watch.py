@@ -18,10 +18,14 @@ THREADS_FOR_A_PROCESS = 16
 
 
 class ProcessWatch:
-    """Of all commands together: `processes` at once, and `memory_mb` MiB. When it is more, all are killed."""
+    """Of all commands together: `processes` at once, and `memory_mb` MiB. When it is more, all are killed.
 
-    def __init__(self, memory_mb: int, processes: int) -> None:
-        self._memory_mb, self._processes = memory_mb, processes
+    With `idle_seconds` it looks that often while no command runs, too: the first process of a container inherits
+    orphans of processes that others started in it.
+    """
+
+    def __init__(self, memory_mb: int, processes: int, idle_seconds: float | None = None) -> None:
+        self._memory_mb, self._processes, self._idle_seconds = memory_mb, processes, idle_seconds
         self._running: dict[int, str] = {}
         self._lock = threading.Lock()
         self._is_busy = threading.Event()
@@ -39,8 +43,13 @@ class ProcessWatch:
         with self._lock:
             return self._running.pop(process.pid, "")
 
-    def watch(self) -> None:
-        while self._is_busy.wait():
+    def begin(self) -> None:
+        """Watch, in a thread."""
+        threading.Thread(target=self._watch, name="watch", daemon=True).start()
+
+    def _watch(self) -> None:
+        while True:
+            self._is_busy.wait(self._idle_seconds)
             threading.Event().wait(WATCH_SECONDS)
             self.look()
 

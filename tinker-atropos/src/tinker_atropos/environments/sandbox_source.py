@@ -1,0 +1,51 @@
+"""Where an environment's sandboxes come from: pods, if its run has them, or this machine."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Literal
+
+from tinker_atropos.errors import ConfigError
+from tinker_atropos.sandboxes.local_pool import LocalSandboxes
+from tinker_atropos.sandboxes.pod_pool import LEASE_SECONDS, PodSandboxes
+from tinker_atropos.sandboxes.sandbox import SandboxLimits, SandboxPool
+from tinker_atropos.settings import load_settings
+
+Place = Literal["local", "kubernetes"]
+
+IN_POD: Final = "KUBERNETES_SERVICE_HOST"
+"""A variable of every container of a cluster. There the trainer's ports are near."""
+
+LEASE_SHARE: Final = 0.9
+"""Of rollout_seconds: a rollout that gets no sandbox is to say so before its time is over."""
+
+NO_PODS: Final = (
+    "env.terminal_backend is 'kubernetes', and this process has no sandboxes in pods (RL_SANDBOX_HOST is not set): set "
+    "spec.sandbox of the run; or set terminal_backend to local, or leave it out"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxSource:
+    """`make_pool` makes the pool once a sandbox is needed. `capacity` is how many rollouts can have one at once; None
+    is any number.
+    """
+
+    make_pool: Callable[[], SandboxPool]
+    capacity: int | None = None
+
+
+def sandbox_source(
+    place: Place | None, limits: SandboxLimits, rollout_seconds: float, environ: Mapping[str, str] = os.environ
+) -> SandboxSource:
+    """`limits` are for sandboxes on this machine; those of pods stand in the run. Raises ConfigError."""
+    settings = load_settings("environment", environ)
+    service = settings.sandboxes
+    if place == "kubernetes" and service is None:
+        raise ConfigError(NO_PODS)
+    if place == "local" or service is None:
+        return SandboxSource(partial(LocalSandboxes, replace(limits, must_isolate=IN_POD in environ)))
+    make = partial(PodSandboxes, service.host, service.port, settings.run_uid, service.share)
+    lease_seconds = min(LEASE_SECONDS, LEASE_SHARE * rollout_seconds)
+    return SandboxSource(partial(make, run_name=settings.run_name, lease_seconds=lease_seconds), service.share)
