@@ -6,6 +6,7 @@ from the runtime's image.
 """
 
 import copy
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any, Final
@@ -35,7 +36,12 @@ from rl_operator.render.env_vars import SANDBOX_PORT, SCRATCH
 from rl_operator.render.labels import owner_reference, pod_labels
 from rl_operator.render.pod import placement, pod_name_prefix, pull_secrets
 
-SANDBOX_ID: Final = 65531
+SANDBOX_GROUP: Final = 65531
+FIRST_USER, USERS = 100_000, 1_000_000
+"""Each pod has a user id of its own: the kernel counts processes by user on the whole node, and one sandbox that starts
+too many must not keep others from starting any.
+"""
+
 TOOLS_FOLDER: Final = "/rl-tools"
 TOOLS_IN_IMAGE: Final = "/opt/rl-tools"
 AGENT_FOLDER: Final = f"{SCRATCH}/agent"
@@ -81,7 +87,12 @@ def sandbox_pod(template: Mapping[str, Any], attempt: int, slot: int, incarnatio
     metadata = pod["metadata"]
     metadata["name"] = f"{metadata.pop('generateName')}{attempt}-sandbox-{slot}-{incarnation}"
     metadata["labels"] |= {ATTEMPT_LABEL: str(attempt), SLOT_LABEL: str(slot), INCARNATION_LABEL: str(incarnation)}
+    pod["spec"]["securityContext"]["runAsUser"] = _user_of(metadata["namespace"], metadata["name"])
     return pod
+
+
+def _user_of(*names: str) -> int:
+    return FIRST_USER + int(hashlib.sha256("/".join(names).encode()).hexdigest()[:12], 16) % USERS
 
 
 def _pod_spec(run: TrainingRun, runtime: Runtime, asked: RunSandboxes, bounds: RuntimeSandboxes) -> dict[str, Any]:
@@ -94,7 +105,7 @@ def _pod_spec(run: TrainingRun, runtime: Runtime, asked: RunSandboxes, bounds: R
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "hostname": SANDBOX_CONTAINER,
-        "securityContext": pod_security(SANDBOX_ID),
+        "securityContext": pod_security(SANDBOX_GROUP),
         "initContainers": [_tools_container(runtime_image(runtime))],
         "containers": [_sandbox_container(image, resources, _server_arguments(run, asked, resources["limits"]))],
         "volumes": [{"name": "tools", "emptyDir": {}}, folder("work", resources)],

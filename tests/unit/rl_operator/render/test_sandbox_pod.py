@@ -23,10 +23,20 @@ def pod_of(run: TrainingRun = RUN, runtime: Runtime = TINY) -> dict[str, Any]:
     return sandbox_pod(template, 2, 1, 3)
 
 
-def test_restricted_and_a_user_of_its_own() -> None:
+def test_each_has_a_user_of_its_own() -> None:
+    template = sandbox_template(RUN, TINY)
+    assert template is not None
+    pods = [sandbox_pod(template, 1, slot, incarnation) for slot in range(4) for incarnation in range(4)]
+    users = {pod["spec"]["securityContext"]["runAsUser"] for pod in pods}
+    assert len(users) == len(pods)
+    assert min(users) > 65535
+
+
+def test_restricted() -> None:
     spec = pod_of()["spec"]
     assert (spec["automountServiceAccountToken"], spec["enableServiceLinks"]) == (False, False)
-    assert spec["securityContext"]["runAsUser"] == 65531
+    assert spec["securityContext"]["runAsGroup"] == 65531
+    assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     for container in (*spec["initContainers"], *spec["containers"]):
         assert container["securityContext"] == {

@@ -90,8 +90,14 @@ def test_a_lease_is_a_sandbox(pod: StartPod) -> None:
         sandbox.read_file("none", 10)
 
 
-def test_commands_have_the_images_programs_first(pod: StartPod) -> None:
-    path = shell(pod().leased(), "echo $PATH").output.strip()
+def test_commands_have_the_images_variables_and_its_programs_first(
+    pod: StartPod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/opt/java")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    sandbox = pod().leased()
+    assert shell(sandbox, "echo $JAVA_HOME $KUBERNETES_SERVICE_HOST").output == "/opt/java\n"
+    path = shell(sandbox, "echo $PATH").output.strip()
     assert path == f"{os.environ['PATH']}:{os.path.dirname(sys.executable)}"  # noqa: PTH120
 
 

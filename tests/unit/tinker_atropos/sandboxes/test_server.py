@@ -30,7 +30,7 @@ class Served:
             str(folder),
             ProcessWatch(64, 4),
             ["a wall"],
-            "/bin",
+            {"PATH": "/bin"},
             at_work=lambda: self.worked.append("once more"),
         )
         self.thread = threading.Thread(target=self._serve)

@@ -31,7 +31,10 @@ OWN_SETTINGS: Final = (
     "priority",
     "environment_replicas",
     "start_from",
+    "sandbox",
 )
+OBJECTS: Final = frozenset({"start_from", "sandbox"})
+"""Those of them that are mappings, given whole."""
 
 ELSEWHERE: Final[Mapping[str, str]] = {
     "environment": "rl_select_environment drafts a run of another environment",
@@ -149,7 +152,7 @@ def _wandb(runtime: Runtime) -> Iterator[RunField]:
 def _own() -> Iterator[RunField]:
     for name in OWN_SETTINGS:
         info = RunSpec.model_fields[name]
-        type_ = "dict | None" if name == "start_from" else "int | None" if info.annotation is not int else "int"
+        type_ = "dict | None" if name in OBJECTS else "int | None" if info.annotation is not int else "int"
         yield _typed(name, (info.alias or name,), info, type_, info.default)
 
 

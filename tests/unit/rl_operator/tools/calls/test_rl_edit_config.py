@@ -73,6 +73,7 @@ def test_several_fields_of_all_sections(context: ToolContext, call: Call) -> Non
     values = {
         "group_size": 4, "tinker.loss": "ppo", "wandb_project": "p", "wandb.tags": ["a"], "spec.backoffLimit": 0,
         "priority": 5, "start_from": {"state_path": "tinker://m/weights/10"},
+        "sandbox": {"size": 2, "timeout_seconds": 60},
     }  # fmt: skip
     assert call("rl_edit_config", values=values).code is None
     spec = spec_of(context, run_id)
@@ -80,6 +81,7 @@ def test_several_fields_of_all_sections(context: ToolContext, call: Call) -> Non
     assert spec["wandb"] == {"project": "p", "tags": ["a"]}
     assert (spec["backoffLimit"], spec["priority"]) == (0, 5)
     assert spec["startFrom"]["statePath"] == "tinker://m/weights/10"
+    assert spec["sandbox"] == {"size": 2, "timeoutSeconds": 60}
     unset = dict.fromkeys(values)
     answer = call("rl_edit_config", values=unset, run_id=run_id).answer
     assert answer["config"] == {}

@@ -39,6 +39,7 @@ def toy(*names: str) -> RunFields:
         ("spec.backoffLimit", ("backoffLimit",)),
         ("ttl_seconds_after_finished", ("ttlSecondsAfterFinished",)),
         ("start_from", ("startFrom",)),
+        ("sandbox", ("sandbox",)),
     ],
 )
 def test_a_field_and_its_names(name: str, place: tuple[str, ...]) -> None:

@@ -53,7 +53,7 @@ def serve_one(descriptor: int, folder: str, limits: Limits, *, has_namespaces: b
     try:
         watch.begin()
         search_path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
-        SandboxServer(socket.socket(fileno=descriptor), folder, watch, stand, search_path).serve()
+        SandboxServer(socket.socket(fileno=descriptor), folder, watch, stand, {"PATH": search_path}).serve()
     finally:
         kill_all()
         if not has_namespaces:  # the outer process may be gone

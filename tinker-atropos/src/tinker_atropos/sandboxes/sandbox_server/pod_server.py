@@ -26,6 +26,9 @@ from tinker_atropos.sandboxes.sandbox_server.tcp_stream import prepare
 
 IDLE_SECONDS = 1.0
 FAILED = "its server failed"
+CLUSTER_VARIABLES = "KUBERNETES_"
+"""What Kubernetes sets in every container."""
+
 SI_USER = 0
 """Of signals that kill(2) sent. Whoever sends one in another way can say what it likes of itself, but not this."""
 
@@ -78,7 +81,7 @@ class PodServer:
         """Serve the lease. `number` is the id of the request for it."""
         prepare(stream)
         folder, seconds = self._settings["folder"], self._settings["seconds"]
-        server = SandboxServer(stream, folder, self._watch, self._walls, _search_path(), at_work=self._is_used.set)
+        server = SandboxServer(stream, folder, self._watch, self._walls, _env_vars(), at_work=self._is_used.set)
         self._server = server
         server.send({"id": number, "result": {"walls": self._walls, "folder": folder, "seconds": seconds}})
         threading.Thread(target=self._serve_lease, args=(server,), name="lease", daemon=True).start()
@@ -134,6 +137,10 @@ def _listening(settings: Settings) -> socket.socket:
     return socket.create_server(address)
 
 
-def _search_path() -> str:
-    """Of commands: the image's own programs come before the interpreter that was brought along for the server."""
-    return os.pathsep.join([os.environ.get("PATH", os.defpath), os.path.dirname(sys.executable)])
+def _env_vars() -> dict[str, str]:
+    """Of commands: the image's, whose programs come before the interpreter that was brought along for the server. Where
+    the API server is they need not know.
+    """
+    images = {name: value for name, value in os.environ.items() if not name.startswith(CLUSTER_VARIABLES)}
+    path = os.pathsep.join([images.get("PATH", os.defpath), os.path.dirname(sys.executable)])
+    return {**images, "PATH": path}

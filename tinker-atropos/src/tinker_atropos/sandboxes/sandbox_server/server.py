@@ -10,7 +10,7 @@ import json
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tinker_atropos.sandboxes.sandbox_server.command_run import run_command
@@ -30,8 +30,8 @@ Request = dict[str, Any]
 
 
 class SandboxServer:
-    """Serves one stream. `stand` are the names of its walls, `search_path` is the PATH of commands. `at_work` is called
-    before each request that does something in the sandbox.
+    """Serves one stream. `stand` are the names of its walls; `env_vars`, with PATH, are what commands have besides the
+    variables of their folder. `at_work` is called before each request that does something in the sandbox.
     """
 
     def __init__(
@@ -40,14 +40,14 @@ class SandboxServer:
         folder: str,
         watch: ProcessWatch,
         stand: list[str],
-        search_path: str,
+        env_vars: Mapping[str, str],
         *,
         at_work: Callable[[], object] = lambda: None,
     ) -> None:
         self._stream, self._folder, self._watch, self._stand = stream, folder, watch, stand
         self._at_work = at_work
         self._sending = threading.Lock()
-        self._env_vars = {"PATH": search_path, "HOME": folder, "TMPDIR": folder, "USER": "agent", "LANG": "C.UTF-8"}
+        self._env_vars = {"LANG": "C.UTF-8", **env_vars, "HOME": folder, "TMPDIR": folder, "USER": "agent"}
 
     def serve(self) -> None:
         """Until the stream ends, or a line is too long to be a request. Raises OSError, and ValueError for what is no
