@@ -81,7 +81,7 @@ def test_several_fields_of_all_sections(context: ToolContext, call: Call) -> Non
     assert spec["wandb"] == {"project": "p", "tags": ["a"]}
     assert (spec["backoffLimit"], spec["priority"]) == (0, 5)
     assert spec["startFrom"]["statePath"] == "tinker://m/weights/10"
-    assert spec["sandbox"] == {"size": 2, "timeoutSeconds": 60}
+    assert (spec["sandbox"]["size"], spec["sandbox"]["timeoutSeconds"]) == (2, 60)
     unset = dict.fromkeys(values)
     answer = call("rl_edit_config", values=unset, run_id=run_id).answer
     assert answer["config"] == {}
