@@ -1,7 +1,7 @@
 """Sandbox pods, in which an agent's tools work: what a run asks for, and what its runtime allows."""
 
+import re
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -21,7 +21,10 @@ LIMITS: Final[Mapping[str, Quantity | int]] = {"cpu": "1", "memory": "1Gi", "eph
 MOST: Final[Mapping[str, Quantity | int]] = {"cpu": "2", "memory": "4Gi", "ephemeral-storage": "4Gi"}
 """Of any sandbox, where the runtime says nothing else."""
 
-ImageName = Annotated[str, Field(min_length=1, max_length=1024)]
+LEAST: Final[Mapping[str, Quantity | int]] = {"cpu": "50m", "memory": "96Mi", "ephemeral-storage": "64Mi"}
+"""Lower limits leave no room for the tool server, and the interpreter that it brings along."""
+
+ImageName = Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^\S+$")]
 
 
 class RunSandboxes(ApiModel):
@@ -72,7 +75,8 @@ class RuntimeSandboxes(ApiModel):
     )
 
     def allows(self, image: str) -> bool:
-        return image == self.image or any(fnmatchcase(image, pattern) for pattern in self.images)
+        patterns = (".*".join(map(re.escape, pattern.split("*"))) for pattern in self.images)
+        return image == self.image or any(re.fullmatch(pattern, image) for pattern in patterns)
 
     def most(self) -> dict[str, Quantity | int]:
         """The highest limit of each resource; one that is not among them is not to be had."""

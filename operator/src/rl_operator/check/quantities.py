@@ -7,6 +7,7 @@ from typing import Final
 
 from rl_operator.api.container_resources import ResourceRequirements, parse_quantity
 from rl_operator.api.refusal import Refusal, redacted
+from rl_operator.api.sandboxes import LEAST
 from rl_operator.documents.parse import field_path
 
 _OWN: Final = ("cpu", "memory", "ephemeral-storage")
@@ -30,6 +31,15 @@ def quantity_faults(path: tuple[str, ...], quantities: Mapping[str, str | int]) 
         if problem := _problem(path[-1], name, parse_quantity(quantity)):
             code, hint = problem
             yield _refuse(code, (*path, name), quantity, hint)
+
+
+def small_limits(path: tuple[str, ...], limits: Mapping[str, str | int]) -> Iterator[Refusal]:
+    """Those with which the tool server of a sandbox could not run."""
+    for name, least in LEAST.items():
+        given, needed = parse_quantity(limits.get(name, least)), parse_quantity(least)
+        if given is not None and needed is not None and given < needed:
+            hint = f"the tool server of a sandbox needs a part of it: give at least {least}"
+            yield _refuse("OutOfBounds", (*path, name), limits[name], hint)
 
 
 def _problem(part: str, name: str, amount: Decimal | None) -> tuple[str, str] | None:

@@ -13,7 +13,7 @@ from rl_operator.api.refusal import Refusal, RefusalCode, first_refusals, looks_
 from rl_operator.api.runtime import RESERVED_VARIABLES, TRAINER_KEYS, Bound, Runtime
 from rl_operator.api.value_text import text_of
 from rl_operator.check.field_rules import is_outside, largest_problem, nested_hint, refuse_outside, smallest_problem
-from rl_operator.check.quantities import quantity_faults, resource_faults
+from rl_operator.check.quantities import quantity_faults, resource_faults, small_limits
 from rl_operator.check.types import type_problem
 from rl_operator.documents.parse import field_path, nearest
 
@@ -201,7 +201,9 @@ def _resources(runtime: Runtime) -> Iterator[Refusal]:
 
 def _sandbox(runtime: Runtime) -> Iterator[Refusal]:
     if runtime.spec.sandbox is not None:
-        yield from quantity_faults(("spec", "sandbox", "maxResources"), runtime.spec.sandbox.max_resources)
+        path, most = ("spec", "sandbox", "maxResources"), runtime.spec.sandbox.max_resources
+        faults = tuple(quantity_faults(path, most))
+        yield from faults or small_limits(path, most)
 
 
 _RULES: Final[tuple[Callable[[Runtime], Iterator[Refusal]], ...]] = (

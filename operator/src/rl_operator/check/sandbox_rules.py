@@ -7,7 +7,7 @@ from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.runtime import Bound
 from rl_operator.api.sandboxes import RunSandboxes, RuntimeSandboxes, sandbox_resources
 from rl_operator.check.field_rules import refuse_outside
-from rl_operator.check.quantities import resource_faults
+from rl_operator.check.quantities import resource_faults, small_limits
 from rl_operator.check.subject import Subject
 from rl_operator.documents.parse import field_path
 
@@ -27,7 +27,11 @@ def sandbox_refusals(subject: Subject) -> Iterator[Refusal]:
     for field, given, most in cases:
         if refusal := refuse_outside(field, given, Bound(max=most), runtime):
             yield refusal
-    yield from _image(asked, bounds, runtime)
+    if asked.size < (replicas := subject.run.spec.environment_replicas):
+        hint = f"each of {replicas} environments (spec.environmentReplicas) needs at least one: set it to {replicas}"
+        yield Refusal(code="Inconsistent", field="spec.sandbox.size", given=asked.size, hint=hint)
+    if asked.image != subject.runtime.spec.image:
+        yield from _image(asked, bounds, runtime)
     yield from _resources(asked, bounds, runtime)
 
 
@@ -48,6 +52,7 @@ def _resources(asked: RunSandboxes, bounds: RuntimeSandboxes, runtime: str) -> I
     if faults:
         return
     most = bounds.most()
+    yield from small_limits((*path, "limits"), asked.resources.limits)
     for name, limit in sorted(sandbox_resources(asked.resources, bounds).limits.items()):
         amount, allowed = parse_quantity(limit), parse_quantity(most.get(name, 0))
         if amount is not None and allowed is not None and amount > allowed:

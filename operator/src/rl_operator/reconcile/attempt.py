@@ -20,9 +20,11 @@ from rl_operator.render import (
     pod_name,
     pod_of_attempt,
     render_run,
+    share_env_vars,
     templates_of,
 )
 from rl_operator.render.labels import controller_uid
+from rl_operator.status.attempt.environment_slots import EVALUATOR
 from rl_operator.status.attempt.queue_rules import must_wait
 from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import started
@@ -168,7 +170,8 @@ async def _create_pod(view: View, templates: Templates, client: RunClient) -> Vi
     if live is None or not _may_start(live, view.run):
         return view
     exposed, continued = live.status.environments is not None, checkpoint_env_vars(live)
-    pod = pod_of_attempt(templates.pod, live.status.attempt or 1, exposed=exposed, continued=continued)
+    share = share_env_vars(live, EVALUATOR)  # of the environment in the run's own pod
+    pod = pod_of_attempt(templates.pod, live.status.attempt or 1, exposed=exposed, continued=continued, share=share)
     await client.create_child(pod)
     return replace(view, run=live)
 

@@ -6,7 +6,7 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.errors import InvalidError
 from rl_operator.reconcile.attempt import create_network, frozen_templates, require_alive
 from rl_operator.reconcile.run_client import RunClient
-from rl_operator.render import Templates, environment_pod, network_names
+from rl_operator.render import Templates, environment_pod, network_names, share_env_vars, with_share
 from rl_operator.status.attempt.environment_slots import plan_environments
 from rl_operator.status.attempt.view import View
 
@@ -33,7 +33,8 @@ async def reconcile_environment_pods(view: View, client: RunClient) -> None:
         assert view.pod is not None, "environments follow the run's pod"
         assert view.pod.address is not None, "and wait for its address"
         where = (view.run.status.attempt or 1, place.slot, place.incarnation)
-        await client.create_child(environment_pod(templates.environment, *where, view.pod.address))
+        pod = environment_pod(templates.environment, *where, view.pod.address)
+        await client.create_child(with_share(pod, share_env_vars(view.run, place.slot)))
 
 
 def _require_config_maps(view: View, templates: Templates, client: RunClient) -> None:

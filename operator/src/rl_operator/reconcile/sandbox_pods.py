@@ -9,21 +9,22 @@ from rl_operator.status.attempt.view import View
 
 
 async def reconcile_sandbox_pods(view: View, client: RunClient) -> None:
-    """Create what is missing, then delete what has a successor: the successor counts on from it."""
+    """Delete what has a successor, so that a quota has room, then create what is missing, step by step."""
     plan = plan_sandboxes(view)
+    for each in plan.delete:
+        await client.delete_pod(each)
     if plan.create or _walls_are_missing(view, client):
         if not plan.create:
             await require_alive(view.run, client)
         templates = await frozen_templates(view.run, client)
         if templates is None or templates.sandbox is None:
-            name = f"{view.run.metadata.namespace}/{view.run.status.config_map_name}"
-            raise InvalidError(f"ConfigMap {name} is gone: without it the run gets no new sandboxes")
+            name = f"ConfigMap {view.run.metadata.namespace}/{view.run.status.config_map_name}"
+            what = "is gone" if templates is None else "holds no sandboxes: the runtime had none when the run started"
+            raise InvalidError(f"{name} {what}; the run gets no new ones, so start a new run in its place")
         await create_sandbox_network(view.run, templates, client)
         for place in plan.create:
             pod = sandbox_pod(templates.sandbox, view.run.status.attempt or 1, place.slot, place.incarnation)
             await client.create_child(pod)
-    for each in plan.delete:
-        await client.delete_pod(each)
 
 
 def _walls_are_missing(view: View, client: RunClient) -> bool:

@@ -45,7 +45,7 @@ def trainer_env_vars(run: TrainingRun, inputs: RunInputs) -> list[EnvVar]:
 
 def environment_env_vars(run: TrainingRun, runtime: Runtime, sandbox_host: str) -> list[EnvVar]:
     """No keys except those that the runtime lists by name. `sandbox_host`: where the run's sandboxes are, if any."""
-    plain = literals({"RL_INFERENCE_URL": INFERENCE_URL, **_sandbox_settings(run, sandbox_host)})
+    plain = literals({"RL_INFERENCE_URL": INFERENCE_URL, **_sandbox_address(run, sandbox_host)})
     return [*_shared(run, "environment"), *plain, *_listed_keys(runtime, runtime.spec.secret_environment)]
 
 
@@ -57,7 +57,7 @@ def remote_environment_env_vars(run: TrainingRun, inputs: RunInputs, host: str, 
     asked = own.spec.secret_environment if own else runtime.spec.secret_environment
     path = environments_path(run.metadata.uid)
     inference = {"RL_INFERENCE_URL": f"http://{host}:{INFERENCE_PORT}{path}"}
-    plain = literals({**inference, **_sandbox_settings(run, sandbox_host)})
+    plain = literals({**inference, **_sandbox_address(run, sandbox_host)})
     api_url = f"http://{host}:{API_PORT}{path}"
     return [*_shared(run, "environment", api_url), *plain, *_listed_keys(runtime, asked)]
 
@@ -109,12 +109,16 @@ def place_env_vars(attempt: int, slot: int) -> list[EnvVar]:
     return [attempt_env_var(attempt), {"name": "RL_ENVIRONMENT_INDEX", "value": str(slot)}]
 
 
-def _sandbox_settings(run: TrainingRun, host: str) -> dict[str, str | None]:
-    """Where the sandboxes are, and how many of them one environment process may hold: an equal share."""
+def share_env_vars(run: TrainingRun, slot: int) -> list[EnvVar]:
+    """How many of the run's sandboxes the environment of a slot may hold at once: an equal share, when it begins."""
     if run.spec.sandbox is None:
-        return {}
-    share = -(-run.spec.sandbox.size // run.spec.environment_replicas)
-    return {"RL_SANDBOX_HOST": host, "RL_SANDBOX_PORT": str(SANDBOX_PORT), "RL_SANDBOX_SHARE": str(share)}
+        return []
+    share, left = divmod(run.spec.sandbox.size, run.spec.environment_replicas)
+    return literals({"RL_SANDBOX_SHARE": str(max(1, share + (slot < left)))})
+
+
+def _sandbox_address(run: TrainingRun, host: str) -> dict[str, str | None]:
+    return {"RL_SANDBOX_HOST": host, "RL_SANDBOX_PORT": str(SANDBOX_PORT)} if run.spec.sandbox else {}
 
 
 def _listed_keys(runtime: Runtime, asked: tuple[SecretKey, ...]) -> list[EnvVar]:

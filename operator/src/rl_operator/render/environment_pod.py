@@ -5,7 +5,7 @@ everything that it could fill.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rl_operator.api.container_resources import ResourceRequirements
@@ -36,7 +36,7 @@ from rl_operator.render.container_template import (
     runtime_resources,
     scratch_volume,
 )
-from rl_operator.render.env_vars import place_env_vars, remote_environment_env_vars
+from rl_operator.render.env_vars import EnvVar, place_env_vars, remote_environment_env_vars
 from rl_operator.render.labels import owner_reference, pod_labels
 from rl_operator.render.network import resolves_names, service_host
 from rl_operator.render.openenv_server import server_container, server_volume, settings_env_vars
@@ -92,6 +92,12 @@ def environment_pod(
     metadata["name"] = f"{metadata.pop('generateName')}{attempt}-env-{slot}-{incarnation}"
     metadata["labels"] |= {ATTEMPT_LABEL: str(attempt), SLOT_LABEL: str(slot), INCARNATION_LABEL: str(incarnation)}
     pod["spec"]["containers"][0]["env"] += place_env_vars(attempt, slot)
+    return pod
+
+
+def with_share(pod: dict[str, Any], share: Sequence[EnvVar]) -> dict[str, Any]:
+    """An environment pod that knows its share of the run's sandboxes."""
+    pod["spec"]["containers"][0]["env"] += share
     return pod
 
 

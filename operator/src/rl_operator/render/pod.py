@@ -82,25 +82,31 @@ def pod_name_prefix(run: TrainingRun) -> str:
 
 
 def pod_of_attempt(
-    template: Mapping[str, Any], attempt: int, *, exposed: bool, continued: Sequence[EnvVar] = ()
+    template: Mapping[str, Any],
+    attempt: int,
+    *,
+    exposed: bool,
+    continued: Sequence[EnvVar] = (),
+    share: Sequence[EnvVar] = (),
 ) -> dict[str, Any]:
     """The pod of attempt `attempt` (from 1), ready to be created. `exposed`: environments run in other pods, too;
-    `continued`: the trainer's variables that say what it continues from.
+    `continued`: the trainer's variables that say what it continues from; `share`: the environment's about the run's
+    sandboxes.
     """
     metadata, spec = dict(template["metadata"]), dict(template["spec"])
     metadata["name"] = f"{metadata.pop('generateName')}{attempt}"
     metadata["labels"] = {**metadata["labels"], ATTEMPT_LABEL: str(attempt)}
+    own = {TRAINER_CONTAINER: continued, ENVIRONMENT_CONTAINER: share}
     for part in ("initContainers", "containers"):
-        spec[part] = [_of_attempt(each, attempt, exposed, continued) for each in spec[part]]
+        spec[part] = [_of_attempt(each, attempt, exposed, own) for each in spec[part]]
     return {**template, "metadata": metadata, "spec": spec}
 
 
 def _of_attempt(
-    container: Mapping[str, Any], attempt: int, exposed: bool, continued: Sequence[EnvVar]
+    container: Mapping[str, Any], attempt: int, exposed: bool, own: Mapping[str, Sequence[EnvVar]]
 ) -> dict[str, Any]:
     env_vars = exposed_env_vars(container["name"], container["env"]) if exposed else container["env"]
-    own = continued if container["name"] == TRAINER_CONTAINER else ()
-    return {**container, "env": [*env_vars, attempt_env_var(attempt), *own]}
+    return {**container, "env": [*env_vars, attempt_env_var(attempt), *own.get(container["name"], ())]}
 
 
 def placement(runtime: Runtime) -> dict[str, Any]:

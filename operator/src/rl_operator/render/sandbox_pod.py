@@ -54,7 +54,6 @@ SERVER_MB: Final = 48
 """
 
 PROCESSES: Final = 256
-TOOLS_RESOURCES: Final = {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "256Mi"}}
 
 ANNOTATIONS: Final = {
     "argocd.argoproj.io/ignore-healthcheck": "true",
@@ -106,7 +105,7 @@ def _pod_spec(run: TrainingRun, runtime: Runtime, asked: RunSandboxes, bounds: R
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "hostname": SANDBOX_CONTAINER,
         "securityContext": pod_security(SANDBOX_GROUP),
-        "initContainers": [_tools_container(runtime_image(runtime))],
+        "initContainers": [_tools_container(runtime_image(runtime), resources)],
         "containers": [_sandbox_container(image, resources, _server_arguments(run, asked, resources["limits"]))],
         "volumes": [{"name": "tools", "emptyDir": {}}, folder("work", resources)],
         **NO_DNS,
@@ -135,10 +134,12 @@ def _mebibytes(quantity: str | int) -> int:
     return int((parse_quantity(quantity) or 0) / 2**20)
 
 
-def _tools_container(image: Image) -> dict[str, Any]:
+def _tools_container(image: Image, resources: Mapping[str, Any]) -> dict[str, Any]:
+    """With the sandbox's resources: it runs before it, so that they count once."""
     command = ["cp", "-r", f"{TOOLS_IN_IMAGE}/.", TOOLS_FOLDER]
     return {
-        **_container("tools", image, command, TOOLS_RESOURCES),
+        **_container("tools", image, command, resources),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": "tools", "mountPath": TOOLS_FOLDER}],
     }
 

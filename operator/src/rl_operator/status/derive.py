@@ -94,6 +94,7 @@ def started(
         containers=(),
         admitted_time=None,
         environments=at_start(view.run, view.replica_limit),
+        sandboxes=None,
     )
     fresh = View(
         view.run.with_changes(status=frozen),

@@ -51,10 +51,12 @@ def test_what_kubernetes_has_besides() -> None:
         ("busybox:1", False),
         ("own", True),
         ("evil/registry.example/agents/swe", False),
+        ("sets[12]/x", True),
+        ("sets1/x", False),
     ],
 )
 def test_images(image: str, allowed: bool) -> None:
-    bounds = RuntimeSandboxes(image="own", images=("registry.example/agents/*", "busybox"))
+    bounds = RuntimeSandboxes(image="own", images=("registry.example/agents/*", "busybox", "sets[12]/*"))
     assert bounds.allows(image) is allowed
 
 

@@ -9,8 +9,11 @@ from tests.unit.rl_operator.samples import TINY, inputs_of, make_run, make_runti
 from rl_operator.api.names import MAX_RUN_NAME_LENGTH
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
+from rl_operator.render.env_vars import share_env_vars
+from rl_operator.render.environment_pod import environment_pod, with_share
 from rl_operator.render.manifests import SANDBOXES_KEY, render_run, templates_of
 from rl_operator.render.network import network_children
+from rl_operator.render.pod import pod_of_attempt
 from rl_operator.render.sandbox_network import sandbox_network_children, sandbox_network_names
 from rl_operator.render.sandbox_pod import sandbox_pod, sandbox_template
 
@@ -128,13 +131,25 @@ def test_names_fit_and_are_known() -> None:
 def test_an_environment_knows_where_they_are_and_its_share(replicas: int, share: str) -> None:
     run = make_run(sandbox={"size": 5}, environmentReplicas=replicas)
     rendered = render_run(run, inputs_of(run))
-    for template in (rendered.templates.pod, rendered.templates.environment):
-        [container] = [c for c in template["spec"]["containers"] if c["name"] == "environment"]
+    inside = pod_of_attempt(rendered.templates.pod, 1, exposed=False, share=share_env_vars(run, 0))
+    outside = with_share(environment_pod(rendered.templates.environment, 1, 0, 0), share_env_vars(run, 0))
+    for pod in (inside, outside):
+        [container] = [c for c in pod["spec"]["containers"] if c["name"] == "environment"]
         told = {each["name"]: each.get("value") for each in container["env"]}
         assert told["RL_SANDBOX_SHARE"] == share
         assert told["RL_SANDBOX_PORT"] == "8090"
         service = rendered.templates.sandbox_network[1]["metadata"]["name"]
         assert told["RL_SANDBOX_HOST"] == f"{service}.{run.metadata.namespace}.svc"
+
+
+def test_shares_add_up_to_all_of_them() -> None:
+    run = make_run(sandbox={"size": 5}, environmentReplicas=3)
+    assert [int(share_env_vars(run, slot)[0]["value"]) for slot in range(3)] == [2, 2, 1]
+
+
+def test_more_environments_later_change_nothing_that_is_frozen() -> None:
+    few, many = (make_run(sandbox={"size": 5}, environmentReplicas=count) for count in (1, 4))
+    assert render_run(few, inputs_of(few)).config_hash == render_run(many, inputs_of(many)).config_hash
 
 
 def test_templates_survive_the_config_map() -> None:

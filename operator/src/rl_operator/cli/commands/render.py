@@ -52,15 +52,15 @@ def objects_of(run: "TrainingRun", rendered: "Rendered") -> list[Manifest]:
     follow once the run's pod has an IP.
     """
     from rl_operator.api.environment import runs_apart
-    from rl_operator.render import environment_pod, pod_of_attempt, sandbox_pod
+    from rl_operator.render import environment_pod, pod_of_attempt, sandbox_pod, share_env_vars, with_share
 
     apart, templates = runs_apart(run.spec.environment), rendered.templates
     slots = range(0 if apart else 1, run.spec.environment_replicas)
     return [
         *rendered.config_maps,
         *(templates.network if slots else ()),
-        pod_of_attempt(templates.pod, 1, exposed=bool(slots)),
-        *(environment_pod(templates.environment, 1, slot, 0) for slot in slots),
+        pod_of_attempt(templates.pod, 1, exposed=bool(slots), share=share_env_vars(run, 0)),
+        *(with_share(environment_pod(templates.environment, 1, slot, 0), share_env_vars(run, slot)) for slot in slots),
         *templates.sandbox_network,
         *([sandbox_pod(templates.sandbox, 1, 0, 0)] if templates.sandbox else ()),
     ]

@@ -4,19 +4,28 @@ No state is kept: the last pod of a slot that ended stays until its successor ex
 """
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from rl_operator.api.names import SANDBOX_CONTAINER
 from rl_operator.api.run import SandboxPods
 from rl_operator.status.attempt.environment_slots import Plan, Slot, is_over
+from rl_operator.status.attempt.retry_pauses import due_after, pause_seconds
 from rl_operator.status.attempt.view import View
+from rl_operator.status.observed.container_observation import ContainerObservation
 from rl_operator.status.observed.observation import PodObservation
 from rl_operator.status.text.sentences import clean
 
-FAILED_PAUSE: Final = timedelta(seconds=10)
+FAILED_SECONDS: Final = 10.0
 """Before the successor of one that did not end in order: out of memory, out of disk, or with an image that cannot run.
+It doubles with each that fails before another one of its slot runs.
 """
+
+KEPT_FAILURES: Final = 5
+"""Failed pods of a slot that are kept for their logs until another one runs there."""
+
+MAY_BE_THE_AGENTS: Final = frozenset({0, 1, 137, 143})
+"""Exit codes of a server that has run: what the pod says of its end may be a command's words."""
 
 
 def observed_sandboxes(view: View) -> SandboxPods | None:
@@ -37,8 +46,9 @@ def plan_sandboxes(view: View) -> Plan:
     if view.run.spec.sandbox is None or is_over(view) or not view.training:
         return Plan(delete=tuple(pod for pod in view.sandboxes if not pod.deleting))
     missing = tuple(_missing(view, view.run.spec.sandbox.size))
+    has_node = view.pod is not None and view.pod.address is not None  # else they might take its room
     return Plan(
-        create=tuple(place for place, due in missing if due <= view.now),
+        create=tuple(place for place, due in missing if due <= view.now and has_node),
         delete=tuple(pod for pod in _needless(view, view.run.spec.sandbox.size) if not pod.deleting),
         due=tuple(due for _, due in missing if due > view.now),
     )
@@ -51,52 +61,70 @@ def live_sandboxes(view: View) -> tuple[PodObservation, ...]:
 
 def failed_sandbox(view: View) -> str:
     """How the pod that failed last did so; empty if none of those that are left has."""
-    failed = [pod for pod in _mine(view) if pod.over and not pod.deleting and not _ended_in_order(pod)]
+    failed = [pod for pod in _mine(view) if _has_failed(pod)]
     if not failed:
         return ""
     pod = max(failed, key=_ended)
-    container = pod.container(SANDBOX_CONTAINER)
-    how = f"{container.reason}, exit code {container.exit_code}: {container.message}" if container else pod.message
-    return f"pod {pod.name} has failed ({clean(how).strip(' :') or pod.reason}), and is replaced."
+    container = _failed_container(pod)
+    if container is None:
+        return f"pod {pod.name} has failed ({clean(pod.message) or pod.reason}), and is replaced."
+    said = "" if container.exit_code in MAY_BE_THE_AGENTS else f": {container.message}"
+    how = f"{container.name}: {container.reason}, exit code {container.exit_code}{said}"
+    return f"pod {pod.name} has failed ({clean(how)}), and is replaced."
 
 
 def _missing(view: View, size: int) -> Iterator[tuple[Slot, datetime]]:
     """Slots whose newest pod has ended, and when each may be filled."""
-    newest = _newest(view)
-    for slot in range(size):
-        pod = newest.get(slot)
-        if pod is None:
+    for slot, pods in _by_slot(view, size).items():
+        newest = pods[-1] if pods else None
+        if newest is None:
             yield Slot(slot, 0), view.now
-        elif pod.over or pod.deleting:
-            yield Slot(slot, pod.incarnation + 1), _due(pod, view.now)
+        elif newest.over or newest.deleting:
+            yield Slot(slot, newest.incarnation + 1), _due(pods, view)
 
 
 def _needless(view: View, size: int) -> Iterator[PodObservation]:
-    """Of other attempts, of slots that there are not, and those that have a successor."""
-    newest = _newest(view)
-    for pod in view.sandboxes:
-        if pod.attempt != view.run.status.attempt or pod.slot >= size or pod is not newest.get(pod.slot):
-            yield pod
+    """Of other attempts, of slots that there are not, and those that have a successor; of failed ones, once it runs."""
+    kept = {pod.uid for pods in _by_slot(view, size).values() for pod in (*pods[-1:], *_recent_failures(pods))}
+    yield from (pod for pod in view.sandboxes if pod.uid not in kept)
 
 
-def _due(pod: PodObservation, now: datetime) -> datetime:
-    if pod.deleting or _ended_in_order(pod):
-        return now
-    return min(_ended(pod) + FAILED_PAUSE, now + FAILED_PAUSE)  # an end in the future: a clock was set back
+def _recent_failures(pods: list[PodObservation]) -> list[PodObservation]:
+    """Of one slot: those since the last pod that ran."""
+    failed: list[PodObservation] = []
+    for pod in reversed(pods):
+        if _has_failed(pod):
+            failed.append(pod)
+        elif pod.over or _is_ready(pod):
+            break
+    return failed[:KEPT_FAILURES]
 
 
-def _ended_in_order(pod: PodObservation) -> bool:
+def _due(pods: list[PodObservation], view: View) -> datetime:
+    failures = len(_recent_failures(pods))
+    if pods[-1].deleting or not failures:
+        return view.now
+    return due_after(_ended(pods[-1]), pause_seconds(FAILED_SECONDS, failures), view.now)
+
+
+def _has_failed(pod: PodObservation) -> bool:
     container = pod.container(SANDBOX_CONTAINER)
-    return container is not None and container.exit_code == 0
+    return pod.over and not pod.deleting and not (container is not None and container.exit_code == 0)
+
+
+def _failed_container(pod: PodObservation) -> ContainerObservation | None:
+    """The one that ended first, which may be the one that brings the tools."""
+    return next((each for each in pod.containers if each.exit_code), None)
 
 
 def _ended(pod: PodObservation) -> datetime:
-    container = pod.container(SANDBOX_CONTAINER)
-    return (container.finished_at if container else None) or pod.created
+    return max((each.finished_at for each in pod.containers if each.finished_at), default=pod.created)
 
 
-def _newest(view: View) -> dict[int, PodObservation]:
-    return {pod.slot: pod for pod in sorted(_mine(view), key=lambda pod: pod.incarnation)}
+def _by_slot(view: View, size: int) -> dict[int, list[PodObservation]]:
+    """The pods of this attempt in each slot, oldest first."""
+    mine = sorted(_mine(view), key=lambda pod: pod.incarnation)
+    return {slot: [pod for pod in mine if pod.slot == slot] for slot in range(size)}
 
 
 def _mine(view: View) -> tuple[PodObservation, ...]:

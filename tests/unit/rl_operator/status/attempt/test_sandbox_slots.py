@@ -20,13 +20,14 @@ from tests.unit.rl_operator.status.builders import (
 
 from rl_operator.api.run import SandboxPods
 from rl_operator.status.attempt.environment_slots import Slot
-from rl_operator.status.attempt.sandbox_slots import FAILED_PAUSE, observed_sandboxes, plan_sandboxes
+from rl_operator.status.attempt.sandbox_slots import FAILED_SECONDS, observed_sandboxes, plan_sandboxes
 from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import derive
 from rl_operator.status.lifecycle import assess, requeue_after
 from rl_operator.status.observed.observation import PodObservation, TrainerStatus, format_time
 
 WORKING = make_pod(ready(), ready(), ready(), podIP="10.0.0.1")
+AT_STEP_3 = TrainerStatus(step=3, total_steps=40)
 OVER = make_pod(terminated(0), terminated(0), terminated(0), phase="Succeeded")
 
 
@@ -61,6 +62,20 @@ PLANS: dict[str, tuple[View, list[tuple[int, int]], list[str]]] = {
     ),
     "a failed one is replaced": (with_sandboxes(failed()), [(0, 1)], []),
     "but not at once": (with_sandboxes(failed(seconds_ago=5)), [], []),
+    "and later each time": (with_sandboxes(failed(0, 0, 100), failed(0, 1, 15)), [], []),
+    "its failures stay for their logs": (with_sandboxes(failed(0, 0, 100), failed(0, 1, 25)), [(0, 2)], []),
+    "until another one runs": (with_sandboxes(failed(0, 0), failed(0, 1), works(0, 2)), [], ["0-0", "0-1"]),
+    "not while that one starts": (
+        with_sandboxes(failed(0, 0), make_sandbox(0, 1, waiting(), phase="Pending")),
+        [],
+        [],
+    ),
+    "nor all of them": (
+        with_sandboxes(*(failed(0, number, 1000 - number) for number in range(7))),
+        [(0, 7)],
+        ["0-0", "0-1"],
+    ),
+    "not before the run's pod has a node": (with_sandboxes(pod=make_pod(ready(), ready(), ready())), [], []),
     "one that somebody deletes": (with_sandboxes(make_sandbox(0, 2, ready(), deleting=True)), [(0, 3)], []),
     "one that is gone with all that was known of it": (with_sandboxes(works(1, 7), size=2), [(0, 0)], []),
     "an evicted one": (
@@ -91,14 +106,14 @@ def test_plans(name: str) -> None:
 
 def test_a_failed_one_is_looked_at_when_it_is_due() -> None:
     view = with_sandboxes(failed(seconds_ago=4))
-    assert plan_sandboxes(view).due == (NOW + FAILED_PAUSE - timedelta(seconds=4),)
+    assert plan_sandboxes(view).due == (NOW + timedelta(seconds=FAILED_SECONDS - 4),)
     seconds = requeue_after(view, assess(view))
     assert seconds is not None
-    assert seconds <= FAILED_PAUSE.total_seconds() - 4
+    assert seconds <= FAILED_SECONDS - 4
 
 
 def test_a_clock_that_was_set_back_delays_nothing_for_long() -> None:
-    assert plan_sandboxes(with_sandboxes(failed(seconds_ago=-3600))).due == (NOW + FAILED_PAUSE,)
+    assert plan_sandboxes(with_sandboxes(failed(seconds_ago=-3600))).create == (Slot(0, 1),)
 
 
 def test_the_status_counts_them() -> None:
@@ -129,13 +144,27 @@ def test_a_start_that_waits_for_their_image_says_so() -> None:
 
 
 def test_training_says_so_too() -> None:
-    view = with_sandboxes(failed(), trainer=TrainerStatus(step=3, total_steps=40))
+    view = with_sandboxes(failed(), trainer=AT_STEP_3)
     said = assess(view).message
-    assert "None of 1 sandboxes is ready: pod sorting-u1abc-1-sandbox-0-0 has failed (OOMKilled, exit code 137)" in said
+    assert "None of 1 sandboxes is ready: pod sorting-u1abc-1-sandbox-0-0 has failed (sandbox: OOMKilled, exit" in said
+
+
+def test_a_command_has_no_word_in_the_status() -> None:
+    """It may write what the kubelet reads when the server has ended; not when that never ran."""
+    for code, is_told in ((137, False), (1, False), (127, True), (255, True)):
+        ended = terminated(code, "exec: no such file", at=format_time(NOW - timedelta(seconds=5)))
+        view = with_sandboxes(make_sandbox(0, 0, ended, phase="Failed"), trainer=AT_STEP_3)
+        assert ("no such file" in assess(view).message) is is_told
+
+
+def test_tools_that_cannot_be_brought_are_named() -> None:
+    ended = {"initContainerStatuses": [{"name": "tools", **terminated(128, "cp: /opt/rl-tools: no such folder")}]}
+    view = with_sandboxes(make_sandbox(0, 0, waiting(), phase="Failed", **ended), trainer=AT_STEP_3)
+    assert "(tools: Error, exit code 128: cp: /opt/rl-tools: no such folder)" in assess(view).message
 
 
 def test_while_one_works_nothing_is_said() -> None:
-    view = with_sandboxes(failed(), works(1), size=2, trainer=TrainerStatus(step=3, total_steps=40))
+    view = with_sandboxes(failed(), works(1), size=2, trainer=AT_STEP_3)
     assert assess(view).message == "Training: step 3 of 40."
 
 
@@ -151,12 +180,13 @@ def test_plans_lead_to_one_pod_in_each_slot(found: list[tuple[int, int, Any]], s
         for (slot, incarnation), container in places.items()
     ]
     plan = plan_sandboxes(with_sandboxes(*pods, size=size))
-    left = [pod for pod in pods if pod not in plan.delete]
+    left = sorted((pod for pod in pods if pod not in plan.delete), key=lambda pod: pod.incarnation)
     for slot in range(size):
         here = [pod for pod in left if pod.slot == slot]
         new = [place for place in plan.create if place.slot == slot]
         assert len([pod for pod in here if not pod.over]) + len(new) <= 1
         newest = max((i for (s, i) in places if s == slot), default=-1)
-        assert [pod.incarnation for pod in here] == ([newest] if newest >= 0 else [])
+        assert [pod.incarnation for pod in here][-1:] == ([newest] if newest >= 0 else [])
+        assert not [pod for pod in here[:-1] if not pod.over], "only failed ones stay with it"
         assert [place.incarnation for place in new] in ([], [newest + 1])
     assert not [pod for pod in left if pod.slot >= size]
