@@ -33,8 +33,8 @@ async def reconcile_environment_pods(view: View, client: RunClient) -> None:
         assert view.pod is not None, "environments follow the run's pod"
         assert view.pod.address is not None, "and wait for its address"
         where = (view.run.status.attempt or 1, place.slot, place.incarnation)
-        pod = environment_pod(templates.environment, *where, view.pod.address)
-        await client.create_child(with_share(pod, share_env_vars(view.run, place.slot)))
+        environment = environment_pod(templates.environment, *where, view.pod.address)
+        await client.create_child(with_share(environment, share_env_vars(view.run, place.slot)))
 
 
 def _require_config_maps(view: View, templates: Templates, client: RunClient) -> None:

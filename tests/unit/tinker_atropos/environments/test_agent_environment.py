@@ -1,7 +1,9 @@
 """Agents with real tools and a scripted policy: rewards, sandboxes, evaluations, and what a failure costs."""
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+import queue
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ from tinker_atropos.environments.agents.agent_result import AgentResult
 from tinker_atropos.environments.agents.tool import Tool
 from tinker_atropos.environments.agents.tool_context import ToolContext
 from tinker_atropos.environments.rollouts import FailedRollout, Rollout
+from tinker_atropos.environments.sandbox_source import SandboxSource
 from tinker_atropos.errors import ConfigError
+from tinker_atropos.sandboxes.sandbox import SandboxLostError
 
 ADD = '<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>'
 FAIL = '<tool_call>\n{"name": "fail", "arguments": {}}\n</tool_call>'
@@ -166,14 +170,36 @@ class Watched(Adds):
         return 1.0
 
 
+class ReusedPool:
+    """Of two sandboxes that no test uses, so that the next rollout gets them again."""
+
+    def __init__(self) -> None:
+        self.free: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.free.put("one")
+        self.free.put("two")
+
+    def lease(self, is_wanted: Callable[[], bool]) -> Any:
+        while is_wanted():
+            with contextlib.suppress(queue.Empty):
+                return self.free.get(timeout=0.01)
+        raise SandboxLostError("nobody wants it")
+
+    def give_back(self, sandbox: Any) -> None:
+        self.free.put(sandbox)
+
+    def close(self) -> None:
+        pass
+
+
 @pytest.fixture
-def two_pods(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings of a run with sandboxes in pods, which these tests do not need."""
-    for name, value in {"HOST": "no-such-host.invalid", "PORT": "8090", "SHARE": "2"}.items():
-        monkeypatch.setenv(f"RL_SANDBOX_{name}", value)
+def two_pods(monkeypatch: pytest.MonkeyPatch) -> ReusedPool:
+    pool = ReusedPool()
+    source = SandboxSource(lambda: pool, capacity=2)
+    monkeypatch.setattr("tinker_atropos.environments.agent_environment.sandbox_source", lambda *_: source)
+    return pool
 
 
-async def test_as_many_rollouts_play_as_can_have_a_sandbox(two_pods: None) -> None:
+async def test_as_many_rollouts_play_as_can_have_a_sandbox(two_pods: ReusedPool) -> None:
     with agent_environment(Watched, ScriptedPolicy("5"), eval_samples=3) as env:
         assert env.config.worker_timeout == -1
         held = asyncio.create_task(env.roll_out("held", 1, "train"))
@@ -185,7 +211,7 @@ async def test_as_many_rollouts_play_as_can_have_a_sandbox(two_pods: None) -> No
     assert (env.crowd.most, env.crowd.total, evaluation.n) == (2, 8 + 6 + 1, 6)
 
 
-async def test_a_rollout_that_waits_for_its_turn_loses_no_time(two_pods: None) -> None:
+async def test_a_rollout_that_waits_for_its_turn_loses_no_time(two_pods: ReusedPool) -> None:
     """Those before it use all of theirs."""
     with agent_environment(Watched, ScriptedPolicy("5"), rollout_seconds=0.5) as env:
         held = asyncio.create_task(env.roll_out("held", 4, "train"))
@@ -195,7 +221,7 @@ async def test_a_rollout_that_waits_for_its_turn_loses_no_time(two_pods: None) -
         assert [each.kind for each in await held] == ["timeout"] * 4
 
 
-async def test_a_rollout_that_waits_can_be_canceled(two_pods: None) -> None:
+async def test_a_rollout_that_waits_can_be_canceled(two_pods: ReusedPool) -> None:
     with agent_environment(Watched, ScriptedPolicy("5")) as env:
         held = asyncio.create_task(env.roll_out("held", 2, "train"))
         await env.crowd.counts(2)
@@ -208,6 +234,29 @@ async def test_a_rollout_that_waits_can_be_canceled(two_pods: None) -> None:
         await held
         assert len(await env.roll_out("2 + 3", 2, "train")) == 2
         assert (env.crowd.total, env.crowd.most) == (4, 2)
+        assert two_pods.free.qsize() == 2, "also the one that came too late"
+
+
+async def test_a_rollout_begins_when_there_is_a_sandbox_for_it(two_pods: ReusedPool) -> None:
+    """A place is free as soon as a rollout is over, the next pod is there some seconds later."""
+    taken = [two_pods.free.get(), two_pods.free.get()]
+    with agent_environment(Watched, ScriptedPolicy("5"), rollout_seconds=0.5) as env:
+        waiting = asyncio.create_task(env.roll_out("2 + 3", 1, "train"))
+        await asyncio.sleep(0.7)  # more than it would have
+        two_pods.give_back(taken[0])
+        (outcome,) = await waiting
+        assert isinstance(outcome, Rollout)
+
+
+async def test_a_rollout_without_a_sandbox_is_counted(two_pods: ReusedPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_is_free(*_: Any) -> Any:
+        raise SandboxLostError("no sandbox was free")
+
+    monkeypatch.setattr(two_pods, "lease", none_is_free)
+    with agent_environment(Watched, ScriptedPolicy("5")) as env:
+        (outcome,) = await env.roll_out("2 + 3", 1, "train")
+        assert isinstance(outcome, FailedRollout)
+        assert "no sandbox was free" in outcome.message
 
 
 async def test_without_pods_all_play_at_once() -> None:
@@ -220,11 +269,12 @@ async def test_without_pods_all_play_at_once() -> None:
 
 
 @pytest.mark.process
-async def test_a_grader_works_in_a_pod(two_pods: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_grader_works_in_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which is found by a name, leased, used, and ends with the rollout."""
     with PodProcess(tmp_path) as served:
         host, port = served.address
-        for name, value in {"RL_RUN_UID": OWNER, "RL_SANDBOX_HOST": host, "RL_SANDBOX_PORT": str(port)}.items():
+        where = {"HOST": host, "PORT": str(port), "SHARE": "2"}
+        for name, value in {"RL_RUN_UID": OWNER, **{f"RL_SANDBOX_{n}": v for n, v in where.items()}}.items():
             monkeypatch.setenv(name, value)
         with agent_environment(Writes, ScriptedPolicy("5")) as env:
             assert (await rollout(env, "2 + 3")).score == 1.0

@@ -31,15 +31,10 @@ def told(make_pool: Any) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("place", [None, "kubernetes"])
 def test_the_runs_pods(place: Any) -> None:
-    source = sandbox_source(place, LIMITS, 600.0, WITH_PODS)
+    source = sandbox_source(place, LIMITS, WITH_PODS)
     assert source.capacity == 3
     assert source.make_pool.args == ("sorting-sandboxes", 8090, "uid", 3)
-    assert told(source.make_pool) == ("PodSandboxes", {"run_name": "sorting", "lease_seconds": 540.0})
-
-
-def test_a_lease_is_not_waited_for_forever() -> None:
-    source = sandbox_source(None, LIMITS, 86_400.0, WITH_PODS)
-    assert told(source.make_pool)[1]["lease_seconds"] == 600.0
+    assert told(source.make_pool) == ("PodSandboxes", {"run_name": "sorting"})
 
 
 @pytest.mark.parametrize(
@@ -47,7 +42,7 @@ def test_a_lease_is_not_waited_for_forever() -> None:
     [(None, NOWHERE, False), ("local", NOWHERE, False), (None, IN_CLUSTER, True), ("local", WITH_PODS, True)],
 )
 def test_this_machine(place: Any, environ: dict[str, str], must_isolate: bool) -> None:
-    source = sandbox_source(place, LIMITS, 600.0, environ)
+    source = sandbox_source(place, LIMITS, environ)
     assert source.capacity is None
     assert told(source.make_pool)[0] == "LocalSandboxes"
     assert source.make_pool.args == (SandboxLimits(memory_mb=64, must_isolate=must_isolate),)
@@ -56,5 +51,5 @@ def test_this_machine(place: Any, environ: dict[str, str], must_isolate: bool) -
 @pytest.mark.parametrize("environ", [NOWHERE, IN_CLUSTER])
 def test_pods_that_are_not_there(environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError) as refused:
-        sandbox_source("kubernetes", LIMITS, 600.0, environ)
+        sandbox_source("kubernetes", LIMITS, environ)
     assert str(refused.value) == NO_PODS

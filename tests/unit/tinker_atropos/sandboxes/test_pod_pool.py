@@ -12,7 +12,7 @@ from tests.unit.tinker_atropos.sandboxes.conftest import SECONDS, eventually, sh
 from tests.unit.tinker_atropos.sandboxes.pod_servers import OWNER, PodProcess
 
 from tinker_atropos.sandboxes.pod_pool import PodSandboxes
-from tinker_atropos.sandboxes.pod_sandbox import connected
+from tinker_atropos.sandboxes.pod_sandbox import ServiceAddress, connected
 from tinker_atropos.sandboxes.sandbox import SandboxLostError
 
 StartPod = Callable[..., PodProcess]
@@ -181,3 +181,30 @@ def test_one_that_stands_still_is_given_up(
     service.addresses = [still.address, good.address]
     assert pool.lease().folder == str(good.folder)
     still.process.send_signal(signal.SIGCONT)
+
+
+def test_one_that_was_not_used_is_leased_again(pod: StartPod, pool_of: Callable[..., PodSandboxes]) -> None:
+    pool = pool_of(Service(pod()), 1)
+    sandbox = pool.lease()
+    pool.give_back(sandbox)
+    assert pool.lease() is sandbox
+    sandbox.close()
+    pool.give_back(sandbox)
+    eventually("not among those that wait", lambda: not pool._waiting)
+
+
+def test_its_name_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And again after a failure, but not after one of a pod that does not listen yet."""
+    asked = []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: asked.append(1) or [(0, 0, 0, "", ("10.0.0.9", 80))])
+    errors: list[OSError] = [ConnectionRefusedError(), TimeoutError(), ConnectionRefusedError()]
+
+    def failing(*_: Any) -> socket.socket:
+        raise errors.pop(0)
+
+    monkeypatch.setattr("tinker_atropos.sandboxes.pod_sandbox.connected", failing)
+    service = ServiceAddress("sandboxes.of-the-run", 80)
+    for count in (1, 1, 2):
+        with pytest.raises(OSError):  # noqa: PT011 -- whichever it is
+            service.connected()
+        assert len(asked) == count

@@ -7,8 +7,8 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
 from functools import cached_property, partial, wraps
 from typing import Any, ClassVar, Final, Self, TypeVar
@@ -24,7 +24,7 @@ from tinker_atropos.environments.agents.recorded_chat import ProviderChat, Sessi
 from tinker_atropos.environments.agents.sync_bridge import Bridged
 from tinker_atropos.environments.agents.tool import Tool
 from tinker_atropos.environments.agents.tool_context import ToolContext
-from tinker_atropos.environments.agents.toolbox import Toolbox
+from tinker_atropos.environments.agents.toolbox import ReservedSandbox, Toolbox
 from tinker_atropos.environments.agents.toolsets import check_toolsets, tools_of_group
 from tinker_atropos.environments.base import Item, Message
 from tinker_atropos.environments.evaluation import Evaluation
@@ -41,6 +41,9 @@ __all__ = ["AgentConfig", "AgentEnvironment"]
 
 MEAN_REWARD: Final = "eval/mean_reward"
 NO_LIMIT: Final = -1
+
+_reserved: ContextVar[ReservedSandbox | None] = ContextVar("reserved", default=None)
+"""The sandbox of the rollout that is played."""
 
 _group_tools: ContextVar[ToolSchemas | None] = ContextVar("group_tools", default=None)
 """Those that the rollouts of one group share."""
@@ -68,13 +71,13 @@ class AgentEnvironment(OfflineModes[Item], ABC):
     def __init__(self, config: Any, server_configs: Any, slurm: bool = False, testing: bool = False) -> None:
         check_toolsets(config.enabled_toolsets, config.disabled_toolsets, config.distribution)
         limits = SandboxLimits(memory_mb=config.sandbox_memory_mb, disk_mb=config.sandbox_disk_mb)
-        source = sandbox_source(config.terminal_backend, limits, config.rollout_seconds)
+        source = sandbox_source(config.terminal_backend, limits)
         config.tokenizer_name = resolve_tokenizer(config.tokenizer_name)
         self._places = None if source.capacity is None else asyncio.Semaphore(source.capacity)
         if self._places is not None:  # a group's time would pass while its rollouts wait; each has its own from then on
             config.worker_timeout = NO_LIMIT
         super().__init__(config, server_configs, slurm, testing)
-        self._toolbox = Toolbox(source.make_pool, config.terminal_timeout, config.tool_pool_size)
+        self._toolbox = Toolbox(source.make_pool, config.terminal_timeout, config.tool_pool_size, source.capacity or 1)
         toolbox.install(self._toolbox)
 
     @abstractmethod
@@ -137,12 +140,25 @@ class AgentEnvironment(OfflineModes[Item], ABC):
         return random.Random(self.config.item_seed)  # noqa: S311 -- which toolsets a group gets
 
     def in_play(self) -> AbstractAsyncContextManager[Any]:
-        """As many rollouts at once as can have a sandbox: the others would only wait for one, and lose their time."""
-        return super().in_play() if self._places is None else self._places
+        """With pods, a rollout begins when there is a sandbox for it: else it would wait for one, and lose its time."""
+        return super().in_play() if self._places is None else self._with_sandbox(self._places)
+
+    @asynccontextmanager
+    async def _with_sandbox(self, places: asyncio.Semaphore) -> AsyncIterator[None]:
+        async with places:
+            reserved = await self._toolbox.reserve()
+            token = _reserved.set(reserved)
+            try:
+                yield
+            finally:
+                _reserved.reset(token)
+                self._toolbox.free(reserved)
 
     async def play(self, item: Item, session: RolloutSession) -> float | Mapping[str, float]:
         task_id = str(uuid.uuid4())
         ctx = ToolContext(task_id)
+        if reserved := _reserved.get():
+            self._toolbox.give(task_id, reserved)
         try:
             await self.prepare(item, ctx)
             result = await self._agent(session, task_id).run(self.prompt(item))
@@ -153,7 +169,7 @@ class AgentEnvironment(OfflineModes[Item], ABC):
             grader = self if session.split == "train" else self._aside()
             return await grader.compute_reward(item, result, ctx)
         finally:
-            await asyncio.to_thread(self._toolbox.release, task_id)
+            await asyncio.to_thread(self._toolbox.end, task_id)
 
     def _agent(self, session: RolloutSession, task_id: str) -> AgentLoop:
         config, schemas = self.config, _group_tools.get() or self._resolve_tools_for_group()[0]

@@ -98,8 +98,11 @@ class RecordedEnvironment(SampledEnvironment[Item], ABC):
         return nullcontext()
 
     async def _rollout(self, item: Item, split: str) -> Outcome:
-        async with self.in_play():
-            return await self._played(item, split)
+        try:
+            async with self.in_play():
+                return await self._played(item, split)
+        except Exception as error:  # noqa: BLE001 -- it could not begin, which costs this rollout, and is counted
+            return self.failed(error, 0)
 
     async def _played(self, item: Item, split: str) -> Outcome:
         session = await self.begin_session(split)

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.sandboxes.local_pool import LocalSandboxes
-from tinker_atropos.sandboxes.pod_pool import LEASE_SECONDS, PodSandboxes
+from tinker_atropos.sandboxes.pod_pool import PodSandboxes
 from tinker_atropos.sandboxes.sandbox import SandboxLimits, SandboxPool
 from tinker_atropos.settings import load_settings
 
@@ -16,9 +16,6 @@ Place = Literal["local", "kubernetes"]
 
 IN_POD: Final = "KUBERNETES_SERVICE_HOST"
 """A variable of every container of a cluster. There the trainer's ports are near."""
-
-LEASE_SHARE: Final = 0.9
-"""Of rollout_seconds: a rollout that gets no sandbox is to say so before its time is over."""
 
 NO_PODS: Final = (
     "env.terminal_backend is 'kubernetes', and this process has no sandboxes in pods (RL_SANDBOX_HOST is not set): set "
@@ -37,7 +34,7 @@ class SandboxSource:
 
 
 def sandbox_source(
-    place: Place | None, limits: SandboxLimits, rollout_seconds: float, environ: Mapping[str, str] = os.environ
+    place: Place | None, limits: SandboxLimits, environ: Mapping[str, str] = os.environ
 ) -> SandboxSource:
     """`limits` are for sandboxes on this machine; those of pods stand in the run. Raises ConfigError."""
     settings = load_settings("environment", environ)
@@ -47,5 +44,4 @@ def sandbox_source(
     if place == "local" or service is None:
         return SandboxSource(partial(LocalSandboxes, replace(limits, must_isolate=IN_POD in environ)))
     make = partial(PodSandboxes, service.host, service.port, settings.run_uid, service.share)
-    lease_seconds = min(LEASE_SECONDS, LEASE_SHARE * rollout_seconds)
-    return SandboxSource(partial(make, run_name=settings.run_name, lease_seconds=lease_seconds), service.share)
+    return SandboxSource(partial(make, run_name=settings.run_name), service.share)

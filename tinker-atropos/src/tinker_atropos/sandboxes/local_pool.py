@@ -7,7 +7,7 @@ from collections.abc import Callable
 from weakref import WeakSet
 
 from tinker_atropos.sandboxes.local_sandbox import LocalSandbox
-from tinker_atropos.sandboxes.sandbox import SandboxLimits, SandboxLostError, always
+from tinker_atropos.sandboxes.sandbox import Sandbox, SandboxLimits, SandboxLostError, always
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +31,11 @@ class LocalSandboxes:
         leased = self._taken()
         self._wanted.set()
         return leased or self._made()
+
+    def give_back(self, sandbox: Sandbox) -> None:
+        with self._lock:
+            if isinstance(sandbox, LocalSandbox) and not self._is_closed:
+                self._ready.append(sandbox)
 
     def close(self) -> None:
         with self._lock:

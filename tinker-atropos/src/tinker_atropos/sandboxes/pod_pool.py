@@ -11,11 +11,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
-from tinker_atropos.sandboxes.pod_sandbox import PodSandbox, SandboxBusyError, connected
-from tinker_atropos.sandboxes.sandbox import SandboxError, SandboxLostError, always
+from tinker_atropos.sandboxes.pod_sandbox import PodSandbox, SandboxBusyError, ServiceAddress
+from tinker_atropos.sandboxes.sandbox import Sandbox, SandboxError, SandboxLostError, always
 
 logger = logging.getLogger(__name__)
 
@@ -25,15 +24,17 @@ LEASE_SECONDS: Final = 600.0
 WANTED_SECONDS: Final = 0.5
 """How often one that waits is asked whether it still does."""
 
-LOOK_SECONDS: Final = 0.25
-RARE_LOOK_SECONDS: Final = 2.0
-SOON_SECONDS: Final = 15.0
-"""Between looks, while sandboxes are missing: often for SOON_SECONDS after the loss of one, then rarely."""
+LOOK_SECONDS: Final = 0.5
+LONGEST_LOOK_SECONDS: Final = 2.0
+"""Before a look, while sandboxes are missing: it doubles with each that finds none. A pod takes as long to be replaced,
+and each try is a connection to a sandbox at work.
+"""
 
-TRIES: Final = 4
-"""Connections in one look, for each sandbox of the share: with one free sandbox among them, 98 % of looks find it."""
+MOST_TRIES: Final = 16
+"""Connections in one look: up to two more than the share, which find one that is free among as many in two of three
+looks.
+"""
 
-MOST_TRIES: Final = 64
 WARN_SECONDS: Final = 60.0
 CLOSED: Final = "the sandboxes are closed: the environment has ended"
 
@@ -57,11 +58,11 @@ class PodSandboxes:
         """`run_name` is for messages; `connect` returns a connection to any of the sandboxes, or raises OSError."""
         self._host, self._owner, self._share = host, owner, share
         self._run_name, self._lease_seconds = run_name, lease_seconds
-        self._connect = connect or partial(connected, host, port)
+        self._connect = connect or ServiceAddress(host, port).connected
         self._waiting: deque[PodSandbox] = deque()
         self._held: set[PodSandbox] = set()
         self._changed = threading.Condition()
-        self._wanted = threading.Event()
+        self._wanted, self._closing = threading.Event(), threading.Event()
         self._is_closed = False
         self._last_error, self._next_warning = "", time.monotonic() + WARN_SECONDS
         threading.Thread(target=self._keep, name="sandbox leases", daemon=True).start()
@@ -82,11 +83,18 @@ class PodSandboxes:
                     raise SandboxLostError(self._none_is_free())
                 self._changed.wait(min(left, WANTED_SECONDS))
 
+    def give_back(self, sandbox: Sandbox) -> None:
+        with self._changed:
+            if sandbox in self._held and isinstance(sandbox, PodSandbox):
+                self._waiting.append(sandbox)
+                self._changed.notify_all()
+
     def close(self) -> None:
         with self._changed:
             self._is_closed = True
             sandboxes = list(self._held)
             self._changed.notify_all()
+        self._closing.set()
         self._wanted.set()
         for sandbox in sandboxes:
             sandbox.close()
@@ -100,30 +108,33 @@ class PodSandboxes:
         )
 
     def _keep(self) -> None:
-        """What is not found soon is rarely there a moment later, and each look is an effort for all sandboxes."""
-        began = time.monotonic()
+        pause = 0.0
         while not self._is_closed:
+            if not self._is_missing():
+                self._wanted.wait()
             self._wanted.clear()
+            self._closing.wait(pause)
             try:
-                self._look()
+                has_found = self._look()
             except Exception:  # whatever it is, rollouts wait for what this thread leases
                 logger.exception("looking for sandboxes failed; it is tried again")
-            pause = LOOK_SECONDS if time.monotonic() - began < SOON_SECONDS else RARE_LOOK_SECONDS
-            if self._wanted.wait(pause if self._is_missing() else None):
-                began = time.monotonic()
+                has_found = False
+            pause = LOOK_SECONDS if has_found else min(max(2 * pause, LOOK_SECONDS), LONGEST_LOOK_SECONDS)
 
-    def _look(self) -> None:
-        """Lease what is missing."""
-        for _ in range(min(TRIES * self._share, MOST_TRIES)):
+    def _look(self) -> bool:
+        """Lease what is missing. Returns whether any was found."""
+        before = len(self._held)
+        for _ in range(min(self._share + 2, MOST_TRIES)):
             if not self._is_missing():
-                return
+                break
             try:
                 self._hold(PodSandbox(self._connect(), self._owner, self._has_ended))
-            except SandboxBusyError:
+            except (SandboxBusyError, ConnectionRefusedError):  # or it has started, and does not listen yet
                 continue
             except (OSError, SandboxError) as error:  # none runs, or the chosen one has just ended
                 self._note(f"{self._host}: {error}")
-                return
+                break
+        return len(self._held) > before
 
     def _is_missing(self) -> bool:
         return len(self._held) < self._share and not self._is_closed

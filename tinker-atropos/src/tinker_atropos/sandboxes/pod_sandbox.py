@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -42,9 +43,36 @@ class PodSandbox(StreamSandbox):
         except SandboxError:
             stream.close()
             raise
-        except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:  # or another program is there
+        except (
+            OSError,
+            RuntimeError,
+            LookupError,
+            TypeError,
+            ValueError,
+            OverflowError,
+        ) as error:  # or another program is there
             stream.close()
             raise SandboxLostError(f"it cannot be leased: {error or type(error).__name__}") from error
+
+
+class ServiceAddress:
+    """Of a name that is looked up once, and again after a connection has failed."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host, self._port = host, port
+        self._found: str | None = None
+
+    def connected(self) -> socket.socket:
+        """Raises OSError."""
+        if self._found is None:
+            self._found = str(socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)[0][4][0])
+        try:
+            return connected(self._found, self._port)
+        except ConnectionRefusedError:  # by the right one: nothing listens behind it yet
+            raise
+        except OSError:
+            self._found = None
+            raise
 
 
 def connected(host: str, port: int) -> socket.socket:
@@ -65,8 +93,9 @@ def _leased(stream: socket.socket, owner: str) -> dict[str, Any]:
 
 def _first_line(stream: socket.socket) -> bytes:
     """Nothing follows it: the server has been asked for nothing else."""
-    received = b""
+    received, deadline = b"", time.monotonic() + LEASE_ANSWER_SECONDS
     while not received.endswith(b"\n"):
+        stream.settimeout(max(0.001, deadline - time.monotonic()))
         more = stream.recv(4096)
         if not more or len(received) > MAX_ANSWER:
             raise ConnectionError("the connection was closed instead of an answer")

@@ -104,6 +104,10 @@ class SandboxPool(Protocol):
         """
         ...
 
+    def give_back(self, sandbox: Sandbox) -> None:
+        """One that was leased and not used: the next rollout may have it."""
+        ...
+
     def close(self) -> None:
         """End all sandboxes, leased ones too."""
         ...

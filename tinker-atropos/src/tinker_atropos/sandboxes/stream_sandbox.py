@@ -103,10 +103,10 @@ class StreamSandbox:
     def _receive(self) -> None:
         try:
             with self._stream.makefile("rb") as lines:
-                for line in lines:
+                while (line := lines.readline(MAX_REQUEST_BYTES)).endswith(b"\n"):
                     self._received(json.loads(line))
-        except (OSError, ValueError):  # it was killed, perhaps in the middle of an answer
-            pass
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            pass  # it was killed, perhaps in the middle of an answer, or is not what it was
         finally:
             with self._sending:
                 self.is_lost = True

@@ -29,6 +29,7 @@ class SlowPool:
 
     def __init__(self, *, may_be_late: bool = False) -> None:
         self.leased: list[ClosableSandbox] = []
+        self.given_back: list[ClosableSandbox] = []
         self.waiting = 0
         self.gate = threading.Event()
         self._may_be_late = may_be_late
@@ -40,6 +41,9 @@ class SlowPool:
                 raise SandboxLostError("too late")
         self.leased.append(ClosableSandbox())
         return self.leased[-1]
+
+    def give_back(self, sandbox: Any) -> None:
+        self.given_back.append(sandbox)
 
     def close(self) -> None:
         self.gate.set()
@@ -112,3 +116,41 @@ async def test_a_sandbox_that_comes_too_late_is_closed(box_of: Callable[..., Too
     with pytest.raises(SandboxLostError, match="the rollout was over before its sandbox was there"):
         await asyncio.wait_for(leasing, SECONDS)
     assert pool.leased[0].is_closed
+
+
+async def test_a_reserved_sandbox_is_the_rollouts(box_of: Callable[..., Toolbox]) -> None:
+    pool = SlowPool()
+    box = box_of(pool)
+    pool.gate.set()
+    used, unused = await box.reserve(), await box.reserve()
+    box.give("one", used)
+    assert box.sandbox("one") is used.sandbox
+    box.release("one")
+    box.free(used)
+    box.free(unused)
+    assert (used.sandbox.is_closed, pool.given_back) == (True, [unused.sandbox])  # type: ignore[attr-defined]
+
+
+async def test_what_is_left_of_a_rollout_gets_no_other_sandbox(box_of: Callable[..., Toolbox]) -> None:
+    pool = SlowPool()
+    box = box_of(pool)
+    pool.gate.set()
+    box.sandbox("one")
+    box.release("one")
+    box.sandbox("one")
+    box.end("one")
+    with pytest.raises(SandboxLostError, match="the rollout is over"):
+        box.sandbox("one")
+    assert [each.is_closed for each in pool.leased] == [True, True], "a grader may ask for an empty one"
+
+
+async def test_a_reservation_that_nobody_waits_for_any_more_is_given_back(box_of: Callable[..., Toolbox]) -> None:
+    pool = SlowPool(may_be_late=True)
+    box = box_of(pool)
+    reserving = asyncio.create_task(box.reserve())
+    await eventually("a lease", lambda: pool.waiting > 0)
+    reserving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reserving
+    pool.gate.set()
+    await eventually("given back", lambda: len(pool.given_back) == 1)

@@ -8,8 +8,9 @@ import asyncio
 import inspect
 import json
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -31,11 +32,14 @@ class Toolbox:
     `threads` calls run at once.
     """
 
-    def __init__(self, make_pool: Callable[[], SandboxPool], seconds: float, threads: int) -> None:
+    def __init__(self, make_pool: Callable[[], SandboxPool], seconds: float, threads: int, places: int = 1) -> None:
+        """`places`: how many sandboxes are reserved at once."""
         self._make_pool, self._seconds = make_pool, seconds
+        self._reserving = ThreadPoolExecutor(places, thread_name_prefix="reserve")
         self.executor = ThreadPoolExecutor(threads, thread_name_prefix="tool")
         self._lock = threading.Lock()
         self._leases: dict[str, _Lease] = {}
+        self._ended: deque[str] = deque(maxlen=REMEMBERED)
 
     @cached_property
     def _pool(self) -> SandboxPool:
@@ -44,9 +48,39 @@ class Toolbox:
     def sandbox(self, task_id: str) -> Sandbox:
         """The rollout's, from its first use on. Blocks. Raises SandboxLostError if there is none to be had."""
         with self._lock:
+            if task_id in self._ended:
+                raise SandboxLostError("the rollout is over, and so is its sandbox")
             pool = self._pool
             lease = self._leases.setdefault(task_id, _Lease())
         return lease.taken(pool)
+
+    async def reserve(self) -> "ReservedSandbox":
+        """One for a rollout that has not begun: waiting for it takes neither its time nor a thread of tools. Raises
+        SandboxLostError.
+        """
+        is_wanted = True
+        leasing = self._reserving.submit(lambda: self._pool.lease(lambda: is_wanted))
+        try:
+            return ReservedSandbox(await asyncio.wrap_future(leasing))
+        except asyncio.CancelledError:
+            is_wanted = False
+            leasing.add_done_callback(self._not_wanted)
+            raise
+
+    def free(self, reserved: "ReservedSandbox") -> None:
+        """When its rollout is over, which has ended it if it was used."""
+        if not reserved.is_used:
+            self._pool.give_back(reserved.sandbox)
+
+    def give(self, task_id: str, reserved: "ReservedSandbox") -> None:
+        """It is this rollout's."""
+        with self._lock:
+            self._leases[task_id] = _Lease(reserved)
+
+    def _not_wanted(self, leasing: "Future[Sandbox]") -> None:
+        """It came too late."""
+        if not leasing.cancelled() and leasing.exception() is None:
+            self._pool.give_back(leasing.result())
 
     def release(self, task_id: str) -> None:
         """End the rollout's sandbox, if it has one. One that is still waited for is not waited for any longer."""
@@ -55,11 +89,18 @@ class Toolbox:
         if lease is not None:
             lease.end()
 
+    def end(self, task_id: str) -> None:
+        """The same when the rollout is over: it gets no other one."""
+        with self._lock:
+            self._ended.append(task_id)
+        self.release(task_id)
+
     def close(self) -> None:
         """End all sandboxes."""
         if "_pool" in self.__dict__:
             self._pool.close()
-        self.executor.shutdown(wait=False, cancel_futures=True)
+        for executor in (self.executor, self._reserving):
+            executor.shutdown(wait=False, cancel_futures=True)
 
     async def call(self, tool: Tool, arguments: str, task_id: str) -> str:
         """What the agent is told. Raises ToolFailedError for a call that did not work, SandboxLostError."""
@@ -93,14 +134,26 @@ class Toolbox:
         return await asyncio.get_running_loop().run_in_executor(self.executor, work)
 
 
+REMEMBERED = 10_000
+"""Rollouts that are over: what an author left running must not lease another sandbox for one."""
+
 GRACE_SECONDS = 30.0
 """A sandbox ends its command by itself; only one that does not is given up from here."""
+
+
+class ReservedSandbox:
+    """Nobody else's. One that was not used can be another rollout's."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+        self.is_used = False
 
 
 class _Lease:
     """A rollout's sandbox, from its first use on until the rollout is over."""
 
-    def __init__(self) -> None:
+    def __init__(self, reserved: ReservedSandbox | None = None) -> None:
+        self._reserved = reserved
         self._taking = threading.Lock()
         self._ending = threading.Lock()
         self._sandbox: Sandbox | None = None
@@ -109,7 +162,13 @@ class _Lease:
     def taken(self, pool: SandboxPool) -> Sandbox:
         """All threads of the rollout get the same one. Raises SandboxLostError."""
         with self._taking:
-            return self._sandbox or self._kept(pool.lease(lambda: not self._is_over))
+            return self._sandbox or self._kept(self._first(pool))
+
+    def _first(self, pool: SandboxPool) -> Sandbox:
+        if self._reserved is None:
+            return pool.lease(lambda: not self._is_over)
+        self._reserved.is_used = True
+        return self._reserved.sandbox
 
     def end(self) -> None:
         with self._ending:
