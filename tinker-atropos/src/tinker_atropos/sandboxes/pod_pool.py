@@ -129,9 +129,11 @@ class PodSandboxes:
                 break
             try:
                 self._hold(PodSandbox(self._connect(), self._owner, self._has_ended))
-            except (SandboxBusyError, ConnectionRefusedError):  # or it has started, and does not listen yet
+            except SandboxBusyError:
                 continue
-            except (OSError, SandboxError) as error:  # none runs, or the chosen one has just ended
+            except ConnectionRefusedError as error:  # none runs, or one that does not listen yet
+                self._note(f"{self._host}: {error}")
+            except (OSError, SandboxError) as error:  # the chosen one has just ended
                 self._note(f"{self._host}: {error}")
                 break
         return len(self._held) > before

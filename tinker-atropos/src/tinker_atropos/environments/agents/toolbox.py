@@ -8,7 +8,6 @@ import asyncio
 import inspect
 import json
 import threading
-from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property, partial
@@ -39,7 +38,7 @@ class Toolbox:
         self.executor = ThreadPoolExecutor(threads, thread_name_prefix="tool")
         self._lock = threading.Lock()
         self._leases: dict[str, _Lease] = {}
-        self._ended: deque[str] = deque(maxlen=REMEMBERED)
+        self._ended: dict[str, None] = {}
 
     @cached_property
     def _pool(self) -> SandboxPool:
@@ -59,7 +58,9 @@ class Toolbox:
         SandboxLostError.
         """
         is_wanted = True
-        leasing = self._reserving.submit(lambda: self._pool.lease(lambda: is_wanted))
+        with self._lock:
+            pool = self._pool
+        leasing = self._reserving.submit(lambda: pool.lease(lambda: is_wanted))
         try:
             return ReservedSandbox(await asyncio.wrap_future(leasing))
         except asyncio.CancelledError:
@@ -92,7 +93,9 @@ class Toolbox:
     def end(self, task_id: str) -> None:
         """The same when the rollout is over: it gets no other one."""
         with self._lock:
-            self._ended.append(task_id)
+            self._ended[task_id] = None
+            if len(self._ended) > REMEMBERED:
+                del self._ended[next(iter(self._ended))]
         self.release(task_id)
 
     def close(self) -> None:
