@@ -40,6 +40,7 @@ _PATTERNS: Final[Mapping[str, str]] = {
     "^https?://": "a URL that begins with http:// or https://",
     URL_PATTERN: "a URL like http://host:8000, without a path, a user or a trailing slash",
     "^[^,]{1,64}$": "a text of 1 to 64 characters without a comma",
+    r"^\S+$": "the name of an image, without spaces",
 }
 """The patterns of the kinds, in words."""
 
