@@ -25,7 +25,7 @@ from tinker_atropos.sandboxes.sandbox_server.server import THREAD_STACK_BYTES, S
 from tinker_atropos.sandboxes.sandbox_server.tcp_stream import prepare
 
 IDLE_SECONDS = 1.0
-FAILED = "its server failed"
+FAILED, STOPPED = "its server failed", "its pod was stopped"
 CLUSTER_VARIABLES = "KUBERNETES_"
 """What Kubernetes sets in every container."""
 
@@ -55,11 +55,14 @@ class PodServer:
         self._walls: list[str] = []
         self._server: SandboxServer | None = None
         self._is_used = threading.Event()
+        self._is_first = os.getpid() == 1
 
     def serve(self) -> NoReturn:
         """Raises OSError if it cannot begin."""
         settings = self._settings
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if not self._is_first:
+            signal.signal(signal.SIGTERM, lambda *_: self._end(STOPPED))
         self._walls = walls.raise_plain_walls()
         walls.keep_from_inspection()
         os.makedirs(settings["folder"], mode=0o700, exist_ok=True)
@@ -101,16 +104,19 @@ class PodServer:
 
     def _end_when_stopped(self) -> NoReturn:
         """By SIGTERM from outside. The kernel drops the signals that are sent to a first process inside, but only those
-        that it does not wait for; of this one it says who sent it, and 0 is nobody here.
+        that it does not wait for; of this one it says who sent it, and 0 is nobody here. A process that is not the
+        first, as in a pod with an init of its own, has no such protection, and ends by whoever sends it.
 
         In the main thread, which the kernel prefers, and the only one that blocks the signal: commands inherit from the
         others what is blocked.
         """
+        while not self._is_first:
+            signal.pause()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         while True:
             sent = signal.sigwaitinfo({signal.SIGTERM})
-            if os.getpid() != 1 or (sent.si_pid == 0 and sent.si_code == SI_USER):
-                self._end("its pod was stopped")
+            if sent.si_pid == 0 and sent.si_code == SI_USER:
+                self._end(STOPPED)
 
     def _thread_failed(self, failure: threading.ExceptHookArgs) -> None:
         """Whichever it was, without it the sandbox has no limits, or leaves somebody without an answer."""
