@@ -31,7 +31,7 @@ def run_with_sandboxes(name: str, environment: str, size: int, **config: Any) ->
 def test_an_agent_trains_with_sandboxes_whoever_dies(installed: Kubectl, namespace: str) -> None:
     kubectl = installed
     source = ENVIRONMENTS / "sandboxed_calculator.py"
-    lasting = {**FEW_STEPS, **EVERY_GROUP, "total_steps": 12}
+    lasting = {**FEW_STEPS, **EVERY_GROUP, "total_steps": 8}
     run = run_with_sandboxes("calculator", "own/calculator", 4, **lasting)
     apply(kubectl, namespace, *own_environment("calculator", source), run)
     kubectl.patiently("-n", namespace, "wait", "--for=jsonpath={.status.sandboxes.ready}=4", "rlrun/calculator")
@@ -48,7 +48,7 @@ def test_an_agent_trains_with_sandboxes_whoever_dies(installed: Kubectl, namespa
     status = finish(kubectl, namespace, "calculator")["status"]
     assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
     assert status["attempt"] == 1
-    assert status["sandboxes"]["replaced"] >= 12 * 8 / 2, "a sandbox for each rollout that called its tool"
+    assert status["sandboxes"]["replaced"] >= 8 * 8 / 2, "a sandbox for each rollout that called its tool"
     assert "agent/tool_errors" not in status["message"]
     assert held.isdisjoint(until_none(kubectl, namespace, "calculator"))
 
