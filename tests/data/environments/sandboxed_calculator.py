@@ -1,7 +1,5 @@
 """The bundled agent with another calculator: a shell in the sandbox of its rollout. For tests of a real cluster."""
 
-import shlex
-
 from tinker_atropos.environments import arithmetic
 from tinker_atropos.environments.agents.tool import Tool
 from tinker_atropos.environments.calculator_agent import CalculatorAgent
@@ -10,7 +8,7 @@ from tinker_atropos.sandboxes.sandbox import Command
 
 def shell_compute(sandbox, expression):
     if not expression.replace(" ", "").strip("0123456789+-*"):
-        ended = sandbox.run(Command(f"echo $(({shlex.quote(expression)}))", timeout=20))
+        ended = sandbox.run(Command(f"echo $(({expression}))", timeout=20))
         return ended.output.strip()
     return f"{expression} is not an expression"
 
