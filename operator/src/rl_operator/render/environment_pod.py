@@ -37,10 +37,9 @@ from rl_operator.render.container_template import (
     scratch_volume,
 )
 from rl_operator.render.env_vars import EnvVar, place_env_vars, remote_environment_env_vars
-from rl_operator.render.labels import owner_reference, pod_labels
 from rl_operator.render.network import resolves_names, service_host
 from rl_operator.render.openenv_server import server_container, server_volume, settings_env_vars
-from rl_operator.render.pod import placement, pod_name_prefix, pull_secrets
+from rl_operator.render.pod import apart_metadata, placement, pull_secrets
 from rl_operator.render.sandbox_network import sandbox_host
 
 SOURCE_FOLDER: Final = f"{CONFIG_FOLDER}/source"
@@ -68,13 +67,7 @@ def environment_template(run: TrainingRun, inputs: RunInputs, source: Mapping[st
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {
-            "generateName": pod_name_prefix(run),
-            "namespace": run.metadata.namespace,
-            "labels": runtime.spec.pod_labels | pod_labels(run, ENVIRONMENT_COMPONENT),
-            "annotations": runtime.spec.pod_annotations | ANNOTATIONS,
-            "ownerReferences": [owner_reference(run)],
-        },
+        "metadata": apart_metadata(run, runtime, ENVIRONMENT_COMPONENT, ANNOTATIONS),
         "spec": _pod_spec(run, inputs, source["metadata"]["name"] if source else None),
     }
 

@@ -76,6 +76,19 @@ def pod_template(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
     }
 
 
+def apart_metadata(
+    run: TrainingRun, runtime: Runtime, component: str, annotations: Mapping[str, str]
+) -> dict[str, Any]:
+    """Of the template of a pod beside the run's own one."""
+    return {
+        "generateName": pod_name_prefix(run),
+        "namespace": run.metadata.namespace,
+        "labels": runtime.spec.pod_labels | pod_labels(run, component),
+        "annotations": runtime.spec.pod_annotations | dict(annotations),
+        "ownerReferences": [owner_reference(run)],
+    }
+
+
 def pod_name_prefix(run: TrainingRun) -> str:
     """The uid tells a run that was deleted and applied again from its predecessor."""
     return f"{run.metadata.name}-{run.metadata.uid[:5]}-"

@@ -33,8 +33,7 @@ from rl_operator.render.container_template import (
     runtime_image,
 )
 from rl_operator.render.env_vars import SANDBOX_PORT, SCRATCH
-from rl_operator.render.labels import owner_reference, pod_labels
-from rl_operator.render.pod import placement, pod_name_prefix, pull_secrets
+from rl_operator.render.pod import apart_metadata, placement, pull_secrets
 
 SANDBOX_GROUP: Final = 65531
 FIRST_USER, USERS = 100_000, 1_000_000
@@ -69,13 +68,7 @@ def sandbox_template(run: TrainingRun, runtime: Runtime) -> dict[str, Any] | Non
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {
-            "generateName": pod_name_prefix(run),
-            "namespace": run.metadata.namespace,
-            "labels": runtime.spec.pod_labels | pod_labels(run, SANDBOX_COMPONENT),
-            "annotations": runtime.spec.pod_annotations | ANNOTATIONS,
-            "ownerReferences": [owner_reference(run)],
-        },
+        "metadata": apart_metadata(run, runtime, SANDBOX_COMPONENT, ANNOTATIONS),
         "spec": _pod_spec(run, runtime, asked, bounds),
     }
 
