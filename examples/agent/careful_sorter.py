@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 import httpx
 import openai
 
-from tinker_atropos.environments import digits
 from tinker_atropos.environments.base import Message
+from tinker_atropos.environments.bundled import digits
 from tinker_atropos.environments.session_environment import SessionConfig, SessionEnvironment
 from tinker_atropos.environments.sessions.rollout_session import RolloutSession
 

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Protocol
 
 from tinker_atropos.chat.tool_formats.format_table import TOOL_FORMATS
 from tinker_atropos.chat.tool_formats.tool_format import ToolCall
-from tinker_atropos.environments import arithmetic
 from tinker_atropos.environments.base import Message
+from tinker_atropos.environments.bundled import arithmetic
 
 TOOL_FORMAT = TOOL_FORMATS["hermes"]
 """Of the bundled model."""

@@ -23,7 +23,7 @@ from tinker import types
 from transformers import AutoTokenizer
 
 from tinker_atropos.bundled import resolve_tokenizer
-from tinker_atropos.environments import digits
+from tinker_atropos.environments.bundled import digits
 
 Sampling = tinker.APIFuture[types.SampleResponse]
 

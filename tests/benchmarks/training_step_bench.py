@@ -22,7 +22,7 @@ from tinker_atropos.chat.chat_rendering import chat_renderer
 from tinker_atropos.chat.sampling import SamplingSettings
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.config import TinkerSection
-from tinker_atropos.environments.digits import Item, answer, prompt, split
+from tinker_atropos.environments.bundled.digits import Item, answer, prompt, split
 from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence

@@ -21,7 +21,7 @@ from tests.integration.training.conftest import Container, TrainingHalf, eventua
 from tinker_atropos.chat.chat_rendering import chat_renderer
 from tinker_atropos.chat.sampling import SamplingSettings
 from tinker_atropos.chat.tokenizer import Tokenizer
-from tinker_atropos.environments.digits import prompt, split
+from tinker_atropos.environments.bundled.digits import prompt, split
 from tinker_atropos.trainer.backend.backend import Backend
 from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.data.datums import Datum

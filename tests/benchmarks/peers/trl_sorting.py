@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
 from tinker_atropos.bundled import bundled_model_folder
-from tinker_atropos.environments import digits
+from tinker_atropos.environments.bundled import digits
 
 STEPS, ROLLOUTS, GROUP_SIZE = 40, 32, 8
 LEARNING_RATE, RANK, ALPHA = 1e-3, 16, 32

@@ -1,6 +1,6 @@
 """An environment that takes all the memory there is."""
 
-from tinker_atropos.environments.sort_digits import SortDigits
+from tinker_atropos.environments.bundled.sort_digits import SortDigits
 
 
 class EatsMemory(SortDigits):

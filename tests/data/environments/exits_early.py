@@ -1,7 +1,7 @@
 import sys
 
-from tinker_atropos.environments import digits
-from tinker_atropos.environments.sort_digits import SortDigits
+from tinker_atropos.environments.bundled import digits
+from tinker_atropos.environments.bundled.sort_digits import SortDigits
 
 
 class ExitsEarly(SortDigits):

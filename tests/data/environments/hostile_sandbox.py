@@ -7,7 +7,7 @@ Each item is one attempt, made in the sandbox of its rollout. The environment wr
 import os
 import socket
 
-from tinker_atropos.environments import digits
+from tinker_atropos.environments.bundled import digits
 from tinker_atropos.environments.agent_environment import AgentConfig, AgentEnvironment
 from tinker_atropos.sandboxes.sandbox import SandboxLostError
 

@@ -1,6 +1,6 @@
 from typing import Any
 
-from tinker_atropos.environments.sort_digits import SortDigits
+from tinker_atropos.environments.bundled.sort_digits import SortDigits
 
 
 class NeverSendsAGroup(SortDigits):

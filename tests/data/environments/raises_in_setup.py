@@ -1,4 +1,4 @@
-from tinker_atropos.environments.sort_digits import SortDigits
+from tinker_atropos.environments.bundled.sort_digits import SortDigits
 
 
 class RaisesInSetup(SortDigits):

@@ -1,8 +1,8 @@
 """The bundled agent with another calculator: a shell in the sandbox of its rollout. For tests of a real cluster."""
 
-from tinker_atropos.environments import arithmetic
+from tinker_atropos.environments.bundled import arithmetic
 from tinker_atropos.environments.agents.tool import Tool
-from tinker_atropos.environments.calculator_agent import CalculatorAgent
+from tinker_atropos.environments.bundled.calculator_agent import CalculatorAgent
 from tinker_atropos.sandboxes.sandbox import Command
 
 

@@ -1,6 +1,6 @@
 """A conversation: whoever sorts wrongly is asked once more, for half of the reward."""
 
-from tinker_atropos.environments import digits
+from tinker_atropos.environments.bundled import digits
 from tinker_atropos.environments.multi_turn import MultiTurnConfig, MultiTurnEnvironment
 
 

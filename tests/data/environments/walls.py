@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from tinker_atropos.environments import digits
+from tinker_atropos.environments.bundled import digits
 from tinker_atropos.environments.base import Environment, EnvironmentConfig
 
 SERVICE = os.environ["RL_API_URL"].removeprefix("http://").rsplit(":", 1)[0]

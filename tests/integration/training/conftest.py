@@ -20,7 +20,7 @@ from tests.conftest import TinkerServiceProcess
 from tests.forking import ForkedProcess
 from tests.ports import free_port
 
-from tinker_atropos.environments.digits import prompt, split
+from tinker_atropos.environments.bundled.digits import prompt, split
 
 CLI = str(Path(sys.executable).with_name("tinker-atropos"))
 END_SECONDS = 90.0

@@ -14,7 +14,7 @@ from tinker import types
 from tokenizers import Tokenizer
 
 from tinker_atropos.bundled import BUNDLED, bundled_model_folder
-from tinker_atropos.environments.digits import prompt, split
+from tinker_atropos.environments.bundled.digits import prompt, split
 
 Tape = list[list[dict[str, Any]]]
 """Batches of groups as environments send them."""

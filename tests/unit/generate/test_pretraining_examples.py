@@ -13,7 +13,7 @@ from generate.pretraining_examples import TOOL_FORMAT, Calculation, PretrainingT
 from tinker_atropos.bundled import BUNDLED, resolve_tokenizer
 from tinker_atropos.chat.chat_rendering import chat_renderer
 from tinker_atropos.chat.tokenizer import Tokenizer
-from tinker_atropos.environments import arithmetic
+from tinker_atropos.environments.bundled import arithmetic
 
 ITEM = (37, "*", 48)
 ITEMS = st.sampled_from(arithmetic.split().pretraining)

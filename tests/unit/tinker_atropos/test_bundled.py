@@ -7,7 +7,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from tinker_atropos.bundled import bundled_model_folder, resolve_tokenizer
-from tinker_atropos.environments import digits
+from tinker_atropos.environments.bundled import digits
 
 MAX_BYTES = 3_000_000
 

@@ -13,8 +13,8 @@ from tests.unit.rl_operator.samples import CATALOG, catalog_of
 from rl_operator.api.catalog import EnvironmentField
 from rl_operator.check.field_rules import constraint_problem
 from rl_operator.check.types import type_problem
+from tinker_atropos.environments.bundled.sort_digits import SortDigits
 from tinker_atropos.environments.runner.loading.environment_config import overlay
-from tinker_atropos.environments.sort_digits import SortDigits
 from tinker_atropos.errors import ConfigError
 
 

@@ -19,7 +19,12 @@ pytestmark = pytest.mark.process
 
 DATA = Path(__file__).parents[3] / "data" / "environments"
 PROGRAM = Path(sys.executable).with_name("tinker-atropos")
-HEAD = "import asyncio, os, subprocess, sys, time\nfrom tinker_atropos.environments.sort_digits import SortDigits\n\n\n"
+HEAD = """\
+import asyncio, os, subprocess, sys, time
+from tinker_atropos.environments.bundled.sort_digits import SortDigits
+
+
+"""
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

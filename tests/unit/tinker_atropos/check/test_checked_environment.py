@@ -18,7 +18,7 @@ from tinker_atropos.errors import ConfigError
 DATA = Path(__file__).parents[3] / "data" / "environments"
 HEAD = """\
 import random
-from tinker_atropos.environments.sort_digits import SortDigits, digits
+from tinker_atropos.environments.bundled.sort_digits import SortDigits, digits
 
 
 class Mine(SortDigits):

@@ -40,7 +40,7 @@ import sys
 import textwrap
 import time
 
-from tinker_atropos.environments.sort_digits import SortDigits
+from tinker_atropos.environments.bundled.sort_digits import SortDigits
 
 
 class Mine(SortDigits):

@@ -283,7 +283,7 @@ async def test_unknown_environment_is_refused(run):
 
 async def test_file_without_an_environment_is_refused(run):
     empty = run.folder / "empty.py"
-    empty.write_text("from tinker_atropos.environments.sort_digits import SortDigits\n")
+    empty.write_text("from tinker_atropos.environments.bundled.sort_digits import SortDigits\n")
     environment = await run.start_environment(empty)
     assert await environment.ends() == 2
     assert "must define exactly one environment, a class derived from BaseEnv; it has none" in environment.output

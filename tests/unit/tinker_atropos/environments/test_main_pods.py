@@ -109,7 +109,7 @@ def write_source(folder: Path, verdict: str) -> Path:
     (files / "grading.py").write_text(f"def grade(item, completion):\n    return {verdict}\n")
     (files / "my_env.py").write_text(
         "from grading import grade\n"
-        "from tinker_atropos.environments.sort_digits import SortDigits\n\n\n"
+        "from tinker_atropos.environments.bundled.sort_digits import SortDigits\n\n\n"
         "class MyEnv(SortDigits):\n"
         "    def score(self, item, completion):\n"
         "        return grade(item, completion)\n"

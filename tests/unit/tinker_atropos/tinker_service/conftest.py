@@ -8,7 +8,7 @@ import torch
 from tests.conftest import TinkerServiceProcess
 
 from tinker_atropos.bundled import bundled_model_folder
-from tinker_atropos.environments import digits
+from tinker_atropos.environments.bundled import digits
 from tinker_atropos.tinker_service.model.engine import Engine
 
 

@@ -24,7 +24,7 @@ def test_the_bundled_ones_with_the_keys_of_the_original_tools(call: Call) -> Non
     found = {each["name"]: each for each in answer["environments"]}
     assert found.keys() == {each.name for each in bundled_catalog().outline}
     assert found["sort_digits"]["class_name"] == "SortDigits"
-    assert found["sort_digits"]["file_path"] == "environments/sort_digits.py"
+    assert found["sort_digits"]["file_path"] == "environments/bundled/sort_digits.py"
     assert found["sort_digits"]["description"].startswith("Sort four digits")
     assert answer["count"] == len(found)
     assert 1 <= len(answer["tips"]) <= 3

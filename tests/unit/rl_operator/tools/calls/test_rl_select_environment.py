@@ -31,7 +31,7 @@ Call = Callable[..., Outcome]
 def test_a_draft_is_a_suspended_run(context: ToolContext, call: Call) -> None:
     answer = call("rl_select_environment", name="sort_digits").answer
     assert re.fullmatch("sort-digits-[0-9a-f]{8}", answer["run_id"])
-    assert (answer["environment"], answer["file_path"]) == ("sort_digits", "environments/sort_digits.py")
+    assert (answer["environment"], answer["file_path"]) == ("sort_digits", "environments/bundled/sort_digits.py")
     assert "refusals" not in answer
     run = named_run(context, answer["run_id"][-8:])
     assert is_draft(run)

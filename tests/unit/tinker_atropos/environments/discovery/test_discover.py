@@ -32,7 +32,7 @@ def defaults(environment):
 def test_bundled_environment():
     environment = next(each for each in discover_bundled().environments if each.name == "sort_digits")
     assert environment.class_name == "SortDigits"
-    assert environment.file_path == "environments/sort_digits.py"
+    assert environment.file_path == "environments/bundled/sort_digits.py"
     assert environment.description.startswith("Sort four digits")
     fields = {field.name: field for field in environment.fields}
     assert fields["tokenizer_name"].default == "bundled"  # from config_init

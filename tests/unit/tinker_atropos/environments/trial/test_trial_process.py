@@ -71,7 +71,7 @@ def run_trial(trial_command: Callable[..., Command]) -> Callable[..., Ended]:
 
 
 def write(folder: Path, body: str) -> Path:
-    head = "import os, sys, time\nfrom tinker_atropos.environments.sort_digits import SortDigits\n\n\n"
+    head = "import os, sys, time\nfrom tinker_atropos.environments.bundled.sort_digits import SortDigits\n\n\n"
     file = folder / "mine.py"
     file.write_text(f"{head}class Mine(SortDigits):\n{textwrap.indent(textwrap.dedent(body), '    ')}\n")
     return file

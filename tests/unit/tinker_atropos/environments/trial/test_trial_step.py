@@ -142,7 +142,7 @@ ENVIRONMENTS = {
 async def test_mistakes_of_an_environment_are_reported(
     provider: ScriptedProvider, tmp_path: Path, body: str, said: str | None
 ) -> None:
-    head = "from tinker_atropos.environments.sort_digits import SortDigits\n\n\nclass Mine(SortDigits):\n    "
+    head = "from tinker_atropos.environments.bundled.sort_digits import SortDigits\n\n\nclass Mine(SortDigits):\n    "
     file = tmp_path / "mine.py"
     file.write_text(f"{head}{body}\n")
     trying, _ = await set_up(provider, str(file), "right")
@@ -175,7 +175,7 @@ async def test_a_prompt_that_cannot_be_scored_is_not_sent(provider: ScriptedProv
 
 async def test_a_prompt_with_invalid_scores_says_so(provider: ScriptedProvider, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    head = "from tinker_atropos.environments.sort_digits import SortDigits\n\n\nclass Mine(SortDigits):\n"
+    head = "from tinker_atropos.environments.bundled.sort_digits import SortDigits\n\n\nclass Mine(SortDigits):\n"
     file.write_text(f"{head}    def score(self, item, completion):\n        return float('inf')\n")
     trying, env = await set_up(provider, str(file), "right")
     step = await trying.prompt(1, env.prompt(env.training_items()[0])[-1]["content"])

@@ -10,7 +10,7 @@ def test_bundled_environment_is_identified_by_module_and_class():
     located = locate_environment("sort_digits")
     assert located.file.name == "sort_digits.py"
     assert located.file.is_file()
-    assert (located.module, located.class_name) == ("tinker_atropos.environments.sort_digits", "SortDigits")
+    assert (located.module, located.class_name) == ("tinker_atropos.environments.bundled.sort_digits", "SortDigits")
 
 
 def test_file_is_identified_by_its_absolute_path(tmp_path):

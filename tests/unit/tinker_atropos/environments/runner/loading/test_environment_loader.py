@@ -21,7 +21,7 @@ SERVED = {
     "the one that the file starts": (TWO + START.format("One"), "One"),
     "the base, when the file starts it": (BASE_AND_GAME + START.format("Base"), "Base"),
     "an imported one, when the file starts it": (
-        "from tinker_atropos.environments.sort_digits import SortDigits\n" + START.format("SortDigits"),
+        "from tinker_atropos.environments.bundled.sort_digits import SortDigits\n" + START.format("SortDigits"),
         "SortDigits",
     ),
     "the only one, whatever else has a cli": (

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from tinker_atropos.environments import digits
 from tinker_atropos.environments.base import Environment, EnvironmentConfig, Message
+from tinker_atropos.environments.bundled import digits
 
 
 class SortDigits(Environment[digits.Item]):

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from tinker_atropos.environments import digits
 from tinker_atropos.environments.base import _endless
-from tinker_atropos.environments.sort_digits import SortDigits
+from tinker_atropos.environments.bundled import digits
+from tinker_atropos.environments.bundled.sort_digits import SortDigits
 
 SCORES = [("1234", 1.0), ("1243", 0.0), ("1234 ", 0.0), ("", 0.0), ("12345", 0.0)]
 

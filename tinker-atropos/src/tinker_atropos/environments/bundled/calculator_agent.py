@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from tinker_atropos.environments import arithmetic
 from tinker_atropos.environments.agent_environment import AgentConfig, AgentEnvironment
 from tinker_atropos.environments.agents.agent_result import AgentResult
 from tinker_atropos.environments.agents.tool import Tool
 from tinker_atropos.environments.agents.tool_context import ToolContext
+from tinker_atropos.environments.bundled import arithmetic
 
 CALCULATOR = Tool(
     arithmetic.TOOL_NAME, arithmetic.TOOL_DESCRIPTION, arithmetic.TOOL_PARAMETERS, function=arithmetic.compute

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from tinker_atropos.environments.broken_program_templates import TEMPLATES, Arguments, ProgramTemplate
+from tinker_atropos.environments.bundled.broken_program_templates import TEMPLATES, Arguments, ProgramTemplate
 
 SIZE: Final = 800
 """How many are made."""

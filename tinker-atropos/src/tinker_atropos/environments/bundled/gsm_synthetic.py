@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from tinker_atropos.environments import word_problems
 from tinker_atropos.environments.base import Environment, EnvironmentConfig, Message
+from tinker_atropos.environments.bundled import word_problems
 
 SYSTEM_PROMPT = r"Solve the problem step by step. Write the answer at the end, in \boxed{}."
 

@@ -1,6 +1,6 @@
 """The task's three splits: disjoint, complete, and the same on every machine."""
 
-from tinker_atropos.environments import digits
+from tinker_atropos.environments.bundled import digits
 
 
 def test_split_is_a_partition_of_all_prompts() -> None:

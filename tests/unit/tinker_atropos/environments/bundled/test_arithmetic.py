@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinker_atropos.environments import arithmetic
+from tinker_atropos.environments.bundled import arithmetic
 
 NUMBERS = st.integers(0, 999).map(lambda number: (str(number), number))
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}

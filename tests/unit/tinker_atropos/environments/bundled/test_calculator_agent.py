@@ -8,8 +8,8 @@ from tests.unit.tinker_atropos.environments.scripted_agent import ScriptedPolicy
 
 from generate.pretraining_batches import TokenizedTask
 from generate.pretraining_examples import Calculation, PretrainingTask
-from tinker_atropos.environments import arithmetic
-from tinker_atropos.environments.calculator_agent import CalculatorAgent
+from tinker_atropos.environments.bundled import arithmetic
+from tinker_atropos.environments.bundled.calculator_agent import CalculatorAgent
 
 ITEM = (37, "*", 48)
 

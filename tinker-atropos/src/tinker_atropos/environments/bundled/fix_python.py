@@ -3,11 +3,11 @@
 import uuid
 from collections.abc import Mapping, Sequence
 
-from tinker_atropos.environments import broken_programs
 from tinker_atropos.environments.agent_environment import AgentConfig, AgentEnvironment
 from tinker_atropos.environments.agents.agent_result import AgentResult
 from tinker_atropos.environments.agents.rewards import weighted
 from tinker_atropos.environments.agents.tool_context import ToolContext
+from tinker_atropos.environments.bundled import broken_programs
 
 PROMPT = (
     "The tests in test_{name}.py fail: there is one mistake in {name}.py. Find it and fix it, and leave the tests as "

@@ -12,8 +12,8 @@ import pytest
 from tests.unit.tinker_atropos.environments.scripted_agent import ScriptedPolicy, agent_environment, rollout
 from tests.unit.tinker_atropos.environments.trial.provider import ScriptedProvider
 
-from tinker_atropos.environments import broken_programs
-from tinker_atropos.environments.fix_python import FixPython
+from tinker_atropos.environments.bundled import broken_programs
+from tinker_atropos.environments.bundled.fix_python import FixPython
 
 ITEM = broken_programs.item(0)
 MODULE, TESTS = f"{ITEM.name}.py", f"test_{ITEM.name}.py"
@@ -122,7 +122,7 @@ def run_mode(mode: str, provider: Fixer, folder: Path, **fields: Any) -> None:
     fields = {"use_wandb": False, "group_size": 2, "ensure_scores_are_not_same": False, **fields}
     options = [f"--env.{name}={value}" for name, value in fields.items()]
     server = [f"--openai.base_url={provider.url}", "--openai.api_key=x", "--openai.model_name=right"]
-    program = "from tinker_atropos.environments.fix_python import FixPython; FixPython.cli()"
+    program = "from tinker_atropos.environments.bundled.fix_python import FixPython; FixPython.cli()"
     command = [sys.executable, "-c", program, mode, *options, *server]
     env_vars = {**os.environ, "NO_PROXY": "*"}
     done = subprocess.run(command, cwd=folder, env=env_vars, capture_output=True, text=True, timeout=120, check=False)

@@ -13,8 +13,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import Final
 
-from tinker_atropos.environments.arithmetic import last_number
-from tinker_atropos.environments.word_problem_templates import TEMPLATES, ProblemStep
+from tinker_atropos.environments.bundled.arithmetic import last_number
+from tinker_atropos.environments.bundled.word_problem_templates import TEMPLATES, ProblemStep
 
 SIZE: Final = 10_000
 """How many are made; those that ask the same as an earlier one are left out."""

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tinker_atropos.environments.bundled.gsm_synthetic import SYSTEM_PROMPT, GsmSynthetic
 from tinker_atropos.environments.grader_check import grade, grader_warnings
-from tinker_atropos.environments.gsm_synthetic import SYSTEM_PROMPT, GsmSynthetic
 
 
 @pytest.fixture
