@@ -35,6 +35,7 @@ _STEP_KEYS: Final = (
     "scores",
     "seconds",
     "unscored",
+    "agent",
     "error",
     "prompt",
     "responses",

@@ -72,11 +72,14 @@ def test_the_metrics_of_a_model() -> None:
 
 
 def test_steps_are_shown_on_request_without_keys_and_cut() -> None:
+    agent = {"turns": 4, "tool_calls": 2}
     wire = {"event": "step", "step": 1, "completions": 1, "correct": 0, "error": "sk-abcdef0123456789 " * 100, "own": 1}
+    wire |= {"agent": agent}
     shown = ModelResult("m", "completed", [Step(1, 1, 0, wire)]).to_wire(steps=True)
     assert shown["scale"] == "custom"
     [step] = shown["steps"]
-    assert set(step) == {"step", "completions", "correct", "error"}
+    assert set(step) == {"step", "completions", "correct", "agent", "error"}
+    assert step["agent"] == agent
     assert "abcdef" not in step["error"]
     assert len(step["error"]) == 500
 

@@ -1,4 +1,4 @@
-from tinker_atropos.environments.trial.report import Response, Step, summary
+from tinker_atropos.environments.trial.report import Agent, Response, Step, summary
 
 
 def test_correct_means_a_score_above_zero() -> None:
@@ -29,3 +29,21 @@ def test_an_empty_summary_divides_by_nothing() -> None:
 def test_a_summary_counts_completions_and_steps_separately() -> None:
     told = summary("m", 3, [Step(1, [1.0, 0.0, 0.0], 1.0), Step(2, [0.0], 1.0)], 2.0)
     assert (told["accuracy"], told["step_success_rate"], told["steps_with_correct"]) == (0.25, 0.5, 1)
+
+
+def test_a_summary_says_what_agents_did() -> None:
+    steps = [
+        Step(1, [1.0], 1.0, agent=Agent(4, 2, 1, 4)),
+        Step(2, [], 1.0, "gone"),
+        Step(3, [0.0], 1.0, agent=Agent(2, 1)),
+    ]
+    told = summary("m", 3, steps, 2.0)
+    assert told["agent"] == {"turns": 6, "tool_calls": 3, "tool_errors": 1}
+    assert "note" not in told
+
+
+def test_a_summary_notes_tools_that_nobody_called() -> None:
+    told = summary("m", 1, [Step(1, [1.0], 1.0, agent=Agent(2, 0, 0, offers=2))], 2.0)
+    assert told["note"].startswith("the model had tools and called none of them")
+    assert "note" not in summary("m", 1, [Step(1, [], 1.0, agent=Agent(0, 0, offers=2))], 2.0), "it answered nothing"
+    assert "note" not in summary("m", 1, [Step(1, [1.0], 1.0, agent=Agent(2, 0))], 2.0), "it had no tools"

@@ -5,8 +5,9 @@ when data is made or a model is evaluated: then the tokens of the record are tho
 the conversation, without logprobs, and nobody trains on them.
 """
 
+import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from openai.types.chat import ChatCompletion
@@ -15,6 +16,8 @@ from tinker_atropos.chat.openai_requests import ChatRequest
 from tinker_atropos.chat.sampling import GeneratedSamples, Sample
 from tinker_atropos.environments.sessions.rollout_session import RolloutSession
 from tinker_atropos.scored_group import PROMPT_LOGPROB
+
+MALFORMED: Final = "malformed_arguments"
 
 
 class SessionChat:
@@ -34,8 +37,9 @@ class ProviderChat:
         self._session, self._ask = session, ask
 
     async def chat_completion(self, **request: Any) -> ChatCompletion:
+        request["messages"] = [_readable(message) for message in request["messages"]]
         completion = await self._ask(**request)
-        message = completion.choices[0].message.model_dump(exclude_none=True)
+        message = _readable(completion.choices[0].message.model_dump(exclude_none=True))
         prompt_T = self._session.chat_prompt(_body(request), "")
         self._session.was_answered(prompt_T, GeneratedSamples([self._rebuilt(message)]), [message])
         return completion
@@ -45,6 +49,26 @@ class ProviderChat:
         written = renderer.written(message) + (renderer.tokenizer.eos or "")
         tokens_T = renderer.tokenizer.encode(written, add_special_tokens=False)
         return Sample(tokens_T, np.full(len(tokens_T), PROMPT_LOGPROB), "stop")
+
+
+def _readable(message: dict[str, Any]) -> dict[str, Any]:
+    """Calls whose arguments are no JSON object (cut off, most often) say so in one: chat templates and most providers
+    fail at what they cannot read, and the agent is to go on with its error.
+    """
+    if not message.get("tool_calls"):
+        return message
+    return {**message, "tool_calls": [_readable_call(call) for call in message["tool_calls"]]}
+
+
+def _readable_call(call: dict[str, Any]) -> dict[str, Any]:
+    function = call["function"]
+    given = function.get("arguments") or "{}"
+    try:
+        is_object = isinstance(json.loads(given), dict)
+    except ValueError:
+        is_object = False
+    arguments = given if is_object else json.dumps({MALFORMED: given}, ensure_ascii=False)
+    return {**call, "function": {**function, "arguments": arguments}}
 
 
 def _body(request: dict[str, Any]) -> ChatRequest:

@@ -1,14 +1,11 @@
-"""The provider, in place of the run's own inference server.
-
-Environments render prompts with the tokenizer of the model that they train, and ask for the tokens or text that follow.
-A provider serves other models, with their own templates: it must get the messages, so a rendered prompt is mapped back
-to the messages that it was rendered from.
-"""
+"""The provider, in place of the run's own inference server: it is asked for chats (`chats.py`)."""
 
 import asyncio
+import inspect
 import json
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import openai
@@ -19,6 +16,8 @@ from openai.types.completion import Completion
 from openai.types.completion_choice import CompletionChoice
 from tenacity import stop_after_attempt
 
+from tinker_atropos.environments.session_environment import SessionEnvironment
+from tinker_atropos.environments.trial.chats import Chat, Chats
 from tinker_atropos.environments.trial.provider import Wishes
 
 REQUESTS_AT_ONCE = 16
@@ -30,7 +29,17 @@ MAX_SAID = 300
 
 
 class ProviderError(Exception):
-    """The provider answered with something that is not a completion."""
+    """The provider answered with something that is not a completion, or not in time."""
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What the provider answered so far, and the last error instead of an answer. `offers`: requests with tools."""
+
+    answers: int = 0
+    tool_calls: int = 0
+    offers: int = 0
+    error: Exception | None = None
 
 
 class ProviderServer(OpenAIServer):  # type: ignore[misc]  # atroposlib ships no types
@@ -44,8 +53,10 @@ class ProviderServer(OpenAIServer):  # type: ignore[misc]  # atroposlib ships no
             api_key=config.api_key, base_url=config.base_url, max_retries=RETRIES, timeout=request_seconds
         )
         self._tokenizer = tokenizer
-        self._renderings = Renderings(tokenizer)
+        self.chats = Chats(tokenizer)
+        self.traffic = Traffic()
         self._wishes = wishes.to_request()
+        self._request_seconds = request_seconds
         self._free = asyncio.Semaphore(REQUESTS_AT_ONCE)
 
     # The three methods that atroposlib calls; none of them calls another, because each is counted separately.
@@ -72,16 +83,20 @@ class ProviderServer(OpenAIServer):  # type: ignore[misc]  # atroposlib ships no
         answer: ChatCompletion = await self._ask_each(self.openai.chat.completions.create, request)
         for choice in answer.choices:
             choice.message.content = choice.message.content or ""  # a refusal, or only thinking
+            calls = choice.message.tool_calls or ()
+            self.traffic.tool_calls += len(calls)
+            for call in calls:
+                call.id = call.id or f"call_{uuid.uuid4().hex[:24]}"  # some providers give none, and want one back
         return answer
 
     async def _continue(self, request: dict[str, Any]) -> Completion:
         """What follows a text; if it was rendered from messages, what the provider answers to them."""
-        messages = self._renderings.messages_of(request["prompt"])
-        if messages is None:
+        chat = self.chats.of_prompt(request["prompt"])
+        if chat is None:
             answer: Completion = await self._ask_each(self.openai.completions.create, request)
             return answer
         others = {name: value for name, value in request.items() if name != "prompt"}
-        return _as_text(await self._answer({"messages": messages, **others}))
+        return _as_text(await self._answer({**chat.to_request(), **others}), chat)
 
     def _tokens(self, choice: Any) -> list[int]:
         tokens: list[int] = self._tokenizer.encode(choice.text or "", add_special_tokens=False)
@@ -100,11 +115,25 @@ class ProviderServer(OpenAIServer):  # type: ignore[misc]  # atroposlib ships no
         return first
 
     async def _ask(self, create: Any, request: Mapping[str, Any]) -> Any:
+        self.traffic.offers += bool(request.get("tools"))
         async with self._free:
             try:
-                answer = await create(**request)
-            except (json.JSONDecodeError, openai.APIResponseValidationError) as error:
-                raise ProviderError(f"the provider's answer is not JSON: {str(error)[:MAX_SAID]}") from error
+                answer = await self._answered(create(**_known_fields(create, request)))
+            except (openai.APIError, ProviderError) as error:  # whatever an environment or a program makes of it
+                self.traffic.error = error
+                raise
+        self.traffic.answers += 1
+        return answer
+
+    async def _answered(self, request: Awaitable[Any]) -> Any:
+        """Raises ProviderError for what is not a completion, and if there is none in time, retries included."""
+        try:
+            async with asyncio.timeout(self._request_seconds):
+                answer = await request
+        except TimeoutError:
+            raise ProviderError("the provider did not answer in time") from None
+        except (json.JSONDecodeError, openai.APIResponseValidationError) as error:
+            raise ProviderError(f"the provider's answer is not JSON: {str(error)[:MAX_SAID]}") from error
         if not getattr(answer, "choices", None):
             raise ProviderError(f"the provider's answer is not a completion: {_said(answer)}")
         return answer
@@ -115,9 +144,20 @@ class ProviderServer(OpenAIServer):  # type: ignore[misc]  # atroposlib ships no
         return [self._tokenizer.decode([word]) if isinstance(word, int) else word for word in words]
 
 
+def _known_fields(create: Any, request: Mapping[str, Any]) -> dict[str, Any]:
+    """The client refuses fields that are not OpenAI's, such as `top_k`, unless they are in `extra_body`."""
+    known = inspect.signature(create).parameters
+    named = {name: value for name, value in request.items() if name in known}
+    others = {name: value for name, value in request.items() if name not in known}
+    return named | ({"extra_body": {**others, **(named.get("extra_body") or {})}} if others else {})
+
+
 def connect(env: Any, wishes: Wishes, request_seconds: float) -> None:
     """Put the provider in the place of the policy's server. Servers of other models stay as the author has them."""
-    env.server.servers[0] = ProviderServer(env.server.servers[0].config, env.tokenizer, wishes, request_seconds)
+    server = ProviderServer(env.server.servers[0].config, env.tokenizer, wishes, request_seconds)
+    env.server.servers[0] = server
+    if isinstance(env, SessionEnvironment):
+        server.chats.listen(env)
 
 
 def retry_once() -> None:
@@ -135,10 +175,10 @@ _REASONS: Mapping[str, Literal["stop", "length", "content_filter"]] = {
 """The finish reasons of a chat that a text completion has, too."""
 
 
-def _as_text(answer: ChatCompletion) -> Completion:
+def _as_text(answer: ChatCompletion, chat: Chat) -> Completion:
     choices = [
         CompletionChoice(
-            index=index, text=choice.message.content or "", finish_reason=_REASONS.get(choice.finish_reason, "stop")
+            index=index, text=chat.text_of(choice.message), finish_reason=_REASONS.get(choice.finish_reason, "stop")
         )
         for index, choice in enumerate(answer.choices)
     ]
@@ -156,37 +196,3 @@ def _said(answer: Any) -> str:
     """The message in an answer: some providers report errors with status 200."""
     extra = getattr(answer, "model_extra", None) or {}
     return str(extra.get("error") or extra or answer)[:MAX_SAID]
-
-
-MAX_RENDERINGS = 10_000
-
-Message = Mapping[str, Any]
-
-
-class Renderings:
-    """Records what an environment's tokenizer renders: its `apply_chat_template` is replaced on the instance."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        self._render = tokenizer.apply_chat_template
-        self._messages: OrderedDict[str, list[Message]] = OrderedDict()
-        tokenizer.apply_chat_template = self._rendered
-
-    def messages_of(self, text: str) -> list[Message] | None:
-        """The messages that were rendered as this text; None if none were."""
-        return self._messages.get(text)
-
-    def _rendered(self, conversation: Any, *args: Any, **kwargs: Any) -> Any:
-        answer = self._render(conversation, *args, **kwargs)
-        text = answer if isinstance(answer, str) else self._decoded(answer)
-        if text is not None and isinstance(conversation, Sequence):
-            self._messages[text] = [dict(message) for message in conversation]
-            while len(self._messages) > MAX_RENDERINGS:
-                self._messages.popitem(last=False)
-        return answer
-
-    def _decoded(self, answer: Any) -> str | None:
-        """The text of a list of token ids; batches, mappings and tensors are not used as prompts here."""
-        if not (isinstance(answer, list) and all(isinstance(token, int) for token in answer)):
-            return None
-        return str(self._tokenizer.decode(answer, skip_special_tokens=False))

@@ -22,6 +22,38 @@ class Response:
 
 
 @dataclass(frozen=True, slots=True)
+class Agent:
+    """What the model did as an agent, in all completions together, those that failed included. `turns` counts its
+    answers. `tool_errors`: calls that went wrong; None: only the environment's own programs know. `offers`: requests
+    that had tools.
+    """
+
+    turns: int
+    tool_calls: int
+    tool_errors: int | None = None
+    offers: int = 0
+
+    @classmethod
+    def of_all(cls, agents: Sequence["Agent"]) -> "Agent":
+        errors = [each.tool_errors for each in agents if each.tool_errors is not None]
+        return cls(
+            sum(each.turns for each in agents),
+            sum(each.tool_calls for each in agents),
+            sum(errors) if errors else None,
+            sum(each.offers for each in agents),
+        )
+
+    def to_wire(self) -> dict[str, int]:
+        known = {} if self.tool_errors is None else {"tool_errors": self.tool_errors}
+        return {"turns": self.turns, "tool_calls": self.tool_calls, **known}
+
+
+NO_CALLS = (
+    "the model had tools and called none of them: either it saw no need to, or its server does not pass tools on to it"
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One item: `scores` has one number per completion. `unscored`: completions that the environment did not score."""
 
@@ -32,6 +64,7 @@ class Step:
     unscored: int = 0
     prompt: str | None = None
     responses: Sequence[Response] = ()
+    agent: Agent | None = None
 
     @property
     def correct(self) -> int:
@@ -47,6 +80,7 @@ class Step:
             "scores": [round(score, 4) for score in self.scores],
             "seconds": round(self.seconds, 2),
             "unscored": self.unscored,
+            "agent": self.agent and self.agent.to_wire(),
             "error": self.error,
             "prompt": self.prompt,
             "responses": [{"text": each.text, "score": round(each.score, 4)} for each in self.responses],
@@ -59,7 +93,7 @@ ALWAYS = frozenset({"event", "step", "completions", "correct", "scores", "second
 
 def summary(model: str, steps_requested: int, steps: Sequence[Step], seconds: float) -> dict[str, Any]:
     """Accuracy = correct / total completions; step_success_rate = steps with a correct completion / steps tested. Both
-    are 0 if nothing was tested.
+    are 0 if nothing was tested. `agent` and `note`, a remark on it, only if there was one.
     """
     total, correct = sum(len(step.scores) for step in steps), sum(step.correct for step in steps)
     successful = sum(step.correct > 0 for step in steps)
@@ -74,7 +108,16 @@ def summary(model: str, steps_requested: int, steps: Sequence[Step], seconds: fl
         "steps_with_correct": successful,
         "step_success_rate": round(successful / len(steps), 4) if steps else 0.0,
         "seconds": round(seconds, 2),
+        **_agents([step.agent for step in steps if step.agent]),
     }
+
+
+def _agents(agents: Sequence[Agent]) -> dict[str, Any]:
+    if not agents:
+        return {}
+    agent = Agent.of_all(agents)
+    silent = agent.offers and agent.turns and not agent.tool_calls
+    return {"agent": agent.to_wire()} | ({"note": NO_CALLS} if silent else {})
 
 
 class Report:

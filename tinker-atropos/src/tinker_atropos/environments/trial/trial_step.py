@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +10,23 @@ import openai
 
 from tinker_atropos.environments.base import SampledEnvironment
 from tinker_atropos.environments.failures import IncompleteGroupError, describe, innermost
+from tinker_atropos.environments.recorded_environment import RecordedEnvironment
 from tinker_atropos.environments.rollouts import FailedRollout, Rollout
 from tinker_atropos.environments.runner.atropos_patches import checked_pair, groups_of
 from tinker_atropos.environments.runner.reporting.counters import rewards
 from tinker_atropos.environments.sampled_work import sampling, watch
-from tinker_atropos.environments.trial.provider_server import MAX_SAID, ProviderError
-from tinker_atropos.environments.trial.report import Response, Step
+from tinker_atropos.environments.trial.provider_server import MAX_SAID, ProviderError, ProviderServer, Traffic
+from tinker_atropos.environments.trial.report import Agent, Response, Step
 from tinker_atropos.errors import ConfigError, CredentialsError
 from tinker_atropos.scored_group import PROMPT_MASK
 
 SHOWN_CHARACTERS = 500
 """Characters shown of a response to a prompt."""
+
+
+WITH_TOOLS = "the request had tools: if that is what it refuses, choose a model that can call them"
+TRIED_AGAIN = frozenset({408, 409, 429, *range(500, 600)})
+"""Statuses that say nothing about the request."""
 
 
 class Trying:
@@ -29,7 +35,10 @@ class Trying:
     def __init__(self, env: Any, source: Path) -> None:
         self._env, self._source = env, source
         self._groups: list[Any] = []
+        self._tool_errors: int | None = None
         env.handle_send_to_api = self._take
+        if isinstance(env, RecordedEnvironment):
+            env.note = self._note  # type: ignore[method-assign]  # of this environment only
         for server in env.server.servers:
             watch(server)
 
@@ -38,8 +47,7 @@ class Trying:
 
         Raises CredentialsError if the provider refuses the key.
         """
-        begun = time.monotonic()
-        self._groups = []
+        begun = self._begin()
         with sampling("training") as sampled:
             try:
                 if not await self._collect():
@@ -49,11 +57,12 @@ class Trying:
                 return self._failed(number, error, begun)
         unscored = 0 if scores else sampled.completions
         dropped = "the environment dropped its group and reported no scores" if unscored else "it made no completions"
-        return Step(number, scores, time.monotonic() - begun, None if scores else dropped, unscored)
+        reason = None if scores else dropped
+        return Step(number, scores, time.monotonic() - begun, reason, unscored, agent=self._agent())
 
     async def prompt(self, number: int, prompt: str) -> Step:
         """One of the caller's prompts, which must be one of the environment's own: otherwise it could not be scored."""
-        begun = time.monotonic()
+        begun = self._begin()
         try:
             item = self._env.item_of_prompt(prompt)
             if item is None:
@@ -64,7 +73,31 @@ class Trying:
         except (Exception, SystemExit) as error:  # noqa: BLE001 -- the author's code
             return self._failed(number, error, begun, prompt)
         responses = [Response(text, score) for text, score in zip(texts, scores, strict=True)]
-        return Step(number, scores, time.monotonic() - begun, prompt=prompt, responses=responses)
+        seconds = time.monotonic() - begun
+        return Step(number, scores, seconds, prompt=prompt, responses=responses, agent=self._agent())
+
+    def _begin(self) -> float:
+        self._groups, self._tool_errors = [], None
+        self._provider.traffic = Traffic()
+        return time.monotonic()
+
+    @property
+    def _provider(self) -> ProviderServer:
+        """The first server, where `connect` has put it."""
+        server: ProviderServer = self._env.server.servers[0]
+        return server
+
+    def _note(self, figures: Mapping[str, float]) -> None:
+        """An environment's figures of one of its rollouts; those of a trial are logged nowhere."""
+        if (errors := figures.get("agent/tool_errors")) is not None:
+            self._tool_errors = (self._tool_errors or 0) + int(errors)
+
+    def _agent(self) -> Agent | None:
+        """None for environments of plain answers."""
+        traffic = self._provider.traffic
+        if not (traffic.offers or isinstance(self._env, RecordedEnvironment)):
+            return None
+        return Agent(traffic.answers, traffic.tool_calls, self._tool_errors, traffic.offers)
 
     async def _collect(self) -> bool:
         """Like BaseEnv.process_manager. False: there is no item."""
@@ -81,10 +114,16 @@ class Trying:
         self._groups += groups_of(scored)
 
     def _failed(self, number: int, error: BaseException, begun: float, prompt: str | None = None) -> Step:
-        cause = innermost(error)
+        """Programs and rollouts hide the provider's error behind their own, so that the server has kept it."""
+        cause, traffic = innermost(error), self._provider.traffic
+        if isinstance(cause, IncompleteGroupError) and traffic.error is not None:
+            cause = traffic.error
+        reason = explain(cause, self._source)
         if isinstance(cause, openai.AuthenticationError | openai.PermissionDeniedError):
-            raise CredentialsError(explain(cause, self._source)) from error
-        return Step(number, [], time.monotonic() - begun, explain(cause, self._source), prompt=prompt)
+            raise CredentialsError(reason) from error
+        if isinstance(cause, openai.APIStatusError) and traffic.offers and cause.status_code not in TRIED_AGAIN:
+            reason += f" ({WITH_TOOLS})"
+        return Step(number, [], time.monotonic() - begun, reason, prompt=prompt, agent=self._agent())
 
     def _unknown(self) -> str:
         asked = self._env.prompt(self._env.training_items()[0])[-1]["content"]
