@@ -12,7 +12,14 @@ from tests.e2e.test_sorting import finish
 
 pytestmark = pytest.mark.timeout(2400)
 
-FEW_STEPS = {"total_steps": 3, "group_size": 4, "batch_size": 8, "steps_per_eval": 0, "eval_items": 8}
+FEW_STEPS = {
+    "rollout_seconds": 120,
+    "total_steps": 3,
+    "group_size": 4,
+    "batch_size": 8,
+    "steps_per_eval": 0,
+    "eval_items": 8,
+}
 LENGTHS: dict[str, Any] = {"config": {"max_token_length": 512}, "tinker": {"max_token_trainer_length": 512}}
 SMALL = {"requests": {"cpu": "10m", "memory": "32Mi"}}
 
@@ -24,7 +31,7 @@ def sandboxes(kubectl: Kubectl, namespace: str, run: str) -> list[dict[str, Any]
 
 
 def run_with_sandboxes(name: str, environment: str, size: int, **config: Any) -> dict[str, Any]:
-    sandbox = {"size": size, "resources": SMALL, "timeoutSeconds": 120}
+    sandbox = {"size": size, "resources": SMALL}
     return run_of(name, environment, config={**LENGTHS["config"], **config}, tinker=LENGTHS["tinker"], sandbox=sandbox)
 
 
@@ -69,7 +76,14 @@ def until_none(kubectl: Kubectl, namespace: str, run: str) -> list[str]:
 def test_a_hostile_agent_stays_inside(installed: Kubectl, namespace: str) -> None:
     kubectl = installed
     objects = own_environment("hostile", ENVIRONMENTS / "hostile_sandbox.py")
-    all_of_them = {"total_steps": 3, "group_size": 2, "batch_size": 10, "eval_items": 1, "steps_per_eval": 0}
+    all_of_them = {
+        "rollout_seconds": 120,
+        "total_steps": 3,
+        "group_size": 2,
+        "batch_size": 10,
+        "eval_items": 1,
+        "steps_per_eval": 0,
+    }
     run = run_with_sandboxes("hostile", "own/hostile", 3, **all_of_them, **EVERY_GROUP)
     apply(kubectl, namespace, *objects, run)
     kubectl.patiently("-n", namespace, "wait", "--for=condition=Ready", "rlrun/hostile")

@@ -87,7 +87,11 @@ class RunsNamespace:
 
     def calls(self) -> int:
         """How many calls about single objects here the operator has made."""
-        return len(self._plane.operator_calls(self.namespace))
+        return len(self.each_call())
+
+    def each_call(self) -> list[Call]:
+        """Those calls, in order."""
+        return self._plane.operator_calls(self.namespace)
 
     def empty(self) -> bool:
         """Whether no child is left."""

@@ -12,6 +12,9 @@ SHARED_FIELDS: Final = ("total_steps", "group_size", "batch_size", "max_token_le
 
 SHARED_NUMBERS: Final = ("total_steps", "group_size", "batch_size", "max_token_length")
 
+ROLLOUT_SECONDS: Final = "rollout_seconds"
+"""The field of `env` with the longest time of a rollout, of environments whose rollouts have one."""
+
 
 def _field(name: str, type_: str, default: Any, description: str, **bounds: Any) -> EnvironmentField:
     return EnvironmentField(name=name, type=type_, default=default, description=description, **bounds)

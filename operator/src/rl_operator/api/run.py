@@ -262,6 +262,7 @@ class SandboxPods(ObservedModel):
     desired: int = Field(description="Pods that should be there: spec.sandbox.size.")
     ready: int = Field(description="Pods that run: free, or in use by a rollout.")
     replaced: int = Field(default=0, description="Pods of the current attempt that ended and were replaced.")
+    observed_at: str | None = Field(default=None, description="When these numbers were read.")
 
 
 class QueueStatus(ObservedModel):
@@ -376,6 +377,11 @@ class TrainingRun(ApiModel):
     @property
     def key(self) -> tuple[str, str]:
         return self.metadata.namespace, self.metadata.name
+
+    @property
+    def without_sandbox_pods(self) -> Self:
+        """As local mode reads it: there an environment starts its sandboxes itself, as processes."""
+        return self.with_changes(spec=self.spec.with_changes(sandbox=None)) if self.spec.sandbox else self
 
     @property
     def is_looked_at(self) -> bool:

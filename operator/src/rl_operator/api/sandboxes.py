@@ -1,5 +1,6 @@
 """Sandbox pods, in which an agent's tools work: what a run asks for, and what its runtime allows."""
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Annotated, Final
@@ -44,11 +45,12 @@ class RunSandboxes(ApiModel):
         default_factory=ResourceRequirements,
         description=f"Of one pod. Limits it does not name: {', '.join(f'{n} {v}' for n, v in LIMITS.items())}.",
     )
-    timeout_seconds: int = Field(
-        default=DEFAULT_SECONDS,
+    timeout_seconds: int | None = Field(
+        default=None,
         ge=1,
         le=LONGEST_LEASE,
-        description="A sandbox ends this long after a rollout first used it.",
+        description="A sandbox ends this long after a rollout first used it; default: the environment's "
+        f"rollout_seconds, else {DEFAULT_SECONDS}.",
     )
 
 
@@ -90,6 +92,12 @@ def sandbox_resources(asked: ResourceRequirements, bounds: RuntimeSandboxes) -> 
     limits = {**{name: _greatest(limit, asked.requests.get(name)) for name, limit in defaults.items()}, **asked.limits}
     requests = {name: _least(request, limits[name]) for name, request in REQUESTS.items()}
     return ResourceRequirements(requests={**requests, **asked.requests}, limits={**asked.requests, **limits})
+
+
+def sandbox_seconds(asked: RunSandboxes, bounds: RuntimeSandboxes, rollout_seconds: float | None) -> int:
+    """How long one may be used: as long as a rollout may take, unless the run says something else."""
+    usual = DEFAULT_SECONDS if rollout_seconds is None else math.ceil(rollout_seconds)
+    return asked.timeout_seconds or min(usual, bounds.max_timeout_seconds)
 
 
 def _least(one: Quantity | int, other: Quantity | int) -> Quantity | int:

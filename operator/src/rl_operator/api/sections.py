@@ -1,11 +1,12 @@
 """Which value wins: the environment's own < runtime defaults < the run < locked."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rl_operator.api.catalog import CatalogEnvironment, EnvironmentField
-from rl_operator.api.fields import SHARED_FIELDS, TINKER_FIELDS, WIRED_FIELDS, Section
+from rl_operator.api.fields import ROLLOUT_SECONDS, SHARED_FIELDS, TINKER_FIELDS, WIRED_FIELDS, Section
 from rl_operator.api.nested_fields import flattened
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
@@ -41,6 +42,14 @@ def effective_sections(run: TrainingRun, runtime: Runtime, environment: CatalogE
         openai=_merge("openai", defaults.openai, locked.openai),
         tinker=_merge("tinker", _known_only(defaults.tinker, TINKER_FIELDS), run.spec.tinker, locked.tinker),
     )
+
+
+def rollout_seconds(env: Mapping[str, Any], environment: CatalogEnvironment) -> float | None:
+    """How long a rollout may take, by the values of `Sections.env`; None: nothing says so."""
+    known = environment.fields_by_name.get(ROLLOUT_SECONDS)
+    seconds = env.get(ROLLOUT_SECONDS, known.default if known else None)
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    return seconds if is_number and 0 < seconds < math.inf else None
 
 
 def _own_interval(known: Mapping[str, EnvironmentField]) -> dict[str, int]:

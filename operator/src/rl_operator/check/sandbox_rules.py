@@ -1,11 +1,15 @@
 """What a run asks for of sandbox pods, against the bounds of its runtime."""
 
+import math
 from collections.abc import Iterator
 
 from rl_operator.api.container_resources import parse_quantity
+from rl_operator.api.fields import ROLLOUT_SECONDS
 from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.runtime import Bound
 from rl_operator.api.sandboxes import RunSandboxes, RuntimeSandboxes, sandbox_resources
+from rl_operator.api.sections import rollout_seconds
+from rl_operator.api.value_text import text_of
 from rl_operator.check.field_rules import refuse_outside
 from rl_operator.check.quantities import resource_faults, small_limits
 from rl_operator.check.subject import Subject
@@ -30,9 +34,28 @@ def sandbox_refusals(subject: Subject) -> Iterator[Refusal]:
     if asked.size < (replicas := subject.run.spec.environment_replicas):
         hint = f"each of {replicas} environments (spec.environmentReplicas) needs at least one: set it to {replicas}"
         yield Refusal(code="Inconsistent", field="spec.sandbox.size", given=asked.size, hint=hint)
+    yield from _time(subject, asked, bounds)
     if asked.image != subject.runtime.spec.image:
         yield from _image(asked, bounds, runtime)
     yield from _resources(asked, bounds, runtime)
+
+
+def _time(subject: Subject, asked: RunSandboxes, bounds: RuntimeSandboxes) -> Iterator[Refusal]:
+    """A rollout that outlives its sandbox is made again, in a sandbox that ends as early."""
+    seconds, most = rollout_seconds(subject.sections.env, subject.environment), bounds.max_timeout_seconds
+    if seconds is None:
+        return
+    path, longest = subject.env.path(ROLLOUT_SECONDS), text_of(seconds)
+    if seconds > most:
+        ends = f"runtime {subject.runtime.metadata.name!r} ends a sandbox after at most {most} s"
+        hint = f"{ends}, before such a rollout is over: set it to {most} or less"
+        yield Refusal(code="OutOfBounds", field=path, given=seconds, allowed={"max": most}, hint=hint)
+    elif asked.timeout_seconds is not None and asked.timeout_seconds < seconds:
+        least = math.ceil(seconds)
+        why = f"a rollout may take {longest} s ({path}) and would lose its sandbox"
+        hint = f"{why}: set it to at least {least}, leave it out, or lower {path}"
+        field, allowed = "spec.sandbox.timeoutSeconds", {"min": least, "max": most}
+        yield Refusal(code="Inconsistent", field=field, given=asked.timeout_seconds, allowed=allowed, hint=hint)
 
 
 def _image(asked: RunSandboxes, bounds: RuntimeSandboxes, runtime: str) -> Iterator[Refusal]:

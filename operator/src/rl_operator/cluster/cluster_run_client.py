@@ -112,7 +112,13 @@ class ClusterRunClient:
         return self._taken(document)
 
     async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
-        return await find(self._client, CONFIG_MAPS, namespace, name)
+        immutable = self._caches.immutable_config_maps
+        if held := immutable.get(self._caches.config_maps.uid_of((namespace, name))):
+            return held
+        found = await find(self._client, CONFIG_MAPS, namespace, name)
+        if found is not None:
+            immutable.hold(found)
+        return found
 
     async def read_pod(self, namespace: str, name: str) -> PodObservation | None:
         document = await find(self._client, PODS, namespace, name)

@@ -60,10 +60,8 @@ class LocalRunClient:
 
     # --- reads --------------------------------------------------------------------------------------------------
     def run(self, key: Key) -> TrainingRun | None:
-        """Without its sandbox pods: here an environment starts its sandboxes itself, as processes."""
         manifest = self._store.get(RUN_KIND, *key)
-        run = TrainingRun.model_validate(manifest) if manifest else None
-        return run.with_changes(spec=run.spec.with_changes(sandbox=None)) if run and run.spec.sandbox else run
+        return TrainingRun.model_validate(manifest).without_sandbox_pods if manifest else None
 
     def runtime(self, name: str) -> Runtime | None:
         return local_runtimes(self._store).get(name)

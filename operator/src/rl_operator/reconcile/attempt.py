@@ -29,6 +29,7 @@ from rl_operator.status.attempt.queue_rules import must_wait
 from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import started
 from rl_operator.status.frozen import frozen_settings
+from rl_operator.status.observed.observation import PodObservation
 
 
 class EnvironmentUnreadError(OperatorError):
@@ -97,6 +98,11 @@ async def require_alive(run: TrainingRun, client: RunClient) -> None:
     live = await client.read_run(run.key)
     if live is None or live.metadata.uid != run.metadata.uid:
         raise GoneError(f"run {run.metadata.namespace}/{run.metadata.name} is gone")
+
+
+def any_vanishes(pods: Iterable[PodObservation]) -> bool:
+    """Whether a pod is deleted that had not ended. Those that end by themselves are no such sign."""
+    return any(pod.deleting and not pod.over for pod in pods)
 
 
 async def frozen_templates(run: TrainingRun, client: RunClient) -> Templates | None:

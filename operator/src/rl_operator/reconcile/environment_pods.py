@@ -4,7 +4,7 @@ from typing import Final
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.errors import InvalidError
-from rl_operator.reconcile.attempt import create_network, frozen_templates, require_alive
+from rl_operator.reconcile.attempt import any_vanishes, create_network, frozen_templates, require_alive
 from rl_operator.reconcile.run_client import RunClient
 from rl_operator.render import Templates, environment_pod, network_names, share_env_vars, with_share
 from rl_operator.status.attempt.environment_slots import plan_environments
@@ -20,7 +20,7 @@ async def reconcile_environment_pods(view: View, client: RunClient) -> None:
         await client.delete_pod(pod)
     if not plan.create and not (view.training and network_missing(view.run, client)):
         return
-    if not plan.create:
+    if not plan.create or any_vanishes(view.environments):
         await require_alive(view.run, client)
     templates = await frozen_templates(view.run, client)
     if templates is None:

@@ -39,7 +39,9 @@ class InputSource(Protocol):
 
     async def read_run(self, key: Key) -> TrainingRun | None: ...
 
-    async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None: ...
+    async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """One that cannot change may have been read before."""
+        ...
 
 
 class RunClient(InputSource, Protocol):

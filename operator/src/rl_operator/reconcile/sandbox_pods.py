@@ -1,7 +1,7 @@
 """Bring a run's sandbox pods to their desired state, with the Service and the NetworkPolicy that they need."""
 
 from rl_operator.errors import InvalidError
-from rl_operator.reconcile.attempt import create_sandbox_network, frozen_templates, require_alive
+from rl_operator.reconcile.attempt import any_vanishes, create_sandbox_network, frozen_templates, require_alive
 from rl_operator.reconcile.run_client import RunClient
 from rl_operator.render import sandbox_network_names, sandbox_pod
 from rl_operator.status.attempt.sandbox_slots import plan_sandboxes
@@ -14,7 +14,7 @@ async def reconcile_sandbox_pods(view: View, client: RunClient) -> None:
     for each in plan.delete:
         await client.delete_pod(each)
     if plan.create or _walls_are_missing(view, client):
-        if not plan.create:
+        if not plan.create or any_vanishes(view.sandboxes):
             await require_alive(view.run, client)
         templates = await frozen_templates(view.run, client)
         if templates is None or templates.sandbox is None:

@@ -99,7 +99,7 @@ def templates_of(config_map: Mapping[str, Any]) -> Templates:
 
 
 def _sandboxes(run: TrainingRun, inputs: RunInputs) -> dict[str, Any] | None:
-    pod = sandbox_template(run, inputs.runtime)
+    pod = sandbox_template(run, inputs)
     return {"pod": pod, "network": sandbox_network_children(run)} if pod else None
 
 

@@ -20,8 +20,9 @@ from rl_operator.api.names import (
     SLOT_LABEL,
 )
 from rl_operator.api.run import TrainingRun
-from rl_operator.api.runtime import Runtime
-from rl_operator.api.sandboxes import RunSandboxes, RuntimeSandboxes, sandbox_resources
+from rl_operator.api.run_inputs import RunInputs
+from rl_operator.api.sandboxes import RunSandboxes, RuntimeSandboxes, sandbox_resources, sandbox_seconds
+from rl_operator.api.sections import effective_sections, rollout_seconds
 from rl_operator.render.container_template import (
     EPHEMERAL,
     NO_DNS,
@@ -60,16 +61,16 @@ ANNOTATIONS: Final = {
 }
 
 
-def sandbox_template(run: TrainingRun, runtime: Runtime) -> dict[str, Any] | None:
+def sandbox_template(run: TrainingRun, inputs: RunInputs) -> dict[str, Any] | None:
     """The pod without attempt, slot and incarnation; None if the run asks for no sandboxes."""
-    asked, bounds = run.spec.sandbox, runtime.spec.sandbox
+    asked, bounds = run.spec.sandbox, inputs.runtime.spec.sandbox
     if asked is None or bounds is None:
         return None
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": apart_metadata(run, runtime, SANDBOX_COMPONENT, ANNOTATIONS),
-        "spec": _pod_spec(run, runtime, asked, bounds),
+        "metadata": apart_metadata(run, inputs.runtime, SANDBOX_COMPONENT, ANNOTATIONS),
+        "spec": _pod_spec(run, inputs, asked, bounds),
     }
 
 
@@ -87,9 +88,11 @@ def _user_of(*names: str) -> int:
     return FIRST_USER + int(hashlib.sha256("/".join(names).encode()).hexdigest()[:12], 16) % USERS
 
 
-def _pod_spec(run: TrainingRun, runtime: Runtime, asked: RunSandboxes, bounds: RuntimeSandboxes) -> dict[str, Any]:
+def _pod_spec(run: TrainingRun, inputs: RunInputs, asked: RunSandboxes, bounds: RuntimeSandboxes) -> dict[str, Any]:
+    runtime = inputs.runtime
     resources = sandbox_resources(asked.resources, bounds).to_wire()
     image = Image(asked.image or bounds.image or runtime.spec.image, runtime.spec.image_pull_policy)
+    arguments = _server_arguments(run, sandbox_seconds(asked, bounds, _rollout(run, inputs)), resources["limits"])
     classes = {"runtimeClassName": bounds.runtime_class_name} if bounds.runtime_class_name else {}
     return {
         "restartPolicy": "Never",
@@ -99,7 +102,7 @@ def _pod_spec(run: TrainingRun, runtime: Runtime, asked: RunSandboxes, bounds: R
         "hostname": SANDBOX_CONTAINER,
         "securityContext": pod_security(SANDBOX_GROUP),
         "initContainers": [_tools_container(runtime_image(runtime), resources)],
-        "containers": [_sandbox_container(image, resources, _server_arguments(run, asked, resources["limits"]))],
+        "containers": [_sandbox_container(image, resources, arguments)],
         "volumes": [{"name": "tools", "emptyDir": {}}, folder("work", resources)],
         **NO_DNS,
         **pull_secrets([reference.to_wire() for reference in runtime.spec.image_pull_secrets]),
@@ -108,7 +111,13 @@ def _pod_spec(run: TrainingRun, runtime: Runtime, asked: RunSandboxes, bounds: R
     }
 
 
-def _server_arguments(run: TrainingRun, asked: RunSandboxes, limits: Mapping[str, Any]) -> str:
+def _rollout(run: TrainingRun, inputs: RunInputs) -> float | None:
+    environment = inputs.environment.known
+    assert environment is not None, "an accepted run has a known environment"
+    return rollout_seconds(effective_sections(run, inputs.runtime, environment).env, environment)
+
+
+def _server_arguments(run: TrainingRun, seconds: int, limits: Mapping[str, Any]) -> str:
     """As `tinker_atropos.sandboxes.sandbox_server.pod_server` reads them."""
     return json.dumps(
         {
@@ -118,7 +127,7 @@ def _server_arguments(run: TrainingRun, asked: RunSandboxes, limits: Mapping[str
             "memory_mb": max(1, _mebibytes(limits["memory"]) - SERVER_MB),
             "disk_mb": _mebibytes(limits[EPHEMERAL]),
             "processes": PROCESSES,
-            "seconds": asked.timeout_seconds,
+            "seconds": seconds,
         }
     )
 

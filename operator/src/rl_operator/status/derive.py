@@ -148,6 +148,8 @@ def _seconds_since_write(previous: RunStatus, now: datetime) -> float:
     moments = [c.last_transition_time for c in previous.conditions]
     if previous.metrics and previous.metrics.observed_at:
         moments.append(previous.metrics.observed_at)
+    if previous.sandboxes and previous.sandboxes.observed_at:
+        moments.append(previous.sandboxes.observed_at)
     # A time in the future means that a clock was set back: nothing can be derived from it.
     return min((abs((now - parse_time(moment)).total_seconds()) for moment in moments), default=float("inf"))
 

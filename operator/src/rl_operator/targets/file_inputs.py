@@ -23,7 +23,7 @@ from rl_operator.reconcile.run_client import Key
 from rl_operator.render import Rendered, render_run
 from rl_operator.status.kinds.environment_status import environment_status, look_at_server
 from rl_operator.targets.loop import run_sync
-from rl_operator.targets.run_file import RunFile
+from rl_operator.targets.run_file import RunFile, as_it_runs
 from rl_operator.targets.target import Manifest, Target
 
 
@@ -123,7 +123,7 @@ def render_file(file: RunFile, target: Target) -> Rendered:
     if inputs.environment.pending:
         raise RefusedError(inputs.environment.pending[1])
     own = inputs.environment.own
-    return render_run(file.run, inputs, source.files(own) if own else None)
+    return render_run(as_it_runs(file, target).run, inputs, source.files(own) if own else None)
 
 
 def _of_server(environment: Environment) -> Environment:

@@ -80,6 +80,11 @@ def with_uid(file: RunFile, uid: str) -> RunFile:
     return replace(file, run=file.run.with_changes(metadata=file.run.metadata.with_changes(uid=uid)))
 
 
+def as_it_runs(file: RunFile, target: Target) -> RunFile:
+    """The file's run as the target's reconcile reads it."""
+    return replace(file, run=file.run.without_sandbox_pods) if target.runs_files else file
+
+
 def with_file(run: TrainingRun, folder: Path, target: Target) -> TrainingRun:
     """`./my_env.py` is next to the run's file: its path is stored with the run, which may be read from anywhere. So are
     the files that a harness' command names.

@@ -8,6 +8,7 @@ from rl_operator.api.names import (
     API_CONTAINER,
     ENVIRONMENT_CONTAINER,
     OPENENV_CONTAINER,
+    SANDBOX_CONTAINER,
     STARTED_AS_ANNOTATION,
     TRAINER_CONTAINER,
 )
@@ -32,6 +33,7 @@ def existing_run(target: Target, namespace: str, name: str) -> Manifest:
 CONTAINERS = (TRAINER_CONTAINER, ENVIRONMENT_CONTAINER, API_CONTAINER, OPENENV_CONTAINER)
 _CONTAINER = re.compile(rf"(?P<name>{'|'.join(CONTAINERS)})(-(?P<slot>\d+))?")
 _IN_SLOTS = (ENVIRONMENT_CONTAINER, OPENENV_CONTAINER)
+_SILENT = "sandboxes print nothing: the agent gets what its commands print, and the run's message says how one failed"
 
 
 def container_named(target: Target, namespace: str, run: str, container: str) -> tuple[str, str]:
@@ -40,7 +42,8 @@ def container_named(target: Target, namespace: str, run: str, container: str) ->
     """
     chosen = _CONTAINER.fullmatch(container)
     if chosen is None or (chosen["slot"] and chosen["name"] not in _IN_SLOTS):
-        hint = f"it must be one of {', '.join(CONTAINERS)}, or {ENVIRONMENT_CONTAINER}-1 for the second environment"
+        choice = f"it must be one of {', '.join(CONTAINERS)}, or {ENVIRONMENT_CONTAINER}-1 for the second environment"
+        hint = _SILENT if container.startswith(SANDBOX_CONTAINER) else choice
         raise RefusedError(f"container is {container!r}; {hint}")
     pod = existing_run(target, namespace, run).get("status", {}).get("podName")
     if pod is None:

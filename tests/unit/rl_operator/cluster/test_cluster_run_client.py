@@ -96,6 +96,33 @@ async def test_an_unreadable_runtime_is_not_called_missing(run_client: RunClient
     assert run_client.runtime_names() == ("newer", "tiny")
 
 
+async def test_an_immutable_config_map_is_read_once(api: FakeApi, run_client: RunClient, caches: Caches) -> None:
+    path, place = f"/api/v1/namespaces/team-a/configmaps/{POD_NAME}", ("team-a", POD_NAME)
+    first = {**pod_document(2), "kind": "ConfigMap", "immutable": True, "data": {"config.yaml": "a"}}
+    again = {**first, "metadata": {**first["metadata"], "uid": "another", "resourceVersion": "5"}}
+    api.answers("GET", path, Answer(first), Answer(again), Answer({"message": "not found"}, 404))
+    caches.config_maps.put(first)
+    assert [await run_client.read_config_map(*place) for _ in range(3)] == [first] * 3
+    assert len(api.requests) == 1
+    caches.config_maps.remove(first)
+    caches.config_maps.put(again)
+    assert await run_client.read_config_map(*place) == again, "one of that name is another one"
+    caches.config_maps.remove(again)
+    assert await run_client.read_config_map(*place) is None, "what is gone stays gone"
+
+
+async def test_a_config_map_that_may_change_is_read_each_time(
+    api: FakeApi, run_client: RunClient, caches: Caches
+) -> None:
+    path = f"/api/v1/namespaces/team-a/configmaps/{POD_NAME}"
+    changing = {**pod_document(2), "kind": "ConfigMap", "data": {"history.json": "[]"}}
+    api.answers("GET", path, Answer(changing))
+    caches.config_maps.put(changing)
+    for _ in range(2):
+        await run_client.read_config_map("team-a", POD_NAME)
+    assert len(api.requests) == 2
+
+
 async def test_a_name_that_is_already_ours_is_success(api: FakeApi, run_client: RunClient) -> None:
     api.answers("POST", PODS, TAKEN)
     api.answers("GET", POD, Answer(pod_document(version=7)))

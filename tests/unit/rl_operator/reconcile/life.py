@@ -30,6 +30,7 @@ from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.state_store import Manifest, StateStore
 from rl_operator.reconcile import Pace, reconcile
+from rl_operator.reconcile.run_client import Key
 from rl_operator.status.observed.history import Point
 from rl_operator.status.observed.observation import PodObservation, TrainerStatus, format_time
 
@@ -49,6 +50,12 @@ class MortalClient(LocalRunClient):
     dies_before = True
     told: tuple[str, ...] = ()
     """The reasons of all Events."""
+
+    run_is_gone = False
+    """Its watch has a gap, and does not show it."""
+
+    async def read_run(self, key: Key) -> TrainingRun | None:
+        return None if self.run_is_gone else self.run(key)
 
     def record_event(self, run: TrainingRun, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         self.told += (reason,)

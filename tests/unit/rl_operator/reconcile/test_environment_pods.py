@@ -10,6 +10,7 @@ from tests.unit.rl_operator.status.builders import ready, result, running, termi
 
 from rl_operator.api.names import POD_FINALIZER, RUN_KIND
 from rl_operator.api.run import EnvironmentPods
+from rl_operator.errors import GoneError
 from rl_operator.reconcile import reconcile
 from rl_operator.status.observed.observation import TrainerStatus, format_time
 
@@ -160,6 +161,16 @@ async def fail_four_times(life: Life) -> None:
         await life.settle()
         life.now += timedelta(seconds=100)
         await life.settle()
+
+
+async def test_one_that_vanishes_with_its_run_is_not_replaced(life: Life) -> None:
+    life.apply_own()
+    await work(life, "1-env-0-0")
+    life.store.delete("Pod", KEY[0], life.environments["1-env-0-0"]["metadata"]["name"])
+    life.client.run_is_gone = True
+    with pytest.raises(GoneError):
+        await life.reconcile()
+    assert list(life.environments) == ["1-env-0-0"]
 
 
 async def test_too_many_failures_end_the_attempt_with_the_last_error(life: Life) -> None:

@@ -21,13 +21,13 @@ RUN = make_run(sandbox={})
 
 
 def pod_of(run: TrainingRun = RUN, runtime: Runtime = TINY) -> dict[str, Any]:
-    template = sandbox_template(run, runtime)
+    template = sandbox_template(run, inputs_of(run, runtime))
     assert template is not None
     return sandbox_pod(template, 2, 1, 3)
 
 
 def test_each_has_a_user_of_its_own() -> None:
-    template = sandbox_template(RUN, TINY)
+    template = sandbox_template(RUN, inputs_of(RUN))
     assert template is not None
     pods = [sandbox_pod(template, 1, slot, incarnation) for slot in range(4) for incarnation in range(4)]
     users = {pod["spec"]["securityContext"]["runAsUser"] for pod in pods}
@@ -73,6 +73,24 @@ def test_the_server_is_told_its_limits() -> None:
     assert told["owner"] == run.metadata.uid
     assert (told["seconds"], told["memory_mb"], told["disk_mb"]) == (90, 464, 1024)
     assert container["resources"]["limits"] == {"cpu": "1", "memory": "512Mi", "ephemeral-storage": "1Gi"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "config", "asked", "most", "seconds"),
+    [
+        ("calculator_agent", {}, {}, 3600, 600),
+        ("calculator_agent", {"rollout_seconds": 1800.5}, {}, 3600, 1801),
+        ("calculator_agent", {"rollout_seconds": 60}, {"timeoutSeconds": 90}, 3600, 90),
+        ("sort_digits", {}, {}, 3600, 600),
+        ("sort_digits", {}, {}, 300, 300),
+    ],
+)
+def test_one_lasts_as_long_as_a_rollout_unless_the_run_says_otherwise(
+    environment: str, config: dict[str, Any], asked: dict[str, Any], most: int, seconds: int
+) -> None:
+    run = make_run(environment=environment, config=config, sandbox=asked)
+    [container] = pod_of(run, make_runtime(sandbox={"maxTimeoutSeconds": most}))["spec"]["containers"]
+    assert json.loads(container["command"][1])["seconds"] == seconds
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,16 @@
 """What a file is checked against: its own objects first, then the target's."""
 
+import json
 from typing import Any
 
 import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
+from rl_operator.cli.commands.render import objects_of
 from rl_operator.documents.parse import DocumentError
 from rl_operator.errors import RefusedError
 from rl_operator.targets.file_inputs import check_file, render_file
-from rl_operator.targets.run_file import RunFile, with_uid
+from rl_operator.targets.run_file import RunFile, as_it_runs, with_uid
 
 ENTRY = """
 from tinker_atropos.environments.base import Environment, EnvironmentConfig
@@ -71,6 +73,15 @@ def test_on_a_cluster_a_live_environment_has_the_operators_status() -> None:
     assert pending[0] == "EnvironmentPending"
     with pytest.raises(RefusedError, match="Waiting for RLEnvironment"):
         render_file(RunFile(own_run()), target)
+
+
+@pytest.mark.parametrize("runs_files", [True, False], ids=["local", "cluster"])
+def test_sandbox_pods_are_a_clusters(runs_files: bool) -> None:
+    target = MemoryTarget(runs_files=runs_files)
+    file = with_uid(RunFile(parsed(run_manifest(spec={"sandbox": {}}))), "0a1b2c3d")
+    objects = objects_of(as_it_runs(file, target).run, render_file(file, target))
+    assert any("-sandbox-" in each["metadata"]["name"] for each in objects) is not runs_files
+    assert ("RL_SANDBOX" in json.dumps(objects)) is not runs_files
 
 
 def test_a_missing_catalog_is_waited_for() -> None:

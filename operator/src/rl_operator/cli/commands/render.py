@@ -28,12 +28,12 @@ def render(
     The uid comes with the object. Here it is 00000, also in the names and hashes that follow from it.
     """
     from rl_operator.targets.file_inputs import render_file
-    from rl_operator.targets.run_file import read_run_file, with_uid
+    from rl_operator.targets.run_file import as_it_runs, read_run_file, with_uid
 
     target = scope.target
     given = read_run_file(file, target, scope.asked_namespace, model)
     named = with_uid(given, UID_PLACEHOLDER)
-    objects = objects_of(named.run, render_file(named, target))
+    objects = objects_of(as_it_runs(named, target).run, render_file(named, target))
     if output is Output.JSON:
         print_object({"apiVersion": "v1", "kind": "List", "items": objects}, output)
         return

@@ -17,6 +17,7 @@ from rl_operator.api.runtime import Runtime, RuntimeStatus
 from rl_operator.cluster.api_server.client import METADATA_ONLY, ClusterClient
 from rl_operator.cluster.api_server.resources import CONFIG_MAPS, ENVIRONMENTS, NAMESPACES, RUNS, RUNTIMES
 from rl_operator.cluster.cache.catalogs import Catalogs
+from rl_operator.cluster.cache.immutable_config_maps import ImmutableConfigMaps
 from rl_operator.cluster.cache.resource_cache import Document, Key, ResourceCache, key_of
 from rl_operator.cluster.cache.runtime_queues import RuntimeQueues
 from rl_operator.cluster.cache.unstarted import Unstarted
@@ -145,6 +146,7 @@ class Caches:
     """`namespaces` reports each by its own key; the other stores without runs report nothing."""
 
     catalogs: Catalogs = field(default_factory=Catalogs)
+    immutable_config_maps: ImmutableConfigMaps = field(default_factory=ImmutableConfigMaps)
     runs: ResourceCache[TrainingRun] = field(default_factory=lambda: ResourceCache(project_run, key_of))
     runtimes: ResourceCache[Runtime | UnreadableRuntime] = field(
         default_factory=lambda: ResourceCache(project_runtime, _nothing)

@@ -13,7 +13,7 @@ from rl_operator.status.attempt.environment_slots import Plan, Slot, is_over
 from rl_operator.status.attempt.retry_pauses import due_after, pause_seconds
 from rl_operator.status.attempt.view import View
 from rl_operator.status.observed.container_observation import ContainerObservation
-from rl_operator.status.observed.observation import PodObservation
+from rl_operator.status.observed.observation import PodObservation, format_time
 from rl_operator.status.text.sentences import clean
 
 FAILED_SECONDS: Final = 10.0
@@ -29,7 +29,9 @@ MAY_BE_THE_AGENTS: Final = frozenset({0, 1, 137, 143})
 
 
 def observed_sandboxes(view: View) -> SandboxPods | None:
-    """`status.sandboxes` as it is now."""
+    """`status.sandboxes` as it is now. Its time is that of the last change: they change with each rollout, and are
+    written no more often than other progress.
+    """
     asked = view.run.spec.sandbox
     if asked is None or not view.started:
         return None
@@ -38,7 +40,9 @@ def observed_sandboxes(view: View) -> SandboxPods | None:
     newest = {slot: max(p.incarnation for p in mine if p.slot == slot) for slot in {pod.slot for pod in mine}}
     before = view.run.status.sandboxes
     counted = sum(newest.values()) if view.training else (before.replaced if before else 0)
-    return SandboxPods(desired=asked.size, ready=running, replaced=counted)
+    told_at = before.observed_at if before else None
+    found = SandboxPods(desired=asked.size, ready=running, replaced=counted, observed_at=told_at)
+    return found if found == before else found.with_changes(observed_at=format_time(view.now))
 
 
 def plan_sandboxes(view: View) -> Plan:

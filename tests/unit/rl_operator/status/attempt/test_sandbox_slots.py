@@ -1,5 +1,6 @@
 """Which sandbox pods there should be: one row per state."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -18,11 +19,11 @@ from tests.unit.rl_operator.status.builders import (
     waiting,
 )
 
-from rl_operator.api.run import SandboxPods
+from rl_operator.api.run import RunMetrics, SandboxPods
 from rl_operator.status.attempt.environment_slots import Slot
 from rl_operator.status.attempt.sandbox_slots import FAILED_SECONDS, observed_sandboxes, plan_sandboxes
 from rl_operator.status.attempt.view import View
-from rl_operator.status.derive import derive
+from rl_operator.status.derive import derive, worth_writing
 from rl_operator.status.lifecycle import assess, requeue_after
 from rl_operator.status.observed.observation import PodObservation, TrainerStatus, format_time
 
@@ -118,14 +119,34 @@ def test_a_clock_that_was_set_back_delays_nothing_for_long() -> None:
 
 def test_the_status_counts_them() -> None:
     view = with_sandboxes(used(0, 3), works(0, 4), used(1, 2), size=2)
-    assert observed_sandboxes(view) == SandboxPods(desired=2, ready=1, replaced=6)
-    assert derive(view, assess(view)).sandboxes == SandboxPods(desired=2, ready=1, replaced=6)
+    found = SandboxPods(desired=2, ready=1, replaced=6, observed_at=format_time(NOW))
+    assert observed_sandboxes(view) == found
+    assert derive(view, assess(view)).sandboxes == found
+
+
+def test_replacements_are_written_no_more_often_than_progress() -> None:
+    """However long ago a step was trained: with slow rollouts, all of them would be a write each."""
+    long_ago, pace = format_time(NOW - timedelta(minutes=10)), 60
+    before = with_sandboxes(works(), trainer=AT_STEP_3)
+    metrics = RunMetrics(reward_mean=0.5, observed_at=long_ago)
+    conditions = tuple(
+        each.with_changes(last_transition_time=long_ago) for each in derive(before, assess(before)).conditions
+    )
+    told = derive(before, assess(before)).with_changes(metrics=metrics, conditions=conditions)
+    for seconds, is_written in ((0, False), (pace, True)):
+        later = with_sandboxes(used(), works(0, 1), trainer=AT_STEP_3, status=told.to_wire())
+        later = replace(later, now=NOW + timedelta(seconds=seconds))
+        now = derive(later, assess(later))
+        assert now.sandboxes == SandboxPods(desired=1, ready=1, replaced=1, observed_at=format_time(later.now))
+        assert worth_writing(told, now, later.now, pace) is is_written
+        same = derive(replace(later, run=later.run.with_changes(status=now)), assess(later))
+        assert same.sandboxes == now.sandboxes
 
 
 def test_the_count_outlives_the_pods() -> None:
     status = {**RUNNING, "sandboxes": {"desired": 1, "ready": 1, "replaced": 9}}
     view = with_sandboxes(pod=OVER, status=status)
-    assert observed_sandboxes(view) == SandboxPods(desired=1, ready=0, replaced=9)
+    assert observed_sandboxes(view) == SandboxPods(desired=1, ready=0, replaced=9, observed_at=format_time(NOW))
 
 
 @pytest.mark.parametrize("status", [None, RUNNING])

@@ -54,6 +54,7 @@ def test_the_log_of_an_openenv_server(call: Call, write: Callable[..., str]) -> 
     write("serving\n", container="openenv")
     assert call("rl_get_logs", container="openenv").answer["untrusted_output"] == "serving"
     assert "has no environment-1" in call("rl_get_logs", container="openenv-1").answer["error"]
+    assert "sandboxes print nothing" in call("rl_get_logs", container="sandbox-0").answer["error"]
     assert "must be one of" in call("rl_get_logs", container="trainer-1").answer["error"]
 
 
