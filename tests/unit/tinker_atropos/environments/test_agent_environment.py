@@ -201,7 +201,6 @@ def two_pods(monkeypatch: pytest.MonkeyPatch) -> ReusedPool:
 
 async def test_as_many_rollouts_play_as_can_have_a_sandbox(two_pods: ReusedPool) -> None:
     with agent_environment(Watched, ScriptedPolicy("5"), eval_samples=3) as env:
-        assert env.config.worker_timeout == -1
         held = asyncio.create_task(env.roll_out("held", 1, "train"))
         await env.crowd.counts(1)
         outcomes = await env.roll_out("2 + 3", 8, "train")
@@ -219,6 +218,34 @@ async def test_a_rollout_that_waits_for_its_turn_loses_no_time(two_pods: ReusedP
         (outcome,) = await env.roll_out("2 + 3", 1, "train")
         assert isinstance(outcome, Rollout)
         assert [each.kind for each in await held] == ["timeout"] * 4
+
+
+async def test_the_wait_for_a_sandbox_is_logged_and_known(two_pods: ReusedPool) -> None:
+    """Of training only: it is its figures that are logged with a step."""
+    with agent_environment(Watched, ScriptedPolicy("5")) as env:
+        await env.evaluate()
+        assert "agent/sandbox_wait" not in env._figures
+        taken = [two_pods.free.get(), two_pods.free.get()]
+        waiting = asyncio.create_task(env.roll_out("2 + 3", 3, "train"))
+        async with asyncio.timeout(60):
+            while env.rollouts_wait_for is None:
+                await asyncio.sleep(0)
+        assert env.rollouts_wait_for == "a sandbox"
+        two_pods.give_back(taken[0])
+        await waiting
+        assert env.rollouts_wait_for is None
+        waits = env._figures["agent/sandbox_wait"]
+        assert len(waits) == 3
+        assert all(wait > 0 for wait in waits)
+
+
+@pytest.mark.parametrize(("limit", "seconds"), [(60.0, 60.0), (3600.0, 900.0), (-1.0, 900.0), (600.0, 900.0)])
+def test_with_pods_the_time_of_a_group_is_that_of_each_rollout(
+    two_pods: ReusedPool, limit: float, seconds: float
+) -> None:
+    """600 is the default: whoever wants no more for a rollout says so by rollout_seconds."""
+    with agent_environment(Watched, ScriptedPolicy("5"), rollout_seconds=900.0, worker_timeout=limit) as env:
+        assert (env.config.worker_timeout, env.config.rollout_seconds) == (-1, seconds)
 
 
 async def test_a_rollout_that_waits_can_be_canceled(two_pods: ReusedPool) -> None:
@@ -265,7 +292,7 @@ async def test_without_pods_all_play_at_once() -> None:
         await env.crowd.counts(64)
         env.crowd.go.set()
         await held
-        assert env.config.worker_timeout > 0
+        assert (env.config.worker_timeout, env.rollouts_wait_for) == (600, None)
 
 
 @pytest.mark.process

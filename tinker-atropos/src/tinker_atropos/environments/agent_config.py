@@ -1,10 +1,15 @@
 """The fields of an environment with an agent."""
 
-from typing import Any, Literal
+import logging
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
 from tinker_atropos.environments.recorded_environment import SessionConfig
+
+logger = logging.getLogger(__name__)
+
+NO_LIMIT: Final = -1
 
 
 class AgentConfig(SessionConfig):
@@ -42,3 +47,14 @@ class AgentConfig(SessionConfig):
     sandbox_disk_mb: int = Field(
         default=256, gt=0, description="Most that the files of a sandbox on this machine may take, in MiB."
     )
+
+
+def time_each_rollout(config: AgentConfig) -> None:
+    """Where rollouts wait for sandboxes: the time of a group would pass meanwhile, so `worker_timeout`, if it is not
+    the default, is the longest for each of its rollouts instead, from when that begins.
+    """
+    default = AgentConfig.model_fields["worker_timeout"].default
+    limit, config.worker_timeout = config.worker_timeout, NO_LIMIT
+    if limit != default and 0 < limit < config.rollout_seconds:
+        logger.info("each rollout has env.worker_timeout (%g s), from when it has its sandbox", limit)
+        config.rollout_seconds = limit

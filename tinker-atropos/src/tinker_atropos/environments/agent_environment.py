@@ -16,11 +16,12 @@ from typing import Any, ClassVar, Final, Self, TypeVar
 from atroposlib.envs.server_handling.openai_server import OpenAIServer
 
 from tinker_atropos.bundled import resolve_tokenizer
-from tinker_atropos.environments.agent_config import AgentConfig
+from tinker_atropos.environments.agent_config import AgentConfig, time_each_rollout
 from tinker_atropos.environments.agents import toolbox
 from tinker_atropos.environments.agents.agent_loop import AgentLoop, ChatServer, ToolSchemas
 from tinker_atropos.environments.agents.agent_result import AgentResult
 from tinker_atropos.environments.agents.recorded_chat import ProviderChat, SessionChat
+from tinker_atropos.environments.agents.sandbox_turns import SandboxTurns
 from tinker_atropos.environments.agents.sync_bridge import Bridged
 from tinker_atropos.environments.agents.tool import Tool
 from tinker_atropos.environments.agents.tool_context import ToolContext
@@ -40,7 +41,6 @@ T = TypeVar("T")
 __all__ = ["AgentConfig", "AgentEnvironment"]
 
 MEAN_REWARD: Final = "eval/mean_reward"
-NO_LIMIT: Final = -1
 
 _reserved: ContextVar[ReservedSandbox | None] = ContextVar("reserved", default=None)
 """The sandbox of the rollout that is played."""
@@ -73,11 +73,11 @@ class AgentEnvironment(OfflineModes[Item], ABC):
         limits = SandboxLimits(memory_mb=config.sandbox_memory_mb, disk_mb=config.sandbox_disk_mb)
         source = sandbox_source(config.terminal_backend, limits)
         config.tokenizer_name = resolve_tokenizer(config.tokenizer_name)
-        self._places = None if source.capacity is None else asyncio.Semaphore(source.capacity)
-        if self._places is not None:  # a group's time would pass while its rollouts wait; each has its own from then on
-            config.worker_timeout = NO_LIMIT
+        if source.capacity is not None:
+            time_each_rollout(config)
         super().__init__(config, server_configs, slurm, testing)
         self._toolbox = Toolbox(source.make_pool, config.terminal_timeout, config.tool_pool_size, source.capacity or 1)
+        self._turns = None if source.capacity is None else SandboxTurns(self._toolbox, source.capacity, self.note)
         toolbox.install(self._toolbox)
 
     @abstractmethod
@@ -139,20 +139,23 @@ class AgentEnvironment(OfflineModes[Item], ABC):
     def _generator(self) -> random.Random:
         return random.Random(self.config.item_seed)  # noqa: S311 -- which toolsets a group gets
 
-    def in_play(self) -> AbstractAsyncContextManager[Any]:
+    @property
+    def rollouts_wait_for(self) -> str | None:
+        """What keeps all rollouts from going on, if anything does."""
+        return "a sandbox" if self._turns is not None and self._turns.all_wait else None
+
+    def in_play(self, split: str) -> AbstractAsyncContextManager[Any]:
         """With pods, a rollout begins when there is a sandbox for it: else it would wait for one, and lose its time."""
-        return super().in_play() if self._places is None else self._with_sandbox(self._places)
+        return super().in_play(split) if self._turns is None else self._with_sandbox(self._turns, split)
 
     @asynccontextmanager
-    async def _with_sandbox(self, places: asyncio.Semaphore) -> AsyncIterator[None]:
-        async with places:
-            reserved = await self._toolbox.reserve()
+    async def _with_sandbox(self, turns: SandboxTurns, split: str) -> AsyncIterator[None]:
+        async with turns.turn(split) as reserved:
             token = _reserved.set(reserved)
             try:
                 yield
             finally:
                 _reserved.reset(token)
-                self._toolbox.free(reserved)
 
     async def play(self, item: Item, session: RolloutSession) -> float | Mapping[str, float]:
         task_id = str(uuid.uuid4())

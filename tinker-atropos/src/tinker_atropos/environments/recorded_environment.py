@@ -93,13 +93,13 @@ class RecordedEnvironment(SampledEnvironment[Item], ABC):
     async def roll_out(self, item: Item, n: int, split: str) -> list[Outcome]:
         return await together(self._rollout(item, split) for _ in range(n))
 
-    def in_play(self) -> AbstractAsyncContextManager[Any]:
+    def in_play(self, split: str) -> AbstractAsyncContextManager[Any]:  # noqa: ARG002 -- here nobody has to wait
         """What a rollout enters before its session and its time begin, and where it may have to wait for its turn."""
         return nullcontext()
 
     async def _rollout(self, item: Item, split: str) -> Outcome:
         try:
-            async with self.in_play():
+            async with self.in_play(split):
                 return await self._played(item, split)
         except Exception as error:  # noqa: BLE001 -- it could not begin, which costs this rollout, and is counted
             return self.failed(error, 0)

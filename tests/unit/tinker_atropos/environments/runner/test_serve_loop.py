@@ -13,24 +13,32 @@ from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evalu
 from tinker_atropos.environments.runner.reporting.heartbeat import HeartbeatAnswer
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.environments.runner.run_end import RunEnd
-from tinker_atropos.environments.runner.serve_loop import Deadlines, Rollouts, respect_room
+from tinker_atropos.environments.runner.serve_loop import Deadlines, Rollouts, phase_of, work_of
 
 TOTAL_STEPS = 5
-ROOMS = {
-    "as upstream: no room is named": ({}, 8),
-    "unlimited": ({"room": None}, 8),
-    "for more groups than workers": ({"room": 1000}, 8),
-    "for three groups": ({"room": 12}, 3),
-    "for a part of one: it would never be used otherwise": ({"room": 3}, 1),
-    "none": ({"room": 0}, 0),
-}
 
 
-@pytest.mark.parametrize(("status", "workers"), ROOMS.values(), ids=ROOMS)
-def test_no_more_groups_are_started_than_the_run_still_wants(status, workers):
-    env = SimpleNamespace(status_dict=status, max_num_workers=8, config=SimpleNamespace(group_size=4))
-    respect_room(env)
-    assert env.max_num_workers == workers
+async def test_it_wakes_when_a_group_or_the_evaluation_ends():
+    worker, evaluation, over = (asyncio.create_task(asyncio.Event().wait()) for _ in range(3))
+    over.cancel()
+    await asyncio.wait({over})
+    assert work_of(SimpleNamespace(workers={worker}, eval_runner=evaluation)) == {worker, evaluation}
+    assert work_of(SimpleNamespace(workers=set(), eval_runner=over)) == set()
+    assert work_of(SimpleNamespace(workers={worker}, eval_runner=None)) == {worker}
+    for task in (worker, evaluation):
+        task.cancel()
+
+
+@pytest.mark.parametrize(
+    ("env", "phase"),
+    [
+        (SimpleNamespace(rollouts_wait_for="a sandbox"), "waiting for a sandbox"),
+        (SimpleNamespace(rollouts_wait_for=None), "making rollouts"),
+        (SimpleNamespace(), "making rollouts"),
+    ],
+)
+def test_the_phase_says_what_rollouts_wait_for(env, phase):
+    assert phase_of(env) == phase
 
 
 class Starting:

@@ -24,6 +24,10 @@ WAIT = WaitForBatch(
         ({"environment": Peer(state="starting")}, "the environment is starting"),
         ({"environment": Peer(state="starting", reason="setting up")}, "the environment is setting up"),
         ({"environment": Peer(state="working", reason="evaluating step 5")}, "the environment is evaluating step 5"),
+        (
+            {"environment": Peer(state="working", reason="waiting for a sandbox")},
+            "the environment is waiting for a sandbox",
+        ),
         ({"made": GroupsMade(kept=0, equal=32)}, "every one of the last 20 groups had equal scores"),
         (
             {"made": GroupsMade(kept=0, withheld=137)},

@@ -2,7 +2,8 @@
 
 It calls the same methods in the same order. What differs, and why:
 * no pause of 5 s before the first rollout: the trainer is known to be ready;
-* it wakes up when a group is finished, not every 0.1 s;
+* it wakes up when a group is finished, not every 0.1 s, and asks for the queue's status less often while that stays
+  the same, on a connection that is kept (`queue_status.py`);
 * it starts no more groups than the run still needs (`room` of `/status-env`);
 * rollouts in flight may finish when the queue is full: they are paid for;
 * it ends when the run is over, not when enough groups are queued, and then evaluates the final weights;
@@ -13,7 +14,6 @@ It calls the same methods in the same order. What differs, and why:
 
 import asyncio
 import logging
-import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,12 @@ from tinker_atropos.environments.own_class import is_own
 from tinker_atropos.environments.runner import kept_state
 from tinker_atropos.environments.runner.evaluations import Evaluations
 from tinker_atropos.environments.runner.reporting.heartbeat import Heartbeat
+from tinker_atropos.environments.runner.reporting.queue_status import (
+    StatusPolls,
+    has_room,
+    kept_connection,
+    respect_room,
+)
 from tinker_atropos.environments.runner.reporting.registration import EnvironmentRegistration
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.environments.runner.run_end import RunEnd
@@ -33,7 +39,6 @@ from tinker_atropos.lease_states import EVALUATOR
 
 logger = logging.getLogger(__name__)
 
-POLL_SECONDS = 0.05
 SETUP_SECONDS = 600.0
 """Longest setup of an environment that only has the final weights to evaluate."""
 
@@ -73,6 +78,7 @@ class Rollouts:
         self._evaluations = evaluations
         self._source = source
         self._deadlines = deadlines
+        self._polls = StatusPolls()
         self._steps_per_eval = 0
         self._evaluated_at = 0
         self._no_item_since: float | None = None
@@ -113,9 +119,10 @@ class Rollouts:
             if self._ending.done():
                 return  # ready for the final evaluation, the only remaining work
             self._evaluated_at = env.curr_step
-            if self._steps_per_eval > 0 and env.curr_step == 0 and not self._baseline_known:
-                await self._first_evaluation(env)
-            await self._roll_out(env)
+            async with kept_connection(env):
+                if self._steps_per_eval > 0 and env.curr_step == 0 and not self._baseline_known:
+                    await self._first_evaluation(env)
+                await self._roll_out(env)
         except RunError:
             raise
         except (Exception, SystemExit) as error:
@@ -157,13 +164,13 @@ class Rollouts:
             await env.get_status()
             if env.status_dict["current_step"] > 0:
                 return
-            await asyncio.sleep(POLL_SECONDS)
+            await self._polls.next_event(env.status_dict, set())
 
     async def _roll_out(self, env: Any) -> None:
         """Keep the queue full until the trajectory API counts past the last step."""
         first_group_due = time.monotonic() + self._deadlines.first_group
         while True:
-            self._shared.phase = "making rollouts"
+            self._shared.phase = phase_of(env)
             await env.get_status()
             step = env.status_dict["current_step"]
             if step > self._shared.total_steps:
@@ -176,12 +183,12 @@ class Rollouts:
             self._evaluations.release(env)
             self._start_due_evaluation(env, step)
             respect_room(env)
-            if _has_room(env):
+            if has_room(env):
                 await env.add_train_workers()
-                self._check_items(idle=not (env.workers or _evaluating(env)), now=time.monotonic())
+                self._check_items(idle=not work_of(env), now=time.monotonic())
             self._drop_overdue(env)
             self._check_first_group(first_group_due)
-            await _next_event(env.workers)
+            await self._polls.next_event(env.status_dict, work_of(env))
 
     def _start_due_evaluation(self, env: Any, step: int) -> None:
         """Of the newest step at which one is due, if training is not over: the last one is made then."""
@@ -225,37 +232,19 @@ class Rollouts:
             raise EnvironmentLostError(f"{self._shared.unready()} within {self._deadlines.first_group:.0f} s")
 
 
-def _has_room(env: Any) -> bool:
-    """Whether there is room for more groups than are queued and in flight.
+def phase_of(env: Any) -> str:
+    lacking = getattr(env, "rollouts_wait_for", None)  # most environments never wait for anything
+    return f"waiting for {lacking}" if lacking else "making rollouts"
 
-    Checked first because BaseEnv.add_train_workers cancels rollouts if a group is briefly counted as both.
-    """
-    room = env.config.max_batches_offpolicy * env.derived_batch_size // env.config.group_size
-    in_flight = len(env.workers)
-    return bool(in_flight < env.max_num_workers and env.status_dict["queue_size"] + in_flight < room)
+
+def work_of(env: Any) -> set[asyncio.Task[Any]]:
+    """Groups in the making, and the evaluation that goes on."""
+    evaluating = [env.eval_runner] if _evaluating(env) else []
+    return {*env.workers, *evaluating}
 
 
 def _evaluating(env: Any) -> bool:
     return env.eval_runner is not None and not env.eval_runner.done()
-
-
-def respect_room(env: Any) -> None:
-    """No more groups in flight than the run still needs: `room`, in rollouts, is an extension of `/status-env`.
-
-    The last group may exceed it: otherwise a room smaller than a group would never be used. BaseEnv resets the limit of
-    workers with each status, and `_has_room` does not cancel those in flight.
-    """
-    room = env.status_dict.get("room")
-    if room is not None:
-        env.max_num_workers = min(env.max_num_workers, math.ceil(room / env.config.group_size))
-
-
-async def _next_event(workers: set[asyncio.Task[Any]]) -> None:
-    """Wait until a rollout ends, or POLL_SECONDS: nothing signals that the queue has drained."""
-    if workers:
-        await asyncio.wait(workers, timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-    else:
-        await asyncio.sleep(POLL_SECONDS)
 
 
 async def _let_go(tasks: set[asyncio.Task[Any]]) -> None:

@@ -134,4 +134,15 @@ METRICS: tuple[Metric, ...] = (
     Metric("*eval/n", "completions", "sampled for it", "environment"),
     Metric("*train/percent_correct", "fraction", "right answers among the rollouts since the last report",
            "environment"),
+    Metric("*train/mean_reward", "reward", "mean over an agent's rollouts since the last report", "environment"),
+    Metric("*rewards/*", "reward", "mean of the reward of that name, of rollouts with several", "environment"),
+    Metric("*rollouts/turns", "turns", "answers that a rollout's program or agent asked for, mean", "environment"),
+    Metric("*rollouts/sequences", "sequences", "trained sequences of a rollout, mean", "environment"),
+    Metric("*rollouts/turns_unmatched", "turns", "of a rollout, mean: prompts that have an answer in their history and "
+           "still continue nothing", "environment"),
+    Metric("*agent/finished", "fraction", "agents that ended by themselves, before a limit", "environment"),
+    Metric("*agent/tool_calls", "calls", "of tools in a rollout, mean", "environment"),
+    Metric("*agent/tool_errors", "calls", "of these, went wrong", "environment"),
+    Metric("*agent/sandbox_wait", "s", "that a rollout waited for a sandbox before it began, mean; only where "
+           "sandboxes are pods", "environment"),
 )  # fmt: skip

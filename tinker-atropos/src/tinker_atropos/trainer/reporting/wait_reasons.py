@@ -8,6 +8,9 @@ from tinker_atropos.trainer.trajectories.api_client import Peer
 PATIENCE_SECONDS = 10.0
 """Shorter waits are normal in training, and not reported."""
 
+TELLING = ("evaluating", "waiting for ")
+"""How an environment's own word on what it does begins, where that is why there are no groups."""
+
 SILENT_SECONDS = 30.0
 """Inference is idle after this long without a sample request."""
 
@@ -57,7 +60,7 @@ def _reason(wait: WaitForBatch) -> str:
         return "no environment has come yet"
     if environment.state == "away":
         return environment.reason or "no environment is live"
-    if environment.state == "starting" or (environment.reason or "").startswith("evaluating"):
+    if environment.state == "starting" or (environment.reason or "").startswith(TELLING):
         return f"the environment is {environment.reason or 'starting'}"
     if made.equal + made.withheld and not made.kept:
         return _nothing_to_learn(made)
