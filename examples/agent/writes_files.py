@@ -26,7 +26,7 @@ class WritesFiles(AgentEnvironment[str]):
         return f"Write the text 'hello' to the file {item}."
 
     async def compute_reward(self, item: str, result: AgentResult, ctx: ToolContext) -> dict[str, float]:
-        right = ctx.terminal(f"cat {item}")["output"] == "hello"
+        right = ctx.terminal(f"cat {item}")["output"].strip() == "hello"
         return {"right": 0.9 * right, "quick": 0.1 * (result.turns_used <= 3)}
 
 

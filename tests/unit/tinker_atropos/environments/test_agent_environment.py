@@ -18,7 +18,7 @@ from tinker_atropos.environments.agents.tool_context import ToolContext
 from tinker_atropos.environments.rollouts import FailedRollout, Rollout
 from tinker_atropos.environments.sandbox_source import SandboxSource
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.sandboxes.sandbox import SandboxLostError
+from tinker_atropos.sandboxes.sandbox import NotIsolatedError, SandboxLostError
 
 ADD = '<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>'
 FAIL = '<tool_call>\n{"name": "fail", "arguments": {}}\n</tool_call>'
@@ -197,6 +197,35 @@ def two_pods(monkeypatch: pytest.MonkeyPatch) -> ReusedPool:
     source = SandboxSource(lambda: pool, capacity=2)
     monkeypatch.setattr("tinker_atropos.environments.agent_environment.sandbox_source", lambda *_: source)
     return pool
+
+
+def test_a_prompt_has_its_tools() -> None:
+    """What is asked first is what is counted, before anything is sampled."""
+    policy = ScriptedPolicy("5")
+    with agent_environment(Adds, policy) as env:
+        env.check_config()
+        asyncio.run(rollout(env, "3 + 2"))
+        assert env.first_prompt("3 + 2") == policy.prompts[0]
+    with (
+        agent_environment(Adds, policy, max_token_length=len(policy.prompts[0])) as env,
+        pytest.raises(ConfigError, match=f"prompts of this environment have {len(policy.prompts[0])} tokens and more"),
+    ):
+        env.check_config()
+
+
+def test_where_nothing_can_be_kept_apart_tools_of_sandboxes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def trial() -> None:
+        raise NotIsolatedError("no namespaces")
+
+    source = SandboxSource(ReusedPool, trial=trial)
+    monkeypatch.setattr("tinker_atropos.environments.agent_environment.sandbox_source", lambda *_: source)
+    with agent_environment(Adds, ScriptedPolicy("5")) as env:
+        env.check_config()
+    with (
+        agent_environment(Adds, ScriptedPolicy("5"), enabled_toolsets=["terminal"], max_token_length=2048) as env,
+        pytest.raises(ConfigError, match="no namespaces"),
+    ):
+        env.check_config()
 
 
 async def test_as_many_rollouts_play_as_can_have_a_sandbox(two_pods: ReusedPool) -> None:

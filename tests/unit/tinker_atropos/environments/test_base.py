@@ -76,7 +76,7 @@ async def test_an_evaluation_is_of_the_rollouts_that_have_a_score():
 
 def test_prompts_that_leave_no_room_are_refused_before_anything_is_sampled():
     env = alone(Capitals, max_token_length=64)
-    env.check_prompts_fit()
+    env.check_config()
     env = alone(Capitals, max_token_length=5)
     with pytest.raises(ConfigError, match=r"env\.max_token_length is 5, and the prompts .* have \d+ tokens and more"):
-        env.check_prompts_fit()
+        env.check_config()

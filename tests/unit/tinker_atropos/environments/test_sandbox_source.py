@@ -46,6 +46,7 @@ def test_this_machine(place: Any, environ: dict[str, str], must_isolate: bool) -
     assert source.capacity is None
     assert told(source.make_pool)[0] == "LocalSandboxes"
     assert source.make_pool.args == (SandboxLimits(memory_mb=64, must_isolate=must_isolate),)
+    assert (source.trial is not None) == must_isolate
 
 
 @pytest.mark.parametrize("environ", [NOWHERE, IN_CLUSTER])

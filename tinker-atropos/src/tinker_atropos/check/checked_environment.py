@@ -91,7 +91,7 @@ class EnvironmentCheck:
             with self.seen.during("setup", self._explain, fatal=True):
                 await env.setup()
                 if isinstance(env, SampledEnvironment):
-                    env.check_prompts_fit()
+                    env.check_config()
             try:
                 collection = GroupCollection(
                     env, self._source, self.seen, judge, None if policy is None else policy.sampler

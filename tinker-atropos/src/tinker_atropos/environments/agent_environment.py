@@ -71,7 +71,7 @@ class AgentEnvironment(OfflineModes[Item], ABC):
     def __init__(self, config: Any, server_configs: Any, slurm: bool = False, testing: bool = False) -> None:
         check_toolsets(config.enabled_toolsets, config.disabled_toolsets, config.distribution)
         limits = SandboxLimits(memory_mb=config.sandbox_memory_mb, disk_mb=config.sandbox_disk_mb)
-        source = sandbox_source(config.terminal_backend, limits)
+        self._sandbox_source = source = sandbox_source(config.terminal_backend, limits)
         config.tokenizer_name = resolve_tokenizer(config.tokenizer_name)
         if source.capacity is not None:
             time_each_rollout(config)
@@ -110,6 +110,17 @@ class AgentEnvironment(OfflineModes[Item], ABC):
     def prompt(self, item: Item) -> list[Message]:
         system = [{"role": "system", "content": self.config.system_prompt}] if self.config.system_prompt else []
         return [*system, {"role": "user", "content": self.format_prompt(item)}]
+
+    def first_prompt(self, item: Item) -> list[int]:
+        schemas, _ = self._resolve_tools_for_group()
+        return [int(token) for token in self.renderer.ids(self.prompt(item), schemas)]
+
+    def check_config(self) -> None:
+        """Also if it has tools for a sandbox, and there will be none."""
+        super().check_config()
+        schemas, _ = self._resolve_tools_for_group()
+        if any(tool.in_sandbox for tool in schemas.tools.values()):
+            self._sandbox_source.check()
 
     async def close(self) -> None:
         self._toolbox.close()

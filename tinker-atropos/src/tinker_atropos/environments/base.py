@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from atroposlib.envs.base import BaseEnv, BaseEnvConfig
+from atroposlib.envs.base import APIServerConfig, BaseEnv, BaseEnvConfig
 from pydantic import Field
 
 from tinker_atropos.environments.conversation import Output, SampledSequence, answer_text
@@ -30,6 +30,8 @@ from tinker_atropos.errors import ConfigError
 __all__ = ["Environment", "EnvironmentConfig", "FailedRollout", "Item", "Message", "Rollout", "SampledEnvironment"]
 
 logger = logging.getLogger(__name__)
+
+APIServerConfig.model_fields["api_key"].repr = False  # BaseEnv's command line prints its configuration
 
 SOME_ITEMS = 8
 REPLACEMENT_ROUNDS = 3
@@ -218,9 +220,13 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         """How many tokens may follow. A sequence of max_token_length or more is dropped before it is sent."""
         return max(0, int(self.config.max_token_length) - 1 - len(prompt))
 
-    def check_prompts_fit(self) -> None:
-        """Raises ConfigError if none of some held-out items leaves room for an answer: no rollout could be made."""
-        prompts = [render(self.tokenizer, self.prompt(item)) for item in self.held_out_items()[:SOME_ITEMS]]
+    def first_prompt(self, item: Item) -> list[int]:
+        """The token ids of what the policy is asked first."""
+        return render(self.tokenizer, self.prompt(item))
+
+    def check_config(self) -> None:
+        """Raises ConfigError if no rollout could be made: none of some held-out items leaves room for an answer."""
+        prompts = [self.first_prompt(item) for item in self.held_out_items()[:SOME_ITEMS]]
         if prompts and not any(map(self.room, prompts)):
             raise ConfigError(
                 f"env.max_token_length is {self.config.max_token_length}, and the prompts of this environment have "

@@ -3,7 +3,7 @@
 import os
 from abc import ABC
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import wandb
 
@@ -19,6 +19,9 @@ RESULTS: Final = "eval_results"
 class OfflineModes(RecordedEnvironment[Item], ABC):
     """Of atroposlib's command line, which overrides a config file, which overrides `config_init`."""
 
+    def __init__(self, config: Any, server_configs: Any, slurm: bool = False, testing: bool = False) -> None:
+        super().__init__(config, with_key(server_configs), slurm, testing)
+
     async def process_manager(self) -> None:
         """BaseEnv's, which writes groups as lines of JSON; and a page of them, with the calls of tools.
 
@@ -30,7 +33,8 @@ class OfflineModes(RecordedEnvironment[Item], ABC):
         except IncompleteGroupError as error:
             raise SystemExit(f"no rollout of a group worked: {error}") from None
         finally:
-            write_page(Path(self.config.data_path_to_save_groups))
+            groups = Path(self.config.data_path_to_save_groups)
+            print(f"The groups are in {groups}, and {write_page(groups)} shows them.")  # noqa: T201 -- a command's answer
             await self.close()
 
     async def _run_evaluate(self) -> None:
@@ -41,6 +45,16 @@ class OfflineModes(RecordedEnvironment[Item], ABC):
         finally:
             await self.close()
         print(f"The results are in {self.config.data_dir_to_save_evals}.")  # noqa: T201 -- a command's answer
+
+
+def with_key(servers: Any) -> Any:
+    """A server without a key gets that of OpenAI's usual variable. Servers of one's own often want none, but the client
+    must have one.
+    """
+    if not isinstance(servers, list):
+        return servers
+    key = os.environ.get("OPENAI_API_KEY") or "none"
+    return [each if each.api_key else each.model_copy(update={"api_key": key}) for each in servers]
 
 
 def has_wandb_key() -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tinker_atropos.sandboxes.sandbox import SandboxLimits, SandboxLostError
+from tinker_atropos.sandboxes.sandbox import NotIsolatedError, SandboxLimits, SandboxLostError
 from tinker_atropos.sandboxes.sandbox_server.sandbox_files import remove_folder
 from tinker_atropos.sandboxes.sandbox_server.walls import NO_NETWORK, PROCESSES, keep_from_inspection
 from tinker_atropos.sandboxes.stream_sandbox import ANSWER_SECONDS, StreamSandbox
@@ -39,7 +39,9 @@ class LocalSandbox(StreamSandbox):
     """
 
     def __init__(self, limits: SandboxLimits, *, plain: bool = False) -> None:
-        """`plain`: do not use namespaces. Raises SandboxLostError if it does not start."""
+        """`plain`: do not use namespaces. Raises SandboxLostError if it does not start, NotIsolatedError if it must be
+        isolated and cannot be.
+        """
         try:
             self.folder = tempfile.mkdtemp(prefix="rl-sandbox-")
             stream, self._process = _started(limits, self.folder, plain=plain)
@@ -55,7 +57,7 @@ class LocalSandbox(StreamSandbox):
             keep_from_inspection()
         if limits.must_isolate and NO_NETWORK not in self.walls:
             self.close()
-            raise SandboxLostError(NOT_ISOLATED)
+            raise NotIsolatedError(NOT_ISOLATED)
 
     def close(self) -> None:
         """The server sees that the stream has ended, and takes everything with it."""

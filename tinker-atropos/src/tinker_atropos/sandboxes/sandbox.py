@@ -15,6 +15,10 @@ class SandboxLostError(SandboxError):
     """The sandbox is gone: its rollout cannot go on."""
 
 
+class NotIsolatedError(SandboxLostError):
+    """Nothing on this machine can be kept apart, now and later."""
+
+
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
     """Of one sandbox, all its processes together: `memory_mb` and `disk_mb` in MiB, `processes` at once. What is more

@@ -14,6 +14,7 @@ It calls the same methods in the same order. What differs, and why:
 
 import asyncio
 import logging
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,15 @@ SETUP_SECONDS = 600.0
 
 LET_GO_SECONDS = 5.0
 """How long canceled work may take to end."""
+
+LOOK_SECONDS = 0.5
+"""How often it is looked at what an evaluation waits for."""
+
+FAILING_AFTER = 4
+"""This many failed groups in a row are what the environment is doing."""
+
+SHOWN_CHARACTERS = 200
+"""Of a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +110,7 @@ class Rollouts:
         answer = self._heartbeat.answer
         logger.info("the run is over: %s", answer.why if answer else "the trajectory API is silent")
         if self._shared.lease_state == "working" and self._final_evaluation_due:
-            self._evaluations.begin(env, self._shared.total_steps)
-            await self._evaluations.wait(env)
+            await self._evaluate(env, self._shared.total_steps)
         self.finished = True
 
     async def _live(self, env: Any) -> None:
@@ -130,9 +139,9 @@ class Rollouts:
             raise environment_failed(f"while {self._shared.phase}", error, self._source) from error
 
     async def _check(self, env: Any) -> None:
-        """While the trainer starts. Raises ConfigError if no prompt fits."""
+        """While the trainer starts. Raises ConfigError."""
         if is_own(env):
-            env.check_prompts_fit()
+            env.check_config()
             self._shared.grader_warnings = await warnings_about_grader(env, self._source)
 
     @property
@@ -155,8 +164,7 @@ class Rollouts:
         nothing, or never start: its groups, or the deadline, end the wait of the others.
         """
         if self._evaluates:
-            self._evaluations.begin(env, 0)
-            await self._evaluations.wait(env)
+            await self._evaluate(env, 0)
             return
         self._shared.phase = "waiting for the first evaluation"
         give_up_at = time.monotonic() + self._evaluations.plan.deadline
@@ -166,11 +174,20 @@ class Rollouts:
                 return
             await self._polls.next_event(env.status_dict, set())
 
+    async def _evaluate(self, env: Any, step: int) -> None:
+        """While no groups are made."""
+        self._evaluations.begin(env, step)
+        while _evaluating(env):
+            await asyncio.wait({env.eval_runner}, timeout=LOOK_SECONDS)
+            self._shared.phase = _wait_of(env) or f"evaluating step {step}"
+            self._evaluations.release(env)
+        await self._evaluations.wait(env)
+
     async def _roll_out(self, env: Any) -> None:
         """Keep the queue full until the trajectory API counts past the last step."""
         first_group_due = time.monotonic() + self._deadlines.first_group
         while True:
-            self._shared.phase = phase_of(env)
+            self._shared.phase = phase_of(env, self._shared)
             await env.get_status()
             step = env.status_dict["current_step"]
             if step > self._shared.total_steps:
@@ -232,9 +249,22 @@ class Rollouts:
             raise EnvironmentLostError(f"{self._shared.unready()} within {self._deadlines.first_group:.0f} s")
 
 
-def phase_of(env: Any) -> str:
+def phase_of(env: Any, shared: SharedState) -> str:
+    """While groups are made. It stays when failures differ only in their numbers."""
+    if shared.counters.failures_in_row < FAILING_AFTER:
+        return _wait_of(env) or "making rollouts"
+    failure = (shared.counters.last_failure or "").partition("\n")[0]
+    phase = f"making groups that all fail: {failure[:SHOWN_CHARACTERS]}"
+    return shared.phase if _kind(phase) == _kind(shared.phase) else phase
+
+
+def _kind(phase: str) -> str:
+    return re.sub(r"\d+", "N", phase)
+
+
+def _wait_of(env: Any) -> str | None:
     lacking = getattr(env, "rollouts_wait_for", None)  # most environments never wait for anything
-    return f"waiting for {lacking}" if lacking else "making rollouts"
+    return f"waiting for {lacking}" if lacking else None
 
 
 def work_of(env: Any) -> set[asyncio.Task[Any]]:
