@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.unit.tinker_atropos.environments.trial.provider import ScriptedProvider
 
+KEY = "sk-not-to-be-seen"
 FILE = Path(__file__).parents[3] / "data" / "environments" / "guide_env.py"
 
 
@@ -41,14 +42,16 @@ def writer() -> Iterator[Writer]:
 
 
 def run_mode(mode: str, url: str, folder: Path, *options: str) -> str:
-    """What it printed. There is no W&B key, and nobody to type one."""
+    """What it printed, without the provider's key. There is no W&B key, and nobody to type one."""
     server = [f"--openai.base_url={url}", "--openai.server_type=openai", "--openai.model_name=m"]
-    env_vars = {name: text for name, text in os.environ.items() if not name.startswith("WANDB")} | {"NO_PROXY": "*"}
+    env_vars = {name: text for name, text in os.environ.items() if not name.startswith("WANDB")}
+    env_vars |= {"NO_PROXY": "*", "OPENROUTER_API_KEY": KEY}
     done = subprocess.run(
         [sys.executable, FILE, mode, *server, *options],
         cwd=folder, env=env_vars | {"HOME": str(folder)}, capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+    assert KEY not in done.stdout + done.stderr
     return done.stdout
 
 
@@ -67,7 +70,8 @@ def test_process_writes_groups_and_a_page(writer: Writer, tmp_path: Path) -> Non
     assert all(any(mask != -100 for mask in masks) for group in groups for masks in group["masks"])
     page = (tmp_path / "data" / "file-task.html").read_text()
     assert "2 groups, 8 rollouts" in page
-    assert "call: write_file(" in page
+    assert writer.keys == {KEY}
+    assert "<strong>write_file</strong>" in page
 
 
 @pytest.mark.process
