@@ -14,6 +14,8 @@ SETTINGS: Final[dict[str, Section]] = {"config": "env", "tinker": "tinker"}
 """The free-form maps of a run's spec, and the section of the config file that each fills."""
 
 LIMITS: Final = ("activeDeadlineSeconds", "environmentReplicas")
+SANDBOX_LIMITS: Final = {"size": "maxSize", "timeoutSeconds": "maxTimeoutSeconds"}
+"""A field of a run's sandbox, and the field of its runtime's that limits it."""
 
 NOT_DELETED: Final = "!has(object.metadata.deletionTimestamp)"
 _STARTED: Final = "oldObject != null && has(oldObject.status) && has(oldObject.status.startTime)"
@@ -96,7 +98,7 @@ def variables_of_its_runtime() -> dict[str, Cel]:
         for name in SETTINGS
         for rule, make in {"violated": _locked, "outside": _out_of_bounds}.items()
     }
-    others = {"not_selected": _namespace(), "exceeded": " + ".join(map(_limit, LIMITS))}
+    others = {"not_selected": _namespace(), "exceeded": " + ".join(map(_limit, LIMITS)), "sandboxes": _sandboxes()}
     return {
         **_SETTINGS_VARIABLES,
         **_RUNTIME_VARIABLES,
@@ -210,10 +212,23 @@ def _range(bound: Cel) -> Cel:
 
 
 def _limit(field: str) -> Cel:
-    given, limit = f"object.spec.{field}", f"variables.limits.{field}"
-    exceeded = f"has({given}) && has({limit}) && {given} > {limit} && ({created_or_changed('runtime', field)})"
-    found = fault("spec", literal(field), given, _allows(filled(hints.AT_MOST, f"[{limit}]")))
-    return f"({exceeded} ? [{found}] : [])"
+    moved, above = created_or_changed("runtime", field), _above("spec", field, f"variables.limits.{field}")
+    return f"({moved} ? {above} : [])"
+
+
+def _sandboxes() -> Cel:
+    """What `check.sandbox_rules` says of images, resources and other fields is left to the operator."""
+    asked, bounds = "object.spec.sandbox", "params.spec.sandbox"
+    none = fault("spec", literal("sandbox"), "null", filled(hints.NO_SANDBOXES, "variables.runtime"))
+    limits = (_above("spec.sandbox", field, f"{bounds}.{limit}") for field, limit in SANDBOX_LIMITS.items())
+    matters = f"has({asked}) && ({created_or_changed('runtime', 'sandbox')})"
+    return f"(!({matters}) ? [] : !has({bounds}) ? [{none}] : {' + '.join(limits)})"
+
+
+def _above(at: str, field: str, limit: Cel) -> Cel:
+    given = f"object.{at}.{field}"
+    found = fault(at, literal(field), given, _allows(filled(hints.AT_MOST, f"[{limit}]")))
+    return f"(has({given}) && has({limit}) && {given} > {limit} ? [{found}] : [])"
 
 
 def _namespace() -> Cel:

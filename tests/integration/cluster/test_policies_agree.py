@@ -30,7 +30,7 @@ BOUNDS = {
     "tinker": {"learning_rate": {"max": 1e-3}, "seed": {"min": 0, "max": 2**53 - 1}},
 }
 SPECS: dict[str, dict[str, Any]] = {
-    "open": {},
+    "open": {"sandbox": {"maxSize": 8, "maxTimeoutSeconds": 900}},
     "locks": {"locked": LOCKED, "bounds": BOUNDS},
     "limits": {"limits": {"activeDeadlineSeconds": 600, "environmentReplicas": 2}},
     "elsewhere": {"namespaceSelector": {"matchLabels": {"team": "rockets"}}},
@@ -47,6 +47,9 @@ RUNS = st.fixed_dictionaries(
         "config": st.dictionaries(CONFIG_NAMES, VALUES, max_size=4),
         "tinker": st.dictionaries(TINKER_NAMES, VALUES, max_size=3),
         "environmentReplicas": st.integers(1, 4),
+        "sandbox": st.fixed_dictionaries(
+            {}, optional={"size": st.sampled_from([2, 8, 9]), "timeoutSeconds": st.sampled_from([600, 900, 901])}
+        ),
         "activeDeadlineSeconds": st.none() | st.sampled_from([1, 600, 601]),
     },
 )

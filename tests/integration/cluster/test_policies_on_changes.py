@@ -37,9 +37,9 @@ def runtime_body(name: str, **spec: Any) -> dict[str, Any]:
 def overtaken(admin: AdminClient) -> str:
     """A stored run whose runtime changed its locks and limits after it was created. Its runtime has its name."""
     name = f"overtaken-{next(_numbers)}"
-    admin.post(RUNTIMES, runtime_body(name))
-    admin.post(PATH, body(name, name))
-    locked = {"locked": {"env": {"group_size": 4}}, "limits": {"environmentReplicas": 1}}
+    admin.post(RUNTIMES, runtime_body(name, sandbox={}))
+    admin.post(PATH, body(name, name, sandbox={"size": 2}))
+    locked = {"locked": {"env": {"group_size": 4}}, "limits": {"environmentReplicas": 1}, "sandbox": None}
     admin.patch(f"{RUNTIMES}/{name}", {"spec": {**locked, "namespaceSelector": {"matchLabels": {"team": "x"}}}})
     wait_for("the lock is known to the policy", lambda: door(admin, NAMESPACE, body("other", name)))
     return name
@@ -80,6 +80,7 @@ def test_an_edited_draft_is_checked_against_the_current_lock(admin: AdminClient,
     assert said is not None
     assert f"spec.config.group_size is 8: runtime '{overtaken}' locks it to 4" in said
     assert "environmentReplicas" not in said
+    assert "sandbox" not in said
     assert "namespaceSelector" not in said
     assert refusal(admin, overtaken, {"spec": {"config": {"group_size": 4}}}) is None
 
@@ -89,6 +90,13 @@ def test_a_limit_is_checked_when_its_field_changes(admin: AdminClient, overtaken
     said = refusal(admin, overtaken, {"spec": {"environmentReplicas": 3}})
     assert said == f"spec.environmentReplicas is 3: runtime '{overtaken}' allows at most 1"
     assert refusal(admin, overtaken, {"spec": {"environmentReplicas": 1}}) is None
+
+
+def test_a_sandbox_is_checked_when_it_changes(admin: AdminClient, overtaken: str) -> None:
+    said = refusal(admin, overtaken, {"spec": {"sandbox": {"size": 1}}})
+    assert said is not None
+    assert said.startswith(f"spec.sandbox: runtime '{overtaken}' has no sandboxes")
+    assert refusal(admin, overtaken, {"spec": {"sandbox": None}}) is None
 
 
 def test_a_draft_with_a_new_runtime_is_checked_against_that_one(admin: AdminClient, overtaken: str) -> None:

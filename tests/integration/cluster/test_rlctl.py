@@ -81,6 +81,10 @@ def test_a_run_from_file_to_results(rlctl: Call, runs: RunsNamespace, write_run:
     assert "so this is sorting-2" in again.stderr
     assert rlctl("delete", "sorting").returncode == 0
     assert rlctl("get", "sorting").returncode == 2
+    rlctl("run", write_run(suspend=True), "--detach")
+    runs.until_phase("Stopped")
+    wait_for("its own event is there", lambda: "  Draft  " in rlctl("get", "sorting").stdout)
+    assert "Succeeded" not in rlctl("get", "sorting").stdout, "events of the deleted run of this name"
 
 
 def test_a_failed_run_is_exit_code_1(rlctl: Call, runs: RunsNamespace, write_run: Callable[..., str]) -> None:

@@ -18,6 +18,7 @@ NESTED: Final = "the field is nested: write it as {%s: {%s: …}}"
 
 # Templates whose `%s` Python's `%` and CEL's `format` fill alike. A runtime's name contains no quotes.
 LOCKED: Final = "runtime '%s' locks it to %s: leave it out, or choose another runtime"
+NO_SANDBOXES: Final = "runtime '%s' has no sandboxes (its spec.sandbox): leave it out, or choose another runtime"
 ALLOWS: Final = "runtime '%s' allows %s"
 MUST_BE: Final = "it must be %s"
 AT_LEAST: Final = "at least %s"

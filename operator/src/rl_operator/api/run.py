@@ -262,7 +262,7 @@ class SandboxPods(ObservedModel):
     desired: int = Field(description="Pods that should be there: spec.sandbox.size.")
     ready: int = Field(description="Pods that run: free, or in use by a rollout.")
     replaced: int = Field(default=0, description="Pods of the current attempt that ended and were replaced.")
-    observed_at: str | None = Field(default=None, description="When these numbers were read.")
+    observed_at: str | None = Field(default=None, description="When these numbers last changed.")
 
 
 class QueueStatus(ObservedModel):

@@ -3,13 +3,17 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from rl_operator.api.catalog import CatalogEnvironment, EnvironmentField
 from rl_operator.api.fields import ROLLOUT_SECONDS, SHARED_FIELDS, TINKER_FIELDS, WIRED_FIELDS, Section
 from rl_operator.api.nested_fields import flattened
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
+
+WORKER_TIMEOUT: Final = "worker_timeout"
+UNSET_WORKER_TIMEOUT: Final = 600
+"""atroposlib's default, of which nobody can tell whether anybody meant it."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,26 @@ def effective_sections(run: TrainingRun, runtime: Runtime, environment: CatalogE
 
 
 def rollout_seconds(env: Mapping[str, Any], environment: CatalogEnvironment) -> float | None:
-    """How long a rollout may take, by the values of `Sections.env`; None: nothing says so."""
-    known = environment.fields_by_name.get(ROLLOUT_SECONDS)
-    seconds = env.get(ROLLOUT_SECONDS, known.default if known else None)
+    """How long a rollout with a sandbox pod may take, by the values of `Sections.env`; None: nothing says so."""
+    field = field_of_rollout_seconds(env, environment)
+    return _seconds(field, env, environment) if field else None
+
+
+def field_of_rollout_seconds(env: Mapping[str, Any], environment: CatalogEnvironment) -> str | None:
+    """Which field of `env` bounds a rollout: `rollout_seconds`, or a `worker_timeout` that is less and not the default,
+    wherever it was set. The environment has the same rule (tinker_atropos.environments.agent_config).
+    """
+    longest, worker = (_seconds(name, env, environment) for name in (ROLLOUT_SECONDS, WORKER_TIMEOUT))
+    if longest is None:
+        return None
+    caps = worker is not None and worker != UNSET_WORKER_TIMEOUT and worker < longest
+    return WORKER_TIMEOUT if caps else ROLLOUT_SECONDS
+
+
+def _seconds(name: str, env: Mapping[str, Any], environment: CatalogEnvironment) -> float | None:
+    """None: the value is not known, or no time."""
+    known = environment.fields_by_name.get(name)
+    seconds = env.get(name, known.default if known else None)
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     return seconds if is_number and 0 < seconds < math.inf else None
 

@@ -2,18 +2,22 @@
 
 import math
 from collections.abc import Iterator
+from typing import Final
 
+from rl_operator.api import hints
 from rl_operator.api.container_resources import parse_quantity
-from rl_operator.api.fields import ROLLOUT_SECONDS
 from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.runtime import Bound
 from rl_operator.api.sandboxes import RunSandboxes, RuntimeSandboxes, sandbox_resources
-from rl_operator.api.sections import rollout_seconds
+from rl_operator.api.sections import field_of_rollout_seconds, rollout_seconds
 from rl_operator.api.value_text import text_of
 from rl_operator.check.field_rules import refuse_outside
 from rl_operator.check.quantities import resource_faults, small_limits
 from rl_operator.check.subject import Subject
 from rl_operator.documents.parse import field_path
+
+TERMINAL_BACKEND: Final = "terminal_backend"
+"""A field of all environments whose agents have tools for a sandbox, and of no others."""
 
 
 def sandbox_refusals(subject: Subject) -> Iterator[Refusal]:
@@ -21,8 +25,7 @@ def sandbox_refusals(subject: Subject) -> Iterator[Refusal]:
     if asked is None:
         return
     if bounds is None:
-        hint = f"runtime {runtime!r} has no sandboxes (its spec.sandbox): leave it out, or choose another runtime"
-        yield Refusal(code="OutOfBounds", field="spec.sandbox", hint=hint)
+        yield Refusal(code="OutOfBounds", field="spec.sandbox", hint=hints.NO_SANDBOXES % runtime)
         return
     cases = (
         ("spec.sandbox.size", asked.size, bounds.max_size),
@@ -42,20 +45,30 @@ def sandbox_refusals(subject: Subject) -> Iterator[Refusal]:
 
 def _time(subject: Subject, asked: RunSandboxes, bounds: RuntimeSandboxes) -> Iterator[Refusal]:
     """A rollout that outlives its sandbox is made again, in a sandbox that ends as early."""
-    seconds, most = rollout_seconds(subject.sections.env, subject.environment), bounds.max_timeout_seconds
-    if seconds is None:
+    env, environment = subject.sections.env, subject.environment
+    field, seconds = field_of_rollout_seconds(env, environment), rollout_seconds(env, environment)
+    if field is None or seconds is None or not _may_use_them(subject):
         return
-    path, longest = subject.env.path(ROLLOUT_SECONDS), text_of(seconds)
+    path, most, is_locked = subject.env.path(field), bounds.max_timeout_seconds, field in subject.env.locked
     if seconds > most:
         ends = f"runtime {subject.runtime.metadata.name!r} ends a sandbox after at most {most} s"
-        hint = f"{ends}, before such a rollout is over: set it to {most} or less"
-        yield Refusal(code="OutOfBounds", field=path, given=seconds, allowed={"max": most}, hint=hint)
+        advice = "the runtime locks it, so choose another one" if is_locked else f"set it to {most} or less"
+        hint = f"{ends}, before such a rollout is over: {advice}"
+        allowed = None if is_locked else {"max": most}
+        yield Refusal(code="OutOfBounds", field=path, given=seconds, allowed=allowed, hint=hint)
     elif asked.timeout_seconds is not None and asked.timeout_seconds < seconds:
         least = math.ceil(seconds)
-        why = f"a rollout may take {longest} s ({path}) and would lose its sandbox"
-        hint = f"{why}: set it to at least {least}, leave it out, or lower {path}"
-        field, allowed = "spec.sandbox.timeoutSeconds", {"min": least, "max": most}
-        yield Refusal(code="Inconsistent", field=field, given=asked.timeout_seconds, allowed=allowed, hint=hint)
+        why = f"a rollout may take {text_of(seconds)} s ({path}) and would lose its sandbox"
+        ways = f"at least {least}, or leave it out" if is_locked else f"at least {least}, leave it out, or lower {path}"
+        given, allowed = asked.timeout_seconds, {"min": least, "max": most}
+        hint = f"{why}: set it to {ways}"
+        yield Refusal(code="Inconsistent", field="spec.sandbox.timeoutSeconds", given=given, allowed=allowed, hint=hint)
+
+
+def _may_use_them(subject: Subject) -> bool:
+    """Whether its agent has tools that work in a sandbox. Not if that is known to be false."""
+    known = subject.env.known
+    return not known or TERMINAL_BACKEND in known
 
 
 def _image(asked: RunSandboxes, bounds: RuntimeSandboxes, runtime: str) -> Iterator[Refusal]:

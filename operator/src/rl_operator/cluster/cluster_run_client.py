@@ -49,6 +49,7 @@ class ClusterRunClient:
         self._caches = caches
         self._recorder = recorder
         self._metrics = attempt_metrics
+        caches.config_maps.on_change(lambda key, _: caches.immutable_config_maps.forget(key))
 
     # --- cached reads -------------------------------------------------------------------------------------------
     def run(self, key: Key) -> TrainingRun | None:
@@ -112,12 +113,12 @@ class ClusterRunClient:
         return self._taken(document)
 
     async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
-        immutable = self._caches.immutable_config_maps
-        if held := immutable.get(self._caches.config_maps.uid_of((namespace, name))):
+        key = namespace, name
+        if held := self._caches.immutable_config_maps.get(key):
             return held
         found = await find(self._client, CONFIG_MAPS, namespace, name)
-        if found is not None:
-            immutable.hold(found)
+        if found is not None and found["metadata"]["uid"] == self._caches.config_maps.uid_of(key):
+            self._caches.immutable_config_maps.hold(found)  # others are not watched: their end would not be seen
         return found
 
     async def read_pod(self, namespace: str, name: str) -> PodObservation | None:

@@ -173,7 +173,7 @@ class LocalRunClient:
         place = run.metadata.namespace, run.metadata.name
         if self._store.version(RUN_KIND, *place) is None:
             return  # the run was deleted, and its event log with it
-        event = Event(format_time(datetime.now(UTC)), kind, reason, message)
+        event = Event(format_time(datetime.now(UTC)), kind, reason, message, run.metadata.uid)
         with contextlib.suppress(OSError):  # an event is information, never a reason to stop
             append_event(self._store.layout.events(*place), event)
 

@@ -35,7 +35,7 @@ from rl_operator.status.frozen import frozen_refusals
 from rl_operator.status.lifecycle import Action, assess, decide, requeue_after
 from rl_operator.status.observed.attempt_metrics import AttemptMetrics
 from rl_operator.status.observed.observation import PodObservation
-from rl_operator.status.text.table import Situation
+from rl_operator.status.text.reasons import TROUBLES
 
 TROUBLE_SECONDS = 5.0
 """How soon a refused write (name taken, quota, admission) is retried."""
@@ -184,7 +184,8 @@ def _tell(view: View, status: RunStatus, assessment: Assessment, client: RunClie
     before = {(c.type, c.reason) for c in run.status.conditions}
     if all((c.type, c.reason) in before for c in status.conditions):
         return
-    bad = assessment.situation in (Situation.REFUSED, Situation.FAILED) or status.failure != run.status.failure
+    failed = status.failure is not None and status.failure != run.status.failure
+    bad = failed or assessment.reason in TROUBLES
     client.record_event(run, "Warning" if bad else "Normal", assessment.reason, assessment.message)
 
 

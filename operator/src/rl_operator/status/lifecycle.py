@@ -245,8 +245,7 @@ def _training_message(view: View) -> str:
     step = f"Training: step {trainer.step} of {trainer.total_steps}."
     trouble = view.trouble or environment_trouble(view) or ("", "")
     environments = (replacement_sentence(view), trouble[1], replica_sentence(view), sandbox_sentence(view))
-    warnings = (warning[:1].upper() + warning[1:] for warning in trainer.warnings)
-    return joined(step, trainer.waiting or "", *warnings, *environments)
+    return joined(step, trainer.waiting or "", *trainer.warnings, *environments)
 
 
 OPS_PORT: Final = 8002

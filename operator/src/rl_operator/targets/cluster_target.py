@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from rl_operator.api.names import DEFAULT_RUNTIME, ENVIRONMENT_KIND, MANAGER, RUN_LABEL
+from rl_operator.api.names import DEFAULT_RUNTIME, ENVIRONMENT_KIND, MANAGER, RUN_KIND, RUN_LABEL
 from rl_operator.cluster.api_server.client import METADATA_ONLY, ClusterClient
 from rl_operator.cluster.api_server.connection import ConnectionSettingsError, cluster_context, named
 from rl_operator.cluster.api_server.resources import (
@@ -131,10 +131,9 @@ class ClusterTarget:
         while (line := self._wait(_next(lines))) is not None:
             yield line.decode("utf-8", "replace")
 
-    def events(self, namespace: str, name: str) -> list[str]:
-        items = self._list(
-            EVENTS.path(namespace), {"fieldSelector": f"regarding.kind=RLTrainingRun,regarding.name={name}"}
-        )
+    def events(self, namespace: str, name: str, uid: str) -> list[str]:
+        selector = f"regarding.kind={RUN_KIND},regarding.name={name},regarding.uid={uid}"
+        items = self._list(EVENTS.path(namespace), {"fieldSelector": selector})
         ordered = sorted(items, key=lambda event: event["metadata"]["creationTimestamp"])
         return [
             f"{event['metadata']['creationTimestamp']}  {event['type']:<7}  {event['reason']:<20}  {event['note']}"

@@ -105,6 +105,7 @@ def inputs_of(run: TrainingRun, source: FileInputs) -> RunInputs | None:
 
 def check_file(file: RunFile, target: Target) -> tuple[tuple[Refusal, ...], tuple[str, str] | None]:
     """Every reason why the run would not start there; reason and sentence of what it would wait for."""
+    file = as_it_runs(file, target)
     source = FileInputs(target, file.beside)
     inputs = inputs_of(file.run, source)
     if inputs is None:
@@ -114,6 +115,7 @@ def check_file(file: RunFile, target: Target) -> tuple[tuple[Refusal, ...], tupl
 
 def render_file(file: RunFile, target: Target) -> Rendered:
     """What would be rendered for the run. Raises DocumentError if it is refused, RefusedError if it would wait."""
+    file = as_it_runs(file, target)
     source = FileInputs(target, file.beside)
     inputs = inputs_of(file.run, source)
     if inputs is None:
@@ -123,7 +125,7 @@ def render_file(file: RunFile, target: Target) -> Rendered:
     if inputs.environment.pending:
         raise RefusedError(inputs.environment.pending[1])
     own = inputs.environment.own
-    return render_run(as_it_runs(file, target).run, inputs, source.files(own) if own else None)
+    return render_run(file.run, inputs, source.files(own) if own else None)
 
 
 def _of_server(environment: Environment) -> Environment:

@@ -137,9 +137,10 @@ class LocalTarget:
             return tail_log(path, tail)
         return follow_log(path, tail, ended=lambda: self._has_ended(namespace, pod, container))
 
-    def events(self, namespace: str, name: str) -> list[str]:
+    def events(self, namespace: str, name: str, uid: str) -> list[str]:
         events = read_events(self._layout.events(namespace, name))
-        return [f"{event.time}  {event.kind:<7}  {event.reason:<20}  {event.message}" for event in events]
+        own = (event for event in events if event.run_uid in (uid, ""))
+        return [f"{event.time}  {event.kind:<7}  {event.reason:<20}  {event.message}" for event in own]
 
     def pod_names(self, namespace: str, run: str) -> list[str]:
         manifest = self._store.get(RUN_KIND, namespace, run)

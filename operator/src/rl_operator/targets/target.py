@@ -103,8 +103,8 @@ class Target(Protocol):
         """A container's log, each line with its end; with `follow` until the container has ended."""
         ...
 
-    def events(self, namespace: str, name: str) -> list[str]:
-        """What happened to the run, one line each, oldest first."""
+    def events(self, namespace: str, name: str, uid: str) -> list[str]:
+        """What happened to the run, one line each, oldest first; nothing of a deleted run that had its name."""
         ...
 
     def pod_names(self, namespace: str, run: str) -> list[str]:

@@ -22,6 +22,7 @@ from rl_operator.cluster.cluster_run_client import ClusterRunClient
 from rl_operator.errors import ConflictError, GoneError, NameTakenError
 from rl_operator.reconcile.run_client import RunClient
 from rl_operator.render.config_maps import ImageCatalog
+from rl_operator.render.labels import controller_uid
 from rl_operator.status.attempt.view import QueuePosition
 from rl_operator.status.observed.observation import PodObservation
 
@@ -102,13 +103,41 @@ async def test_an_immutable_config_map_is_read_once(api: FakeApi, run_client: Ru
     again = {**first, "metadata": {**first["metadata"], "uid": "another", "resourceVersion": "5"}}
     api.answers("GET", path, Answer(first), Answer(again), Answer({"message": "not found"}, 404))
     caches.config_maps.put(first)
-    assert [await run_client.read_config_map(*place) for _ in range(3)] == [first] * 3
+    found = [await run_client.read_config_map(*place) for _ in range(3)]
+    assert [each and each["data"] for each in found] == [first["data"]] * 3
     assert len(api.requests) == 1
     caches.config_maps.remove(first)
     caches.config_maps.put(again)
     assert await run_client.read_config_map(*place) == again, "one of that name is another one"
     caches.config_maps.remove(again)
     assert await run_client.read_config_map(*place) is None, "what is gone stays gone"
+
+
+async def test_its_owners_may_change(api: FakeApi, run_client: RunClient, caches: Caches) -> None:
+    path = f"/api/v1/namespaces/team-a/configmaps/{POD_NAME}"
+    ours = {**pod_document(2), "kind": "ConfigMap", "immutable": True, "data": {"config.yaml": "a"}}
+    theirs = {**pod_document(3, owner="someone-else"), "kind": "ConfigMap", "immutable": True, "data": ours["data"]}
+    api.answers("GET", path, Answer(ours), Answer(theirs))
+    caches.config_maps.put(ours)
+    for document in (ours, theirs):
+        caches.config_maps.put(document)
+        found = [await run_client.read_config_map("team-a", POD_NAME) for _ in range(2)]
+        assert {each and controller_uid(each) for each in found} == {controller_uid(document)}
+    assert len(api.requests) == 2
+
+
+async def test_the_files_of_an_own_environment_are_not_kept(
+    api: FakeApi, run_client: RunClient, caches: Caches
+) -> None:
+    """No watch would show that they are gone."""
+    files = {"metadata": {"namespace": "team-a", "name": "code", "uid": "1", "resourceVersion": "2"}}
+    answer = Answer({**files, "immutable": True, "data": {"maze.py": "..."}})
+    api.answers("GET", "/api/v1/namespaces/team-a/configmaps/code", answer)
+    own = samples.own_environment()
+    for _ in range(2):
+        assert await run_client.read_files(own) == {"maze.py": "..."}
+    assert len(api.requests) == 2
+    assert caches.immutable_config_maps.get(("team-a", "code")) is None
 
 
 async def test_a_config_map_that_may_change_is_read_each_time(

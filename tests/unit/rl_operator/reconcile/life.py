@@ -51,6 +51,9 @@ class MortalClient(LocalRunClient):
     told: tuple[str, ...] = ()
     """The reasons of all Events."""
 
+    warned: tuple[str, ...] = ()
+    """Those of Warnings."""
+
     run_is_gone = False
     """Its watch has a gap, and does not show it."""
 
@@ -59,6 +62,7 @@ class MortalClient(LocalRunClient):
 
     def record_event(self, run: TrainingRun, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         self.told += (reason,)
+        self.warned += (reason,) if kind == "Warning" else ()
         super().record_event(run, kind, reason, message)
 
     def _write(self, *, before: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.unit.rl_operator.reconcile.life import KEY, PACE, Life, MortalClient, make_life
-from tests.unit.rl_operator.status.builders import ready, result, terminated
+from tests.unit.rl_operator.status.builders import ready, result, terminated, waiting
 
 from rl_operator.api.names import POD_FINALIZER, RUN_KIND
 from rl_operator.api.run import RunStatus, TrainingRun
@@ -187,6 +187,22 @@ async def test_killed_at_any_write_the_end_is_the_same(life: Life, nth: int, bef
     assert await _live(life) == EXPECTED
     assert "Succeeded" in life.client.told, "who wrote the end may die before telling it"
     assert life.client.dies_at is None or life.client.writes < nth, "the kill did not happen"
+
+
+async def test_trouble_is_a_warning_each_time_and_success_after_it_is_none(life: Life) -> None:
+    life.apply()
+    for _ in range(2):  # in the same way
+        await life.settle()
+        life.play_failure()
+        await life.settle()
+        life.now += timedelta(seconds=60)
+    await life.settle()
+    life.play("Pending", ready(), waiting("ErrImagePull", "not found"), waiting("PodInitializing"))
+    await life.settle()
+    life.play("Succeeded", terminated(0), terminated(0, result()), terminated(0))
+    await life.settle()
+    assert life.client.warned == ("BackOff", "BackOff", "ImageNotPulled")
+    assert life.client.told[-1] == "Succeeded"
 
 
 async def test_errors_of_the_target_are_left_to_the_queue(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.unit.rl_operator.reconcile.life import KEY, Life, MortalClient, make_life
 from tests.unit.rl_operator.samples import TINY
-from tests.unit.rl_operator.status.builders import ready, result, running, terminated
+from tests.unit.rl_operator.status.builders import ready, result, running, terminated, waiting
 
 from rl_operator.api.names import RUN_KIND
 from rl_operator.api.run import SandboxPods, TrainingRun
@@ -67,6 +67,14 @@ async def test_from_apply_to_weights(life: Life) -> None:
     await life.settle()
     assert life.status.phase == "Succeeded"
     assert life.sandboxes == {}
+
+
+async def test_an_image_that_cannot_be_pulled_is_a_warning(life: Life) -> None:
+    life.apply(sandbox={"size": 1})
+    await start(life)
+    life.play_sandbox("1-sandbox-0-0", waiting("ErrImagePull", "not found"), "Pending")
+    await life.settle()
+    assert life.client.warned == ("SandboxFailing",)
 
 
 async def test_beside_an_environment_of_its_own(life: Life) -> None:

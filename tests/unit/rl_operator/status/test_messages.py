@@ -153,6 +153,12 @@ def test_the_trainers_warnings_are_sentences_of_the_message() -> None:
     assert assess(view).message == "Training: step 12 of 40. Held-out accuracy fell. Slow."
 
 
+def test_what_the_trainer_waits_for_is_a_sentence_of_the_message() -> None:
+    trainer = TrainerStatus(phase="sampling", total_steps=6, waiting="the trainer opens its backend again")
+    view = make_view(RUNNING, trainer=trainer, pod=make_pod(ready(), ready(), ready()))
+    assert assess(view).message == "Training: step 0 of 6. The trainer opens its backend again."
+
+
 def test_a_pod_that_never_ran_has_nothing_to_save() -> None:
     assert FINDINGS["late: start: no image"].message.endswith("Stopping: the pod is deleted.")
     assert FINDINGS["late: start"].message.endswith("Stopping: the trainer saves a checkpoint.")

@@ -80,7 +80,7 @@ class MemoryTarget:
     def log_lines(self, namespace: str, pod: str, container: str, *, tail: int | None, follow: bool) -> Iterator[str]:
         yield from (f"{namespace}/{pod}/{container}\n", f"{tail} {follow}\n")
 
-    def events(self, namespace: str, name: str) -> list[str]:
+    def events(self, namespace: str, name: str, uid: str) -> list[str]:  # noqa: ARG002 -- nothing is deleted here
         return [f"{namespace}/{name} happened"]
 
     def pod_names(self, namespace: str, run: str) -> list[str]:

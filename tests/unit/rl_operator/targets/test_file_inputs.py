@@ -1,5 +1,6 @@
 """What a file is checked against: its own objects first, then the target's."""
 
+import contextlib
 import json
 from typing import Any
 
@@ -82,6 +83,16 @@ def test_sandbox_pods_are_a_clusters(runs_files: bool) -> None:
     objects = objects_of(as_it_runs(file, target).run, render_file(file, target))
     assert any("-sandbox-" in each["metadata"]["name"] for each in objects) is not runs_files
     assert ("RL_SANDBOX" in json.dumps(objects)) is not runs_files
+
+
+@pytest.mark.parametrize("runs_files", [True, False], ids=["local", "cluster"])
+def test_their_bounds_are_a_clusters_too(runs_files: bool) -> None:
+    """`rlctl run --local` starts such a run: its reconcile does not read spec.sandbox."""
+    target = MemoryTarget(runs_files=runs_files)
+    file = with_uid(RunFile(parsed(run_manifest(spec={"sandbox": {"size": 999}}))), "0a1b2c3d")
+    assert codes(file, target) == ([] if runs_files else ["OutOfBounds"])
+    with contextlib.nullcontext() if runs_files else pytest.raises(DocumentError):
+        render_file(file, target)
 
 
 def test_a_missing_catalog_is_waited_for() -> None:

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.targets.fakes import run_manifest
 
+from rl_operator.api.names import RUN_KIND
 from rl_operator.documents.parse import parse_stored_run
 from rl_operator.errors import ConflictError, RefusedError
 from rl_operator.local.own_environments import FILE_ANNOTATION
 from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.locks import is_held
+from rl_operator.local.state.pod_logs import Event, append_event
+from rl_operator.local.state.state_store import StateStore
 from rl_operator.targets.local_target import LocalTarget
 
 SETTLED_SECONDS = 60.0
@@ -104,3 +107,15 @@ def test_without_its_packages_a_file_is_refused_before_its_start(target: Unatten
     (tmp_path / "requirements.txt").unlink()
     assert target.missing_packages(parse_stored_run(created)) == ()
     target.change_spec("default", "sorting", {"suspend": False})
+
+
+def test_events_of_a_deleted_run_are_not_those_of_the_next_one_of_its_name(target: Unattended, tmp_path: Path) -> None:
+    """Their log outlives a deletion that is interrupted."""
+    uids = []
+    for reason in ("Old", "New"):
+        run = target.create(draft())
+        uids.append(run["metadata"]["uid"])
+        event = Event("2026-01-01T00:00:00Z", "Normal", reason, "It is.", uids[-1])
+        append_event(Layout(tmp_path).events("default", "sorting"), event)
+        StateStore(Layout(tmp_path)).delete(RUN_KIND, "default", "sorting")
+    assert ["New" in line for line in target.events("default", "sorting", uids[-1])] == [True]

@@ -64,7 +64,7 @@ def describe(run: Manifest, target: Target, *, wide: bool) -> Iterator[str]:
     if wide and status.attempts:
         rows = [[str(a.attempt), a.pod, a.reason or "-", str(a.steps)] for a in status.attempts]
         yield columns(["  ATTEMPT", "POD", "ENDED", "STEPS"], [[f"  {row[0]}", *row[1:]] for row in rows])
-    events = target.events(parsed.metadata.namespace, parsed.metadata.name)
+    events = target.events(parsed.metadata.namespace, parsed.metadata.name, parsed.metadata.uid)
     yield from (f"  {event}" for event in (events if wide else events[-SHOWN_EVENTS:]))
 
 

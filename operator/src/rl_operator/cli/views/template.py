@@ -15,6 +15,8 @@ from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, RUN_KIND
 from rl_operator.api.nested_fields import at_path
 from rl_operator.api.run import RunSpec
 from rl_operator.api.runtime import Bound, Runtime
+from rl_operator.api.sandboxes import DEFAULT_SIZE
+from rl_operator.check.sandbox_rules import TERMINAL_BACKEND
 from rl_operator.documents.yaml_lines import block, flow
 from rl_operator.documents.yaml_text import json_value
 from rl_operator.status.text.sentences import cut
@@ -87,6 +89,7 @@ def run_template(name: str, environment: CatalogEnvironment, runtime: Runtime, a
             f"  runtime: {flow(runtime.metadata.name)}",
             *_section("config", sections["config"]),
             *_section("tinker", sections["tinker"]),
+            *_sandbox_line(environment, runtime, accepts),
             *_run_lines(runtime, accepts),
             *_without_default(missing),
             *_locked(fields, runtime),
@@ -156,6 +159,15 @@ def _run_lines(runtime: Runtime, accepts: Accepts) -> Iterator[str]:
             yield cut(f"  {f'#{field.alias}: {flow(value)}':<42}  # {field.description}", WIDTH)
     yield f"  {'#wandb: {project: rl, tags: [first]}':<42}  # {RunSpec.model_fields['wandb'].description}"
     yield from _prose("startFrom: {run: NAME} begins with the weights of a run that is over.", indent=2)
+
+
+def _sandbox_line(environment: CatalogEnvironment, runtime: Runtime, accepts: Accepts) -> Iterator[str]:
+    bounds = runtime.spec.sandbox
+    if bounds is None or TERMINAL_BACKEND not in environment.fields_by_name:
+        return
+    size = min(DEFAULT_SIZE, bounds.max_size)
+    if accepts({"sandbox": {"size": size}}):
+        yield cut(f"  {f'#sandbox: {{size: {size}}}':<42}  # {RunSpec.model_fields['sandbox'].description}", WIDTH)
 
 
 def _without_default(fields: Sequence[SettableField]) -> Iterator[str]:

@@ -78,12 +78,15 @@ KEPT_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`kind` is Normal or Warning."""
+    """`kind` is Normal or Warning. `run_uid`: a deletion that was interrupted leaves the log to the next run of the
+    name.
+    """
 
     time: str
     kind: str
     reason: str
     message: str
+    run_uid: str = ""
 
 
 def append_event(path: Path, event: Event) -> None:

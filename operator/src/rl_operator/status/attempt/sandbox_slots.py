@@ -30,16 +30,18 @@ MAY_BE_THE_AGENTS: Final = frozenset({0, 1, 137, 143})
 
 def observed_sandboxes(view: View) -> SandboxPods | None:
     """`status.sandboxes` as it is now. Its time is that of the last change: they change with each rollout, and are
-    written no more often than other progress.
+    written no more often than other progress. At the end none is ready, and the count outlives the pods.
     """
     asked = view.run.spec.sandbox
     if asked is None or not view.started:
         return None
     mine = _mine(view)
-    running = sum(1 for pod in mine if not pod.over and not pod.deleting and _is_ready(pod))
+    running = sum(1 for pod in mine if view.training and not pod.over and not pod.deleting and _is_ready(pod))
     newest = {slot: max(p.incarnation for p in mine if p.slot == slot) for slot in {pod.slot for pod in mine}}
     before = view.run.status.sandboxes
-    counted = sum(newest.values()) if view.training else (before.replaced if before else 0)
+    counted = sum(newest.values())
+    if before and not view.training:
+        counted = max(counted, before.replaced)
     told_at = before.observed_at if before else None
     found = SandboxPods(desired=asked.size, ready=running, replaced=counted, observed_at=told_at)
     return found if found == before else found.with_changes(observed_at=format_time(view.now))

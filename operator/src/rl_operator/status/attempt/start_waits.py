@@ -76,7 +76,7 @@ def starting_detail(view: View) -> tuple[str, str]:
         return "TrainerUnheard", joined(waits, UNHEARD)
     said = view.trainer.waiting or "" if view.trainer else ""
     silent = view.trainer is not None and view.trainer.backend_silent
-    return "BackendSilent" if silent else "PodStarting", joined(waits, said[:1].upper() + said[1:])
+    return "BackendSilent" if silent else "PodStarting", joined(waits, said)
 
 
 def _what_of(pod: PodObservation) -> str:

@@ -22,6 +22,7 @@ from rl_operator.api.names import (
 )
 from rl_operator.api.run import BestCheckpoint, RunMetrics, WandbStatus
 from rl_operator.status.observed.container_observation import ContainerObservation, observe_container
+from rl_operator.status.text.sentences import sentence
 
 MAX_STEPS = 2**31 - 1
 
@@ -87,7 +88,7 @@ class TrainerStatus(ObservedModel):
     """The trainer's own `/status` (contract: Containers). Advisory.
 
     `from_step` is None until its training is open. `waiting` is a sentence on what it waits for and why, `warnings` are
-    few and short. `backend_silent`: it cannot reach its backend. `run_uid` and `attempt` say whose trainer answers.
+    few and short ones. `backend_silent`: it cannot reach its backend. `run_uid` and `attempt` say whose trainer it is.
     """
 
     run_uid: str | None = None
@@ -105,6 +106,16 @@ class TrainerStatus(ObservedModel):
     waiting: str | None = None
     backend_silent: bool = False
     warnings: tuple[str, ...] = ()
+
+    @field_validator("waiting")
+    @classmethod
+    def _as_a_sentence(cls, said: str | None) -> str | None:
+        return said and sentence(said)
+
+    @field_validator("warnings")
+    @classmethod
+    def _as_sentences(cls, said: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(sentence, said))
 
     @field_validator("last_step_at")
     @classmethod

@@ -68,6 +68,14 @@ _BEFORE_AND_AT_START: Final[Mapping[str, Meaning]] = {
         "The RLEnvironment's code has not been read yet.",
         "Wait; if it takes minutes, see the RLEnvironment's conditions.",
     ),
+    "PodStarting": Meaning(
+        (_STARTING,),
+        "The attempt's pod is being created, or its containers start.",
+        "Nothing; the message says which containers are awaited.",
+    ),
+}
+
+_TROUBLE_AT_START: Final[Mapping[str, Meaning]] = {
     "NameTaken": Meaning(
         (_WAITING, _STARTING),
         "An object that is not this run's, or one that is still being deleted, has the name of one of its children.",
@@ -78,11 +86,6 @@ _BEFORE_AND_AT_START: Final[Mapping[str, Meaning]] = {
         "The API server refused to create a child of the run (a quota, an admission rule, missing rights), or what it"
         " is made from is gone.",
         "Do what the message says. It is tried again every few seconds.",
-    ),
-    "PodStarting": Meaning(
-        (_STARTING,),
-        "The attempt's pod is being created, or its containers start.",
-        "Nothing; the message says which containers are awaited.",
     ),
     "BackendSilent": Meaning(
         (_STARTING,),
@@ -302,11 +305,15 @@ _REFUSALS: Final[Mapping[str, Meaning]] = {
     ),
 }
 
-REASONS: Final[Mapping[str, Meaning]] = {
-    **_BEFORE_AND_AT_START,
-    **_WHILE_IT_LIVES,
+_TROUBLES: Final[Mapping[str, Meaning]] = {
+    **_TROUBLE_AT_START,
     **_DEADLINES,
     **_ENDS_OF_CONTAINERS,
     **_LOSSES,
     **_REFUSALS,
 }
+
+REASONS: Final[Mapping[str, Meaning]] = {**_BEFORE_AND_AT_START, **_WHILE_IT_LIVES, **_TROUBLES}
+
+TROUBLES: Final = frozenset({*_TROUBLES, "EnvironmentsFailed", "BackOff"})
+"""An Event with one of these reasons is a Warning, whenever it is given."""

@@ -96,6 +96,12 @@ def is_beginning(said: str, text: str) -> bool:
     return said in ("", text) or (said.endswith("…") and text.startswith(said[:-1]))
 
 
+def sentence(said: str) -> str:
+    """What a program said, with a capital letter and one end: `is it there?.` ends with its question mark."""
+    said = said.strip().rstrip(".")
+    return joined(said[:1].upper() + said[1:])
+
+
 def joined(*sentences: str) -> str:
     """Sentences in a row, each with its full stop; empty ones left out."""
     return " ".join(s if s.endswith((".", "…", "!", "?")) else f"{s}." for s in (s.strip() for s in sentences) if s)

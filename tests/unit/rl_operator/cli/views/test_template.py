@@ -16,7 +16,7 @@ from rl_operator.cli.views.template import run_template, within
 from rl_operator.documents.parse import load_run
 
 SETTING = re.compile(r"^( *)#(\w+:.*)$", re.MULTILINE)
-SORT_DIGITS = CATALOG.named("sort_digits")
+SORT_DIGITS, AGENT = CATALOG.named("sort_digits"), CATALOG.named("calculator_agent")
 
 
 def template(environment: CatalogEnvironment, runtime: Runtime) -> str:
@@ -35,6 +35,8 @@ def toy(**field: Any) -> CatalogEnvironment:
 CASES = [
     pytest.param(SORT_DIGITS, TINY, id="tiny"),
     pytest.param(SORT_DIGITS, DEFAULT, id="default"),
+    pytest.param(AGENT, TINY, id="agent"),
+    pytest.param(AGENT, make_runtime(sandbox={"maxSize": 2}), id="an agent with few sandboxes"),
     pytest.param(toy(), make_runtime(locked={"env": {"total_steps": 5, "group_size": 2, "batch_size": 4}}), id="locks"),
     pytest.param(toy(), make_runtime(bounds={"env": {"total_steps": {"max": 4}, "knob": {"min": 5}}}), id="bounds"),
     pytest.param(toy(type="str", default="yes: #1"), make_runtime(), id="a default that needs quotes"),
@@ -60,6 +62,13 @@ def test_a_priority_is_offered_when_runs_queue() -> None:
     assert "#priority" not in template(SORT_DIGITS, TINY)
     assert "#priority: 0" in template(SORT_DIGITS, make_runtime(limits={"maxActiveRuns": 3}))
     assert "#ttlSecondsAfterFinished: 86400" in template(SORT_DIGITS, TINY)
+
+
+def test_sandboxes_are_offered_for_agents_where_the_runtime_has_them() -> None:
+    assert "  #sandbox: {size: 4} " in template(AGENT, TINY)
+    assert "  #sandbox: {size: 2} " in template(AGENT, make_runtime(sandbox={"maxSize": 2}))
+    assert "#sandbox:" not in template(AGENT, make_runtime(sandbox=None))
+    assert "#sandbox:" not in template(SORT_DIGITS, TINY)
 
 
 @pytest.mark.parametrize(("environment", "runtime"), CASES)

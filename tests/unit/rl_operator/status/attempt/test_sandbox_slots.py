@@ -143,10 +143,17 @@ def test_replacements_are_written_no_more_often_than_progress() -> None:
         assert same.sandboxes == now.sandboxes
 
 
-def test_the_count_outlives_the_pods() -> None:
-    status = {**RUNNING, "sandboxes": {"desired": 1, "ready": 1, "replaced": 9}}
-    view = with_sandboxes(pod=OVER, status=status)
-    assert observed_sandboxes(view) == SandboxPods(desired=1, ready=0, replaced=9, observed_at=format_time(NOW))
+@pytest.mark.parametrize(
+    ("pods", "replaced"),
+    [((), 9), ((works(0, 3), works(1, 2)), 9), ((used(0, 7), works(0, 8), works(1, 4)), 12)],
+    ids=["gone", "some of them gone", "more than were written"],
+)
+def test_the_count_outlives_the_pods(pods: tuple[PodObservation, ...], replaced: int) -> None:
+    """What was written last may be a minute old. None is ready for a trainer that has ended."""
+    status = {**RUNNING, "sandboxes": {"desired": 2, "ready": 2, "replaced": 9}}
+    view = with_sandboxes(*pods, pod=OVER, status=status, size=2)
+    found = SandboxPods(desired=2, ready=0, replaced=replaced, observed_at=format_time(NOW))
+    assert observed_sandboxes(view) == found
 
 
 @pytest.mark.parametrize("status", [None, RUNNING])

@@ -12,6 +12,7 @@ from rl_operator.status.text.sentences import (
     joined,
     meant,
     redacted,
+    sentence,
     shorten,
     without_control,
 )
@@ -167,3 +168,17 @@ def test_cut() -> None:
 )
 def test_nothing_in_a_line_steers_a_terminal(text: str, shown: str) -> None:
     assert without_control(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence_of_it"),
+    [
+        ("the trainer waits for the trajectory API", "The trainer waits for the trajectory API."),
+        ("The connection is refused: is the service running?.", "The connection is refused: is the service running?"),
+        ("A whole one. ", "A whole one."),
+        ("It was cut…", "It was cut…"),
+        ("", ""),
+    ],
+)
+def test_what_a_program_said_becomes_a_sentence(said: str, sentence_of_it: str) -> None:
+    assert sentence(said) == sentence_of_it
