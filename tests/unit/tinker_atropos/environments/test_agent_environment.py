@@ -12,6 +12,7 @@ from tests.unit.tinker_atropos.environments.scripted_agent import ScriptedPolicy
 from tests.unit.tinker_atropos.sandboxes.pod_servers import OWNER, PodProcess
 
 from tinker_atropos.environments.agent_environment import AgentConfig, AgentEnvironment
+from tinker_atropos.environments.agents import sandbox_turns
 from tinker_atropos.environments.agents.agent_result import AgentResult
 from tinker_atropos.environments.agents.tool import Tool
 from tinker_atropos.environments.agents.tool_context import ToolContext
@@ -249,8 +250,11 @@ async def test_a_rollout_that_waits_for_its_turn_loses_no_time(two_pods: ReusedP
         assert [each.kind for each in await held] == ["timeout"] * 4
 
 
-async def test_the_wait_for_a_sandbox_is_logged_and_known(two_pods: ReusedPool) -> None:
+async def test_the_wait_for_a_sandbox_is_logged_and_known(
+    two_pods: ReusedPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of training only: it is its figures that are logged with a step."""
+    monkeypatch.setattr(sandbox_turns, "PATIENCE_SECONDS", 0)
     with agent_environment(Watched, ScriptedPolicy("5")) as env:
         await env.evaluate()
         assert "agent/sandbox_wait" not in env._figures

@@ -50,8 +50,9 @@ class AgentConfig(SessionConfig):
 
 
 def time_each_rollout(config: AgentConfig) -> None:
-    """Where rollouts wait for sandboxes: the time of a group would pass meanwhile, so `worker_timeout`, if it is not
-    the default, is the longest for each of its rollouts instead, from when that begins.
+    """Where rollouts wait for sandboxes, the time of a group would pass meanwhile. So `worker_timeout` bounds no group
+    there: if it is not BaseEnv's default, whoever set it, each rollout has the smaller one of it and `rollout_seconds`,
+    from when it has its sandbox.
     """
     default = AgentConfig.model_fields["worker_timeout"].default
     limit, config.worker_timeout = config.worker_timeout, NO_LIMIT

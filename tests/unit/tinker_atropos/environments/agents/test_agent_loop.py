@@ -12,7 +12,7 @@ from openai.types.chat import ChatCompletion
 
 from tinker_atropos.chat.sampling import ContextOverflowError
 from tinker_atropos.environments.agents import toolbox
-from tinker_atropos.environments.agents.agent_loop import AgentLoop, ToolSchemas
+from tinker_atropos.environments.agents.agent_loop import SHOWN_ARGUMENTS, AgentLoop, ToolSchemas
 from tinker_atropos.environments.agents.tool import Tool
 from tinker_atropos.environments.agents.toolbox import MAX_RESULT_CHARACTERS, Toolbox
 from tinker_atropos.sandboxes.sandbox import SandboxLostError
@@ -112,6 +112,7 @@ def broken(a: int) -> None:
     [
         (call("sub", {"a": 1}), "Error: there is no tool 'sub' (there are: add, broken)"),
         (call("add", "{"), "Error: add: the arguments are not JSON: "),
+        (call("add", "[" * 100_000), "Error: add: the arguments are not JSON: "),
         (call("add", "[1]"), "Error: add: the arguments are not an object"),
         (call("add", {"b": 1}), "Error: add: a is missing (its arguments: a, b)"),
         (call("add", {"a": 1, "c": 1}), "Error: add: there is no c (its arguments: a, b)"),
@@ -127,7 +128,8 @@ async def test_a_bad_call_is_an_observation(bad: dict[str, Any], told: str) -> N
     assert result.messages[3]["content"] == "1"
     (error,) = result.tool_errors
     assert (error.turn, error.tool_name) == (1, bad["function"]["name"])
-    assert (error.arguments, error.tool_result) == (bad["function"]["arguments"], result.messages[2]["content"])
+    assert bad["function"]["arguments"][:SHOWN_ARGUMENTS] == error.arguments
+    assert error.tool_result == result.messages[2]["content"]
     assert result.finished_naturally
 
 

@@ -67,6 +67,14 @@ def test_what_went_wrong_is_marked(role, content, is_error):
     assert ("<b>1 went wrong</b>" in page) is is_error
 
 
+def test_it_shows_objects_as_they_were_written():
+    messages = [{"role": "tool", "content": '{"a": ["é"]}'}, {"role": ["user"], "content": {"b": "ü"}}]
+    page = rollout_page("groups", [{"scores": [0], "messages": [messages]}])
+    assert "<pre>a: [&#34;é&#34;]</pre>" in page
+    assert "<pre>{&#34;b&#34;: &#34;ü&#34;}</pre>" in page
+    assert 'class="message other"' in page
+
+
 def test_a_rollout_of_several_sequences_is_one():
     group = {
         "scores": [1.0, 1.0, 0.0],

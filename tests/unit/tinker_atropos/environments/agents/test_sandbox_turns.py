@@ -1,12 +1,12 @@
-"""Rollouts that wait for sandboxes: in which order they get them, and what is said of the wait."""
+"""Rollouts that wait for sandboxes: in which order they get them, and what is known of the wait."""
 
 import asyncio
-import logging
+from collections import Counter
 from typing import Any
 
 import pytest
 
-from tinker_atropos.environments.agents.sandbox_turns import ENOUGH_ROLLOUTS, SandboxTurns
+from tinker_atropos.environments.agents.sandbox_turns import PATIENCE_SECONDS, SandboxTurns
 from tinker_atropos.sandboxes.sandbox import SandboxLostError
 
 
@@ -51,10 +51,13 @@ class Played:
             self.order.append(split)
             await self._ended.acquire()
 
-    async def end_all(self) -> None:
-        for _ in self._tasks:
+    async def end(self, count: int) -> None:
+        for _ in range(count):
             self._ended.release()
             await settled()
+
+    async def end_all(self) -> None:
+        await self.end(len(self._tasks))
         await asyncio.wait_for(asyncio.gather(*self._tasks), 60)
 
 
@@ -64,13 +67,72 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def test_held_out_rollouts_and_those_of_training_take_turns() -> None:
-    """Neither those that came first nor those that are more get all sandboxes."""
+async def test_a_place_is_for_the_held_out_ones_if_nobody_else_plays() -> None:
+    """Neither those that came first nor those that are more get it."""
     played = Played(Sandboxes().turns(1))
-    await played.begin(*["train"] * 5)
+    await played.begin(*["train"] * 3)
     await played.begin(*["eval"] * 2)
     await played.end_all()
-    assert played.order == ["train", "train", "eval", "train", "eval", "train", "train"]
+    assert played.order == ["train", "eval", "eval", "train", "train"]
+
+
+class Timeline:
+    """Rollouts that play for so many ticks each."""
+
+    def __init__(self, turns: SandboxTurns) -> None:
+        self._turns, self._ticks = turns, asyncio.Condition()
+        self._playing: Counter[str] = Counter()
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def begin(self, count: int, split: str, ticks: int) -> None:
+        self.tasks += [asyncio.create_task(self._play(split, ticks)) for _ in range(count)]
+
+    async def _play(self, split: str, ticks: int) -> None:
+        async with self._turns.turn(split):
+            self._playing[split] += 1
+            for _ in range(ticks):
+                async with self._ticks:
+                    await self._ticks.wait()
+            self._playing[split] -= 1
+
+    async def tick(self) -> tuple[int, int]:
+        """How many rollouts of training and how many held-out ones play by then."""
+        async with self._ticks:
+            self._ticks.notify_all()
+        await settled()
+        return self._playing["train"], self._playing["eval"]
+
+
+async def test_a_split_has_half_of_the_places_however_long_its_rollouts_are() -> None:
+    timeline = Timeline(Sandboxes().turns(4))
+    timeline.begin(12, "train", 10)
+    await settled()
+    timeline.begin(20, "eval", 1)
+    await settled()
+    seen = [await timeline.tick() for _ in range(30)]
+    assert seen == [*[(4, 0)] * 9, *[(2, 2)] * 10, *[(4, 0)] * 10, (2, 0)]
+    for _ in range(10):
+        await timeline.tick()
+    await asyncio.wait_for(asyncio.gather(*timeline.tasks), 60)
+
+
+@pytest.mark.parametrize("has_its_place", [True, False])
+async def test_one_that_is_canceled_as_it_gets_its_place_takes_none(has_its_place: bool) -> None:
+    turns = Sandboxes().turns(1)
+
+    async def play() -> None:
+        async with turns.turn("train"):
+            pass
+
+    async with turns.turn("train"):
+        waiting = asyncio.create_task(play())
+        await settled()
+        if not has_its_place:
+            waiting.cancel()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await asyncio.wait_for(play(), 60)
 
 
 async def test_one_that_no_longer_waits_holds_up_nobody() -> None:
@@ -91,6 +153,7 @@ async def test_one_that_no_longer_waits_holds_up_nobody() -> None:
 
 
 async def test_whether_all_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a moment they do whenever pods are replaced."""
     sandboxes, come = Sandboxes(), asyncio.Event()
     turns = sandboxes.turns(2)
     reserve = sandboxes.reserve
@@ -99,45 +162,32 @@ async def test_whether_all_wait(monkeypatch: pytest.MonkeyPatch) -> None:
         await come.wait()
         return await reserve()
 
+    async def wait_for(seconds: float) -> bool:
+        await settled()
+        sandboxes.now += seconds
+        return turns.all_wait
+
     monkeypatch.setattr(sandboxes, "reserve", late)
     played = Played(turns)
-    assert not turns.all_wait
+    assert not await wait_for(PATIENCE_SECONDS)
     await played.begin("train", "train", "train")
-    assert turns.all_wait
+    assert not await wait_for(PATIENCE_SECONDS - 1)
+    assert await wait_for(1)
     come.set()
-    await settled()
-    assert not turns.all_wait
+    assert not await wait_for(PATIENCE_SECONDS)
+    come.clear()
+    await played.end(2)
+    assert not await wait_for(PATIENCE_SECONDS - 1)
+    assert await wait_for(1)
+    come.set()
     await played.end_all()
 
 
-async def play(sandboxes: Sandboxes, turns: SandboxTurns, split: str, waited: float, played: float) -> None:
-    """One rollout, on the clock of `sandboxes`, with nobody around."""
-    reserve = sandboxes.reserve
-
-    async def after_a_while() -> Any:
-        sandboxes.now += waited
-        return await reserve()
-
-    sandboxes.reserve = after_a_while  # type: ignore[method-assign]
-    async with turns.turn(split):
-        sandboxes.now += played
-    sandboxes.reserve = reserve  # type: ignore[method-assign]
-
-
-@pytest.mark.parametrize(("waited", "warnings"), [(3.0, 1), (2.0, 0)])
-async def test_waits_of_training_are_noted_and_warned_of_once_if_they_are_the_most(
-    waited: float, warnings: int, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.parametrize(("split", "notes"), [("train", [{"agent/sandbox_wait": 3.0}]), ("eval", [])])
+async def test_waits_of_training_are_noted(split: str, notes: list[dict[str, float]]) -> None:
     sandboxes = Sandboxes()
-    turns = sandboxes.turns(1)
-    with caplog.at_level(logging.WARNING, "tinker_atropos"):
-        await play(sandboxes, turns, "eval", 1000.0, 0.0)
-        for _ in range(ENOUGH_ROLLOUTS - 1):
-            await play(sandboxes, turns, "train", waited, 2.0)
-        assert not caplog.records
-        for _ in range(2):
-            await play(sandboxes, turns, "train", waited, 2.0)
-    assert sandboxes.notes == [{"agent/sandbox_wait": waited}] * (ENOUGH_ROLLOUTS + 1)
-    assert len(caplog.records) == warnings
-    if warnings:
-        assert "longer for a sandbox (3.0 s on average) than they take (2.0 s): spec.sandbox.size" in caplog.text
+    played = Played(sandboxes.turns(1))
+    await played.begin("eval", split)
+    sandboxes.now += 3.0
+    await played.end_all()
+    assert sandboxes.notes == notes

@@ -38,7 +38,21 @@ async def test_it_wakes_when_a_group_or_the_evaluation_ends():
     ],
 )
 def test_the_phase_says_what_rollouts_wait_for(env, phase):
-    assert phase_of(env) == phase
+    assert phase_of(env, SharedState(total_steps=TOTAL_STEPS)) == phase
+
+
+def test_the_phase_says_that_all_groups_fail_and_stays_while_they_fail_in_one_way():
+    shared, env = SharedState(total_steps=TOTAL_STEPS), SimpleNamespace(rollouts_wait_for="a sandbox")
+    phases = []
+    for failure in [*(f"item {9 * number} is missing: {'x' * 300}\nmore" for number in range(6)), "KeyError: 'x'"]:
+        shared.counters.has_failed("raised", failure)
+        shared.phase = phase_of(env, shared)
+        phases.append(shared.phase)
+    shown = f"item 27 is missing: {'x' * 300}"[:200]
+    failing = f"making groups that all fail: {shown}"
+    assert phases == [*["waiting for a sandbox"] * 3, *[failing] * 3, "making groups that all fail: KeyError: 'x'"]
+    shared.counters.was_kept()
+    assert phase_of(env, shared) == "waiting for a sandbox"
 
 
 class Starting:
@@ -109,6 +123,23 @@ LATE = {
 async def test_one_that_starts_after_training_evaluates_the_final_weights(index, answer, counted, evaluated):
     starting = Starting(index=index, answer=answer, counted=counted)
     assert await asyncio.wait_for(starting.live(), 60) == evaluated
+
+
+class WaitsForSandbox(Starting):
+    """Its evaluation ends once this is told."""
+
+    rollouts_wait_for = "a sandbox"
+
+    async def evaluate(self) -> Evaluation:
+        async with asyncio.timeout(60):
+            while self.shared.phase != "waiting for a sandbox":
+                await asyncio.sleep(0.01)
+        return await super().evaluate()
+
+
+async def test_the_phase_also_says_what_an_evaluation_waits_for():
+    starting = WaitsForSandbox(index=0, answer=DONE, counted=AFTER_THE_LAST)
+    assert await starting.live() == [TOTAL_STEPS]
 
 
 async def test_without_evaluations_the_final_weights_are_not_evaluated_either():

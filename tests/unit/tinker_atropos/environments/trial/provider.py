@@ -10,7 +10,9 @@ KEY = "sk-or-0123456789abcdef"
 
 
 class ScriptedProvider:
-    """`right` sorts, `wrong` does not, `half` sorts every other time; a number is the status of every answer."""
+    """`right` sorts, `wrong` does not, `half` sorts every other time; a number is the status of every answer, or of
+    the first (`403 once`).
+    """
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
@@ -43,6 +45,8 @@ class ScriptedProvider:
             self._released.wait(60)
         if model.isdecimal():
             return int(model), json.dumps({"error": {"message": f"no: {key}"}}).encode()
+        if model.endswith(" once") and number == 1:
+            return int(model.removesuffix(" once")), b"{}"
         if model == "garbage":
             return 200, b"<html>busy</html>"
         if model == "error in 200":

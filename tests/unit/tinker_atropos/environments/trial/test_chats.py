@@ -99,6 +99,7 @@ async def test_a_program_may_require_a_call_and_send_fields_that_are_not_openais
 AGENTS = {
     "calls twice": {"turns": 2, "tool_calls": 2, "tool_errors": 0},
     "cut off": {"turns": 2, "tool_calls": 1, "tool_errors": 1},
+    "nested": {"turns": 2, "tool_calls": 1, "tool_errors": 1},
     "no ids": {"turns": 2, "tool_calls": 1, "tool_errors": 0},
     "ignores tools": {"turns": 1, "tool_calls": 0, "tool_errors": 0},
 }

@@ -99,6 +99,43 @@ async def test_a_refused_key_ends_the_trial(provider: ScriptedProvider, model: s
     assert len(provider.requests) <= 4
 
 
+async def test_a_refusal_among_answers_is_not_about_the_key(provider: ScriptedProvider) -> None:
+    trying, _ = await set_up(provider, "sort_digits", "403 once")
+    step = await trying.item(1)
+    assert step is not None
+    assert str(step.error).startswith("the provider answered 403: ")
+
+
+ASKS_AGAIN = """
+import openai
+
+from tinker_atropos.environments.bundled.sort_digits import SortDigits
+
+
+class Mine(SortDigits):
+    async def generate(self, prompt, n, split):
+        try:
+            return await super().generate(prompt, n, split)
+        except openai.APIStatusError:
+            return await super().generate(prompt, n, split)
+
+    def score(self, item, completion):
+        return 1 / 0
+"""
+
+
+@pytest.mark.parametrize("model", ["400 once", "403 once"])
+async def test_an_error_after_which_it_was_answered_explains_nothing(
+    provider: ScriptedProvider, tmp_path: Path, model: str
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(ASKS_AGAIN)
+    trying, _ = await set_up(provider, str(file), model)
+    step = await trying.item(1)
+    assert step is not None
+    assert str(step.error).startswith("ZeroDivisionError: division by zero (mine.py, line ")
+
+
 async def test_an_unreachable_provider_is_reported(provider: ScriptedProvider) -> None:
     trying, env = await set_up(provider, "sort_digits", "right")
     env.server.servers[0].openai.base_url = "http://127.0.0.1:9/v1"

@@ -6,6 +6,7 @@ from typing import Any
 from tests.unit.tinker_atropos.environments.trial.provider import ScriptedProvider
 
 ARGUMENTS = '{"expression": "40 + 2 é\\n"}'
+NESTED = "[" * 100_000
 CUT_OFF = '{"expression": "40 +'
 NO_TOOLS = "No endpoints found that support tool use"
 
@@ -13,8 +14,8 @@ NO_TOOLS = "No endpoints found that support tool use"
 class ToolProvider(ScriptedProvider):
     """Each model calls the first tool that it is offered, and repeats what it is told.
 
-    `calls` does it once, `calls twice` in parallel, `cut off` with half of the arguments, `no ids` without an id;
-    `no tools` refuses tools, and `ignores tools` does not see them.
+    `calls` does it once, `calls twice` in parallel, `cut off` with half of the arguments, `nested` with too many
+    brackets, `no ids` without an id; `no tools` refuses tools, and `ignores tools` does not see them.
     """
 
     def answer(self, path: str, request: dict[str, Any], key: str | None) -> tuple[int, bytes]:
@@ -34,6 +35,6 @@ class ToolProvider(ScriptedProvider):
 
 def _calls(request: dict[str, Any], model: str) -> list[dict[str, Any]]:
     name = request["tools"][0]["function"]["name"]
-    function = {"name": name, "arguments": CUT_OFF if model == "cut off" else ARGUMENTS}
+    function = {"name": name, "arguments": {"cut off": CUT_OFF, "nested": NESTED}.get(model, ARGUMENTS)}
     ids: dict[str, list[str | None]] = {"calls twice": ["provider-0", "provider-1"], "no ids": [None]}
     return [{"id": each, "type": "function", "function": function} for each in ids.get(model, ["provider-0"])]

@@ -28,6 +28,17 @@ WAIT = WaitForBatch(
             {"environment": Peer(state="working", reason="waiting for a sandbox")},
             "the environment is waiting for a sandbox",
         ),
+        (
+            {
+                "environment": Peer(state="working", reason="waiting for a sandbox"),
+                "made": GroupsMade(kept=0, equal=32),
+            },
+            "every one of the last 20 groups had equal scores",
+        ),
+        (
+            {"environment": Peer(state="working", reason="making groups that all fail: KeyError: 'x'")},
+            "the environment is making groups that all fail: KeyError: 'x'",
+        ),
         ({"made": GroupsMade(kept=0, equal=32)}, "every one of the last 20 groups had equal scores"),
         (
             {"made": GroupsMade(kept=0, withheld=137)},

@@ -65,7 +65,7 @@ def _readable_call(call: dict[str, Any]) -> dict[str, Any]:
     given = function.get("arguments") or "{}"
     try:
         is_object = isinstance(json.loads(given), dict)
-    except ValueError:
+    except (ValueError, RecursionError):  # no JSON, or nested without end
         is_object = False
     arguments = given if is_object else json.dumps({MALFORMED: given}, ensure_ascii=False)
     return {**call, "function": {**function, "arguments": arguments}}

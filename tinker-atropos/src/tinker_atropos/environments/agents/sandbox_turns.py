@@ -1,28 +1,28 @@
 """Whose turn it is where there are fewer sandboxes than rollouts, and how long rollouts wait for theirs."""
 
 import asyncio
-import logging
 import time
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from typing import Final
 
 from tinker_atropos.environments.agents.toolbox import ReservedSandbox, Toolbox
 
-logger = logging.getLogger(__name__)
-
 WAIT_METRIC: Final = "agent/sandbox_wait"
 
-ENOUGH_ROLLOUTS: Final = 32
-"""Training rollouts that are over, before it is said that they wait for long."""
+SPLITS: Final = ("eval", "train")
+
+PATIENCE_SECONDS: Final = 10.0
+"""Shorter waits of all rollouts are normal: pods are replaced."""
 
 
 class SandboxTurns:
     """At most `places` rollouts play at once, each with a sandbox of its own.
 
-    While both training and held-out rollouts wait, they take turns. So an evaluation has half of the sandboxes or more,
-    however many training rollouts were there before it, and training goes on beside an evaluation that takes long.
+    While both training and held-out rollouts wait, a free place is for the split that plays fewer, and on a tie for the
+    held-out ones. So each split soon has half of the places, however long its rollouts are and however many wait; of an
+    odd number the evaluation has one more, and a single place is its own until it is over.
     """
 
     def __init__(
@@ -34,37 +34,32 @@ class SandboxTurns:
     ) -> None:
         """`note` gets the figures of each training rollout."""
         self._toolbox, self._note, self._clock = toolbox, note, clock
-        self._places = asyncio.Semaphore(places)
-        self._heads = {split: asyncio.Lock() for split in ("train", "eval")}
-        self._waits = _Waits()
+        self._places = _Places(places)
         self._begun = self._playing = 0
+        self._nobody_plays_since = 0.0
 
     @property
     def all_wait(self) -> bool:
-        """Whether there are rollouts, and none of them has a sandbox."""
-        return self._begun > 0 and not self._playing
+        """Whether there are rollouts, and for a while none of them has had a sandbox."""
+        waited = self._clock() - self._nobody_plays_since
+        return self._begun > 0 and not self._playing and waited >= PATIENCE_SECONDS
 
     @asynccontextmanager
     async def turn(self, split: str) -> AsyncIterator[ReservedSandbox]:
         """The sandbox of one rollout, once there is one. Raises SandboxLostError."""
         since = self._clock()
+        if not self._begun:
+            self._nobody_plays_since = since
         self._begun += 1
         try:
-            async with self._place(split):
+            async with self._places.one(split):
                 reserved = await self._toolbox.reserve()
-                with self._in_use(reserved), self._timed(since, split):
+                with self._in_use(reserved):
+                    if split == "train":
+                        self._note({WAIT_METRIC: self._clock() - since})
                     yield reserved
         finally:
             self._begun -= 1
-
-    @asynccontextmanager
-    async def _place(self, split: str) -> AsyncIterator[None]:
-        async with self._heads[split]:  # of each split one waits for a place, and those are served as they came
-            await self._places.acquire()
-        try:
-            yield
-        finally:
-            self._places.release()
 
     @contextmanager
     def _in_use(self, reserved: ReservedSandbox) -> Iterator[None]:
@@ -73,35 +68,37 @@ class SandboxTurns:
             yield
         finally:
             self._playing -= 1
+            self._nobody_plays_since = self._clock()
             self._toolbox.free(reserved)
 
-    @contextmanager
-    def _timed(self, since: float, split: str) -> Iterator[None]:
-        started = self._clock()
-        if split == "train":
-            self._note({WAIT_METRIC: started - since})
-        yield
-        if split == "train":
-            self._waits.add(started - since, self._clock() - started)
 
+class _Places:
+    """Each split is served in its own order."""
 
-@dataclass
-class _Waits:
-    """Of the training rollouts so far, in seconds."""
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._held: Counter[str] = Counter()
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {split: deque() for split in SPLITS}
 
-    rollouts: int = 0
-    waited: float = 0.0
-    played: float = 0.0
-    has_warned: bool = False
+    @asynccontextmanager
+    async def one(self, split: str) -> AsyncIterator[None]:
+        given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[split].append(given)
+        self._hand_out()
+        try:
+            await given
+            yield
+        finally:
+            if not given.cancelled():  # a rollout may be canceled just when it has got its place
+                self._free += 1
+                self._held[split] -= 1
+                self._hand_out()
 
-    def add(self, waited: float, played: float) -> None:
-        """Warns once, if they have waited for longer than they played."""
-        self.rollouts, self.waited, self.played = self.rollouts + 1, self.waited + waited, self.played + played
-        if self.rollouts < ENOUGH_ROLLOUTS or self.waited <= self.played or self.has_warned:
-            return
-        self.has_warned = True
-        logger.warning(
-            "rollouts wait longer for a sandbox (%.1f s on average) than they take (%.1f s): spec.sandbox.size says "
-            "how many are played at once, and a larger one may make the run faster",
-            self.waited / self.rollouts, self.played / self.rollouts,
-        )  # fmt: skip
+    def _hand_out(self) -> None:
+        while self._free and (wanted := [split for split in SPLITS if self._waiting[split]]):
+            split = min(wanted, key=self._held.__getitem__)
+            given = self._waiting[split].popleft()
+            if not given.cancelled():
+                self._free -= 1
+                self._held[split] += 1
+                given.set_result(None)

@@ -192,7 +192,7 @@ def _parsed(tool: Tool, arguments: str) -> dict[str, Any]:
     """Raises ToolArgumentsError."""
     try:
         given = json.loads(arguments or "{}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ToolArgumentsError(f"{tool.name}: the arguments are not JSON: {error}") from None
     if not isinstance(given, dict):
         raise ToolArgumentsError(f"{tool.name}: the arguments are not an object")

@@ -55,6 +55,9 @@ FAILING_AFTER = 4
 SHOWN_CHARACTERS = 200
 """Of a failure."""
 
+KIND_CHARACTERS = 100
+"""Less than what is shown: where that is cut off depends on its numbers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
@@ -259,7 +262,7 @@ def phase_of(env: Any, shared: SharedState) -> str:
 
 
 def _kind(phase: str) -> str:
-    return re.sub(r"\d+", "N", phase)
+    return re.sub(r"\d+", "N", phase)[:KIND_CHARACTERS]
 
 
 def _wait_of(env: Any) -> str | None:

@@ -29,7 +29,7 @@ class SentMessages:
             return dict(message)
         try:
             written = self._written.get(_key(message))
-        except (AttributeError, KeyError, TypeError, ValueError):  # malformed: where chats are rendered it is refused
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError):  # refused where chats are rendered
             written = None
         return dict(message) if written is None else {"role": "assistant", "content": written}
 

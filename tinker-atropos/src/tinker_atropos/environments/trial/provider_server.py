@@ -34,7 +34,7 @@ class ProviderError(Exception):
 
 @dataclass(slots=True)
 class Traffic:
-    """What the provider answered so far, and the last error instead of an answer. `offers`: requests with tools."""
+    """What the provider answered so far, and its error if the last answer was one. `offers`: requests with tools."""
 
     answers: int = 0
     tool_calls: int = 0
@@ -104,12 +104,18 @@ class ProviderServer(OpenAIServer):  # type: ignore[misc]  # atroposlib ships no
         return [*tokens, self._tokenizer.eos_token_id] if ended else tokens
 
     async def _ask_each(self, create: Any, kwargs: dict[str, Any]) -> Any:
-        """As many requests as needed, as one answer. Raises the first error."""
+        """As many requests as needed, as one answer. Raises the first error, once all are answered."""
         n = kwargs.pop("n", None) or 1
         request = {**kwargs, **self._wishes}
         if request.get("stop") is not None:
             request["stop"] = self._as_texts(request["stop"])
-        first, *others = await asyncio.gather(*(self._ask(create, request) for _ in range(n)))
+        answers: list[Any] = await asyncio.gather(
+            *(self._ask(create, request) for _ in range(n)), return_exceptions=True
+        )
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        first, *others = answers
         for other in others:
             first.choices.extend(other.choices)
         return first
@@ -123,6 +129,7 @@ class ProviderServer(OpenAIServer):  # type: ignore[misc]  # atroposlib ships no
                 self.traffic.error = error
                 raise
         self.traffic.answers += 1
+        self.traffic.error = None
         return answer
 
     async def _answered(self, request: Awaitable[Any]) -> Any:

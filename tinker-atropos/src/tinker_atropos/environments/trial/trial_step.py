@@ -114,12 +114,14 @@ class Trying:
         self._groups += groups_of(scored)
 
     def _failed(self, number: int, error: BaseException, begun: float, prompt: str | None = None) -> Step:
-        """Programs and rollouts hide the provider's error behind their own, so that the server has kept it."""
+        """Programs and rollouts hide the provider's error behind their own, so that the server has kept it: until it
+        answers again, because what fails after that has another cause. It refuses some requests as it does a key.
+        """
         cause, traffic = innermost(error), self._provider.traffic
         if isinstance(cause, IncompleteGroupError) and traffic.error is not None:
             cause = traffic.error
         reason = explain(cause, self._source)
-        if isinstance(cause, openai.AuthenticationError | openai.PermissionDeniedError):
+        if isinstance(cause, openai.AuthenticationError | openai.PermissionDeniedError) and not traffic.answers:
             raise CredentialsError(reason) from error
         if isinstance(cause, openai.APIStatusError) and traffic.offers and cause.status_code not in TRIED_AGAIN:
             reason += f" ({WITH_TOOLS})"

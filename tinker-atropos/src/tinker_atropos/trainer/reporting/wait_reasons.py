@@ -8,7 +8,7 @@ from tinker_atropos.trainer.trajectories.api_client import Peer
 PATIENCE_SECONDS = 10.0
 """Shorter waits are normal in training, and not reported."""
 
-TELLING = ("evaluating", "waiting for ")
+TELLING = ("evaluating", "waiting for ", "making groups that all fail: ")
 """How an environment's own word on what it does begins, where that is why there are no groups."""
 
 SILENT_SECONDS = 30.0
@@ -60,10 +60,12 @@ def _reason(wait: WaitForBatch) -> str:
         return "no environment has come yet"
     if environment.state == "away":
         return environment.reason or "no environment is live"
-    if environment.state == "starting" or (environment.reason or "").startswith(TELLING):
+    if environment.state == "starting":
         return f"the environment is {environment.reason or 'starting'}"
     if made.equal + made.withheld and not made.kept:
         return _nothing_to_learn(made)
+    if (environment.reason or "").startswith(TELLING):
+        return f"the environment is {environment.reason}"
     if wait.seconds_without_sample is None or wait.seconds_without_sample > SILENT_SECONDS:
         since = wait.seconds_without_sample
         return "the environment has asked for no sample " + ("yet" if since is None else f"for {more_than(since)}")

@@ -114,3 +114,5 @@ def test_it_asks_less_often_while_the_answer_stays_the_same() -> None:
     full, drained = {"queue_size": 4}, {"queue_size": 3}
     assert [pause_after(each, full) for each in (0, 1, 1, 4, 100)] == pytest.approx([0.05, 0.05, 0.1, 0.3, 0.5])
     assert [pause_after(each, drained) for each in (0.5, 2)] == pytest.approx([0.05, 0.1])
+    drained["queue_size"] = 2  # in place, as an environment's own get_status may
+    assert pause_after(0.5, drained) == pytest.approx(0.05)

@@ -42,7 +42,7 @@ class StatusPolls:
         """In seconds."""
         now = self._clock()
         if answer != self._answer:
-            self._answer, self._since = answer, now
+            self._answer, self._since = dict(answer), now  # environments may change it in place
         return min(max(SHORTEST_PAUSE, SHARE_OF_STANDSTILL * (now - self._since)), LONGEST_PAUSE)
 
 
