@@ -115,14 +115,18 @@ def worth_writing(previous: RunStatus, status: RunStatus, now: datetime, progres
 
 
 def _essence(status: RunStatus) -> tuple[object, ...]:
-    """What is written at once: everything but metrics, messages and the states of containers that have not failed."""
+    """What is written at once: everything but metrics, messages, the states of containers that have not failed, and how
+    many sandboxes there are, after the first time that none was missing.
+    """
     conditions = tuple((c.type, c.status, c.reason) for c in status.conditions)
-    apart = status.environments
+    apart, sandboxes = status.environments, status.sandboxes
     environments = (apart.desired, apart.failures) if apart else None
+    were_there = bool(sandboxes and (sandboxes.replaced or sandboxes.ready == sandboxes.desired))
     plain = (status.observed_generation, status.phase, status.start_time, status.attempt, status.pod_name)
     return (
         *plain,
         environments,
+        were_there,
         status.config_hash,
         conditions,
         status.checkpoint,

@@ -23,7 +23,7 @@ from tests.unit.rl_operator.status.builders import (
 )
 from tests.unit.rl_operator.status.test_lifecycle import ROWS
 
-from rl_operator.api.run import Checkpoint, ContainerStatus, RunStatus
+from rl_operator.api.run import Checkpoint, ContainerStatus, RunStatus, SandboxPods
 from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import derive, started, worth_writing
 from rl_operator.status.lifecycle import assess
@@ -144,6 +144,8 @@ WRITES: dict[str, tuple[Callable[[RunStatus], RunStatus], bool]] = {
         False,
     ),
     "a container that failed": (lambda status: status.with_changes(containers=ended(status, 137)), True),
+    "some of the sandboxes": (lambda status: status.with_changes(sandboxes=SandboxPods(desired=4, ready=3)), False),
+    "all sandboxes": (lambda status: status.with_changes(sandboxes=SandboxPods(desired=4, ready=4)), True),
     "a new generation": (lambda status: status.with_changes(observed_generation=2), True),
 }
 
