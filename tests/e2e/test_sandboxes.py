@@ -44,7 +44,7 @@ def test_an_agent_trains_with_sandboxes_whoever_dies(installed: Kubectl, namespa
     kubectl.patiently("-n", namespace, "wait", "--for=jsonpath={.status.sandboxes.ready}=4", "rlrun/calculator")
     kubectl.patiently("-n", namespace, "wait", "--for=condition=Ready", "rlrun/calculator")
 
-    kill(kubectl, namespace, sandboxes(kubectl, namespace, "calculator")[0]["metadata"]["name"])
+    kill_a_sandbox(kubectl, namespace, "calculator")
     [lease] = kubectl.json("-n", "rl-operator", "get", "leases")["items"]
     kubectl("-n", "rl-operator", "delete", "pod", lease["spec"]["holderIdentity"].split("_")[0], "--wait=false")
     environment = "rl-operator.dev/run=calculator,app.kubernetes.io/component=environment"
@@ -60,8 +60,14 @@ def test_an_agent_trains_with_sandboxes_whoever_dies(installed: Kubectl, namespa
     assert held.isdisjoint(until_none(kubectl, namespace, "calculator"))
 
 
-def kill(kubectl: Kubectl, namespace: str, pod: str) -> None:
-    kubectl("-n", namespace, "delete", "pod", pod, "--grace-period=0", "--force", timeout=60)
+def kill_a_sandbox(kubectl: Kubectl, namespace: str, run: str) -> None:
+    """The newest that is there: an older one may be replaced at this moment, as its rollout has ended."""
+    pods = sorted(sandboxes(kubectl, namespace, run), key=lambda pod: pod["metadata"]["creationTimestamp"])
+    assert any(kill(kubectl, namespace, pod["metadata"]["name"], check=False) for pod in reversed(pods))
+
+
+def kill(kubectl: Kubectl, namespace: str, pod: str, *, check: bool = True) -> str:
+    return kubectl("-n", namespace, "delete", "pod", pod, "--grace-period=0", "--force", timeout=60, check=check)
 
 
 def until_none(kubectl: Kubectl, namespace: str, run: str) -> list[str]:
