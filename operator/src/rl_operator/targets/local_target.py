@@ -139,7 +139,7 @@ class LocalTarget:
 
     def events(self, namespace: str, name: str, uid: str) -> list[str]:
         events = read_events(self._layout.events(namespace, name))
-        own = (event for event in events if event.run_uid in (uid, ""))
+        own = (event for event in events if event.run_uid == uid)
         return [f"{event.time}  {event.kind:<7}  {event.reason:<20}  {event.message}" for event in own]
 
     def pod_names(self, namespace: str, run: str) -> list[str]:
