@@ -1,6 +1,7 @@
 """The training half, started by hand: every process real, and in the first test started as a container starts it."""
 
 import httpx
+from tests.integration.training.kept_rollouts import check_kept_rollouts
 
 
 async def test_real_starts_of_four_programs_train_and_end_by_themselves(half, tinker_service) -> None:
@@ -8,7 +9,7 @@ async def test_real_starts_of_four_programs_train_and_end_by_themselves(half, ti
     half.real_starts = True
     config = half.write_config(env={"group_size": 8, "batch_size": 16})
     api = await half.start_api()
-    trainer = await half.start_trainer(config)
+    trainer = await half.start_trainer(config, RL_ROLLOUTS_DIR=str(half.folder / "rollouts"))
     environment = await half.start("environment", "sort_digits", "serve", "--config", str(config))
 
     assert await trainer.exit_code() == 0, trainer.log
@@ -30,6 +31,7 @@ async def test_real_starts_of_four_programs_train_and_end_by_themselves(half, ti
     assert await checkpoints(tinker_service, result["trainingRunId"]) == {result["statePath"], result["samplerPath"]}
     lines = [line for line in trainer.log.splitlines() if " step " in line and "held-out" not in line]
     assert len(lines) == 1 + 3, trainer.log  # "ready … step 0", and one line per step
+    check_kept_rollouts(half.folder / "rollouts", 3, {0: metrics["baselineAccuracy"], 3: metrics["evalAccuracy"]})
 
 
 async def test_only_fresh_rollouts_neither_stall_a_run_nor_waste_it(half) -> None:
@@ -63,7 +65,12 @@ async def test_weights_change_and_the_sampler_follows_the_trainer(half, scripted
         losses = (await half.client.get(f"{trainer.ops_url}/history?figures=loss")).json()["points"]
         assert losses[: len(history)] == [{"step": point["step"], "loss": point["loss"]} for point in history]
         status = await half.status(trainer)
+        kept = (await half.client.get(f"{trainer.ops_url}/rollouts")).json()
+        first = await half.client.get(f"{trainer.ops_url}/rollouts/000001-1.jsonl.zst")
         assert await trainer.exit_code() == 0, trainer.log
+    assert (kept["every"], kept["note"]) == (1, None)
+    sizes = {file["name"]: file["bytes"] for file in kept["files"]}
+    assert sizes["000001-1.jsonl.zst"] == len(first.content)
     gaps = [point["logprobs/gap"] for point in history if "logprobs/gap" in point]
     assert gaps
     assert max(gaps) <= 1e-5

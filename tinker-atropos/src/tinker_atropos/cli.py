@@ -238,11 +238,24 @@ def tinker_service(
     )
 
 
+@app.command(short_help="Serve the rollouts that a run's trainer kept.")
+def rollouts(
+    idle_exit: Annotated[float, typer.Option(min=0, help="End after so many seconds without a request; 0: never.")] = 0,
+    log_format: LogFormatOption = "text",
+) -> None:
+    """Serve the rollouts that a run's trainer kept in RL_ROLLOUTS_DIR or RL_ROLLOUTS_URL, after it has ended."""
+    from tinker_atropos.rollout_files.rollout_server import serve_rollouts
+    from tinker_atropos.settings import load_settings
+
+    _run(serve_rollouts(load_settings("trainer"), idle_exit), log_format)
+
+
 @app.command(short_help="Talk to trained weights.")
 def sample(
     prompt: Annotated[str, typer.Argument(help="What to say; - reads it from stdin.")],
     *,
-    model_path: Annotated[str, typer.Option(help="tinker://…/sampler_weights/… or tinker://…/weights/…")],
+    model_path: Annotated[str | None, typer.Option(help="tinker://…/sampler_weights/… or tinker://…/weights/…")] = None,
+    base_model: Annotated[str | None, typer.Option(help="In place of weights: a model, as it was before.")] = None,
     tokenizer: Annotated[str | None, typer.Option(help="bundled, a folder or a name; default: the backend's.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Take the prompt as it is, not as a user's message.")] = False,
     n: Annotated[int, typer.Option("-n", min=1, max=128, help="Completions.")] = 1,
@@ -259,10 +272,11 @@ def sample(
 
     said = sys.stdin.read().rstrip("\n") if prompt == "-" else prompt
     completions = asyncio.run(
-        sample_from(SampleOptions(model_path, said, tokenizer, raw, n, max_tokens, temperature, seed))
+        sample_from(SampleOptions(model_path, said, tokenizer, raw, n, max_tokens, temperature, seed, base_model))
     )
     if output == "json":
-        wire = {"modelPath": model_path, "prompt": said, "completions": [each.to_wire() for each in completions]}
+        whose = {"modelPath": model_path} if model_path else {"baseModel": base_model}
+        wire = {**whose, "prompt": said, "completions": [each.to_wire() for each in completions]}
         typer.echo(json.dumps(wire, indent=2, ensure_ascii=False))
         return
     for number, completion in enumerate(completions, 1):

@@ -93,6 +93,9 @@ class TinkerSection(BaseModel):
     wandb_project: str | None = None
     wandb_group: str | None = None
     wandb_run_name: str | None = None
+    keep_rollouts_mb: int = Field(
+        default=256, ge=0, le=1_000_000, description="room for files with every rollout, in megabytes; 0: none is kept"
+    )
     wandb_samples_interval: int = Field(default=20, ge=0, description="steps between tables of rollouts; 0: none")
 
     @property

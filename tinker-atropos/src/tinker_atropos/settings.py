@@ -19,6 +19,7 @@ DEFAULT_INFERENCE_URL = "http://127.0.0.1:8001"
 DEFAULT_OPS_PORTS = {"api": 8003, "trainer": 8002, "environment": 8004}
 
 ONE_OR_NOTHING = {"": False, "0": False, "1": True}
+TRACKERS = ("wandb", "trackio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,9 @@ class SandboxService:
 class Settings:
     """The process's settings, read once at startup.
 
+    `rollouts_dir` is the folder of rollout files; None: one beside the ledger. `rollouts_url` is where they are put as
+    well, to outlive the pod: `s3://BUCKET/FOLDER`; the AWS_* variables beside it are read by the store's library.
+
     `result_file` is the container's termination message: the trainer's result, or why another process failed; `uid` and
     `attempt` mark checkpoints. `recorded` is the checkpoint to continue from; if the backend has neither it nor a newer
     one, the attempt fails, or with `restart_if_lost` continues from an older one, or from the beginning. `best` holds
@@ -87,7 +91,7 @@ class Settings:
     `environment_index` numbers them; 0 evaluates. None is the one in the run's own pod: it evaluates too, and is not
     replaced. `sandboxes` is None if the run asks for none in pods. `wandb_close_seconds` is how long W&B may take at
     the end: by default what is left of the 25 s of a stop if everything else takes its full time
-    (trainer/attempt_end.py).
+    (trainer/attempt_end.py); other `trackers`, beside it, have the same time.
     """
 
     api_url: str = DEFAULT_API_URL
@@ -108,9 +112,12 @@ class Settings:
     environment_grace: int = 300
     environment_index: int | None = None
     sandboxes: SandboxService | None = None
+    rollouts_dir: str | None = None
+    rollouts_url: str | None = None
     result_file: str | None = None
     wandb_run_id: str | None = None
     wandb_close_seconds: int = 4
+    trackers: tuple[str, ...] = ("wandb",)
 
     @property
     def api_address(self) -> Address:
@@ -142,10 +149,21 @@ def load_settings(container: str, environ: Mapping[str, str] = os.environ) -> Se
         environment_grace=_integer(environ, "RL_ENVIRONMENT_GRACE", Settings.environment_grace),
         environment_index=_integer(environ, "RL_ENVIRONMENT_INDEX", Settings.environment_index),
         sandboxes=_sandboxes(environ),
+        rollouts_dir=environ.get("RL_ROLLOUTS_DIR") or None,
+        rollouts_url=environ.get("RL_ROLLOUTS_URL") or None,
         result_file=environ.get("RL_RESULT_FILE") or None,
         wandb_run_id=environ.get("RL_WANDB_RUN_ID") or None,
         wandb_close_seconds=_integer(environ, "RL_WANDB_CLOSE_SECONDS", Settings.wandb_close_seconds),
+        trackers=_trackers(environ),
     )
+
+
+def _trackers(environ: Mapping[str, str]) -> tuple[str, ...]:
+    value = environ.get("RL_TRACKER") or ",".join(Settings.trackers)
+    chosen = tuple(name.strip() for name in value.split(","))
+    if not set(chosen) <= set(TRACKERS):
+        raise ConfigError(f"RL_TRACKER is {value!r}; it must be wandb, trackio, or both with a comma between them")
+    return chosen
 
 
 def _recorded(environ: Mapping[str, str]) -> RecordedCheckpoint | None:

@@ -49,6 +49,7 @@ TINKER_FIELDS: Final = {
         _field("keep_checkpoints", "int", 3, "newest state checkpoints that are kept"),
         _field("keep_checkpoint_every", "int", 0, "steps whose checkpoints are kept besides; 0: none"),
         _field("checkpoint_ttl_days", "int", 30, "days after which the backend may delete a checkpoint"),
+        _field("keep_rollouts_mb", "int", 256, "megabytes for files with every rollout, as rlctl shows them; 0: none"),
         _field("wandb_samples_interval", "int", 20, "steps between tables of sample rollouts in W&B; 0: none"),
         _field("seed", "int", 0, "seed of the LoRA initialization"),
         _field(

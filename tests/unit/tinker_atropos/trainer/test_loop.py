@@ -15,6 +15,7 @@ from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
 from tinker_atropos.trainer.loop import train
 from tinker_atropos.trainer.reporting.metric_table import describe
 from tinker_atropos.trainer.reporting.step_metrics import PARTS
+from tinker_atropos.trainer.rollouts.trained_step import TrainedStep
 from tinker_atropos.trainer.trajectories.admission import Admission
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
 from tinker_atropos.trainer.trajectories.deliveries import read_group
@@ -67,11 +68,12 @@ class Surroundings:
     def warn(self, topic: str, sentence: str | None) -> None:
         self.warnings[topic] = sentence
 
-    async def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float], batch: TrainingBatch) -> None:
+    async def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float], trained: TrainedStep) -> None:
         assert step == len(self.logged) + 1
         assert seconds == metrics["time/step"]
         self.logged.append(metrics)
-        self.batches.append(batch)
+        assert len(trained.logprobs) == len(trained.batch.datums)
+        self.batches.append(trained.batch)
 
     def saves_at(self, step: int) -> bool:
         return step % 2 == 0

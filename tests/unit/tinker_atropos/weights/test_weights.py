@@ -77,6 +77,14 @@ def test_a_state_checkpoint_answers_like_the_sampler_weights(program: Run, train
     assert texts[0] == texts[1]
 
 
+def test_the_base_model_answers_without_what_was_trained(program: Run, trained: Trained) -> None:
+    asked = ("sample", "sort 4 1 3 2", "-n", "4", "--max-tokens", "8", "--seed", "0", "-o", "json")
+    base = sampled(program(*asked, "--base-model", "bundled"))
+    assert (base["baseModel"], "modelPath" in base, len(base["completions"])) == ("bundled", False, 4)
+    of_weights = sampled(program(*asked, "--model-path", trained.sampler_path))
+    assert [each["logprob"] for each in base["completions"]] != [each["logprob"] for each in of_weights["completions"]]
+
+
 def test_raw_omits_the_chat_template(program: Run, trained: Trained) -> None:
     asked = ("sample", "4 1 3 2", "--model-path", trained.sampler_path, "--temperature", "0", "-o", "json")
     assert sampled(program(*asked)) != sampled(program(*asked, "--raw", "--tokenizer", "bundled"))
@@ -141,6 +149,9 @@ def test_an_export_overwrites_nothing(program: Run, trained: Trained, tmp_path: 
     [
         (["sample", "x", "--model-path", "final"], {}, 2, "it must look like tinker://RUN/weights|sampler_weights/NAME"),
         (["export", "--model-path", "tinker://r/sampler_weights/f", "--to", "a"], {}, 2, "weights|external_weights"),
+        (["sample", "x"], {}, 2, "name either trained weights with --model-path or a model with --base-model"),
+        (["sample", "x", "--base-model", "bundled", "--model-path", "tinker://r/weights/f"], {}, 2, "name either "),
+        (["sample", "x", "--base-model", "unheard-of"], {}, 2, "unheard-of"),
         (["sample", "x", "--model-path", "tinker://r/sampler_weights/f"], {}, 2, "tinker://r/sampler_weights/f"),
         (["export", "--model-path", "tinker://r/weights/f", "--to", "a"], {}, 2, "tinker://r/weights/f"),
         (["sample", "x", "--model-path", "tinker://r/weights/f"], {"TINKER_API_KEY": ""}, 3, "KEY is not set: export"),

@@ -139,7 +139,7 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         """One group: `group_size` rollouts of the same item. Raises IncompleteGroupError."""
         rollouts = await self._whole_group(item)
         self.was_rewarded(item, [rollout.score for rollout in rollouts])
-        return scored_group(rollouts), []
+        return scored_group(rollouts, item=item), []
 
     def was_rewarded(self, item: Item, rewards: Sequence[float]) -> None:  # noqa: ARG002 -- for those that override it
         """A group is whole: one reward for each rollout."""
@@ -206,7 +206,12 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
                 rollouts, _ = self._sorted(await self.roll_out(item, self.config.eval_samples, split="eval"))
             return item, rollouts
 
-        return await together(map(played, self.evaluated_items()))
+        found = await together(map(played, self.evaluated_items()))
+        self.report_evaluated(found)
+        return found
+
+    def report_evaluated(self, played: Sequence[tuple[Item, Sequence[Rollout]]]) -> None:
+        """The runner puts a method in this one's place that keeps them for people to read."""
 
     async def wandb_log(self, wandb_metrics: dict[str, Any] | None = None) -> None:
         metrics = dict(wandb_metrics or {})

@@ -89,7 +89,8 @@ async def _serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbe
     atropos_patches.list_token_ids()
     loaded = load_environment(assignment.located)
     env = loaded.build(run, wired_to_run(run, settings))
-    registration = EnvironmentRegistration(settings.api_url, settings.environment_index or 0)
+    index = settings.environment_index or 0
+    registration = EnvironmentRegistration(settings.api_url, index)
     plan = EvaluationPlan(run.tinker.eval_deadline_seconds, run.tinker.eval_metric)
     reports, snapshots = Reports(env, loaded.source), PolicySnapshots(settings.inference_url)
     evaluations = Evaluations(shared, heartbeat, reports, snapshots, plan)
@@ -98,13 +99,15 @@ async def _serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbe
     )
     atropos_patches.widen_retries()
     atropos_patches.replace_env_manager(rollouts.serve)
+    sender = GroupSender(settings.api_url, shared.counters, ending.settle, reports=shared.rollouts, index=index)
     async with kept_connections(env.server.servers):
         atropos_patches.AtroposPatches(
             env,
             loaded.source,
             shared.counters,
-            GroupSender(settings.api_url, shared.counters, ending.settle),
+            sender,
             ending.settle,
+            reports=shared.rollouts,
         )
         try:
             await _finish(env, rollouts, ending, loaded.source, plan)

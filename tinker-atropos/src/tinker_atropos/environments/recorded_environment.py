@@ -127,7 +127,7 @@ class RecordedEnvironment(SampledEnvironment[Item], ABC):
             self.note({"rollouts/turns": session.turns, "rollouts/sequences": len(sequences)})
             self.note({"rollouts/turns_unmatched": session.unmatched})
         messages = session.messages if self.keeps_messages or split == "eval" else ()
-        return Rollout(sequences, score, messages=messages)
+        return Rollout(sequences, score, messages=messages, components=named or {})
 
     def note(self, figures: Mapping[str, float]) -> None:
         """Figures of a training rollout: their means are logged."""

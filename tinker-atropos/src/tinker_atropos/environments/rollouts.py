@@ -1,8 +1,10 @@
 """Rollouts: those that have a score, those that failed, and the group that is made of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
+
+import orjson
 
 from tinker_atropos.environments.conversation import SampledSequence
 from tinker_atropos.environments.prompt_tokens import Message
@@ -11,19 +13,23 @@ FailureKind = Literal["raised", "timeout", "transport"]
 FAILURE_KINDS: Final[tuple[FailureKind, ...]] = ("raised", "timeout", "transport")
 
 
+MAX_ITEM_CHARACTERS: Final = 1_000
+
+
 class TransportError(Exception):
     """What an environment talks to, such as a server of its own, cannot be reached or has left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One attempt at an item. It has several sequences if the prompt of a later turn did not extend the first.
-    `messages` is the conversation, if it is kept, for people to read.
+    """One attempt at an item. It has several sequences if the prompt of a later turn did not extend the first. For
+    people to read are `messages`, the conversation if it is kept, and `components`, the parts of the score by name.
     """
 
     sequences: list[SampledSequence]
     score: float
     messages: Sequence[Message] = field(default=(), kw_only=True)
+    components: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +53,10 @@ def failure_kind(error: BaseException) -> FailureKind:
     return "transport" if isinstance(error, TransportError | ConnectionError) else "raised"
 
 
-def scored_group(rollouts: Sequence[Rollout], group_size: int | None = None) -> dict[str, Any]:
+def scored_group(rollouts: Sequence[Rollout], group_size: int | None = None, *, item: Any = None) -> dict[str, Any]:
     """The group in Atropos' form. If rollouts have several sequences, `group_overrides` maps sequences to rollouts. It
-    also says how many sequences there are if the group has fewer rollouts than `group_size`.
+    also says how many sequences there are if the group has fewer rollouts than `group_size`, and what people read:
+    `item` and the `components` of each rollout.
     """
     owned = [(index, sequence) for index, rollout in enumerate(rollouts) for sequence in rollout.sequences]
     group: dict[str, Any] = {
@@ -62,4 +69,20 @@ def scored_group(rollouts: Sequence[Rollout], group_size: int | None = None) -> 
         group["messages"] = [list(rollouts[index].messages) for index, _ in owned]
     if len(owned) != (group_size or len(rollouts)) or len(owned) > len(rollouts):
         group["group_overrides"] = {"group_size": len(owned), "rollouts": [index for index, _ in owned]}
+    told: dict[str, Any] = {} if item is None else {"item": shown_item(item)}
+    if any(rollout.components for rollout in rollouts):
+        told["components"] = [dict(rollout.components) for rollout in rollouts]
+    if told:
+        group["group_overrides"] = {**group.get("group_overrides", {}), **told}
     return group
+
+
+def shown_item(item: Any) -> Any:
+    """The item as JSON, which whatever writes groups can write, else as Python shows it; a long one is cut off."""
+    try:
+        text = orjson.dumps(item, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
+    except orjson.JSONEncodeError:
+        return repr(item)[:MAX_ITEM_CHARACTERS]
+    if len(text) > MAX_ITEM_CHARACTERS:
+        return text[:MAX_ITEM_CHARACTERS].decode(errors="ignore")
+    return orjson.loads(text)

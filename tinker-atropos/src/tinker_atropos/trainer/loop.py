@@ -10,7 +10,7 @@ from typing import Protocol
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.trainer.backend.backend import Training
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
-from tinker_atropos.trainer.data.datums import TrainingBatch, build_batch, loss_config
+from tinker_atropos.trainer.data.datums import build_batch, loss_config
 from tinker_atropos.trainer.reporting.step_metrics import (
     Stopwatch,
     batch_metrics,
@@ -20,6 +20,7 @@ from tinker_atropos.trainer.reporting.step_metrics import (
     training_metrics,
 )
 from tinker_atropos.trainer.reporting.trainer_status import Phase
+from tinker_atropos.trainer.rollouts.trained_step import TrainedStep
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
 
 
@@ -37,7 +38,7 @@ class Surroundings(Protocol):
         ...
 
     async def step_trained(
-        self, step: int, seconds: float, metrics: Mapping[str, float], batch: TrainingBatch, /
+        self, step: int, seconds: float, metrics: Mapping[str, float], trained: TrainedStep, /
     ) -> None: ...
 
     def saves_at(self, step: int) -> bool:
@@ -63,18 +64,20 @@ async def train(
         batch = build_batch(collected.groups, config)
         metrics = collection_metrics(collected, batch) | batch_metrics(batch, step)
         surroundings.warn("recomputed", recomputed_warning(collected.recomputed, batch.sequences))
+        trained = TrainedStep(collected, batch)
         if batch.datums:
             watch.spent("preparing")
             output = await training.step(batch.datums, config.loss, config.learning_rate, loss_config(config))
             watch.spent("preparing", output.seconds)
             policy.swap(Policy(step + 1, output.sampler))
             metrics |= training_metrics(batch, output.logprobs, output.loss_sum, step)
+            trained = TrainedStep(collected, batch, output.logprobs)
             surroundings.warn("kl", kl_warning(metrics, config.kl_warning))
         elif policy.latest is not None:  # nothing has an advantage: the step counts, the weights do not change
             policy.swap(Policy(step + 1, policy.latest.sampler))
 
         metrics |= {"train/learning_rate": config.learning_rate} | watch.lap()
-        await surroundings.step_trained(step + 1, metrics["time/step"], metrics, batch)
+        await surroundings.step_trained(step + 1, metrics["time/step"], metrics, trained)
         watch.spent("reporting")
         if surroundings.saves_at(step + 1):
             surroundings.enter("saving")

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Never
 
@@ -34,8 +34,10 @@ from tinker_atropos.trainer.loop import train
 from tinker_atropos.trainer.reporting.accounting import Accounting
 from tinker_atropos.trainer.reporting.prometheus import Snapshot
 from tinker_atropos.trainer.reporting.relay import Relay
+from tinker_atropos.trainer.reporting.time_left import Schedule
+from tinker_atropos.trainer.reporting.trackers.tracker import Tracker
 from tinker_atropos.trainer.reporting.trainer_status import RunStatus
-from tinker_atropos.trainer.reporting.wandb_sink import WandbSink
+from tinker_atropos.trainer.rollouts.rollout_keeper import rollout_keeper
 from tinker_atropos.trainer.step_surroundings import StepSurroundings
 from tinker_atropos.trainer.stop_request import StopRequest, beside, cancelled, forever, unless_stopped
 from tinker_atropos.trainer.trainer_state import TrainerState
@@ -52,7 +54,7 @@ STEP_GRACE_SECONDS = 10.0
 
 
 KEEP_SECONDS = 5.0
-"""For the last call of a run that failed: what it has is in the result already."""
+"""For the last call of a run that failed, whose result has what it needs, and for the last files of rollouts."""
 
 
 class Run:
@@ -63,17 +65,17 @@ class Run:
         settings: Settings,
         config: RunConfig,
         results: ResultFile,
-        sink: WandbSink,
+        sink: Tracker,
         stop: StopRequest,
         *,
         tokenizer: Tokenizer,
         ledger_folder: Path,
     ) -> None:
         steps = config.env.total_steps
+        status = RunStatus(steps, settings.run_uid, settings.attempt, schedule=Schedule.of(config))
         self.state = state = TrainerState(
-            Progress(steps), RunStatus(steps, settings.run_uid, settings.attempt), results,
-            policy=CurrentPolicy(config.env.evaluates_at),
-        )  # fmt: skip
+            Progress(steps), status, results, policy=CurrentPolicy(config.env.evaluates_at)
+        )
         self._config = config
         self._sink = sink
         self._stop = stop
@@ -88,15 +90,20 @@ class Run:
         keeper = CheckpointKeeper(settings, config.tinker)
         self._weights = Weights(state, keeper, BestWeights(state, keeper, settings.best))
         self._accounting = Accounting(self.api, self.lease, state.status, self.generator, config.env)
-        self._relay = Relay(self.api, state.status, sink, self._weights.best.evaluated)
+        self.keeper = rollout_keeper(settings, config, tokenizer, ledger_folder)
+        self._relay = Relay(self.api, state.status, sink, self._evaluated_at)
         self.ending = AttemptEnd(
             state, self._weights, self.api, self.lease, self._relay, stop, config.tinker.eval_deadline_seconds
         )
         admission = Admission(self._ledger, state.policy, config.tinker)
         self._surroundings = StepSurroundings(
             state, stop, config, self.api, Collector(self.api, admission, state.status.warn), self.generator,
-            self._weights, self._accounting, sink, tokenizer,
+            self._weights, self._accounting, sink, tokenizer, self.keeper,
         )  # fmt: skip
+
+    def _evaluated_at(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._weights.best.evaluated(step, metrics)
+        self.keeper.evaluated(step, metrics)
 
     def unready(self) -> str | None:
         """Why the trainer is not ready, or None."""
@@ -118,6 +125,7 @@ class Run:
         return max(now - call[1] if call else 0.0, self.generator.seconds_unanswered(now))
 
     async def close(self) -> None:
+        await asyncio.to_thread(self.keeper.close, KEEP_SECONDS)
         await self.api.close()
         self._ledger.close()
 

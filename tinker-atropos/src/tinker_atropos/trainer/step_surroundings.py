@@ -12,8 +12,10 @@ from tinker_atropos.trainer.data.datums import TrainingBatch
 from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.reporting.accounting import Accounting
 from tinker_atropos.trainer.reporting.samples import Row, sample_rows
+from tinker_atropos.trainer.reporting.trackers.tracker import Tracker
 from tinker_atropos.trainer.reporting.trainer_status import Phase, console_line
-from tinker_atropos.trainer.reporting.wandb_sink import WandbSink
+from tinker_atropos.trainer.rollouts.rollout_keeper import RolloutKeeper
+from tinker_atropos.trainer.rollouts.trained_step import TrainedStep
 from tinker_atropos.trainer.stop_request import StopRequest, cancelled, unless_stopped
 from tinker_atropos.trainer.trainer_state import TrainerState
 from tinker_atropos.trainer.trajectories.api_client import ApiClient
@@ -35,8 +37,9 @@ class StepSurroundings:
     generator: Generator
     weights: Weights
     accounting: Accounting
-    sink: WandbSink
+    sink: Tracker
     tokenizer: Tokenizer
+    keeper: RolloutKeeper
 
     async def next_batch(self, step: int) -> Collected | None:
         with self.accounting.waiting_for_batch():
@@ -52,9 +55,9 @@ class StepSurroundings:
     def warn(self, topic: str, sentence: str | None) -> None:
         self.state.status.warn(topic, sentence)
 
-    async def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float], batch: TrainingBatch) -> None:
-        if self.state.progress.trained(step):  # a replayed step was already counted and logged
-            self._log_step(step, seconds, metrics, batch)
+    async def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float], trained: TrainedStep) -> None:
+        if self.state.progress.trained(step):  # a replayed step was already counted, logged and kept
+            self._log_step(step, seconds, metrics, trained)
 
     @contextlib.asynccontextmanager
     async def _reporting(self) -> AsyncIterator[None]:
@@ -73,13 +76,15 @@ class StepSurroundings:
             await self.api.report_progress(step, done=False, totals=self.accounting.totals())
             progress.reported = step
 
-    def _log_step(self, step: int, seconds: float, metrics: Mapping[str, float], batch: TrainingBatch) -> None:
-        self.accounting.trained(step, batch)
+    def _log_step(self, step: int, seconds: float, metrics: Mapping[str, float], trained: TrainedStep) -> None:
+        self.accounting.trained(step, trained.batch)
         counts = self.generator.metrics() | self.accounting.metrics() | self.state.progress.metrics()
         metrics = {**metrics, **counts}
+        self.keeper.step_trained(step, trained, metrics)
+        self.warn("rollouts", self.keeper.note)
         status = self.state.status
         status.step_trained(step, seconds, metrics)
-        self.sink.log_step(step, metrics, self._sample_rows(step, batch))
+        self.sink.log_step(step, metrics, self._sample_rows(step, trained.batch))
         line = console_line(step, status.total_steps, metrics | status.metrics, status.warnings)
         logger.info("%s", line, extra={"figures": {"step": step, **metrics}})
 

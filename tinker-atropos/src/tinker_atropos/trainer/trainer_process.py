@@ -23,7 +23,7 @@ from tinker_atropos.errors import ConfigError, InternalError, RunError
 from tinker_atropos.result import Result, ResultFile
 from tinker_atropos.serving import bind, json_response, ops_app, serve
 from tinker_atropos.settings import Settings
-from tinker_atropos.trainer.reporting.wandb_sink import WandbSink, wandb_settings
+from tinker_atropos.trainer.reporting.trackers.chosen_trackers import chosen_trackers
 from tinker_atropos.trainer.stop_request import StopRequest
 
 logger = logging.getLogger(__name__)
@@ -81,10 +81,12 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
     # The SDK and the tokenizer take a second to import: do it only after the config has been checked.
     from tinker_atropos.chat.chat_rendering import chat_renderer
     from tinker_atropos.chat.tokenizer import Tokenizer
+    from tinker_atropos.rollout_files.rollout_routes import rollout_routes
     from tinker_atropos.trainer.backend.open_training import TrainingOpener
     from tinker_atropos.trainer.inference.inference_routes import InferenceServer, inference_app
     from tinker_atropos.trainer.reporting.prometheus import registry
     from tinker_atropos.trainer.reporting.trainer_status import chosen
+    from tinker_atropos.trainer.rollouts.report_route import report_route
     from tinker_atropos.trainer.run import Run
 
     gc.freeze()  # what is loaded by now stays: no collection needs to look at it between two steps
@@ -97,7 +99,7 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
         bind(ops_host, ops_port, "RL_OPS_PORT") as ops_socket,
     ):
         tokenizer = await asyncio.to_thread(Tokenizer, config.env.tokenizer_name)
-        sink = WandbSink(wandb_settings(settings, config, os.environ), settings.wandb_close_seconds)
+        sink = chosen_trackers(settings, config, os.environ)
         run = Run(settings, config, results, sink, stop, tokenizer=tokenizer, ledger_folder=folder)
 
         async def show_history(request: Request) -> Response:
@@ -108,8 +110,12 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
 
         renderer = chat_renderer(tokenizer, config.base_model, config.env.tool_call_parser)
         inference_server = InferenceServer(run.generator, renderer, config.env.max_token_length, config.base_model)
-        ops = ops_app(run.unready, run.to_wire, [Route("/history", show_history)], registry(run.snapshot))
-        data = below(inference.path, inference_app(inference_server))
+        kept = rollout_routes(run.keeper.folder, run.keeper.listing)
+        ops = ops_app(run.unready, run.to_wire, [Route("/history", show_history), *kept], registry(run.snapshot))
+        reports = report_route(
+            run.keeper, run.state.policy, vocabulary=tokenizer.vocabulary, total_steps=config.env.total_steps
+        )
+        data = below(inference.path, inference_app(inference_server, [reports]))
         async with serve(data, data_socket), serve(ops, ops_socket):
             sink.start()
             try:

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SampleOptions:
-    """What to sample. `raw`: the prompt is used as it is, not as a user message; `seed` None: the backend chooses."""
+    """What to sample. `model_path` None: from `base_model`, as it was before any training. `raw`: the prompt is used as
+    it is, not as a user message; `seed` None: the backend chooses.
+    """
 
-    model_path: str
+    model_path: str | None
     prompt: str
     tokenizer: str | None
     raw: bool
@@ -26,6 +28,7 @@ class SampleOptions:
     max_tokens: int
     temperature: float
     seed: int | None
+    base_model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +45,16 @@ class Completion:
 
 
 async def sample(options: SampleOptions) -> list[Completion]:
-    """Sample from the weights at `model_path`. Raises ConfigError for what can be fixed in the options."""
-    kind = kind_of(options.model_path, ("weights", "sampler_weights"))
+    """Sample from the weights at `model_path`, or from `base_model`. Raises ConfigError for what can be fixed in the
+    options.
+    """
+    if (options.model_path is None) == (options.base_model is None):
+        raise ConfigError("name either trained weights with --model-path or a model with --base-model")
+    kind = None if options.model_path is None else kind_of(options.model_path, ("weights", "sampler_weights"))
     async with session("sample") as service:
         from tinker import types
 
-        client = await _sampling_client(service, options.model_path, kind)
+        client = await _sampling_client(service, options, kind)
         tokenizer = _tokenizer(options, client)
         prompt = types.ModelInput.from_ints(_prompt_ids(options, tokenizer))
         params = types.SamplingParams(max_tokens=options.max_tokens, temperature=options.temperature, seed=options.seed)
@@ -63,11 +70,15 @@ async def sample(options: SampleOptions) -> list[Completion]:
     ]
 
 
-async def _sampling_client(service: "tinker.ServiceClient", path: str, kind: str) -> "tinker.SamplingClient":
+async def _sampling_client(
+    service: "tinker.ServiceClient", options: SampleOptions, kind: str | None
+) -> "tinker.SamplingClient":
     """State checkpoints cannot be sampled from as they are: a training client takes a snapshot of them."""
-    if kind == "sampler_weights":
+    path = options.model_path
+    if path is None or kind == "sampler_weights":
         client: tinker.SamplingClient = await ask(
-            f"opening {path}", lambda: service.create_sampling_client(model_path=path)
+            f"opening {path or options.base_model}",
+            lambda: service.create_sampling_client(model_path=path, base_model=options.base_model),
         )
         return client
     training: tinker.TrainingClient = await ask(

@@ -21,9 +21,9 @@ PASSED_ON = re.compile(
 )
 """The machine's variables that a process needs. All others are withheld: keys reach only containers that name them."""
 
-WANDB_WISHES = ("WANDB_MODE", "WANDB_BASE_URL")
-"""Whether the caller's W&B may be reached, and which server: the caller's key must not go elsewhere. For the trainer;
-what the run or its runtime says about the server takes precedence.
+TRACKER_WISHES = re.compile(r"WANDB_MODE|WANDB_BASE_URL|RL_TRACKER|TRACKIO_\w+")
+"""Which trackers the caller wants, whether W&B may be reached, and which server: the caller's key must not go
+elsewhere. For the trainer; what the run or its runtime says about the server takes precedence.
 """
 
 
@@ -77,8 +77,10 @@ def plan_launch(container: Mapping[str, Any], surroundings: Surroundings, backen
     for each in container.get("env", []):
         own[each["name"]] = backend.get(each["name"]) or _value(each, caller, {**own, **ports})
     mapped = {key: map_paths(value, mounts) for key, value in own.items() if value is not None}
-    folders = {"WANDB_DIR": str(folder.wandb)} if name == TRAINER_CONTAINER else {}
-    wishes = {key: caller[key] for key in WANDB_WISHES if key in caller} if name == TRAINER_CONTAINER else {}
+    folders = (
+        {"WANDB_DIR": str(folder.wandb), "RL_ROLLOUTS_DIR": str(folder.rollouts)} if name == TRAINER_CONTAINER else {}
+    )
+    wishes = tracker_wishes(caller) if name == TRAINER_CONTAINER else {}
     if "/tmp" in mounts:  # noqa: S108 -- a path inside the pod
         folders["TMPDIR"] = mounts["/tmp"]  # noqa: S108 -- the same
     words = (*container.get("command", ()), *container.get("args", ()))
@@ -131,6 +133,11 @@ def passed_on(caller: Mapping[str, str]) -> dict[str, str]:
     passed = {key: value for key, value in caller.items() if PASSED_ON.fullmatch(key)}
     cache = {"HF_HOME": str(Path(caller["HOME"]) / ".cache" / "huggingface")} if "HOME" in caller else {}
     return cache | passed
+
+
+def tracker_wishes(caller: Mapping[str, str]) -> dict[str, str]:
+    """The caller's variables that only the trainer gets."""
+    return {key: value for key, value in caller.items() if TRACKER_WISHES.fullmatch(key)}
 
 
 def mounted_paths(container: Mapping[str, Any], folder: PodFolder) -> dict[str, str]:

@@ -72,6 +72,10 @@ class Layout:
         """Of all runs: `…/NAMESPACE/RUN.jsonl`."""
         return tuple((self.root / "events").glob("*/*.jsonl"))
 
+    def rollouts(self, namespace: str, run_name: str, run_uid: str) -> Path:
+        """Where all attempts of a run keep their rollouts."""
+        return self.pod(namespace, f"{run_name}-{run_uid[:5]}-1").rollouts
+
     def pod(self, namespace: str, pod_name: str) -> "PodFolder":
         return PodFolder(self.root / "pods" / namespace / pod_name)
 
@@ -87,6 +91,12 @@ class PodFolder:
         """Where W&B keeps what has not been uploaded yet. All attempts share it: the next one uploads the rest."""
         run = self.root.name.rpartition("-")[0]  # without the attempt
         return self.root.with_name(f"{run}-wandb")
+
+    @property
+    def rollouts(self) -> Path:
+        """Where the trainer keeps rollouts, a file per step and attempt. All attempts share it."""
+        run = self.root.name.rpartition("-")[0]  # without the attempt
+        return self.root.with_name(f"{run}-rollouts")
 
     def volume(self, name: str) -> Path:
         return self.root / "volumes" / name

@@ -77,6 +77,7 @@ async def test_a_result_after_the_deadline_is_reported_with_its_step() -> None:
     slow.finish.set()
     await ended(slow)
     assert slow.reported == [(20, 0.75)]
+    assert slow.shared.metrics.records[-1].metrics["env/evaluation_seconds"] > 0
     assert slow.sampled_steps == [20]
     assert slow.kept == []
 

@@ -12,14 +12,14 @@ from starlette.routing import Route
 from tinker_atropos.errors import DivergedError
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.trainer.reporting.relay import MAX_NAMES, Relay, curves
+from tinker_atropos.trainer.reporting.trackers.tracker_process import TrackerProcess
 from tinker_atropos.trainer.reporting.trainer_status import RunStatus
-from tinker_atropos.trainer.reporting.wandb_sink import WandbSink
 from tinker_atropos.trainer.trajectories.api_client import ApiClient
 
 
-class RememberingSink(WandbSink):
+class RememberingSink(TrackerProcess):
     def __init__(self) -> None:
-        super().__init__(None, 1)
+        super().__init__("nowhere", {}, (), 1)
         self.reports: list[tuple[int | None, Mapping[str, float]]] = []
 
     def log_report(self, step: int | None, metrics: Mapping[str, float]) -> None:

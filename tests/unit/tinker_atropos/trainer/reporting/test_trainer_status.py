@@ -2,6 +2,7 @@ from itertools import pairwise
 
 import pytest
 
+from tinker_atropos.trainer.reporting.time_left import Schedule
 from tinker_atropos.trainer.reporting.trainer_status import RECENT_SECONDS, History, RunStatus, chosen, console_line
 from tinker_atropos.trainer.reporting.wait_reasons import GroupsMade
 from tinker_atropos.trainer.trajectories.api_client import MetricsRecord, Peer
@@ -162,15 +163,26 @@ def test_a_step_changes_pace_and_metrics() -> None:
     status.step_trained(2, 2.0, {"reward/mean": 0.5})
     status.step_trained(3, 4.0, {"reward/mean": 0.5})
     books = {"trained": {"rollouts": 8, "tokens": 40}}
-    wire = status.to_wire({"state": "disabled"}, "Waiting.", books)
+    wire = status.to_wire({"wandb": {"state": "disabled"}, "tracker": None}, "Waiting.", books)
     assert (wire["waiting"], wire["books"], wire["warnings"]) == ("Waiting.", books, [])
+    assert (wire["wandb"], wire["tracker"]) == ({"state": "disabled"}, None)
     assert (wire["runUid"], wire["attempt"]) == ("u-1", 2)
     assert wire["step"] == 3
     assert wire["totalSteps"] == 4
     assert wire["secondsPerStep"] == 2.4
+    assert wire["etaSeconds"] == 3, "one step of the two that were measured"
     assert wire["metrics"] == {"loss": -0.5, "logprobGap": 1e-6, "staleness": 0.5}
     assert wire["startedAt"].endswith("Z")
     assert [point["step"] for point in status.history.points] == [1, 2, 3]
+
+
+def test_the_time_left_counts_the_final_evaluation() -> None:
+    status = RunStatus(total_steps=4, schedule=Schedule(4, evaluate_every=100))
+    assert status.to_wire({}, None, {})["etaSeconds"] is None
+    status.relayed(evaluation(0, 0.5, **{"env/evaluation_seconds": 30.2}))
+    status.step_trained(1, 9.0, {})
+    status.step_trained(2, 2.0, {})
+    assert status.to_wire({}, None, {})["etaSeconds"] == 34
 
 
 def test_what_a_trained_step_does_not_know_is_not_taken_from_an_earlier_one() -> None:
@@ -191,6 +203,12 @@ def test_what_environments_warn_of_is_shown_after_the_trainers_own_warnings() ->
     status.warn("kl", "the sampler and the trainer disagree")
     status.heard_of(Peer(state="working", warnings=("the grader pays",), environment_state='{"level": 1}'))
     assert status.to_wire({}, None, {})["warnings"] == ["the sampler and the trainer disagree", "the grader pays"]
+    trackers = {"wandb": {"state": "failed"}, "tracker": {"state": "failed", "trouble": "nothing is recorded"}}
+    assert status.to_wire(trackers, None, {})["warnings"] == [
+        "the sampler and the trainer disagree",
+        "nothing is recorded",
+        "the grader pays",
+    ]
     status.heard_of(Peer(state="away"))
     assert status.to_wire({}, None, {})["warnings"] == ["the sampler and the trainer disagree"]
     assert status.environment_state == '{"level": 1}', "the next checkpoint keeps what was known last"

@@ -89,9 +89,15 @@ async def test_unusable_groups_are_dropped_with_their_reason_and_replaced() -> N
     assert [one.sequences_S[0].tokens_T[1] for one in collected.groups] == [4, 6]
     assert dict(collected.dropped) == {"stale": 4, "no_logprobs": 2}  # in rollouts
     assert collected.dropped_tokens == 6
+    unusable = [(one.group.sequences_S[0].tokens_T[1], one.reason) for one in collected.unusable]
+    assert sorted(unusable) == [(2, "stale"), (3, "no_logprobs"), (5, "stale")]
+    (stale, *_) = (one for one in collected.unusable if one.reason == "stale")
+    assert stale.why.startswith("it was sampled 9 policy steps ago")
+    assert stale.group.sequences_S[0].policy_step_T[1] == 1, "with what the ledger knows"
     assert dict(collector.dropped) == {"stale": 4, "no_logprobs": 2}
     assert warnings["stale"].startswith("a group was dropped as stale: it was sampled 9 policy steps ago")
-    assert dict((await collector.next_batch(STEP + 1)).dropped) == {}
+    following = await collector.next_batch(STEP + 1)
+    assert (dict(following.dropped), following.unusable) == ({}, ())
     assert set(warnings.values()) == {None}  # it is over
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import orjson
 import pytest
 
-from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group
+from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, Story
 from tinker_atropos.trainer.trajectories.deliveries import read_delivery, read_group
 
 PAIR = {
@@ -101,3 +101,11 @@ def test_a_delivery_keeps_its_groups_in_order_with_their_ids() -> None:
 def test_an_unexpected_answer_names_what_does_not_fit(content: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_delivery(content, waited=0.0)
+
+
+def test_what_a_group_says_besides_is_kept_for_people() -> None:
+    group = {"tokens": [[1, 2]], "masks": [[-100, 2]], "scores": [1.0]}
+    assert read_group(group).story == Story()
+    overrides = {"item": [1], "components": [{"a": 1.0}], "environment": 3}
+    told = {"group_overrides": overrides, "messages": [["hello"]], "env_id": 1}
+    assert read_group(group | told).story == Story([1], [{"a": 1.0}], [["hello"]], 3)

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from tinker_atropos.environments.base import SampledEnvironment
 from tinker_atropos.environments.failures import describe, environment_failed
-from tinker_atropos.environments.rollouts import FailedRollout
+from tinker_atropos.environments.rollouts import FailedRollout, Rollout, scored_group
 from tinker_atropos.environments.runner.reporting.counters import (
     Counters,
     FailureReason,
@@ -24,6 +24,7 @@ from tinker_atropos.environments.runner.reporting.counters import (
     generated_tokens,
     rewards,
 )
+from tinker_atropos.environments.runner.reporting.rollout_reports import WHY_UNSENT, RolloutReports
 from tinker_atropos.environments.sampled_work import (
     SampledWork,
     current_work,
@@ -99,8 +100,12 @@ class AtroposPatches:
         counters: Counters,
         sender: Sender,
         give_up: Callable[[EnvironmentLostError], None],
+        *,
+        reports: RolloutReports | None = None,
     ) -> None:
+        """`reports`: where rollouts that are not trained are kept for people to read."""
         self._env, self._source, self._counters, self._sender = env, source, counters, sender
+        self._reports = RolloutReports() if reports is None else reports
         self._give_up = give_up
         self._collect, self._handle = env.collect_trajectories, env.handle_send_to_api
         self._postprocess = env.postprocess_histories
@@ -110,6 +115,7 @@ class AtroposPatches:
         env._send_scored_data_to_api = self.send  # noqa: SLF001 -- the only method that sends groups
         if isinstance(env, SampledEnvironment):
             env.report_failed = self.rollout_failed  # type: ignore[method-assign]  # as above
+            env.report_evaluated = self.rollouts_evaluated  # type: ignore[method-assign]  # as above
         for server in env.server.servers:
             watch(server)
 
@@ -133,14 +139,24 @@ class AtroposPatches:
     def rollout_failed(self, rollout: FailedRollout) -> None:
         """Its tokens are lost with it, if not with its whole group."""
         self._counters.rollout_failed(rollout)
+        self._reports.lost("rollout", rollout.kind, rollout.message, rollout.tokens)
         if (work := current_work()) is not None:
             work.tokens_failed += rollout.tokens
+
+    def rollouts_evaluated(self, played: Sequence[tuple[Any, Sequence[Rollout]]]) -> None:
+        """Of an evaluation: its work knows the step of the weights."""
+        work = current_work()
+        if work is not None and work.step is not None:
+            for item, rollouts in played:
+                if rollouts:
+                    self._reports.evaluated(work.step, scored_group(rollouts, item=item))
 
     def _nothing_collected(self, sampled: SampledWork) -> None:
         """An environment that sampled but returns nothing has filtered its group itself; otherwise it made none."""
         if sampled.completions:
             self._counters.scored([])
             self._counters.was_filtered("by_environment", sampled.tokens)
+            self._reports.lost("group", "by_environment", WHY_UNSENT["by_environment"], sampled.tokens)
             return
         nothing = "collect_trajectories returned no group"
         self._note_failure("empty", nothing, EnvironmentLostError(f"the environment makes no groups: {nothing}"))
@@ -177,8 +193,10 @@ class AtroposPatches:
         unexplained = max(0, len(groups) - sent - len(dropped))
         for reason, group in dropped:
             self._counters.was_filtered(reason, generated_tokens(group))
+            self._reports.dropped(self._env.curr_step + 1, reason, WHY_UNSENT[reason], group)
         for _ in range(unexplained):
             self._counters.was_filtered("by_environment", 0)
+            self._reports.lost("group", "by_environment", WHY_UNSENT["by_environment"])
 
     def _filter_reason(self, group: Any) -> FilterReason | None:
         config = self._env.config
@@ -193,7 +211,9 @@ class AtroposPatches:
         try:
             await self._sender.send(self._env, scored)
         except httpx.HTTPError as error:
-            self._counters.has_failed("undelivered", f"the trajectory API is not reachable: {error!r}")
+            unreachable = f"the trajectory API is not reachable: {error!r}"
+            self._counters.has_failed("undelivered", unreachable)
+            self._reports.lost("group", "undelivered", unreachable)
             raise
 
     def _raised(self, error: Exception, tokens: int) -> None:
@@ -208,6 +228,7 @@ class AtroposPatches:
         self, reason: FailureReason, description: str, error: EnvironmentLostError, tokens: int = 0
     ) -> None:
         self._counters.has_failed(reason, description, tokens)
+        self._reports.lost("group", reason, description, tokens)
         if self._counters.hopeless:
             self._give_up(error)
 

@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 SNAPSHOT_SECONDS = 10.0
 """Longest wait for the trainer to answer which weights are evaluated. It has them at hand."""
 
+SECONDS = "env/evaluation_seconds"
+"""By it the trainer knows how long the final one will take."""
+
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
@@ -105,6 +108,7 @@ class Evaluations:
     async def _evaluate(self, env: Any, due_step: int) -> None:
         """Evaluate and report. A failed evaluation is reported and does not affect the run otherwise."""
         self._shared.phase = f"evaluating step {due_step}"
+        begun = time.monotonic()
         try:
             async with self._snapshots.pinned(due_step) as step:
                 metrics = await self._measure(env, step)
@@ -113,7 +117,8 @@ class Evaluations:
         except Exception as error:  # noqa: BLE001 -- the environment's code: see the docstring
             logger.warning("the evaluation at step %d failed: %s", due_step, describe(error, self._reports.source))
         else:
-            self._shared.metrics.put(metrics, step, "evaluation")
+            took = {SECONDS: time.monotonic() - begun} if metrics else {}
+            self._shared.metrics.put({**metrics, **took}, step, "evaluation")
             await self._heartbeat.tell()
             shown = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
             logger.info("evaluation at step %d: %s", step, shown or "no result")

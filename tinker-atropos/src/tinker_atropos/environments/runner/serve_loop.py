@@ -231,6 +231,7 @@ class Rollouts:
                 env.workers.discard(running["worker"])
                 env.running_items.pop(item_id)
                 self._shared.counters.has_failed("overdue", overdue)
+                self._shared.rollouts.lost("group", "overdue", overdue)
         if self._shared.counters.hopeless:
             raise EnvironmentLostError(f"the environment makes no groups: {self._shared.counters.last_failure}")
 

@@ -5,7 +5,9 @@ _T tokens of one sequence, prompt included.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +20,10 @@ UNKNOWN_STEP = -1
 class TokenSequence:
     """One scored sequence. What is unknown is NaN in `logprobs_T` and UNKNOWN_STEP in `policy_step_T`.
 
-    `generated_T` marks what is to be trained. `advantages_T` replaces the score if the environment sent it.
-    `teacher_logprobs_T` is for the sequence's own tokens, NaN where the teacher scored another token. `muted`: the
-    environment wants no advantage here, although the score counts in the group's baseline.
+    `generated_T` marks what is to be trained, and `marked_T` what the environment said was generated. `advantages_T`
+    replaces the score if the environment sent it. `teacher_logprobs_T` is for the sequence's own tokens, NaN where the
+    teacher scored another token. `muted`: the environment wants no advantage here, although the score counts in the
+    group's baseline. `recomputed_T`: the logprob is not the sampler's, but by a forward pass of a later policy.
     """
 
     tokens_T: Ints
@@ -31,19 +34,45 @@ class TokenSequence:
     advantages_T: Floats | None = None
     teacher_logprobs_T: Floats | None = None
     muted: bool = False
+    marked_T: Bools | None = None
+    recomputed_T: Bools | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What a group says besides what is trained, for people to read. `components_R` are the parts of each rollout's
+    reward by name, and `messages_S` the conversation that each sequence belongs to. None: not said.
+    """
+
+    item: Any = None
+    components_R: Sequence[Mapping[str, float]] | None = None
+    messages_S: Sequence[Any] | None = None
+    environment: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shaping:
+    """How the tokens of a group were sampled."""
+
+    temperature: float
+    top_p: float
+    top_k: int
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """The rollouts of one item, whose scores are compared with each other. `rollout_of_S` counts from 0.
 
-    `received_at` is when the trajectory API received it (seconds since the epoch): its samples are older.
+    `received_at` is when the trajectory API received it (seconds since the epoch): its samples are older. `shaping`
+    None: not all of it was sampled alike, or it is not known.
     """
 
     sequences_S: tuple[TokenSequence, ...]
     rollout_of_S: Ints
     unknown_overrides: tuple[str, ...] = ()
     received_at: float = math.inf
+    story: Story = field(default_factory=Story)
+    shaping: Shaping | None = None
 
     @property
     def rollout_count(self) -> int:

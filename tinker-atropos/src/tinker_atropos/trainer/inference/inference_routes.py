@@ -6,7 +6,8 @@ another one begins, even if training goes on. They are not recorded: they are ne
 
 If environments run in other pods, this port is not limited to loopback, and environments may be untrusted code; who is
 none does not know the path to it (`environments_path.py`). All
-routes are for them: `/health`, `/v1/models`, those to sample, two around an evaluation. None changes the weights or the
+routes are for them: `/health`, `/v1/models`, those to sample, two around an evaluation, and one to report rollouts
+that are not trained. None changes the weights or the
 newest policy, and only the end of its own connection cancels a request to sample; an evaluation can be ended by any
 environment, which costs the run that evaluation. A body is at most MAX_BODY_BYTES, a request at most 1,024 samples that
 fill the rest of the context, too many prompts that do not fit end the run, and the chat template is always the
@@ -15,6 +16,8 @@ tokenizer's.
 Not bounded here: how much is sampled, how often, and how many requests at once. A hostile environment can spend the
 run's sampling budget and slow the trainer down; it can mark its samples as an evaluation's, which are never trained.
 """
+
+from collections.abc import Sequence
 
 from pydantic import Field
 from starlette.applications import Starlette
@@ -103,5 +106,5 @@ class InferenceServer:
         ]
 
 
-def inference_app(server: InferenceServer) -> Starlette:
-    return Starlette(routes=server.routes())
+def inference_app(server: InferenceServer, others: Sequence[Route] = ()) -> Starlette:
+    return Starlette(routes=[*server.routes(), *others])

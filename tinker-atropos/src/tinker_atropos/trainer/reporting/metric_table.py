@@ -110,6 +110,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("time/saving", "s", "of the step before: its checkpoint"),
     Metric("env/step", "steps", "trained when the environment reported: its clock", "runner"),
     Metric("env/reward_mean", "reward", "mean over all rollouts made since the last report, filtered or not", "runner"),
+    Metric("env/evaluation_seconds", "s", "of an evaluation: sampling and scoring", "runner"),
     Metric("env/groups_kept", "groups", "sent to the trainer, since the process began", "runner"),
     Metric("env/groups_filtered", "groups", "made and not sent, since the process began", "runner"),
     Metric("env/groups_filtered_*", "groups", "of these, by reason: equal scores, too long, wrong size, by the "

@@ -13,8 +13,8 @@ from typing import Never
 
 from tinker_atropos.errors import DivergedError
 from tinker_atropos.trainer.reporting.metric_table import describe
+from tinker_atropos.trainer.reporting.trackers.tracker import Tracker
 from tinker_atropos.trainer.reporting.trainer_status import RunStatus
-from tinker_atropos.trainer.reporting.wandb_sink import WandbSink
 from tinker_atropos.trainer.trajectories.api_client import ApiClient
 
 POLL_SECONDS = 1.0
@@ -34,7 +34,7 @@ class Relay:
         self,
         api: ApiClient,
         status: RunStatus,
-        sink: WandbSink,
+        sink: Tracker,
         on_evaluation: Callable[[int, Mapping[str, float]], None],
     ) -> None:
         self._on_evaluation = on_evaluation

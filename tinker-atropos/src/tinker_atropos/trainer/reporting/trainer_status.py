@@ -9,6 +9,7 @@ from typing import Any, Literal
 from tinker_atropos.result import BestCheckpoint, timestamp
 from tinker_atropos.trainer.reporting.collapse import CollapseWatch
 from tinker_atropos.trainer.reporting.decline import Decline, held_out_decline, reward_decline
+from tinker_atropos.trainer.reporting.time_left import Schedule, TimeLeft
 from tinker_atropos.trainer.reporting.wait_reasons import GroupsMade
 from tinker_atropos.trainer.trajectories.api_client import MetricsRecord, Peer
 
@@ -23,6 +24,7 @@ PACE_SMOOTHING = 0.2
 """Weight of the newest step in `secondsPerStep`."""
 
 _FROM_TRAINING = {"train/loss": "loss", "logprobs/gap": "logprobGap", "staleness/mean": "staleness"}
+_EVALUATION_SECONDS = "env/evaluation_seconds"
 _GROUPS_MADE = {
     "env/groups_kept": "kept",
     "env/groups_filtered_equal": "equal",
@@ -110,6 +112,11 @@ class RunStatus:
     held_out_decline: Decline = field(default_factory=held_out_decline)
     reward_decline: Decline = field(default_factory=reward_decline)
     clock: Callable[[], float] = time.monotonic
+    schedule: Schedule | None = None
+    time_left: TimeLeft = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.time_left = TimeLeft(self.schedule or Schedule(self.total_steps), self.clock)
 
     def warn(self, topic: str, sentence: str | None) -> None:
         """Show a warning, newest first; None clears the topic's warning."""
@@ -129,6 +136,7 @@ class RunStatus:
         if self.last_step_at is not None:
             previous = self.seconds_per_step or seconds
             self.seconds_per_step = previous + PACE_SMOOTHING * (seconds - previous)
+        self.time_left.step_trained(step, seconds, metrics)
         self.step = step
         self.last_step_at = time.time()
         for name, ours in _FROM_TRAINING.items():
@@ -145,6 +153,8 @@ class RunStatus:
         """Record what an environment reported."""
         if record.evaluated_step is not None:
             self._evaluated(record.evaluated_step, record.metrics)
+            if _EVALUATION_SECONDS in record.metrics:
+                self.time_left.evaluated(record.evaluated_step, record.metrics[_EVALUATION_SECONDS])
         environment = record.environment or 0
         counts = {_GROUPS_MADE[name]: record.metrics[name] for name in _GROUPS_MADE & record.metrics.keys()}
         made = self._count(environment, counts)
@@ -198,9 +208,10 @@ class RunStatus:
         self.history.evaluated(step, latest)
 
     def to_wire(
-        self, wandb: Mapping[str, Any], waiting: str | None, books: Mapping[str, Mapping[str, int]]
+        self, trackers: Mapping[str, Any], waiting: str | None, books: Mapping[str, Mapping[str, int]]
     ) -> dict[str, Any]:
-        """`/status`. `waiting` is a sentence on what the trainer waits for and why, `books` says where everything is.
+        """`/status`. `trackers` is what each says under its key (`Tracker.to_wire`), `waiting` a sentence on what the
+        trainer waits for and why; `books` says where everything is.
 
         `runUid` and `attempt` identify the run: a pod's IP address may belong to another pod a moment later.
         """
@@ -209,21 +220,27 @@ class RunStatus:
             "attempt": self.attempt,
             "phase": self.phase,
             "waiting": waiting,
-            "warnings": [*self.warnings.values(), *self.environment_warnings][:MAX_WARNINGS],
+            "warnings": [*self.warnings.values(), *_troubles(trackers), *self.environment_warnings][:MAX_WARNINGS],
             "step": self.step,
             "fromStep": self.from_step,
             "totalSteps": self.total_steps,
             "startedAt": _timestamp(self.started_at),
             "lastStepAt": _timestamp(self.last_step_at),
             "secondsPerStep": self.seconds_per_step and round(self.seconds_per_step, 3),
+            "etaSeconds": None if (seconds := self.time_left.seconds()) is None else round(seconds),
             "trainingRunId": self.training_run_id,
             "checkpoint": self.checkpoint,
             "best": None if self.best is None else self.best.to_wire(),
             "metrics": self.metrics,
-            "wandb": wandb,
+            **trackers,
             "queue": {"groups": self.queued_groups, "oldestStep": self.oldest_queued_step},
             "books": books,
         }
+
+
+def _troubles(trackers: Mapping[str, Any]) -> list[str]:
+    """What trackers do not record. W&B's own state says that already."""
+    return [wire["trouble"] for wire in trackers.values() if wire and wire.get("trouble")]
 
 
 def console_line(step: int, total_steps: int, metrics: Mapping[str, float], warnings: Collection[str] = ()) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from tinker_atropos.chat.sampling import SampleRefusedError
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
-from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
+from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, Shaping, TokenSequence
 from tinker_atropos.trainer.inference.ledger import Attribution, Ledger
 from tinker_atropos.trainer.trajectories.sampling_probe import SamplingProbe
 
@@ -21,7 +21,11 @@ PROBE_PROMPT_TOKENS = 32
 
 
 class UnusableError(Exception):
-    """One group cannot be trained on; the message says why."""
+    """One group cannot be trained on; the message says why. `group`: with what the ledger knows of it, if that was
+    looked up.
+    """
+
+    group: Group | None = None
 
     def __init__(self, reason: DropReason, message: str) -> None:
         super().__init__(message)
@@ -51,17 +55,27 @@ class Admission:
         assert policy is not None, "there is a policy before there is a batch"
         _check_length(group, self._config.max_token_trainer_length)
         attributions = [self._ledger.attribute(sequence, group.received_at) for sequence in group.sequences_S]
+        group = replace(
+            group, sequences_S=tuple(each.sequence for each in attributions), shaping=_shaping(attributions)
+        )
+        try:
+            return await self._admitted(group, attributions, policy, step)
+        except UnusableError as error:
+            error.group = group
+            raise
+
+    async def _admitted(self, group: Group, attributions: Sequence[Attribution], policy: Policy, step: int) -> Admitted:
         await self._check_sampling(attributions, policy)
         missing = [attribution for attribution in attributions if attribution.missing]
         if missing and self._config.missing_logprobs == "refuse":
             raise UnusableError(
                 "no_logprobs", "the logprobs of its tokens are unknown, and tinker.missing_logprobs is 'refuse'"
             )
-        sequences_S = tuple(attribution.sequence for attribution in attributions)
         if missing:
             sequences_S = tuple(await asyncio.gather(*(_with_logprobs(each, policy) for each in attributions)))
-        _check_staleness(sequences_S, step, self._config.max_staleness)
-        return Admitted(replace(group, sequences_S=sequences_S), len(missing))
+            group = replace(group, sequences_S=sequences_S)
+        _check_staleness(group.sequences_S, step, self._config.max_staleness)
+        return Admitted(group, len(missing))
 
     async def _check_sampling(self, attributions: Sequence[Attribution], policy: Policy) -> None:
         generations = [generation for attribution in attributions for generation in attribution.generations]
@@ -72,6 +86,15 @@ class Admission:
                 "it was sampled with temperature, top_p or top_k, and the backend's logprobs are not of that "
                 "distribution; let the environment sample with temperature 1, top_p 1 and no top_k",
             )
+
+
+def _shaping(attributions: Sequence[Attribution]) -> Shaping | None:
+    """How all of it was sampled; None if it was not sampled alike, or part of it by nobody who is known."""
+    if any(attribution.missing for attribution in attributions):
+        return None
+    generations = (one for attribution in attributions for one in attribution.generations)
+    found = {Shaping(one.temperature, one.top_p, one.top_k) for one in generations}
+    return found.pop() if len(found) == 1 else None
 
 
 async def _with_logprobs(attribution: Attribution, policy: Policy) -> TokenSequence:
@@ -85,10 +108,11 @@ async def _with_logprobs(attribution: Attribution, policy: Policy) -> TokenSeque
         recomputed_T = await policy.sampler.logprobs(sequence.tokens_T)
     except SampleRefusedError as error:
         raise UnusableError("no_logprobs", f"its logprobs cannot be recomputed: {error}") from error
-    logprobs_T = sequence.logprobs_T.copy()
+    logprobs_T, replaced_T = sequence.logprobs_T.copy(), np.zeros(len(sequence.tokens_T), np.bool_)
     for start, end in attribution.missing:
         logprobs_T[start:end] = recomputed_T[start:end]
-    return replace(sequence, logprobs_T=logprobs_T)
+        replaced_T[start:end] = True
+    return replace(sequence, logprobs_T=logprobs_T, recomputed_T=replaced_T)
 
 
 def _check_length(group: Group, limit: int) -> None:

@@ -23,6 +23,9 @@ logger = logging.getLogger(__name__)
 PATIENCE = 64
 """Unusable groups in a row after which the run ends. Stale ones do not count: what is sampled now is fresh."""
 
+MOST_KEPT = 256
+"""Dropped groups of one step that are remembered; more of them are only counted."""
+
 Warn = Callable[[str, str | None], None]
 """Show a warning under its topic; None clears it."""
 
@@ -36,12 +39,21 @@ class TrajectoryApi(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class DroppedGroup:
+    """A group that is not trained on. `why` is a sentence."""
+
+    group: Group
+    reason: DropReason
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Collected:
     """A batch of usable groups, and what it took.
 
-    `dropped` counts rollouts by reason and `dropped_tokens` their generated tokens; `recomputed` counts sequences whose
-    logprobs came from a forward pass; `unknown_overrides` counts unsupported keys of `overrides`; `waited` is in
-    seconds.
+    `unusable` are the groups that were dropped, the first MOST_KEPT of them. `dropped` counts rollouts by reason and
+    `dropped_tokens` their generated tokens; `recomputed` counts sequences whose logprobs came from a forward pass;
+    `unknown_overrides` counts unsupported keys of `overrides`; `waited` is in seconds.
     """
 
     groups: tuple[Group, ...]
@@ -50,6 +62,7 @@ class Collected:
     recomputed: int
     unknown_overrides: int
     waited: float
+    unusable: tuple[DroppedGroup, ...] = ()
 
 
 class Collector:
@@ -63,11 +76,13 @@ class Collector:
         self._unusable_in_a_row: Counter[DropReason] = Counter()
         self.dropped: Counter[DropReason] = Counter()
         self._dropped_tokens = 0
+        self._unusable: list[DroppedGroup] = []
 
     async def next_batch(self, step: int) -> Collected:
         """Batch `step`, with only usable groups. Raises EnvironmentLostError if nothing usable arrives."""
         dropped_before, tokens_before, waited = self.dropped.copy(), self._dropped_tokens, 0.0
         usable: dict[int, Admitted] = {}
+        self._unusable = []
         while True:
             asked = time.monotonic()
             delivery = await self._api.batch(step)
@@ -88,6 +103,7 @@ class Collector:
                     recomputed=sum(one.recomputed for one in admitted),
                     unknown_overrides=self._note_overrides(admitted),
                     waited=waited,
+                    unusable=tuple(self._unusable),
                 )
 
     async def _look_at(self, groups: Mapping[int, Group], step: int, usable: dict[int, Admitted]) -> None:
@@ -110,6 +126,8 @@ class Collector:
     def _note_unusable(self, group: Group, why: UnusableError) -> None:
         self.dropped[why.reason] += group.rollout_count
         self._dropped_tokens += sum(int(np.count_nonzero(sequence.generated_T)) for sequence in group.sequences_S)
+        if len(self._unusable) < MOST_KEPT:
+            self._unusable.append(DroppedGroup(why.group or group, why.reason, str(why)))
         if why.reason != "stale":
             self._unusable_in_a_row[why.reason] += 1
         self._say(why.reason, f"a group was dropped as {why.reason}: {why}")

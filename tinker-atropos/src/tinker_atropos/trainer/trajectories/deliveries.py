@@ -15,7 +15,7 @@ import orjson
 
 from tinker_atropos import scored_group
 from tinker_atropos.arrays import Floats, Ints
-from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
+from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, Story, TokenSequence
 
 MUTE = "set_advantage_to_zero"
 """The one key of `overrides` that Atropos' trainers honor."""
@@ -67,22 +67,30 @@ def read_group(group: Mapping[str, Any], received_at: float = math.inf) -> Group
         rollout_of_S=np.array([number[rollout] for rollout in rollouts_S], np.int64),
         unknown_overrides=tuple(sorted({name for overrides in overrides_S for name in overrides} - {MUTE})),
         received_at=received_at,
+        story=_story(group),
     )
+
+
+def _story(group: Mapping[str, Any]) -> Story:
+    told = group.get("group_overrides") or {}
+    return Story(told.get("item"), told.get("components"), group.get("messages"), told.get("environment"))
 
 
 def _sequence(group: Mapping[str, Any], index: int, overrides: Mapping[str, Any]) -> TokenSequence:
     tokens = group["tokens"][index]
     length = len(tokens)
     tokens_T = np.fromiter(tokens, np.int64, length)
+    marked_T = _row("masks", group["masks"][index], length, np.int64) != scored_group.PROMPT_MASK
     return TokenSequence(
         tokens_T=tokens_T,
-        generated_T=_row("masks", group["masks"][index], length, np.int64) != scored_group.PROMPT_MASK,
+        generated_T=marked_T,
         logprobs_T=_reported_logprobs(_given(group, "inference_logprobs"), index, length),
         policy_step_T=np.full(length, UNKNOWN_STEP, np.int64),
         score=float(group["scores"][index]),
         advantages_T=_advantages(_given(group, "advantages"), index, length),
         teacher_logprobs_T=_teacher_logprobs(group, index, tokens_T),
         muted=bool(overrides.get(MUTE)),
+        marked_T=marked_T,
     )
 
 

@@ -75,7 +75,8 @@ async def test_a_group_is_sent_with_its_environment_and_its_own_key() -> None:
         await sender.send(ENV, {"tokens": np.array([[1, 2]])})
         await sender.send(ENV, {"tokens": [[1] * 2000]})
     assert api.paths == ["/scored_data"] * 2
-    assert api.bodies == [{"tokens": [[1, 2]], "env_id": 3}, {"tokens": [[1] * 2000], "env_id": 3}]
+    stamp = {"env_id": 3, "group_overrides": {"environment": 0}}
+    assert api.bodies == [{"tokens": [[1, 2]], **stamp}, {"tokens": [[1] * 2000], **stamp}]
     assert len(set(api.keys)) == 2
     assert (counters.kept, counters.accepted, counters.refused) == (2, 2, 0)
 

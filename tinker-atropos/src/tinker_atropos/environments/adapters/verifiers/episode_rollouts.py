@@ -72,8 +72,14 @@ def _seats(traces: Iterator[Any]) -> Iterator[tuple[Seat, Rollout]]:
         seat = (trace.agent.name, runs[trace.agent.name])
         runs[trace.agent.name] += 1
         if sequences := _sequences(trace):
-            found.append((seat, Rollout(sequences, float(trace.reward))))
+            found.append((seat, Rollout(sequences, float(trace.reward), components=_components(trace))))
     yield from sorted(found, key=lambda each: each[0])
+
+
+def _components(trace: Any) -> dict[str, float]:
+    """The parts of a trace's reward that there are, by name."""
+    scores = {name: reward.score for name, reward in trace.rewards.items() if reward is not None}
+    return {name: float(score) for name, score in scores.items() if score is not None}
 
 
 def _sequences(trace: Any) -> list[SampledSequence]:

@@ -130,7 +130,8 @@ class VerifiersEnvironment(SampledEnvironment[Any], ABC):
         episodes = cast("list[PlayedEpisode]", await self._whole_group(item))
         groups = seat_groups(episodes)
         self.was_rewarded(item, [episode.score for episode in episodes])
-        return [scored_group(rollouts, self.config.group_size) for rollouts in groups], []
+        shown = item.data.idx
+        return [scored_group(rollouts, self.config.group_size, item=shown) for rollouts in groups], []
 
     def _note(self, played: PlayedEpisode) -> None:
         for name, value in played.metrics.items():

@@ -16,6 +16,7 @@ import httpx
 import orjson
 
 from tinker_atropos.environments.runner.reporting.counters import Counters
+from tinker_atropos.environments.runner.reporting.rollout_reports import RolloutReports
 from tinker_atropos.errors import EnvironmentLostError
 
 logger = logging.getLogger(__name__)
@@ -30,9 +31,20 @@ REQUEST_TIMEOUT = httpx.Timeout(300.0, connect=5.0)
 class GroupSender:
     """Sends groups in the protocol's form: `/scored_data` for one, `/scored_data_list` for several, gzip from 1 KiB."""
 
-    def __init__(self, api_url: str, counters: Counters, give_up: Callable[[EnvironmentLostError], None]) -> None:
+    def __init__(
+        self,
+        api_url: str,
+        counters: Counters,
+        give_up: Callable[[EnvironmentLostError], None],
+        *,
+        reports: RolloutReports | None = None,
+        index: int = 0,
+    ) -> None:
+        """`reports`: where refused groups are kept for people to read. `index` is the environment's."""
+        self._index = index
         self._client = httpx.AsyncClient(base_url=api_url, timeout=REQUEST_TIMEOUT, trust_env=False)
         self._counters = counters
+        self._reports = RolloutReports() if reports is None else reports
         self._give_up = give_up
 
     async def send(self, env: Any, scored: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
@@ -41,7 +53,7 @@ class GroupSender:
         Raises httpx.HTTPError if the API stays unreachable.
         """
         groups = [scored] if isinstance(scored, Mapping) else list(scored)
-        stamped = [{**group, "env_id": env.env_id} for group in groups]
+        stamped = [self._stamped(group, env.env_id) for group in groups]
         self._counters.kept += len(groups)
         single = isinstance(scored, Mapping)
         try:
@@ -54,6 +66,12 @@ class GroupSender:
         self._counters.accepted += len(groups) - len(refusals)
         for refusal in refusals:
             self._was_refused(refusal)
+            self._reports.lost("group", "refused", refusal)
+
+    def _stamped(self, group: Mapping[str, Any], env_id: int) -> dict[str, Any]:
+        """With who sent it: `env_id` is the trajectory API's number, `environment` the one that people know."""
+        told = {**(group.get("group_overrides") or {}), "environment": self._index}
+        return {**group, "env_id": env_id, "group_overrides": told}
 
     def _was_refused(self, reason: str) -> None:
         if self._counters.was_refused(1, reason):  # each kind is logged once, and counted in `/status`

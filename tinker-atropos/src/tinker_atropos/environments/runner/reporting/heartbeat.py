@@ -21,6 +21,7 @@ from starlette.applications import Starlette
 
 from tinker_atropos.environments.rollouts import FAILURE_KINDS
 from tinker_atropos.environments.runner.reporting.counters import FAILURE_REASONS, FILTER_REASONS
+from tinker_atropos.environments.runner.reporting.rollout_sender import RolloutSender
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.errors import InternalError, RunError
 from tinker_atropos.lease_states import ReportedState
@@ -37,6 +38,8 @@ SILENCE_SECONDS = 60.0
 TELL_SECONDS = 5.0
 END_SECONDS = 10.0
 END_RETRY_SECONDS = 0.3
+ROLLOUTS_SECONDS = 3.0
+"""For the last rollouts that are only shown."""
 
 PROMETHEUS_COUNTS = ("made", "kept", "filtered", "failed", "accepted", "refused")
 
@@ -86,6 +89,7 @@ class Heartbeat:
         self._on_end = on_end
         self._api = str(settings.api_address)
         self._client = httpx.AsyncClient(base_url=settings.api_url, timeout=5.0, trust_env=False)
+        self._rollouts = RolloutSender(settings.inference_url, shared.rollouts, self._index)
         self._last_answer_at = time.monotonic()
         self._closing = asyncio.Event()
         self._sending = asyncio.Lock()
@@ -124,6 +128,7 @@ class Heartbeat:
 
     async def _attend(self, listener: socket.socket) -> None:
         # `aclosing`, not `async with` the client: an end reported immediately may already have opened it.
+        reporting = asyncio.ensure_future(self._rollouts.keep_sending())
         async with serve(self._ops_app(), listener), contextlib.aclosing(self._client):
             while not self._closing.is_set():
                 try:
@@ -134,6 +139,8 @@ class Heartbeat:
                     logger.exception("the attendant stumbled")
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._closing.wait(), BEAT_SECONDS)
+        reporting.cancel()
+        await asyncio.wait({reporting})
 
     async def _report(self) -> None:
         async with self._sending:  # one at a time: nothing may overtake the last state
@@ -141,6 +148,8 @@ class Heartbeat:
             await self._pass_metrics_on()
 
     async def _report_the_end(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._rollouts.send(), ROLLOUTS_SECONDS)
         async with asyncio.timeout(END_SECONDS), self._sending:
             while True:
                 try:

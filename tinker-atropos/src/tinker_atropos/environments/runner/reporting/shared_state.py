@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tinker_atropos.environments.runner.reporting.counters import Counters
+from tinker_atropos.environments.runner.reporting.rollout_reports import RolloutReports
 from tinker_atropos.environments.runner.reporting.wandb_relay import MetricsQueue
 from tinker_atropos.lease_states import ReportedState
 
@@ -21,6 +22,7 @@ class SharedState:
     environment_state: str | None = None
     counters: Counters = field(default_factory=Counters)
     metrics: MetricsQueue = field(default_factory=MetricsQueue)
+    rollouts: RolloutReports = field(default_factory=RolloutReports)
 
     @property
     def lease_reason(self) -> str | None:

@@ -1,4 +1,4 @@
-from tinker_atropos.trainer.reporting.wandb_folders import StepAxis
+from tinker_atropos.trainer.reporting.trackers.step_axis import StepAxis
 
 
 def test_a_retrained_step_is_not_logged_again() -> None:

@@ -1,23 +1,28 @@
-"""W&B in a process of its own: `python -m tinker_atropos.trainer.reporting.wandb_process SETTINGS`.
+"""W&B in a process of its own: `python -m tinker_atropos.trainer.reporting.trackers.wandb_program SETTINGS`.
 
 When its server does not answer, wandb blocks for minutes and delays the exit of its process, which is harmless here.
-Messages are read as JSON lines from stdin, whose end finishes the run; states are written as JSON lines to stdout.
 What the server does not accept stays on disk: an offline run, which the next attempt or a user sends.
 """
 
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from tinker_atropos.trainer.reporting.wandb_folders import (
-    STEP_KEY,
+from tinker_atropos.trainer.reporting.trackers.step_axis import STEP_KEY, StepAxis
+from tinker_atropos.trainer.reporting.trackers.tracker_program import (
+    SAMPLES_KEY,
+    follow,
+    take_the_background,
+    tell,
+    tell_failure,
+)
+from tinker_atropos.trainer.reporting.trackers.wandb_folders import (
     LastStep,
-    StepAxis,
     mark_sent,
     send,
     sync_command,
@@ -29,17 +34,10 @@ INIT_SECONDS = 30.0
 
 SEND_SECONDS = 60.0
 ANSWER_SECONDS = 2.0
-_TELLING = os.fdopen(os.dup(1), "wb", buffering=0)
-"""Our own standard output: W&B's processes would inherit fd 1, and keep it open after this process has exited."""
-
-NICE = 10
-"""W&B's processes yield to the trainer where they share its cores."""
-
-SAMPLES_KEY = "samples"
 
 
-class WandbRun:
-    """The open run and its axis."""
+class WandbRecording:
+    """The open run. Implements `tracker_program.Recording`."""
 
     def __init__(self, wandb: Any, run: Any, last_step: LastStep) -> None:
         self._wandb = wandb
@@ -47,45 +45,28 @@ class WandbRun:
         self._last_step = last_step
         run.define_metric(STEP_KEY)
         run.define_metric("*", step_metric=STEP_KEY)
-        self._axis = StepAxis(max(last_step.read(), int(run.summary.get(STEP_KEY) or 0)))
 
-    def follow(self, lines: Iterable[bytes]) -> int:
-        """Log what arrives; returns the exit code that the run ends with: 1, unless a message sets another."""
-        exit_code = 1
-        for line in lines:
-            match json.loads(line):
-                case {"step": step, "metrics": metrics, "samples": samples}:
-                    self._log_step(step, metrics, samples)
-                case {"reported_step": step, "metrics": metrics}:
-                    self._log(self._axis.reported(step, metrics))
-                case {"summary": summary, "exit_code": exit_code}:
-                    self._run.summary.update(summary)
-        if self._axis.replayed:
-            _tell(note=f"{self._axis.replayed} points are in W&B since they were first trained: not logged again")
-        return exit_code
+    def axis(self) -> StepAxis:
+        """The axis after what earlier attempts logged."""
+        return StepAxis(max(self._last_step.read(), int(self._run.summary.get(STEP_KEY) or 0)))
 
-    def _log_step(self, step: int, metrics: Mapping[str, float], samples: Mapping[str, Any] | None) -> None:
-        point: dict[str, Any] | None = self._axis.trained(step, metrics)
-        if point is not None and samples is not None:
-            point[SAMPLES_KEY] = self._table(samples)
-        self._log(point)
-        self._last_step.write(self._axis.last)
+    def log(self, point: Mapping[str, Any]) -> None:
+        self._run.log(point)
+        self._last_step.write(int(point[STEP_KEY]))
 
-    def _table(self, samples: Mapping[str, Any]) -> Any:
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> Any:
         """Binding makes W&B create an artifact and wait for its server: not done if that cannot be reached."""
-        table = self._wandb.Table(**samples)
+        table = self._wandb.Table(columns=columns, data=rows)
         if not self._run.offline and not _answers(self._run.settings.base_url):
-            table.bind_to_run(self._run, SAMPLES_KEY, self._axis.last)
+            table.bind_to_run(self._run, SAMPLES_KEY, step)
         return table
 
-    def _log(self, point: Mapping[str, Any] | None) -> None:
-        if point is not None:
-            self._run.log(point)
+    def conclude(self, summary: Mapping[str, Any]) -> None:
+        self._run.summary.update(summary)
 
 
 def main() -> None:
-    os.dup2(2, 1)
-    os.nice(NICE)
+    take_the_background(stdout=2)
     wanted = {key: value for key, value in json.loads(sys.argv[1]).items() if value is not None}
     finish_seconds = wanted.pop("finish_seconds")
     try:
@@ -100,10 +81,11 @@ def main() -> None:
         )
         run = _open(wandb, wanted, settings)
         folder = Path(run.settings.sync_dir)
-        exit_code = WandbRun(wandb, run, LastStep(folder.parent, run.id)).follow(sys.stdin.buffer)
+        recording = WandbRecording(wandb, run, LastStep(folder.parent, run.id))
+        exit_code = follow(sys.stdin.buffer, recording.axis(), recording, "W&B")
         _finish(run, folder, exit_code)
     except Exception as error:  # noqa: BLE001 -- the process's edge: the trainer logs it once and continues
-        _tell(failure=f"{type(error).__name__}: {error}".splitlines()[0])
+        tell_failure(error)
         os._exit(1)  # W&B would keep trying to reach its server for minutes
 
 
@@ -118,7 +100,7 @@ def _open(wandb: Any, wanted: Mapping[str, Any], settings: Any) -> Any:
         raise ConnectionError(f"the server did not take what earlier attempts left in {left[0]}")
     run = wandb.init(**wanted, settings=settings, resume="allow", allow_val_change=True)
     unsent = _unsent_state([*([] if online else earlier), Path(run.settings.sync_dir)])
-    _tell(state="running" if online else unsent, url=run.url, if_unsent=unsent)
+    tell(state="running" if online else unsent, url=run.url, if_unsent=unsent)
     return run
 
 
@@ -129,10 +111,10 @@ def _finish(run: Any, folder: Path, exit_code: int) -> None:
     try:
         run.finish(exit_code)
     except TimeoutError:
-        _tell(state=_unsent_state([folder]), failure="its server has not taken everything")
+        tell(state=_unsent_state([folder]), failure="its server has not taken everything")
     else:
         mark_sent(folder, run.id)
-        _tell(state="finished")
+        tell(state="finished")
 
 
 def _answers(base_url: str) -> bool:
@@ -145,10 +127,6 @@ def _answers(base_url: str) -> bool:
 
 def _unsent_state(folders: Sequence[Path]) -> str:
     return f"offline; to send it: {sync_command(folders)}"
-
-
-def _tell(**told: str | None) -> None:
-    _TELLING.write(json.dumps(told).encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ from tests.unit.tinker_atropos.trainer.wandb_server import WandbRun, WandbServer
 
 from tinker_atropos.config import parse_config
 from tinker_atropos.settings import Parent, Settings
-from tinker_atropos.trainer.reporting.wandb_sink import WandbSink, enabled, wandb_settings
+from tinker_atropos.trainer.reporting.trackers.tracker_process import TrackerProcess
+from tinker_atropos.trainer.reporting.trackers.wandb_tracker import enabled, wandb_settings, wandb_tracker
 
 RUN_ID = "0c1f2e3d-0000-4000-8000-000000000001"
 pytestmark = [
@@ -68,8 +69,8 @@ class Attempts:
     def run(self) -> WandbRun:
         return self.server.runs[RUN_ID]
 
-    async def start(self, close_seconds: float = CLOSE_SECONDS, **shares: float) -> WandbSink:
-        sink = WandbSink(wandb_settings(SETTINGS, CONFIG, os.environ), close_seconds, **shares)
+    async def start(self, close_seconds: float = CLOSE_SECONDS, **shares: float) -> TrackerProcess:
+        sink = wandb_tracker(wandb_settings(SETTINGS, CONFIG, os.environ), os.environ, close_seconds, **shares)
         sink.start()
         return sink
 
@@ -283,7 +284,7 @@ def test_wandb_is_used_only_on_request(env_vars: dict[str, str], expected: bool)
 
 
 async def test_an_unused_sink_does_nothing() -> None:
-    sink = WandbSink(None, CLOSE_SECONDS)
+    sink = wandb_tracker(None, {}, CLOSE_SECONDS)
     sink.start()
     sink.log_step(1, {"reward/mean": 1.0})
     await sink.close(RESULT)

@@ -1,0 +1,136 @@
+"""Copying to a store that is slow, away or broken: nobody waits, and what is possible arrives."""
+
+import threading
+import time
+from collections.abc import Mapping
+
+import pytest
+
+from tinker_atropos.rollout_files.background_mirror import BackgroundMirror
+from tinker_atropos.rollout_files.store_errors import StoreError
+
+HANG = 60.0
+"""Seconds; only ends a hang."""
+
+
+class Folder:
+    """The trainer's own, in memory."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+
+    def names(self) -> Mapping[str, int]:
+        return {name: len(content) for name, content in self.files.items()}
+
+    def read(self, name: str) -> bytes:
+        try:
+            return self.files[name]
+        except KeyError:
+            raise FileNotFoundError(name) from None
+
+
+class Store(Folder):
+    """`open` it, or its calls wait; `broken` is the error of its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = threading.Event()
+        self.asked = threading.Semaphore(0)
+        self.calls: list[str] = []
+        self.broken: Exception | None = None
+
+    def put(self, name: str, content: bytes) -> None:
+        self._call(f"put {name} {content.decode()}")
+        self.files[name] = content
+
+    def delete(self, name: str) -> None:
+        self._call(f"delete {name}")
+        self.files.pop(name, None)
+
+    def _call(self, call: str) -> None:
+        self.asked.release()
+        assert self.open.wait(HANG)
+        self.calls.append(call)
+        if self.broken:
+            raise self.broken
+
+
+@pytest.fixture
+def folder() -> Folder:
+    return Folder()
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+def change(mirror: BackgroundMirror, folder: Folder, name: str, content: str) -> None:
+    folder.files[name] = content.encode()
+    mirror.put(name, folder.files[name])
+
+
+def test_nobody_waits_and_the_newest_content_arrives(folder: Folder, store: Store) -> None:
+    mirror = BackgroundMirror(store, folder)
+    change(mirror, folder, "a", "1")
+    assert store.asked.acquire(timeout=HANG)  # it is being put, and the store is slow
+    for content in ("2", "3", "4"):
+        change(mirror, folder, "b", content)
+    mirror.delete("a")
+    store.open.set()
+    mirror.close(HANG)
+    assert store.calls == ["put a 1", "put b 4", "delete a"]
+    assert (mirror.names(), mirror.read("b")) == ({"b": 1}, b"4")
+
+
+def test_a_file_that_was_removed_meanwhile_is_not_put(folder: Folder, store: Store) -> None:
+    store.open.set()
+    mirror = BackgroundMirror(store, folder)
+    mirror.put("gone", b"")
+    mirror.close(HANG)
+    assert store.calls == []
+
+
+def test_what_failed_is_done_later_and_said_until_then(folder: Folder, store: Store) -> None:
+    store.broken = StoreError("the bucket is full")
+    mirror = BackgroundMirror(store, folder, pause_seconds=HANG)
+    change(mirror, folder, "a", "1")
+    assert store.asked.acquire(timeout=HANG)
+    store.open.set()
+    assert complaint(mirror, folder) == "the bucket is full"
+    store.broken = None
+    mirror.close(HANG)  # it does not wait for the pause to end
+    assert store.files == {"a": b"1", "b": b"x"}
+
+
+def complaint(mirror: BackgroundMirror, folder: Folder) -> str:
+    """What it says once its thread has learned of the failure."""
+    deadline = time.monotonic() + HANG
+    while time.monotonic() < deadline:
+        try:
+            change(mirror, folder, "b", "x")
+        except StoreError as error:
+            return str(error)
+    pytest.fail("nobody complained")
+
+
+@pytest.mark.parametrize("broken", [StoreError("away"), ValueError("a bug of the library")])
+def test_a_store_that_stays_away_is_tried_once_more_at_the_end(folder: Folder, store: Store, broken: Exception) -> None:
+    store.broken = broken
+    store.open.set()
+    mirror = BackgroundMirror(store, folder, pause_seconds=HANG)
+    folder.files["a"] = b"1"
+    mirror.put("a", b"1")
+    with pytest.raises(StoreError, match=r"changes of 1 rollout files are not in the store: .*a"):
+        mirror.close(HANG)
+    assert set(store.calls) == {"put a 1"}
+
+
+def test_the_end_does_not_wait_for_a_store_that_hangs(folder: Folder, store: Store) -> None:
+    mirror = BackgroundMirror(store, folder)
+    change(mirror, folder, "a", "1")
+    assert store.asked.acquire(timeout=HANG)
+    change(mirror, folder, "b", "1")
+    with pytest.raises(StoreError, match="changes of 2 rollout files are not in the store: 0 s were not enough"):
+        mirror.close(0.01)
+    store.open.set()

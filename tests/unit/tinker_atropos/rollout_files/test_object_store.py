@@ -1,0 +1,170 @@
+"""Against moto, which speaks S3, and against servers that fail."""
+
+import http.server
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests.unit.tinker_atropos.rollout_files.s3_server import running_s3_server
+
+from tinker_atropos.errors import ConfigError
+from tinker_atropos.rollout_files import object_store
+from tinker_atropos.rollout_files.object_store import ObjectStore
+from tinker_atropos.rollout_files.store_errors import StoreError
+
+KEYS = {"AWS_ACCESS_KEY_ID": "AKIA0123456789", "AWS_SECRET_ACCESS_KEY": "s3cr3t-s3cr3t"}
+FIRST, SECOND = "000001-1.jsonl.zst", "000002-1.jsonl.zst"
+
+Opened = Callable[..., ObjectStore]
+
+
+@pytest.fixture(scope="module")
+def s3(process: None) -> Iterator[str]:
+    with running_s3_server("rollouts") as url:
+        yield url
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
+    """Opens a store with these variables: the library reads the process's own."""
+
+    def call(endpoint: str, url: str = "s3://rollouts/team-a/sorting-1", **variables: str) -> ObjectStore:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            monkeypatch.delenv(name)
+        for name, value in {"AWS_ENDPOINT_URL": endpoint, **variables}.items():
+            monkeypatch.setenv(name, value)
+        return ObjectStore(url)
+
+    return call
+
+
+def test_files_are_put_listed_read_and_deleted(s3: str, opened: Opened) -> None:
+    store, other = opened(s3, **KEYS), opened(s3, "s3://rollouts/team-a/sorting-2", **KEYS)
+    store.put(FIRST, b"one")
+    store.put(SECOND, b"two")
+    store.put(SECOND, b"two, more")
+    store.put("notes.txt", b"somebody's")
+    assert store.names() == {FIRST: 3, SECOND: 9}
+    assert store.read(SECOND) == b"two, more"
+    assert other.names() == {}
+    store.delete(FIRST)
+    store.delete(FIRST)  # twice is once
+    assert store.names() == {SECOND: 9}
+
+
+def test_a_file_of_many_parts(s3: str, opened: Opened) -> None:
+    store, content = opened(s3, "s3://rollouts", **KEYS), os.urandom(12_000_000)
+    store.put(FIRST, content)
+    assert store.read(FIRST) == content
+
+
+@pytest.mark.parametrize("name", ["000009-1.jsonl.zst", "notes.txt", "../sorting-1/000001-1.jsonl.zst"])
+def test_a_file_that_is_not_there(s3: str, opened: Opened, name: str) -> None:
+    with pytest.raises(FileNotFoundError):
+        opened(s3, **KEYS).read(name)
+
+
+def test_a_bucket_that_is_not_there(s3: str, opened: Opened) -> None:
+    store = opened(s3, "s3://missing/x", **KEYS)
+    for call in (store.names, lambda: store.read(FIRST), lambda: store.put(FIRST, b"")):
+        with pytest.raises(StoreError, match=f"in bucket missing of {s3}: NoSuchBucket: The specified bucket does not"):
+            call()
+
+
+class Refusing(http.server.BaseHTTPRequestHandler):
+    """Refuses what is put, with the keys in its answer, and cannot list."""
+
+    def do_PUT(self) -> None:
+        body = f"<Error><Code>AccessDenied</Code><Message>not {' or '.join(KEYS.values())}</Message></Error>".encode()
+        self.send_response(403)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        self.send_response(503)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def refusing() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_no_key_is_in_a_sentence(refusing: str, opened: Opened) -> None:
+    with pytest.raises(StoreError) as caught:
+        opened(refusing, **KEYS).put(FIRST, b"")
+    told = f"cannot put {FIRST} in bucket rollouts of {refusing}: AccessDenied: not *** or ***"
+    assert str(caught.value) == told
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_a_server_that_fails_is_asked_again_for_a_while(refusing: str, opened: Opened) -> None:
+    with pytest.raises(StoreError, match=r"cannot list files in .*: the server answered 503 Service Unavailable"):
+        opened(refusing, **KEYS).names()
+
+
+def test_nobody_listens(opened: Opened) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(StoreError, match="Connection refused"):
+        opened(f"http://127.0.0.1:{port}", **KEYS).put(FIRST, b"")
+
+
+def test_a_server_that_is_silent(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "REQUEST_SECONDS", 0.05)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(StoreError, match="the server does not answer in time"),
+    ):
+        opened(f"http://127.0.0.1:{silent.getsockname()[1]}", **KEYS).put(FIRST, b"")
+
+
+@pytest.mark.parametrize(
+    ("keys", "missing"),
+    [({}, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"), ({"AWS_ACCESS_KEY_ID": "x"}, "AWS_SECRET_ACCESS_KEY")],
+)
+def test_a_secret_that_does_not_exist_is_named(opened: Opened, keys: dict[str, str], missing: str) -> None:
+    """Without a Secret the library would ask the machine for an identity; a named one that is missing is a mistake."""
+    store = opened("http://127.0.0.1:1", RL_ROLLOUTS_SECRET="store", **keys)
+    with pytest.raises(StoreError, match=f"Secret store does not exist or has no {missing}; a pod that starts later"):
+        store.names()
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "url", "complaint"),
+    [
+        ("", "file:///tmp", "RL_ROLLOUTS_URL is 'file:///tmp'; it must look like s3://bucket/folder"),
+        ("", "s3:///x", "RL_ROLLOUTS_URL is 's3:///x'"),
+        ("minio:9000", "s3://b", "AWS_ENDPOINT_URL is 'minio:9000'; it must look like https://"),
+    ],
+)
+def test_addresses_that_make_no_sense(opened: Opened, endpoint: str, url: str, complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        opened(endpoint, url)
+    assert complaint in str(caught.value)
+
+
+@pytest.fixture
+def imported(process: None) -> str:
+    """What a trainer imports, by the name of the library or none."""
+    program = "import sys, tinker_atropos.trainer.trainer_process as _; print('obstore' in sys.modules)"
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_a_trainer_without_a_bucket_does_not_load_the_library(imported: str) -> None:
+    assert imported == "False"

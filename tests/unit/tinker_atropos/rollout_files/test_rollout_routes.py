@@ -1,0 +1,58 @@
+"""Files over HTTP."""
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from tinker_atropos.rollout_files.file_names import StepFile
+from tinker_atropos.rollout_files.rollout_folder import RolloutFolder
+from tinker_atropos.rollout_files.rollout_routes import rollout_routes
+
+
+def client_of(store) -> httpx.AsyncClient:
+    app = Starlette(routes=rollout_routes(store, lambda: {"every": 2, "note": None}))
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://trainer")
+
+
+async def test_files_are_listed_in_order_and_sent(tmp_path) -> None:
+    folder = RolloutFolder(tmp_path, 1000)
+    for step in (12, 0, 2):
+        folder.append(StepFile(step, 1), b"%d" % step)
+    async with client_of(folder) as client:
+        listed = (await client.get("/rollouts")).json()
+        assert listed == {
+            "files": [
+                {"name": "000000-1.jsonl.zst", "bytes": 1},
+                {"name": "000002-1.jsonl.zst", "bytes": 1},
+                {"name": "000012-1.jsonl.zst", "bytes": 2},
+            ],
+            "every": 2,
+            "note": None,
+        }
+        sent = await client.get("/rollouts/000012-1.jsonl.zst")
+    assert (sent.content, sent.headers["content-type"]) == (b"12", "application/zstd")
+    assert "content-encoding" not in sent.headers, "a client would take the frame off"
+
+
+@pytest.mark.parametrize("name", ["000013-1.jsonl.zst", "secret", "..%2Fsecret", "%2e%2e%2fsecret", "%00"])
+async def test_a_file_that_is_not_there(tmp_path, name) -> None:
+    (tmp_path.parent / "secret").write_text("no")
+    async with client_of(RolloutFolder(tmp_path, 1000)) as client:
+        answer = await client.get(f"/rollouts/{name}")
+    assert answer.status_code == 404
+    assert answer.text != "no"
+
+
+class FailingStore:
+    def names(self):
+        raise PermissionError(13, "Permission denied")
+
+    def read(self, name):
+        raise PermissionError(13, f"Permission denied: {name}")
+
+
+async def test_a_store_that_fails_is_unavailable_and_says_why() -> None:
+    async with client_of(FailingStore()) as client:
+        for path in ("/rollouts", "/rollouts/000012-1.jsonl.zst"):
+            answer = await client.get(path)
+            assert (answer.status_code, "Permission denied" in answer.json()["error"]) == (503, True)

@@ -1,0 +1,60 @@
+"""Keepers over a folder, what they keep, and how it is read: as docs/reference/rollout-files.md says."""
+
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zstandard
+
+from tinker_atropos.config import TinkerSection
+from tinker_atropos.rollout_files.rollout_folder import MEGABYTE, RolloutFolder
+from tinker_atropos.trainer.data.datums import build_batch
+from tinker_atropos.trainer.rollouts.reported_rollouts import RolloutReport
+from tinker_atropos.trainer.rollouts.rollout_keeper import KeptRun, RolloutKeeper
+from tinker_atropos.trainer.rollouts.trained_step import TrainedStep
+from tinker_atropos.trainer.trajectories.batch_collector import Collected, DroppedGroup
+from tinker_atropos.trainer.trajectories.deliveries import read_group
+
+RUN = KeptRun("sorting-1", "team", "uid-1", 2, "bundled")
+CLOSE_SECONDS = 60.0
+GROUP: dict[str, Any] = {
+    "tokens": [[11, 12, 13], [11, 12, 15]],
+    "masks": [[-100, -100, 13], [-100, -100, 15]],
+    "scores": [1.0, 0.0],
+}
+
+
+def pieces(tokens) -> list[str]:
+    return [f"<{token}>" for token in tokens]
+
+
+def trained(*groups: dict[str, Any], unusable: tuple[DroppedGroup, ...] = ()) -> TrainedStep:
+    read = tuple(map(read_group, groups))
+    batch = build_batch(read, TinkerSection())
+    collected = Collected(read, Counter(), 0, 0, 0, waited=0.0, unusable=unusable)
+    return TrainedStep(collected, batch, [np.full(len(datum.target_T), -0.5) for datum in batch.datums])
+
+
+def report(**fields: Any) -> RolloutReport:
+    return RolloutReport.model_validate_json(json.dumps({"environment": 1, **fields}))
+
+
+@contextmanager
+def keeping(folder: Path | RolloutFolder, *, megabytes: int = 256, **options: Any) -> Iterator[RolloutKeeper]:
+    """All that was given to the keeper in the block is written after it."""
+    kept = folder if isinstance(folder, RolloutFolder) else RolloutFolder(folder, megabytes * MEGABYTE)
+    config = TinkerSection(keep_rollouts_mb=megabytes)
+    keeper = RolloutKeeper(kept, RUN, config, options.pop("pieces", pieces), clock=lambda: 1.5e9, **options)
+    yield keeper
+    keeper.close(CLOSE_SECONDS)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    with path.open("rb") as file:
+        stream = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+        return [json.loads(line) for line in io.TextIOWrapper(stream, encoding="utf-8")]

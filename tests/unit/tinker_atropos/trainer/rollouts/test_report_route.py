@@ -1,0 +1,102 @@
+"""Reports of environments, which may be untrusted code."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from tests.unit.tinker_atropos.trainer.rollouts.kept_steps import GROUP, keeping, lines
+
+from tinker_atropos.chat.request_handling import MAX_BODY_BYTES
+from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
+from tinker_atropos.trainer.rollouts.report_route import report_route
+from tinker_atropos.trainer.rollouts.reported_rollouts import MAX_GROUPS, MAX_LOST
+
+EVALUATED = {"fate": "evaluated", "step": 3, "group": GROUP}
+DROPPED = {"fate": "dropped", "reason": "equal", "group": GROUP}
+LOST = {"what": "group", "reason": "overdue", "why": "60 s"}
+
+
+@asynccontextmanager
+async def route(folder, policy_step: int | None = 3) -> AsyncIterator[httpx.AsyncClient]:
+    policy = CurrentPolicy()
+    if policy_step is not None:
+        policy.swap(Policy(policy_step, sampler=None))
+    with keeping(folder) as keeper:
+        app = Starlette(routes=[report_route(keeper, policy, vocabulary=512, total_steps=5)])
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://trainer") as client:
+            yield client
+
+
+@pytest.mark.parametrize(("policy_step", "collecting"), [(None, 1), (0, 1), (3, 4), (5, 5)])
+async def test_a_report_is_kept_with_the_step_that_is_collected(tmp_path, policy_step, collecting) -> None:
+    async with route(tmp_path, policy_step) as client:
+        body = {"environment": 2, "groups": [DROPPED], "lost": [LOST]}
+        answer = await client.post("/rl/rollouts", json=body)
+        assert (answer.status_code, answer.json()) == (200, {})
+    dropped, lost = lines(tmp_path / f"{collecting:06d}-2.jsonl.zst")
+    assert (dropped["reason"], dropped["environment"], lost["why"], lost["count"]) == ("equal", 2, "60 s", 1)
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "no object": ([], "should be an object"),
+    "groups": ({"groups": 5}, "groups"),
+    "too many groups": ({"groups": [EVALUATED] * (MAX_GROUPS + 1)}, "groups"),
+    "too many losses": ({"lost": [LOST] * (MAX_LOST + 1)}, "lost"),
+    "environment": ({"environment": -1}, "environment"),
+    "fate": ({"groups": [EVALUATED | {"fate": "trained"}]}, "groups.0.fate"),
+    "evaluated at which step": (
+        {"groups": [DROPPED, {"fate": "evaluated", "group": GROUP}]},
+        "groups.1: step is missing",
+    ),
+    "dropped at a step": ({"groups": [DROPPED | {"step": 3}]}, "groups.0: step is 3"),
+    "a step that the run has not": (
+        {"groups": [EVALUATED | {"step": 6}]},
+        "groups[0].step is 6; the run has the steps 0 to 5",
+    ),
+    "no reason": ({"groups": [{"fate": "dropped", "group": GROUP}]}, "groups.0: reason is missing"),
+    "a long reason": ({"lost": [LOST | {"reason": "x" * 65}]}, "lost.0.reason"),
+    "a long sentence": ({"lost": [LOST | {"why": "x" * 2001}]}, "lost.0.why"),
+    "none lost": ({"lost": [LOST | {"count": 0}]}, "lost.0.count"),
+    "what": ({"lost": [LOST | {"what": "run"}]}, "lost.0.what"),
+    "a group of nothing": ({"groups": [EVALUATED | {"group": GROUP | {"tokens": []}}]}, "groups.0.group.tokens"),
+    "a ragged group": ({"groups": [EVALUATED | {"group": GROUP | {"scores": [1.0]}}]}, "scores has 1 entries"),
+    "a score that is none": (
+        {"groups": [EVALUATED | {"group": GROUP | {"scores": [1.0, None]}}]},
+        "groups.0.group.scores.1",
+    ),
+    "ids outside the vocabulary": (
+        {"groups": [DROPPED, EVALUATED | {"group": {"tokens": [[1, 512]], "masks": [[-100, 512]], "scores": [1.0]}}]},
+        "groups[1].group: tokens[0][1] is 512; the model knows the ids 0 to 511",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "sentence"), BAD.values(), ids=BAD)
+async def test_a_bad_report_is_refused_as_a_whole_and_says_what_is_wrong(tmp_path, body, sentence) -> None:
+    async with route(tmp_path) as client:
+        answer = await client.post("/rl/rollouts", json=body)
+    assert answer.status_code == 400
+    assert sentence in answer.json()["error"]["message"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b"{" * 5000], ids=["empty", "torn", "no UTF-8", "deep"])
+async def test_a_body_that_is_not_json(tmp_path, body) -> None:
+    async with route(tmp_path) as client:
+        assert (await client.post("/rl/rollouts", content=body)).status_code == 400
+
+
+async def test_a_large_body(tmp_path) -> None:
+    async with route(tmp_path) as client:
+        answer = await client.post("/rl/rollouts", content=b" " * (MAX_BODY_BYTES + 1))
+    assert answer.status_code == 413
+
+
+async def test_what_a_later_environment_adds_is_not_refused(tmp_path) -> None:
+    async with route(tmp_path) as client:
+        body = {"groups": [EVALUATED | {"color": "red"}], "lost": [LOST | {"color": "red"}], "color": "red"}
+        assert (await client.post("/rl/rollouts", json=body)).status_code == 200

@@ -1,0 +1,1 @@
+"""The files that rollouts are kept in, and how they are served: docs/reference/rollout-files.md."""

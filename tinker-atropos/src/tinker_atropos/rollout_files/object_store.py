@@ -1,0 +1,109 @@
+"""Rollout files in a bucket of S3, or of a server that speaks its protocol. Importing this loads obstore: 12 MiB."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cached_property
+from typing import Final
+from urllib.parse import urlsplit
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
+from tinker_atropos.errors import ConfigError
+from tinker_atropos.rollout_files.file_names import is_rollout_file
+from tinker_atropos.rollout_files.store_errors import NO_SUCH_FILE, StoreError, code_of, sentence_of
+
+KEY_VARIABLES: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+SECRET_VARIABLE: Final = "RL_ROLLOUTS_SECRET"  # noqa: S105 -- a name
+"""The name of the Secret that the keys come from, for a message."""
+
+CONNECT_SECONDS: Final = 5
+REQUEST_SECONDS: Final = 60
+"""Of one try: the largest file in a minute."""
+
+RETRIES: Final = 2
+RETRY_SECONDS: Final = 30
+"""A call that failed twice again, or for so long, is given up: the next change of a file puts all of it."""
+
+PARTS_AT_ONCE: Final = 2
+"""A large file is put in parts of 5 MiB: so many are under way."""
+
+
+class ObjectStore:
+    """Implements `rollout_store.RolloutMirror`; calls may come from any thread.
+
+    `url`: `s3://BUCKET/FOLDER`. The AWS_* variables name the server, its region and the keys; without keys, those of
+    the pod's or the machine's identity are used. Raises ConfigError; nothing is called yet.
+    """
+
+    def __init__(self, url: str, environ: Mapping[str, str] = os.environ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme != "s3" or not parts.netloc:
+            raise ConfigError(f"RL_ROLLOUTS_URL is {url!r}; it must look like s3://bucket/folder")
+        endpoint = environ.get("AWS_ENDPOINT_URL", "")
+        server = urlsplit(endpoint)
+        if endpoint and not (server.scheme in ("http", "https") and server.hostname):
+            raise ConfigError(f"AWS_ENDPOINT_URL is {endpoint!r}; it must look like https://store.example.com:9000")
+        self._where = f"bucket {parts.netloc}" + (f" of {endpoint}" if endpoint else "")
+        self._keys = {name: environ[name] for name in KEY_VARIABLES if environ.get(name)}
+        self._secret = environ.get(SECRET_VARIABLE, "")
+        self._bucket, self._folder = parts.netloc, parts.path.strip("/")
+        self._plain = endpoint.startswith("http://")
+
+    @cached_property
+    def _store(self) -> S3Store:
+        """Raises the library's error if half of a key is missing."""
+        return S3Store(
+            self._bucket,
+            prefix=self._folder or None,
+            client_options={
+                "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
+                "timeout": timedelta(seconds=REQUEST_SECONDS),
+                "allow_http": self._plain,
+            },
+            retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
+        )
+
+    def names(self) -> dict[str, int]:
+        with self._errors("list files"):
+            chunks = list(obstore.list(self._store))
+        return {each["path"]: each["size"] for chunk in chunks for each in chunk if is_rollout_file(each["path"])}
+
+    def read(self, name: str) -> bytes:
+        if not is_rollout_file(name):
+            raise FileNotFoundError(name)
+        with self._errors(f"read {name}"):
+            return bytes(obstore.get(self._store, name).bytes())
+
+    def put(self, name: str, content: bytes) -> None:
+        with self._errors(f"put {name}"):
+            obstore.put(self._store, name, content, max_concurrency=PARTS_AT_ONCE)
+
+    def delete(self, name: str) -> None:
+        with self._errors(f"delete {name}"):
+            obstore.delete(self._store, name)
+
+    def close(self, seconds: float) -> None:
+        """Nothing waits."""
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        """Raises FileNotFoundError for a file that is not there, StoreError for all else."""
+        if self._secret and len(self._keys) < len(KEY_VARIABLES):
+            missing = " and ".join(name for name in KEY_VARIABLES if name not in self._keys)
+            raise StoreError(
+                f"cannot {what} in {self._where}: Secret {self._secret} does not exist or has no {missing}; a pod "
+                "that starts later reads it again"
+            )
+        try:
+            yield
+        except (BaseError, OSError) as error:
+            if code_of(str(error)) == NO_SUCH_FILE:
+                raise FileNotFoundError(what) from None
+            # Without its cause: what the library and the server say besides may have a key in it.
+            raise StoreError(
+                f"cannot {what} in {self._where}: {sentence_of(str(error), self._keys.values())}"
+            ) from None

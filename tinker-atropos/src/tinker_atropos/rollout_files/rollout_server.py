@@ -1,0 +1,92 @@
+"""The process `tinker-atropos rollouts`: serves what a trainer kept, as that trainer served it, until nobody asks."""
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from tinker_atropos.rollout_files.file_names import parse_name
+from tinker_atropos.rollout_files.rollout_routes import rollout_routes
+from tinker_atropos.rollout_files.rollout_store import RolloutStore
+from tinker_atropos.rollout_files.store_choice import kept_rollouts
+from tinker_atropos.serving import bind, serve
+from tinker_atropos.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+ENOUGH_FILES = 3
+"""Fewer do not show an interval: a single step is a multiple of anything."""
+
+
+class QuietStore:
+    """Implements `RolloutStore` over another one, and knows for how long nobody asked."""
+
+    def __init__(self, store: RolloutStore, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._clock = clock
+        self._asked = clock()
+        self._every = 1
+
+    @property
+    def quiet_seconds(self) -> float:
+        return self._clock() - self._asked
+
+    def names(self) -> Mapping[str, int]:
+        self._asked = self._clock()
+        names = self._store.names()
+        self._every = interval(names)
+        return names
+
+    def read(self, name: str) -> bytes:
+        self._asked = self._clock()
+        return self._store.read(name)
+
+    def state(self) -> dict[str, Any]:
+        """Beside the listing; as the names show, for there is no trainer to ask."""
+        return {"every": self._every, "note": None}
+
+
+def interval(names: Mapping[str, int]) -> int:
+    """The largest power of two that divides the steps of all files: the trainer thins them so."""
+    steps = [file.step for file in map(parse_name, names) if file]
+    combined = 0
+    for step in steps:
+        combined |= step
+    return combined & -combined or 1 if len(steps) >= ENOUGH_FILES else 1
+
+
+async def serve_rollouts(settings: Settings, idle_exit: float) -> None:
+    """Serve until SIGTERM, SIGINT, or `idle_exit` seconds without a question (0: never). Raises RunError."""
+    store, stopped = QuietStore(kept_rollouts(settings)), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    with bind(settings.ops_host, settings.ops_port, "RL_OPS_PORT") as listener:
+        async with serve(rollout_app(store), listener) as port:
+            logger.info("Serving rollouts on port %d.", port)
+            await _until_quiet(store, idle_exit, stopped)
+
+
+def rollout_app(store: QuietStore) -> Starlette:
+    async def healthz(_request: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    return Starlette(routes=[Route("/healthz", healthz), *rollout_routes(store, store.state)])
+
+
+async def _until_quiet(store: QuietStore, idle_exit: float, stopped: asyncio.Event) -> None:
+    while not stopped.is_set():
+        left = idle_exit - store.quiet_seconds if idle_exit else None
+        if left is not None and left <= 0:
+            logger.info("Nobody asked for %.0f s: done.", idle_exit)
+            return
+        try:
+            await asyncio.wait_for(stopped.wait(), left)
+        except TimeoutError:
+            continue

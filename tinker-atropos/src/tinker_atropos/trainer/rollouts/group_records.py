@@ -1,0 +1,188 @@
+"""From groups to the records of a rollout file. Pure. docs/reference/rollout-files.md says what the fields mean.
+
+Axes: _S sequences of a group, _T tokens of one sequence after what all sequences of its group begin with.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from tinker_atropos.arrays import Floats, Ints
+from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
+
+GroupFate = Literal["trained", "no_advantage", "dropped", "evaluated"]
+TokenFate = Literal[
+    "prompt", "trained", "clipped", "no_advantage", "muted", "not_sampled", "first", "dropped", "evaluated"
+]
+TOKEN_FATES: Final[tuple[TokenFate, ...]] = get_args(TokenFate)
+_CODE: Final[Mapping[TokenFate, int]] = {fate: code for code, fate in enumerate(TOKEN_FATES)}
+
+DECIMALS: Final = 5
+
+Codes = npt.NDArray[np.int8]
+Pieces = Callable[[Sequence[int]], list[str]]
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedSequence:
+    """What the step did with one sequence. Arrays are as long as its tokens; where nothing was trained, `trained_T` is
+    False and `logprobs_T` (by the trainer's forward pass) means nothing.
+    """
+
+    trained_T: npt.NDArray[np.bool_]
+    advantages_T: Floats
+    logprobs_T: Floats
+    clipped_T: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """A group and what became of it. `number` counts groups of its fate; `why` is the sentence of a dropped one;
+    `advantages_R` are None where none were computed; `trained_S` has None for sequences that were not trained.
+    """
+
+    group: Group
+    fate: GroupFate
+    number: int
+    advantages_R: Floats | None = None
+    trained_S: Sequence[TrainedSequence | None] = ()
+    reason: str | None = None
+    why: str | None = None
+    step: int | None = None
+
+
+def group_record(facts: GroupFacts, pieces: Pieces) -> Record:
+    group = facts.group
+    shared = shared_prompt(group.sequences_S)
+    sequences_S: list[Record] = []
+    for index, (sequence, fates_T) in enumerate(zip(group.sequences_S, _fates(facts, shared), strict=True)):
+        trained = facts.trained_S[index] if facts.trained_S else None
+        record = _sampled(sequence, shared, pieces) | _runs(sequence, shared, fates_T)
+        if trained is not None:
+            record |= _trained(trained, shared, _advantage(facts, int(group.rollout_of_S[index])))
+        sequences_S.append(record)
+    prompt = group.sequences_S[0].tokens_T[:shared].tolist()
+    told: Record = {"record": "group", "group": facts.number, "fate": facts.fate}
+    told |= _given(reason=facts.reason, why=facts.why, step=facts.step, item=group.story.item)
+    told |= _given(environment=group.story.environment, sampling=group.shaping and asdict(group.shaping))
+    told |= {"prompt": {"tokens": prompt, "pieces": pieces(prompt)}, "rollouts": list(_rollouts(facts, sequences_S))}
+    return told
+
+
+def fate_totals(found: Iterable[GroupFacts]) -> dict[str, int]:
+    """How many tokens of these groups had which fate, in the order of TOKEN_FATES; those that have none are left out.
+    What all sequences of a group begin with is not counted.
+    """
+    counts = np.zeros(len(TOKEN_FATES), np.int64)
+    for facts in found:
+        for fates_T in _fates(facts, shared_prompt(facts.group.sequences_S)):
+            counts += np.bincount(fates_T, minlength=len(TOKEN_FATES))
+    return {fate: count for fate, count in zip(TOKEN_FATES, counts.tolist(), strict=True) if count}
+
+
+def _fates(facts: GroupFacts, shared: int) -> Iterator[Codes]:
+    """Of the tokens of each sequence, after what all of them begin with."""
+    for index, sequence in enumerate(facts.group.sequences_S):
+        trained = facts.trained_S[index] if facts.trained_S else None
+        yield token_fates(sequence, facts.fate, trained)[shared:]
+
+
+def shared_prompt(sequences_S: Sequence[TokenSequence]) -> int:
+    """How many tokens all sequences begin with that the environment did not mark as generated."""
+    first = sequences_S[0]
+    length = min(_unmarked(sequence) for sequence in sequences_S)
+    for other in sequences_S[1:]:
+        different = first.tokens_T[:length] != other.tokens_T[:length]
+        if different.any():
+            length = int(different.argmax())
+    return length
+
+
+def token_fates(sequence: TokenSequence, fate: GroupFate, trained: TrainedSequence | None) -> Codes:
+    """The code of each token of the whole sequence."""
+    marked_T = sequence.generated_T if sequence.marked_T is None else sequence.marked_T
+    fates_T = np.where(marked_T, _CODE["not_sampled"], _CODE["prompt"]).astype(np.int8)
+    sampled_T = sequence.generated_T
+    if fate in ("dropped", "evaluated"):
+        fates_T[sampled_T] = _CODE["dropped" if fate == "dropped" else "evaluated"]
+        return fates_T
+    without: TokenFate = "muted" if sequence.muted else "no_advantage"
+    fates_T[sampled_T] = _CODE[without]
+    if trained is not None:
+        fates_T[trained.trained_T & (trained.advantages_T != 0)] = _CODE["trained"]
+        fates_T[trained.clipped_T] = _CODE["clipped"]
+    if sampled_T[0]:
+        fates_T[0] = _CODE["first"]
+    return fates_T
+
+
+def runs(values_T: npt.NDArray[np.integer[Any]]) -> Iterator[tuple[int, int, int]]:
+    """Runs of equal values: (start, end, value), which cover the whole array."""
+    if not len(values_T):
+        return
+    ends = [*(np.flatnonzero(values_T[1:] != values_T[:-1]) + 1).tolist(), len(values_T)]
+    start = 0
+    for end in ends:
+        yield start, end, int(values_T[start])
+        start = end
+
+
+def _unmarked(sequence: TokenSequence) -> int:
+    marked_T = sequence.generated_T if sequence.marked_T is None else sequence.marked_T
+    return int(marked_T.argmax()) if marked_T.any() else len(marked_T)
+
+
+def _sampled(sequence: TokenSequence, shared: int, pieces: Pieces) -> Record:
+    tokens = sequence.tokens_T[shared:].tolist()
+    known_T = sequence.generated_T
+    if sequence.recomputed_T is not None:
+        known_T = known_T & ~sequence.recomputed_T
+    logprobs_T = np.where(known_T, sequence.logprobs_T, np.nan)[shared:]
+    return {"tokens": tokens, "pieces": pieces(tokens), "logprobs": _rounded(logprobs_T)}
+
+
+def _trained(trained: TrainedSequence, shared: int, rollout_advantage: float | None) -> Record:
+    trained_T, advantages_T = trained.trained_T[shared:], trained.advantages_T[shared:]
+    record: Record = {"trained_logprobs": _rounded(np.where(trained_T, trained.logprobs_T[shared:], np.nan))}
+    if (advantages_T[trained_T] != rollout_advantage).any():
+        record["advantages"] = _rounded(np.where(trained_T, advantages_T, np.nan))
+    return record
+
+
+def _runs(sequence: TokenSequence, shared: int, fates_T: Codes) -> Record:
+    steps_T: Ints = np.where(sequence.generated_T, sequence.policy_step_T, UNKNOWN_STEP)[shared:]
+    return {
+        "policy_steps": [run for run in runs(steps_T) if run[2] != UNKNOWN_STEP],
+        "fates": [(start, end, TOKEN_FATES[code]) for start, end, code in runs(fates_T)],
+    }
+
+
+def _rollouts(facts: GroupFacts, sequences_S: Sequence[Record]) -> Iterator[Record]:
+    group, story = facts.group, facts.group.story
+    owners = group.rollout_of_S.tolist()
+    for rollout, reward in enumerate(group.scores_R.tolist()):
+        own = [index for index, owner in enumerate(owners) if owner == rollout]
+        record: Record = {"reward": reward, "advantage": _advantage(facts, rollout)}
+        record |= _given(components=_at(story.components_R, rollout), messages=_at(story.messages_S, own[0]))
+        yield record | {"sequences": [sequences_S[index] for index in own]}
+
+
+def _advantage(facts: GroupFacts, rollout: int) -> float | None:
+    return None if facts.advantages_R is None else float(facts.advantages_R[rollout])
+
+
+def _at(rows: Any, index: int) -> Any:
+    """What others sent: it may be shorter, or no list."""
+    return rows[index] or None if isinstance(rows, list) and index < len(rows) else None
+
+
+def _given(**fields: Any) -> Record:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _rounded(values_T: Floats) -> Floats:
+    return values_T.round(DECIMALS)

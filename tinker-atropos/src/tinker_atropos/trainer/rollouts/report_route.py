@@ -1,0 +1,29 @@
+"""`POST /rl/rollouts`: environments report rollouts that are not trained."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tinker_atropos.chat.request_handling import RefusedRequestError, Told, guarded, parse
+from tinker_atropos.serving import json_response
+from tinker_atropos.trainer.backend.policy import CurrentPolicy
+from tinker_atropos.trainer.rollouts.reported_rollouts import RolloutReport
+from tinker_atropos.trainer.rollouts.rollout_keeper import RolloutKeeper
+
+
+def report_route(keeper: RolloutKeeper, policy: CurrentPolicy, *, vocabulary: int, total_steps: int) -> Route:
+    """`vocabulary` is the number of the model's token ids. What is reported after the last step is of that step."""
+
+    async def take_report(request: Request) -> Response:
+        report = await parse(request, RolloutReport)
+        for index, untrained in enumerate(report.groups):
+            if wrong := untrained.group.outside_vocabulary(vocabulary):
+                raise RefusedRequestError(f"groups[{index}].group: {wrong}", field="groups")
+            if untrained.step is not None and untrained.step > total_steps:
+                sentence = f"groups[{index}].step is {untrained.step}; the run has the steps 0 to {total_steps}"
+                raise RefusedRequestError(sentence, field="groups")
+        trained = policy.latest.step if policy.latest else 0
+        keeper.reported(report, collecting=min(trained + 1, total_steps))
+        return json_response({})
+
+    return Route("/rl/rollouts", guarded(take_report, Told()), methods=["POST"])

@@ -1,0 +1,59 @@
+"""What environments report of rollouts that are not trained: `POST /rl/rollouts` of the inference server.
+
+They may be untrusted code: a report is bounded, checked as every group is (`ScoredGroup`), and only ever written to
+rollout files.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from tinker_atropos.scored_group import ScoredGroup
+
+MAX_GROUPS = 64
+MAX_LOST = 256
+Sentence = Annotated[str, Field(max_length=2_000)]
+Word = Annotated[str, Field(max_length=64)]
+
+
+class _Report(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class LostRollouts(_Report):
+    """`count` in a row that never came to a group, all for one reason."""
+
+    what: Literal["rollout", "group"]
+    reason: Word
+    why: Sentence
+    item: Any = None
+    count: int = Field(default=1, ge=1, lt=2**31)
+    tokens: int | None = Field(default=None, ge=0, lt=2**53)
+
+
+class UntrainedGroup(_Report):
+    """A group of the held-out set, which was evaluated at `step`, or one that the environment dropped."""
+
+    fate: Literal["evaluated", "dropped"]
+    step: int | None = Field(default=None, ge=0, lt=2**31)
+    reason: Word | None = None
+    why: Sentence | None = None
+    group: ScoredGroup
+
+    @model_validator(mode="after")
+    def _says_why(self) -> "UntrainedGroup":
+        if self.fate == "evaluated" and self.step is None:
+            raise ValueError("step is missing: the step of the weights that were evaluated")
+        if self.fate == "dropped" and self.step is not None:
+            raise ValueError(f"step is {self.step}: a dropped group has none, leave it out")
+        if self.fate == "dropped" and not self.reason:
+            raise ValueError("reason is missing: why the group was dropped")
+        return self
+
+
+class RolloutReport(_Report):
+    """The body of `POST /rl/rollouts`. `environment` is the index of the reporting environment."""
+
+    environment: int = Field(default=0, ge=0, lt=2**31)
+    groups: list[UntrainedGroup] = Field(default=[], max_length=MAX_GROUPS)
+    lost: list[LostRollouts] = Field(default=[], max_length=MAX_LOST)
