@@ -22,7 +22,7 @@ $(VENV)/runtime: operator/pyproject.toml tinker-atropos/pyproject.toml tinker-at
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
 	@echo "Setting up $(VENV) (a minute, once) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python tinker-atropos/installer.py --torch --editable 'operator[tools]' --editable 'tinker-atropos[reasoning-gym,tinker-service]'
+	@$(BIN)/python tinker-atropos/installer.py --torch --editable 'operator[tools,ui]' --editable 'tinker-atropos[object-store,reasoning-gym,tinker-service]'
 	@touch $@
 
 $(VENV)/dev: $(VENV)/runtime pyproject.toml
@@ -117,9 +117,9 @@ LOCK = $(BIN)/uv pip compile --quiet --no-header --no-annotate --generate-hashes
 lock: $(VENV)/dev ## Pin what the images install, with hashes; LOCK_OPTIONS=--upgrade for newer versions
 	@$(BIN)/python tinker-atropos/installer.py 'uv>=0.9,<1'
 	@$(LOCK) $(LOCK_OPTIONS) images/build.in -o images/build.txt
-	@$(LOCK) $(LOCK_OPTIONS) operator/pyproject.toml --extra tools -o images/operator/requirements.txt
+	@$(LOCK) $(LOCK_OPTIONS) operator/pyproject.toml --extra tools --extra ui -o images/operator/requirements.txt
 	@$(LOCK) $(LOCK_OPTIONS) --no-binary cellpylib --no-binary zss \
-	  tinker-atropos/pyproject.toml --extra reasoning-gym -o images/tinker-atropos/requirements.txt
+	  tinker-atropos/pyproject.toml --extra object-store --extra reasoning-gym -o images/tinker-atropos/requirements.txt
 	@$(LOCK) $(LOCK_OPTIONS) --no-binary chess \
 	  tinker-atropos/pyproject.toml --extra verifiers -o images/environment-verifiers/requirements.txt
 	@$(LOCK) --no-deps images/operator/sources.in -c images/tinker-atropos/requirements.txt -o images/operator/sources.txt

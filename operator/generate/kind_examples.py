@@ -104,6 +104,21 @@ spec:
     env: {taskset.num_examples: {max: 10000}}        # a range goes by the field's name
 """
 
+_KEPT = """\
+apiVersion: rl-operator.dev/v1alpha1
+kind: RLRuntime
+metadata: {name: kept}
+spec:
+  image: tinker-atropos:dev
+  backend:
+    keySecret: {name: tinker, key: TINKER_API_KEY}
+  rollouts:
+    objectStore:                                     # or persistentVolumeClaim: {claimName: rollouts}
+      url: s3://team-rl/rollouts
+      endpoint: https://minio.storage.svc:9000       # none: Amazon's
+      secretName: rollouts-store                     # AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
+"""
+
 _SOURCE = """\
 apiVersion: rl-operator.dev/v1alpha1
 kind: RLEnvironment
@@ -159,6 +174,7 @@ EXAMPLES: Final[dict[str, tuple[Example, ...]]] = {
         Example("What a platform locks, bounds and sets", _LAB),
         Example("With a key and a way out for environments", _JUDGED),
         Example("With environments from another image", _TASKSETS),
+        Example("That keeps rollouts in a bucket", _KEPT),
     ),
     ENVIRONMENT_KIND: (
         Example("Files in a ConfigMap", _SOURCE),

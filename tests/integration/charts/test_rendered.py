@@ -69,8 +69,8 @@ TABLE: dict[str, dict[str, Any]] = {
         },
     },
     "tools to look with": {
-        "tools": {"enabled": True, "readOnly": True, "namespace": "team", "service": {"type": "NodePort", "port": 80},
-                  "allowedHosts": ["rl.example.com"]},
+        "tools": {"enabled": True, "readOnly": True, "ui": True, "namespace": "team",
+                  "service": {"type": "NodePort", "port": 80}, "allowedHosts": ["rl.example.com"]},
     },
 }  # fmt: skip
 RUNTIMES: dict[str, dict[str, Any]] = {

@@ -45,6 +45,7 @@ REFUSED = [
     (OPERATOR_CHART, "tools.service.port", 0, "at '/tools/service/port': minimum: got 0, want 1"),
     (OPERATOR_CHART, "tools.service.type", "Ingress", "at '/tools/service/type': value must be one of"),
     (OPERATOR_CHART, "tools.allowedHosts", ["https://a"], "at '/tools/allowedHosts/0'"),
+    (OPERATOR_CHART, "tools.ui", "yes", "at '/tools/ui': got string, want boolean"),
     (OPERATOR_CHART, "nodeSelector.gpu", True, "at '/nodeSelector/gpu': got boolean, want string"),
     (RUNTIMES_CHART, "runtimes", {}, "'runtimes' not allowed"),
     (RUNTIMES_CHART, "environmentImage.repository", "V", "at '/environmentImage/repository'"),
@@ -143,7 +144,7 @@ def test_no_secrets_and_no_wildcards(helm: Helm) -> None:
 
 def test_the_gateways_arguments(helm: Helm) -> None:
     values = {
-        "tools": {"enabled": True, "readOnly": True, "allowedHosts": ["rl.example.com"]},
+        "tools": {"enabled": True, "readOnly": True, "ui": True, "allowedHosts": ["rl.example.com"]},
         "scope.namespaces": ["a"],
     }
     (container,) = of_kind(helm.rendered(OPERATOR_CHART, values), "Deployment", "rl-operator-tools")["spec"][
@@ -152,7 +153,7 @@ def test_the_gateways_arguments(helm: Helm) -> None:
     said = CliRunner().invoke(tools, [*container["command"][2:], *container["args"], "--help"])
     assert container["command"] == ["rlctl", "tools", "serve"]
     assert said.exit_code == 0, said.output
-    assert container["args"][2:] == ["--read-only", "--namespace=a", "--allow-host=rl.example.com"]
+    assert container["args"][2:] == ["--read-only", "--ui", "--namespace=a", "--allow-host=rl.example.com"]
 
 
 @pytest.mark.parametrize(
@@ -165,6 +166,13 @@ def test_the_notes_say_when_a_namespace_is_required(helm: Helm, path: str, names
     notes = said[said.index("NOTES:") :]
     assert "service/rl-operator-tools 8080:8080" in notes
     assert ("-H 'X-RL-Namespace: NAMESPACE' \\\n" in notes) is asked
+
+
+@pytest.mark.parametrize("ui", [True, False])
+def test_the_notes_say_where_the_page_is(helm: Helm, ui: bool) -> None:
+    values = flags({"tools.enabled": True, "tools.ui": ui})
+    said = helm("install", "rl-operator", OPERATOR_CHART, "--dry-run=client", *values)
+    assert ("http://127.0.0.1:8080/ui" in said[said.index("NOTES:") :]) is ui
 
 
 def test_the_gateway_has_no_rights(helm: Helm) -> None:

@@ -226,6 +226,30 @@ def test_the_shipped_runtimes_are_accepted_unchanged(admin: AdminClient, name: s
         (lambda spec: spec.update(bounds={"env": {"x": {"max": "9"}}}), "spec.bounds.env.x.max"),
         (lambda spec: spec.update(imagePullPolicy="Sometimes"), "spec.imagePullPolicy"),
         (lambda spec: spec.update(environmentImage=""), "spec.environmentImage"),
+        (lambda spec: spec.update(rollouts={}), "name exactly one of persistentVolumeClaim and objectStore"),
+        (
+            lambda spec: spec.update(
+                rollouts={"persistentVolumeClaim": {"claimName": "a"}, "objectStore": {"url": "s3://lab"}}
+            ),
+            "name exactly one of persistentVolumeClaim and objectStore",
+        ),
+        (
+            lambda spec: spec.update(rollouts={"persistentVolumeClaim": {"claimName": "A_b"}}),
+            "spec.rollouts.persistentVolumeClaim.claimName",
+        ),
+        *(
+            (lambda spec, url=url: spec.update(rollouts={"objectStore": {"url": url}}), "spec.rollouts.objectStore.url")
+            for url in ("gs://rl", "s3://Bucket", "s3://key:secret@lab", "s3://lab/../x", "s3://lab//x", "s3://lab/a?b")
+        ),
+        *(
+            (
+                lambda spec, endpoint=endpoint: spec.update(
+                    rollouts={"objectStore": {"url": "s3://lab", "endpoint": endpoint}}
+                ),
+                "spec.rollouts.objectStore.endpoint",
+            )
+            for endpoint in ("minio:9000", "https://key:secret@minio", "https://minio/path", "https://")
+        ),
         (
             lambda spec: spec.update(bounds={"env": {"taskset": {"size": {"max": 9}}}}),
             'unknown field "spec.bounds.env.taskset.size"',

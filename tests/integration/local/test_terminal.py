@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyte
 import pytest
 from tests.integration.local.conftest import RLCTL, Rlctl
 from tests.integration.local.scripted import RUN_FILE, WORKS_ON, start_scripted
@@ -47,6 +48,8 @@ class Terminal:
         )
         os.close(theirs)
         self._seen = ""
+        self.screen = pyte.Screen(100, 30)
+        self._stream = pyte.ByteStream(self.screen)
 
     def until(self, text: str) -> None:
         """Read until the text was printed (escape sequences left out)."""
@@ -56,14 +59,19 @@ class Terminal:
             assert remaining > 0, f"waited 60 s for {text!r}; the terminal showed:\n{self._seen}"
             if select.select([self._ours], [], [], min(remaining, 1))[0]:
                 try:
-                    chunk = os.read(self._ours, 65536).decode(errors="replace")
+                    chunk = os.read(self._ours, 65536)
                 except OSError:  # on Linux, when the other end is closed
-                    chunk = ""
+                    chunk = b""
                 assert chunk, f"it ended without {text!r}; the terminal showed:\n{self._seen}"
-                self._seen += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", chunk)
+                self._stream.feed(chunk)
+                self._seen += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", chunk.decode(errors="replace"))
 
     def type(self, keys: bytes) -> None:
         os.write(self._ours, keys)
+
+    @property
+    def echoes(self) -> bool:
+        return bool(termios.tcgetattr(self._ours)[3] & termios.ECHO)
 
     def close(self) -> None:
         self.process.kill()
@@ -112,3 +120,17 @@ def test_a_second_ctrl_c_detaches(terminal: Terminal, rlctl: Rlctl) -> None:
 
 def test_the_panel_shows_the_steps(terminal: Terminal) -> None:
     terminal.until("3/3")
+
+
+def test_keys_move_nothing_and_are_echoed_again_afterward(terminal: Terminal) -> None:
+    terminal.until("3/3")
+    assert not terminal.echoes
+    terminal.type(b"\r\rx\r")
+    terminal.type(CTRL_C)
+    terminal.until("Stop the run, or detach from it?")
+    assert terminal.echoes
+    terminal.type(b"stop\r")
+    terminal.until("Stopped with a checkpoint of step 3")
+    assert terminal.process.wait(60) == 0
+    rows = [row.rstrip() for row in terminal.screen.display]
+    assert sum(row.startswith("step ") for row in rows) == 2, "the panel of this call, and the one while it stops"

@@ -1,10 +1,12 @@
 """`rlctl sample` and `rlctl export` on this machine: the Tinker service is started for them if necessary."""
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import tinker
 from tests.integration.local.conftest import Rlctl, end_everything
@@ -12,6 +14,10 @@ from tests.integration.local.conftest import Rlctl, end_everything
 from rl_operator.targets.local_target import LocalTarget
 from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
+from rl_operator.ui.live_runs import LiveRuns
+from rl_operator.ui.ui_app import ui_app
+from rl_operator.ui.ui_context import UiContext, make_templates
+from rl_operator.ui.visitor import Visitor
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +78,27 @@ def test_agents_sample_what_users_sample(trained: Rlctl) -> None:
     assert answer["weights"].startswith("tinker://")
     first, again = (sampled(trained, seed=7).answer["untrusted_output"] for _ in range(2))
     assert first == again
+
+
+async def test_the_page_answers_as_the_command_line_does(trained: Rlctl) -> None:
+    said = trained("sample", "sorting", "sort 4 1 3 2", "--local", "--temperature", "0", "--max-tokens", "8").stdout
+    target = LocalTarget.open(trained.root, print, asked=True)
+    visitor = Visitor(target, lambda _: LiveRuns(dict), variables={})  # type: ignore[arg-type]  # nobody listens
+    transport = httpx.ASGITransport(ui_app(UiContext(lambda _: visitor, make_templates())))
+    form = {
+        "prompt": "sort 4 1 3 2",
+        "weights": "final",
+        "count": "1",
+        "max_tokens": "8",
+        "temperature": "0",
+        "seed": "3",
+    }
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=120) as browser:
+        page = (await browser.post("/runs/default/sorting/talk", data={**form, "base": "on"})).text
+    assert [*re.findall(r"<h3>([^<]*)</h3>", page)] == ["Weights: final", "Base model: bundled"]
+    assert f'<div class="words said">{said.strip()}</div>' in page
+    assert "Seed 3, temperature 0, at most 8 tokens" in page
+    assert 'role="alert"' not in page
 
 
 def test_an_abandoned_sample_ends(trained: Rlctl) -> None:

@@ -43,6 +43,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "rl_stop_training": ({"run_id": "nothing"}, "there is no run 'nothing'"),
     "rl_get_results": ({"samples": 0}, "samples is 0"),
     "rl_list_runs": ({"after": "nothing"}, "after is 'nothing'"),
+    "rl_compare": ({"experiment": "nothing"}, "there is no experiment 'nothing'"),
     "rl_health_check": ({"loud": True}, "it takes none"),
 }
 """Of an agent that has drafted a run of `sort_digits`."""
@@ -54,6 +55,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "rl_check_status": {"run_id": "sorting"},
     "rl_sample": {"prompt": "x"},
     "rl_stop_training": {"run_id": "sorting"},
+    "rl_compare": {"run_ids": ["sorting", "sorting-2"]},
 }
 """Arguments of the tools that take some."""
 

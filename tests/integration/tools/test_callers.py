@@ -25,6 +25,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "rl_sample": {"run_id": "sorting", "prompt": "sort 4 1 3 2"},
     "rl_list_environments": {"runtime": "tiny"},
     "rl_list_runs": {},
+    "rl_compare": {"run_ids": ["sorting", "sorting-2"]},
     "rl_health_check": {},
 }
 """Of the tools that take more or less than a run."""

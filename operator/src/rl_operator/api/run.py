@@ -137,7 +137,12 @@ class Progress(ObservedModel):
     total_steps: int = Field(description="Optimizer steps of the whole run.")
     percent: int = Field(description="step / totalSteps, in percent.")
     seconds_per_step: float | None = Field(default=None, description="Recent mean.")
-    eta_seconds: int | None = Field(default=None, description="Seconds left at this pace.")
+    eta_seconds: int | None = Field(
+        default=None,
+        description="Seconds left, as the trainer estimated after its newest step: steps, checkpoints and evaluations, "
+        "the final one included once one was made in this attempt. While its trainer is not heard: the steps at this "
+        "pace.",
+    )
 
 
 class RunMetrics(ObservedModel):

@@ -17,6 +17,7 @@ from rl_operator.api.model import (
     validated,
 )
 from rl_operator.api.names import API_VERSION, RUNTIME_KIND
+from rl_operator.api.rollout_sinks import RuntimeRollouts
 from rl_operator.api.run import LONGEST_SECONDS, Condition
 from rl_operator.api.sandboxes import RuntimeSandboxes
 
@@ -230,6 +231,10 @@ class RuntimeSpec(ApiModel):
     resources: ContainerResources = Field(default_factory=ContainerResources, description="Container resources.")
     sandbox: RuntimeSandboxes | None = Field(
         default=None, description="Bounds of the sandbox pods that runs may ask for; without it they get none."
+    )
+    rollouts: RuntimeRollouts | None = Field(
+        default=None,
+        description="Where rollouts outlive their pods; without it they can be read only while the run trains.",
     )
     termination_grace_period_seconds: int = Field(default=60, ge=1, le=86_400, description="Time to save on SIGTERM.")
     runtime_class_name: ObjectName | None = Field(default=None, description="As in pods.")

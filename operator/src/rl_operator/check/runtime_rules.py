@@ -10,6 +10,7 @@ from rl_operator.api import hints
 from rl_operator.api.fields import TINKER_FIELDS, WIRED_FIELDS, Section
 from rl_operator.api.nested_fields import flattened, outer_names, steps_of
 from rl_operator.api.refusal import Refusal, RefusalCode, first_refusals, looks_like_a_key, redacted
+from rl_operator.api.rollout_sinks import ONE_SINK
 from rl_operator.api.runtime import RESERVED_VARIABLES, TRAINER_KEYS, Bound, Runtime
 from rl_operator.api.value_text import text_of
 from rl_operator.check.field_rules import is_outside, largest_problem, nested_hint, refuse_outside, smallest_problem
@@ -155,10 +156,11 @@ def _secrets(runtime: Runtime) -> Iterator[Refusal]:
     """An environment never gets the trainer's keys, whatever they are called; and no key is one of our variables."""
     spec = runtime.spec
     own = [secret for secret in (spec.backend.key_secret, spec.wandb.key_secret) if secret is not None]
+    store = spec.rollouts.object_store.secret_name if spec.rollouts and spec.rollouts.object_store else None
     variables: set[str] = set()
     for number, secret in enumerate(spec.secret_environment):
         twice, variables = secret.key in variables, variables | {secret.key}
-        if secret.key in TRAINER_KEYS or secret in own:
+        if secret.key in TRAINER_KEYS or secret in own or secret.name == store:
             hint = "this key is the trainer's and never goes to an environment: take it out of the list"
         elif re.search(RESERVED_VARIABLES, secret.key):
             hint = "a variable of this name says how the container runs: give the key another name"
@@ -206,6 +208,13 @@ def _sandbox(runtime: Runtime) -> Iterator[Refusal]:
         yield from faults or small_limits(path, most)
 
 
+def _rollouts(runtime: Runtime) -> Iterator[Refusal]:
+    """The API server checks this, too: see `_selector`."""
+    sinks = runtime.spec.rollouts
+    if sinks and (sinks.persistent_volume_claim is None) == (sinks.object_store is None):
+        yield Refusal(code="Inconsistent", field="spec.rollouts", given=sinks.to_wire(), hint=ONE_SINK)
+
+
 _RULES: Final[tuple[Callable[[Runtime], Iterator[Refusal]], ...]] = (
     _values,
     _bounds,
@@ -215,4 +224,5 @@ _RULES: Final[tuple[Callable[[Runtime], Iterator[Refusal]], ...]] = (
     _egress,
     _resources,
     _sandbox,
+    _rollouts,
 )

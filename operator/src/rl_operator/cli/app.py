@@ -7,6 +7,7 @@ import typer
 
 from rl_operator import __version__
 from rl_operator.cli.commands import (
+    compare_runs,
     control_run,
     diff,
     doctor,
@@ -15,10 +16,13 @@ from rl_operator.cli.commands import (
     init,
     list_runs,
     render,
+    rollouts,
     show_run,
     start_run,
+    sweep_runs,
     tools,
     trained_weights,
+    ui,
     validate,
 )
 
@@ -59,12 +63,16 @@ _COMMANDS: Final[tuple[tuple[str, Callable[..., None], str], ...]] = (
     ("watch", follow_run.watch, "Follow a run until it is over."),
     ("wait", follow_run.wait, "Wait until a run is finished or has trained N steps."),
     ("logs", follow_run.logs, "Print the log of a container of a run."),
+    ("compare", compare_runs.compare, "Compare runs, or rank those of an experiment."),
+    ("sweep", sweep_runs.sweep, "Make a run for each combination of values."),
     ("stop", control_run.stop, "Stop a run with a checkpoint."),
     ("resume", control_run.resume, "Start a draft, or continue a stopped run."),
     ("delete", control_run.delete, "Delete a run; its weights stay."),
     ("results", show_run.results, "Show metrics before and after, weights, checkpoint."),
+    ("rollouts", rollouts.rollouts, "Show rollouts, and what became of every token."),
     ("sample", trained_weights.sample, "Talk to the trained weights of a run."),
     ("export", trained_weights.export, "Write trained weights as a PEFT folder."),
+    ("ui", ui.ui, "Show runs, curves and rollouts in a browser."),
     ("doctor", doctor.doctor, "Say what is missing on this machine."),
 )
 """Name, function, and what the list of commands says in one line of 80 columns."""

@@ -36,6 +36,7 @@ StateDir = Annotated[
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace; default: the context's, else default.")]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Runs of every namespace.")]
 Selector = Annotated[str, typer.Option("--selector", "-l", help="Labels, like team=a,stage!=test.")]
+Experiment = Annotated[str, typer.Option("--experiment", metavar="NAME", help="The runs of this experiment.")]
 OutputFormat = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
 RunName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a run.")]
 RunPath = Annotated[Path, typer.Argument(metavar="FILE", help="YAML file with one RLTrainingRun; - for stdin.")]

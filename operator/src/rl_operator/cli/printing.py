@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 import textwrap
+import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,11 +15,17 @@ from typing import Any
 import typer
 
 from rl_operator.cli.options import Output
-from rl_operator.status.text.sentences import cut
+from rl_operator.status.text.figure_text import duration
+from rl_operator.status.text.sentences import cut, without_control
 
 PROGRAM = "rlctl"
 BARS = "▁▂▃▄▅▆▇█"
 TEXT_WIDTH = 99
+UNBROKEN = "\u00a0"
+_INSIDE_INTERVAL = re.compile(r"(?<=\d\.\d{3}) (?=\[\d)|(?<=\[\d\.\d{3},) (?=\d\.\d{3}\])")
+_WIDE_GAP = re.compile(r"(?<=\S) {3,}")
+UNSEEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Me")
+"""Categories of Unicode; a terminal guesses how wide the last ones are."""
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -32,18 +40,59 @@ def cut_columns(header: Sequence[str], rows: Sequence[Sequence[str]], width: int
     return "\n".join(cut(line, width) for line in columns(header, rows).splitlines())
 
 
+def fitting_columns(
+    header: Sequence[str], rows: Sequence[Sequence[str]], dispensable: Iterable[str], width: int | None = None
+) -> tuple[str, list[str]]:
+    """Columns for a terminal, without those that it has no room for; these, too. The first dispensable one goes first;
+    elsewhere all are there.
+    """
+    width = text_width() if width is None else width
+    names, cells, left_out = list(header), [list(row) for row in rows], list[str]()
+    for name in dispensable:
+        if max(map(len, columns(names, cells).splitlines())) <= width:
+            break
+        if name in names:
+            place = names.index(name)
+            left_out.append(names.pop(place))
+            cells = [[*row[:place], *row[place + 1 :]] for row in cells]
+    return columns(names, cells), left_out
+
+
+def text_width() -> int:
+    """Of the terminal; elsewhere there is no limit."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+
+
 def fitted(lines: Iterable[str], width: int | None = None) -> str:
     """Lines for a terminal, broken between words where it is narrower; elsewhere they stay whole."""
-    if width is None:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    width = text_width() if width is None else width
     return "\n".join(part for line in lines for part in (_broken(line, width) if len(line) > width else [line]))
 
 
 def _broken(line: str, width: int) -> list[str]:
+    """An interval stays whole, and what aligned a column is left out."""
     indent = " " * (len(line) - len(line.lstrip()) + 4)
-    return textwrap.wrap(
-        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
+    whole = _WIDE_GAP.sub("  ", _INSIDE_INTERVAL.sub(UNBROKEN, line))
+    parts = textwrap.wrap(
+        whole, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
     )
+    return [part.replace(UNBROKEN, " ") for part in parts]
+
+
+def one_line(text: str) -> str:
+    """What others wrote, as one line that can neither steer a terminal, nor hide or reorder what stands in it."""
+    return " ".join(visible(text).split())
+
+
+def visible(line: str) -> str:
+    """The same, with its spaces as they are; line ends and tabs become spaces."""
+    spaced = "".join(" " if character.isspace() else character for character in without_control(line))
+    return "".join(character for character in spaced if _is_visible(character))
+
+
+def _is_visible(character: str) -> bool:
+    """Not a control, format, private or unassigned character, or one that changes the width of another."""
+    return unicodedata.category(character) not in UNSEEN and not "\ufe00" <= character <= "\ufe0f"
 
 
 def program() -> str:
@@ -73,25 +122,6 @@ def sparkline(values: Sequence[float]) -> str:
     low, high = min(values), max(values)
     scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
     return "".join(BARS[round((value - low) * scale)] for value in values)
-
-
-def interval(value: float | None, low: float | None, high: float | None) -> str:
-    """A fraction with its 95 % interval."""
-    if value is None:
-        return "-"
-    return f"{value:.3f} [{low:.3f}, {high:.3f}]" if low is not None and high is not None else f"{value:.3f}"
-
-
-def duration(seconds: float) -> str:
-    """`38s`, `4m10s`, `3h05m`, `2d4h`."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    if whole < 86400:
-        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
-    return f"{whole // 86400}d{whole % 86400 // 3600}h"
 
 
 def age(timestamp: str | None, until: str | None = None) -> str:

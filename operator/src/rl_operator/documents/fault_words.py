@@ -8,6 +8,7 @@ from pydantic_core import ErrorDetails
 from rl_operator.api import hints
 from rl_operator.api.openenv import URL_PATTERN
 from rl_operator.api.refusal import RefusalCode
+from rl_operator.api.rollout_sinks import BUCKET_PATTERN, REFERRED_PATTERN, REGION_PATTERN, SERVER_PATTERN
 
 _TYPES: Final[Mapping[str, str]] = {
     "int": "a whole number",
@@ -41,6 +42,10 @@ _PATTERNS: Final[Mapping[str, str]] = {
     URL_PATTERN: "a URL like http://host:8000, without a path, a user or a trailing slash",
     "^[^,]{1,64}$": "a text of 1 to 64 characters without a comma",
     r"^\S+$": "the name of an image, without spaces",
+    BUCKET_PATTERN: "a bucket, and a folder in it if you like: s3://bucket/folder",
+    SERVER_PATTERN: "the URL of a server like https://store.example.com:9000, without a path or a user",
+    REGION_PATTERN: "a region like us-east-1",
+    REFERRED_PATTERN: "a name of a-z, 0-9, '-' and '.', which begins with a letter or digit",
 }
 """The patterns of the kinds, in words."""
 

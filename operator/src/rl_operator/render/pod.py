@@ -40,6 +40,7 @@ from rl_operator.render.env_vars import (
     trainer_env_vars,
 )
 from rl_operator.render.labels import owner_reference, pod_labels, queue_labels
+from rl_operator.render.rollout_sink import sink_env_vars, sink_mounts, sink_security, sink_volumes
 from rl_operator.render.sandbox_network import sandbox_host
 
 JOURNAL_FOLDER: Final = "/var/lib/rl"
@@ -150,12 +151,13 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": runtime.spec.termination_grace_period_seconds,
-        "securityContext": pod_security(UNPRIVILEGED_ID),
+        "securityContext": pod_security(UNPRIVILEGED_ID) | sink_security(runtime),
         "initContainers": [_api_container(run, runtime)],
         "containers": containers,
         "volumes": [
             folder("journal", bounded_resources(runtime, API_CONTAINER)),
             *(folder(scratch_volume(name), bounded_resources(runtime, name)) for name in names),
+            *sink_volumes(runtime),
         ],
         **pull_secrets([reference.to_wire() for reference in runtime.spec.image_pull_secrets]),
         **placement(runtime),
@@ -181,10 +183,12 @@ def _api_container(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:
 
 
 def _trainer_container(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
-    runtime, env_vars = inputs.runtime, trainer_env_vars(run, inputs)
+    runtime = inputs.runtime
+    env_vars = [*trainer_env_vars(run, inputs), *sink_env_vars(run, runtime)]
     command = ["tinker-atropos", "trainer", "--config", CONFIG_FILE]
     image, resources = runtime_image(runtime), bounded_resources(runtime, TRAINER_CONTAINER)
-    return container(TRAINER_CONTAINER, image, command, env_vars, resources=resources, mounts=[config_mount()])
+    mounts = [config_mount(), *sink_mounts(run, runtime)]
+    return container(TRAINER_CONTAINER, image, command, env_vars, resources=resources, mounts=mounts)
 
 
 def _environment_container(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:

@@ -72,7 +72,9 @@ def with_trainer(status: RunStatus, trainer: TrainerStatus, now: datetime) -> Ru
     return _with_metrics(
         status, trainer.step, trainer.total_steps, trainer.metrics, source="trainer", now=now
     ).with_changes(
-        progress=_advanced(status, trainer.step, trainer.total_steps, trainer.seconds_per_step),
+        progress=_advanced(
+            status, trainer.step, trainer.total_steps, trainer.seconds_per_step, eta_seconds=trainer.eta_seconds
+        ),
         checkpoint=checkpoint,
         best=_best(status, trainer.best, trainer.from_step),
         wandb=trainer.wandb or status.wandb,
@@ -151,12 +153,18 @@ def _history(status: RunStatus, step: int, total_steps: int, reward: float | Non
     return (*status.history, HistorySample(step=step, reward_mean=reward))
 
 
-def _advanced(status: RunStatus, step: int, total_steps: int, seconds_per_step: float | None) -> Progress | None:
-    """Progress within an attempt: the step never goes back."""
+def _advanced(
+    status: RunStatus, step: int, total_steps: int, seconds_per_step: float | None, *, eta_seconds: int | None = None
+) -> Progress | None:
+    """Progress within an attempt: the step never goes back. `eta_seconds` is the source's own estimate after `step`."""
     before = status.progress
     if not total_steps:
         return before
-    return _progress(max(step, _step(status)), total_steps, seconds_per_step, before.from_step if before else 0)
+    newest = max(step, _step(status))
+    advanced = _progress(newest, total_steps, seconds_per_step, before.from_step if before else 0)
+    if eta_seconds is None or newest > step:
+        return advanced
+    return advanced.with_changes(eta_seconds=eta_seconds)
 
 
 def _progress(step: int, total_steps: int, seconds_per_step: float | None, from_step: int) -> Progress:

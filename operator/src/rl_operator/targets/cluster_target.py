@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rl_operator.api.environment import Environment
     from rl_operator.api.run import TrainingRun
     from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
+    from rl_operator.rollouts.rollout_source import RolloutSource
 
 Manifest = dict[str, Any]
 Answer = TypeVar("Answer")
@@ -89,6 +90,18 @@ class ClusterTarget:
     def runs(self, namespace: str | None, selector: str) -> list[Manifest]:
         return self._list(RUNS.path(namespace), {"labelSelector": selector})
 
+    def run_versions(self, namespace: str | None) -> dict[tuple[str, str], str]:
+        """Of the API server's cache, without specs and statuses."""
+        found: dict[tuple[str, str], str] = {}
+
+        def take(run: Manifest) -> None:
+            metadata = run["metadata"]
+            found[metadata["namespace"], metadata["name"]] = f"{metadata['uid']}/{metadata['resourceVersion']}"
+
+        params: dict[str, str | int] = {"resourceVersion": "0"}
+        self._wait(self._client.each(RUNS.path(namespace), params, take, METADATA_ONLY))
+        return found
+
     def run(self, namespace: str, name: str) -> Manifest | None:
         return self._wait(find(self._client, RUNS, namespace, name))
 
@@ -143,6 +156,11 @@ class ClusterTarget:
     def pod_names(self, namespace: str, run: str) -> list[str]:
         pods = self._list(PODS.path(namespace), {"labelSelector": f"{RUN_LABEL}={run}"})
         return [pod["metadata"]["name"] for pod in pods]
+
+    def rollouts(self, run: "TrainingRun") -> "RolloutSource":
+        from rl_operator.targets.cluster_rollouts import rollouts_of
+
+        return rollouts_of(self._client, self._loop, run, self.note)
 
     def read(self, kind: str, namespace: str, name: str) -> Manifest | None:
         return self._wait(find(self._client, _KINDS[kind], namespace, name))

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rl_operator.api.environment import Environment
     from rl_operator.api.run import TrainingRun
     from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
+    from rl_operator.rollouts.rollout_source import RolloutSource
 
 SMALLEST_ROOM = 64 * 1024
 """Bytes that a few objects need."""
@@ -83,6 +84,9 @@ class LocalTarget:
         self._sweep()
         runs = self._store.list_all(RUN_KIND, namespace)
         return [run for run in runs if matches(run["metadata"].get("labels", {}))]
+
+    def run_versions(self, namespace: str | None) -> dict[tuple[str, str], str]:
+        return self._store.versions(RUN_KIND, namespace)
 
     def run(self, namespace: str, name: str) -> Manifest | None:
         return self._store.get(RUN_KIND, namespace, name)
@@ -146,6 +150,14 @@ class LocalTarget:
         manifest = self._store.get(RUN_KIND, namespace, run)
         uid = manifest["metadata"]["uid"] if manifest else ""
         return [path.name for path in self._layout.pod_folders(namespace, run, uid)]
+
+    def rollouts(self, run: "TrainingRun") -> "RolloutSource":
+        from rl_operator.local.state.rollout_folder import RolloutFolder
+
+        namespace, name = run.key
+        if run.status.start_time is None:
+            raise RefusedError(f"run {name} of {self.label} has not started, so it has no rollouts yet")
+        return RolloutFolder(self._layout.rollouts(namespace, name, run.metadata.uid))
 
     def read(self, kind: str, namespace: str, name: str) -> Manifest | None:
         return self._store.get(kind, namespace, name)

@@ -9,6 +9,7 @@ if TYPE_CHECKING:  # importing the kinds costs start-up time that not every comm
     from rl_operator.api.environment import Environment
     from rl_operator.api.run import TrainingRun
     from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
+    from rl_operator.rollouts.rollout_source import RolloutSource
     from rl_operator.targets.job_pods import JobPod
 
 Manifest = dict[str, Any]
@@ -70,6 +71,10 @@ class Target(Protocol):
 
     def runs(self, namespace: str | None, selector: str) -> list[Manifest]: ...
 
+    def run_versions(self, namespace: str | None) -> dict[tuple[str, str], str]:
+        """By namespace and name, what changes whenever a run does. Costs a small part of what `runs` does."""
+        ...
+
     def run(self, namespace: str, name: str) -> Manifest | None: ...
 
     def create(self, manifest: Mapping[str, Any]) -> Manifest: ...
@@ -109,6 +114,10 @@ class Target(Protocol):
 
     def pod_names(self, namespace: str, run: str) -> list[str]:
         """The pods of a run that have logs, including those of earlier attempts."""
+        ...
+
+    def rollouts(self, run: "TrainingRun") -> "RolloutSource":
+        """Where its rollouts are. Raises an OperatorError that says why there are none, and what to do."""
         ...
 
     def read(self, kind: str, namespace: str, name: str) -> Manifest | None:

@@ -28,10 +28,12 @@ from rl_operator.errors import (
 )
 from rl_operator.tools.calls import (
     rl_check_status,
+    rl_compare,
     rl_edit_config,
     rl_get_current_config,
     rl_get_logs,
     rl_get_results,
+    rl_get_rollouts,
     rl_health_check,
     rl_list_environments,
     rl_list_runs,
@@ -137,8 +139,10 @@ TOOLS: Final[tuple[Tool, ...]] = (
     *rl_get_logs.TOOLS,
     *rl_stop_training.TOOLS,
     *rl_get_results.TOOLS,
+    *rl_get_rollouts.TOOLS,
     *rl_sample.TOOLS,
     *rl_list_runs.TOOLS,
+    *rl_compare.TOOLS,
     *rl_health_check.TOOLS,
 )
 BY_NAME: Final[Mapping[str, Tool]] = {tool.name: tool for tool in TOOLS}

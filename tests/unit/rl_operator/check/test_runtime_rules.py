@@ -65,6 +65,20 @@ def test_the_shipped_runtimes_are_valid(runtime: Any) -> None:
             "Inconsistent",
             "spec.namespaceSelector.matchExpressions[0]",
         ),
+        (
+            {
+                "rollouts": {"objectStore": {"url": "s3://lab", "secretName": "store"}},
+                "secretEnvironment": [{"name": "store", "key": "AWS_ACCESS_KEY_ID"}],
+            },
+            "SecretNotAllowed",
+            'spec.secretEnvironment[0] is "store/AWS_ACCESS_KEY_ID": this key is the trainer\'s',
+        ),
+        ({"rollouts": {}}, "Inconsistent", "spec.rollouts is {}: name exactly one of persistentVolumeClaim and"),
+        (
+            {"rollouts": {"persistentVolumeClaim": {"claimName": "a"}, "objectStore": {"url": "s3://lab"}}},
+            "Inconsistent",
+            "name exactly one of persistentVolumeClaim and objectStore",
+        ),
         ({"environmentEgress": [{"cidr": "example.com"}]}, "WrongType", 'environmentEgress[0].cidr is "example.com"'),
         ({"resources": {"api": {"limits": {"cpu": "half"}}}}, "WrongType", "spec.resources.api.limits.cpu"),
         ({"resources": {"api": {"limits": {"cpu": -1}}}}, "WrongType", "like 500m, 2 or 1Gi"),
@@ -88,6 +102,10 @@ def test_invalid_runtimes_name_the_fault(spec: dict[str, Any], code: str, senten
         {"environmentEgress": [{"cidr": "203.0.113.7/24"}, {"cidr": "2001:db8::/32"}]},
         {"locked": {"env": {"batch_size": 12, "group_size": 4, "anything": [1]}}, "namespaceSelector": {}},
         {"bounds": {"env": {"total_steps": {"min": 2, "max": 2}}}},
+        {
+            "rollouts": {"objectStore": {"url": "s3://lab", "secretName": "store"}},
+            "secretEnvironment": [{"name": "data", "key": "AWS_ACCESS_KEY_ID"}],  # another bucket, of the environment
+        },
     ],
 )
 def test_valid_runtimes_pass(spec: dict[str, Any]) -> None:

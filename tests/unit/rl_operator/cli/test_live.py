@@ -1,79 +1,245 @@
-import io
-import sys
-import threading
+"""The panel of a followed run, and how it is shown on a terminal."""
 
+import contextlib
+import io
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pyte
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 from tests.unit.rl_operator.targets.fakes import parsed, run_manifest
 
-from rl_operator.cli.views.follow import shown
+from rl_operator.cli.views.follow import Show, shown
 from rl_operator.cli.views.progress import Curve, panel
+
+FIGURES = {
+    "rewardMean": 0.75,
+    "evalAccuracy": 0.934, "evalAccuracyLow": 0.909, "evalAccuracyHigh": 0.953,
+    "baselineAccuracy": 0.536, "baselineAccuracyLow": 0.492, "baselineAccuracyHigh": 0.579,
+}  # fmt: skip
+PROGRESS = {"step": 2000, "totalSteps": 2500, "percent": 80, "secondsPerStep": 12.34, "etaSeconds": 6170}
+
+
+def training(message: str = "Training: step 2000 of 2500.", **status: Any) -> Any:
+    return parsed(run_manifest(**{"phase": "Running", "message": message, "progress": PROGRESS, **status}))
+
+
+def lines_of(run: Any, columns: int, rows: int = 24) -> list[str]:
+    curve = Curve({step: step / 40 for step in range(40)})
+    return [line.plain.rstrip() for line in panel(run, curve, "local:~/state", Console(width=columns, height=rows))]
 
 
 def test_the_panel_shows_phase_steps_reward_and_time_left() -> None:
-    run = parsed(
-        run_manifest(
-            phase="Running",
-            message="Training: step 10 of 40.",
-            progress={"step": 10, "totalSteps": 40, "percent": 25, "secondsPerStep": 0.6, "etaSeconds": 18},
-            metrics={"rewardMean": 0.75, "evalAccuracy": 0.6},
-            history=[{"step": 1, "rewardMean": 0.5}],
-        )
-    )
-    curve = Curve()
-    curve.add(run)
-    screen = Console(width=100, force_terminal=False)
-    with screen.capture() as captured:
-        screen.print(panel(run, curve, "local:~/state"))
-    text = captured.get()
-    for part in (
-        "sorting",
-        "Running",
+    assert lines_of(training(metrics=FIGURES), 100) == [
+        "sorting  Running  local:~/state",
+        f"step      {'━' * 25}{'─' * 7}  2000/2500",
+        "          12.34 s per step, 1h42m left",
+        "reward    ▁▁▁▂▂▂▂▂▂▃▃▃▃▃▄▄▄▄▄▄▅▅▅▅▅▅▆▆▆▆▆▇▇▇▇▇▇███  0.750",
+        "held-out  0.934 [0.909, 0.953]  now",
+        "          0.536 [0.492, 0.579]  before training",
+        "Training: step 2000 of 2500.",
+    ]
+
+
+def test_the_panel_on_30_columns() -> None:
+    assert lines_of(training(metrics=FIGURES), 29) == [
+        "sorting  Running",
         "local:~/state",
-        "10/40",
-        "0.60 s per step",
-        "18s left + evaluation",
-        "0.750",
-        "▁█",
-        "0.600",
-    ):
-        assert part in text
+        "step     ━━━━━━━──  2000/2500",
+        "         12.34 s per step",
+        "         1h42m left",
+        "reward   ▁▂▃▃▄▅▆▆▇█  0.750",
+        "held-out 0.934 [0.909, 0.953]",
+        "before   0.536 [0.492, 0.579]",
+        "Training: step 2000 of 2500.",
+    ]
 
 
-def test_the_panel_fits_60_columns() -> None:
-    interval = {"evalAccuracy": 0.934, "evalAccuracyLow": 0.909, "evalAccuracyHigh": 0.953}
-    before = {"baselineAccuracy": 0.536, "baselineAccuracyLow": 0.492, "baselineAccuracyHigh": 0.579}
-    run = parsed(
-        run_manifest(
-            phase="Running",
-            message="Training: step 2000 of 2500.",
-            progress={"step": 2000, "totalSteps": 2500, "percent": 80, "secondsPerStep": 12.34, "etaSeconds": 6170},
-            metrics={"rewardMean": 0.75, **interval, **before},
-        )
-    )
-    curve = Curve({step: step / 40 for step in range(40)})
-    screen = Console(width=60, force_terminal=False)
-    with screen.capture() as captured:
-        screen.print(panel(run, curve, "local:~/state"))
-    lines = captured.get().splitlines()
-    assert len(lines) == 7, "no line is wrapped"
-    assert lines[4].split() == ["held-out", "0.934", "[0.909,", "0.953]", "now"]
-    assert lines[5].split() == ["0.536", "[0.492,", "0.579]", "before", "training"]
+@pytest.mark.parametrize("columns", range(29, 120))
+def test_no_line_is_wider_than_the_console(columns: int) -> None:
+    run = training("Waiting: " + "the environment is slow, 漢字 and more. " * 12, metrics=FIGURES)
+    lines = lines_of(run, columns)
+    assert max(map(cell_len, lines)) <= columns
+    text = "\n".join(lines)
+    assert all(figure in text for figure in ("2000/2500", "12.34 s per step", "1h42m left", "0.934 [0.909, 0.953]"))
 
 
-class ScriptTerminal(io.StringIO):
+@pytest.mark.parametrize("rows", range(1, 12))
+def test_a_long_message_gets_the_lines_that_are_left(rows: int) -> None:
+    lines = lines_of(training("word " * 200, metrics=FIGURES), 40, rows)
+    assert len(lines) <= rows
+    assert lines[-1].endswith("…")
+
+
+class ScreenTerminal(io.StringIO):
+    """Standard output on a terminal in memory."""
+
+    def __init__(self, columns: int = 60, rows: int = 20) -> None:
+        super().__init__()
+        self.screen = pyte.Screen(columns, rows)
+        self._stream = pyte.Stream(self.screen)
+
     def isatty(self) -> bool:
         return True
 
+    def write(self, text: str) -> int:
+        self._stream.feed(text)
+        return super().write(text)
 
-def test_an_unchanged_picture_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    @property
+    def rows(self) -> list[str]:
+        return [row.rstrip() for row in self.screen.display]
+
+    def resize(self, columns: int, rows: int) -> None:
+        self.screen.resize(rows, columns)
+        self.screen.cursor.y = min(self.screen.cursor.y, rows - 1)  # as terminals do; pyte leaves it outside
+
+
+@contextlib.contextmanager
+def shown_on(terminal: ScreenTerminal, label: str = "local:~/state") -> Iterator[Show]:
+    with contextlib.redirect_stdout(terminal), shown(label) as show:
+        yield show
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> ScreenTerminal:
+    made = ScreenTerminal()
+    monkeypatch.setattr(
+        shutil, "get_terminal_size", lambda *_: os.terminal_size((made.screen.columns, made.screen.lines))
+    )
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("CI", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    return made
+
+
+def test_an_unchanged_picture_costs_nothing(terminal: ScreenTerminal) -> None:
     """Nothing in it moves by itself; programs that record terminals were sent eight copies a second."""
-    terminal = ScriptTerminal()
-    monkeypatch.setattr(sys, "stdout", terminal)
-    run = parsed(run_manifest(phase="Running"))
-    with shown("local:~/state") as show:
-        show(run)
-        assert terminal.getvalue().count("sorting") == 1
+    with shown_on(terminal) as show:
+        show(training())
         assert not [thread for thread in threading.enumerate() if "Refresh" in type(thread).__name__]
+        written = terminal.getvalue()
+        assert written.count("sorting") == 1
+        for _ in range(3):
+            show(training())
+        assert terminal.getvalue() == written
+
+
+def test_only_changed_lines_are_written(terminal: ScreenTerminal) -> None:
+    terminal.write("$ rlctl watch sorting\r\n")
+    with shown_on(terminal) as show:
+        show(training(metrics=FIGURES))
+        before = len(terminal.getvalue())
+        show(training("Training: step 2001 of 2500.", metrics=FIGURES, progress={**PROGRESS, "step": 2001}))
+        written = terminal.getvalue()[before:]
+    assert "2001/2500" in written
+    assert "held-out" not in written
+    assert "sorting" not in written
+    assert terminal.rows[0] == "$ rlctl watch sorting"
+    assert terminal.rows[7] == "Training: step 2001 of 2500."
+    assert (terminal.screen.cursor.y, terminal.screen.cursor.x) == (8, 0)
+
+
+HOSTILE = (
+    "a\x1b[2J\x1b]0;title\x07\x9b1A\u202eb\tc\nd\r\x08e\u200d\u0301\ufe0f\U0001f468\u200d\U0001f469 漢字\U000e0041"
+    + "f" * 80
+)
+
+
+@pytest.mark.parametrize("columns", [30, 44, 60])
+def test_hostile_text_moves_nothing(terminal: ScreenTerminal, columns: int) -> None:
+    terminal.resize(columns, 20)
+    terminal.write("$ rlctl watch sorting\r\n")
+    with shown_on(terminal, "local:\x1b[1A~/state") as show:
+        for step in range(3):
+            show(training(f"{HOSTILE} {step}", progress={**PROGRESS, "step": step}))
+    rows = terminal.rows
+    assert rows[0] == "$ rlctl watch sorting"
+    assert rows[1].startswith("sorting  Running")
+    assert sum(row.startswith("step ") for row in rows) == 1
+    assert "2/2500" in "".join(rows)
+    assert rows[terminal.screen.cursor.y - 1].endswith("f 2")
+    assert not any(rows[terminal.screen.cursor.y :])
+    assert "\x1b[2J" not in terminal.getvalue()
+    assert "\u202e" not in terminal.getvalue()
+
+
+def test_a_terminal_that_became_wider_shows_more_in_place(terminal: ScreenTerminal) -> None:
+    terminal.resize(40, 20)
+    run = training(metrics=FIGURES)
+    with shown_on(terminal) as show:
         show(run)
-        assert terminal.getvalue().count("sorting") == 2
+        terminal.resize(100, 20)
+        show(run)
+    assert terminal.rows[0] == "sorting  Running  local:~/state"
+    assert sum(row.startswith("step ") for row in terminal.rows) == 1
+
+
+def test_a_terminal_that_became_narrower_shows_it_once_more_below(terminal: ScreenTerminal) -> None:
+    run = training(metrics=FIGURES)
+    with shown_on(terminal) as show:
+        show(run)
+        end = terminal.screen.cursor.y
+        terminal.resize(30, 20)
+        show(run)
+    assert terminal.rows[end : end + 3] == ["sorting  Running", "local:~/state", "step     ━━━━━━━──  2000/2500"]
+
+
+def test_after_ctrl_z_and_fg_everything_is_shown_below_the_rest(terminal: ScreenTerminal) -> None:
+    run = training()
+    with shown_on(terminal) as show:
+        show(run)
+        terminal.write("[1]+  Stopped\r\n$ fg\r\n")
+        signal.raise_signal(signal.SIGCONT)
+        show(run)
+    assert terminal.rows[4:8] == ["[1]+  Stopped", "$ fg", "sorting  Running  local:~/state", terminal.rows[1]]
+
+
+def test_the_lines_of_a_terminal_that_became_lower_than_they_are_stay(terminal: ScreenTerminal) -> None:
+    run = training(metrics=FIGURES)
+    with shown_on(terminal) as show:
+        show(run)
+        terminal.resize(60, 5)
+        show(run)
+        before = len(terminal.getvalue())
+        show(training("Training: step 2001 of 2500.", metrics=FIGURES))
+    assert len(terminal.rows) == 5
+    assert terminal.rows[:2] == ["sorting  Running  local:~/state", f"step      {'━' * 25}{'─' * 7}  2000/2500"]
+    assert terminal.rows[3:] == ["Training: step 2001 of 2500.", ""]
+    assert "sorting" not in terminal.getvalue()[before:]
+
+
+def test_without_colors_the_bar_can_be_read(terminal: ScreenTerminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    with shown_on(terminal) as show:
+        show(training())
+    assert "\x1b[32m" not in terminal.getvalue()
+    assert "━─" in terminal.rows[1]
+
+
+@pytest.mark.parametrize(("name", "value"), [("TERM", "dumb"), ("TERM", ""), ("CI", "true")])
+def test_elsewhere_a_line_is_added_for_each_change(
+    terminal: ScreenTerminal,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    value: str,
+) -> None:
+    monkeypatch.setenv(name, value)
+    with shown_on(terminal) as show:
+        for message in ("Creating the pod.", "Creating the pod.", "Pulling\x1b[2J images."):
+            show(training(message, phase="Starting"))
+        for eta in (9, 8):
+            show(training(progress={**PROGRESS, "etaSeconds": eta}))
+    printed = capsys.readouterr().out + terminal.getvalue()
+    assert printed.splitlines() == [
+        "Starting  Creating the pod.",
+        "Starting  Pulling images.",
+        "Running   step 2000/2500   9s left",
+    ]

@@ -43,6 +43,7 @@ from rl_operator.status.text.table import Situation
 
 REFUSAL = Refusal(code="LockedField", field="spec.tinker.lora_rank", given=8, locked=32, hint="it is locked to 32")
 WORKING = make_pod(ready(), ready(), ready())
+NO_CLAIM = '0/1 nodes are available: persistentvolumeclaim "rollouts" not found. not found'  # measured with 1.36.3
 STARTING = make_pod(ready(), ready(), running())
 UNANSWERED = "The backend at http://tinker-service:8005 does not answer for more than 10 s: the connection is refused."
 SILENT = TrainerStatus(waiting=UNANSWERED, backend_silent=True)
@@ -72,7 +73,7 @@ def unprepared(since: datetime) -> PodObservation:
     """A pod whose node has not mounted its volumes."""
     condition = {"type": "PodReadyToStartContainers", "status": "False", "lastTransitionTime": format_time(since)}
     volumes = [{"configMap": {"name": "sorting-0a1b2c3d"}}, {"emptyDir": {}}, {"secret": {"secretName": "tls"}}]
-    spec = {"volumes": volumes}
+    spec = {"volumes": [*volumes, {"persistentVolumeClaim": {"claimName": "rollouts"}}]}
     return make_pod(waiting(), waiting(), waiting(), phase="Pending", spec=spec, conditions=[condition])
 
 
@@ -148,6 +149,24 @@ ROWS: dict[str, tuple[View, Situation, str, Action]] = {
         ),
         Situation.STARTING,
         "Unschedulable",
+        Action.REST,
+    ),
+    "no claim": (
+        make_view(
+            STARTED,
+            pod=make_pod(
+                waiting(),
+                waiting(),
+                waiting(),
+                phase="Pending",
+                node="",
+                conditions=[
+                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": NO_CLAIM}
+                ],
+            ),
+        ),
+        Situation.STARTING,
+        "ClaimMissing",
         Action.REST,
     ),
     "all ready": (make_view(STARTED, pod=WORKING), Situation.RUNNING, "Training", Action.REST),
@@ -392,7 +411,8 @@ def test_a_pod_that_soon_counts_as_lost_is_checked_then() -> None:
 
 def test_an_unmounted_volume_is_named() -> None:
     said = message_of("its volumes are not mounted")
-    assert "node n1 has not mounted its volumes (ConfigMap sorting-0a1b2c3d, Secret tls)" in said
+    mounts = "ConfigMap sorting-0a1b2c3d, Secret tls, PersistentVolumeClaim rollouts"
+    assert f"node n1 has not mounted its volumes ({mounts})" in said
     assert f"kubectl -n team-a describe pod {POD}" in said
 
 
@@ -437,6 +457,24 @@ def test_why_an_environment_is_replaced_comes_before_what_its_replacement_waits_
 
 def test_the_schedulers_message_is_shown() -> None:
     assert message_of("no node") == f"No node takes pod {POD}: 0/1 nodes. It starts when a node has room for it."
+
+
+def test_a_claim_that_is_missing_is_named() -> None:
+    assert message_of("no claim") == (
+        "PersistentVolumeClaim team-a/rollouts, in which the runtime keeps rollouts, does not exist: create it, and "
+        "the run starts; or have spec.rollouts of the RLRuntime changed, and start a new run."
+    )
+
+
+def test_a_claim_that_is_not_bound_is_no_matter_of_room() -> None:
+    said = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"
+    unbound = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
+    pod = make_pod(waiting(), waiting(), waiting(), phase="Pending", node="", conditions=[unbound])
+    assessment = assess(make_view(STARTED, pod=pod))
+    assert assessment.reason == "Unschedulable"
+    assert assessment.message.endswith(
+        "It starts when its PersistentVolumeClaim is bound: kubectl get pvc says what that waits for."
+    )
 
 
 def test_a_clock_set_back_delays_nothing() -> None:

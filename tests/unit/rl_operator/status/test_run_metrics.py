@@ -52,6 +52,27 @@ def test_wandbs_metrics_are_used_while_the_trainer_is_unreachable() -> None:
     assert (progress.step, progress.total_steps, progress.eta_seconds) == (20, 40, 8)
 
 
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        pytest.param(None, 14, id="a trainer that estimates nothing: the steps at their pace"),
+        pytest.param(30, 30, id="its own estimate"),
+        pytest.param(0, 0, id="over"),
+    ],
+)
+def test_the_time_left_is_the_trainers(told: int | None, shown: int) -> None:
+    progress = status_of(replace(WORKING, trainer=TRAINER.with_changes(eta_seconds=told))).progress
+    assert progress is not None
+    assert (progress.step, progress.eta_seconds) == (12, shown)
+
+
+def test_the_time_left_of_an_earlier_step_is_not_shown() -> None:
+    behind = after(WORKING, trainer=TRAINER.with_changes(step=10, eta_seconds=300))
+    progress = status_of(behind).progress
+    assert progress is not None
+    assert (progress.step, progress.eta_seconds) == (12, 14)
+
+
 def test_an_unreachable_trainer_has_the_steps_the_run_asks_for() -> None:
     pod = make_pod(ready(), ready(), ready())
     spec = {"config": {"total_steps": 80}}

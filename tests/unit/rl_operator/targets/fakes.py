@@ -43,6 +43,10 @@ class MemoryTarget:
         found = [run for (place, _), run in self.objects.items() if namespace in (None, place)]
         return [run for run in found if matches(run["metadata"].get("labels", {}))]
 
+    def run_versions(self, namespace: str | None) -> dict[tuple[str, str], str]:
+        found = (run["metadata"] for run in self.runs(namespace, ""))
+        return {(each["namespace"], each["name"]): f"{each['uid']}/{each['resourceVersion']}" for each in found}
+
     def run(self, namespace: str, name: str) -> dict[str, Any] | None:
         self.reads += 1
         return self.objects.get((namespace, name))

@@ -45,3 +45,21 @@ def test_events_are_in_order_and_none_is_of_a_deleted_run_of_the_name(target: Cl
         "2026-01-01T00:00:02Z  Normal   Starting              It is.",
         "2026-01-01T00:00:03Z  Normal   Training              It is.",
     ]
+
+
+class RunsClient:
+    """Has the metadata of one run."""
+
+    async def each(
+        self, path: str, params: Mapping[str, Any], take: Callable[[dict[str, Any]], None], accept: str
+    ) -> str:
+        assert (path, params) == ("/apis/rl-operator.dev/v1alpha1/rltrainingruns", {"resourceVersion": "0"})
+        assert "PartialObjectMetadata" in accept
+        take({"metadata": {"namespace": "lab", "name": "sorting", "uid": "uid", "resourceVersion": "7"}})
+        return "7"
+
+
+def test_versions_are_asked_of_the_api_servers_cache() -> None:
+    client = cast("ClusterClient", RunsClient())
+    target = ClusterTarget(LoopThread(), client, label="", flags="", namespace="lab", note=print)
+    assert target.run_versions(None) == {("lab", "sorting"): "uid/7"}

@@ -119,3 +119,17 @@ def test_events_of_a_deleted_run_are_not_those_of_the_next_one_of_its_name(targe
         append_event(Layout(tmp_path).events("default", "sorting"), event)
         StateStore(Layout(tmp_path)).delete(RUN_KIND, "default", "sorting")
     assert ["New" in line for line in target.events("default", "sorting", uids[-1])] == [True]
+
+
+def test_versions_change_with_every_write_and_nothing_is_read(target: Unattended, tmp_path: Path) -> None:
+    assert target.run_versions(None) == {}
+    target.create(draft())
+    before = target.run_versions(None)
+    assert set(before) == {("default", "sorting")}
+    assert target.run_versions(None) == target.run_versions("default") == before
+    assert target.run_versions("other") == target.run_versions("../default") == {}
+    target.change_spec("default", "sorting", {"maxRuntimeSeconds": 60})
+    assert target.run_versions(None) != before
+    [path] = (tmp_path / "objects").glob("rltrainingrun/default/*.json")
+    path.write_text("no JSON", encoding="utf-8")
+    assert set(target.run_versions(None)) == {("default", "sorting")}

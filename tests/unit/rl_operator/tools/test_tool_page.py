@@ -16,4 +16,4 @@ def test_the_page_lists_every_tool_with_its_effect_and_parameters() -> None:
 
 
 def test_the_page_gives_their_number() -> None:
-    assert len(TOOLS) == 13, "the page says thirteen"
+    assert len(TOOLS) == 15, "the page says fifteen"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rl_operator.cli.options import RunName, Scope, on_target
-from rl_operator.cli.printing import program
+from rl_operator.cli.printing import one_line, program
 from rl_operator.cli.views.follow import at_rest, exit_code, follow, shown
 from rl_operator.cli.views.summary import summary
 from rl_operator.errors import RefusedError
@@ -54,7 +54,7 @@ def wait(
         return is_reached(run, wanted) or at_rest(run) or is_too_far(run, wanted)
 
     run = follow(target, place, name, ends, lambda _: None, timeout=timeout)
-    typer.echo(f"{name}: {run.status.phase}: {run.status.message} ({target.label})")
+    typer.echo(f"{name}: {run.status.phase}: {one_line(run.status.message or '')} ({target.label})")
     if is_too_far(run, wanted) or (not is_reached(run, wanted) and run.status.phase == "Succeeded"):
         steps = run.status.progress.total_steps if run.status.progress else 0
         raise RefusedError(f"run {name} has {steps} steps in all: {until} will not come")

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rl_operator.cli.options import Namespace, Output, OutputFormat, StateDir, opened_target
-from rl_operator.cli.printing import columns, duration, print_object, program
+from rl_operator.cli.printing import columns, print_object, program
 from rl_operator.cli.views.installing import installing
 from rl_operator.errors import RefusedError
+from rl_operator.status.text.figure_text import duration
 
 if TYPE_CHECKING:
     from rl_operator.local.interpreters.interpreter import Interpreter, Marker

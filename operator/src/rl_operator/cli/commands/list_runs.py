@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import typer
 
-from rl_operator.cli.options import AllNamespaces, Output, OutputFormat, Scope, Selector, on_target
-from rl_operator.cli.printing import age, columns, print_object
+from rl_operator.cli.options import AllNamespaces, Experiment, Output, OutputFormat, Scope, Selector, on_target
+from rl_operator.cli.printing import age, fitting_columns, one_line, print_object
 from rl_operator.targets.target import Manifest
 
 Cell = Callable[[Manifest], str]
@@ -17,11 +17,16 @@ def list_runs(
     scope: Scope,
     all_namespaces: AllNamespaces = False,
     selector: Selector = "",
+    experiment: Experiment = "",
     output: OutputFormat = Output.TEXT,
 ) -> None:
     """List runs."""
     target = scope.target
     place = None if all_namespaces else scope.namespace
+    if experiment:
+        from rl_operator.targets.experiment_runs import selector_of
+
+        selector = ",".join(filter(None, (selector, selector_of(experiment))))
     runs = target.runs(place, selector)
     if output in (Output.JSON, Output.YAML):
         print_object({"backEnd": target.label, "items": runs}, output)
@@ -35,8 +40,11 @@ def list_runs(
     cells = {**_CELLS, **(_WIDE_CELLS if output is Output.WIDE else {})}
     if all_namespaces:
         cells = {"NAMESPACE": lambda run: str(run["metadata"]["namespace"]), **cells}
-    typer.echo(columns(list(cells), [[cell(run) for cell in cells.values()] for run in runs]))
-    typer.echo(f"\n{len(runs)} in {where} of {target.label}", err=True)
+    rows = [[one_line(cell(run)) for cell in cells.values()] for run in runs]
+    table, left_out = fitting_columns(list(cells), rows, _DISPENSABLE if output is Output.TEXT else ())
+    typer.echo(table)
+    wider = f"; a wider terminal also shows {', '.join(left_out)}" if left_out else ""
+    typer.echo(f"\n{len(runs)} in {where} of {target.label}{wider}", err=True)
 
 
 def _phase(run: Manifest) -> str:
@@ -65,6 +73,9 @@ _CELLS: dict[str, Cell] = {
     "ACCURACY": lambda run: _metric(run, "evalAccuracy"),
     "AGE": lambda run: age(run["metadata"].get("creationTimestamp")),
 }
+_DISPENSABLE = ("ENVIRONMENT", "AGE", "REWARD", "ACCURACY", "NAMESPACE")
+"""Columns that a narrow terminal does without, in this order: lines that are broken are no table."""
+
 _WIDE_CELLS: dict[str, Cell] = {
     "RUNTIME": lambda run: str(run["spec"].get("runtime", "default")),
     "ATTEMPT": lambda run: str(run.get("status", {}).get("attempt", "-")),

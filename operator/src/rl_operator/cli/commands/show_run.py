@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from rl_operator.cli.options import Output, OutputFormat, RunName, Scope, on_target
-from rl_operator.cli.printing import age, columns, interval, print_object, sparkline
+from rl_operator.cli.printing import age, columns, fitted, one_line, print_object, sparkline, visible
 from rl_operator.cli.views.follow import exit_code
-from rl_operator.cli.views.progress import time_left
 from rl_operator.cli.views.summary import summary
+from rl_operator.status.text.figure_text import interval
 from rl_operator.targets.run_lookup import existing_run
+from rl_operator.targets.run_text import time_left
 from rl_operator.targets.target import Manifest, Target
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def get(
     if output in (Output.JSON, Output.YAML):
         print_object(run, output)
         return
-    typer.echo("\n".join(describe(run, target, wide=output is Output.WIDE)))
+    typer.echo(fitted(map(visible, describe(run, target, wide=output is Output.WIDE))))
 
 
 def describe(run: Manifest, target: Target, *, wide: bool) -> Iterator[str]:
@@ -43,8 +44,8 @@ def describe(run: Manifest, target: Target, *, wide: bool) -> Iterator[str]:
     parsed = TrainingRun.model_validate(run)
     spec, status = parsed.spec, parsed.status
     yield f"{parsed.metadata.namespace}/{parsed.metadata.name}   {status.phase or 'Pending'}   ({target.label})"
-    yield f"  {status.message or 'Not reconciled yet.'}"
-    yield from (f"  {refusal.code}: {refusal.sentence}" for refusal in status.refusals)
+    yield f"  {one_line(status.message or 'Not reconciled yet.')}"
+    yield from (f"  {refusal.code}: {one_line(refusal.sentence)}" for refusal in status.refusals)
     yield f"  environment {spec.environment}, runtime {spec.runtime}, attempt {status.attempt or '-'}"
     if origin := status.started_from:
         yield f"  began with  the weights of {origin.run} after step {origin.step}"
@@ -63,7 +64,8 @@ def describe(run: Manifest, target: Target, *, wide: bool) -> Iterator[str]:
         yield f"  weights     {status.weights.sampler_path}"
     if wide and status.attempts:
         rows = [[str(a.attempt), a.pod, a.reason or "-", str(a.steps)] for a in status.attempts]
-        yield columns(["  ATTEMPT", "POD", "ENDED", "STEPS"], [[f"  {row[0]}", *row[1:]] for row in rows])
+        table = columns(["  ATTEMPT", "POD", "ENDED", "STEPS"], [[f"  {row[0]}", *row[1:]] for row in rows])
+        yield from table.splitlines()
     events = target.events(parsed.metadata.namespace, parsed.metadata.name, parsed.metadata.uid)
     yield from (f"  {event}" for event in (events if wide else events[-SHOWN_EVENTS:]))
 
@@ -72,8 +74,7 @@ def _metrics(run: "TrainingRun") -> Iterator[str]:
     """Steps, reward and held-out accuracy, if there are any."""
     status, metrics = run.status, run.status.metrics
     if progress := status.progress:
-        left = "" if status.finished else time_left(run)
-        eta = f", {left}" if left else ""
+        eta = f", {left}" if (left := time_left(run)) else ""
         yield f"  step        {progress.step} of {progress.total_steps} ({progress.percent} %){eta}"
     if metrics and metrics.reward_mean is not None:
         yield f"  reward      {metrics.reward_mean:.3f}  {sparkline([h.reward_mean for h in status.history])}"

@@ -95,6 +95,7 @@ def serve_http(
         typer.Option("--token-file", help="With --local: who may call, one token per line; default: one that is made."),
     ] = None,
     read_only: ReadOnly = False,
+    ui: Annotated[bool, typer.Option("--ui", help="Serve the page for browsers, too, at /ui.")] = False,
     local: Local = False,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
@@ -114,15 +115,20 @@ def serve_http(
     and the caller's rights are the only ones used.
     """
     _require_extra()
+    if ui and importlib.util.find_spec("jinja2") is None:
+        raise RefusedError("the package jinja2 is not installed: pip install 'rl-operator[ui]' brings it")
     from rl_operator.tools.serving.call_pool import Calls
     from rl_operator.tools.serving.gateway import build_app
     from rl_operator.tools.serving.http_server import address_of, listen, serve
 
     target = opened_target(local=local, kubeconfig=kubeconfig, context=context, state_dir=state_dir)
     sessions, calls = _sessions(target, namespace, token_file, state_dir), Calls()
-    app = build_app(_offered(read_only=read_only), sessions, calls, hosts=allow_host or (), pinned=bool(namespace))
+    offered, hosts = _offered(read_only=read_only), allow_host or ()
+    app = build_app(offered, sessions, calls, hosts=hosts, pinned=bool(namespace), pages=ui)
     listener = listen(host, port)
     typer.echo(f"Serving tools of {target.label} at {address_of(listener)}, MCP at {address_of(listener)}/mcp")
+    if ui:
+        typer.echo(f"The page is at {address_of(listener)}/ui")
     serve(app, listener, calls)
 
 

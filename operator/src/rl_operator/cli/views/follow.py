@@ -1,6 +1,6 @@
 """Follow a run until a condition holds, and show it meanwhile."""
 
-import sys
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from rl_operator.cli.exits import ExitCode
-from rl_operator.cli.views.progress import Curve, plain_line
+from rl_operator.cli.views.progress import Curve, news, panel, plain_line
 from rl_operator.errors import RefusedError, WaitTimeoutError
 from rl_operator.targets.target import Target
 
@@ -26,16 +26,16 @@ Until = Callable[["TrainingRun"], bool]
 def follow(
     target: Target, namespace: str, name: str, until: Until, show: Show, *, timeout: float | None = None
 ) -> "TrainingRun":
-    """Show the run whenever it changes; returns it once `until` holds.
+    """Show the run at every look, also while it does not change: the terminal may. Returns it once `until` holds.
 
     Raises RefusedError if the run is deleted, WaitTimeoutError after `timeout` seconds.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
-    for run in _changes(target, namespace, name, deadline):
+    for run in _looks(target, namespace, name, deadline):
         show(run)
         if until(run):
             return run
-    raise AssertionError("a run changes until the deadline, or until it is gone")
+    raise AssertionError("a run is looked at until the deadline, or until it is gone")
 
 
 def at_rest(run: "TrainingRun") -> bool:
@@ -52,20 +52,18 @@ def exit_code(run: "TrainingRun") -> ExitCode:
 
 @contextmanager
 def shown(label: str) -> Iterator[Show]:
-    """A live panel on a terminal; elsewhere one line per change."""
-    if not sys.stdout.isatty():
+    """A panel that changes in place on a terminal; elsewhere one line per change."""
+    from rl_operator.cli.views.live_lines import live_lines, redraws
+
+    if not redraws(os.environ):
         yield _print_changes()
         return
-    from rich.live import Live
-
-    from rl_operator.cli.views.progress import panel
-
     curve = Curve()
-    with Live(auto_refresh=False, transient=False) as live:  # nothing in the picture moves by itself
+    with live_lines() as lines:
 
         def show(run: "TrainingRun") -> None:
             curve.add(run)
-            live.update(panel(run, curve, label), refresh=True)
+            lines.show(run, lambda console: panel(run, curve, label, console))
 
         yield show
 
@@ -74,25 +72,25 @@ def _print_changes() -> Show:
     last = [""]
 
     def show(run: "TrainingRun") -> None:
-        line = plain_line(run)
-        if line != last[0]:
-            last[0] = line
-            typer.echo(line)
+        if news(run) != last[0]:
+            last[0] = news(run)
+            typer.echo(plain_line(run))
 
     return show
 
 
-def _changes(target: Target, namespace: str, name: str, deadline: float | None) -> Iterator["TrainingRun"]:
+def _looks(target: Target, namespace: str, name: str, deadline: float | None) -> Iterator["TrainingRun"]:
+    """The same object as long as the run does not change."""
     from rl_operator.api.run import TrainingRun
 
-    version, cared = "", time.monotonic()
+    run, version, cared = None, "", time.monotonic()
     while True:
         manifest = target.run(namespace, name)
         if manifest is None:
             raise RefusedError(f"run {name} was deleted from namespace {namespace} of {target.label}")
-        if manifest["metadata"]["resourceVersion"] != version:
-            version = manifest["metadata"]["resourceVersion"]
-            yield TrainingRun.model_validate(manifest)
+        if run is None or manifest["metadata"]["resourceVersion"] != version:
+            version, run = manifest["metadata"]["resourceVersion"], TrainingRun.model_validate(manifest)
+        yield run
         if deadline is not None and time.monotonic() > deadline:
             message = manifest.get("status", {}).get("message", "not reconciled yet")
             raise WaitTimeoutError(f"timed out waiting for run {name} of {target.label}; now: {message}")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import typer
 
-from rl_operator.cli.printing import duration
+from rl_operator.status.text.figure_text import duration
 from rl_operator.status.text.sentences import cut
 
 PLAIN_SECONDS = 10.0

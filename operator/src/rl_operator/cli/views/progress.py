@@ -1,22 +1,25 @@
-"""What a follower shows of a run: one value, as a plain line or as a live panel.
+"""What a follower shows of a run: a plain line, or the lines of a panel. What others wrote into it is cleaned."""
 
-The live panel of a run, for terminals.
-"""
-
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from rich.console import Group, RenderableType
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
-from rl_operator.cli.printing import duration, interval, sparkline
+from rl_operator.cli.printing import one_line, sparkline
+from rl_operator.status.text.figure_text import interval
+from rl_operator.targets.run_text import time_left
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
 
 CURVE_WIDTH = 40
+BAR_WIDTH: Final = 32
+SHORTEST_BAR: Final = 4
+GAP: Final = "  "
+NARROW: Final = 47
+"""Columns that the widest row of figures needs; with fewer, its words are left out."""
 
 
 @dataclass
@@ -32,25 +35,28 @@ class Curve:
         if status.progress and status.metrics and status.metrics.reward_mean is not None:
             self.points[status.progress.step] = status.metrics.reward_mean
 
-    def line(self) -> str:
-        """At most CURVE_WIDTH points, evenly spaced."""
+    def line(self, width: int = CURVE_WIDTH) -> str:
+        """At most `width` points, evenly spaced."""
         values = [self.points[step] for step in sorted(self.points)]
-        stride = max(1, -(-len(values) // CURVE_WIDTH))
+        stride = max(1, -(-len(values) // width))
         return sparkline(values[::stride])
 
 
 def plain_line(run: "TrainingRun") -> str:
-    """One line that changes whenever something worth reading changes."""
+    """What happens, and how long it still takes."""
+    return "   ".join(filter(None, (news(run), time_left(run))))
+
+
+def news(run: "TrainingRun") -> str:
+    """One line that changes whenever something worth reading changes: that time passes is not."""
     status = run.status
     if status.phase != "Running" or status.progress is None:
-        return f"{status.phase or 'Pending':<9} {status.message or ''}".rstrip()
+        return f"{status.phase or 'Pending':<9} {one_line(status.message or '')}".rstrip()
     parts = [f"{'Running':<9} step {status.progress.step}/{status.progress.total_steps}"]
     if status.metrics and status.metrics.reward_mean is not None:
         parts.append(f"reward {status.metrics.reward_mean:.3f}")
     if status.metrics and status.metrics.eval_accuracy is not None:
         parts.append(f"held-out {held_out(run)}")
-    if left := time_left(run):
-        parts.append(left)
     return "   ".join(parts)
 
 
@@ -80,36 +86,78 @@ STYLES = {
 }
 
 
-def time_left(run: "TrainingRun") -> str:
-    """The steps' time, and whether the final evaluation follows; empty if it is not known."""
-    progress, metrics = run.status.progress, run.status.metrics
-    if progress is None or not progress.eta_seconds:
-        return ""
-    evaluates = metrics is not None and metrics.eval_accuracy is not None
-    return f"{duration(progress.eta_seconds)} left{' + evaluation' if evaluates else ''}"
-
-
-def panel(run: "TrainingRun", curve: Curve, label: str) -> RenderableType:
-    """Phase, steps as a bar, reward with its curve, held-out accuracy, and what happens now: within 60 columns."""
-    status, phase = run.status, run.status.phase or "Pending"
-    rows: list[RenderableType] = [
-        Text.assemble((run.metadata.name, "bold"), "  ", (phase, STYLES.get(phase, "cyan")), ("  " + label, "dim"))
-    ]
-    if progress := status.progress:
-        bar = ProgressBar(progress.total_steps, progress.step, width=32, complete_style="green", finished_style="green")
-        rows.append(_row("step", bar, f"{progress.step}/{progress.total_steps}"))
-        pace = f"{progress.seconds_per_step:.2f} s per step" if progress.seconds_per_step else ""
-        if line := ", ".join(filter(None, (pace, time_left(run)))):
-            rows.append(_row("", line))
+def panel(run: "TrainingRun", curve: Curve, label: str, console: Console) -> list[Text]:
+    """Phase, steps as a bar, reward with its curve, held-out accuracy, and what happens now; at most as many lines as
+    the console has, of its width. Figures stay whole from 29 columns up; the message gets the lines that are left.
+    """
+    status, phase, width = run.status, run.status.phase or "Pending", console.width
+    words = (Text(run.metadata.name, "bold"), Text(phase, STYLES.get(phase, "cyan")), Text(one_line(label), "dim"))
+    figures = [*flow("", words, width, indent=0), *_steps(run, width)]
     if status.metrics and status.metrics.reward_mean is not None:
-        rows.append(_row("reward", Text(curve.line(), style="green"), f"{status.metrics.reward_mean:.3f}"))
+        figures += _reward(status.metrics.reward_mean, curve, width)
     if status.metrics and status.metrics.eval_accuracy is not None:
-        rows += [_row("held-out", held_out(run), "now"), _row("", baseline(run), "before training")]
-    return Group(*rows, Text(status.message or "", style="dim"))
+        figures += _held_out(run, width)
+    message = folded(one_line(status.message or ""), max(1, console.height - len(figures)), console)
+    return [*figures[: max(0, console.height - len(message))], *message]
 
 
-def _row(name: str, *cells: RenderableType) -> Table:
-    row = Table.grid(padding=(0, 2))
-    row.add_column(width=8)
-    row.add_row(name, *cells)
-    return row
+def _steps(run: "TrainingRun", width: int) -> list[Text]:
+    progress = run.status.progress
+    if progress is None:
+        return []
+    count = f"{progress.step}/{progress.total_steps}"
+    room = min(BAR_WIDTH, width - _indent(width) - len(GAP) - len(count))
+    bar = [_bar(progress.step, progress.total_steps, room)] if room >= SHORTEST_BAR else []
+    pace = f"{progress.seconds_per_step:.2f} s per step" if progress.seconds_per_step else ""
+    parts = [Text(part) for part in (pace, time_left(run)) if part]
+    return [*flow("step", [*bar, Text(count)], width), *(flow("", parts, width, gap=", ") if parts else [])]
+
+
+def _bar(step: int, total_steps: int, width: int) -> Text:
+    """The rest is thinner, so that it can be told apart without colors."""
+    done = width * min(step, total_steps) // max(1, total_steps)
+    return Text.assemble(("━" * done, "green"), ("─" * (width - done), "dim"))
+
+
+def _reward(reward: float, curve: Curve, width: int) -> list[Text]:
+    figure = f"{reward:.3f}"
+    points = min(CURVE_WIDTH, width - _indent(width) - len(GAP) - len(figure))
+    return flow("reward", [Text(curve.line(max(1, points)), "green"), Text(figure)], width)
+
+
+def _held_out(run: "TrainingRun", width: int) -> list[Text]:
+    now, before = Text(held_out(run)), Text(baseline(run))
+    if width < NARROW:
+        return [*flow("held-out", [now], width), *flow("before", [before], width)]
+    return [*flow("held-out", [now, Text("now")], width), *flow("", [before, Text("before training")], width)]
+
+
+def _indent(width: int) -> int:
+    return 9 if width < NARROW else 10
+
+
+def flow(name: str, words: Sequence[Text], width: int, *, gap: str = GAP, indent: int | None = None) -> list[Text]:
+    """A named row, continued on further lines where the next word does not fit."""
+    indent = _indent(width) if indent is None else indent
+    lines, line, begun = list[Text](), Text(name.ljust(indent)), False
+    for word in words:
+        if begun and line.cell_len + len(gap) + word.cell_len > width:
+            lines.append(line)
+            line, begun = Text(" " * indent), False
+        line.append_text(Text.assemble(gap if begun else "", word))
+        begun = True
+    return [*lines, line]
+
+
+def folded(message: str, most: int, console: Console) -> list[Text]:
+    """In at most so many lines; an ellipsis says that there is more. No line if there is no message."""
+    if not message:
+        return []
+    lines = list(Text(message, "dim").wrap(console, console.width))
+    for line in lines:
+        line.rstrip()
+    if len(lines) > most:
+        lines = lines[:most]
+        lines[-1].truncate(console.width - 1)
+        lines[-1].append("…")
+    return lines

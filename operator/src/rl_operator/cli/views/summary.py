@@ -6,9 +6,11 @@ The reward curve of a run in one line: from its stored history if there is one, 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rl_operator.cli.printing import age, fitted, interval, program, sparkline
+from rl_operator.cli.printing import age, fitted, one_line, program, sparkline, visible
 from rl_operator.cli.views.progress import CURVE_WIDTH, baseline, held_out
+from rl_operator.status.text.figure_text import interval
 from rl_operator.targets.run_lookup import kept_rewards
+from rl_operator.targets.run_text import best_sentence, notable_best, weight_commands
 from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 def summary(run: "TrainingRun", target: Target) -> str:
     """What was trained, before and after, where the weights are, and what to do next."""
     lines = _success(run, target) if run.status.phase == "Succeeded" else _no_success(run, target)
-    return fitted(["", *lines])
+    return fitted(map(visible, ["", *lines]))
 
 
 def _success(run: "TrainingRun", target: Target) -> Iterator[str]:
@@ -39,8 +41,7 @@ def _success(run: "TrainingRun", target: Target) -> Iterator[str]:
     yield "Next:"
     commands = {
         f"{program()} results {name}{target.flags}": "these metrics and paths again; -o json for programs",
-        f'{program()} sample {name} "PROMPT"{target.flags}': "talk to the trained weights",
-        f"{program()} export {name} --to DIR{target.flags}": "take them out, as a PEFT folder",
+        **weight_commands(run, program(), target.flags),
         f"{program()} logs {name} -c environment{target.flags}": "what the environment said",
         f"{program()} environments{target.flags}": "what else can be trained",
     }
@@ -50,9 +51,9 @@ def _success(run: "TrainingRun", target: Target) -> Iterator[str]:
 
 def _no_success(run: "TrainingRun", target: Target) -> Iterator[str]:
     status, name = run.status, run.metadata.name
-    yield f"{name}: {status.phase}: {status.message} ({target.label})"
+    yield f"{name}: {status.phase}: {one_line(status.message or '')} ({target.label})"
     for refusal in status.refusals:
-        yield f"  {refusal.code}: {refusal.sentence}"
+        yield f"  {refusal.code}: {one_line(refusal.sentence)}"
     if status.checkpoint:
         yield f"  checkpoint  step {status.checkpoint.step}   {status.checkpoint.state_path}"
     yield from reward_line(run, target)
@@ -76,16 +77,13 @@ def _curves(run: "TrainingRun") -> Iterator[str]:
 
 def best_line(run: "TrainingRun") -> Iterator[str]:
     """Where the best weights are, unless the last ones are as good; and whether that matters."""
-    best, metrics, checkpoint = run.status.best, run.status.metrics, run.status.checkpoint
-    if best is None or metrics is None or metrics.eval_accuracy is None:
-        return
-    last_step = checkpoint.step if checkpoint else metrics.eval_step
-    if best.step == last_step or (metrics.eval_step == last_step and metrics.eval_accuracy >= best.eval_accuracy):
+    best = notable_best(run)
+    if best is None:
         return
     figure = interval(best.eval_accuracy, best.eval_accuracy_low, best.eval_accuracy_high)
     yield f"  best       step {best.step}: held-out {figure}   (sample and export take these with --best)"
-    if best.is_better_than(metrics):
-        yield f"             The weights of step {metrics.eval_step} are worse by more than noise."
+    if worse := best_sentence(run):
+        yield f"             {worse}"
 
 
 def reward_line(run: "TrainingRun", target: Target) -> Iterator[str]:

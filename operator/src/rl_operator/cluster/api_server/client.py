@@ -20,7 +20,7 @@ from rl_operator.cluster.api_server.connection import (
     without_credentials,
 )
 from rl_operator.cluster.api_server.failures import failure, pause_asked
-from rl_operator.errors import TargetUnreachableError
+from rl_operator.errors import RefusedError, TargetUnreachableError
 from rl_operator.log_lines import LineCutter
 
 PAGE_SIZE = 100
@@ -185,6 +185,24 @@ class ClusterClient:
                 return (await response.read()).decode(errors="replace")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._unreachable(f"GET {path}", error) from error
+
+    async def content(self, path: str, limit: int) -> bytes:
+        """What a server in a pod answers (`pods/proxy`), for as long as it sends. Raises as `get` does; RefusedError
+        past `limit` bytes.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=self._timeout.total)
+        chunks, size = list[bytes](), 0
+        try:
+            response = await self._open("GET", path, accept="*/*", timeout=timeout)
+            async with response:
+                async for chunk in response.content.iter_any():
+                    chunks.append(chunk)
+                    size += len(chunk)
+                    if size > limit:
+                        raise RefusedError(f"GET {path}: the answer has more than {limit / 2**20:.0f} MiB")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._unreachable(f"GET {path}", error) from error
+        return b"".join(chunks)
 
     def kopf_session(self, listed: Callable[[], None]) -> aiohttp.ClientSession:
         """A session for kopf: our connections and credentials, but closing it leaves ours open.

@@ -59,6 +59,17 @@ class StateStore:
             return None
         return stat.st_ino, stat.st_mtime_ns
 
+    def versions(self, kind: str, namespace: str | None = None) -> dict[tuple[str, str], str]:
+        """As `version`, of all objects of a kind, by namespace and name. Nothing is read but the folders."""
+        if namespace is not None and not _can_be(namespace):
+            return {}
+        found = {}
+        for path in (self.layout.objects / kind.lower()).glob(f"{namespace or '*'}/*.json"):
+            with suppress(FileNotFoundError):  # deleted since
+                stat = path.stat()
+                found[path.parent.name, path.stem] = f"{stat.st_ino}/{stat.st_mtime_ns}"
+        return found
+
     # --- writes -------------------------------------------------------------------------------------------------
     @contextmanager
     def exclusive(self) -> Iterator[None]:

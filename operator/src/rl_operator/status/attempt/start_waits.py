@@ -45,6 +45,11 @@ UNHEARD: Final = (
     "NetworkPolicy of the namespace denies everything, let the operator in, and the trainer out to DNS and its backend."
 )
 
+UNBOUND: Final = "It starts when its PersistentVolumeClaim is bound: kubectl get pvc says what that waits for."
+_UNBOUND: Final = "unbound immediate PersistentVolumeClaims"
+_NO_CLAIM: Final = re.compile(r'persistentvolumeclaim "(?P<claim>[^"]+)" not found')
+"""The scheduler's words (pkg/scheduler/framework/plugins/volumebinding)."""
+
 PREPARATION: Final = timedelta(seconds=60)
 """A node takes seconds to mount volumes and to set up a pod's network; a longer wait is worth reporting."""
 
@@ -123,9 +128,11 @@ def _trouble(pod: PodObservation, now: datetime) -> tuple[str, str] | None:
         reason = CRASHES if container.ended_before else WAITING_TROUBLES.get(container.reason or "")
         if reason:
             return reason, joined(_trouble_sentence(container, pod), _advice(reason, container))
+    if missing := missing_claim(pod):
+        return "ClaimMissing", missing
     if pod.reason == "Unschedulable":
         words = f"No node takes pod {pod.name}: {clean(pod.message) or _describe(pod)}"
-        return "Unschedulable", joined(words, ADVICE["Unschedulable"])
+        return "Unschedulable", joined(words, UNBOUND if _UNBOUND in pod.message else ADVICE["Unschedulable"])
     late = prepared_by(pod)
     return ("PodNotPrepared", _unprepared_sentence(pod)) if late and late <= now else None
 
@@ -140,6 +147,18 @@ def _trouble_sentence(container: ContainerObservation, pod: PodObservation) -> s
         return f"Container {container.name} of pod {pod.name} keeps ending: {clean(container.ended_before)}"
     said = clean(container.message) or _describe(pod)
     return f"Container {container.name} of pod {pod.name} cannot start ({container.reason}): {said}"
+
+
+def missing_claim(pod: PodObservation) -> str | None:
+    """The PersistentVolumeClaim that the pod waits for and that does not exist, in a sentence; None: for no claim."""
+    found = _NO_CLAIM.search(pod.message) if pod.reason == "Unschedulable" else None
+    if found is None:
+        return None
+    claim = f"PersistentVolumeClaim {pod.namespace}/{found['claim']}"
+    return (
+        f"{claim}, in which the runtime keeps rollouts, does not exist: create it, and the run starts; or have "
+        "spec.rollouts of the RLRuntime changed, and start a new run."
+    )
 
 
 def _unprepared_sentence(pod: PodObservation) -> str:

@@ -25,6 +25,7 @@ from rl_operator.status.observed.container_observation import ContainerObservati
 from rl_operator.status.text.sentences import sentence
 
 MAX_STEPS = 2**31 - 1
+MAX_ETA_SECONDS = 2**53
 
 
 class ResultError(ObservedModel):
@@ -99,6 +100,7 @@ class TrainerStatus(ObservedModel):
     total_steps: int = Field(default=0, ge=0, le=MAX_STEPS)
     last_step_at: str | None = None
     seconds_per_step: float | None = None
+    eta_seconds: int | None = Field(default=None, ge=0, le=MAX_ETA_SECONDS)
     checkpoint: TrainerCheckpoint | None = None
     best: BestCheckpoint | None = None
     metrics: RunMetrics = Field(default_factory=RunMetrics)
@@ -163,7 +165,7 @@ class PodObservation:
     """Since when its node has failed to mount its volumes or to set up its network."""
 
     mounts: tuple[str, ...] = ()
-    """The ConfigMaps and Secrets among its volumes: only while it is not prepared."""
+    """The ConfigMaps, Secrets and claims among its volumes: only while it is not prepared."""
 
     deleted_at: datetime | None = None
     unready_since: datetime | None = None
@@ -281,4 +283,9 @@ def _since(conditions: Mapping[str, Mapping[str, Any]], type_: str, value: str) 
 def _mounts(pod: Mapping[str, Any]) -> tuple[str, ...]:
     volumes = pod["spec"].get("volumes", ())
     config_maps = [f"ConfigMap {volume['configMap']['name']}" for volume in volumes if "configMap" in volume]
-    return (*config_maps, *(f"Secret {volume['secret']['secretName']}" for volume in volumes if "secret" in volume))
+    claims = [volume["persistentVolumeClaim"]["claimName"] for volume in volumes if "persistentVolumeClaim" in volume]
+    return (
+        *config_maps,
+        *(f"Secret {volume['secret']['secretName']}" for volume in volumes if "secret" in volume),
+        *(f"PersistentVolumeClaim {claim}" for claim in claims),
+    )

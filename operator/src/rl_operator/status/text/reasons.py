@@ -117,6 +117,11 @@ _TROUBLE_AT_START: Final[Mapping[str, Meaning]] = {
         "A Secret, or a key in it, that a container takes a variable from does not exist.",
         "Create it with the command in the message; the kubelet retries on its own.",
     ),
+    "ClaimMissing": Meaning(
+        (_STARTING,),
+        "The PersistentVolumeClaim in which the runtime keeps rollouts does not exist in the run's namespace.",
+        "Create it, and the run starts; or have spec.rollouts of the RLRuntime changed, and start a new run.",
+    ),
     "ImageNotPulled": Meaning(
         (_STARTING,),
         "An image cannot be pulled.",

@@ -36,6 +36,7 @@ class Calls:
         self._limits = limits
         self._places = anyio.CapacityLimiter(limits.at_once)
         self._open: set[threading.Event] = set()
+        self._ended_too: list[Callable[[], None]] = []
         self._waiting = 0
         self._ending = False
 
@@ -66,9 +67,15 @@ class Calls:
             _started(work, lambda: loop.call_soon_threadsafe(self._places.release_on_behalf_of, place))
         )
 
+    def when_ending(self, end: Callable[[], None]) -> None:
+        """Call that, too."""
+        self._ended_too.append(end)
+
     def end(self) -> None:
-        """Every caller is answered as soon as the look in progress is done. From any thread."""
+        """Every caller is answered as soon as the look in progress is done. In the thread of the event loop."""
         self._ending = True
+        for end in self._ended_too:
+            end()
         for given_up in tuple(self._open):
             given_up.set()
 

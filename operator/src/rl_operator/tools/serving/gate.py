@@ -7,18 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import anyio
-from mcp_types import INVALID_REQUEST
 from pydantic_core import to_json
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rl_operator.errors import OperatorError, UnauthenticatedError
-from rl_operator.tools.serving.call_pool import Calls
+from rl_operator.errors import OperatorError
 from rl_operator.tools.serving.http_access import bearer_token, is_called_rightly
-from rl_operator.tools.serving.sessions import Sessions
-from rl_operator.tools.serving.wrong_tokens import WrongTokens
+from rl_operator.tools.serving.token_check import BUSY_SECONDS, TokenCheck, TurnedAwayError
 from rl_operator.tools.toolset import ErrorCode, Outcome, code_of, failed
 
 MAX_BODY: Final = 256 * 1024
@@ -29,8 +26,9 @@ MCP_PATH: Final = "/mcp"
 PROBE_PATH: Final = "/healthz"
 AGENT_HEADER: Final = "X-RL-Agent"
 NAMESPACE_HEADER: Final = "X-RL-Namespace"
-BUSY_SECONDS: Final = 5.0
 MAX_AGENT: Final = 100
+INVALID_REQUEST: Final = -32600
+"""JSON-RPC's code."""
 MAX_SHOWN: Final = 100
 _NAMESPACE: Final = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -59,15 +57,6 @@ class Caller:
     """Empty: the server's usual one."""
 
 
-class TurnedAwayError(OperatorError):
-    """The request is rejected here."""
-
-    def __init__(self, code: ErrorCode, sentence: str, again: float = BUSY_SECONDS) -> None:
-        super().__init__(sentence)
-        self.code = code
-        self.again = again
-
-
 def json_response(answer: Any, code: ErrorCode | None, again: float = BUSY_SECONDS) -> Response:
     """`again`: after how many seconds a busy server may be called again."""
     headers = {"WWW-Authenticate": "Bearer"} if code == "unauthenticated" else {}
@@ -85,12 +74,10 @@ def _as_mcp(outcome: Outcome) -> Any:
 class Gate:
     """An ASGI application around another. Reads the whole body, so that the inner one never waits for it."""
 
-    def __init__(self, app: ASGIApp, sessions: Sessions, calls: Calls, hosts: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, tokens: TokenCheck, hosts: Collection[str]) -> None:
         self._app = app
-        self._sessions = sessions
-        self._calls = calls
+        self._tokens = tokens
         self._hosts = frozenset(host.lower() for host in hosts)
-        self._wrong_tokens = WrongTokens()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] == PROBE_PATH:
@@ -99,7 +86,7 @@ class Gate:
         request = Request(scope, receive)
         try:
             request.state.caller = await self._admitted(request)
-            body = await _body(request)
+            body = await read_body(request)
         except ClientDisconnect:
             return
         except OperatorError as error:
@@ -108,7 +95,7 @@ class Gate:
             again = error.again if isinstance(error, TurnedAwayError) else BUSY_SECONDS
             await json_response(answer, outcome.code, again)(scope, receive, send)
         else:
-            await _attended(lambda heard: self._app(scope, heard, send), body, receive)
+            await attended(lambda heard: self._app(scope, heard, send), body, receive)
 
     async def _admitted(self, request: Request) -> Caller:
         """Raises OperatorErrors."""
@@ -118,28 +105,13 @@ class Gate:
             raise TurnedAwayError(
                 "unauthenticated", "missing bearer token: send the header Authorization: Bearer TOKEN"
             )
-        if not self._sessions.knows(token):
-            await self._meet(token, request.client.host if request.client else "")
+        await self._tokens.check(token, request.client.host if request.client else "")
         namespace = request.headers.get(NAMESPACE_HEADER, "")
         if len(request.headers.getlist(NAMESPACE_HEADER)) > 1:
             raise TurnedAwayError("refused", f"the header {NAMESPACE_HEADER} is there twice: send it once")
         if namespace and not _NAMESPACE.fullmatch(namespace):
             raise TurnedAwayError("refused", f"the header {NAMESPACE_HEADER} is not a namespace name")
         return Caller(token, request.headers.get(AGENT_HEADER, "")[:MAX_AGENT], namespace)
-
-    async def _meet(self, token: str, address: str) -> None:
-        """Raises UnauthenticatedError. Callers whose tokens were right before may share an address with one that
-        guesses, and notice nothing.
-        """
-        seconds = self._wrong_tokens.seconds_to_wait(address)
-        if seconds and not self._sessions.has_met(token):
-            hint = f"too many wrong tokens came from {address}: correct the token, and try again in {seconds:.0f} s"
-            raise TurnedAwayError("busy", hint, again=seconds)
-        try:
-            await self._calls.in_thread(lambda: _introduce(self._sessions, token))
-        except UnauthenticatedError:
-            self._wrong_tokens.note(address)
-            raise
 
 
 def _refuse_strange_address(headers: Headers, hosts: Collection[str]) -> None:
@@ -151,12 +123,8 @@ def _refuse_strange_address(headers: Headers, hosts: Collection[str]) -> None:
         raise TurnedAwayError("forbidden", "web pages may not call this server: send no Origin header")
 
 
-def _introduce(sessions: Sessions, token: str) -> None:
-    with sessions.context(token):
-        pass
-
-
-async def _body(request: Request) -> bytes:
+async def read_body(request: Request) -> bytes:
+    """Raises TurnedAwayError if it is too large or too slow, ClientDisconnect."""
     declared = request.headers.get("content-length", "0")
     if not declared.isdecimal() or int(declared) > MAX_BODY:
         raise TurnedAwayError("too_large", TOO_LARGE)
@@ -170,7 +138,7 @@ async def _body(request: Request) -> bytes:
     raise TurnedAwayError("refused", f"the request's body did not come within {BODY_SECONDS:.0f} s")
 
 
-async def _attended(answer: Callable[[Receive], Awaitable[None]], body: bytes, receive: Receive) -> None:
+async def attended(answer: Callable[[Receive], Awaitable[None]], body: bytes, receive: Receive) -> None:
     """Cancel the call when the caller disconnects."""
     unread = [body]
 

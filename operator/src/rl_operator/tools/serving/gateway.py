@@ -1,13 +1,12 @@
 """The tools over HTTP: plain routes for programs, and MCP at /mcp. Callers are served with their own rights."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import anyio
 import orjson
-from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -18,8 +17,9 @@ from starlette.types import ASGIApp
 from rl_operator.errors import ForbiddenError
 from rl_operator.tools.serving.call_pool import Calls
 from rl_operator.tools.serving.gate import MAX_BODY, MCP_PATH, PROBE_PATH, Caller, Gate, json_response
-from rl_operator.tools.serving.mcp_server import build_server
-from rl_operator.tools.serving.sessions import Sessions
+from rl_operator.tools.serving.mcp_endpoint import McpEndpoint
+from rl_operator.tools.serving.sessions import LocalSessions, Sessions
+from rl_operator.tools.serving.token_check import TokenCheck
 from rl_operator.tools.tool import Answer, Tool
 from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import Outcome, failed
@@ -66,10 +66,12 @@ def build_app(
     *,
     hosts: Collection[str] = (),
     pinned: bool = False,
+    pages: bool = False,
     answer_seconds: float = ANSWER_SECONDS,
 ) -> ASGIApp:
     """`hosts`: allowed host names, besides those that cannot be public domains; `pinned`: callers may name no other
-    namespace than the context's; `answer_seconds`: whatever happens, a call is answered by then.
+    namespace than the context's; `pages`: serve the page at /ui, which changes something only if a tool may;
+    `answer_seconds`: whatever happens, a call is answered by then.
     """
     offered = {tool.name: tool for tool in tools}
 
@@ -80,16 +82,25 @@ def build_app(
         late = f"{tool.name} has not answered within {answer_seconds:g} s; look at what it did before you call it again"
         return failed("timeout", late)
 
-    mcp_sessions = StreamableHTTPSessionManager(
-        build_server(offered.values(), call), json_response=True, stateless=True, max_request_body_size=MAX_BODY
-    )
-    routes = [Route(PROBE_PATH, _probed), Route(MCP_PATH, StreamableHTTPASGIApp(mcp_sessions), methods=["POST"])]
+    mcp = McpEndpoint(offered.values(), call, MAX_BODY)
+    routes = [Route(PROBE_PATH, _probed), Route(MCP_PATH, mcp, methods=["POST"])]
     routes += [
         Route(route.path, _endpoint(route, offered.get(route.tool), call), methods=[route.method]) for route in ROUTES
     ]
-    app = Starlette(routes=routes, lifespan=_running(mcp_sessions), exception_handlers={HTTPException: _no_such_way})
+    app = Starlette(routes=routes, lifespan=lambda _: mcp.running(), exception_handlers={HTTPException: _no_such_way})
     app.router.redirect_slashes = False  # only 200 is success
-    return Gate(app, sessions, calls, hosts)
+    tokens = TokenCheck(sessions, calls)
+    gate = Gate(app, tokens, hosts)
+    if not pages:
+        return gate
+    from rl_operator.tools.serving.page_gate import PageGate
+    from rl_operator.tools.serving.page_login import PageLogin
+    from rl_operator.tools.serving.pages import Pages
+
+    shown = Pages(sessions, pinned=pinned, may_change=not all(tool.reads_only for tool in offered.values()))
+    login = PageLogin(tokens, shown.context, on_cluster=not isinstance(sessions, LocalSessions))
+    calls.when_ending(shown.context.streams.end)
+    return PageGate(shown, login, tokens, hosts, others=gate)
 
 
 @contextmanager
@@ -99,15 +110,6 @@ def _context_of(sessions: Sessions, caller: Caller, *, pinned: bool) -> Iterator
         if pinned and namespace != context.namespace:
             raise ForbiddenError(f"this server serves the namespace {context.namespace} alone, not {namespace}")
         yield replace(context, agent=caller.agent, namespace=namespace, longest_wait=LONGEST_WAIT_SECONDS)
-
-
-def _running(sessions: StreamableHTTPSessionManager) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with sessions.run():
-            yield
-
-    return lifespan
 
 
 def _endpoint(

@@ -15,7 +15,7 @@ from rl_operator.tools.serving.http_access import is_among
 from rl_operator.tools.tool_context import ToolContext
 
 MAX_CONTEXTS = 256
-TRUSTED_SECONDS = 60.0
+TRUSTED_SECONDS = 45.0
 """After that, the API server is asked again who owns a token: it may have been revoked."""
 
 ANONYMOUS = "system:anonymous"

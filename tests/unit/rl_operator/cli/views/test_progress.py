@@ -1,8 +1,11 @@
+from typing import Any
+
 import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
 from rl_operator.cli.views.progress import CURVE_WIDTH, Curve, plain_line
 from rl_operator.cli.views.summary import summary
+from rl_operator.targets.run_text import time_left
 
 FIGURES = {
     "rewardMean": 0.75,
@@ -19,10 +22,34 @@ FIGURES = {
 def test_a_running_run_in_one_line() -> None:
     progress = {"step": 3, "totalSteps": 40, "percent": 7, "etaSeconds": 70}
     run = parsed(run_manifest(phase="Running", progress=progress, metrics=FIGURES))
-    assert (
-        plain_line(run)
-        == "Running   step 3/40   reward 0.750   held-out 0.900 [0.880, 0.920]   1m10s left + evaluation"
-    )
+    assert plain_line(run) == "Running   step 3/40   reward 0.750   held-out 0.900 [0.880, 0.920]   1m10s left"
+
+
+@pytest.mark.parametrize(
+    ("progress", "metrics", "text"),
+    [
+        pytest.param({}, {}, "", id="unknown"),
+        pytest.param({"etaSeconds": 0}, {}, "", id="over"),
+        pytest.param({"etaSeconds": 70}, {}, "1m10s left", id="no evaluation"),
+        pytest.param({"etaSeconds": 70}, {"evalAccuracy": 0.5, "evalStep": 0}, "1m10s left", id="measured"),
+        pytest.param(
+            {"etaSeconds": 70, "fromStep": 10}, {"evalAccuracy": 0.5, "evalStep": 10}, "1m10s left + evaluation",
+            id="of an earlier attempt",
+        ),
+        pytest.param(
+            {"etaSeconds": 70, "fromStep": 10}, {"evalAccuracy": 0.5, "evalStep": 20}, "1m10s left",
+            id="measured since",
+        ),
+        pytest.param(
+            {"etaSeconds": 70}, {"evalAccuracy": 0.5, "evalStep": 0, "source": "wandb"}, "1m10s left + evaluation",
+            id="from W&B",
+        ),
+    ],
+)  # fmt: skip
+def test_the_time_left_says_what_it_leaves_out(progress: dict[str, Any], metrics: dict[str, Any], text: str) -> None:
+    progress = {"step": 3, "totalSteps": 40, "percent": 7, **progress}
+    assert time_left(parsed(run_manifest(phase="Running", progress=progress, metrics=metrics))) == text
+    assert time_left(parsed(run_manifest(phase="Stopped", progress=progress, metrics=metrics))) == ""
 
 
 def test_any_other_run_in_one_line() -> None:

@@ -8,7 +8,7 @@ from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect
 
 from rl_operator.cluster.api_server.client import JSON_PATCH, METADATA_ONLY, ClusterClient
 from rl_operator.cluster.api_server.failures import ExpiredError
-from rl_operator.errors import ConflictError, GoneError, OperatorError, TargetUnreachableError
+from rl_operator.errors import ConflictError, GoneError, OperatorError, RefusedError, TargetUnreachableError
 from rl_operator.log_lines import CUT, LONGEST_LINE
 
 POD = "/api/v1/namespaces/ns/pods/p"
@@ -133,6 +133,16 @@ async def test_a_text_is_read_whole_however_long_its_lines_are(api: FakeApi, cli
     assert api.requests[0].query == {"limitBytes": "7"}
     with pytest.raises(GoneError):
         await client.text(POD, {})
+
+
+async def test_what_a_pod_answers_is_read_up_to_a_size(api: FakeApi, client: ClusterClient) -> None:
+    path = f"{POD}:8002/proxy/rollouts"
+    api.answers("GET", path, Answer(text="x" * 300_000))
+    assert await client.content(path, 300_000) == b"x" * 300_000
+    with pytest.raises(RefusedError, match="the answer has more than 0 MiB"):
+        await client.content(path, 299_999)
+    with pytest.raises(GoneError):
+        await client.content(POD, 1)
 
 
 async def test_a_line_is_cut_however_long_it_is(api: FakeApi, client: ClusterClient) -> None:

@@ -49,6 +49,14 @@ async def test_waits_beyond_the_limit_are_answered_at_once(open_context: OpenCon
     assert (await calls.call(TOOL["rl_check_status"], open_context, WAIT)).answer["given_up"]
 
 
+async def test_what_goes_on_is_told_of_the_end() -> None:
+    calls, told = Calls(), list[str]()
+    calls.when_ending(lambda: told.append("streams"))
+    assert told == []
+    calls.end()
+    assert told == ["streams"]
+
+
 async def test_calls_beyond_the_queue_are_refused(open_context: OpenContext) -> None:
     calls, gate = Calls(CallLimits(at_once=2, waiting=2, in_line=3)), threading.Event()
     working = [asyncio.ensure_future(calls.in_thread(gate.wait)) for _ in range(5)]

@@ -3,7 +3,7 @@
 import io
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ GROUP: dict[str, Any] = {
 }
 
 
-def pieces(tokens) -> list[str]:
+def pieces(tokens: Sequence[int]) -> list[str]:
     return [f"<{token}>" for token in tokens]
 
 

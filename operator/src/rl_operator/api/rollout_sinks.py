@@ -1,0 +1,66 @@
+"""Where runs keep their rollouts for good: a runtime's claim, or its bucket."""
+
+from typing import Annotated, Final
+
+from pydantic import ConfigDict, Field
+
+from rl_operator.api.model import ApiModel, validated
+
+ONE_SINK: Final = "name exactly one of persistentVolumeClaim and objectStore"
+
+STORE_KEYS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+"""Keys of the store's Secret, and variables of the trainer."""
+
+BUCKET_PATTERN: Final = r"^s3://[a-z0-9][a-z0-9.-]{2,62}(/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)*/?$"
+SERVER_PATTERN: Final = r"^https?://([A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9a-fA-F:]+\])(:[0-9]{1,5})?/?$"
+REGION_PATTERN: Final = "^[A-Za-z0-9-]+$"
+REFERRED_PATTERN: Final = "^[a-z0-9][-.a-z0-9]*$"
+
+ReferredName = Annotated[str, Field(max_length=253, pattern=REFERRED_PATTERN)]
+
+
+class RolloutClaim(ApiModel):
+    """A PersistentVolumeClaim of the run's namespace; each run has a folder of its own in it."""
+
+    claim_name: ReferredName = Field(
+        description="Its name. Where runs train on several nodes, its access mode must be ReadWriteMany."
+    )
+
+
+class ObjectStore(ApiModel):
+    """A bucket of S3, or of a server that speaks its protocol."""
+
+    url: str = Field(
+        max_length=512,
+        pattern=BUCKET_PATTERN,
+        description="s3://BUCKET/FOLDER; a run's files are below it, in NAMESPACE/NAME-UID.",
+    )
+    endpoint: str | None = Field(
+        default=None,
+        max_length=512,
+        pattern=SERVER_PATTERN,
+        description="URL of the server, such as https://minio.storage.svc:9000; default: Amazon's.",
+    )
+    region: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=64,
+        pattern=REGION_PATTERN,
+        description="Region of the bucket; default: us-east-1.",
+    )
+    secret_name: ReferredName | None = Field(
+        default=None,
+        description=f"Secret in the run's namespace with {' and '.join(STORE_KEYS)}; default: what the pod's or the "
+        "node's own identity may do. Only the trainer gets it.",
+    )
+
+
+class RuntimeRollouts(ApiModel):
+    """Where the rollouts of a runtime's runs are kept for good."""
+
+    model_config = ConfigDict(
+        json_schema_extra=validated("has(self.persistentVolumeClaim) != has(self.objectStore)", ONE_SINK)
+    )
+
+    persistent_volume_claim: RolloutClaim | None = Field(default=None, description="In a volume.")
+    object_store: ObjectStore | None = Field(default=None, description="In a bucket.")

@@ -1,0 +1,131 @@
+"""Runs side by side, and the table of an experiment: as text, and as values for JSON and YAML. Pure."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from rl_operator.cli.printing import TEXT_WIDTH, columns
+from rl_operator.documents.yaml_lines import flow
+from rl_operator.experiments.ranking import conclusions, ranked, seed_groups, swept_fields, verdicts
+from rl_operator.experiments.run_figures import HeldOut, RunFigures, differing_settings
+from rl_operator.status.text.figure_text import duration
+from rl_operator.status.text.sentences import cut
+
+LONGEST_VALUE: Final = 32
+MOST_SETTINGS: Final = 30
+GAP: Final = 3
+
+Cell = Callable[[RunFigures], str]
+
+
+# --- two runs and more, side by side --------------------------------------------------------------------------------
+def side_by_side(rows: Sequence[RunFigures], width: int = TEXT_WIDTH) -> Iterator[str]:
+    """A column for each run, in as many blocks as the width makes necessary; then the verdicts."""
+    lines = [(name, [cell(row) for row in rows]) for name, cell in _FIGURES.items()]
+    settings = [(field, [_shown(each) for each in values]) for field, values in differing_settings(rows).items()]
+    table = [*lines, *settings[:MOST_SETTINGS]]
+    for first, last in _blocks([row.name for row in rows], table, width):
+        yield columns(
+            ["", *(row.name for row in rows[first:last])], [[name, *cells[first:last]] for name, cells in table]
+        )
+        yield ""
+    if not settings:
+        yield "settings: no difference is known"
+    if more := settings[MOST_SETTINGS:]:
+        yield f"{len(more)} more settings differ: -o yaml shows all of them"
+    yield from (each.sentence for each in verdicts(rows))
+
+
+def _blocks(names: Sequence[str], table: Sequence[tuple[str, list[str]]], width: int) -> Iterator[tuple[int, int]]:
+    """The first run of each block and the one after its last: at least one in each."""
+    widths = [max(len(name), *(len(cells[at]) for _, cells in table)) + GAP for at, name in enumerate(names)]
+    label = max(len(name) for name, _ in table)
+    first, used = 0, label
+    for at, each in enumerate(widths):
+        if at > first and used + each > width:
+            yield first, at
+            first, used = at, label
+        used += each
+    yield first, len(names)
+
+
+def _figure(figure: HeldOut | None) -> str:
+    return figure.text if figure else "-"
+
+
+def _best(row: RunFigures) -> str:
+    return f"{row.best.value:.3f} at step {row.best_step}" if row.best else "-"
+
+
+def _took(row: RunFigures) -> str:
+    return "-" if row.seconds is None else duration(row.seconds)
+
+
+def _reward(row: RunFigures) -> str:
+    return "-" if row.reward is None else f"{row.reward:.3f}"
+
+
+_FIGURES: Final[Mapping[str, Cell]] = {
+    "phase": lambda row: row.phase,
+    "step": lambda row: row.steps,
+    "reward": _reward,
+    "held-out": lambda row: _figure(row.held_out),
+    "  before": lambda row: _figure(row.before),
+    "  best": _best,
+    "took": _took,
+    "attempts": lambda row: str(row.attempts or "-"),
+}
+
+
+def _shown(value: Any) -> str:
+    return cut(flow(value), LONGEST_VALUE)
+
+
+def comparison_values(rows: Sequence[RunFigures]) -> dict[str, Any]:
+    """The same as JSON; the settings of each run are left out, but for those that differ."""
+    names = [row.name for row in rows]
+    settings = {field: dict(zip(names, values, strict=True)) for field, values in differing_settings(rows).items()}
+    return {
+        "runs": [row.kept for row in rows],
+        "differences": settings,
+        "verdicts": [each.to_wire() for each in verdicts(rows)],
+    }
+
+
+# --- the runs of an experiment, from best to worst ------------------------------------------------------------------
+def experiment_table(rows: Sequence[RunFigures]) -> Iterator[str]:
+    """A line for each run, with what was swept; then what seeds say, and the verdict on the best two."""
+    ordered = ranked(rows)
+    fields = swept_fields(ordered)
+    heads = ["", "NAME", "PHASE", "STEP", "REWARD", "HELD-OUT", "TOOK", *_heads(fields)]
+    yield columns(heads, [_line(place, row, fields) for place, row in enumerate(ordered, 1)])
+    yield ""
+    yield from (f"{row.name} has no held-out figure: {row.without_figure}" for row in ordered if row.without_figure)
+    yield from conclusions(ordered)
+
+
+def _line(place: int, row: RunFigures, fields: Sequence[str]) -> list[str]:
+    phase = f"{row.phase}, gone" if row.gone else row.phase
+    swept = [_shown(row.swept[field]) if field in row.swept else "-" for field in fields]
+    return [str(place), row.name, phase, row.steps, _reward(row), _figure(row.held_out), _took(row), *swept]
+
+
+def _heads(fields: Sequence[str]) -> list[str]:
+    """The last part of each path, if it is enough to tell them apart."""
+    short = [field.rpartition(".")[2] for field in fields]
+    return [last if short.count(last) == 1 else field for last, field in zip(short, fields, strict=True)]
+
+
+def experiment_values(rows: Sequence[RunFigures]) -> dict[str, Any]:
+    """The same as JSON, in the order of the ranking."""
+    ordered = ranked(rows)
+    return {
+        "runs": [_ranked_values(place, row) for place, row in enumerate(ordered, 1)],
+        "verdicts": [each.to_wire() for each in verdicts(ordered)[:1]],
+        "overSeeds": [group.to_wire() for group in seed_groups(ordered)],
+        "conclusions": list(conclusions(ordered)),
+    }
+
+
+def _ranked_values(place: int, row: RunFigures) -> dict[str, Any]:
+    why = {"withoutFigure": row.without_figure} if row.without_figure else {}
+    return {"place": place, **row.kept, **why}

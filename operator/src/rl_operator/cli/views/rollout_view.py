@@ -1,0 +1,210 @@
+"""A step's rollouts as text. What models and environments wrote is escaped: nothing of it steers the terminal."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from rl_operator.cli.printing import fitted
+from rl_operator.rollouts.choices import Figure
+from rl_operator.rollouts.rollout_figures import FIGURES, answer_of, finite, prompt_of
+from rl_operator.rollouts.rollout_query import RankedGroup, RolloutQuery, StepAnswer
+from rl_operator.rollouts.rollout_records import GroupRecord, LostRecord, Rollout
+from rl_operator.rollouts.step_reading import Reasons, StepSummary
+from rl_operator.rollouts.token_ledger import FATE_WORDS, TRAINER_REASONS
+from rl_operator.rollouts.visible_text import columns_of, shortened, visible, wrapped
+from rl_operator.status.text.figure_text import interval
+
+MOST_ROLLOUTS = 8
+"""Different ones of a group: the first ones and the last two."""
+
+MARGIN = "    "
+"""It holds how often a rollout is there."""
+
+MOST_REASONS = 5
+TEXT_LINES = 3
+"""Lines that a prompt, or an answer, takes at most."""
+
+NARROW = 34
+"""Columns that an answer needs beside its figures; with less, it goes below them."""
+
+_FORMATS: dict[Figure, tuple[str, int, str]] = {
+    "reward": ("REWARD", 6, "{:.3f}"),
+    "advantage": ("ADV", 6, "{:.3f}"),
+    "length": ("LEN", 5, "{:.0f}"),
+    "staleness": ("STALE", 5, "{:.0f}"),
+    "gap": ("GAP", 7, "{:.2g}"),
+}
+"""Heading, width and format of a column."""
+
+
+def answer_text(run: str, answer: StepAnswer, query: RolloutQuery, width: int) -> str:
+    summary = summary_lines(run, answer.summary)
+    if query.step is None and query.search is not None:  # one of many steps: which one it is will do
+        summary = islice(summary, 1)
+    lines = [*summary, *_lost_lines(answer, query)]
+    return "\n".join([fitted(lines, width), *_group_lines(answer, query, width)])
+
+
+def summary_lines(run: str, summary: StepSummary) -> Iterator[str]:
+    """What the step was, what became of its tokens, what was dropped and lost, and what is wrong with its files."""
+    reward = "" if summary.reward is None else f", reward {summary.reward:.3f}"
+    by = f" (attempt {summary.attempt})" if summary.attempt is not None and summary.attempt > 1 else ""
+    state = "" if summary.record else ", not trained"
+    yield f"{run}, step {summary.step}{by}{state}{reward}: {_groups_by_fate(summary)}"
+    if summary.record or summary.found:
+        yield from (f"  {sentence}" for sentence in summary.ledger.sentences())
+    yield from _evaluation_line(summary)
+    yield from _reason_lines("dropped", summary.dropped)
+    yield from _reason_lines("lost", summary.lost)
+    yield from (f"  note: {visible(note)}" for note in summary.notes())
+
+
+def _evaluation_line(summary: StepSummary) -> Iterator[str]:
+    told = summary.evaluation.metrics if summary.evaluation else {}
+    known = (finite(told.get(f"eval/percent_correct{end}")) for end in ("", "_low", "_high"))
+    parts = [
+        *([f"accuracy {interval(*figures)}"] if (figures := tuple(known))[0] is not None else []),
+        *([f"mean reward {mean:.3f}"] if (mean := summary.evaluated.value) is not None else []),
+    ]
+    if parts:
+        yield f"  evaluated: {', '.join(parts)}"
+
+
+def _groups_by_fate(summary: StepSummary) -> str:
+    parts = [f"{summary.groups[fate]} {words}" for fate, words in FATE_WORDS.items() if fate in summary.groups]
+    total = sum(summary.groups.values())
+    return f"{total} group{'' if total == 1 else 's'}{', ' if parts else ''}{', '.join(parts)}"
+
+
+def _reason_lines(what: str, reasons: Reasons) -> Iterator[str]:
+    totals = reasons.totals()
+    for why, count, tokens, sentences in totals[:MOST_REASONS]:
+        by = " by the environment" if what == "dropped" and why.reason not in TRAINER_REASONS else ""
+        number = f"{count} {shortened(why.what, 10)}{'' if count == 1 else 's'}"
+        cost = f", {tokens:,} tokens" if tokens else ""
+        sentence = f": {shortened(why.why, 300)}" if why.why else ""
+        more = f" (and {sentences - 1} other sentences)" if sentences > 1 else ""
+        yield f"  {what}{by}: {number}{cost}, {shortened(why.reason, 40) or 'no reason'}{sentence}{more}"
+    if len(totals) > MOST_REASONS:
+        yield f"  {what}: for {len(totals) - MOST_REASONS} more reasons; -o json lists them"
+
+
+def _lost_lines(answer: StepAnswer, query: RolloutQuery) -> Iterator[str]:
+    """Only if they are asked for: the reasons are in the summary."""
+    if query.fate != "lost":
+        return
+    shown = answer.lost if query.limit is None else answer.lost[: query.limit]
+    for _, record in shown:
+        yield f"  {_lost_line(record)}"
+    if len(shown) < len(answer.lost):
+        yield f"  … and {len(answer.lost) - len(shown)} more; --limit {len(answer.lost)} shows them"
+
+
+def _lost_line(record: LostRecord) -> str:
+    item = f", item {item_text(record.item, 40)}" if record.item is not None else ""
+    return f"{record.count} × {shortened(record.what, 10)}{item}: {shortened(record.reason, 40)}"
+
+
+def _group_lines(answer: StepAnswer, query: RolloutQuery, width: int) -> Iterator[str]:
+    for group in answer.groups:
+        yield ""
+        yield from _one_group(group, answer.summary.step, query, width)
+    if answer.found > len(answer.groups):
+        yield ""
+        yield fitted([f"{len(answer.groups)} of {answer.found} groups; --limit {answer.found} shows them"], width)
+
+
+def _one_group(chosen: RankedGroup, step: int, query: RolloutQuery, width: int) -> Iterator[str]:
+    record = chosen.record
+    yield from fitted([_heading(record, len(chosen.rollouts), query)], width).splitlines()
+    first = record.rollouts[chosen.rollouts[0]] if chosen.rollouts else None
+    yield from _paragraph("  prompt  ", prompt_of(record, first), width)
+    if chosen.rollouts:
+        yield f"{MARGIN}{' '.join(heading.rjust(size) for heading, size, _ in _FORMATS.values())}"
+    alike = list(_alike(record, chosen.rollouts, step).items())
+    for at in shown_of(range(len(alike)), MOST_ROLLOUTS):
+        if at is None:
+            yield f"  … {len(alike) - MOST_ROLLOUTS} more; -o json has all"
+        else:
+            yield from _one_rollout(*alike[at], width)
+
+
+class _Shown(NamedTuple):
+    """What is shown of a rollout."""
+
+    figures: str
+    answer: str
+    components: str
+
+
+def _alike(record: GroupRecord, numbers: Iterable[int], step: int) -> Counter[_Shown]:
+    """How many look the same, in the order of the first of them."""
+    rollouts = (record.rollouts[number] for number in numbers)
+    return Counter(
+        _Shown(" ".join(_cell(figure, each, step) for figure in _FORMATS), answer_of(each), _components(each))
+        for each in rollouts
+    )
+
+
+def shown_of(numbers: Sequence[int], most: int) -> list[int | None]:
+    """The first ones and the last two; None stands for those that are left out between them."""
+    return list(numbers) if len(numbers) <= most else [*numbers[: most - 2], None, *numbers[-2:]]
+
+
+def _heading(record: GroupRecord, matching: int, query: RolloutQuery) -> str:
+    parts = [f"group {record.group}, {FATE_WORDS.get(record.fate, shortened(record.fate, 20))}"]
+    if record.reason:
+        parts.append(shortened(record.reason, 40))
+    if record.item is not None:
+        parts.append(f"item {item_text(record.item, 60)}")
+    if query.search is not None:
+        parts.append(f"{matching} of {len(record.rollouts)} rollouts match")
+    return ", ".join(parts)
+
+
+def item_text(item: object, width: int) -> str:
+    """Texts as they are, other JSON in its compact form."""
+    import json
+
+    said = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False, separators=(",", ":"))
+    return shortened(said, width)
+
+
+def _one_rollout(shown: _Shown, count: int, width: int) -> Iterator[str]:
+    times = f"{count}×".rjust(len(MARGIN) - 1) + " " if count > 1 else MARGIN
+    figures = f"{times}{shown.figures}"
+    room = width - len(figures) - 2
+    if room >= NARROW or columns_of(shortened(shown.answer, NARROW)) <= room:
+        yield from _paragraph(f"{figures}  ", shown.answer, width)
+    else:
+        yield figures
+        yield from _paragraph("      ", shown.answer, width)
+    if shown.components:
+        yield from fitted([f"      {shown.components}"], width).splitlines()
+
+
+def _components(rollout: Rollout) -> str:
+    parts = rollout.components or {}
+    return ", ".join(f"{shortened(name, 30)} {_component(value)}" for name, value in parts.items())
+
+
+def _cell(figure: Figure, rollout: Rollout, step: int) -> str:
+    _, size, form = _FORMATS[figure]
+    value = FIGURES[figure](rollout, step)
+    said = "-" if value is None else form.format(value)
+    return (said if len(said) <= size else f"{value:.1e}").rjust(size)
+
+
+def _component(value: object) -> str:
+    if isinstance(value, int | float) and finite(float(value)) is not None:
+        return f"{value:.4g}"
+    return item_text(value, 20)
+
+
+def _paragraph(head: str, text: str, width: int) -> Iterator[str]:
+    """At most TEXT_LINES lines, below each other."""
+    room = max(width - len(head), 10)
+    first, *others = wrapped(shortened(text, TEXT_LINES * room), room)
+    yield f"{head}{first}".rstrip()
+    yield from (" " * len(head) + line for line in others)

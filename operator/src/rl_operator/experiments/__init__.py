@@ -1,0 +1,1 @@
+"""Several runs at once: the grid of a sweep, how runs compare, and the table of an experiment. Pure."""

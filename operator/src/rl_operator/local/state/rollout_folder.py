@@ -1,0 +1,37 @@
+"""The folder in which the attempts of a local run keep their rollouts."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rl_operator.errors import GoneError, TargetUnreachableError
+from rl_operator.rollouts.rollout_source import RolloutFile, RolloutListing
+
+ENDING: Final = ".jsonl.zst"
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True)
+class RolloutFolder:
+    """Implements `rollout_source.RolloutSource`. A missing folder has no files yet."""
+
+    path: Path
+    where: str = "the run's folder"
+
+    def listing(self) -> RolloutListing:
+        try:
+            found = [(path.name, path.stat().st_size) for path in sorted(self.path.glob(f"*{ENDING}"))]
+        except OSError as error:
+            raise TargetUnreachableError(f"the folder of rollouts {self.path} cannot be read: {error}") from error
+        return RolloutListing(tuple(RolloutFile(name, size) for name, size in found))
+
+    def content(self, name: str) -> bytes:
+        if not _PLAIN_NAME.fullmatch(name):  # no way out of the folder
+            raise GoneError(f"there is no rollout file {name!r} in {self.where}")
+        try:
+            return (self.path / name).read_bytes()
+        except FileNotFoundError as error:
+            raise GoneError(f"there is no rollout file {name!r} in {self.where} any more") from error
+        except OSError as error:
+            raise TargetUnreachableError(f"the rollout file {self.path / name} cannot be read: {error}") from error

@@ -1,0 +1,125 @@
+"""The Job that serves a run's rollouts once its trainer has ended: from where the trainer kept them, read-only.
+
+It is made with the reader's rights, from the run's own pod as it was frozen: the same image, claim or bucket.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rl_operator.api.names import (
+    API_VERSION,
+    QUEUE_NAME_LABEL,
+    ROLLOUTS_LABEL,
+    RUN_KIND,
+    TRAINER_CONTAINER,
+    TRAINING_COMPONENT,
+)
+from rl_operator.api.run import TrainingRun
+from rl_operator.render.container_template import container_security, folder, probe
+from rl_operator.render.env_vars import OPS_PORTS, SCRATCH
+from rl_operator.render.labels import pod_labels
+from rl_operator.render.pod import ANNOTATIONS, pod_name_prefix
+from rl_operator.render.rollout_sink import ROLLOUT_VOLUME, SINK_VARIABLES, URL_VARIABLE
+
+READER_CONTAINER: Final = "rollouts"
+
+IDLE_SECONDS: Final = 600
+"""It ends this long after the last question."""
+
+LIMIT_SECONDS: Final = 14_400
+TTL_SECONDS: Final = 60
+
+RESOURCES: Final = {
+    "requests": {"cpu": "50m", "memory": "128Mi", "ephemeral-storage": "16Mi"},
+    "limits": {"memory": "512Mi", "ephemeral-storage": "64Mi"},
+}
+"""It holds one file at a time."""
+
+_COPIED: Final = ("imagePullSecrets", "nodeSelector", "runtimeClassName", "securityContext", "tolerations")
+
+
+def keeps_rollouts(pod: Mapping[str, Any]) -> bool:
+    """Whether the rollouts of a run outlive this pod of its."""
+    trainer = _trainer(pod)
+    mounted = any(mount["name"] == ROLLOUT_VOLUME for mount in trainer["volumeMounts"])
+    return mounted or any(each["name"] == URL_VARIABLE for each in trainer["env"])
+
+
+def rollout_reader_job(run: TrainingRun, pod: Mapping[str, Any], suffix: str) -> dict[str, Any]:
+    """`pod`: the template of the run's pod, which keeps rollouts. The name has at most 63 characters with a suffix of
+    three.
+    """
+    labels = _labels(run)
+    ours = {*pod_labels(run, TRAINING_COMPONENT), QUEUE_NAME_LABEL}
+    chosen = {name: value for name, value in pod["metadata"]["labels"].items() if name not in ours}
+    noted = {name: value for name, value in pod["metadata"]["annotations"].items() if name not in ANNOTATIONS}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": f"{pod_name_prefix(run)}r{suffix}",
+            "namespace": run.metadata.namespace,
+            "labels": labels,
+            "ownerReferences": [_owner(run)],
+        },
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": LIMIT_SECONDS,
+            "ttlSecondsAfterFinished": TTL_SECONDS,
+            "template": {"metadata": {"labels": chosen | labels, "annotations": noted}, "spec": _pod_spec(pod)},
+        },
+    }
+
+
+def _pod_spec(pod: Mapping[str, Any]) -> dict[str, Any]:
+    spec = pod["spec"]
+    volumes = [each for each in spec["volumes"] if each["name"] == ROLLOUT_VOLUME]
+    return {
+        **{name: spec[name] for name in _COPIED if name in spec},
+        "restartPolicy": "Never",
+        "activeDeadlineSeconds": LIMIT_SECONDS,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 1,
+        "containers": [_container(_trainer(pod))],
+        "volumes": [*volumes, folder("tmp", RESOURCES)],
+    }
+
+
+def _container(trainer: Mapping[str, Any]) -> dict[str, Any]:
+    mounts = [{**each, "readOnly": True} for each in trainer["volumeMounts"] if each["name"] == ROLLOUT_VOLUME]
+    env_vars = [each for each in trainer["env"] if each["name"] in SINK_VARIABLES]
+    policy = {"imagePullPolicy": trainer["imagePullPolicy"]} if "imagePullPolicy" in trainer else {}
+    return policy | {
+        "name": READER_CONTAINER,
+        "image": trainer["image"],
+        "command": ["tinker-atropos", "rollouts", f"--idle-exit={IDLE_SECONDS}"],
+        "workingDir": SCRATCH,
+        "env": [{"name": "HOME", "value": SCRATCH}, *env_vars],
+        "ports": [{"name": READER_CONTAINER, "containerPort": OPS_PORTS[TRAINER_CONTAINER]}],
+        "readinessProbe": probe(TRAINER_CONTAINER, period_seconds=1, failure_threshold=3),
+        "resources": RESOURCES,
+        "securityContext": container_security(),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{"name": "tmp", "mountPath": SCRATCH}, *mounts],
+    }
+
+
+def _trainer(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = next(each for each in pod["spec"]["containers"] if each["name"] == TRAINER_CONTAINER)
+    return found
+
+
+def _labels(run: TrainingRun) -> dict[str, str]:
+    """Not the labels of a run's own children, which the operator manages."""
+    return {
+        "app.kubernetes.io/name": "rl-rollouts",
+        "app.kubernetes.io/instance": run.metadata.name,
+        "app.kubernetes.io/part-of": "rl-operator",
+        ROLLOUTS_LABEL: run.metadata.uid,
+    }
+
+
+def _owner(run: TrainingRun) -> dict[str, Any]:
+    # Without blockOwnerDeletion, which would need permission for the run's finalizers.
+    return {"apiVersion": API_VERSION, "kind": RUN_KIND, "name": run.metadata.name, "uid": run.metadata.uid}

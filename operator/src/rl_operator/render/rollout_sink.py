@@ -1,0 +1,71 @@
+"""Where rollouts outlive the pod, as the trainer's container sees it: a folder of a claim, or a bucket's address."""
+
+from typing import Any, Final
+
+from rl_operator.api.rollout_sinks import STORE_KEYS, ObjectStore
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.runtime import Runtime, SecretKey
+from rl_operator.render.env_vars import EnvVar, literals, secret_env_var
+
+ROLLOUT_FOLDER: Final = "/var/lib/rl-rollouts"
+ROLLOUT_VOLUME: Final = "rollouts"
+URL_VARIABLE: Final = "RL_ROLLOUTS_URL"
+
+SINK_VARIABLES: Final = frozenset(
+    {"RL_ROLLOUTS_DIR", URL_VARIABLE, "RL_ROLLOUTS_SECRET", "AWS_ENDPOINT_URL", "AWS_REGION", *STORE_KEYS}
+)
+"""All that `sink_env_vars` sets."""
+
+CLAIM_SECURITY: Final = {"fsGroupChangePolicy": "OnRootMismatch"}
+"""Of a pod with the claim: else the kubelet would go through all files of all runs at each start."""
+
+
+def sink_env_vars(run: TrainingRun, runtime: Runtime) -> list[EnvVar]:
+    """For the trainer alone; nothing if the runtime keeps no rollouts."""
+    sinks = runtime.spec.rollouts
+    if sinks is None:
+        return []
+    if sinks.object_store is None:
+        return literals({"RL_ROLLOUTS_DIR": ROLLOUT_FOLDER})
+    return _store_env_vars(f"{run.metadata.namespace}/{_folder(run)}", sinks.object_store)
+
+
+def _store_env_vars(folder: str, store: ObjectStore) -> list[EnvVar]:
+    """The names that Amazon's own tools read."""
+    plain = {
+        URL_VARIABLE: f"{store.url.rstrip('/')}/{folder}",
+        "RL_ROLLOUTS_SECRET": store.secret_name,
+        "AWS_ENDPOINT_URL": (store.endpoint or "").rstrip("/"),
+        "AWS_REGION": store.region,
+    }
+    secret = store.secret_name
+    # Rollouts never keep a run from training: without the Secret it warns that it cannot keep them.
+    keys = [secret_env_var(key, SecretKey(name=secret, key=key), optional=True) for key in STORE_KEYS] if secret else []
+    return [*literals(plain), *keys]
+
+
+def sink_mounts(run: TrainingRun, runtime: Runtime) -> list[dict[str, Any]]:
+    """For the trainer: only the run's own folder of the claim."""
+    if not _claim(runtime):
+        return []
+    return [{"name": ROLLOUT_VOLUME, "mountPath": ROLLOUT_FOLDER, "subPath": _folder(run)}]
+
+
+def sink_volumes(runtime: Runtime) -> list[dict[str, Any]]:
+    claim = _claim(runtime)
+    return [{"name": ROLLOUT_VOLUME, "persistentVolumeClaim": {"claimName": claim}}] if claim else []
+
+
+def sink_security(runtime: Runtime) -> dict[str, str]:
+    """For the pod's security context."""
+    return dict(CLAIM_SECURITY) if _claim(runtime) else {}
+
+
+def _claim(runtime: Runtime) -> str | None:
+    claim = runtime.spec.rollouts.persistent_volume_claim if runtime.spec.rollouts else None
+    return claim.claim_name if claim else None
+
+
+def _folder(run: TrainingRun) -> str:
+    """A later run of the same name has another one."""
+    return f"{run.metadata.name}-{run.metadata.uid}"

@@ -1,0 +1,156 @@
+"""From a file's bytes to its lines, whatever is in it: torn frames, garbage, and too much of anything. Pure.
+
+A file is decompressed piece by piece, and no more than one line of it is in memory.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+LONGEST_LINE: Final = 32 * 2**20
+"""Bytes. A group of 16 rollouts with 32,000 tokens each has about 16 million. As objects, the worst line takes 40 times
+its length.
+"""
+
+SHORT_LINE: Final = 8 * 2**20
+"""What a server reads, which has less memory than its callers."""
+
+MOST_TIMES: Final = 500
+"""How much larger a file may become, from 256 MiB on. Rollouts become 4 times as large, and equal ones 100 times."""
+
+ALWAYS_READ: Final = 256 * 2**20
+
+LARGEST_WINDOW: Final = 128 * 2**20
+"""Bytes of memory that a frame may ask for: what `zstd` itself accepts."""
+
+MOST_TORN: Final = 100
+
+_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+"""What each frame begins with."""
+
+_PIECE: Final = 1024
+"""Bytes that are decompressed at once. They become 32 MiB at most."""
+
+
+@dataclass
+class FileFaults:
+    """What of a file could not be read. Counted while its lines are read."""
+
+    longest_line: int = LONGEST_LINE
+    """Bytes. Longer ones are left out."""
+
+    torn_frames: int = 0
+    bad_lines: int = 0
+    long_lines: int = 0
+    is_cut: bool = False
+    """It becomes larger than any file of ours: the rest was left out."""
+
+    first: str = ""
+    """What is wrong with the first of the bad lines."""
+
+    whole: int = 0
+    """Bytes up to the end of the last frame that is whole: what follows may still be written."""
+
+    @property
+    def count(self) -> int:
+        return self.torn_frames + self.bad_lines + self.long_lines + self.is_cut
+
+    def sentences(self) -> Iterator[str]:
+        if self.torn_frames:
+            them = "it" if self.torn_frames == 1 else "them"
+            yield f"{_count(self.torn_frames, 'frame')} torn or damaged: what was in {them} is missing"
+        if self.bad_lines:
+            yield f"{_count(self.bad_lines, 'line')} not readable and left out; the first: {self.first}"
+        if self.long_lines:
+            yield f"{_count(self.long_lines, 'line')} longer than {self.longest_line / 2**20:g} MiB and left out"
+        if self.is_cut:
+            yield f"it is more than {MOST_TIMES} times as large as its file: the rest was left out"
+
+
+def _count(number: int, what: str) -> str:
+    return f"1 {what} is" if number == 1 else f"{number:,} {what}s are"
+
+
+@dataclass
+class _Lines:
+    """Puts lines together from pieces."""
+
+    faults: FileFaults
+    _begun: bytearray = field(default_factory=bytearray)
+    _skips: bool = False
+
+    def add(self, piece: bytes) -> Iterator[bytes]:
+        start = 0
+        while (end := piece.find(b"\n", start)) >= 0:
+            self._extend(piece, start, end)
+            if self._begun and not self._skips:
+                yield bytes(self._begun)
+            self.drop()
+            start = end + 1
+        self._extend(piece, start, len(piece))
+
+    def drop(self) -> None:
+        """Forget what has begun."""
+        self._begun.clear()
+        self._skips = False
+
+    def _extend(self, piece: bytes, start: int, end: int) -> None:
+        if self._skips:
+            return
+        if len(self._begun) + end - start <= self.faults.longest_line:
+            self._begun += memoryview(piece)[start:end]
+            return
+        self.faults.long_lines += 1
+        self._begun.clear()
+        self._skips = True
+
+
+def lines_of(content: bytes, faults: FileFaults) -> Iterator[bytes]:
+    """The whole lines, without their ends. Never raises for what is in the file: `faults` says what was left out.
+
+    A line never spans frames. After a torn frame, reading continues where the next one seems to begin.
+    """
+    lines, room = _Lines(faults), max(ALWAYS_READ, MOST_TIMES * len(content))
+    position = 0
+    while 0 <= position < len(content):
+        reader = _FrameReader(content, position)
+        for piece in reader.pieces():
+            yield from lines.add(piece)
+            room -= len(piece)
+            if room < 0:
+                faults.is_cut = True
+                return
+        lines.drop()
+        position = reader.end
+        if reader.is_whole:
+            faults.whole = reader.end
+        else:
+            faults.torn_frames += 1
+            if faults.torn_frames >= MOST_TORN:
+                return
+            position = content.find(_MAGIC, reader.start + 1)
+
+
+class _FrameReader:
+    """One frame. `end` and `is_whole` hold once its pieces have been read."""
+
+    def __init__(self, content: bytes, start: int) -> None:
+        self.start = start
+        self.end = start
+        self.is_whole = False
+        self._content = content
+
+    def pieces(self) -> Iterator[bytes]:
+        from zstandard import ZstdDecompressor, ZstdError
+
+        frame = ZstdDecompressor(max_window_size=LARGEST_WINDOW).decompressobj()
+        view = memoryview(self._content)
+        try:
+            while not frame.eof and self.end < len(view):
+                given = view[self.end : self.end + _PIECE]
+                piece = frame.decompress(given)
+                self.end += len(given) - len(frame.unused_data)
+                yield piece
+        except ZstdError:
+            return
+        self.is_whole = frame.eof

@@ -1,0 +1,84 @@
+"""What became of the tokens that arrived for a step, and whether the account balances. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+UNKNOWN: Final = "unknown"
+
+FATE_WORDS: Final[Mapping[str, str]] = {
+    "trained": "trained",
+    "clipped": "clipped: no gradient",
+    "no_advantage": "no advantage",
+    "muted": "muted by the environment",
+    "not_sampled": "not sampled",
+    "first": "first, with nothing to predict them from",
+    "dropped": "dropped",
+    "prompt": "given to the policy",
+    "evaluated": "evaluated",
+    UNKNOWN: "without a known fate",
+}
+"""In this order. Any other fate counts as UNKNOWN: files may be anyone's."""
+
+ARRIVED: Final = frozenset({"trained", "no_advantage", "dropped"})
+"""Fates of groups that came to the trainer, so that its ledger has their tokens."""
+
+TRAINER_REASONS: Final = frozenset({"stale", "no_logprobs", "untrainable_sampling", "too_long"})
+"""Why the trainer drops a group. One with another reason was dropped by its environment, and never arrived."""
+
+
+@dataclass(frozen=True)
+class TokenLedger:
+    """`told`: what the step's record says, by known fate; None without a record. `found`: what its groups hold."""
+
+    told: Mapping[str, int] | None
+    found: Mapping[str, int]
+
+    @property
+    def tokens(self) -> Mapping[str, int]:
+        return self.found if self.told is None else self.told
+
+    @property
+    def balances(self) -> bool:
+        return self.told is None or not self.differences()
+
+    def differences(self) -> dict[str, tuple[int, int]]:
+        """By fate: what the record says, and what the groups hold."""
+        told = self.told or {}
+        pairs = {fate: (told.get(fate, 0), self.found.get(fate, 0)) for fate in FATE_WORDS}
+        return {fate: pair for fate, pair in pairs.items() if pair[0] != pair[1]}
+
+    def sentences(self) -> Iterator[str]:
+        """One that says it, and one more if it does not balance."""
+        total = sum(self.tokens.values())
+        parts = [
+            f"{count:,} {words} ({percent(count, total)})"
+            for fate, words in FATE_WORDS.items()
+            if (count := self.tokens.get(fate, 0))
+        ]
+        yield f"{total:,} tokens arrived: {', '.join(parts)}" if parts else "no tokens arrived"
+        if not self.balances:
+            wrong = ", ".join(
+                f"{FATE_WORDS[fate]} {told:,} and {found:,}" for fate, (told, found) in self.differences().items()
+            )
+            yield f"the account does NOT balance; what the step says, and what its groups hold: {wrong}"
+
+
+def is_arrived(fate: str, reason: str | None) -> bool:
+    """Whether a group came to the trainer. The environment tells of the others."""
+    return fate in ARRIVED and (fate != "dropped" or reason in TRAINER_REASONS)
+
+
+def by_known_fate(tokens: Mapping[str, int]) -> dict[str, int]:
+    """In the order of FATE_WORDS."""
+    known = {fate: tokens[fate] for fate in FATE_WORDS if tokens.get(fate)}
+    others = sum(count for fate, count in tokens.items() if fate not in FATE_WORDS)
+    return known | ({UNKNOWN: known.get(UNKNOWN, 0) + others} if others else {})
+
+
+def percent(part: int, total: int) -> str:
+    """Never 0 % of something, and never 100 % of less than all."""
+    if not total or part in (0, total):
+        return "100 %" if part else "0 %"
+    share = 100 * part / total
+    return "< 1 %" if share < 1 else "> 99 %" if share > 99 else f"{share:.0f} %"

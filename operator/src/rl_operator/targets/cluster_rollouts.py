@@ -1,0 +1,180 @@
+"""Where a run's rollouts are on a cluster: with its trainer while that runs, else in what its runtime keeps them in.
+
+All calls go through the API server with the caller's rights: the servers in the pods are asked through `pods/proxy`.
+"""
+
+import asyncio
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+from rl_operator.api.names import COMPONENT_LABEL, ROLLOUTS_LABEL, RUN_LABEL, TRAINER_CONTAINER, TRAINING_COMPONENT
+from rl_operator.api.run import TrainingRun
+from rl_operator.cluster.api_server.client import ClusterClient
+from rl_operator.cluster.api_server.resources import CONFIG_MAPS, JOBS, PODS, find
+from rl_operator.errors import ForbiddenError, GoneError, RefusedError, TargetUnreachableError, WaitTimeoutError
+from rl_operator.render.env_vars import OPS_PORTS
+from rl_operator.render.labels import controller_uid
+from rl_operator.render.manifests import templates_of
+from rl_operator.render.rollout_reader import READER_CONTAINER, keeps_rollouts, rollout_reader_job
+from rl_operator.rollouts.rollout_source import RolloutFile, RolloutListing
+from rl_operator.targets.job_pods import JOB_NAME_LABEL, job_pod
+from rl_operator.targets.loop import LoopThread
+
+START_SECONDS: Final = 120
+"""For a pod of an image that the cluster has pulled before."""
+
+POLL_SECONDS: Final = 0.5
+MAX_LISTING_BYTES: Final = 16 * 2**20
+MAX_FILE_BYTES: Final = 256 * 2**20
+
+KEEP_THEM: Final = (
+    "The platform can keep them for good: spec.rollouts of the RLRuntime names a PersistentVolumeClaim or a bucket "
+    "(docs/how-to/operate.md)"
+)
+
+Manifest = dict[str, Any]
+Note = Callable[[str], None]
+
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class _Listing(BaseModel):
+    """What `GET /rollouts` answers."""
+
+    files: tuple[RolloutFile, ...]
+    every: int = 1
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class PodRollouts:
+    """Implements `rollout_source.RolloutSource` over a pod's server."""
+
+    client: ClusterClient
+    loop: LoopThread
+    namespace: str
+    pod: str
+    where: str
+    port: int = OPS_PORTS[TRAINER_CONTAINER]
+
+    def listing(self) -> RolloutListing:
+        try:
+            told = _Listing.model_validate_json(self._get("", MAX_LISTING_BYTES))
+        except GoneError as error:
+            raise RefusedError(f"{self.where} has no rollouts: it is gone, or older than they are ({error})") from error
+        except ValidationError as error:
+            raise TargetUnreachableError(f"{self.where} lists its rollouts in a way that is not known here") from error
+        return RolloutListing(told.files, told.every, told.note)
+
+    def content(self, name: str) -> bytes:
+        if not _PLAIN_NAME.fullmatch(name):
+            raise GoneError(f"there is no rollout file {name!r} in {self.where}")
+        try:
+            return self._get(f"/{name}", MAX_FILE_BYTES)
+        except GoneError as error:
+            raise GoneError(f"there is no rollout file {name!r} in {self.where} any more") from error
+
+    def _get(self, path: str, limit: int) -> bytes:
+        server = f"{PODS.path(self.namespace, self.pod)}:{self.port}/proxy"
+        try:
+            return self.loop.wait(self.client.content(f"{server}/rollouts{path}", limit))
+        except ForbiddenError as error:
+            raise ForbiddenError(
+                f"reading rollouts takes the right to get pods/proxy in namespace {self.namespace}, which the role "
+                f"edit has and view has not ({error})"
+            ) from error
+
+
+def rollouts_of(client: ClusterClient, loop: LoopThread, run: TrainingRun, note: Note) -> PodRollouts:
+    """Raises RefusedError if there are none, ForbiddenError naming the right that is missing, WaitTimeoutError."""
+    namespace, name = run.key
+    if run.status.config_map_name is None:
+        raise RefusedError(f"run {namespace}/{name} has not started, so it has no rollouts yet")
+    if pod := loop.wait(_training_pod(client, run)):
+        return PodRollouts(client, loop, namespace, pod, f"pod {pod}")
+    template = loop.wait(_frozen_pod(client, run))
+    if template is None or not keeps_rollouts(template):
+        raise RefusedError(f"the rollouts of run {namespace}/{name} went with its trainer. {KEEP_THEM}")
+    reader = loop.wait(_reading_pod(client, run, template, note))
+    return PodRollouts(client, loop, namespace, reader, f"what the run kept, as pod {reader} reads it")
+
+
+async def _training_pod(client: ClusterClient, run: TrainingRun) -> str | None:
+    """The run's pod whose trainer runs, if any."""
+    selector = f"{RUN_LABEL}={run.metadata.name},{COMPONENT_LABEL}={TRAINING_COMPONENT}"
+    pods = await _pods(client, run, selector)
+    return next((each["metadata"]["name"] for each in pods if _trains(each) and _is_of(each, run)), None)
+
+
+def _is_of(pod: Mapping[str, Any], run: TrainingRun) -> bool:
+    return controller_uid(pod) == run.metadata.uid
+
+
+def _trains(pod: Mapping[str, Any]) -> bool:
+    states = {each["name"]: each["state"] for each in pod.get("status", {}).get("containerStatuses", [])}
+    return "running" in states.get(TRAINER_CONTAINER, {})
+
+
+async def _frozen_pod(client: ClusterClient, run: TrainingRun) -> Manifest | None:
+    """The template of the run's pod as it was rendered: its runtime may have been edited since."""
+    namespace, _ = run.key
+    held = await find(client, CONFIG_MAPS, namespace, run.status.config_map_name or "")
+    return templates_of(held).pod if held else None
+
+
+async def _reading_pod(client: ClusterClient, run: TrainingRun, template: Manifest, note: Note) -> str:
+    """The pod of a Job that serves them, once it is ready: one that is there, else a new one."""
+    namespace, name = run.key
+    job = rollout_reader_job(run, template, secrets.token_hex(2)[:3])
+    if not await _live_readers(client, run):
+        try:
+            await client.create(JOBS.path(namespace), job)
+        except ForbiddenError as error:
+            raise ForbiddenError(
+                f"the trainer of run {namespace}/{name} has ended, and a Job with your rights reads what it kept: ask "
+                f"for the right to create Jobs in namespace {namespace} ({error})"
+            ) from error
+        note(f"Job {namespace}/{job['metadata']['name']} starts, which reads the rollouts that were kept")
+    for _ in range(round(START_SECONDS / POLL_SECONDS)):
+        pods = await _live_readers(client, run)
+        if ready := next((each["metadata"]["name"] for each in pods if _is_ready(each)), None):
+            return str(ready)
+        ours = job_pod(job, await _pods(client, run, f"{JOB_NAME_LABEL}={job['metadata']['name']}"))
+        reader = ours.containers[READER_CONTAINER]
+        if reader.state == "ended":
+            raise TargetUnreachableError(f"pod {ours.name}, which was to read the rollouts, has ended: {reader.reason}")
+        await asyncio.sleep(POLL_SECONDS)
+    raise WaitTimeoutError(
+        f"the pod that reads the rollouts of run {namespace}/{name} is not ready after {START_SECONDS} s: "
+        f"{reader.reason or reader.state}"
+    )
+
+
+async def _live_readers(client: ClusterClient, run: TrainingRun) -> list[Manifest]:
+    over = ("Failed", "Succeeded")
+    found = await _readers(client, run)
+    return [
+        each
+        for each in found
+        if "deletionTimestamp" not in each["metadata"] and each.get("status", {}).get("phase") not in over
+    ]
+
+
+async def _readers(client: ClusterClient, run: TrainingRun) -> list[Manifest]:
+    return await _pods(client, run, f"{ROLLOUTS_LABEL}={run.metadata.uid}")
+
+
+def _is_ready(pod: Mapping[str, Any]) -> bool:
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+async def _pods(client: ClusterClient, run: TrainingRun, selector: str) -> list[Manifest]:
+    found: list[Manifest] = []
+    await client.each(PODS.path(run.metadata.namespace), {"labelSelector": selector}, found.append)
+    return found

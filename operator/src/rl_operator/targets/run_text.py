@@ -1,0 +1,57 @@
+"""What is said of a run, in the same words wherever it is shown. Pure."""
+
+from typing import TYPE_CHECKING
+
+from rl_operator.status.text.figure_text import duration
+
+if TYPE_CHECKING:  # importing the kinds costs start-up time that not every command needs
+    from rl_operator.api.run import BestCheckpoint, TrainingRun
+
+
+def time_left(run: "TrainingRun") -> str:
+    """What `status.progress` says, and whether a final evaluation follows that it does not count; empty if that is
+    unknown, or the run is not training.
+    """
+    progress = run.status.progress
+    if run.status.phase != "Running" or progress is None or not progress.eta_seconds:
+        return ""
+    return f"{duration(progress.eta_seconds)} left{' + evaluation' if _evaluation_unknown(run) else ''}"
+
+
+def _evaluation_unknown(run: "TrainingRun") -> bool:
+    """The run evaluates, and its trainer does not know for how long: an attempt that continues has evaluated nothing
+    yet, and W&B does not say.
+    """
+    progress, metrics = run.status.progress, run.status.metrics
+    if progress is None or metrics is None or metrics.eval_accuracy is None:
+        return False
+    earlier = progress.from_step > 0 and (metrics.eval_step or 0) <= progress.from_step
+    return earlier or metrics.source == "wandb"
+
+
+def notable_best(run: "TrainingRun") -> "BestCheckpoint | None":
+    """The best weights, unless the last ones are as good."""
+    best, metrics, checkpoint = run.status.best, run.status.metrics, run.status.checkpoint
+    if best is None or metrics is None or metrics.eval_accuracy is None:
+        return None
+    last_step = checkpoint.step if checkpoint else metrics.eval_step
+    if best.step == last_step or (metrics.eval_step == last_step and metrics.eval_accuracy >= best.eval_accuracy):
+        return None
+    return best
+
+
+def best_sentence(run: "TrainingRun") -> str:
+    """That the last weights are worse than the best ones; empty if that may be noise."""
+    best, metrics = run.status.best, run.status.metrics
+    if best is None or metrics is None or not best.is_better_than(metrics):
+        return ""
+    return f"The weights of step {metrics.eval_step} are worse by more than noise."
+
+
+def weight_commands(run: "TrainingRun", program: str, flags: str) -> dict[str, str]:
+    """What can be done with trained weights, and what for."""
+    name = run.metadata.name
+    return {
+        f'{program} sample {name} "PROMPT"{flags}': "talk to the trained weights",
+        f"{program} export {name} --to DIR{flags}": "take them out, as a PEFT folder",
+    }

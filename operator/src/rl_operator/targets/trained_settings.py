@@ -1,0 +1,110 @@
+"""What is in force for a run: from the config that it was started with, else from its spec, runtime and defaults."""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from rl_operator.api.catalog import Catalog, CatalogEnvironment
+from rl_operator.api.fields import TINKER_FIELDS, WIRED_FIELDS
+from rl_operator.api.nested_fields import flattened
+from rl_operator.api.refusal import redacted
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.runtime import Runtime
+from rl_operator.api.sections import effective_sections
+from rl_operator.documents.source_files import source_hash
+from rl_operator.documents.yaml_text import YamlError, read_yaml
+from rl_operator.errors import ForbiddenError
+from rl_operator.render.container_template import CONFIG_KEY
+from rl_operator.render.manifests import ENVIRONMENTS_KEY
+from rl_operator.targets.target import Manifest, Target
+
+
+class TrainedSettings:
+    """Of several runs of a target: each runtime's catalog is read once. What the caller may not read is left out."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._catalogs: dict[str, Catalog | None] = {}
+
+    def of(self, run: TrainingRun) -> dict[str, Any]:
+        """By path: `environment`, `runtime`, `model`, `config.group_size`, `tinker.learning_rate`, `startFrom.run`;
+        values that look like keys are not shown.
+        """
+        runtime = self._runtimes.get(run.spec.runtime)
+        known = self._known(run, runtime)
+        sections = self._frozen(run, known) or _of_spec(run, runtime, known)
+        found = {name: redacted(value, name) for name, value in _paths(run, known, sections)}
+        files = self._files(run)
+        return {**found, "files": files} if files else found
+
+    def _frozen(self, run: TrainingRun, known: CatalogEnvironment | None) -> dict[str, dict[str, Any]] | None:
+        """The sections of its config file; None: it has not started, or the ConfigMap is gone or may not be read."""
+        config_map = self._config_map(run, run.status.config_map_name)
+        try:
+            documents = read_yaml(config_map["data"][CONFIG_KEY]) if config_map else []
+        except (KeyError, YamlError):
+            return None
+        config = documents[0] if len(documents) == 1 else None
+        if not isinstance(config, dict):
+            return None
+        env = flattened(config.get("env") or {}, known.fields_by_name if known else ())
+        openai: dict[str, Any] = next(iter(config.get("openai") or ()), {})
+        return {"env": env, "tinker": config.get("tinker") or {}, "openai": openai}
+
+    def _files(self, run: TrainingRun) -> str | None:
+        """A hash of the files of an own environment, as the run froze them."""
+        frozen = self._config_map(run, run.status.config_map_name)
+        text = (frozen or {}).get("data", {}).get(ENVIRONMENTS_KEY, "")
+        source = re.search(rf'"({re.escape(run.metadata.name)}-source-[0-9a-f]+)"', text)
+        copied = self._config_map(run, source[1]) if source else None
+        return source_hash(copied.get("data", {})) if copied else None
+
+    def _config_map(self, run: TrainingRun, name: str | None) -> Manifest | None:
+        try:
+            return self._target.read("ConfigMap", run.metadata.namespace, name) if name else None
+        except ForbiddenError:
+            return None
+
+    def _known(self, run: TrainingRun, runtime: Runtime | None) -> CatalogEnvironment | None:
+        if runtime is None:
+            return None
+        if run.spec.runtime not in self._catalogs:
+            self._catalogs[run.spec.runtime] = self._target.catalog(runtime)
+        catalog = self._catalogs[run.spec.runtime]
+        return catalog.chosen(run.spec.environment) if catalog else None
+
+    @cached_property
+    def _runtimes(self) -> Mapping[str, Runtime]:
+        try:
+            return self._target.runtimes()
+        except ForbiddenError:
+            return {}
+
+
+def _of_spec(run: TrainingRun, runtime: Runtime | None, known: CatalogEnvironment | None) -> dict[str, dict[str, Any]]:
+    """What would be in force if it started now."""
+    if runtime is None or known is None:
+        return {"env": run.spec.config, "tinker": run.spec.tinker, "openai": {}}
+    sections = effective_sections(run, runtime, known)
+    return {"env": sections.env, "tinker": sections.tinker, "openai": sections.openai}
+
+
+def _paths(
+    run: TrainingRun, known: CatalogEnvironment | None, sections: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[str, Any]]:
+    """A field that nobody set has its default, as far as that is known."""
+    yield from (("environment", run.spec.environment), ("runtime", run.spec.runtime))
+    if model := sections["openai"].get("model_name"):
+        yield "model", model
+    if run.spec.start_from:
+        yield from ((f"startFrom.{name}", value) for name, value in run.spec.start_from.to_wire().items())
+    yield "environmentReplicas", run.spec.environment_replicas
+    environment = {name: field.default for name, field in (known.fields_by_name if known else {}).items()}
+    trainer = {name: field.default for name, field in TINKER_FIELDS.items()}
+    for name, value in {**environment, **sections["env"]}.items():
+        if ("env", name) not in WIRED_FIELDS:
+            yield f"config.{name}", value
+    for name, value in {**trainer, **sections["tinker"]}.items():
+        if ("tinker", name) not in WIRED_FIELDS:
+            yield f"tinker.{name}", value

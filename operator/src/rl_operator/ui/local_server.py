@@ -1,0 +1,94 @@
+"""The page on loopback, for one user."""
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from html import escape
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from rl_operator.errors import RefusedError
+from rl_operator.targets.target import Target
+from rl_operator.ui.live_runs import LiveRuns, OpenStreams
+from rl_operator.ui.local_gate import LocalGate
+from rl_operator.ui.security import SecurityHeaders
+from rl_operator.ui.ui_app import ui_app
+from rl_operator.ui.ui_context import STATIC_PATH, UiContext, make_templates
+from rl_operator.ui.visitor import VisibleVersions, Visitor
+
+GRACE_SECONDS = 1
+
+
+class LocalServer(uvicorn.Server):
+    """`ending` ends what would go on forever."""
+
+    def __init__(self, config: uvicorn.Config, ending: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ending = ending
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        logging.getLogger("uvicorn.error").disabled = True  # that a request was cut off is no news after Ctrl-C
+        self._ending()
+        super().handle_exit(sig, frame)
+
+
+def listen(port: int) -> socket.socket:
+    """Port 0: the kernel chooses. Raises RefusedError."""
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        raise RefusedError(f"cannot listen on port {port}: {why}; choose another one with --port") from error
+
+
+@contextlib.contextmanager
+def opened_page(browser: Callable[[str], Any], address: str) -> Iterator[None]:
+    """The browser is given a file that leads to the address: every user of the machine sees its command line, and the
+    address has the token. The file is there, for this user alone, inside the block.
+    """
+    with tempfile.TemporaryDirectory(prefix="rlctl-ui-") as folder:
+        file = Path(folder) / "runs.html"
+        file.write_text(f'<!doctype html><meta http-equiv="refresh" content="0;url={escape(address)}">', "utf-8")
+        # In a thread: some browsers only return when they are closed.
+        threading.Thread(target=browser, args=(file.as_uri(),), daemon=True).start()
+        yield
+
+
+def serve(target: Target, namespace: str | None, listener: socket.socket, token: str) -> None:
+    """Until Ctrl-C or SIGTERM. `namespace` None: runs of all."""
+    streams = OpenStreams()
+    config = uvicorn.Config(
+        local_app(target, namespace, token, streams),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        lifespan="off",
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises the signal again after handling it
+    with contextlib.suppress(KeyboardInterrupt):
+        LocalServer(config, streams.end).run(sockets=[listener])
+
+
+def local_app(target: Target, namespace: str | None, token: str, streams: OpenStreams) -> ASGIApp:
+    live: weakref.WeakValueDictionary[str | None, LiveRuns] = weakref.WeakValueDictionary()
+
+    def live_of(shown: str | None) -> LiveRuns:
+        return live.setdefault(shown, LiveRuns(VisibleVersions(lambda: contextlib.nullcontext(target), shown)))
+
+    visitor = Visitor(target, live_of, namespace, variables=os.environ)
+    context = UiContext(lambda _request: visitor, make_templates(), streams=streams)
+    return SecurityHeaders(LocalGate(ui_app(context), token, context.notice), STATIC_PATH)

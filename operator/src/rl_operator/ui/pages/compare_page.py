@@ -1,0 +1,58 @@
+"""Several runs over each other: their curves, their figures, the settings that differ, and a verdict."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from rl_operator.documents.parse import parse_stored_run
+from rl_operator.errors import RefusedError
+from rl_operator.targets.experiment_runs import figures
+from rl_operator.targets.run_lookup import existing_run
+from rl_operator.targets.target import Target
+from rl_operator.ui.ui_context import asked, context_of, visitor_of
+from rl_operator.ui.views.comparison_rows import side_by_side_rows
+
+FEWEST, MOST = 2, 5
+
+Key = tuple[str, str]
+
+
+async def compare_runs_page(request: Request) -> Response:
+    """`?run=NAMESPACE/NAME`, two to five times."""
+    named = list(dict.fromkeys(request.query_params.getlist("run")))
+    if not FEWEST <= len(named) <= MOST:
+        values = {"title": "Compare", "asked_for": len(named), "runs": []}
+    else:
+        values = await asked(_values, visitor_of(request).target, [_key(each) for each in named])
+    return context_of(request).page(request, "compare.html", {"fewest": FEWEST, "most": MOST, **values})
+
+
+def _key(text: str) -> Key:
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name):
+        raise RefusedError(f"run is {text[:100]!r}; it must be NAMESPACE/NAME")
+    return namespace, name
+
+
+def _values(target: Target, keys: Sequence[Key]) -> dict[str, Any]:
+    runs = [parse_stored_run(existing_run(target, *key)) for key in keys]
+    several = len({namespace for namespace, _ in keys}) > 1
+    return {
+        "title": "Compare " + ", ".join(name for _, name in keys),
+        "asked_for": len(keys),
+        "runs": [
+            {
+                "label": f"{namespace}/{name}" if several else name,
+                "path": f"{quote(namespace, safe='')}/{quote(name, safe='')}",
+            }
+            for namespace, name in keys
+        ],
+        "compared": side_by_side_rows(figures(target, runs)),
+    }
+
+
+ROUTES: Final = [Route("/compare", compare_runs_page)]

@@ -1,0 +1,128 @@
+"""One run: what happens, its curves, and what can be done with it."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+from urllib.parse import quote
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from rl_operator.api.run import TrainingRun
+from rl_operator.documents.parse import parse_stored_run
+from rl_operator.targets.run_control import Action, offer_of, resume_run, stop_run
+from rl_operator.targets.run_lookup import existing_run
+from rl_operator.targets.run_text import weight_commands
+from rl_operator.targets.separate_packages import install_requirements
+from rl_operator.targets.target import Manifest, Target
+from rl_operator.ui.run_curves import EVERYTHING
+from rl_operator.ui.ui_context import asked, context_of, visitor_of
+from rl_operator.ui.views.curve_marks import marks_of, run_events
+from rl_operator.ui.views.run_head import run_head
+from rl_operator.ui.views.status_rows import attempt_rows, condition_rows, weights_rows
+
+PROGRAM: Final = "rlctl"
+SHOWN_EVENTS: Final = 100
+
+ReadCurves = Callable[[Target, TrainingRun], dict[str, Any]]
+
+WORDS: Final = {"stop": "Stop, with a checkpoint", "resume": "Resume"}
+WORDS_BEFORE: Final = {"stop": "Make it a draft", "resume": "Start"}
+
+
+async def show_run(request: Request) -> Response:
+    """The page, or for a script of the page only what changes while the run is trained: `?part=live`."""
+    namespace, name = run_key(request)
+    part = request.query_params.get("part") == "live"
+    values = await asked(_values, visitor_of(request).target, namespace, name)
+    return context_of(request).page(request, "run_live.html" if part else "run.html", values)
+
+
+def _values(target: Target, namespace: str, name: str) -> dict[str, Any]:
+    manifest = existing_run(target, namespace, name)
+    target.look_after(namespace, name)
+    run = parse_stored_run(manifest)
+    events = run_events(target.events(namespace, name, run.metadata.uid))
+    offer = offer_of(manifest)
+    return {
+        "title": name,
+        "namespace": namespace,
+        "name": name,
+        "path": f"{quote(namespace, safe='')}/{quote(name, safe='')}",
+        "head": run_head(run, datetime.now(UTC)),
+        "offer": replace(offer, warning=offer.warning.removeprefix("warning: ")) if offer else None,
+        "offer_words": WORDS if run.status.start_time else WORDS_BEFORE,
+        "marks": marks_of(run, events),
+        "weights": list(weights_rows(run)),
+        "commands": weight_commands(run, PROGRAM, target.flags) if run.status.weights or run.status.checkpoint else {},
+        "expiry_days": run.spec.tinker.get("checkpoint_ttl_days"),
+        "attempts": list(attempt_rows(run)),
+        "conditions": list(condition_rows(run)),
+        "events": events[-SHOWN_EVENTS:],
+    }
+
+
+async def send_points(request: Request) -> Response:
+    """Columns of all curves, as JSON: `?after=STEP&attempt=N` gives what a page that has those lacks; with `all=1` even
+    if a pod must be started for it.
+    """
+    namespace, name = run_key(request)
+    query = request.query_params
+    after, attempt = number(query.get("after"), EVERYTHING), number(query.get("attempt"), 0)
+    at_any_cost = query.get("all") == "1"
+    read = partial(context_of(request).curves.points, after=after, attempt=attempt, at_any_cost=at_any_cost)
+    body = await asked(_points, visitor_of(request).target, read, namespace, name)
+    return Response(body, media_type="application/json")
+
+
+def _points(target: Target, read: ReadCurves, namespace: str, name: str) -> bytes:
+    """NaN is null."""
+    run = parse_stored_run(existing_run(target, namespace, name))
+    events = run_events(target.events(namespace, name, run.metadata.uid))
+    marks = [mark.to_wire() for mark in marks_of(run, events)]
+    return orjson.dumps({**read(target, run), "marks": marks})
+
+
+async def change_run(request: Request) -> Response:
+    """Stop or resume it, as rlctl does, and show it again."""
+    namespace, name = run_key(request)
+    action: Action = "resume" if request.url.path.endswith("/resume") else "stop"
+    await asked(_change, visitor_of(request).target, namespace, name, action)
+    return RedirectResponse(f"{context_of(request).root}/runs/{quote(namespace)}/{quote(name)}", 303)
+
+
+def _change(target: Target, namespace: str, name: str, action: Action) -> None:
+    if action == "stop":
+        stop_run(target, namespace, name, target.note)
+    else:
+        resume_run(target, namespace, name, partial(_install, target), target.note)
+
+
+def _install(target: Target, run: Manifest) -> None:
+    install_requirements(target, parse_stored_run(run), (), lambda _: nullcontext(_unseen))
+
+
+def _unseen(_progress: str) -> None:
+    """A page that waits for its answer shows no progress."""
+
+
+def run_key(request: Request) -> tuple[str, str]:
+    return request.path_params["namespace"], request.path_params["name"]
+
+
+def number(given: str | None, otherwise: int) -> int:
+    return int(given) if given and given.isdecimal() and len(given) < 10 else otherwise
+
+
+RUN: Final = "/runs/{namespace}/{name}"
+ROUTES = [
+    Route(RUN, show_run),
+    Route(f"{RUN}/points", send_points),
+    Route(f"{RUN}/stop", change_run, methods=["POST"]),
+    Route(f"{RUN}/resume", change_run, methods=["POST"]),
+]

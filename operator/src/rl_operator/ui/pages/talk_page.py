@@ -1,0 +1,180 @@
+"""Talk to a run's weights: a prompt for what was trained and, beside it, for the model as it was before."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from threading import BoundedSemaphore
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from rl_operator.api.run import TrainingRun
+from rl_operator.errors import BusyError, InvalidError, OperatorError
+from rl_operator.targets.run_lookup import existing_run
+from rl_operator.targets.run_weights import tokenizer_of
+from rl_operator.targets.target import Target
+from rl_operator.targets.trained_settings import TrainedSettings
+from rl_operator.targets.weights_program import asking_env_vars, completions
+from rl_operator.ui.ui_context import asked as answer_of
+from rl_operator.ui.ui_context import context_of, visitor_of
+from rl_operator.ui.views.talk_form import (
+    LONGEST_PROMPT,
+    MOST_ANSWERS,
+    MOST_TOKENS,
+    KeptWeights,
+    TalkAsked,
+    TalkColumn,
+    TalkForm,
+    column,
+    commands,
+    kept_weights,
+    read_form,
+)
+
+SECONDS: Final = 120.0
+"""For an answer. The backend may have to load the weights first."""
+
+TALKS: Final = BoundedSemaphore(2)
+"""Prompts that are answered at once, each by two processes at most."""
+
+MOST_BYTES: Final = 16 * LONGEST_PROMPT
+"""Of a form: a character may take twelve in its encoding."""
+
+LOOK_SECONDS: Final = 0.5
+"""How soon it is seen that the visitor has left."""
+
+
+@dataclass(frozen=True)
+class TalkPartners:
+    """Of a run. `model`: the base model's name; empty: it is not known."""
+
+    run: TrainingRun
+    weights: tuple[KeptWeights, ...]
+    model: str
+    tokenizer: tuple[str, ...]
+
+
+async def show_talk(request: Request) -> Response:
+    partners = await answer_of(_partners, visitor_of(request).target, *_key(request))
+    first = partners.weights[0].name if partners.weights else ""
+    return _page(request, partners, TalkForm(TalkAsked(weights=first, base=bool(partners.model))))
+
+
+async def talk(request: Request) -> Response:
+    """Answers are part of the page that is answered with: nothing of them is kept."""
+    visitor = visitor_of(request)
+    fields = await _fields(request)
+    partners = await answer_of(_partners, visitor.target, *_key(request))
+    form = read_form(fields, [each.name for each in partners.weights])
+    if form.asked.base and not partners.model:
+        form.faults.append("the base model of this run is not known, so it cannot be asked")
+    if form.faults or visitor.variables is None:
+        return _page(request, partners, form, status=400 if form.faults else 200)
+    if not TALKS.acquire(blocking=False):
+        raise BusyError("other prompts are being answered: send it again in a few seconds")
+    try:
+        async with _until_left(request) as given_up:
+            columns = await _columns(partners, visitor.target, visitor.variables, form.asked, given_up)
+    finally:
+        TALKS.release()
+    return _page(request, partners, form, columns)
+
+
+def _key(request: Request) -> tuple[str, str]:
+    return request.path_params["namespace"], request.path_params["name"]
+
+
+def _partners(target: Target, namespace: str, name: str) -> TalkPartners:
+    run = TrainingRun.model_validate(existing_run(target, namespace, name))
+    model = str(TrainedSettings(target).of(run).get("model", ""))
+    return TalkPartners(run, kept_weights(run), model, tokenizer_of(run, target))
+
+
+async def _fields(request: Request) -> dict[str, str]:
+    """Of a form as browsers send it. Raises InvalidError if it is too large."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MOST_BYTES:
+            raise InvalidError(f"the form has more than {MOST_BYTES:,} bytes: write a shorter prompt")
+    return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=20))
+
+
+@asynccontextmanager
+async def _until_left(request: Request) -> AsyncIterator[Callable[[], bool]]:
+    """Whether the visitor does not wait any more."""
+    left = threading.Event()
+
+    async def look() -> None:
+        while not await request.is_disconnected():
+            await asyncio.sleep(LOOK_SECONDS)
+        left.set()
+
+    looking = asyncio.create_task(look(), name="whether the visitor waits")
+    try:
+        yield left.is_set
+    finally:
+        left.set()  # also when this request is canceled: its thread must not go on
+        looking.cancel()
+
+
+async def _columns(
+    partners: TalkPartners,
+    target: Target,
+    variables: Mapping[str, str],
+    asked: TalkAsked,
+    given_up: Callable[[], bool],
+) -> list[TalkColumn]:
+    """All are asked at once."""
+    try:
+        env_vars = await answer_of(asking_env_vars, partners.run, target, variables)
+    except OperatorError as error:
+        return [TalkColumn("Nobody could be asked", fault=str(error))]
+
+    async def ask(who: str, options: Sequence[str]) -> TalkColumn:
+        everything = (*options, *partners.tokenizer, *asked.options())
+        try:
+            found = await answer_of(completions, everything, asked.prompt, env_vars, SECONDS, given_up)
+        except OperatorError as error:
+            return TalkColumn(who, fault=str(error))
+        return column(who, found)
+
+    of_weights = (each for each in partners.weights if each.name == asked.weights)
+    calls = [ask(f"Weights: {each.words}", ("--model-path", each.path)) for each in of_weights]
+    if asked.base:
+        calls.append(ask(f"Base model: {partners.model}", ("--base-model", partners.model)))
+    return list(await asyncio.gather(*calls))
+
+
+def _page(
+    request: Request,
+    partners: TalkPartners,
+    form: TalkForm,
+    columns: Sequence[TalkColumn] = (),
+    status: int = 200,
+) -> Response:
+    visitor = visitor_of(request)
+    values: dict[str, Any] = {
+        "title": f"Talk to {partners.run.metadata.name}",
+        "run": partners.run,
+        "weights": partners.weights,
+        "model": partners.model,
+        "asked": form.asked,
+        "faults": form.faults,
+        "columns": columns,
+        "can_ask": visitor.variables is not None,
+        "commands": commands(form.asked, partners.run, partners.weights, partners.model, visitor.target.flags),
+        "longest_prompt": LONGEST_PROMPT,
+        "most_answers": MOST_ANSWERS,
+        "most_tokens": MOST_TOKENS,
+    }
+    return context_of(request).page(request, "talk.html", values, status)
+
+
+_PATH: Final = "/runs/{namespace}/{name}/talk"
+ROUTES: Final = [Route(_PATH, show_talk), Route(_PATH, talk, methods=["POST"])]

@@ -1,0 +1,110 @@
+"""What every page needs: whose request it is, where the runs are, and the templates."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
+
+import anyio.to_thread
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from rl_operator import __version__
+from rl_operator.ui.live_runs import OpenStreams
+from rl_operator.ui.row_cache import RowCache
+from rl_operator.ui.run_curves import CurveCache
+from rl_operator.ui.views.run_rows import spark_points
+from rl_operator.ui.visitor import Visitor
+
+HERE: Final = Path(__file__).parent
+STATIC: Final = HERE / "static"
+STATIC_PATH: Final = "/static/"
+SPARK_WIDTH, SPARK_HEIGHT = 80, 20
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class UiContext:
+    """`visitor_of` says whose request it is. `root` is the path below which the page is served: empty, or `/ui`."""
+
+    visitor_of: Callable[[Request], Visitor]
+    templates: Environment
+    root: str = ""
+    curves: CurveCache = field(default_factory=CurveCache)
+    rows: RowCache = field(default_factory=RowCache)
+    streams: OpenStreams = field(default_factory=OpenStreams)
+
+    def page(self, request: Request, template: str, values: Mapping[str, Any], status: int = 200) -> HTMLResponse:
+        """A whole page, or a part of one for a script: that is the template's choice."""
+        visitor = self.visitor_of(request)
+        target = visitor.target
+        own = {
+            "label": target.label,
+            "flags": target.flags,
+            "may_change": visitor.may_change,
+            "caller": visitor.caller,
+            "can_log_out": visitor.can_log_out,
+            "live": self._live_address(request),
+        }
+        return self._rendered(template, {**own, **values}, status)
+
+    def page_of_nobody(self, template: str, values: Mapping[str, Any], status: int = 200) -> HTMLResponse:
+        """Before it is known whose request it is."""
+        nobody = {"label": "", "flags": "", "may_change": False, "caller": "", "can_log_out": False, "live": ""}
+        return self._rendered(template, {**nobody, **values}, status)
+
+    def notice(self, sentence: str, status: int) -> HTMLResponse:
+        return self.page_of_nobody("error.html", {"title": "Not shown", "sentence": sentence}, status)
+
+    def _rendered(self, template: str, values: Mapping[str, Any], status: int) -> HTMLResponse:
+        shared = {"root": self.root, "version": __version__, "choose_namespace": False}
+        return HTMLResponse(self.templates.get_template(template).render({**shared, **values}), status)
+
+    def _live_address(self, request: Request) -> str:
+        """What a page's changes are about: one namespace, if its address names one."""
+        namespace = request.path_params.get("namespace") or request.query_params.get("namespace")
+        return f"{self.root}/live" + (f"?{urlencode({'namespace': namespace})}" if namespace else "")
+
+
+def make_templates() -> Environment:
+    """Everything that goes into a page is escaped; a name that is not given is an error."""
+    templates = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=select_autoescape(default=True, default_for_string=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters["spark"] = partial(spark_points, width=SPARK_WIDTH, height=SPARK_HEIGHT)
+    return templates
+
+
+def context_of(request: Request) -> UiContext:
+    context: UiContext = request.app.state.ui
+    return context
+
+
+def visitor_of(request: Request) -> Visitor:
+    """Raises ForbiddenError if the address names a namespace that is not shown."""
+    visitor = context_of(request).visitor_of(request)
+    for namespace in _namespaces(request):
+        visitor.check_namespace(namespace)
+    return visitor
+
+
+def _namespaces(request: Request) -> Iterator[str]:
+    """In the path, and in the query as `namespace=NAMESPACE` and `run=NAMESPACE/NAME`."""
+    query = request.query_params
+    runs = (run.partition("/") for run in query.getlist("run"))
+    for each in (request.path_params.get("namespace"), *query.getlist("namespace"), *(a for a, cut, _ in runs if cut)):
+        if each:
+            yield each
+
+
+async def asked(call: Callable[..., Answer], *arguments: Any, **named: Any) -> Answer:
+    """A target's answer: its calls block, so they are made in a thread."""
+    return await anyio.to_thread.run_sync(partial(call, *arguments, **named))

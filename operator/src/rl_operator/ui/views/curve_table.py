@@ -1,0 +1,169 @@
+"""Which curves a run has: what each is computed from, and how charts show them. Pure."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+from rl_operator.rollouts.metrics_history import Figures, Metrics
+
+HELD_OUT: Final = "eval/percent_correct"
+LOGPROB: Final = "logprobs/mean"
+
+Figure = Callable[[Metrics], float | None]
+
+
+def _of(name: str) -> Figure:
+    return lambda metrics: metrics.get(name)
+
+
+def _beside_mean(sign: int, bound: str) -> Figure:
+    """One standard deviation from the mean reward, and not past the lowest or highest one."""
+
+    def figure(metrics: Metrics) -> float | None:
+        mean, deviation, limit = metrics.get("reward/mean"), metrics.get("reward/std"), metrics.get(bound)
+        if mean is None or deviation is None:
+            return None
+        far = mean + sign * deviation
+        return far if limit is None else max(far, limit) if sign < 0 else min(far, limit)
+
+    return figure
+
+
+def _entropy(metrics: Metrics) -> float | None:
+    mean = metrics.get(LOGPROB)
+    return None if mean is None else -mean + 0.0
+
+
+def _length(metrics: Metrics) -> float | None:
+    tokens, sequences = metrics.get("batch/trained_tokens"), metrics.get("batch/trained_sequences")
+    return None if tokens is None or not sequences else tokens / sequences
+
+
+def _held_out(ending: str = "") -> Figure:
+    """Its name may have a prefix: that of one of several environments."""
+    name = HELD_OUT + ending
+
+    def figure(metrics: Metrics) -> float | None:
+        if name in metrics:
+            return metrics[name]
+        return next((value for key, value in metrics.items() if key.endswith(f"_{name}")), None)
+
+    return figure
+
+
+SECONDS: Final = {
+    "waiting": "waiting for rollouts",
+    "forward_backward": "gradient",
+    "optim_step": "optimizer step",
+    "snapshot": "new sampler",
+    "preparing": "preparing",
+    "reporting": "reporting",
+    "saving": "checkpoint",
+}
+"""Parts of a step, `time/…`, from bottom to top."""
+
+OF_STEP: Final[Figures] = {
+    "reward": _of("reward/mean"),
+    "reward_low": _beside_mean(-1, "reward/min"),
+    "reward_high": _beside_mean(1, "reward/max"),
+    "loss": _of("train/loss"),
+    "kl": _of("logprobs/kl_v2"),
+    "kl_stale": _of("logprobs/kl_v2_stale"),
+    "ess": _of("logprobs/ess"),
+    "ess_stale": _of("logprobs/ess_stale"),
+    "staleness": _of("staleness/mean"),
+    "staleness_max": _of("staleness/max"),
+    "entropy": _entropy,
+    "length": _length,
+    **{part: _of(f"time/{part}") for part in SECONDS},
+}
+
+OF_EVALUATION: Final[Figures] = {
+    "held_out": _held_out(),
+    "held_out_low": _held_out("_low"),
+    "held_out_high": _held_out("_high"),
+}
+
+Table = Literal["steps", "evaluations"]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """`low` and `high`: the columns of its band. `dash`: lengths of strokes and gaps; empty: solid."""
+
+    column: str
+    label: str
+    dash: tuple[int, ...] = ()
+    low: str = ""
+    high: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    name: str
+    title: str
+    unit: str
+    meaning: str
+    lines: tuple[Line, ...]
+    table: Table = "steps"
+    stacked: bool = False
+
+    def to_wire(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+DASHED: Final = (7, 4)
+DOTTED: Final = (2, 3)
+
+CHARTS: Final = (
+    Chart(
+        "reward", "Reward", "reward",
+        "Mean over the rollouts of the batch, most of them of groups whose rewards differ. The band is one standard "
+        "deviation, within the lowest and the highest reward.",
+        (Line("reward", "mean", (), "reward_low", "reward_high"),),
+    ),
+    Chart(
+        "held-out", "Held-out", "fraction",
+        "On items that are never trained on. The band is the 95 % interval; the dotted line is the figure before "
+        "training.",
+        (Line("held_out", "now", (), "held_out_low", "held_out_high"), Line("baseline", "before training", DOTTED)),
+        table="evaluations",
+    ),
+    Chart(
+        "loss", "Loss", "per trained token",
+        "The sum over all trained tokens, divided by their number. It need not fall.",
+        (Line("loss", "loss"),),
+    ),
+    Chart(
+        "kl", "KL of sampler and trainer", "nats per token",
+        "Between the probabilities at sampling and at training. Fresh tokens should be near 0; for those of older "
+        "weights it grows with staleness.",
+        (Line("kl", "fresh tokens"), Line("kl_stale", "of older weights", DASHED)),
+    ),
+    Chart(
+        "ess", "Effective sample size", "fraction",
+        "1 if sampler and trainer agree; the smaller, the fewer tokens carry the step.",
+        (Line("ess", "fresh tokens"), Line("ess_stale", "of older weights", DASHED)),
+    ),
+    Chart(
+        "staleness", "Staleness", "policy steps",
+        "Steps between the weights that sampled a token and those that are trained with it.",
+        (Line("staleness_max", "oldest", DASHED), Line("staleness", "mean")),
+    ),
+    Chart(
+        "entropy", "Entropy", "nats per token",
+        "Estimated by minus the mean log probability of trained tokens. Near 0 the policy explores nothing.",
+        (Line("entropy", "entropy"),),
+    ),
+    Chart(
+        "length", "Length", "tokens",
+        "Trained tokens per trained sequence.",
+        (Line("length", "mean"),),
+    ),
+    Chart(
+        "seconds", "Seconds of a step", "s",
+        "Where the time goes, one above the other. Waiting for rollouts: sampling and scoring are the bottleneck.",
+        tuple(Line(part, words) for part, words in SECONDS.items()),
+        stacked=True,
+    ),
+)  # fmt: skip

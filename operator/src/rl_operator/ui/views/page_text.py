@@ -1,0 +1,72 @@
+r"""Texts of models and environments as a page shows them: all of it can be seen, and there is an end to it. Pure.
+
+Templates escape them. Characters that steer, hide or turn around what follows are written as Python does: `\u202e`.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+import regex
+
+from rl_operator.rollouts.visible_text import visible
+
+_STACKED: Final = regex.compile(r"(?<=\p{M}{4})\p{M}+")
+
+LINE_END: Final = "⏎\n"
+LONGEST_PIECE: Final = 200
+"""Characters of one token. Its whole text is in the download."""
+
+LONGEST_VALUE: Final = 300
+LARGE: Final = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class ShownText:
+    """`left`: characters that are not shown."""
+
+    text: str
+    left: int = 0
+
+
+def seen(text: str) -> str:
+    """Visible, and within its line: marks that are put on a character beyond four would cover what is above it."""
+    shown = visible(text)
+    return shown if shown.isascii() else _STACKED.sub(lambda found: ascii(found[0])[1:-1], shown)
+
+
+def token_text(piece: str) -> tuple[str, bool]:
+    """A token's text, and whether something in it is not what it looks like. Line ends are seen, and end the line."""
+    if piece.isascii() and piece.isprintable():
+        return (piece, False) if len(piece) <= LONGEST_PIECE else (_cut_piece(piece), True)
+    if len(piece) > LONGEST_PIECE:
+        piece = _cut_piece(piece)
+    shown = [seen(line) for line in piece.split("\n")]
+    return LINE_END.join(shown), "".join(shown) != piece.replace("\n", "")
+
+
+def _cut_piece(piece: str) -> str:
+    return f"{piece[:LONGEST_PIECE]}… ({len(piece) - LONGEST_PIECE:,} more characters)"
+
+
+def shown_lines(text: str, most: int) -> ShownText:
+    """In lines, as they were written; at most so many characters."""
+    lines = text[:most].split("\n")
+    return ShownText("\n".join("\t".join(map(seen, line.split("\t"))) for line in lines), max(0, len(text) - most))
+
+
+def value_text(value: Any) -> str:
+    """A value of JSON in one line."""
+    said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    shown = shown_lines(said, LONGEST_VALUE)
+    return seen(shown.text) + ("…" if shown.left else "")
+
+
+def figure_text(value: float | None, digits: int = 3) -> str:
+    """Short, with a real minus sign; a dash for what is not known."""
+    if value is None:
+        return "–"
+    if abs(value) >= LARGE:
+        return f"{value:.3g}".replace("-", "−")
+    short = f"{value:.{digits}f}".rstrip("0").rstrip(".")
+    return "0" if short == "-0" else short.replace("-", "−")

@@ -1,0 +1,155 @@
+"""`rlctl rollouts` over a state folder, in this process."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.rollouts.made_rollouts import frame, group, lost, rollout, step
+from tests.unit.rl_operator.targets.fakes import run_manifest
+
+from rl_operator.cli import main
+from rl_operator.local.state.layout import Layout
+from rl_operator.local.state.state_store import StateStore
+
+Call = Callable[..., tuple[int, str, str]]
+
+STALE = {"fate": "dropped", "reason": "stale", "why": "it was sampled 5 policy steps ago, tinker.max_staleness is 2"}
+FILES: dict[str, list[dict[str, Any]]] = {
+    "000000-1": [group(0, rollout(0.25, "no", "evaluated"), fate="evaluated", step=0)],
+    "000001-1": [step(1, {"trained": 3}, **{"reward/mean": 0.0}), group(0, rollout(0.0, "old", policy=0))],
+    "000002-1": [
+        lost("timeout", count=2, tokens=40),
+        step(2, {"trained": 7, "dropped": 2}, **{"reward/mean": 0.5}),
+        group(0, rollout(0.0, "wrong"), rollout(1.0, "ok", gap=0.25, components={"format": 1}), item="a b"),
+        group(0, rollout(0.5, "zz", "dropped"), **STALE),
+    ],
+}
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of rollouts of a run `sorting`."""
+    monkeypatch.setenv("RL_STATE_DIR", str(tmp_path))
+    store = StateStore(Layout(tmp_path))
+    run = store.create(run_manifest("sorting", phase="Succeeded", startTime="2026-01-01T00:00:00Z", podName="x"))
+    folder = Layout(tmp_path).rollouts("default", "sorting", run["metadata"]["uid"])
+    folder.mkdir(parents=True)
+    for name, records in FILES.items():
+        (folder / f"{name}.jsonl.zst").write_bytes(frame(*records))
+    return folder
+
+
+@pytest.fixture
+def call(kept: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """`rlctl rollouts` with these arguments: its exit code, what it wrote to stdout, and to stderr."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["rlctl", "rollouts", *arguments, "--local"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    return call
+
+
+def test_the_newest_step(call: Call) -> None:
+    code, printed, errors = call("sorting")
+    assert (code, errors) == (0, "")
+    assert (
+        printed
+        == """\
+sorting, step 2, reward 0.500: 2 groups, 1 trained, 1 dropped
+  9 tokens arrived: 7 trained (78 %), 2 dropped (22 %)
+  dropped: 1 group, 2 tokens, stale: it was sampled 5 policy steps ago, tinker.max_staleness is 2
+  lost: 2 rollouts, 40 tokens, timeout: it was timeout
+
+group 0, trained, item a b
+  prompt  sort
+    REWARD    ADV   LEN STALE     GAP
+     1.000      -     2     1    0.25  ok
+      format 1
+     0.000      -     5     1       0  wrong
+
+group 0, dropped, stale
+  prompt  sort
+    REWARD    ADV   LEN STALE     GAP
+     0.500      -     2     1       0  zz
+"""
+    )
+
+
+def test_the_steps(call: Call) -> None:
+    _, printed, _ = call("sorting", "--steps")
+    assert [line.split()[:7] for line in printed.splitlines()] == [
+        ["STEP", "REWARD", "TRAINED", "NO-ADV", "DROP", "EVAL", "LOST"],
+        ["0", "-", "-", "-", "-", "1", "-"],
+        ["1", "0.000", "1", "-", "-", "-", "-"],
+        ["2", "0.500", "1", "-", "1", "-", "2"],
+    ]
+    _, printed, _ = call("sorting", "--steps", "-o", "json")
+    assert [row["step"] for row in json.loads(printed)["steps"]] == [0, 1, 2]
+    _, printed, _ = call("sorting", "--steps", "-o", "jsonl")
+    assert json.loads(printed.splitlines()[0])["counts"] == {"evaluated": 1}
+
+
+def test_lines_are_those_of_the_file(call: Call) -> None:
+    _, printed, _ = call("sorting", "-o", "jsonl")
+    assert [json.loads(line) for line in printed.splitlines()] == FILES["000002-1"]
+    _, printed, _ = call("sorting", "-o", "jsonl", "--grep", "wrong|old|no")
+    assert [json.loads(line)["fate"] for line in printed.splitlines()] == ["trained", "trained", "evaluated"]
+    _, printed, _ = call("sorting", "-o", "jsonl", "--sort", "reward", "--limit", "1")
+    assert [json.loads(line) for line in printed.splitlines()] == [FILES["000002-1"][i] for i in (1, 2, 0)]
+
+
+def test_json_has_the_ledger_and_the_rollouts_in_order(call: Call) -> None:
+    _, printed, _ = call("sorting", "--step", "2", "-o", "json")
+    [answer] = json.loads(printed)["steps"]
+    assert (answer["balances"], answer["reward"], answer["found"]) == (True, 0.5, 2)
+    assert answer["lost"] == [
+        {"what": "rollout", "reason": "timeout", "why": "it was timeout", "count": 2, "tokens": 40}
+    ]
+    assert [each["reward"] for each in answer["groups"][0]["rollouts"]] == [1.0, 0.0]
+
+
+def test_nothing_matches(call: Call) -> None:
+    for arguments in (("--grep", "nowhere"), ("--fate", "no_advantage")):
+        code, printed, errors = call("sorting", *arguments)
+        assert (code, printed) == (0, "")
+        assert errors.startswith("no rollouts of run sorting (the run's folder) match")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--step", "9"), "there are no rollouts of step 9; the nearest steps that have some: 1, 2"),
+        (("--grep", "("), "--grep is '(', which is no regular expression"),
+        (("--sort", "taste"), "not one of 'reward', 'advantage', 'length', 'gap', 'staleness'"),
+        (("--fate", "eaten"), "not one of 'trained', 'no_advantage', 'dropped', 'evaluated', 'lost'"),
+    ],
+)
+def test_refused(call: Call, arguments: tuple[str, ...], said: str) -> None:
+    code, printed, errors = call("sorting", *arguments)
+    assert (code, printed) == (2, "")
+    assert said in " ".join(errors.split())
+
+
+def test_a_run_without_any(call: Call, kept: Path) -> None:
+    for file in kept.iterdir():
+        file.unlink()
+    code, _, errors = call("sorting")
+    assert code == 2
+    assert "it kept none (tinker.keep_rollouts_mb is 0, or the disk was full), or an older version trained it" in errors
+
+
+def test_a_run_that_is_not_there(call: Call) -> None:
+    code, _, errors = call("nobody")
+    assert (code, "there is no run 'nobody'" in errors) == (2, True)
+
+
+def test_an_account_that_does_not_balance_says_so(call: Call, kept: Path) -> None:
+    (kept / "000003-1.jsonl.zst").write_bytes(frame(step(3, {"trained": 5}), group(0, rollout(1.0, "abc"))))
+    _, printed, _ = call("sorting")
+    assert "the account does NOT balance; what the step says, and what its groups hold: trained 5 and 3" in printed

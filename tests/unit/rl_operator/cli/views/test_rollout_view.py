@@ -1,0 +1,116 @@
+"""What rlctl shows of hostile rollouts, and on narrow terminals."""
+
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.rollouts.made_rollouts import MemorySource, frame, group, lost, rollout, step
+
+from rl_operator.cli.views.rollout_steps import size_text, table_lines
+from rl_operator.cli.views.rollout_view import answer_text, shown_of
+from rl_operator.rollouts.rollout_query import RolloutQuery, RolloutSteps, answers
+from rl_operator.rollouts.step_table import step_rows
+from rl_operator.rollouts.text_search import TextSearch
+from rl_operator.rollouts.visible_text import columns_of
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "\x1b[2J\x1b[31mred\x1b]0;title\x07\x1b]8;;http://evil\x07",
+    "\x9b31m\x90payload\x9c",
+    "a\u202eb\u2066c\u200bd\ufeff\u2028e",
+    "\r\x08\x08overwritten\x00",
+    "日本語" * 50 + "e\u0301" * 50,
+    "\U000e0041\U000e0042 tags",
+    "x" * 1_000_000,
+    "long words " * 500,
+]
+
+
+def everywhere(text: str) -> list[Any]:
+    """The text in every field that holds one."""
+    talk = [{"role": text, "content": text}]
+    one = rollout(1e308, text, components={text: text, "n": 1e999}, messages=talk, advantage=-1e308)
+    return [
+        lost(text, item=text, what=text, why=text),
+        step(1, {text: 5, "trained": 3}, **{text: 1.0}),
+        group(0, one, rollout(float("nan")), prompt=text[:50_000], item={text: [text]}, reason=text, why=text),
+        group(10**30, one, fate=text, item=text),
+        group(1, one, fate="dropped", reason=text, why=text),
+        {"record": text},
+        {"record": "lost", "item": text, "count": text},
+    ]
+
+
+def shown(records: list[Any], width: int, **query: Any) -> str:
+    found = MemorySource({"000001-1.jsonl.zst": frame(*records)})
+    asked = RolloutQuery(**query)
+    return "\n".join(
+        answer_text("sorting", each, asked, width) for each in answers(found, RolloutSteps.of(found), asked)
+    )
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:12]))
+def test_hostile_text_is_shown_escaped_and_short(text: str) -> None:
+    for query in ({}, {"fate": "lost"}, {"search": TextSearch.of("")}):
+        said = shown(everywhere(text), 80, **query)
+        assert said, query
+        assert all(line.isprintable() for line in said.splitlines())
+        assert "\x1b" not in said
+        assert len(said) < 12_000
+
+
+def test_lines_that_are_broken_as_bytes() -> None:
+    lines = [
+        b'{"record": "lost", "why": "\xff\xfe\x80"}\n',
+        b'{"record": "lost", "why": "\\ud800"}\n',
+        b'{"record": "group", "fate": "trained", "item": ' + b"[" * 150 + b"]" * 150 + b', "rollouts": []}\n',
+        b'{"record": "lost", "item": ' + b"[" * 9_000 + b"]" * 9_000 + b"}\n",
+    ]
+    said = shown(lines, 80)
+    assert "2 rollouts" in said or "1 rollout" in said
+    assert "1 line is not readable" in said
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+def test_lines_fit_the_terminal(width: int) -> None:
+    """Apart from words that are longer than a line."""
+    answer = "the answer is a sentence of some length " * 8
+    groups = [
+        group(n, *(rollout(r / 9, answer, components={"correct": 1, "format": 0.25}) for r in range(10)), item=[1, 2])
+        for n in range(2)
+    ]
+    reasons = [lost("timeout", why="it took longer than the limit that was set for it in the settings of the run")]
+    said = shown([*reasons, step(1, {"trained": 20 * len(answer)}, **{"reward/mean": 0.5}), *groups], width)
+    assert max(map(columns_of, said.splitlines())) <= width
+    assert "… 2 more; -o json has all" in said
+
+
+@pytest.mark.parametrize("width", [50, 80])
+def test_the_table_of_steps_fits(width: int) -> None:
+    found = MemorySource(
+        {f"{n:06}-1.jsonl.zst": frame(step(n, {}, **{"reward/mean": 0.5})) for n in range(2_498, 2_501)}
+    )
+    lines = list(table_lines(step_rows(found, RolloutSteps.of(found)), width))
+    assert len(lines) == 4
+    assert max(map(len, lines)) <= width
+
+
+def test_rollouts_that_look_the_same_are_shown_once() -> None:
+    same, other = rollout(1.0, "yes"), rollout(0.0, "no")
+    lines = shown([step(1, {"trained": 11}), group(0, same, other, same, same)], 80).splitlines()
+    assert lines[-2:] == [" 3×  1.000      -     3     0       0  yes", "     0.000      -     2     0       0  no"]
+
+
+def test_sentences_that_differ_in_an_address_count_together() -> None:
+    told = [lost("raised", why=f"no answer at 0x{number:04x}", count=1 + number % 2) for number in range(6)]
+    said = shown([step(1, {}), *told], 200, step=1)
+    assert "  lost: 9 rollouts, raised: no answer at 0x0001 (and 5 other sentences)" in said.splitlines()
+
+
+def test_of_a_large_group_the_first_and_the_last_are_shown() -> None:
+    assert shown_of(range(20), 5) == [0, 1, 2, None, 18, 19]
+    assert shown_of(range(5), 5) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("size", "said"), [(812, "812 B"), (20_417, "20 kB"), (1_300_000, "1.3 MB")])
+def test_sizes(size: int, said: str) -> None:
+    assert size_text(size) == said

@@ -1,0 +1,85 @@
+"""The order of an experiment's runs, and what seeds leave of it."""
+
+from tests.unit.rl_operator.experiments.rows import row, swept
+
+from rl_operator.experiments.ranking import (
+    conclusions,
+    is_seed,
+    over_seeds,
+    ranked,
+    seed_groups,
+    swept_fields,
+    verdicts,
+)
+
+GRID = (
+    swept("lr4-s0", 0.58, learning_rate=1e-4, seed=0),
+    swept("lr4-s1", 0.60, learning_rate=1e-4, seed=1),
+    swept("lr3-s0", 0.90, learning_rate=1e-3, seed=0),
+    swept("lr3-s1", 0.94, learning_rate=1e-3, seed=1),
+)
+
+
+def test_by_held_out_then_by_reward_then_those_without() -> None:
+    rows = [
+        row("none"),
+        row("paid", reward=0.2),
+        row("low", 0.3, reward=0.9),
+        row("more-paid", reward=0.9),
+        row("high", 0.8),
+        row("newer", 0.5, created="2026-01-02T00:00:00Z"),
+        row("older", 0.5, created="2026-01-01T00:00:00Z"),
+    ]
+    assert [each.name for each in ranked(rows)] == ["high", "older", "newer", "low", "more-paid", "paid", "none"]
+
+
+def test_the_best_is_compared_with_each_of_the_others() -> None:
+    assert [each.runs for each in verdicts(GRID)] == [("lr3-s1", each) for each in ("lr3-s0", "lr4-s1", "lr4-s0")]
+    assert verdicts([row("alone", 0.5)]) == ()
+
+
+def test_only_fields_that_vary_are_swept() -> None:
+    rows = [swept("a", 0.1, seed=0, lora_rank=8), swept("b", 0.2, seed=1, lora_rank=8.0)]
+    assert swept_fields(rows) == ("tinker.seed",)
+    assert swept_fields([*rows, row("by-hand", 0.3)]) == ("tinker.seed", "tinker.lora_rank")
+
+
+def test_what_is_a_seed() -> None:
+    named = ("tinker.seed", "config.item_seed", "config.seedling", "tinker.learning_rate")
+    assert [is_seed(each) for each in named] == [True, True, False, False]
+
+
+def test_runs_that_differ_in_seeds_only_are_one_group() -> None:
+    best, other = seed_groups(GRID)
+    assert (dict(best.settings), best.runs) == ({"tinker.learning_rate": 1e-3}, ("lr3-s1", "lr3-s0"))
+    assert (round(best.mean, 4), best.lowest, best.highest) == (0.92, 0.90, 0.94)
+    assert round(other.mean, 4) == 0.59
+    assert best.to_wire()["mean"] == 0.92
+
+
+def test_the_spread_over_seeds_is_told() -> None:
+    assert over_seeds(seed_groups(GRID)) == (
+        "over seeds: learning_rate 0.001: mean 0.920 over 2 seeds (0.900 to 0.940); "
+        "learning_rate 0.0001: mean 0.590 over 2 seeds (0.580 to 0.600); "
+        "every seed of the first is above every seed of the second"
+    )
+    mixed = (*GRID[:3], swept("lr3-s1", 0.59, learning_rate=1e-3, seed=1))
+    assert over_seeds(seed_groups(mixed)).endswith("they overlap, so more seeds would be needed")
+    assert "one seed only" in over_seeds(seed_groups(GRID[:3]))
+    assert over_seeds(seed_groups(GRID[2:])).startswith("over seeds: 2 runs that differ in their seed only: mean 0.920")
+
+
+def test_without_seeds_or_on_different_sets_there_are_no_groups() -> None:
+    assert seed_groups([swept("a", 0.1, lora_rank=8), swept("b", 0.2, lora_rank=16)]) == ()
+    assert seed_groups([*GRID[:3], GRID[3].with_changes(held_out_set="another")]) == ()
+    assert seed_groups([swept("a", None, seed=0), swept("b", None, seed=1)]) == ()
+    assert over_seeds(()) == ""
+
+
+def test_a_difference_between_seeds_is_called_one() -> None:
+    first, second = conclusions(GRID)
+    assert first.startswith("not decided: held-out 0.940")
+    assert first.endswith("; they differ in their seed only")
+    assert second.startswith("over seeds: ")
+    assert "seed only" not in next(conclusions([GRID[0], GRID[2]]))
+    assert list(conclusions([GRID[0]])) == []

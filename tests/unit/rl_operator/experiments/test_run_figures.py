@@ -1,0 +1,100 @@
+"""From a run's status to what is compared."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.experiments.rows import row
+from tests.unit.rl_operator.targets.fakes import parsed, run_manifest
+
+from rl_operator.experiments.run_figures import UNSET, RunFigures, differing_settings, figures_of
+
+NOW = datetime(2026, 1, 1, 1, 0, tzinfo=UTC)
+METRICS = {
+    "rewardMean": 0.7,
+    "evalAccuracy": 0.9,
+    "evalAccuracyLow": 0.87,
+    "evalAccuracyHigh": 0.93,
+    "evalAccuracyN": 500,
+    "baselineAccuracy": 0.5,
+}
+SETTINGS = {"environment": "sort_digits", "config.steps_per_eval": 10}
+
+
+def of(spec: dict[str, Any] | None = None, settings: dict[str, Any] = SETTINGS, **status: Any) -> RunFigures:
+    return figures_of(parsed(run_manifest(spec=spec, **status)), settings, NOW)
+
+
+def test_the_figures_are_those_of_the_status() -> None:
+    best = {"step": 8, "evalAccuracy": 0.92, "statePath": "tinker://a", "samplerPath": "tinker://b"}
+    found = of(
+        phase="Succeeded",
+        startTime="2026-01-01T00:00:00Z",
+        completionTime="2026-01-01T00:00:38Z",
+        attempt=2,
+        progress={"step": 10, "totalSteps": 10, "percent": 100},
+        metrics=METRICS,
+        best=best,
+    )
+    assert (found.phase, found.steps, found.reward, found.attempts, found.seconds) == ("Succeeded", "10/10", 0.7, 2, 38)
+    assert found.held_out is not None
+    assert found.held_out.text == "0.900 [0.870, 0.930]"
+    assert found.before is not None
+    assert found.before.text == "0.500"
+    assert found.best is not None
+    assert (found.best.value, found.best_step, found.without_figure) == (0.92, 8, "")
+
+
+@pytest.mark.parametrize(
+    ("status", "seconds"),
+    [
+        ({}, None),
+        ({"phase": "Running", "startTime": "2026-01-01T00:59:00Z"}, 60),
+        (
+            {
+                "phase": "Stopped",
+                "startTime": "2026-01-01T00:00:00Z",
+                "attempts": [{"attempt": 1, "pod": "p", "ended": "2026-01-01T00:00:10Z"}],
+            },
+            10,
+        ),
+        ({"phase": "Running", "startTime": "2026-01-01T01:00:01Z"}, 0),  # another machine's clock
+    ],
+)
+def test_how_long_it_took(status: dict[str, Any], seconds: float | None) -> None:
+    assert of(**status).seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (of(), "it is Pending, and has none yet"),
+        (of(phase="Running"), "it is Running, and has none yet"),
+        (of(phase="Failed"), "it ended without one (Failed)"),
+        (of(phase="Succeeded", settings={"config.steps_per_eval": 0}), "steps_per_eval is 0: it is not evaluated"),
+        (row("x", swept={"config.steps_per_eval": 0}), "steps_per_eval is 0: it is not evaluated"),
+    ],
+)
+def test_why_it_has_no_figure(found: RunFigures, why: str) -> None:
+    assert why in found.without_figure
+
+
+def test_only_settings_that_differ_are_named() -> None:
+    rows = [
+        row("a", settings={"environment": "x", "runtime": "tiny", "tinker.seed": 0, "config.a": 1}),
+        row("b", settings={"environment": "y", "runtime": "tiny", "tinker.seed": 1, "config.a": 1.0}),
+        row("c", settings={"environment": "x", "runtime": "tiny", "tinker.seed": 0, "config.a": 1, "config.b": True}),
+    ]
+    assert differing_settings(rows) == {
+        "environment": ("x", "y", "x"),
+        "config.b": (UNSET, UNSET, True),
+        "tinker.seed": (0, 1, 0),
+    }
+    assert next(iter(differing_settings(rows))) == "environment"
+
+
+def test_what_is_kept_is_read_back() -> None:
+    before = of(phase="Succeeded", metrics=METRICS)
+    assert "settings" not in before.kept
+    assert "gone" not in before.kept
+    assert RunFigures.model_validate(before.kept) == before.with_changes(settings={})

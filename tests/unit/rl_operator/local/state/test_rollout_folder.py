@@ -1,0 +1,31 @@
+from pathlib import Path
+
+import pytest
+
+from rl_operator.errors import GoneError, TargetUnreachableError
+from rl_operator.local.state.rollout_folder import RolloutFolder
+
+
+def test_files_with_their_sizes(tmp_path: Path) -> None:
+    (tmp_path / "000001-1.jsonl.zst").write_bytes(b"12345")
+    (tmp_path / "notes.txt").write_bytes(b"1")
+    folder = RolloutFolder(tmp_path)
+    assert [(file.name, file.bytes) for file in folder.listing().files] == [("000001-1.jsonl.zst", 5)]
+    assert folder.content("000001-1.jsonl.zst") == b"12345"
+
+
+def test_a_folder_that_is_not_there_yet_has_none(tmp_path: Path) -> None:
+    assert RolloutFolder(tmp_path / "later").listing().files == ()
+
+
+@pytest.mark.parametrize("name", ["000009-1.jsonl.zst", "../secret", "/etc/passwd", "", ".hidden", "a/b"])
+def test_a_file_that_is_not_there(tmp_path: Path, name: str) -> None:
+    (tmp_path.parent / "secret").write_text("s")
+    with pytest.raises(GoneError, match="there is no rollout file"):
+        RolloutFolder(tmp_path).content(name)
+
+
+def test_one_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "000001-1.jsonl.zst").mkdir()
+    with pytest.raises(TargetUnreachableError, match="cannot be read"):
+        RolloutFolder(tmp_path).content("000001-1.jsonl.zst")

@@ -1,0 +1,70 @@
+"""What can be done with a run in each phase, and what it does."""
+
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.targets.fakes import MemoryTarget, run_manifest
+
+from rl_operator.errors import RefusedError
+from rl_operator.targets.run_control import offer_of, resume_run, stop_run
+
+ARGO = {"argocd.argoproj.io/instance": "lab"}
+
+
+def run_of(*, suspend: bool = False, labels: dict[str, str] | None = None, **status: Any) -> dict[str, Any]:
+    run = run_manifest(spec={"suspend": suspend}, **status)
+    run["metadata"]["labels"] = labels or {}
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "action"),
+    [
+        (run_of(phase="Running"), "stop"),
+        (run_of(phase="Pending"), "stop"),
+        (run_of(phase="Stopped", suspend=True), "resume"),
+        (run_of(phase="Stopping", suspend=True), "resume"),
+        (run_of(phase="Succeeded"), None),
+        (run_of(phase="Failed", suspend=True), None),
+    ],
+)
+def test_what_is_offered(run: dict[str, Any], action: str | None) -> None:
+    offer = offer_of(run)
+    assert (offer.action if offer else None) == action
+
+
+def test_an_offer_says_what_gitops_would_do() -> None:
+    offer = offer_of(run_of(phase="Running", labels=ARGO))
+    assert offer is not None
+    assert "Argo CD application 'lab'" in offer.warning
+
+
+def test_stop_and_resume() -> None:
+    target, installed = MemoryTarget(run_of(phase="Running", startTime="2026-01-01T00:00:00Z")), list[str]()
+
+    def resume() -> str:
+        return resume_run(
+            target, "default", "sorting", lambda run: installed.append(run["metadata"]["name"]), target.note
+        )
+
+    assert (resume(), installed) == ("", []), "it is not suspended"
+    stop_run(target, "default", "sorting", target.note)
+    assert target.objects["default", "sorting"]["spec"]["suspend"] is True
+    assert (resume(), installed) == ("continues from its last checkpoint", ["sorting"])
+    assert target.objects["default", "sorting"]["spec"]["suspend"] is False
+    assert target.notes == []
+
+
+def test_a_draft_starts() -> None:
+    target = MemoryTarget(run_of(suspend=True, labels=ARGO))
+    assert resume_run(target, "default", "sorting", lambda _: None, target.note) == "starts"
+    assert ["Argo CD" in note for note in target.notes] == [True]
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_what_is_over_is_refused(phase: str) -> None:
+    target = MemoryTarget(run_of(phase=phase))
+    with pytest.raises(RefusedError, match="nothing to stop"):
+        stop_run(target, "default", "sorting", target.note)
+    with pytest.raises(RefusedError, match=r"startFrom: \{run: sorting\}"):
+        resume_run(target, "default", "sorting", lambda _: None, target.note)

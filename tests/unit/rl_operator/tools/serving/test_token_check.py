@@ -1,0 +1,69 @@
+"""Who is asked about a token, how often somebody may guess, and when an answer that goes on ends."""
+
+import asyncio
+
+import pytest
+from tests.unit.rl_operator.tools.serving.page_callers import ANN, MadeSessions, target_of
+
+from rl_operator.errors import TargetUnreachableError, UnauthenticatedError
+from rl_operator.tools.serving.call_pool import Calls
+from rl_operator.tools.serving.token_check import TokenCheck, TurnedAwayError
+from rl_operator.tools.serving.wrong_tokens import MOST_WRONG
+
+END_SECONDS = 60  # only ends a hang
+
+
+def made(recheck_seconds: float = 10.0) -> tuple[MadeSessions, TokenCheck]:
+    sessions = MadeSessions(ann=target_of("ann"))
+    return sessions, TokenCheck(sessions, Calls(), recheck_seconds)
+
+
+async def test_a_known_token_is_not_asked_about() -> None:
+    sessions, tokens = made()
+    sessions.failure = TargetUnreachableError("no answer")
+    await tokens.check(ANN, "address")
+    sessions.trusts = False
+    with pytest.raises(TargetUnreachableError):
+        await tokens.check(ANN, "address")
+
+
+async def test_an_address_that_guesses_waits_and_its_known_callers_do_not() -> None:
+    sessions, tokens = made()
+    for _ in range(MOST_WRONG):
+        with pytest.raises(UnauthenticatedError):
+            await tokens.check("wrong", "address")
+    with pytest.raises(TurnedAwayError, match="too many wrong tokens came from address") as refused:
+        await tokens.check("wrong", "address")
+    assert refused.value.code == "busy"
+    assert 0 < refused.value.again <= 60
+    sessions.trusts = False  # met, and to be asked about again
+    await tokens.check(ANN, "address")
+    with pytest.raises(UnauthenticatedError):
+        await tokens.check("wrong", "another address")
+
+
+async def test_an_answer_goes_on_while_its_token_is_right_or_nobody_can_tell() -> None:
+    sessions, tokens = made(0.001)
+    sessions.trusts = False
+
+    async def answer() -> None:
+        await sessions.asked_again(3)
+        sessions.failure = TargetUnreachableError("no answer")
+        await sessions.asked_again(3)
+
+    await asyncio.wait_for(tokens.while_right(ANN, "address", answer()), END_SECONDS)
+
+
+async def test_an_answer_ends_with_its_token() -> None:
+    sessions, tokens = made(0.001)
+    ended = asyncio.Event()
+
+    async def answer() -> None:
+        sessions.targets.clear()
+        try:
+            await asyncio.sleep(END_SECONDS)
+        finally:
+            ended.set()
+
+    await asyncio.wait_for(tokens.while_right(ANN, "address", answer()), END_SECONDS / 2)
+    assert ended.is_set()

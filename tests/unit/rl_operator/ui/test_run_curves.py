@@ -1,0 +1,132 @@
+"""The points of a run's curves: what a page gets, and what it gets when it has some already."""
+
+import math
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.rollouts.made_rollouts import MemorySource, frame, step
+from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
+
+from rl_operator.api.run import TrainingRun
+from rl_operator.errors import ForbiddenError
+from rl_operator.rollouts.rollout_source import RolloutSource
+from rl_operator.ui.run_curves import EVERYTHING, CurveCache
+
+START = "2026-01-01T00:00:00Z"
+
+
+class Kept(MemoryTarget):
+    """With rollout files; None: nobody may read them."""
+
+    def __init__(self, source: MemorySource | None, *, runs_files: bool = True) -> None:
+        super().__init__(runs_files=runs_files)
+        self.source = source
+
+    def rollouts(self, run: TrainingRun) -> RolloutSource:
+        if self.source is None:
+            raise ForbiddenError(f"you may not read the rollouts of {run.metadata.name}")
+        return self.source
+
+
+def run_of(**status: Any) -> TrainingRun:
+    return parsed(run_manifest(**{"startTime": START, **status}))
+
+
+def trained(number: int, attempt: int = 1) -> dict[str, Any]:
+    return step(number, {}, attempt=attempt, **{"reward/mean": number / 10})
+
+
+def evaluated(number: int, value: float) -> dict[str, Any]:
+    return {"record": "evaluation", "step": number, "time": 1.0, "metrics": {"eval/percent_correct": value}}
+
+
+def test_a_page_gets_what_it_lacks() -> None:
+    source = MemorySource({"metrics-1.jsonl.zst": frame(evaluated(0, 0.4), trained(1), trained(2))})
+    target, cache, run = Kept(source), CurveCache(), run_of()
+    first = cache.points(target, run, EVERYTHING, 0)
+    assert (first["whole"], first["attempt"], first["note"]) == (True, 1, "")
+    assert first["tables"]["steps"]["step"] == [1, 2]
+    assert first["tables"]["evaluations"]["columns"]["baseline"] == [0.4]
+    assert {chart["name"] for chart in first["charts"]} >= {"reward", "held-out", "seconds"}
+
+    source.files["metrics-1.jsonl.zst"] += frame(trained(3))
+    more = cache.points(target, run, 2, 1)
+    assert (more["whole"], "charts" in more) == (False, False)
+    assert (more["tables"]["steps"]["step"], more["tables"]["steps"]["columns"]["reward"]) == ([3], [0.3])
+    assert more["tables"]["evaluations"]["step"] == [0], "evaluations come whole"
+
+    reads = len(source.reads)
+    assert cache.points(target, run, 3, 1)["tables"]["steps"]["step"] == []
+    assert len(source.reads) == reads, "no file has grown"
+
+
+def test_a_new_attempt_replaces_everything() -> None:
+    source = MemorySource({"metrics-1.jsonl.zst": frame(trained(1), trained(2), trained(3))})
+    target, cache = Kept(source), CurveCache()
+    cache.points(target, run_of(), EVERYTHING, 0)
+    source.files["metrics-2.jsonl.zst"] = frame(trained(2, 2))
+    found = cache.points(target, run_of(), 3, 1)
+    assert (found["whole"], found["attempt"], found["tables"]["steps"]["step"]) == (True, 2, [1, 2])
+
+
+def test_the_baseline_is_the_status_figure_if_it_is_known() -> None:
+    source = MemorySource({"metrics-1.jsonl.zst": frame(trained(1), evaluated(1, 0.5))})
+    found = CurveCache().points(Kept(source), run_of(metrics={"baselineAccuracy": 0.25}), EVERYTHING, 0)
+    assert found["tables"]["evaluations"]["columns"]["baseline"] == [0.25]
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "said"),
+    [
+        (None, {}, "you may not read the rollouts of sorting"),
+        (MemorySource({}), {"phase": "Succeeded"}, "an older version"),
+        (MemorySource({}), {"phase": "Running"}, "no step is trained"),
+        (MemorySource({}), {"startTime": None}, "has not started"),
+    ],
+)
+def test_without_files_the_history_of_the_status_is_shown(
+    source: MemorySource | None, status: dict[str, Any], said: str
+) -> None:
+    history = [{"step": 1, "rewardMean": 0.5}, {"step": 2, "rewardMean": 0.75}]
+    found = CurveCache().points(Kept(source), run_of(history=history, **status), EVERYTHING, 0)
+    assert said in found["note"]
+    assert found["tables"]["steps"]["columns"]["reward"] == [0.5, 0.75]
+    assert all(map(math.isnan, found["tables"]["steps"]["columns"]["loss"]))
+
+
+@pytest.mark.parametrize(
+    ("runs_files", "phase", "asked", "costly"),
+    [
+        (False, "Succeeded", False, True),
+        (False, "Succeeded", True, False),
+        (False, "Running", False, False),
+        (True, "Succeeded", False, False),
+    ],
+)
+def test_no_pod_is_started_unasked(runs_files: bool, phase: str, asked: bool, costly: bool) -> None:
+    source = MemorySource({"metrics-1.jsonl.zst": frame(trained(1), trained(2))})
+    run = run_of(phase=phase, history=[{"step": 2, "rewardMean": 0.75}])
+    found = CurveCache().points(Kept(source, runs_files=runs_files), run, EVERYTHING, 0, at_any_cost=asked)
+    assert found["costly"] is costly
+    assert found["tables"]["steps"]["step"] == ([2] if costly else [1, 2])
+    assert bool(source.reads) is not costly
+
+
+def test_damaged_files_are_said() -> None:
+    source = MemorySource({"metrics-1.jsonl.zst": frame(trained(1), b"garbage\n")})
+    assert CurveCache().points(Kept(source), run_of(), EVERYTHING, 0)["note"].startswith("1 lines of metrics")
+
+
+def test_a_file_that_vanishes_costs_its_points_only() -> None:
+    source = MemorySource({"metrics-1.jsonl.zst": frame(trained(1)), "metrics-2.jsonl.zst": frame(trained(2, 2))})
+    source.gone.add("metrics-2.jsonl.zst")
+    assert CurveCache().points(Kept(source), run_of(), EVERYTHING, 0)["tables"]["steps"]["step"] == [1]
+
+
+def test_few_runs_are_kept() -> None:
+    cache = CurveCache(most=2)
+    first = cache.of("a")
+    assert cache.of("a") is first
+    cache.of("b")
+    cache.of("c")
+    assert cache.of("a") is not first

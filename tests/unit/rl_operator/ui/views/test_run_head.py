@@ -1,0 +1,68 @@
+"""What a run's page says first."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.targets.fakes import parsed, run_manifest
+
+from rl_operator.ui.views.run_head import RefusalRow, RunHead, run_head
+
+NOW = datetime(2026, 1, 1, 1, tzinfo=UTC)
+START = "2026-01-01T00:00:00Z"
+
+
+def head(**status: Any) -> RunHead:
+    return run_head(parsed(run_manifest(**status)), NOW)
+
+
+def test_a_run_that_nobody_has_seen() -> None:
+    found = head()
+    assert (found.phase, found.sentence, found.step) == ("Pending", "Nobody has looked at this run yet.", None)
+    assert found.facts == (("environment", "sort_digits"), ("runtime", "tiny"))
+
+
+@pytest.mark.parametrize(
+    ("refusal", "row"),
+    [
+        (
+            {"code": "OutOfBounds", "field": "spec.config.a", "given": -4, "allowed": "≥ 1", "hint": "≥ 1, please"},
+            RefusalRow("OutOfBounds", "spec.config.a", "-4", "", "≥ 1, please."),
+        ),
+        (
+            {"code": "LockedField", "field": "spec.tinker.loss", "given": "ppo", "locked": "cispo", "hint": "go"},
+            RefusalRow("LockedField", "spec.tinker.loss", "ppo", "locked to cispo", "Go."),
+        ),
+        (
+            {"code": "WrongType", "field": "spec.config.b", "allowed": ["x", "y"], "hint": "choose one"},
+            RefusalRow("WrongType", "spec.config.b", "", '["x", "y"]', "Choose one."),
+        ),
+    ],
+)  # fmt: skip
+def test_refusals_have_field_value_allowed_and_hint(refusal: dict[str, Any], row: RefusalRow) -> None:
+    assert head(refusals=[refusal]).refusals == (row,)
+
+
+def test_a_failure_leads_to_the_log() -> None:
+    failure = {"reason": "TrainerFailed", "container": "trainer", "message": "no room \x1b[31m"}
+    found = head(phase="Failed", failure=failure, podName="p", message="Failed.")
+    assert (found.failure, found.failed_container) == (r"TrainerFailed: no room \x1b[31m", "trainer")
+    assert head(phase="Failed", failure=failure).failed_container == "", "there was no pod"
+    assert head(phase="Succeeded", failure=failure).failure == "", "an earlier attempt's"
+
+
+def test_progress_with_the_time_that_is_left() -> None:
+    progress = {"step": 3, "totalSteps": 10, "percent": 30, "secondsPerStep": 2.0, "etaSeconds": 75}
+    found = head(phase="Running", progress=progress, startTime=START)
+    assert (found.step, found.total_steps, found.left) == (3, 10, "1m15s left")
+    assert ("since the start", "1h00m") in found.facts
+    assert ("pace", "2.00 s per step") in found.facts
+    over = head(phase="Failed", progress=progress, startTime=START, completionTime="2026-01-01T00:01:00Z")
+    assert (over.left, dict(over.facts)["took"]) == ("", "1m00s")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"), [("https://wandb.ai/a", "https://wandb.ai/a"), ("javascript:alert(1)", ""), (None, "")]
+)
+def test_only_addresses_of_the_web_become_links(url: str | None, shown: str) -> None:
+    assert head(wandb={"url": url}).tracker_url == shown
