@@ -17,6 +17,7 @@ TUTORIAL = commands_of("docs/tutorial/laptop.md")
 NOT_HERE = {
     "make test": "this is it",
     ". .venv/bin/activate": "PATH is set",
+    "rlctl ui --local": "it serves until Ctrl-C; tests/integration/local/test_ui.py starts it",
     "rlctl watch NAME --local": "`rlctl run` of a run that is there follows it in the same way",
 }
 INSTEAD = {

@@ -141,7 +141,10 @@ SOMETIMES = {  # what goes wrong with every other group, and what is counted
         "    group['tokens'][0] += [5] * 99; group['masks'][0] += [-100] * 99",
         "env/groups_filtered_too_long",
     ),
-    "foreign size": ("    group = {name: rows[:3] for name, rows in group.items()}", "env/groups_filtered_wrong_size"),
+    "foreign size": (
+        "    group = {name: rows[:3] for name, rows in group.items() if isinstance(rows, list)}",
+        "env/groups_filtered_wrong_size",
+    ),
     "not a number": ("    group['scores'] = [float('nan'), *group['scores'][1:]]", "env/groups_refused"),
     "ragged": ("    group['masks'][1] = group['masks'][1][:-1]", "env/groups_refused"),
     "ids out of range": ("    group['tokens'][1][0] = 512", "env/groups_refused"),
