@@ -94,7 +94,7 @@ def figures_of(run: TrainingRun, settings: Settings, now: datetime) -> RunFigure
         before=_held_out(metrics, "baseline") if metrics else None,
         best=_best(best) if best else None,
         best_step=best.step if best else None,
-        seconds=_seconds(run, now),
+        seconds=elapsed_seconds(run, now),
         attempts=status.attempt or 0,
         swept=swept_values(run.metadata.annotations),
         held_out_set=fingerprint(settings),
@@ -112,7 +112,7 @@ def _held_out(metrics: RunMetrics, which: Literal["eval", "baseline"]) -> HeldOu
     return None if value is None else HeldOut(value=value, **ends)
 
 
-def _seconds(run: TrainingRun, now: datetime) -> float | None:
+def elapsed_seconds(run: TrainingRun, now: datetime) -> float | None:
     """From the start to the end; of a stopped run to the end of its last attempt."""
     status = run.status
     if status.start_time is None:

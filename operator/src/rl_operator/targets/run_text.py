@@ -6,6 +6,7 @@ from rl_operator.status.text.figure_text import duration
 
 if TYPE_CHECKING:  # importing the kinds costs start-up time that not every command needs
     from rl_operator.api.run import BestCheckpoint, TrainingRun
+    from rl_operator.experiments.run_figures import RunFigures
 
 
 def time_left(run: "TrainingRun") -> str:
@@ -54,4 +55,19 @@ def weight_commands(run: "TrainingRun", program: str, flags: str) -> dict[str, s
     return {
         f'{program} sample {name} "PROMPT"{flags}': "talk to the trained weights",
         f"{program} export {name} --to DIR{flags}": "take them out, as a PEFT folder",
+    }
+
+
+def compared_figures(row: "RunFigures", unknown: str) -> dict[str, str]:
+    """What stands side by side of runs that are compared; `unknown` for what is not known."""
+    best = f"{row.best.value:.3f} at step {row.best_step}" if row.best else unknown
+    return {
+        "phase": row.phase,
+        "step": row.steps,
+        "reward": unknown if row.reward is None else f"{row.reward:.3f}",
+        "held-out": row.held_out.text if row.held_out else unknown,
+        "held-out before": row.before.text if row.before else unknown,
+        "best held-out": best,
+        "took": unknown if row.seconds is None else duration(row.seconds),
+        "attempts": str(row.attempts or unknown),
     }

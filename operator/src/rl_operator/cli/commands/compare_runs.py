@@ -60,7 +60,8 @@ def _rows(target: Target, namespace: str, names: list[str]) -> "tuple[RunFigures
         twice = next(name for name in names if names.count(name) > 1)
         raise RefusedError(f"{twice} is named twice: a run is compared with others")
     if not 2 <= len(names) <= MOST_RUNS:
-        raise RefusedError(f"{len(names)} runs are named: 2 to {MOST_RUNS} can stand side by side")
+        named = "one run is named" if len(names) == 1 else f"{len(names)} runs are named"
+        raise RefusedError(f"{named}: 2 to {MOST_RUNS} can stand side by side")
     runs = [TrainingRun.model_validate(existing_run(target, namespace, name)) for name in names]
     for name in names:
         target.look_after(namespace, name)

@@ -1,26 +1,26 @@
 """Runs side by side, and the table of an experiment: as text, and as values for JSON and YAML. Pure."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rl_operator.cli.printing import TEXT_WIDTH, columns
 from rl_operator.documents.yaml_lines import flow
 from rl_operator.experiments.ranking import conclusions, ranked, seed_groups, swept_fields, verdicts
-from rl_operator.experiments.run_figures import HeldOut, RunFigures, differing_settings
-from rl_operator.status.text.figure_text import duration
+from rl_operator.experiments.run_figures import RunFigures, differing_settings
 from rl_operator.status.text.sentences import cut
+from rl_operator.targets.run_text import compared_figures
 
 LONGEST_VALUE: Final = 32
 MOST_SETTINGS: Final = 30
 GAP: Final = 3
-
-Cell = Callable[[RunFigures], str]
+UNKNOWN: Final = "-"
 
 
 # --- two runs and more, side by side --------------------------------------------------------------------------------
 def side_by_side(rows: Sequence[RunFigures], width: int = TEXT_WIDTH) -> Iterator[str]:
     """A column for each run, in as many blocks as the width makes necessary; then the verdicts."""
-    lines = [(name, [cell(row) for row in rows]) for name, cell in _FIGURES.items()]
+    told = [compared_figures(row, UNKNOWN) for row in rows]
+    lines = [(_LABELS.get(name, name), [each[name] for each in told]) for name in (told[0] if told else ())]
     settings = [(field, [_shown(each) for each in values]) for field, values in differing_settings(rows).items()]
     table = [*lines, *settings[:MOST_SETTINGS]]
     for first, last in _blocks([row.name for row in rows], table, width):
@@ -48,32 +48,8 @@ def _blocks(names: Sequence[str], table: Sequence[tuple[str, list[str]]], width:
     yield first, len(names)
 
 
-def _figure(figure: HeldOut | None) -> str:
-    return figure.text if figure else "-"
-
-
-def _best(row: RunFigures) -> str:
-    return f"{row.best.value:.3f} at step {row.best_step}" if row.best else "-"
-
-
-def _took(row: RunFigures) -> str:
-    return "-" if row.seconds is None else duration(row.seconds)
-
-
-def _reward(row: RunFigures) -> str:
-    return "-" if row.reward is None else f"{row.reward:.3f}"
-
-
-_FIGURES: Final[Mapping[str, Cell]] = {
-    "phase": lambda row: row.phase,
-    "step": lambda row: row.steps,
-    "reward": _reward,
-    "held-out": lambda row: _figure(row.held_out),
-    "  before": lambda row: _figure(row.before),
-    "  best": _best,
-    "took": _took,
-    "attempts": lambda row: str(row.attempts or "-"),
-}
+_LABELS: Final[Mapping[str, str]] = {"held-out before": "  before", "best held-out": "  best"}
+"""Below `held-out`."""
 
 
 def _shown(value: Any) -> str:
@@ -106,7 +82,8 @@ def experiment_table(rows: Sequence[RunFigures]) -> Iterator[str]:
 def _line(place: int, row: RunFigures, fields: Sequence[str]) -> list[str]:
     phase = f"{row.phase}, gone" if row.gone else row.phase
     swept = [_shown(row.swept[field]) if field in row.swept else "-" for field in fields]
-    return [str(place), row.name, phase, row.steps, _reward(row), _figure(row.held_out), _took(row), *swept]
+    told = compared_figures(row, UNKNOWN)
+    return [str(place), row.name, phase, *(told[name] for name in ("step", "reward", "held-out", "took")), *swept]
 
 
 def _heads(fields: Sequence[str]) -> list[str]:

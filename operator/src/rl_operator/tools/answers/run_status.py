@@ -8,6 +8,7 @@ from typing import Any, Final
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import ContainerStatus, Failure, TrainingRun
 from rl_operator.api.value_text import text_of
+from rl_operator.experiments.run_figures import elapsed_seconds
 from rl_operator.metrics.wandb_query import entity_and_project
 from rl_operator.status.attempt.attempt_end import RESUME
 from rl_operator.status.attempt.attempt_fate import DISRUPTIONS
@@ -167,14 +168,8 @@ def plain(model: Any, *names: str) -> Answer:
 
 
 def _minutes(run: TrainingRun, now: datetime) -> float | None:
-    """From the start to the end; for a stopped run to the end of its last attempt."""
-    status = run.status
-    if status.start_time is None:
-        return None
-    stopped = status.attempts[-1].ended if status.attempts and status.phase == "Stopped" else None
-    until = status.completion_time or stopped
-    end = datetime.fromisoformat(until) if until else now
-    return round(max(0.0, (end - datetime.fromisoformat(status.start_time)).total_seconds()) / 60, 1)
+    seconds = elapsed_seconds(run, now)
+    return None if seconds is None else round(seconds / 60, 1)
 
 
 def _processes(run: TrainingRun) -> Iterator[tuple[str, str]]:

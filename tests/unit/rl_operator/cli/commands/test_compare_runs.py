@@ -91,7 +91,7 @@ def test_for_programs(store: StateStore, call: Call, output: str) -> None:
     [
         ([], "two runs or more, or --experiment"),
         (["one", "--experiment", "trial"], "two runs or more, or --experiment"),
-        (["one"], "1 runs are named: 2 to 10"),
+        (["one"], "one run is named: 2 to 10"),
         (["one", "one"], "one is named twice"),
         (["one", "nothing"], "there is no run 'nothing'"),
         ([f"r{at}" for at in range(11)], "11 runs are named"),
