@@ -17,10 +17,10 @@ from rl_operator.rollouts.step_files import StepFiles
 from rl_operator.targets.run_lookup import existing_run
 from rl_operator.targets.target import Target
 from rl_operator.ui.ui_context import asked, context_of, visitor_of
-from rl_operator.ui.views.rollout_address import RolloutAddress, read_address
-from rl_operator.ui.views.rollout_step import step_values
-from rl_operator.ui.views.step_groups import chosen_lines, read_groups
-from rl_operator.ui.views.step_search import search_steps
+from rl_operator.ui.views.rollouts.rollout_address import RolloutAddress, read_address
+from rl_operator.ui.views.rollouts.rollout_step import step_values
+from rl_operator.ui.views.rollouts.step_groups import chosen_lines, read_groups
+from rl_operator.ui.views.rollouts.step_search import search_steps
 
 READERS: Final = BoundedSemaphore(3)
 """Steps that are read at once: each may be large, and takes memory while it is read."""

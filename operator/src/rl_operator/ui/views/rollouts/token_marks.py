@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rl_operator.rollouts.rollout_records import GroupRecord, Rollout, SampledSequence
-from rl_operator.ui.views.turns import is_given
+from rl_operator.ui.views.rollouts.turns import is_given
 
 BINS: Final = 9
 ZERO: Final = 4

@@ -7,14 +7,14 @@ from typing import Any, Final
 from rl_operator.rollouts.rollout_figures import finite, gap, length, prompt_of, staleness
 from rl_operator.rollouts.rollout_records import GroupRecord, Rollout, SampledSequence
 from rl_operator.rollouts.token_ledger import TRAINER_REASONS
-from rl_operator.ui.views.conversation import Conversation, conversation_of
-from rl_operator.ui.views.fate_words import GROUP_SENTENCES, GROUP_WORDS, known_fate
 from rl_operator.ui.views.page_text import ShownText, figure_text, shown_lines, value_text
-from rl_operator.ui.views.rollout_address import RolloutAddress
-from rl_operator.ui.views.step_groups import PickedGroup
-from rl_operator.ui.views.token_marks import largest_advantage
-from rl_operator.ui.views.token_runs import ShownSequence, TokenMarking, mean_surprise, shown_sequence
-from rl_operator.ui.views.turns import ENDS, turns_of
+from rl_operator.ui.views.rollouts.conversation import Conversation, conversation_of
+from rl_operator.ui.views.rollouts.fate_words import GROUP_SENTENCES, GROUP_WORDS, known_fate
+from rl_operator.ui.views.rollouts.rollout_address import RolloutAddress
+from rl_operator.ui.views.rollouts.step_groups import PickedGroup
+from rl_operator.ui.views.rollouts.token_marks import largest_advantage
+from rl_operator.ui.views.rollouts.token_runs import ShownSequence, TokenMarking, mean_surprise, shown_sequence
+from rl_operator.ui.views.rollouts.turns import ENDS, turns_of
 
 TOKENS_OF_PAGE: Final = 12_000
 """For all rollouts of a page together."""

@@ -9,10 +9,10 @@ from typing import Final
 from rl_operator.rollouts.rollout_figures import spans
 from rl_operator.rollouts.rollout_records import Rollout, SampledSequence
 from rl_operator.rollouts.token_ledger import FATE_WORDS
-from rl_operator.ui.views.fate_words import FATE_SENTENCES, known_fate
 from rl_operator.ui.views.page_text import token_text
-from rl_operator.ui.views.token_marks import marks_of
-from rl_operator.ui.views.turns import Turn, turns_of
+from rl_operator.ui.views.rollouts.fate_words import FATE_SENTENCES, known_fate
+from rl_operator.ui.views.rollouts.token_marks import marks_of
+from rl_operator.ui.views.rollouts.turns import Turn, turns_of
 
 ODD: Final = "odd"
 """The mark of a token with characters that are not seen as they are."""

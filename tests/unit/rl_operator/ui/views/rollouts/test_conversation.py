@@ -6,7 +6,7 @@ import pytest
 from tests.unit.rl_operator.rollouts.made_rollouts import group, rollout
 
 from rl_operator.rollouts.rollout_records import GroupRecord
-from rl_operator.ui.views.conversation import conversation_of, segments_of
+from rl_operator.ui.views.rollouts.conversation import conversation_of, segments_of
 
 
 def segments(text: str, most: int = 100) -> list[tuple[str, str]]:

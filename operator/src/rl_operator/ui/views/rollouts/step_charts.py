@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from rl_operator.rollouts.token_ledger import FATE_WORDS, TokenLedger, percent
-from rl_operator.ui.views.fate_words import FATE_SENTENCES
 from rl_operator.ui.views.page_text import figure_text
-from rl_operator.ui.views.rollout_address import RewardRange, number_text
+from rl_operator.ui.views.rollouts.fate_words import FATE_SENTENCES
+from rl_operator.ui.views.rollouts.rollout_address import RewardRange, number_text
 
 BAR_WIDTH: Final = 1000
 MOST_BARS: Final = 12

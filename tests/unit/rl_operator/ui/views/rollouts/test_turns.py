@@ -3,7 +3,7 @@
 import pytest
 
 from rl_operator.rollouts.rollout_records import SampledSequence
-from rl_operator.ui.views.turns import turns_of
+from rl_operator.ui.views.rollouts.turns import turns_of
 
 CHATML = ["<|im_start|>", "user", "\n", "hi", "<|im_end|>", "\n", "<|im_start|>", "assistant", "\n"]
 

@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from rl_operator.ui.views.rollout_address import RewardRange, RolloutAddress, read_address
+from rl_operator.ui.views.rollouts.rollout_address import RewardRange, RolloutAddress, read_address
 
 
 @pytest.mark.parametrize(

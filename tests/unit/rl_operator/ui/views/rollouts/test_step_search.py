@@ -6,8 +6,8 @@ from itertools import count
 from tests.unit.rl_operator.rollouts.made_rollouts import group, rollout, source, step
 
 from rl_operator.rollouts.rollout_query import RolloutSteps
-from rl_operator.ui.views.rollout_address import RolloutAddress
-from rl_operator.ui.views.step_search import MOST_MATCHES, Clock, SearchAnswer, search_steps
+from rl_operator.ui.views.rollouts.rollout_address import RolloutAddress
+from rl_operator.ui.views.rollouts.step_search import MOST_MATCHES, Clock, SearchAnswer, search_steps
 
 FILES = {
     f"{number}-1": [step(number, {}), group(0, rollout(0.5, f"answer {number}"), rollout(0.0, "no", given="Ask"))]

@@ -3,7 +3,7 @@
 import json
 
 from rl_operator.rollouts.rollout_records import Rollout, SampledSequence
-from rl_operator.ui.views.token_runs import TokenMarking, shown_sequence
+from rl_operator.ui.views.rollouts.token_runs import TokenMarking, shown_sequence
 
 SEQUENCE = SampledSequence(
     tokens=[7, 8, 9, 10, 11],

@@ -7,8 +7,8 @@ import pytest
 from tests.unit.rl_operator.rollouts.made_rollouts import MemorySource, group, lost, rollout, source, step
 
 from rl_operator.rollouts.rollout_query import RolloutSteps
-from rl_operator.ui.views.rollout_address import RolloutAddress, read_address
-from rl_operator.ui.views.step_groups import StepGroups, chosen_lines, read_groups
+from rl_operator.ui.views.rollouts.rollout_address import RolloutAddress, read_address
+from rl_operator.ui.views.rollouts.step_groups import StepGroups, chosen_lines, read_groups
 
 RECORDS: list[dict[str, Any]] = [
     lost("timeout", count=3),

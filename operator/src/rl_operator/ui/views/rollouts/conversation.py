@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rl_operator.rollouts.rollout_records import GroupRecord, Rollout, SampledSequence
 from rl_operator.ui.views.page_text import ShownText, shown_lines, value_text
-from rl_operator.ui.views.turns import ENDS, ROLE_WORDS, turns_of
+from rl_operator.ui.views.rollouts.turns import ENDS, ROLE_WORDS, turns_of
 
 BLOCKS: Final = (
     ("thought", "<think>", "</think>"),

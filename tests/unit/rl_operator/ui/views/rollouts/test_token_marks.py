@@ -6,7 +6,7 @@ import pytest
 from tests.unit.rl_operator.rollouts.made_rollouts import rollout
 
 from rl_operator.rollouts.rollout_records import Rollout
-from rl_operator.ui.views.token_marks import advantage_mark, gap_mark, legend_of, marks_of, surprise_mark
+from rl_operator.ui.views.rollouts.token_marks import advantage_mark, gap_mark, legend_of, marks_of, surprise_mark
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_operator.rollouts.token_ledger import TokenLedger
-from rl_operator.ui.views.rollout_address import RewardRange, read_address
-from rl_operator.ui.views.step_charts import BAR_WIDTH, HISTOGRAM_WIDTH, ledger_parts, ledger_sentences, reward_bars
+from rl_operator.ui.views.rollouts.rollout_address import RewardRange, read_address
+from rl_operator.ui.views.rollouts.step_charts import (
+    BAR_WIDTH,
+    HISTOGRAM_WIDTH,
+    ledger_parts,
+    ledger_sentences,
+    reward_bars,
+)
 
 
 def test_the_bar_is_full_and_nothing_is_invisible() -> None:

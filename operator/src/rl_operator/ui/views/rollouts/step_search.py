@@ -13,8 +13,8 @@ from rl_operator.rollouts.rollout_records import GroupRecord
 from rl_operator.rollouts.rollout_source import RolloutSource
 from rl_operator.rollouts.step_reading import StepReading
 from rl_operator.ui.views.page_text import value_text
-from rl_operator.ui.views.rollout_address import RolloutAddress
-from rl_operator.ui.views.step_groups import ContainsText, is_of_fate
+from rl_operator.ui.views.rollouts.rollout_address import RolloutAddress
+from rl_operator.ui.views.rollouts.step_groups import ContainsText, is_of_fate
 
 SECONDS: Final = 5.0
 MOST_MATCHES: Final = 100

@@ -11,11 +11,11 @@ from rl_operator.rollouts.rollout_query import RolloutSteps
 from rl_operator.rollouts.rollout_records import LostRecord
 from rl_operator.rollouts.step_reading import Reasons, StepSummary
 from rl_operator.rollouts.token_ledger import TRAINER_REASONS
-from rl_operator.ui.views.fate_words import FATE_SENTENCES, GROUP_SENTENCES, GROUP_WORDS
 from rl_operator.ui.views.page_text import figure_text, value_text
-from rl_operator.ui.views.rollout_address import COLORS, SCOPES, SORTS, VIEWS, RolloutAddress
-from rl_operator.ui.views.rollout_cards import GroupCard, group_cards
-from rl_operator.ui.views.step_charts import (
+from rl_operator.ui.views.rollouts.fate_words import FATE_SENTENCES, GROUP_SENTENCES, GROUP_WORDS
+from rl_operator.ui.views.rollouts.rollout_address import COLORS, SCOPES, SORTS, VIEWS, RolloutAddress
+from rl_operator.ui.views.rollouts.rollout_cards import GroupCard, group_cards
+from rl_operator.ui.views.rollouts.step_charts import (
     BAR_WIDTH,
     HISTOGRAM_HEIGHT,
     HISTOGRAM_WIDTH,
@@ -23,9 +23,9 @@ from rl_operator.ui.views.step_charts import (
     ledger_sentences,
     reward_bars,
 )
-from rl_operator.ui.views.step_groups import EVALUATED, LOST, StepGroups, page_size
-from rl_operator.ui.views.step_search import SearchAnswer
-from rl_operator.ui.views.token_marks import MEASURE_SENTENCES, legend_of
+from rl_operator.ui.views.rollouts.step_groups import EVALUATED, LOST, StepGroups, page_size
+from rl_operator.ui.views.rollouts.step_search import SearchAnswer
+from rl_operator.ui.views.rollouts.token_marks import MEASURE_SENTENCES, legend_of
 
 MOST_STEPS: Final = 15
 """Links to steps around this one."""

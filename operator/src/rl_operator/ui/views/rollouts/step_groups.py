@@ -16,8 +16,8 @@ from rl_operator.rollouts.rollout_source import RolloutListing, RolloutSource
 from rl_operator.rollouts.step_files import StepFiles
 from rl_operator.rollouts.step_reading import StepReading, StepSummary
 from rl_operator.rollouts.token_ledger import FATE_WORDS
-from rl_operator.ui.views.fate_words import known_fate
-from rl_operator.ui.views.rollout_address import RolloutAddress
+from rl_operator.ui.views.rollouts.fate_words import known_fate
+from rl_operator.ui.views.rollouts.rollout_address import RolloutAddress
 
 EVALUATED: Final = "evaluated"
 LOST: Final = "lost"
