@@ -10,7 +10,7 @@ from rl_operator.check.name_lists import unknown_environment
 from rl_operator.errors import RefusedError
 from rl_operator.targets.file_inputs import FileInputs, inputs_of
 from rl_operator.targets.parameters import plain_run
-from rl_operator.targets.run_file import with_file
+from rl_operator.targets.runs.run_file import with_file
 from rl_operator.targets.target import Target
 
 

@@ -16,8 +16,8 @@ from rl_operator.experiments.experiment_record import (
     united,
 )
 from rl_operator.experiments.run_figures import RunFigures, figures_of
+from rl_operator.targets.runs.trained_settings import TrainedSettings
 from rl_operator.targets.target import Manifest, Target
-from rl_operator.targets.trained_settings import TrainedSettings
 
 LONGEST_NAME = MAX_RUN_NAME_LENGTH
 """The names of its runs begin with it."""

@@ -31,7 +31,7 @@ from rl_operator.local.state.state_store import Manifest, StateStore
 from rl_operator.local.sweep import abandoned, remove_expired, remove_orphaned_traces, remove_traces
 from rl_operator.targets.job_pods import JobContainer, JobPod
 from rl_operator.targets.local_programs import missing_programs
-from rl_operator.targets.run_lookup import parse_selector
+from rl_operator.targets.runs.run_lookup import parse_selector
 from rl_operator.targets.supervisors import Supervisors, owner
 from rl_operator.targets.target import Missing, Note, TargetHealth
 

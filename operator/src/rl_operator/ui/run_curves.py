@@ -9,7 +9,7 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.errors import GoneError, OperatorError
 from rl_operator.rollouts.metrics_history import MetricsHistory, metrics_files
 from rl_operator.rollouts.rollout_source import RolloutSource
-from rl_operator.targets.run_lookup import kept_points
+from rl_operator.targets.runs.run_lookup import kept_points
 from rl_operator.targets.target import Target
 from rl_operator.ui.views.curve_table import CHARTS, OF_EVALUATION, OF_STEP
 from rl_operator.ui.views.kept_curves import kept_tables

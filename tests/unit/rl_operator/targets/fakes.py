@@ -10,7 +10,7 @@ from rl_operator.api.runtime import Runtime, SecretKey
 from rl_operator.documents.merge_patch import merged
 from rl_operator.documents.parse import parse_environment, parse_run
 from rl_operator.documents.shipped import bundled_catalog, bundled_runtimes
-from rl_operator.targets.run_lookup import parse_selector
+from rl_operator.targets.runs.run_lookup import parse_selector
 from rl_operator.targets.target import Missing, TargetHealth
 
 

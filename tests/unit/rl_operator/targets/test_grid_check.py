@@ -4,7 +4,7 @@ from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manif
 
 from rl_operator.experiments.grid import parse_axis, points_of, runs_of
 from rl_operator.targets.grid_check import RefusedRuns, check_runs
-from rl_operator.targets.run_file import RunFile
+from rl_operator.targets.runs.run_file import RunFile
 
 
 def checked(*settings: str, target: MemoryTarget | None = None) -> tuple[RefusedRuns, ...]:

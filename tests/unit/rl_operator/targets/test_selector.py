@@ -1,6 +1,6 @@
 import pytest
 
-from rl_operator.targets.run_lookup import parse_selector
+from rl_operator.targets.runs.run_lookup import parse_selector
 
 LABELS = {"team": "a", "stage": "test"}
 

@@ -54,7 +54,7 @@ def _rows(target: Target, namespace: str, names: list[str]) -> "tuple[RunFigures
     """Raises RefusedError for too few or too many, for the same twice, and for one that does not exist."""
     from rl_operator.api.run import TrainingRun
     from rl_operator.targets.experiment_runs import figures
-    from rl_operator.targets.run_lookup import existing_run
+    from rl_operator.targets.runs.run_lookup import existing_run
 
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)

@@ -14,8 +14,8 @@ from rl_operator.cli.options import RunName, Scope, on_target
 from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest, follow
 from rl_operator.cli.views.installing import installing
-from rl_operator.targets.run_control import resume_run, stop_run
-from rl_operator.targets.run_lookup import existing_run
+from rl_operator.targets.runs.run_control import resume_run, stop_run
+from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.target import Manifest, Target
 
 

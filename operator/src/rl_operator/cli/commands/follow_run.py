@@ -13,7 +13,7 @@ from rl_operator.cli.views.follow import at_rest, exit_code, follow, shown
 from rl_operator.cli.views.summary import summary
 from rl_operator.errors import RefusedError
 from rl_operator.status.text.sentences import without_control
-from rl_operator.targets.run_lookup import container_named, existing_run
+from rl_operator.targets.runs.run_lookup import container_named, existing_run
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun

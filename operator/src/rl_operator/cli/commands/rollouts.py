@@ -13,7 +13,7 @@ from rl_operator.cli.options import Output, RunName, Scope, on_target
 from rl_operator.cli.printing import TEXT_WIDTH, print_object, program
 from rl_operator.errors import RefusedError
 from rl_operator.rollouts.choices import Fate, Figure
-from rl_operator.targets.run_lookup import existing_run
+from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from rl_operator.cli.printing import age, columns, fitted, one_line, print_objec
 from rl_operator.cli.views.follow import exit_code
 from rl_operator.cli.views.summary import summary
 from rl_operator.status.text.figure_text import interval
-from rl_operator.targets.run_lookup import existing_run
-from rl_operator.targets.run_text import time_left
+from rl_operator.targets.runs.run_lookup import existing_run
+from rl_operator.targets.runs.run_text import time_left
 from rl_operator.targets.target import Manifest, Target
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
     from rl_operator.experiments.grid import Point
     from rl_operator.targets.grid_check import RefusedRuns
-    from rl_operator.targets.run_file import RunFile
+    from rl_operator.targets.runs.run_file import RunFile
 
 AT_ONCE_ON_THIS_MACHINE = 1
 """Runs that train at the same time in local mode: each of them takes the machine's cores."""
@@ -71,7 +71,7 @@ def sweep(
     rlctl compare --experiment NAME ranks them.
     """
     from rl_operator.experiments.grid import parse_axis, points_of
-    from rl_operator.targets.run_file import read_run_file
+    from rl_operator.targets.runs.run_file import read_run_file
 
     if start + bool(write) + dry_run > 1:
         raise RefusedError("give one of --start, --write DIR and --dry-run")
@@ -106,7 +106,7 @@ def _made(given: "RunFile", file: Path, target: Target, points: "tuple[Point, ..
     """Raises RefusedError and DocumentError."""
     from rl_operator.experiments.grid import runs_of
     from rl_operator.targets.experiment_runs import require_label
-    from rl_operator.targets.run_file import with_file
+    from rl_operator.targets.runs.run_file import with_file
 
     experiment = require_label(name or given.run.metadata.name)
     folder = Path.cwd() if str(file) == "-" else file.absolute().parent

@@ -19,8 +19,8 @@ from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest
 from rl_operator.errors import RefusedError
 from rl_operator.programs import ProgramMissingError, find_program
-from rl_operator.targets.run_lookup import existing_run
-from rl_operator.targets.run_weights import BACK_END_AWAY, backend_env_vars, best_of, tokenizer_of, weights_of
+from rl_operator.targets.runs.run_lookup import existing_run
+from rl_operator.targets.runs.run_weights import BACK_END_AWAY, backend_env_vars, best_of, tokenizer_of, weights_of
 from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:

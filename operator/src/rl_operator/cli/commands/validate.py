@@ -26,7 +26,7 @@ def validate(
     """
     from rl_operator.documents.parse import DocumentError
     from rl_operator.targets.file_inputs import check_file
-    from rl_operator.targets.run_file import read_run_file
+    from rl_operator.targets.runs.run_file import read_run_file
 
     target = scope.target
     pending: tuple[str, str] | None = None

@@ -8,7 +8,7 @@ from rl_operator.documents.yaml_lines import flow
 from rl_operator.experiments.ranking import conclusions, ranked, seed_groups, swept_fields, verdicts
 from rl_operator.experiments.run_figures import RunFigures, differing_settings
 from rl_operator.status.text.sentences import cut
-from rl_operator.targets.run_text import compared_figures
+from rl_operator.targets.runs.run_text import compared_figures
 
 LONGEST_VALUE: Final = 32
 MOST_SETTINGS: Final = 30

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from rl_operator.cli.printing import one_line, sparkline
 from rl_operator.status.text.figure_text import interval
-from rl_operator.targets.run_text import time_left
+from rl_operator.targets.runs.run_text import time_left
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from rl_operator.cli.printing import age, fitted, one_line, program, sparkline, visible
 from rl_operator.cli.views.progress import CURVE_WIDTH, baseline, held_out
 from rl_operator.status.text.figure_text import interval
-from rl_operator.targets.run_lookup import kept_rewards
-from rl_operator.targets.run_text import best_sentence, notable_best, weight_commands
+from rl_operator.targets.runs.run_lookup import kept_rewards
+from rl_operator.targets.runs.run_text import best_sentence, notable_best, weight_commands
 from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:

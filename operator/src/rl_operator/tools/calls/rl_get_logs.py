@@ -15,7 +15,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from rl_operator.api.names import ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
-from rl_operator.targets.run_lookup import container_named
+from rl_operator.targets.runs.run_lookup import container_named
 from rl_operator.tools.answers.run_status import without_empty
 from rl_operator.tools.answers.shown_text import clean_line, newest, that_fit
 from rl_operator.tools.runs import chosen_run

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.status.observed.history import Point
-from rl_operator.targets.run_lookup import kept_points
+from rl_operator.targets.runs.run_lookup import kept_points
 from rl_operator.tools.answers.changed_settings import SettingsInForce
 from rl_operator.tools.answers.run_status import (
     checkpoint_of,

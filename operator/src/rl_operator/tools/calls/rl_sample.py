@@ -6,8 +6,8 @@ from pydantic import Field
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.status.text.sentences import cut
-from rl_operator.targets.run_weights import KnownWeights, tokenizer_of, weights_of
-from rl_operator.targets.weights_program import asking_env_vars, completions
+from rl_operator.targets.runs.run_weights import KnownWeights, tokenizer_of, weights_of
+from rl_operator.targets.runs.weights_program import asking_env_vars, completions
 from rl_operator.tools.answers.polls import rests
 from rl_operator.tools.answers.run_status import without_empty
 from rl_operator.tools.answers.shown_text import MOST_CHARACTERS, legible

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from rl_operator.documents.parse import parse_stored_run
 from rl_operator.errors import RefusedError
 from rl_operator.targets.experiment_runs import figures
-from rl_operator.targets.run_lookup import existing_run
+from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.target import Target
 from rl_operator.ui.ui_context import asked, context_of, visitor_of
 from rl_operator.ui.views.comparison_rows import side_by_side_rows

@@ -14,7 +14,7 @@ from rl_operator.errors import OperatorError, RefusedError
 from rl_operator.rollouts.rollout_query import RolloutSteps, newest_finished
 from rl_operator.rollouts.rollout_source import LastFile, RolloutSource
 from rl_operator.rollouts.step_files import StepFiles
-from rl_operator.targets.run_lookup import existing_run
+from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.target import Target
 from rl_operator.ui.ui_context import asked, context_of, visitor_of
 from rl_operator.ui.views.rollouts.rollout_address import RolloutAddress, read_address

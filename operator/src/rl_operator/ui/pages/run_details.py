@@ -14,9 +14,9 @@ from rl_operator.documents.parse import parse_stored_run
 from rl_operator.errors import OperatorError
 from rl_operator.targets.file_inputs import FileInputs, inputs_of
 from rl_operator.targets.parameters import SettableField, fields_of
-from rl_operator.targets.run_lookup import container_named, existing_run
+from rl_operator.targets.runs.run_lookup import container_named, existing_run
+from rl_operator.targets.runs.trained_settings import TrainedSettings
 from rl_operator.targets.target import Target
-from rl_operator.targets.trained_settings import TrainedSettings
 from rl_operator.ui.pages.run_page import PROGRAM, RUN, run_key
 from rl_operator.ui.ui_context import asked, context_of, visitor_of
 from rl_operator.ui.views.config_rows import ORIGINS, config_rows, run_file

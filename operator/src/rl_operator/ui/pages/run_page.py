@@ -15,9 +15,9 @@ from starlette.routing import Route
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.documents.parse import parse_stored_run
-from rl_operator.targets.run_control import Action, offer_of, resume_run, stop_run
-from rl_operator.targets.run_lookup import existing_run
-from rl_operator.targets.run_text import weight_commands
+from rl_operator.targets.runs.run_control import Action, offer_of, resume_run, stop_run
+from rl_operator.targets.runs.run_lookup import existing_run
+from rl_operator.targets.runs.run_text import weight_commands
 from rl_operator.targets.separate_packages import install_requirements
 from rl_operator.targets.target import Manifest, Target
 from rl_operator.ui.run_curves import EVERYTHING

@@ -9,7 +9,7 @@ from rl_operator.experiments.ranking import verdicts
 from rl_operator.experiments.run_figures import RunFigures, differing_settings
 from rl_operator.rollouts.visible_text import visible
 from rl_operator.status.text.sentences import cut, sentence
-from rl_operator.targets.run_text import compared_figures
+from rl_operator.targets.runs.run_text import compared_figures
 
 LONGEST_VALUE: Final = 200
 UNKNOWN: Final = "–"

@@ -8,7 +8,7 @@ from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import TrainingRun
 from rl_operator.status.text.figure_text import duration, interval
 from rl_operator.status.text.sentences import sentence
-from rl_operator.targets.run_text import best_sentence, notable_best, time_left
+from rl_operator.targets.runs.run_text import best_sentence, notable_best, time_left
 from rl_operator.ui.views.short_text import short, short_value
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from rl_operator.targets.run_lookup import environment_pods
+from rl_operator.targets.runs.run_lookup import environment_pods
 
 NAMES = [
     "sorting-0a1b2-1",

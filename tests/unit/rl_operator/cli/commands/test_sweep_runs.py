@@ -24,7 +24,7 @@ from rl_operator.errors import ForbiddenError, RefusedError
 from rl_operator.experiments.experiment_record import stored_rows
 from rl_operator.experiments.grid import MOST_RUNS, parse_axis, points_of, runs_of
 from rl_operator.local.own_environments import FILE_ANNOTATION
-from rl_operator.targets.run_file import RunFile
+from rl_operator.targets.runs.run_file import RunFile
 
 Call = Callable[..., tuple[int, str, str]]
 

@@ -5,7 +5,7 @@ from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manif
 
 from rl_operator.cli.views.progress import CURVE_WIDTH, Curve, plain_line
 from rl_operator.cli.views.summary import summary
-from rl_operator.targets.run_text import time_left
+from rl_operator.targets.runs.run_text import time_left
 
 FIGURES = {
     "rewardMean": 0.75,

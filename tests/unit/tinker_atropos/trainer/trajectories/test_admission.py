@@ -6,7 +6,7 @@ import pytest
 from tinker_atropos.chat.sampling import Sample, SampleRefusedError, SamplingSettings
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
-from tinker_atropos.trainer.data.groups import UNKNOWN_STEP
+from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Shaping
 from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
 from tinker_atropos.trainer.trajectories.admission import Admission, Admitted, UnusableError
 from tinker_atropos.trainer.trajectories.deliveries import read_group
@@ -134,3 +134,48 @@ async def test_too_long() -> None:
         "too_long",
         "it has 5 tokens, tinker.max_token_trainer_length is 4",
     )
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        pytest.param({}, Shaping(1.0, 1.0, -1), id="alike"),
+        pytest.param({"top_k": 5}, None, id="not alike"),
+        pytest.param(None, None, id="a part by nobody who is known"),
+    ],
+)
+async def test_how_a_group_was_sampled_is_told_if_all_of_it_was_sampled_alike(
+    second: dict | None, told: Shaping | None
+) -> None:
+    gate = Gate()
+    gate.sampled([1], [2])
+    gate.sampled([1, 2, 9], [4, 5])
+    if second is not None:
+        gate.sampled([1], [3], **second)
+    try:
+        group = (await gate.admit()).group
+    except UnusableError as error:  # top_k is not what the backend's logprobs are of
+        assert error.group is not None
+        group = error.group
+    assert group.shaping == told
+
+
+async def test_recomputed_logprobs_are_marked() -> None:
+    gate = Gate()
+    gate.sampled([1], [2])
+    gate.sampled([1, 2, 9], [4, 5])
+    first, second = (await gate.admit()).group.sequences_S
+    assert first.recomputed_T is None
+    assert second.recomputed_T is not None
+    assert second.recomputed_T.tolist() == [False, True]
+
+
+async def test_a_dropped_group_keeps_what_the_ledger_knows_of_it() -> None:
+    gate = Gate(max_staleness=1)
+    gate.sampled([1], [2], step=3)
+    gate.sampled([1, 2, 9], [4, 5])
+    gate.sampled([1], [3])
+    with pytest.raises(UnusableError) as caught:
+        await gate.admit()
+    assert caught.value.group is not None
+    assert caught.value.group.sequences_S[0].policy_step_T.tolist() == [UNKNOWN_STEP, 3, UNKNOWN_STEP, STEP, STEP]

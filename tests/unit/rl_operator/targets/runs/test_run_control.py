@@ -6,7 +6,7 @@ import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, run_manifest
 
 from rl_operator.errors import RefusedError
-from rl_operator.targets.run_control import offer_of, resume_run, stop_run
+from rl_operator.targets.runs.run_control import offer_of, resume_run, stop_run
 
 ARGO = {"argocd.argoproj.io/instance": "lab"}
 

@@ -7,7 +7,7 @@ from typing import Literal
 from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.errors import RefusedError
 from rl_operator.targets.gitops import suspend_warning
-from rl_operator.targets.run_lookup import existing_run, was_restored
+from rl_operator.targets.runs.run_lookup import existing_run, was_restored
 from rl_operator.targets.target import Manifest, Note, Target
 
 OVER = ("Succeeded", "Failed")

@@ -11,7 +11,7 @@ from rl_operator.errors import RefusedError, TargetUnreachableError, WaitTimeout
 from rl_operator.local.programs.launch import passed_on
 from rl_operator.programs import ProgramMissingError, find_program
 from rl_operator.status.text.sentences import redacted, without_control
-from rl_operator.targets.run_weights import BACK_END_AWAY, backend_env_vars
+from rl_operator.targets.runs.run_weights import BACK_END_AWAY, backend_env_vars
 from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:
