@@ -136,28 +136,25 @@ async def test_too_long() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("second", "told"),
-    [
-        pytest.param({}, Shaping(1.0, 1.0, -1), id="alike"),
-        pytest.param({"top_k": 5}, None, id="not alike"),
-        pytest.param(None, None, id="a part by nobody who is known"),
-    ],
-)
-async def test_how_a_group_was_sampled_is_told_if_all_of_it_was_sampled_alike(
-    second: dict | None, told: Shaping | None
-) -> None:
+@pytest.mark.parametrize(("known", "told"), [(True, Shaping(1.0, 1.0, -1)), (False, None)])
+async def test_how_a_group_was_sampled_is_told_if_all_of_it_is_known(known: bool, told: Shaping | None) -> None:
     gate = Gate()
     gate.sampled([1], [2])
     gate.sampled([1, 2, 9], [4, 5])
-    if second is not None:
-        gate.sampled([1], [3], **second)
-    try:
-        group = (await gate.admit()).group
-    except UnusableError as error:  # top_k is not what the backend's logprobs are of
-        assert error.group is not None
-        group = error.group
-    assert group.shaping == told
+    if known:
+        gate.sampled([1], [3])
+    assert (await gate.admit()).group.shaping == told
+
+
+async def test_parts_that_were_sampled_in_two_ways_have_no_one_way() -> None:
+    gate = Gate()
+    gate.sampled([1], [2])
+    gate.sampled([1, 2, 9], [4, 5])
+    gate.sampled([1], [3], top_k=5)
+    with pytest.raises(UnusableError) as caught:  # the backend's logprobs are not of that
+        await gate.admit()
+    assert caught.value.group is not None
+    assert caught.value.group.shaping is None
 
 
 async def test_recomputed_logprobs_are_marked() -> None:
