@@ -139,3 +139,28 @@ def test_the_step_that_waited_for_an_evaluation_is_no_measure_of_others() -> Non
     left.evaluated(20, 5.0)
     trained(left, range(24, 32))
     assert left.seconds() == pytest.approx(29 * 1.0 + 2 * 5.0)
+
+
+def test_steps_that_become_longer_are_expected_to_become_longer_still() -> None:
+    """A task that is nearly solved: step n takes n seconds, and 25 of 50 are trained."""
+    left = TimeLeft(Schedule(50))
+    for step in range(1, 26):
+        left.step_trained(step, float(step), {})
+    assert left.seconds() == pytest.approx(sum(range(26, 51)), rel=0.15)
+
+
+def test_steps_of_different_length_do_not_become_longer_by_chance() -> None:
+    left = TimeLeft(Schedule(50))
+    for step in range(1, 26):
+        left.step_trained(step, 3.0 if step % 2 else 1.0, {})
+    assert left.seconds() == 50.0
+
+
+def test_steps_are_expected_to_become_longer_only_for_as_many_as_there_were() -> None:
+    """Else one minute of a run would predict days."""
+    left = TimeLeft(Schedule(100_000))
+    for step in range(1, 26):
+        left.step_trained(step, float(step), {})
+    seconds = left.seconds()
+    assert seconds is not None
+    assert seconds < 100_000 * 50

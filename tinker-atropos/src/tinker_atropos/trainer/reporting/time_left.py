@@ -19,6 +19,12 @@ MOST_STEPS: Final = 500
 SHARE: Final = 0.25
 """The pace is that of this share of the steps so far, the newest ones: answers become longer or shorter in training."""
 
+TREND_SHARE: Final = 0.5
+FEWEST_OF_TREND: Final = 12
+"""Steps become longer while a task is being solved: more and more groups earn the same and are dropped. How much longer
+is seen between the two halves of this share of the steps so far, and goes on for as many steps as there were.
+"""
+
 LATE_STEPS: Final = 3
 """So many steps may be trained on groups at hand before an evaluation that is due holds up training."""
 
@@ -98,7 +104,7 @@ class TimeLeft:
             return None
         if self._step >= self.schedule.total_steps:
             return self._of_the_end(self.clock() - self._step_at)
-        steps = self._pace() * (self.schedule.total_steps - self._step)
+        steps = self._steps_seconds(self.schedule.total_steps - self._step)
         waits = (self.schedule.evaluations_after(self._step) + self._is_evaluating) * self.evaluation_seconds
         return steps + waits + self.schedule.saves_after(self._step) * self._save_seconds + self._final_seconds
 
@@ -127,16 +133,38 @@ class TimeLeft:
         """The first step of which an evaluation may have held up a step that still counts."""
         return self._steps[0][0] - LATE_STEPS - 2 if self._steps else 0
 
-    def _pace(self) -> float:
-        """Seconds per step, without the evaluations that training waited for: they are counted one by one."""
-        counted = max(FEWEST_STEPS, int(len(self._steps) * SHARE))
-        newest = list(self._steps)[-counted:]
-        waited = sum(self._waited(at, took, newest) for at, took in self._evaluations.items())
-        return (sum(seconds for _, seconds in newest) - waited) / len(newest)
+    def _steps_seconds(self, left: int) -> float:
+        """Of the steps that are left, without the evaluations that training waits for: they are counted one by one."""
+        pace = statistics.fmean(self._newest(SHARE, FEWEST_STEPS))
+        trend = self._newest(TREND_SHARE, FEWEST_OF_TREND)
+        middle = len(trend) // 2
+        growth = _growth(trend[:middle], trend[middle:]) if len(trend) >= FEWEST_OF_TREND else 0.0
+        if not growth:
+            return pace * left
+        seen = min(left, len(self._steps))
+        ahead = seen - seen * seen / (2 * left)  # of the steps left, on average, if the growth ends after those seen
+        later = statistics.fmean(trend[middle:]) + growth * (middle / 2 + ahead) / (len(trend) / 2)
+        return max(pace, later) * left
 
-    def _waited(self, at: int, took: float, newest: Sequence[tuple[int, float]]) -> float:
-        """Of these steps, the one that waited for an evaluation is the longest of those that may have."""
-        held_up = [seconds for step, seconds in newest if at < step <= at + LATE_STEPS + 1]
+    def _newest(self, share: float, fewest: int) -> list[float]:
+        """The seconds of this share of the steps so far, without what they waited for evaluations; oldest first."""
+        newest = dict(list(self._steps)[-max(fewest, int(len(self._steps) * share)) :])
+        for at, took in self._evaluations.items():
+            late, waited = self._waited(at, took, newest)
+            if late in newest:
+                newest[late] -= waited
+        return list(newest.values())
+
+    def _waited(self, at: int, took: float, newest: Mapping[int, float]) -> tuple[int, float]:
+        """Of these steps, the one that waited for an evaluation is the longest of those that may have; and how long."""
+        held_up = [step for step in newest if at < step <= at + LATE_STEPS + 1]
         if not at or not held_up or not self.schedule.waits:
-            return 0.0
-        return min(took, max(0.0, max(held_up) - statistics.median(seconds for _, seconds in newest)))
+            return 0, 0.0
+        late = max(held_up, key=newest.__getitem__)
+        return late, min(took, max(0.0, newest[late] - statistics.median(newest.values())))
+
+
+def _growth(earlier: Sequence[float], later: Sequence[float]) -> float:
+    """By how many seconds the steps became longer, as far as that is more than chance; 0 if they did not."""
+    chance = math.sqrt(sum(statistics.pvariance(half) / len(half) for half in (earlier, later)))
+    return max(0.0, statistics.fmean(later) - statistics.fmean(earlier) - chance)
