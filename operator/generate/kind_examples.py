@@ -117,6 +117,7 @@ spec:
       url: s3://team-rl/rollouts
       endpoint: https://minio.storage.svc:9000       # none: Amazon's
       secretName: rollouts-store                     # AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
+      certificateAuthority: {configMap: {name: lab-ca}}   # its key ca.crt; none: those that the image trusts
 """
 
 _SOURCE = """\

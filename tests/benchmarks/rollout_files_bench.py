@@ -1,7 +1,7 @@
 """What it costs to keep a step's rollouts: seconds of CPU in the thread that writes them, and bytes.
 
 Prints a table; the goal is less than 1 % of what a step of that size takes at least. Pieces cost most where characters
-have several tokens each.
+have several tokens each. A second table has what it costs to read reports of environments: so long samplers wait.
 """
 
 import sys
@@ -13,13 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import orjson
 
 from tinker_atropos.arrays import Ints
+from tinker_atropos.chat.request_handling import MAX_BODY_BYTES, validated
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.config import TinkerSection
-from tinker_atropos.rollout_files.rollout_folder import RolloutFolder
+from tinker_atropos.environments.runner.reporting.rollout_sender import MAX_BYTES
+from tinker_atropos.rollout_files.rollout_folder import MEGABYTE, RolloutFolder
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import Group, Story, TokenSequence
+from tinker_atropos.trainer.rollouts.report_budget import MAX_BRACKETS, ReportBudget
+from tinker_atropos.trainer.rollouts.reported_rollouts import MAX_GROUPS, RolloutReport
 from tinker_atropos.trainer.rollouts.rollout_keeper import KeptRun, RolloutKeeper
 from tinker_atropos.trainer.rollouts.token_pieces import TokenPieces
 from tinker_atropos.trainer.rollouts.trained_step import TrainedStep
@@ -137,6 +142,45 @@ def measure(size: Size, text: Callable[[Tokenizer, np.random.Generator, int], In
         return keeper.seconds, folder.names()[f"{STEPS:06d}-1.jsonl.zst"]
 
 
+def evaluated(random: np.random.Generator, size: int) -> bytes:
+    """A report of about so many bytes, as an evaluation with its logprobs."""
+    groups: list[bytes] = []
+    while sum(map(len, groups)) < size:
+        tokens = random.integers(0, 150_000, (GROUP_SIZE, 600)).tolist()
+        masks = [[-100] * 100 + row[100:] for row in tokens]
+        logprobs = (-random.random((GROUP_SIZE, 600))).tolist()
+        group = {"tokens": tokens, "masks": masks, "scores": [1.0] * GROUP_SIZE, "inference_logprobs": logprobs}
+        groups.append(orjson.dumps({"fate": "evaluated", "step": 3, "group": group}))
+    return b'{"groups":[' + b",".join(groups[:MAX_GROUPS]) + b"]}"
+
+
+def filled(filler: bytes, count: int) -> bytes:
+    """A report whose one group says so much besides."""
+    said = b",".join([filler] * count)
+    group = b'{"tokens":[[1,2]],"masks":[[-100,2]],"scores":[1],"messages":[%b]}' % said
+    return b'{"groups":[{"fate":"evaluated","step":3,"group":%b}]}' % group
+
+
+def show_reports() -> None:
+    random = np.random.default_rng(1)
+    largest = MAX_BODY_BYTES - 200
+    bodies = {
+        "as sent": evaluated(random, MAX_BYTES),
+        "2 MB": evaluated(random, 2 * MEGABYTE),
+        "empty lists": filled(b"[]", MAX_BRACKETS - 10),
+        "objects": filled(b'{"":{}}', MAX_BRACKETS // 2 - 10),
+        "numbers": filled(b"0", largest // 2),
+    }
+    print(f"\n{'report':<16}{'MB':>8}{'ms':>8}{'ms/MB':>8}")
+    for name, body in bodies.items():
+        ReportBudget().spend("", body)
+        begun = time.thread_time()
+        validated(RolloutReport, body)
+        milliseconds = (time.thread_time() - begun) * 1000
+        size = len(body) / MEGABYTE
+        print(f"{name:<16}{size:>8.2f}{milliseconds:>8.1f}{milliseconds / size:>8.1f}")
+
+
 def main() -> None:
     print(f"{'rollouts':>9}{'tokens':>8}{'prompt':>8}  {'text':<24}", end="")
     print(f"{'CPU s':>8}{'first':>8}{'of a step':>11}{'kB':>9}{'B/token':>9}")
@@ -151,6 +195,7 @@ def main() -> None:
                 f"{size.rollouts:>9}{size.answer_tokens:>8}{size.prompt_tokens:>8}  {name:<24}{usual:>8.3f}"
                 f"{seconds[0]:>8.3f}{usual / size.step_seconds:>11.2%}{kept / 1000:>9.0f}{kept / tokens:>9.1f}"
             )
+    show_reports()
     sys.exit(0 if worst < GOAL_SHARE else f"the goal is less than {GOAL_SHARE:.0%} of a step")
 
 

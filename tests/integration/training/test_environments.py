@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.integration.training.kept_rollouts import records
 
 from tinker_atropos.bundled import bundled_model_folder
 
@@ -28,7 +29,7 @@ async def test_environment_is_trained_on_what_was_sampled(half, name, evaluated)
         env |= {"eval_items": 20, "eval_samples": 2}
     config = half.write_config(env=env)
     await half.start_api()
-    trainer = await half.start_trainer(config)
+    trainer = await half.start_trainer(config, RL_ROLLOUTS_DIR=str(half.folder / "rollouts"))
     environment = await half.start(
         "environment",
         str(EXAMPLE if name == "careful_sorter" else DATA / f"{name}.py"),
@@ -53,6 +54,13 @@ async def test_environment_is_trained_on_what_was_sampled(half, name, evaluated)
     assert float(sampled["training"]) >= 2 * 16
     if name not in ("second_chance", "careful_sorter"):  # whose rollouts have two answers
         assert float(sampled["evaluation"]) == evaluated
+    for step in (0, 3):
+        kept = [one for one in records(half.folder / f"rollouts/{step:06d}-1.jsonl.zst") if one["record"] == "group"]
+        answers = [answer for group in kept if group["fate"] == "evaluated" for answer in group["rollouts"]]
+        assert len(answers) == evaluated
+        known = name in ("second_chance", "careful_sorter")  # of our base class
+        assert all((answer["reward"] is not None) == known for answer in answers)
+        assert all(any(answer["sequences"][0]["pieces"]) for answer in answers)
 
 
 async def test_a_file_after_hermes_agents_guide_is_trained(half) -> None:

@@ -1,7 +1,7 @@
 """Where a real trainer keeps rollouts for good: a bucket of a server that is not ours, and places that fail."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import httpx
@@ -20,28 +20,41 @@ def s3(process: None) -> Iterator[str]:
         yield url
 
 
-async def test_a_bucket_has_all_of_it_and_is_read_without_the_trainer(
+async def test_a_bucket_has_all_attempts_and_is_read_with_the_trainer_and_without_it(
     half: TrainingHalf, scripted_environment, s3: str, tmp_path: Path
 ) -> None:
+    """The first attempt's pod is gone with its folder; its files are in the bucket."""
+    earlier = {"metrics-1.jsonl.zst": b"curves", "000001-1.jsonl.zst": b"one", "000002-1.jsonl.zst": b"two"}
+    for name, content in earlier.items():
+        address, kind = f"{s3}/{URL.removeprefix('s3://')}/{name}", {"Content-Type": "application/zstd"}
+        (await half.client.put(address, content=content, headers=kind)).raise_for_status()
     bucket = {"RL_ROLLOUTS_URL": URL, "AWS_ENDPOINT_URL": s3, **KEYS}
     folder = tmp_path / "rollouts"
     await half.start_api()
-    trainer = await half.start_trainer(half.write_config(), **bucket, RL_ROLLOUTS_DIR=str(folder))
+    trainer = await half.start_trainer(half.write_config(), **bucket, RL_ROLLOUTS_DIR=str(folder), RL_ATTEMPT="2")
     await half.ready(trainer)
+    await eventually("it knows what was left", lambda: _serves(half.client, trainer.ops_url, earlier))
     async with scripted_environment():
         assert await trainer.exit_code() == 0, trainer.log
     assert half.result["outcome"] == "succeeded"
     written = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert {"metrics-1.jsonl.zst", *(f"{step:06d}-1.jsonl.zst" for step in (1, 2, 3))} <= set(written)
+    assert {"metrics-2.jsonl.zst", *(f"{step:06d}-2.jsonl.zst" for step in (1, 2, 3))} <= set(written)
 
     server = await half.start("rollouts", **bucket)
     await eventually("the rollouts are served", lambda: _answers(half.client, f"{server.ops_url}/healthz"))
-    listed = (await half.client.get(f"{server.ops_url}/rollouts")).json()
-    assert {each["name"]: each["bytes"] for each in listed["files"]} == {n: len(c) for n, c in written.items()}
-    for name, content in written.items():
-        assert (await half.client.get(f"{server.ops_url}/rollouts/{name}")).content == content
+    assert await _serves(half.client, server.ops_url, earlier | written)
     server.stop()
     assert await server.exit_code() == 0, server.log
+
+
+async def _serves(client: httpx.AsyncClient, url: str, files: Mapping[str, bytes]) -> bool:
+    """Whether it lists just these files; if so, they must be what it sends."""
+    listed = (await client.get(f"{url}/rollouts")).json()["files"]
+    if {each["name"]: each["bytes"] for each in listed} != {name: len(content) for name, content in files.items()}:
+        return False
+    for name, content in files.items():
+        assert (await client.get(f"{url}/rollouts/{name}")).content == content
+    return True
 
 
 async def _answers(client: httpx.AsyncClient, url: str) -> bool:
@@ -53,11 +66,11 @@ async def _answers(client: httpx.AsyncClient, url: str) -> bool:
     [
         (
             {"RL_ROLLOUTS_URL": URL, "AWS_ENDPOINT_URL": "http://127.0.0.1:{port}", **KEYS},
-            r"was not copied: cannot put \S+ in bucket rollouts of \S+: Connection refused",
+            r"was not copied: cannot list files in bucket rollouts of \S+: Connection refused",
         ),
         (
             {"RL_ROLLOUTS_URL": URL, "RL_ROLLOUTS_SECRET": "store"},
-            r"was not copied: cannot put \S+ in bucket rollouts: Secret store does not exist or has no AWS_ACCESS",
+            r"was not copied: cannot list files in bucket rollouts: Secret store does not exist or has no AWS_ACCESS",
         ),
         ({"RL_ROLLOUTS_DIR": "/dev/null/rollouts"}, "were not kept: Not a directory"),
     ],

@@ -8,6 +8,8 @@ from rl_operator.api.model import ApiModel, validated
 
 ONE_SINK: Final = "name exactly one of persistentVolumeClaim and objectStore"
 
+ONE_AUTHORITY: Final = "name exactly one of configMap and secret"
+
 STORE_KEYS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 """Keys of the store's Secret, and variables of the trainer."""
 
@@ -15,6 +17,8 @@ BUCKET_PATTERN: Final = r"^s3://[a-z0-9][a-z0-9.-]{2,62}(/[A-Za-z0-9_=-][A-Za-z0
 SERVER_PATTERN: Final = r"^https?://([A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9a-fA-F:]+\])(:[0-9]{1,5})?/?$"
 REGION_PATTERN: Final = "^[A-Za-z0-9-]+$"
 REFERRED_PATTERN: Final = "^[a-z0-9][-.a-z0-9]*$"
+
+KEY_PATTERN: Final = "^[-._a-zA-Z0-9]+$"
 
 ReferredName = Annotated[str, Field(max_length=253, pattern=REFERRED_PATTERN)]
 
@@ -25,6 +29,22 @@ class RolloutClaim(ApiModel):
     claim_name: ReferredName = Field(
         description="Its name. Where runs train on several nodes, its access mode must be ReadWriteMany."
     )
+
+
+class CertificatesKey(ApiModel):
+    """A key of a ConfigMap or of a Secret in the run's namespace, with certificates in PEM."""
+
+    name: ReferredName = Field(description="Its name.")
+    key: str = Field(default="ca.crt", max_length=253, pattern=KEY_PATTERN, description="Key in it.")
+
+
+class CertificateAuthority(ApiModel):
+    """Whom to trust besides the authorities that the image trusts."""
+
+    model_config = ConfigDict(json_schema_extra=validated("has(self.configMap) != has(self.secret)", ONE_AUTHORITY))
+
+    config_map: CertificatesKey | None = Field(default=None, description="In a ConfigMap.")
+    secret: CertificatesKey | None = Field(default=None, description="In a Secret: of it, only this key is mounted.")
 
 
 class ObjectStore(ApiModel):
@@ -52,6 +72,9 @@ class ObjectStore(ApiModel):
         default=None,
         description=f"Secret in the run's namespace with {' and '.join(STORE_KEYS)}; default: what the pod's or the "
         "node's own identity may do. Only the trainer gets it.",
+    )
+    certificate_authority: CertificateAuthority | None = Field(
+        default=None, description="Of the server's certificate, if it is not one that the image trusts."
     )
 
 

@@ -10,7 +10,7 @@ from rl_operator.api import hints
 from rl_operator.api.fields import TINKER_FIELDS, WIRED_FIELDS, Section
 from rl_operator.api.nested_fields import flattened, outer_names, steps_of
 from rl_operator.api.refusal import Refusal, RefusalCode, first_refusals, looks_like_a_key, redacted
-from rl_operator.api.rollout_sinks import ONE_SINK
+from rl_operator.api.rollout_sinks import ONE_AUTHORITY, ONE_SINK
 from rl_operator.api.runtime import RESERVED_VARIABLES, TRAINER_KEYS, Bound, Runtime
 from rl_operator.api.value_text import text_of
 from rl_operator.check.field_rules import is_outside, largest_problem, nested_hint, refuse_outside, smallest_problem
@@ -213,6 +213,10 @@ def _rollouts(runtime: Runtime) -> Iterator[Refusal]:
     sinks = runtime.spec.rollouts
     if sinks and (sinks.persistent_volume_claim is None) == (sinks.object_store is None):
         yield Refusal(code="Inconsistent", field="spec.rollouts", given=sinks.to_wire(), hint=ONE_SINK)
+    authority = sinks.object_store.certificate_authority if sinks and sinks.object_store else None
+    if authority and (authority.config_map is None) == (authority.secret is None):
+        field = "spec.rollouts.objectStore.certificateAuthority"
+        yield Refusal(code="Inconsistent", field=field, given=authority.to_wire(), hint=ONE_AUTHORITY)
 
 
 _RULES: Final[tuple[Callable[[Runtime], Iterator[Refusal]], ...]] = (

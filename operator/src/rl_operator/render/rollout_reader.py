@@ -19,7 +19,7 @@ from rl_operator.render.container_template import container_security, folder, pr
 from rl_operator.render.env_vars import OPS_PORTS, SCRATCH
 from rl_operator.render.labels import pod_labels
 from rl_operator.render.pod import ANNOTATIONS, pod_name_prefix
-from rl_operator.render.rollout_sink import ROLLOUT_VOLUME, SINK_VARIABLES, URL_VARIABLE
+from rl_operator.render.rollout_sink import ROLLOUT_VOLUME, SINK_VARIABLES, SINK_VOLUMES, URL_VARIABLE
 
 READER_CONTAINER: Final = "rollouts"
 
@@ -73,7 +73,7 @@ def rollout_reader_job(run: TrainingRun, pod: Mapping[str, Any], suffix: str) ->
 
 def _pod_spec(pod: Mapping[str, Any]) -> dict[str, Any]:
     spec = pod["spec"]
-    volumes = [each for each in spec["volumes"] if each["name"] == ROLLOUT_VOLUME]
+    volumes = [each for each in spec["volumes"] if each["name"] in SINK_VOLUMES]
     return {
         **{name: spec[name] for name in _COPIED if name in spec},
         "restartPolicy": "Never",
@@ -87,7 +87,7 @@ def _pod_spec(pod: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _container(trainer: Mapping[str, Any]) -> dict[str, Any]:
-    mounts = [{**each, "readOnly": True} for each in trainer["volumeMounts"] if each["name"] == ROLLOUT_VOLUME]
+    mounts = [{**each, "readOnly": True} for each in trainer["volumeMounts"] if each["name"] in SINK_VOLUMES]
     env_vars = [each for each in trainer["env"] if each["name"] in SINK_VARIABLES]
     policy = {"imagePullPolicy": trainer["imagePullPolicy"]} if "imagePullPolicy" in trainer else {}
     return policy | {

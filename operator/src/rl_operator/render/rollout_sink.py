@@ -1,19 +1,26 @@
 """Where rollouts outlive the pod, as the trainer's container sees it: a folder of a claim, or a bucket's address."""
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from rl_operator.api.rollout_sinks import STORE_KEYS, ObjectStore
+from rl_operator.api.rollout_sinks import STORE_KEYS, CertificatesKey, ObjectStore
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime, SecretKey
 from rl_operator.render.env_vars import EnvVar, literals, secret_env_var
 
 ROLLOUT_FOLDER: Final = "/var/lib/rl-rollouts"
 ROLLOUT_VOLUME: Final = "rollouts"
+AUTHORITY_FOLDER: Final = "/etc/rl-rollouts"
+AUTHORITY_FILE: Final = "ca.crt"
+AUTHORITY_VOLUME: Final = "rollouts-ca"
+SINK_VOLUMES: Final = frozenset({ROLLOUT_VOLUME, AUTHORITY_VOLUME})
 URL_VARIABLE: Final = "RL_ROLLOUTS_URL"
 
 SINK_VARIABLES: Final = frozenset(
-    {"RL_ROLLOUTS_DIR", URL_VARIABLE, "RL_ROLLOUTS_SECRET", "AWS_ENDPOINT_URL", "AWS_REGION", *STORE_KEYS}
-)
+    {
+        "RL_ROLLOUTS_DIR", URL_VARIABLE, "RL_ROLLOUTS_SECRET", "RL_ROLLOUTS_CA_FILE", "RL_ROLLOUTS_CA_SOURCE",
+        "AWS_ENDPOINT_URL", "AWS_REGION", *STORE_KEYS,
+    }
+)  # fmt: skip
 """All that `sink_env_vars` sets."""
 
 CLAIM_SECURITY: Final = {"fsGroupChangePolicy": "OnRootMismatch"}
@@ -38,6 +45,10 @@ def _store_env_vars(folder: str, store: ObjectStore) -> list[EnvVar]:
         "AWS_ENDPOINT_URL": (store.endpoint or "").rstrip("/"),
         "AWS_REGION": store.region,
     }
+    if found := _authority(store):
+        kind, place = found
+        plain["RL_ROLLOUTS_CA_FILE"] = f"{AUTHORITY_FOLDER}/{AUTHORITY_FILE}"
+        plain["RL_ROLLOUTS_CA_SOURCE"] = f"key {place.key} of {kind} {place.name}"
     secret = store.secret_name
     # Rollouts never keep a run from training: without the Secret it warns that it cannot keep them.
     keys = [secret_env_var(key, SecretKey(name=secret, key=key), optional=True) for key in STORE_KEYS] if secret else []
@@ -45,15 +56,24 @@ def _store_env_vars(folder: str, store: ObjectStore) -> list[EnvVar]:
 
 
 def sink_mounts(run: TrainingRun, runtime: Runtime) -> list[dict[str, Any]]:
-    """For the trainer: only the run's own folder of the claim."""
-    if not _claim(runtime):
-        return []
-    return [{"name": ROLLOUT_VOLUME, "mountPath": ROLLOUT_FOLDER, "subPath": _folder(run)}]
+    """For the trainer: only the run's own folder of the claim, or the authority of the bucket's server."""
+    if _claim(runtime):
+        return [{"name": ROLLOUT_VOLUME, "mountPath": ROLLOUT_FOLDER, "subPath": _folder(run)}]
+    if _authority(_object_store(runtime)):
+        return [{"name": AUTHORITY_VOLUME, "mountPath": AUTHORITY_FOLDER, "readOnly": True}]
+    return []
 
 
 def sink_volumes(runtime: Runtime) -> list[dict[str, Any]]:
-    claim = _claim(runtime)
-    return [{"name": ROLLOUT_VOLUME, "persistentVolumeClaim": {"claimName": claim}}] if claim else []
+    if claim := _claim(runtime):
+        return [{"name": ROLLOUT_VOLUME, "persistentVolumeClaim": {"claimName": claim}}]
+    if found := _authority(_object_store(runtime)):
+        kind, place = found
+        # As for the store's keys: what is missing is a warning of the trainer's, and no reason not to train.
+        of = {"items": [{"key": place.key, "path": AUTHORITY_FILE}], "optional": True}
+        named = {"secretName": place.name} if kind == "Secret" else {"name": place.name}
+        return [{"name": AUTHORITY_VOLUME, "secret" if kind == "Secret" else "configMap": named | of}]
+    return []
 
 
 def sink_security(runtime: Runtime) -> dict[str, str]:
@@ -64,6 +84,20 @@ def sink_security(runtime: Runtime) -> dict[str, str]:
 def _claim(runtime: Runtime) -> str | None:
     claim = runtime.spec.rollouts.persistent_volume_claim if runtime.spec.rollouts else None
     return claim.claim_name if claim else None
+
+
+def _object_store(runtime: Runtime) -> ObjectStore | None:
+    return runtime.spec.rollouts.object_store if runtime.spec.rollouts else None
+
+
+def _authority(store: ObjectStore | None) -> tuple[Literal["ConfigMap", "Secret"], CertificatesKey] | None:
+    """In what it is, and where in it."""
+    authority = store.certificate_authority if store else None
+    if authority is None:
+        return None
+    if authority.config_map is not None:
+        return "ConfigMap", authority.config_map
+    return ("Secret", authority.secret) if authority.secret else None
 
 
 def _folder(run: TrainingRun) -> str:

@@ -79,6 +79,11 @@ def test_the_shipped_runtimes_are_valid(runtime: Any) -> None:
             "Inconsistent",
             "name exactly one of persistentVolumeClaim and objectStore",
         ),
+        (
+            {"rollouts": {"objectStore": {"url": "s3://lab", "certificateAuthority": {}}}},
+            "Inconsistent",
+            "spec.rollouts.objectStore.certificateAuthority is {}: name exactly one of configMap and secret",
+        ),
         ({"environmentEgress": [{"cidr": "example.com"}]}, "WrongType", 'environmentEgress[0].cidr is "example.com"'),
         ({"resources": {"api": {"limits": {"cpu": "half"}}}}, "WrongType", "spec.resources.api.limits.cpu"),
         ({"resources": {"api": {"limits": {"cpu": -1}}}}, "WrongType", "like 500m, 2 or 1Gi"),

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.render.test_rollout_sink import BUCKET, CLAIM, PLAIN
+from tests.unit.rl_operator.render.test_rollout_sink import AUTHORITIES, BUCKET, CLAIM, PLAIN
 from tests.unit.rl_operator.samples import UID, inputs_of, make_run, make_runtime
 
 from rl_operator.api.names import RUN_LABEL
@@ -57,6 +57,15 @@ def test_it_has_the_buckets_keys_and_no_others() -> None:
     store = {"RL_ROLLOUTS_URL", "RL_ROLLOUTS_SECRET", "AWS_ENDPOINT_URL", "AWS_REGION"}
     assert names == {"HOME", *store, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
     assert {each["name"] for each in pod_of(runtime)["spec"]["volumes"]} == {"tmp"}
+
+
+def test_it_trusts_the_buckets_authority() -> None:
+    runtime = AUTHORITIES["Secret"]
+    [volume] = [each for each in pod_of(runtime)["spec"]["volumes"] if each["name"] == "rollouts-ca"]
+    assert volume["secret"]["items"] == [{"key": "root.pem", "path": "ca.crt"}]
+    [mount] = [each for each in container_of(runtime)["volumeMounts"] if each["name"] == "rollouts-ca"]
+    [file] = [each["value"] for each in container_of(runtime)["env"] if each["name"] == "RL_ROLLOUTS_CA_FILE"]
+    assert file == f"{mount['mountPath']}/ca.crt"
 
 
 def test_it_is_restricted_and_ends_by_itself() -> None:

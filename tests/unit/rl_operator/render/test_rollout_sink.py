@@ -1,5 +1,6 @@
 """Who gets the place where rollouts outlive their pod: the trainer, and nobody else."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from rl_operator.render import render_run
 from rl_operator.render.container_template import mounting
 from rl_operator.render.pod import pod_of_attempt, pod_template
 from rl_operator.render.rollout_sink import SINK_VARIABLES
-from tinker_atropos.rollout_files.object_store import KEY_VARIABLES, SECRET_VARIABLE
+from tinker_atropos.rollout_files.object_store import CA_SOURCE_VARIABLE, CA_VARIABLE, KEY_VARIABLES, SECRET_VARIABLE
 from tinker_atropos.settings import load_settings
 
 CLAIM = make_runtime(rollouts={"persistentVolumeClaim": {"claimName": "rollouts"}})
@@ -75,12 +76,46 @@ def test_a_bucket_is_the_trainers_in_variables() -> None:
     }
 
 
+AUTHORITIES = {
+    "ConfigMap": make_runtime(
+        rollouts={"objectStore": STORE | {"certificateAuthority": {"configMap": {"name": "lab-ca"}}}}
+    ),
+    "Secret": make_runtime(
+        rollouts={"objectStore": STORE | {"certificateAuthority": {"secret": {"name": "lab-ca", "key": "root.pem"}}}}
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "source"),
+    [
+        ("ConfigMap", "ca.crt", lambda items: {"configMap": {"name": "lab-ca", "optional": True, "items": items}}),
+        ("Secret", "root.pem", lambda items: {"secret": {"secretName": "lab-ca", "optional": True, "items": items}}),
+    ],
+)
+def test_an_authority_is_mounted_in_the_trainer_alone(kind: str, key: str, source: Callable[..., Any]) -> None:
+    """One key of it: a Secret of cert-manager's has the server's private key beside it."""
+    pod = pod_of(AUTHORITIES[kind])
+    mounts = {
+        name: [each for each in container["volumeMounts"] if each["name"] == "rollouts-ca"]
+        for name, container in containers(pod).items()
+    }
+    folder = {"name": "rollouts-ca", "mountPath": "/etc/rl-rollouts", "readOnly": True}
+    assert mounts == {"api": [], "trainer": [folder], "environment": []}
+    [volume] = [each for each in pod["spec"]["volumes"] if each["name"] == "rollouts-ca"]
+    assert volume == {"name": "rollouts-ca", **source([{"key": key, "path": "ca.crt"}])}
+    assert added(AUTHORITIES[kind]) == added(BUCKET) | {
+        "RL_ROLLOUTS_CA_FILE": "/etc/rl-rollouts/ca.crt",
+        "RL_ROLLOUTS_CA_SOURCE": f"key {key} of {kind} lab-ca",
+    }
+
+
 def test_a_bucket_may_go_without_keys() -> None:
     runtime = make_runtime(rollouts={"objectStore": {"url": "s3://lab"}})
     assert added(runtime) == {"RL_ROLLOUTS_URL": f"s3://lab/team-a/sorting-{UID}"}
 
 
-@pytest.mark.parametrize("runtime", [CLAIM, BUCKET], ids=["claim", "bucket"])
+@pytest.mark.parametrize("runtime", [CLAIM, BUCKET, *AUTHORITIES.values()], ids=["claim", "bucket", *AUTHORITIES])
 def test_nothing_else_changes(runtime: Runtime) -> None:
     """Not the other containers, and not one of the pods of environments, which run others' code."""
     before, after = containers(pod_of(PLAIN)), containers(pod_of(runtime))
@@ -94,8 +129,8 @@ def test_nothing_else_changes(runtime: Runtime) -> None:
 
 def test_the_names_are_those_that_the_trainer_reads() -> None:
     """The two packages share no code."""
-    assert set(KEY_VARIABLES) | {SECRET_VARIABLE} <= SINK_VARIABLES
-    assert set(added(CLAIM)) | set(added(BUCKET)) == SINK_VARIABLES
+    assert {*KEY_VARIABLES, SECRET_VARIABLE, CA_VARIABLE, CA_SOURCE_VARIABLE} <= SINK_VARIABLES
+    assert set(added(CLAIM)) | set(added(AUTHORITIES["Secret"])) == SINK_VARIABLES
     plain = {name: value for name, value in added(BUCKET).items() if isinstance(value, str)}
     settings = load_settings("trainer", plain | added(CLAIM))
     assert settings.rollouts_url == f"s3://lab/rollouts/team-a/sorting-{UID}"

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tinker_atropos.bundled import bundled_model_folder
-from tinker_atropos.environments.sampled_work import sampling, watch
+from tinker_atropos.environments.sampled_work import SampledAnswers, sampling, watch
 from tinker_atropos.serving import bind, serve
 
 MESSAGES = [{"role": "user", "content": "sort 1 2"}]
@@ -25,6 +25,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.marks: list[tuple[str, str | None, int | None]] = []
+        self.knows_ids = True
 
     def app(self) -> Starlette:
         paths = {"/generate": self._generate, "/v1/completions": self._openai, "/v1/chat/completions": self._openai}
@@ -42,9 +43,11 @@ class Recorder:
         self.marks.append((request.url.path, body.get("rl_purpose"), body.get("rl_evaluation")))
         message = {"role": "assistant", "content": "x"}
         choice = {"index": 0, "finish_reason": "stop", "text": "x", "message": message, "logprobs": None}
+        ids = {"prompt_token_ids": [7]} if body.get("return_token_ids") and self.knows_ids else {}
+        choice |= {"token_ids": [5, 5, 5]} if ids else {}
         usage = {"prompt_tokens": 1, "completion_tokens": 3 * body["n"], "total_tokens": 1 + 3 * body["n"]}
         head = {"id": "x", "object": "text_completion", "created": 0, "model": "m"}
-        return JSONResponse({**head, "choices": [choice] * body["n"], "usage": usage})
+        return JSONResponse({**head, **ids, "choices": [choice] * body["n"], "usage": usage})
 
 
 @pytest.fixture
@@ -87,6 +90,28 @@ async def test_evaluations_are_marked_and_counted_on_every_route(recorder):
     assert len(seen.marks) == 4
     assert {(purpose, step) for _, purpose, step in seen.marks} == {("evaluation", 20)}
     assert {path for path, *_ in seen.marks} == {"/generate", "/v1/completions", "/v1/chat/completions"}
+
+
+async def test_the_answers_of_an_evaluation_are_kept_as_they_were_sampled(recorder):
+    _, servers = recorder
+    kept: list[SampledAnswers] = []
+    with sampling("evaluation", 20, kept.append) as evaluation:
+        await ask(servers)
+    assert sum(len(answers.tokens) for answers in kept) == evaluation.completions
+    assert {row for answers in kept for row in map(tuple, answers.tokens)} == {(5, 5, 5)}
+    by_ids = [answers for answers in kept if answers.logprobs is not None]
+    assert ([5], [[-1.0] * 3] * 6) in [(answers.prompt, answers.logprobs) for answers in by_ids]
+    assert [answers.prompt for answers in kept if answers.logprobs is None] == [[7], [7]]
+
+
+async def test_a_server_that_knows_no_token_ids_answers_all_the_same(recorder):
+    seen, servers = recorder
+    seen.knows_ids = False
+    kept: list[SampledAnswers] = []
+    with sampling("evaluation", 20, kept.append) as evaluation:
+        await ask(servers)
+    assert evaluation.completions == 12
+    assert all(answers.logprobs for answers in kept)
 
 
 async def test_training_during_an_evaluation_is_counted_separately_and_not_marked(recorder):

@@ -1,5 +1,6 @@
 """Copying to a store that is slow, away or broken: nobody waits, and what is possible arrives."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Mapping
@@ -37,7 +38,15 @@ class Store(Folder):
         self.open = threading.Event()
         self.asked = threading.Semaphore(0)
         self.calls: list[str] = []
+        self.listed = threading.Semaphore(0)
+        self.unlisted: Exception | None = None
         self.broken: Exception | None = None
+
+    def names(self) -> Mapping[str, int]:
+        self.listed.release()
+        if self.unlisted:
+            raise self.unlisted
+        return super().names()
 
     def put(self, name: str, content: bytes) -> None:
         self._call(f"put {name} {content.decode()}")
@@ -80,7 +89,56 @@ def test_nobody_waits_and_the_newest_content_arrives(folder: Folder, store: Stor
     store.open.set()
     mirror.close(HANG)
     assert store.calls == ["put a 1", "put b 4", "delete a"]
-    assert (mirror.names(), mirror.read("b")) == ({"b": 1}, b"4")
+    assert store.files == {"b": b"4"}
+
+
+def known(mirror: BackgroundMirror) -> Mapping[str, int]:
+    """What only the store has."""
+    deadline = time.monotonic() + HANG
+    while (earlier := mirror.earlier) is None:
+        assert time.monotonic() < deadline
+    return earlier
+
+
+def test_it_has_all_files_of_the_run(folder: Folder, store: Store) -> None:
+    store.files, folder.files = {"a": b"1", "b": b"old", "c": b"3"}, {"b": b"new"}
+    mirror = BackgroundMirror(store, folder)
+    assert known(mirror) == {"a": 1, "c": 1}
+    assert (mirror.names(), mirror.read("a"), mirror.read("b")) == ({"a": 1, "b": 3, "c": 1}, b"1", b"new")
+    store.open.set()
+    mirror.delete("a")
+    assert mirror.names() == {"b": 3, "c": 1}, "at once"
+    with pytest.raises(FileNotFoundError):
+        mirror.read("a")
+    mirror.close(HANG)
+    assert store.files.keys() == {"b", "c"}
+
+
+def test_a_store_that_cannot_be_listed_is_asked_again_and_takes_files_meanwhile(folder: Folder, store: Store) -> None:
+    """The folder's own files are there to be read; a key may be one that may not list."""
+    store.unlisted, store.files = StoreError("you may not list"), {"old": b"1"}
+    store.open.set()
+    mirror = BackgroundMirror(store, folder, pause_seconds=0)
+    assert complaint(mirror, folder) == "you may not list"
+    assert store.asked.acquire(timeout=HANG)
+    assert (mirror.earlier, mirror.names()) == (None, {"b": 1})
+    with pytest.raises(FileNotFoundError):
+        mirror.read("old")
+    store.unlisted = None
+    assert known(mirror) == {"old": 1}
+    mirror.close(HANG)
+
+
+def test_the_end_does_not_wait_for_a_listing(folder: Folder, store: Store) -> None:
+    store.unlisted = StoreError("away")
+    store.open.set()
+    mirror = BackgroundMirror(store, folder, pause_seconds=HANG)
+    assert store.listed.acquire(timeout=HANG)
+    folder.files["a"] = b"1"
+    with contextlib.suppress(StoreError):  # it may know already that it cannot list
+        mirror.put("a", b"1")
+    mirror.close(HANG)
+    assert store.files == {"a": b"1"}
 
 
 def test_a_file_that_was_removed_meanwhile_is_not_put(folder: Folder, store: Store) -> None:

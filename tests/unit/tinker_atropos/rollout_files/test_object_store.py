@@ -1,14 +1,18 @@
 """Against moto, which speaks S3, and against servers that fail."""
 
+import asyncio
 import http.server
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from tests.unit.tinker_atropos.rollout_files.private_tls import behind_tls, make_certificates
 from tests.unit.tinker_atropos.rollout_files.s3_server import running_s3_server
 
 from tinker_atropos.errors import ConfigError
@@ -33,7 +37,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     """Opens a store with these variables: the library reads the process's own."""
 
     def call(endpoint: str, url: str = "s3://rollouts/team-a/sorting-1", **variables: str) -> ObjectStore:
-        for name in [name for name in os.environ if name.startswith("AWS_")]:
+        for name in [name for name in os.environ if name.startswith(("AWS_", "RL_ROLLOUTS_"))]:
             monkeypatch.delenv(name)
         for name, value in {"AWS_ENDPOINT_URL": endpoint, **variables}.items():
             monkeypatch.setenv(name, value)
@@ -132,6 +136,39 @@ def test_a_server_that_is_silent(opened: Opened, monkeypatch: pytest.MonkeyPatch
         pytest.raises(StoreError, match="the server does not answer in time"),
     ):
         opened(f"http://127.0.0.1:{silent.getsockname()[1]}", **KEYS).put(FIRST, b"")
+
+
+@pytest.fixture(scope="module")
+def certificates(process: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+async def test_a_certificate_authority_of_ones_own(s3: str, opened: Opened, certificates: Path) -> None:
+    """It is missing at first: what is there later is used without another start."""
+    appearing, source = certificates.parent / "appearing.pem", "key ca.crt of ConfigMap lab-ca"
+    async with behind_tls(s3, certificates.parent) as url:
+        keys = {**KEYS, "RL_ROLLOUTS_CA_FILE": str(appearing), "RL_ROLLOUTS_CA_SOURCE": source}
+        store = opened(url, "s3://rollouts/private", **keys)
+        with pytest.raises(StoreError) as caught:
+            await asyncio.to_thread(store.names)
+        assert str(caught.value) == (
+            f"cannot list files in bucket rollouts of {url}: the server's certificate authority is not known, "
+            f"there is no {source}: create it, it is read again"
+        )
+        await asyncio.to_thread(shutil.copy, certificates, appearing)
+        await asyncio.to_thread(store.put, FIRST, b"one")
+        assert await asyncio.to_thread(store.read, FIRST) == b"one"
+        with pytest.raises(StoreError, match=r"the server's certificate is not trusted \(UnknownIssuer\)"):
+            await asyncio.to_thread(opened(url, "s3://rollouts/private", **KEYS).names)
+
+
+@pytest.mark.parametrize("content", [b"", b"no certificate", b"-----BEGIN CERTIFICATE-----\nAAAA\n"])
+def test_certificates_that_are_none(opened: Opened, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "ca.crt").write_bytes(content)
+    keys = {"RL_ROLLOUTS_CA_FILE": str(tmp_path / "ca.crt"), "RL_ROLLOUTS_CA_SOURCE": "key ca.crt of Secret lab"}
+    store = opened("https://127.0.0.1:1", **KEYS, **keys)
+    with pytest.raises(StoreError, match=r"key ca.crt of Secret lab has no certificate in PEM"):
+        store.put(FIRST, b"")
 
 
 @pytest.mark.parametrize(

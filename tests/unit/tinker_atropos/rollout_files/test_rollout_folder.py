@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,30 @@ def test_a_later_attempt_goes_on_with_the_interval(tmp_path) -> None:
     assert [step for step in range(9) if second.keeps(step)] == [0, 4, 8]
     assert second.append(StepFile(28, 2), bytes(100)) == []
     assert kept(tmp_path, 100_000).keeps(3), "more room: all are kept again"
+
+
+def names_of(attempt: int, steps: Iterable[int]) -> list[str]:
+    return [StepFile(step, attempt).name for step in steps]
+
+
+def test_files_that_only_a_mirror_has_are_counted_and_thinned_alike(tmp_path) -> None:
+    folder = kept(tmp_path, 1000)
+    for step in (8, 9):
+        folder.append(StepFile(step, 2), bytes(100))
+    elsewhere = dict.fromkeys([*names_of(1, range(0, 10, 2)), "metrics-1.jsonl.zst"], 100)
+    assert folder.count(elsewhere) == []
+    assert folder.append(StepFile(10, 2), bytes(200)) == []
+    assert set(folder.append(StepFile(11, 2), bytes(200))) == {*names_of(2, (9, 11))}
+    assert set(folder.append(StepFile(12, 2), bytes(250))) == {*names_of(1, (2, 6)), *names_of(2, (10,))}
+    assert (folder.every, steps(folder)) == (4, [8, 12])
+
+
+def test_a_mirror_that_is_thinned_sets_the_interval_of_what_is_here_already(tmp_path) -> None:
+    folder = kept(tmp_path, 1000)
+    for step in (7, 8):
+        folder.append(StepFile(step, 2), bytes(100))
+    assert folder.count(dict.fromkeys(names_of(1, range(0, 32, 4)), 75)) == names_of(2, (7,))
+    assert (folder.every, folder.keeps(10), folder.keeps(12)) == (4, False, True)
 
 
 @given(st.lists(st.integers(1, 250), max_size=40))

@@ -56,3 +56,32 @@ async def test_a_store_that_fails_is_unavailable_and_says_why() -> None:
         for path in ("/rollouts", "/rollouts/000012-1.jsonl.zst"):
             answer = await client.get(path)
             assert (answer.status_code, "Permission denied" in answer.json()["error"]) == (503, True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "sent", "range_sent"),
+    [
+        ("bytes=0-", 206, b"0123456789", "bytes 0-9/10"),
+        ("bytes=8-", 206, b"89", "bytes 8-9/10"),
+        ("bytes=3-4", 206, b"34", "bytes 3-4/10"),
+        ("bytes=3-99", 206, b"3456789", "bytes 3-9/10"),
+        ("bytes=10-", 416, None, "bytes */10"),
+        ("bytes=99-100", 416, None, "bytes */10"),
+        ("bytes=4-3", 200, b"0123456789", None),
+        ("bytes=-2", 200, b"0123456789", None),
+        ("bytes=0-1,3-4", 200, b"0123456789", None),
+        ("lines=1-", 200, b"0123456789", None),
+    ],
+)
+async def test_a_reader_gets_the_part_that_it_lacks(tmp_path, asked, status, sent, range_sent) -> None:
+    """What RFC 9110 does not ask servers for gets the whole file."""
+    folder = RolloutFolder(tmp_path, 1000)
+    folder.append(StepFile(1, 1), b"0123456789")
+    async with client_of(folder) as client:
+        answer = await client.get("/rollouts/000001-1.jsonl.zst", headers={"Range": asked})
+    assert (answer.status_code, answer.headers.get("content-range")) == (status, range_sent)
+    if sent is None:
+        assert answer.json() == {"error": f"000001-1.jsonl.zst has 10 bytes, and '{asked}' begins after them"}
+    else:
+        assert (answer.content, answer.headers["accept-ranges"]) == (sent, "bytes")
+        assert answer.headers["content-type"] == "application/zstd"

@@ -7,7 +7,7 @@ it asks for the `current_work`, sends its `marks` and adds what it sampled.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -15,10 +15,21 @@ from typing import Any, Literal
 Wrapper = Callable[..., Awaitable[Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class SampledAnswers:
+    """Of one request: the token ids of its prompt and of its answers, and their logprobs if the request asked for
+    them.
+    """
+
+    prompt: Sequence[int]
+    tokens: Sequence[Sequence[int]]
+    logprobs: Sequence[Sequence[float]] | None
+
+
 @dataclass(slots=True)
 class SampledWork:
     """What came back so far. `step`: the weights that an evaluation is of. `prompts`: hashes of the different ones.
-    `tokens_failed`: those of rollouts that failed.
+    `tokens_failed`: those of rollouts that failed. `keep` is told of all answers.
     """
 
     purpose: Literal["training", "evaluation"]
@@ -27,6 +38,7 @@ class SampledWork:
     tokens: int = 0
     tokens_failed: int = 0
     prompts: set[int] = field(default_factory=set)
+    keep: Callable[[SampledAnswers], None] | None = None
 
     @property
     def independent(self) -> int:
@@ -49,9 +61,13 @@ _current: ContextVar[SampledWork | None] = ContextVar("sampled", default=None)
 
 
 @contextlib.contextmanager
-def sampling(purpose: Literal["training", "evaluation"], step: int | None = None) -> Iterator[SampledWork]:
+def sampling(
+    purpose: Literal["training", "evaluation"],
+    step: int | None = None,
+    keep: Callable[[SampledAnswers], None] | None = None,
+) -> Iterator[SampledWork]:
     """Count what is sampled inside the block."""
-    sampled = SampledWork(purpose, step)
+    sampled = SampledWork(purpose, step, keep=keep)
     token = _current.set(sampled)
     try:
         yield sampled
@@ -80,8 +96,10 @@ def _by_tokens(request: Wrapper) -> Wrapper:
             kwargs |= sampled.marks
         answer = await request(**kwargs)
         if sampled is not None:
-            _, outputs, _, _ = answer
+            prompt, outputs, logprobs, _ = answer
             sampled.add(_prompt(kwargs), len(outputs), sum(map(len, outputs)))
+            if sampled.keep is not None:
+                sampled.keep(SampledAnswers(prompt, outputs, logprobs))
         return answer
 
     return watched
@@ -93,13 +111,23 @@ def _by_usage(request: Wrapper) -> Wrapper:
     async def watched(**kwargs: Any) -> Any:
         sampled = _current.get()
         if sampled is not None and sampled.marks:
-            kwargs["extra_body"] = {**(kwargs.get("extra_body") or {}), **sampled.marks}
+            ids = {"return_token_ids": True} if sampled.keep is not None else {}
+            kwargs["extra_body"] = {**(kwargs.get("extra_body") or {}), **ids, **sampled.marks}
         answer = await request(**kwargs)
         if sampled is not None:
             sampled.add(_prompt(kwargs), len(answer.choices), answer.usage.completion_tokens if answer.usage else 0)
+            if sampled.keep is not None and (kept := _answers_of(answer)) is not None:
+                sampled.keep(kept)
         return answer
 
     return watched
+
+
+def _answers_of(answer: Any) -> SampledAnswers | None:
+    """By the names that vLLM has for token ids; None if the server sends none, as an older trainer."""
+    prompt = getattr(answer, "prompt_token_ids", None)
+    tokens: list[Any] = [getattr(choice, "token_ids", None) for choice in answer.choices]
+    return SampledAnswers(prompt, tokens, None) if prompt and None not in tokens else None
 
 
 def _prompt(request: Mapping[str, Any]) -> Any:

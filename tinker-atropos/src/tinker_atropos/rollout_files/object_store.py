@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property
+from pathlib import Path
+from ssl import PROTOCOL_TLS_CLIENT, SSLContext, SSLError
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -20,6 +22,12 @@ KEY_VARIABLES: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 SECRET_VARIABLE: Final = "RL_ROLLOUTS_SECRET"  # noqa: S105 -- a name
 """The name of the Secret that the keys come from, for a message."""
 
+CA_VARIABLE: Final = "RL_ROLLOUTS_CA_FILE"
+"""The file with the certificates of authorities to trust besides the system's, in PEM."""
+
+CA_SOURCE_VARIABLE: Final = "RL_ROLLOUTS_CA_SOURCE"
+"""Where that file comes from, for a message."""
+
 CONNECT_SECONDS: Final = 5
 REQUEST_SECONDS: Final = 60
 """Of one try: the largest file in a minute."""
@@ -33,10 +41,10 @@ PARTS_AT_ONCE: Final = 2
 
 
 class ObjectStore:
-    """Implements `rollout_store.RolloutMirror`; calls may come from any thread.
+    """Implements `rollout_store.WritableStore`; calls may come from any thread.
 
     `url`: `s3://BUCKET/FOLDER`. The AWS_* variables name the server, its region and the keys; without keys, those of
-    the pod's or the machine's identity are used. Raises ConfigError; nothing is called yet.
+    the pod's or the machine's identity are used. Raises ConfigError; nothing is called or read yet.
     """
 
     def __init__(self, url: str, environ: Mapping[str, str] = os.environ) -> None:
@@ -50,12 +58,13 @@ class ObjectStore:
         self._where = f"bucket {parts.netloc}" + (f" of {endpoint}" if endpoint else "")
         self._keys = {name: environ[name] for name in KEY_VARIABLES if environ.get(name)}
         self._secret = environ.get(SECRET_VARIABLE, "")
+        self._ca_file, self._ca_source = environ.get(CA_VARIABLE, ""), environ.get(CA_SOURCE_VARIABLE, "")
         self._bucket, self._folder = parts.netloc, parts.path.strip("/")
         self._plain = endpoint.startswith("http://")
 
     @cached_property
     def _store(self) -> S3Store:
-        """Raises the library's error if half of a key is missing."""
+        """Raises the library's error if half of a key is missing, and StoreError if the authorities are."""
         return S3Store(
             self._bucket,
             prefix=self._folder or None,
@@ -63,9 +72,26 @@ class ObjectStore:
                 "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
                 "timeout": timedelta(seconds=REQUEST_SECONDS),
                 "allow_http": self._plain,
+                **({"root_certificate": self._authorities()} if self._ca_file else {}),
             },
             retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
         )
+
+    def _authorities(self) -> bytes:
+        """In PEM. A file that appears later is found: whoever calls again reads again."""
+        source = self._ca_source or self._ca_file
+        try:
+            content = Path(self._ca_file).read_bytes()
+        except OSError as error:
+            missing = f"there is no {source}: create it, it is read again"
+            why = missing if isinstance(error, FileNotFoundError) else f"{source} cannot be read: {error.strerror}"
+            raise StoreError(f"the server's certificate authority is not known, {why}") from None
+        try:
+            SSLContext(PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=content.decode("ascii", "ignore"))
+        except (SSLError, ValueError):
+            sentence = f"the server's certificate authority is not known, {source} has no certificate in PEM"
+            raise StoreError(sentence) from None
+        return content
 
     def names(self) -> dict[str, int]:
         with self._errors("list files"):
@@ -86,9 +112,6 @@ class ObjectStore:
         with self._errors(f"delete {name}"):
             obstore.delete(self._store, name)
 
-    def close(self, seconds: float) -> None:
-        """Nothing waits."""
-
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
         """Raises FileNotFoundError for a file that is not there, StoreError for all else."""
@@ -100,6 +123,8 @@ class ObjectStore:
             )
         try:
             yield
+        except StoreError as error:
+            raise StoreError(f"cannot {what} in {self._where}: {error}") from None
         except (BaseError, OSError) as error:
             if code_of(str(error)) == NO_SUCH_FILE:
                 raise FileNotFoundError(what) from None

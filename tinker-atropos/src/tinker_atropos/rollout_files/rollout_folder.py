@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tinker_atropos.rollout_files.file_names import StepFile, is_rollout_file, metrics_name, parse_name
@@ -19,6 +19,8 @@ class TooLargeError(OSError):
 
 class RolloutFolder:
     """Implements `RolloutStore`. `every`: files of steps that it divides are kept. Used by one thread at a time.
+
+    The limit is for all files of a run, also for those that only a mirror has (`count`).
 
     Nothing is made on disk before the first line is written.
     """
@@ -44,6 +46,17 @@ class RolloutFolder:
     def keeps(self, step: int) -> bool:
         self._known()
         return self._limit_bytes > 0 and step % self.every == 0
+
+    def count(self, elsewhere: Mapping[str, int]) -> list[str]:
+        """Files of earlier attempts that are not in this folder, with their sizes. Returns the names of all files that
+        are removed to make room; this folder's are.
+        """
+        sizes = self._known()
+        steps = {name: size for name, size in elsewhere.items() if parse_name(name)}
+        if sum(steps.values()) * 2 > self._limit_bytes:
+            self.every = max(self.every, _interval(steps))
+        sizes |= {name: size for name, size in steps.items() if name not in sizes}
+        return self._remove(sizes) + self._thin(sizes)
 
     def append(self, file: StepFile, content: bytes) -> list[str]:
         """Add whole lines to a step's file. Returns the names of files that were removed to make room.
@@ -84,12 +97,17 @@ class RolloutFolder:
         removed: list[str] = []
         while sum(sizes.values()) > self._limit_bytes:
             self.every *= 2
-            for name in [name for name in sizes if _step(name) % self.every]:
-                (self._folder / name).unlink(missing_ok=True)
-                del sizes[name]
-                removed.append(name)
+            removed += self._remove(sizes)
             if self.every > max(map(_step, sizes), default=0):
                 break
+        return removed
+
+    def _remove(self, sizes: dict[str, int]) -> list[str]:
+        """The files of steps that are not kept."""
+        removed = [name for name in sizes if _step(name) % self.every]
+        for name in removed:
+            (self._folder / name).unlink(missing_ok=True)
+            del sizes[name]
         return removed
 
 

@@ -16,12 +16,23 @@ class RolloutStore(Protocol):
         ...
 
 
-class RolloutMirror(RolloutStore, Protocol):
+class WritableStore(RolloutStore, Protocol):
     """A store that outlives the trainer's own folder."""
 
     def put(self, name: str, content: bytes) -> None: ...
 
     def delete(self, name: str) -> None: ...
+
+
+class RolloutMirror(WritableStore, Protocol):
+    """All files of a run: those of the trainer's own folder are copied to a store that outlives it."""
+
+    @property
+    def earlier(self) -> Mapping[str, int] | None:
+        """The files that only the store has, which earlier attempts put there, with their sizes in bytes. None: not
+        known yet.
+        """
+        ...
 
     def close(self, seconds: float) -> None:
         """Do what was asked for and still waits, for at most so long."""

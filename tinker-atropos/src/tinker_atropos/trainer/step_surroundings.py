@@ -81,7 +81,7 @@ class StepSurroundings:
         counts = self.generator.metrics() | self.accounting.metrics() | self.state.progress.metrics()
         metrics = {**metrics, **counts}
         self.keeper.step_trained(step, trained, metrics)
-        self.warn("rollouts", self.keeper.note)
+        self.warn("rollouts", self.keeper.warning)
         status = self.state.status
         status.step_trained(step, seconds, metrics)
         self.sink.log_step(step, metrics, self._sample_rows(step, trained.batch))

@@ -6,12 +6,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
+from tinker_atropos.environments.base import SampledEnvironment
 from tinker_atropos.environments.evaluation import Evaluation
 from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evaluations
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
-from tinker_atropos.environments.sampled_work import _current
+from tinker_atropos.environments.sampled_work import SampledAnswers, _current
+from tinker_atropos.trainer.rollouts.reported_rollouts import RolloutReport
 
 
 class Slow:
@@ -129,3 +132,41 @@ async def test_a_missing_metric_is_named_with_those_that_were_seen(outcome, capl
     seen = "eval/aime24, eval/overall" if isinstance(outcome, dict) else "eval/percent_correct"
     assert warning.startswith(f"the environment reports no eval/math (it reports {seen}")
     assert "spec.tinker.eval_metric" in warning
+
+
+class Asking(Slow):
+    """Somebody else's: it samples, and nobody knows what an answer earns."""
+
+    async def evaluate(self) -> Any:
+        sampled = _current.get()
+        assert sampled is not None
+        if sampled.keep is not None:
+            sampled.keep(SampledAnswers([1, 2], [[3], [4, 5]], [[-0.5], [-0.1, -0.2]]))
+            sampled.keep(SampledAnswers([1], [[3]], None))
+        return Evaluation(1, 2)
+
+
+async def test_the_answers_of_somebody_elses_environment_are_reported_without_rewards() -> None:
+    asking = Asking(EvaluationPlan())
+    asking.evaluations.begin(asking, 40)
+    await ended(asking)
+    (first, second), _ = asking.shared.rollouts.take()
+    report = RolloutReport.model_validate_json(orjson.dumps({"groups": [first, second]}))
+    assert [(each.fate, each.step, each.group.scores) for each in report.groups] == [
+        ("evaluated", 40, [None, None]),
+        ("evaluated", 40, [None]),
+    ]
+    assert report.groups[0].group.tokens == [[1, 2, 3], [1, 2, 4, 5]]
+    assert report.groups[0].group.masks == [[-100, -100, 3], [-100, -100, 4, 5]]
+    assert report.groups[0].group.inference_logprobs == [[1.0, 1.0, -0.5], [1.0, 1.0, -0.1, -0.2]]
+    assert report.groups[1].group.inference_logprobs is None
+
+
+async def test_our_base_class_reports_its_answers_itself() -> None:
+    class Ours(Asking):
+        report_evaluated = SampledEnvironment.report_evaluated
+
+    asking = Ours(EvaluationPlan())
+    asking.evaluations.begin(asking, 40)
+    await ended(asking)
+    assert asking.shared.rollouts.take() == ([], [])

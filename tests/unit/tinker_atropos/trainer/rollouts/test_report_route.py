@@ -11,6 +11,7 @@ from tests.unit.tinker_atropos.trainer.rollouts.kept_steps import GROUP, keeping
 
 from tinker_atropos.chat.request_handling import MAX_BODY_BYTES
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
+from tinker_atropos.trainer.rollouts import report_budget
 from tinker_atropos.trainer.rollouts.report_route import report_route
 from tinker_atropos.trainer.rollouts.reported_rollouts import MAX_GROUPS, MAX_LOST
 
@@ -65,8 +66,16 @@ BAD: dict[str, tuple[Any, str]] = {
     "a group of nothing": ({"groups": [EVALUATED | {"group": GROUP | {"tokens": []}}]}, "groups.0.group.tokens"),
     "a ragged group": ({"groups": [EVALUATED | {"group": GROUP | {"scores": [1.0]}}]}, "scores has 1 entries"),
     "a score that is none": (
-        {"groups": [EVALUATED | {"group": GROUP | {"scores": [1.0, None]}}]},
+        {"groups": [EVALUATED | {"group": GROUP | {"scores": [1.0, "x"]}}]},
         "groups.0.group.scores.1",
+    ),
+    "scores of some answers": (
+        {"groups": [EVALUATED | {"group": GROUP | {"scores": [1.0, None]}}]},
+        "groups.0: group.scores has null",
+    ),
+    "a dropped group without scores": (
+        {"groups": [DROPPED | {"group": GROUP | {"scores": [None, None]}}]},
+        "groups.0: group.scores has null",
     ),
     "ids outside the vocabulary": (
         {"groups": [DROPPED, EVALUATED | {"group": {"tokens": [[1, 512]], "masks": [[-100, 512]], "scores": [1.0]}}]},
@@ -94,6 +103,21 @@ async def test_a_large_body(tmp_path) -> None:
     async with route(tmp_path) as client:
         answer = await client.post("/rl/rollouts", content=b" " * (MAX_BODY_BYTES + 1))
     assert answer.status_code == 413
+
+
+async def test_too_many_reports_are_refused_counted_and_cost_nothing_else(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(report_budget, "AT_ONCE_BYTES", 2 * report_budget.LEAST_BYTES)
+    with keeping(tmp_path) as keeper:
+        app = Starlette(routes=[report_route(keeper, CurrentPolicy(), vocabulary=512, total_steps=5, clock=lambda: 0)])
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://trainer") as client:
+            answers = [await client.post("/rl/rollouts", json={"lost": [LOST]}) for _ in range(4)]
+        assert [answer.status_code for answer in answers] == [200, 200, 429, 429]
+        assert "too many rollouts are reported" in answers[-1].json()["error"]["message"]
+        assert keeper.warning is not None
+        assert keeper.warning.endswith("reports refused so far: 2")
+        assert keeper.listing()["note"] == keeper.warning
+    assert keeper.note is None
+    assert len(lines(tmp_path / "000001-2.jsonl.zst")) == 2
 
 
 async def test_what_a_later_environment_adds_is_not_refused(tmp_path) -> None:

@@ -81,6 +81,15 @@ def test_what_environments_report_is_in_the_step_it_belongs_to(tmp_path) -> None
     assert not list(tmp_path.glob("000007*"))
 
 
+def test_answers_whose_reward_is_not_known_have_none(tmp_path) -> None:
+    group = GROUP | {"scores": [None, None]}
+    with keeping(tmp_path) as keeper:
+        keeper.reported(report(groups=[evaluated(5) | {"group": group}]), collecting=6)
+    [line] = lines(tmp_path / "000005-2.jsonl.zst")
+    assert [(rollout["reward"], rollout["advantage"]) for rollout in line["rollouts"]] == [(None, None)] * 2
+    assert keeper.note is None
+
+
 def test_dropped_groups_have_a_number_each_whoever_dropped_them(tmp_path) -> None:
     stale = DroppedGroup(read_group(GROUP), "stale", "it is old")
     with keeping(tmp_path) as keeper:
@@ -176,6 +185,7 @@ class Mirror:
         self.asked: list[str] = []
         self.error: OSError | None = None
         self.closed = False
+        self.earlier: dict[str, int] | None = {}
 
     def names(self):
         return {name: len(content) for name, content in self.files.items()}
@@ -209,6 +219,28 @@ def test_a_mirror_has_what_the_folder_has(tmp_path) -> None:
     assert folder.every > 1
     assert mirror.files == {name: folder.read(name) for name in folder.names()}
     assert mirror.closed, "it does what waits before the trainer leaves"
+
+
+def test_what_earlier_attempts_left_takes_room_too(tmp_path) -> None:
+    """The mirror learns of it late, and a step of the interval that then holds is kept."""
+    mirror = Mirror()
+    mirror.files = {f"{step:06d}-1.jsonl.zst": bytes(100) for step in range(0, 40, 2)}
+    found, mirror.earlier = mirror.names(), None
+    folder = RolloutFolder(tmp_path, 2_000)
+    group = {"fate": "evaluated", "group": GROUP}
+    with keeping(folder, mirror=mirror) as keeper:
+        keeper.reported(report(groups=[group | {"step": 37}]), collecting=38)
+        wait_until_written(keeper)
+        mirror.earlier = found
+        for step in (39, 40):
+            keeper.reported(report(groups=[group | {"step": step}]), collecting=38)
+            wait_until_written(keeper)
+    assert keeper.note is None
+    assert folder.every == 4
+    assert set(folder.names()) == {"000040-2.jsonl.zst"}
+    kept = {f"{step:06d}-1.jsonl.zst" for step in range(0, 40, 4)}
+    assert set(mirror.files) == kept | set(folder.names())
+    assert sum(mirror.names().values()) <= 2_000
 
 
 def wait_until_written(keeper: RolloutKeeper) -> None:

@@ -7,6 +7,7 @@ result is reported with their step, however late it comes, unless another evalua
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import AsyncIterator, Iterable
@@ -20,7 +21,8 @@ from tinker_atropos.environments.failures import describe, environment_failed
 from tinker_atropos.environments.runner.reporting.heartbeat import Heartbeat
 from tinker_atropos.environments.runner.reporting.reports import Reports
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
-from tinker_atropos.environments.sampled_work import sampling
+from tinker_atropos.environments.sampled_work import SampledAnswers, sampling
+from tinker_atropos.scored_group import PROMPT_LOGPROB, PROMPT_MASK
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +133,9 @@ class Evaluations:
         metric = self.plan.metric or str(getattr(env, "eval_metric", EVAL_METRIC))
         queue = self._shared.metrics
         queue.latest.clear()
-        with sampling("evaluation", step) as sampled, queue.judging(metric, sampled):
+        # By name: importing the class would load atroposlib before the replacement of wandb is installed.
+        keep = None if hasattr(env, "report_evaluated") else functools.partial(self._keep, step)
+        with sampling("evaluation", step, keep) as sampled, queue.judging(metric, sampled):
             outcome = await env.evaluate()
             if isinstance(outcome, Evaluation) and metric == outcome.metric:
                 return replace(outcome, metric=EVAL_METRIC).to_metrics()  # the name by which status knows it
@@ -147,6 +151,24 @@ class Evaluations:
             logger.warning("%s", _no_metric(metric, queue.latest))
             return {}
         return fraction_metrics(value, sampled.completions, effective_n=sampled.independent)
+
+    def _keep(self, step: int, answers: SampledAnswers) -> None:
+        """Our base class reports its rollouts itself, with their rewards. Of others only the requests are known."""
+        if answers.prompt and answers.tokens:
+            self._shared.rollouts.evaluated(step, _unscored(answers))
+
+
+def _unscored(answers: SampledAnswers) -> dict[str, Any]:
+    """The answers to one request as a group: what they earned is not known."""
+    prompt = list(answers.prompt)
+    before = [PROMPT_LOGPROB] * len(prompt)
+    group = {
+        "tokens": [[*prompt, *row] for row in answers.tokens],
+        "masks": [[PROMPT_MASK] * len(prompt) + list(row) for row in answers.tokens],
+        "scores": [None] * len(answers.tokens),
+    }
+    known = {"inference_logprobs": [[*before, *row] for row in answers.logprobs]} if answers.logprobs else {}
+    return group | known
 
 
 def _no_metric(metric: str, reported: Iterable[str]) -> str:

@@ -1,21 +1,42 @@
 """`POST /rl/rollouts`: environments report rollouts that are not trained."""
 
+import time
+from collections.abc import Callable
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinker_atropos.chat.request_handling import RefusedRequestError, Told, guarded, parse
+from tinker_atropos.chat.request_handling import RefusedRequestError, Told, guarded, limited_body, validated
 from tinker_atropos.serving import json_response
 from tinker_atropos.trainer.backend.policy import CurrentPolicy
+from tinker_atropos.trainer.rollouts.report_budget import ReportBudget
 from tinker_atropos.trainer.rollouts.reported_rollouts import RolloutReport
 from tinker_atropos.trainer.rollouts.rollout_keeper import RolloutKeeper
 
 
-def report_route(keeper: RolloutKeeper, policy: CurrentPolicy, *, vocabulary: int, total_steps: int) -> Route:
-    """`vocabulary` is the number of the model's token ids. What is reported after the last step is of that step."""
+def report_route(
+    keeper: RolloutKeeper,
+    policy: CurrentPolicy,
+    *,
+    vocabulary: int,
+    total_steps: int,
+    clock: Callable[[], float] = time.monotonic,
+) -> Route:
+    """`vocabulary` is the number of the model's token ids. What is reported after the last step is of that step.
+
+    A report is read on the loop: in a thread it would hold the interpreter's lock all the same.
+    """
+    budget = ReportBudget(clock)
 
     async def take_report(request: Request) -> Response:
-        report = await parse(request, RolloutReport)
+        body = await limited_body(request)
+        try:
+            budget.spend(request.client.host if request.client else "", body)
+        except RefusedRequestError:
+            keeper.refused()
+            raise
+        report = validated(RolloutReport, body)
         for index, untrained in enumerate(report.groups):
             if wrong := untrained.group.outside_vocabulary(vocabulary):
                 raise RefusedRequestError(f"groups[{index}].group: {wrong}", field="groups")

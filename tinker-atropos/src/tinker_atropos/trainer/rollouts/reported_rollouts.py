@@ -31,6 +31,12 @@ class LostRollouts(_Report):
     tokens: int | None = Field(default=None, ge=0, lt=2**53)
 
 
+class AnsweredGroup(ScoredGroup):
+    """A group that is not trained: what its answers earned may be unknown, of all of them."""
+
+    scores: list[float | None] = Field(description="[S], equal within a rollout")  # type: ignore[assignment]
+
+
 class UntrainedGroup(_Report):
     """A group of the held-out set, which was evaluated at `step`, or one that the environment dropped."""
 
@@ -38,7 +44,7 @@ class UntrainedGroup(_Report):
     step: int | None = Field(default=None, ge=0, lt=2**31)
     reason: Word | None = None
     why: Sentence | None = None
-    group: ScoredGroup
+    group: AnsweredGroup
 
     @model_validator(mode="after")
     def _says_why(self) -> "UntrainedGroup":
@@ -48,6 +54,8 @@ class UntrainedGroup(_Report):
             raise ValueError(f"step is {self.step}: a dropped group has none, leave it out")
         if self.fate == "dropped" and not self.reason:
             raise ValueError("reason is missing: why the group was dropped")
+        if None in self.group.scores and (self.fate == "dropped" or set(self.group.scores) != {None}):
+            raise ValueError("group.scores has null: only the answers of an evaluation may have no scores, all of them")
         return self
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import logging
+import math
 import queue
 import threading
 import time
@@ -20,8 +21,8 @@ from tinker_atropos.config import RunConfig, TinkerSection
 from tinker_atropos.rollout_files.background_mirror import BackgroundMirror
 from tinker_atropos.rollout_files.file_names import StepFile, metrics_name
 from tinker_atropos.rollout_files.rollout_folder import MEGABYTE, RolloutFolder
-from tinker_atropos.rollout_files.rollout_store import RolloutMirror
-from tinker_atropos.rollout_files.store_choice import open_mirror
+from tinker_atropos.rollout_files.rollout_store import RolloutMirror, RolloutStore
+from tinker_atropos.rollout_files.store_choice import open_store
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.rollouts.group_records import GroupFacts, Pieces, Record, fate_totals, group_record
 from tinker_atropos.trainer.rollouts.reported_rollouts import RolloutReport, UntrainedGroup
@@ -69,12 +70,12 @@ def rollout_keeper(settings: Settings, config: RunConfig, tokenizer: Tokenizer, 
     run = KeptRun(settings.run_name, settings.run_namespace, settings.run_uid, settings.attempt, config.base_model)
     place = Path(settings.rollouts_dir) if settings.rollouts_dir else folder / "rollouts"
     kept = RolloutFolder(place, config.tinker.keep_rollouts_mb * MEGABYTE)
-    mirror = BackgroundMirror(open_mirror(settings.rollouts_url), kept) if settings.rollouts_url else None
+    mirror = BackgroundMirror(open_store(settings.rollouts_url), kept) if settings.rollouts_url else None
     return RolloutKeeper(kept, run, config.tinker, TokenPieces(tokenizer).of, mirror=mirror)
 
 
 class RolloutKeeper:
-    """`note` is a sentence while something is wrong, else None: whoever shows warnings asks for it."""
+    """`note` is a sentence while something is wrong, else None. `warning` is for people."""
 
     def __init__(
         self,
@@ -89,19 +90,40 @@ class RolloutKeeper:
         self.folder = folder
         self._run, self._config, self._pieces = run, config, pieces
         self._mirror = mirror
+        self._counted_earlier = mirror is None
         self._clock = clock
         self._work: queue.Queue[tuple[int, Lines] | None] = queue.Queue(MOST_WAITING)
         self._numbers: defaultdict[tuple[int, str], Iterator[int]] = defaultdict(itertools.count)
         self._compressor = zstandard.ZstdCompressor(level=LEVEL)
         self.note: str | None = None
+        self._refused = 0
         self._metrics_copied_at = 0.0
         self._thread = threading.Thread(target=self._write_all, name="rollouts", daemon=True)
         if config.keep_rollouts_mb:
             self._thread.start()
 
+    @property
+    def store(self) -> RolloutStore:
+        """All files of the run, for readers."""
+        return self._mirror or self.folder
+
     def listing(self) -> dict[str, Any]:
         """For readers: which steps are kept, and what is wrong."""
-        return {"every": self.folder.every, "note": self.note}
+        return {"every": self.folder.every, "note": self.warning}
+
+    @property
+    def warning(self) -> str | None:
+        """What is wrong, or what was not kept although nothing is."""
+        if self.note is None and self._refused:
+            return (
+                "an environment reports more untrained rollouts than the trainer can read, and those are not kept; "
+                f"reports refused so far: {self._refused}"
+            )
+        return self.note
+
+    def refused(self) -> None:
+        """A report of an environment is not kept: there are too many, or it is too large."""
+        self._refused += 1
 
     def step_trained(self, step: int, trained: TrainedStep, metrics: Mapping[str, float]) -> None:
         """Keep the rollouts of a step. Returns at once."""
@@ -162,6 +184,7 @@ class RolloutKeeper:
         self._copy_last_metrics()
 
     def _write(self, step: int, lines: Lines) -> None:
+        self._count_earlier()
         kept = self.folder.keeps(step)
         figures: list[bytes] = []
         content: list[bytes] = []
@@ -182,6 +205,13 @@ class RolloutKeeper:
             changed.append(file.name)
         self.note = None
         self._copy([name for name in changed if name not in removed], removed)
+
+    def _count_earlier(self) -> None:
+        """What earlier attempts left in the mirror takes room, too; it is counted as soon as it is known."""
+        if self._mirror is None or self._counted_earlier or (earlier := self._mirror.earlier) is None:
+            return
+        self._counted_earlier = True
+        self._copy([], self.folder.count(earlier))
 
     def _compressed(self, lines: list[bytes]) -> bytes:
         """One frame."""
@@ -252,7 +282,8 @@ def _encoded(record: Record) -> bytes:
 
 
 def _facts(untrained: UntrainedGroup, number: int, environment: int) -> GroupFacts:
-    group = read_group(untrained.group.model_dump())
+    told = untrained.group.model_dump()
+    group = read_group(told | {"scores": [math.nan if score is None else score for score in told["scores"]]})
     return GroupFacts(
         replace(group, story=replace(group.story, environment=environment)), untrained.fate, number,
         reason=untrained.reason, why=untrained.why, step=untrained.step,

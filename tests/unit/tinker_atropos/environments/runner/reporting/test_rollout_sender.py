@@ -86,7 +86,7 @@ def test_a_report_is_as_large_as_one_group_or_as_the_limit() -> None:
 async def test_a_group_that_is_none_costs_only_itself(caplog) -> None:
     """BaseEnv drops what is no group as `wrong_size`, and sends what it is given."""
     trainer = ScriptedTrainer()
-    strange = [{"scores": [1.0]}, GROUP | {"scores": [float("nan")]}, GROUP | {"messages": object()}]
+    strange = [{"scores": [1.0]}, GROUP | {"scores": ["no number"]}, GROUP | {"messages": object()}]
     async with sender_to(trainer) as (sender, reports):
         for step, group in enumerate([GROUP, *strange, GROUP]):
             reports.evaluated(step, group)
@@ -110,6 +110,20 @@ async def test_a_trainer_that_refuses_is_told_nothing_twice(status, caplog) -> N
     assert [group.step for group in trainer.groups] == [2]
     assert len(caplog.records) == 1
     assert f"({status}: no)" in caplog.text
+
+
+@pytest.mark.parametrize(("status", "why"), [(413, "too large"), (429, "more was reported")])
+async def test_groups_that_are_not_read_are_counted(status, why) -> None:
+    trainer = ScriptedTrainer(status)
+    async with sender_to(trainer) as (sender, reports):
+        for step in range(3):
+            reports.evaluated(step, GROUP)
+        await sender.send()
+        trainer.status = None
+        await sender.send()
+    [report] = trainer.taken
+    assert [(lost.what, lost.reason, lost.count) for lost in report.lost] == [("group", "not_kept", 3)]
+    assert why in report.lost[0].why
 
 
 async def test_a_trainer_that_is_not_there(caplog) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -16,8 +16,14 @@ from tinker_atropos.environments.runner.reporting.rollout_reports import Rollout
 SEND_SECONDS: Final = 1.0
 TIMEOUT_SECONDS: Final = 10.0
 MAX_GROUPS: Final = 16
-MAX_BYTES: Final = 2 * 2**20
-"""Of the groups of one report: reading more at once would hold up the trainer's answers to others."""
+MAX_BYTES: Final = 2**19
+"""Of the groups of one report: reading them holds up the trainer's answers to others, 10 ms a megabyte."""
+
+NOT_READ: Final[Mapping[int, str]] = {
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "it is too large to be reported",
+    HTTPStatus.TOO_MANY_REQUESTS: "more was reported than the trainer can read beside its work",
+}
+"""Why the trainer does not keep a group that nothing is wrong with."""
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +65,9 @@ class RolloutSender:
                 await self._post(name, [each])
         elif response.is_error:
             self._warn(f"{response.status_code}: {response.text[:300]}")
+            if name == "groups" and response.status_code in NOT_READ:
+                for _ in encoded:
+                    self._reports.lost("group", "not_kept", NOT_READ[response.status_code])
 
     def _encoded(self, groups: Iterable[dict[str, Any]]) -> Iterator[bytes]:
         for group in groups:

@@ -1,0 +1,85 @@
+"""What docs/reference/rollout-files.md says of the files, against the files."""
+
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from tests.unit.tinker_atropos.trainer.rollouts.kept_steps import GROUP, keeping, report, trained
+
+from tinker_atropos.chat.request_handling import MAX_BODY_BYTES
+from tinker_atropos.trainer.rollouts.group_records import TOKEN_FATES, GroupFate
+from tinker_atropos.trainer.rollouts.report_budget import (
+    AT_ONCE_BYTES,
+    BRACKET_BYTES,
+    MAX_BRACKETS,
+    MEGABYTE,
+    PER_SECOND_BYTES,
+)
+
+PAGE = (Path(__file__).parents[5] / "docs" / "reference" / "rollout-files.md").read_text()
+LOGPROBS = [[1.0, 1.0, -0.123456789], [1.0, 1.0, -2.5]]
+
+
+def rows(heading: str) -> dict[str, str]:
+    """The first table after a line: the words of the first column, and what is said of them."""
+    after = PAGE.partition(f"\n{heading}\n")[2]
+    table = after[after.index("\n| ") :].partition("\n\n")[0]
+    found = re.findall(r"^\| (`[^|]+) \| (.*) \|$", table, re.MULTILINE)
+    return {word: said for words, said in found for word in re.findall(r"`(\w+)`", words)}
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> list[dict[str, Any]]:
+    """A file with all kinds of records, read by the page's own program."""
+    group = GROUP | {"inference_logprobs": LOGPROBS, "group_overrides": {"item": 3, "components": [{"a": 1.0}] * 2}}
+    group |= {"messages": [[{"role": "user", "content": "hi"}]] * 2}
+    dropped = {"fate": "dropped", "reason": "equal", "why": "all the same", "group": GROUP}
+    lost = {"what": "group", "reason": "overdue", "why": "60 s", "item": 1, "tokens": 9}
+    with keeping(tmp_path) as keeper:
+        keeper.reported(report(groups=[dropped], lost=[lost]), collecting=4)
+        keeper.step_trained(4, trained(group), {"reward/mean": 0.5})
+        keeper.reported(report(groups=[{"fate": "evaluated", "step": 4, "group": GROUP}]), collecting=5)
+        keeper.evaluated(4, {"eval/percent_correct": 0.5})
+    program = PAGE.partition("```python\n")[2].partition("```")[0]
+    names: dict[str, Any] = {}
+    exec(program, names)
+    return list(names["lines"](tmp_path / "000004-2.jsonl.zst"))
+
+
+def test_its_program_reads_all_frames(kept: list[dict[str, Any]]) -> None:
+    assert [line["record"] for line in kept] == ["group", "lost", "step", "group", "group", "evaluation"]
+
+
+@pytest.mark.parametrize("record", ["step", "evaluation", "group", "lost"])
+def test_every_field_is_on_the_page(kept: list[dict[str, Any]], record: str) -> None:
+    found = {name for line in kept if line["record"] == record for name in line}
+    assert found <= {"record", *rows(f"### `{record}`")}
+
+
+def test_every_field_of_rollouts_and_sequences_is_on_the_page(kept: list[dict[str, Any]]) -> None:
+    rollouts = [rollout for line in kept for rollout in line.get("rollouts", ())]
+    assert {name for rollout in rollouts for name in rollout} == {*rows("Each of `rollouts`:"), "sequences"}
+    sequences = [sequence for rollout in rollouts for sequence in rollout["sequences"]]
+    told = rows("Each of `sequences`, where all lists are as long as `tokens`:")
+    assert {name for sequence in sequences for name in sequence} <= set(told)
+
+
+def test_the_fates_are_those_that_there_are() -> None:
+    assert set(rows("Fates of tokens:")) == set(TOKEN_FATES)
+    assert set(get_args(GroupFate)) <= set(re.findall(r"`(\w+)`", rows("### `group`")["fate"]))
+
+
+def test_logprobs_have_5_decimals(kept: list[dict[str, Any]]) -> None:
+    [step] = [line for line in kept if line.get("fate") in ("trained", "no_advantage")]
+    logprobs = [rollout["sequences"][0]["logprobs"] for rollout in step["rollouts"]]
+    assert logprobs == [[-0.12346], [-2.5]]
+    assert np.isfinite(logprobs).all()
+
+
+def test_the_bounds_of_reports() -> None:
+    said = " ".join(PAGE.split())
+    assert f"{AT_ONCE_BYTES // MEGABYTE} MB at once and {PER_SECOND_BYTES // MEGABYTE} MB a second" in said
+    assert f"counting for {BRACKET_BYTES} bytes more" in said
+    assert f"more than {MAX_BODY_BYTES // MEGABYTE} MiB, or of more than {MAX_BRACKETS:,} lists" in said
