@@ -1,6 +1,8 @@
 """`rlctl` (also installed as `kubectl-rl`): the same verbs on a cluster and on this machine."""
 
+import errno
 import io
+import os
 import sys
 
 
@@ -14,7 +16,7 @@ def main() -> None:
 
 def _main() -> None:
     from rl_operator.cli.app import app
-    from rl_operator.cli.exits import exit_code_of
+    from rl_operator.cli.exits import ExitCode, exit_code_of
     from rl_operator.errors import OperatorError
 
     for stream in (sys.stdout, sys.stderr):
@@ -25,6 +27,13 @@ def _main() -> None:
     except OperatorError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(exit_code_of(error))
-    except BrokenPipeError:  # the reader of a pipe (head, less) has seen enough
-        sys.stderr.close()
-        sys.exit(0)
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # the reader of a pipe (head, less) has seen enough
+            sys.exit(ExitCode.OK)
+        raise
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # at its end Python tries to write the rest
+        sys.stderr.write(f"error: cannot write, so what was printed may be incomplete: {error.strerror}\n")
+        sys.exit(ExitCode.REFUSED)

@@ -63,9 +63,10 @@ def text_width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
 
 
-def fitted(lines: Iterable[str], width: int | None = None) -> str:
-    """Lines for a terminal, broken between words where it is narrower; elsewhere they stay whole."""
+def fitted(texts: Iterable[str], width: int | None = None) -> str:
+    """Texts for a terminal, their lines broken between words where it is narrower; elsewhere they stay whole."""
     width = text_width() if width is None else width
+    lines = (line for text in texts for line in text.split("\n"))
     return "\n".join(part for line in lines for part in (_broken(line, width) if len(line) > width else [line]))
 
 

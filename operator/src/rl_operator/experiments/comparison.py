@@ -5,13 +5,16 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from rl_operator.experiments.held_out_sets import held_out_differences
-from rl_operator.experiments.run_figures import UNSET, HeldOut, RunFigures
+from rl_operator.experiments.run_figures import UNSET, HeldOut, RunFigures, setting_text
 
 Z_95: Final = 1.959964
 """Two-sided 95 % quantile of the standard normal distribution: the intervals of a status are such."""
 
 Z_POWER: Final = 0.841621
 """Its one-sided 80 % quantile: a number of samples is one with which a real difference is seen in 4 of 5 cases."""
+
+SHOWN_DIFFERENCES: Final = 3
+"""Between held-out sets, in a sentence."""
 
 Kind = Literal["better", "undecided", "no-figure", "no-interval", "different-sets"]
 
@@ -47,23 +50,23 @@ def compare_runs(one: RunFigures, other: RunFigures) -> Comparison:
 
 def _judged(high: RunFigures, low: RunFigures, first: HeldOut, second: HeldOut, runs: tuple[str, str]) -> Comparison:
     better, worse = (first, second) if first.value >= second.value else (second, first)
-    so_far = _so_far(high, low)
+    open_ones = so_far(high, low)
     if better.low is None or worse.high is None:
         sentence = (
-            f"not decided: held-out {better.text} of {high.name} and {worse.text} of {low.name} have no interval, "
-            f"so nothing says whether the difference is chance{so_far}"
+            f"not decided: held-out {better.text} of {high.name} and {worse.text} of {low.name}; without an interval "
+            f"of each, nothing says whether the difference is chance{open_ones}"
         )
         return Comparison("no-interval", runs, sentence)
     if better.low > worse.high:
         sentence = (
             f"{high.name} is better: held-out {better.text} against {worse.text} of {low.name}; "
-            f"the intervals are apart{so_far}"
+            f"the intervals are apart{open_ones}"
         )
         return Comparison("better", runs, sentence, better=high.name)
     needed = samples_needed(better, worse)
     sentence = (
         f"not decided: held-out {better.text} of {high.name} and {worse.text} of {low.name}; the intervals overlap"
-        f"{_needed(needed, better, worse)}{so_far}"
+        f"{_needed(needed, better, worse)}{open_ones}"
     )
     return Comparison("undecided", runs, sentence, samples_needed=needed)
 
@@ -120,15 +123,24 @@ def _without_figure(one: RunFigures, other: RunFigures) -> Comparison:
 
 def _different_sets(one: RunFigures, other: RunFigures) -> Comparison:
     names = held_out_differences(one.settings, other.settings) if one.settings and other.settings else ()
+    if "environment" in names:  # then its fields differ, too
+        names = ("environment",)
     parts = [
-        f"{name} is {one.settings.get(name, UNSET)} in {one.name} and {other.settings.get(name, UNSET)} in {other.name}"
-        for name in names
+        f"{name} is {setting_text(one.settings.get(name, UNSET))} in {one.name} and "
+        f"{setting_text(other.settings.get(name, UNSET))} in {other.name}"
+        for name in names[:SHOWN_DIFFERENCES]
     ]
-    why = "; ".join(parts) or "the environments or eval settings differ"
+    more = [f"{len(names) - SHOWN_DIFFERENCES} more"] if len(names) > SHOWN_DIFFERENCES else []
+    why = "; ".join([*parts, *more]) or "the environments or eval settings differ"
     sentence = f"no verdict: different held-out sets: {why}, so the figures do not compare"
     return Comparison("different-sets", (one.name, other.name), sentence)
 
 
-def _so_far(*rows: RunFigures) -> str:
-    open_ones = [f"{row.name} is {row.phase}, step {row.steps}" for row in rows if not row.finished]
+def so_far(*rows: RunFigures) -> str:
+    """Which of them had not ended when their figures were read; empty if all had."""
+    open_ones = [
+        f"{row.name} {'was deleted at' if row.gone else f'is {row.phase},'} step {row.steps}"
+        for row in rows
+        if not row.finished
+    ]
     return f" (so far: {', '.join(open_ones)})" if open_ones else ""

@@ -37,6 +37,9 @@ SECTIONS: Final = ("config", "tinker")
 SWEPT_FIELD: Final = r"^[A-Za-z0-9_./-]{1,200}$"
 """A path below `spec`, also that of an environment's own field."""
 
+NOT_INITIALS: Final[Mapping[str, str]] = {"lora_rank": "rank"}
+"""In names of runs: `lr` is the learning rate."""
+
 Point = Mapping[str, Any]
 """A value for each swept field, by its path below `spec`: `{"tinker.learning_rate": 0.0001}`."""
 
@@ -128,7 +131,7 @@ def _is_name(name: str) -> bool:
 def _word(field: str, value: Any) -> str:
     """`lr1e-4`, `seed0`, `loss-ppo`; `?`, which is in no name, for what is no short word."""
     last = field.rpartition(".")[2].lower()
-    short = "".join(part[:1] for part in last.split("_")) if "_" in last else last
+    short = NOT_INITIALS.get(last) or ("".join(part[:1] for part in last.split("_")) if "_" in last else last)
     match value:
         case bool() | None:
             return f"{short}-{json.dumps(value)}"

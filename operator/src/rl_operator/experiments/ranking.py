@@ -7,8 +7,8 @@ from typing import Any
 
 from rl_operator.api.sections import same_value
 from rl_operator.api.value_text import text_of
-from rl_operator.experiments.comparison import Comparison, compare_runs
-from rl_operator.experiments.run_figures import RunFigures
+from rl_operator.experiments.comparison import Comparison, compare_runs, so_far
+from rl_operator.experiments.run_figures import RunFigures, setting_text
 
 
 def ranked(rows: Sequence[RunFigures]) -> tuple[RunFigures, ...]:
@@ -57,7 +57,7 @@ class SeedGroup:
     def label(self) -> str:
         """`learning_rate 0.001, loss ppo`."""
         values = ((field.rpartition(".")[2], value) for field, value in self.settings.items())
-        return ", ".join(f"{name} {value if isinstance(value, str) else text_of(value)}" for name, value in values)
+        return ", ".join(f"{name} {setting_text(value)}" for name, value in values)
 
     def to_wire(self) -> dict[str, Any]:
         figures = {"mean": round(self.mean, 4), "lowest": self.lowest, "highest": self.highest}
@@ -87,9 +87,7 @@ def _groups(rows: Sequence[RunFigures], fields: Sequence[str]) -> Iterator[SeedG
 
 
 def over_seeds(groups: Sequence[SeedGroup]) -> str:
-    """What the seeds say about the settings, in words; empty if there is nothing to say."""
-    if not groups:
-        return ""
+    """What the seeds say about the settings, in words."""
     best = groups[0]
     if len(groups) == 1:
         return f"over seeds: {len(best.runs)} runs that differ in their seed only: {_spread(best)}"
@@ -120,5 +118,6 @@ def conclusions(rows: Sequence[RunFigures]) -> Iterator[str]:
     for verdict in verdicts(ordered)[:1]:
         chance = differ_in_seed_only(*ordered[:2])
         yield verdict.sentence + ("; they differ in their seed only" if chance else "")
-    if said := over_seeds(seed_groups(ordered)):
-        yield said
+    if groups := seed_groups(ordered):
+        named = {name for group in groups[:2] for name in group.runs}
+        yield over_seeds(groups) + so_far(*(row for row in ordered if row.held_out and row.name in named))

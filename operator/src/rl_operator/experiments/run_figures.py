@@ -10,6 +10,7 @@ from rl_operator.api.model import ObservedModel
 from rl_operator.api.names import RUN_NAME_PATTERN
 from rl_operator.api.run import TERMINAL_PHASES, BestCheckpoint, Phase, RunMetrics, TrainingRun
 from rl_operator.api.sections import same_value
+from rl_operator.api.value_text import text_of
 from rl_operator.experiments.grid import SWEPT_FIELD, swept_values
 from rl_operator.experiments.held_out_sets import Settings, fingerprint
 
@@ -72,8 +73,8 @@ class RunFigures(ObservedModel):
             return ""
         if self.settings.get("config.steps_per_eval", self.swept.get("config.steps_per_eval")) == 0:
             return "its config.steps_per_eval is 0: it is not evaluated"
-        if self.finished:
-            return f"it ended without one ({self.phase})"
+        if self.finished or self.gone:
+            return f"it ended without one ({'deleted' if self.gone else self.phase})"
         return f"it is {self.phase}, and has none yet"
 
 
@@ -125,6 +126,16 @@ def elapsed_seconds(run: TrainingRun, now: datetime) -> float | None:
 
 UNSET: Final = "default"
 """Of a field that a run does not set and whose default is not known, as in an environment of one's own."""
+
+
+LONGEST_SETTING: Final = 60
+"""Characters, in a sentence."""
+
+
+def setting_text(value: Any) -> str:
+    """For a sentence: short, and on one line, whoever wrote it."""
+    text = value if isinstance(value, str) and value.isprintable() else text_of(value)
+    return text if len(text) <= LONGEST_SETTING else f"{text[: LONGEST_SETTING - 1]}…"
 
 
 def differing_settings(rows: Sequence[RunFigures]) -> dict[str, tuple[Any, ...]]:

@@ -24,7 +24,7 @@ class RefusedRuns:
     def sentence(self) -> str:
         first, *rest = self.names
         trainer = belongs_to_trainer([self.refusal.field]) if self.refusal.code == "UnknownField" else ""
-        return f"{self.refusal.sentence}{trainer} ({first}{f' and {len(rest)} more runs' if rest else ''})"
+        return f"{self.refusal.sentence}{trainer} ({first}{f' and {len(rest)} more' if rest else ''})"
 
 
 def check_runs(file: RunFile, runs: Sequence[TrainingRun], target: Target) -> tuple[RefusedRuns, ...]:

@@ -16,7 +16,8 @@ from rich.console import Console
 from tests.unit.rl_operator.targets.fakes import parsed, run_manifest
 
 from rl_operator.cli.views.follow import Show, shown
-from rl_operator.cli.views.progress import Curve, panel
+from rl_operator.cli.views.progress import Curve
+from rl_operator.cli.views.run_panel import panel
 
 FIGURES = {
     "rewardMean": 0.75,

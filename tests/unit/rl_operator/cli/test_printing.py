@@ -80,3 +80,12 @@ def test_what_others_wrote_is_one_line_that_steers_nothing(hostile: str, shown: 
 
 def test_spaces_of_a_line_stay() -> None:
     assert visible("  a\tb   c\u202e") == "  a b   c"
+
+
+def test_a_text_of_several_lines_is_broken_line_by_line() -> None:
+    table = "NAME   VALUE\na      1\nb      2"
+    assert fitted([table, "a line that is longer"], 14).splitlines() == [
+        *table.splitlines(),
+        "a line that is",
+        "    longer",
+    ]

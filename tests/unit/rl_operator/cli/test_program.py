@@ -58,6 +58,26 @@ def test_a_terminal_without_the_signs_gets_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.parametrize(
+    ("readable", "code", "said"),
+    [
+        (True, 0, ""),
+        (False, 2, "error: cannot write, so what was printed may be incomplete: No space left on device\n"),
+    ],
+    ids=["a closed pipe", "a full disk"],
+)
+def test_the_end_of_what_is_printed_into(readable: bool, code: int, said: str) -> None:
+    if readable:
+        reader, output = os.pipe()
+        os.close(reader)
+    else:
+        output = os.open("/dev/full", os.O_WRONLY)
+    ended = subprocess.run([RLCTL, "-h"], stdout=output, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(output)
+    assert (ended.returncode, ended.stderr) == (code, said)
+
+
+@pytest.mark.process
 def test_ctrl_c_while_the_program_loads() -> None:
     """The first import that costs time is interrupted."""
     code = (

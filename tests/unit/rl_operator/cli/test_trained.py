@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
-from rl_operator.cli.commands.trained_weights import best_weights, call_tinker_atropos, weights_path
+from rl_operator.cli.commands.trained_weights import base_model, best_weights, call_tinker_atropos, weights_path
 from rl_operator.cli.views.summary import best_line
 from rl_operator.errors import RefusedError
 from rl_operator.targets.runs.run_weights import tokenizer_of
@@ -97,6 +97,16 @@ def test_a_run_that_stopped_after_its_best_says_so() -> None:
 )
 def test_the_runs_own_tokenizer(spec: dict[str, str], option: tuple[str, ...]) -> None:
     assert tokenizer_of(parsed(run_manifest(spec=spec)), MemoryTarget()) == option
+
+
+@pytest.mark.parametrize(("runtime", "model"), [("tiny", "bundled"), ("default", "Qwen/Qwen3-8B")])
+def test_the_base_model_is_what_was_trained(runtime: str, model: str) -> None:
+    assert base_model(parsed(run_manifest(spec={"runtime": runtime})), MemoryTarget()) == model
+
+
+def test_a_base_model_that_is_not_known_is_refused() -> None:
+    with pytest.raises(RefusedError, match=r"base model of run sorting in memory is not known.*runtime 'gone'"):
+        base_model(parsed(run_manifest(spec={"runtime": "gone"})), MemoryTarget())
 
 
 def test_a_missing_key_is_named_with_its_secret(monkeypatch: pytest.MonkeyPatch) -> None:

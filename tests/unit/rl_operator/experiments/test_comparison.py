@@ -63,7 +63,7 @@ def test_without_a_figure_there_is_no_verdict(one: RunFigures, other: RunFigures
 def test_a_score_without_an_interval_is_not_judged() -> None:
     found = compare_runs(row("a", held_out=held_out(12.0, None)), row("b", held_out=held_out(13.5, None)))
     assert (found.kind, found.better) == ("no-interval", None)
-    assert "13.500 of b and 12.000 of a have no interval" in found.sentence
+    assert "13.500 of b and 12.000 of a; without an interval of each" in found.sentence
 
 
 @pytest.mark.parametrize(
@@ -126,3 +126,18 @@ def test_what_is_not_known_gives_no_number(figures: tuple[HeldOut, HeldOut]) -> 
 
 def test_apart_is_stricter_than_a_test_as_the_docstring_says() -> None:
     assert 2 * (1 - NormalDist().cdf(Z_95 * math.sqrt(2))) == pytest.approx(0.0056, abs=2e-4)
+
+
+def test_of_different_environments_nothing_else_is_named() -> None:
+    settings = ({"environment": "a", "config.x": 1}, {"environment": "b", "config.y": 2})
+    rows = [row(name, 0.5, held_out_set=name, settings=each) for name, each in zip("pq", settings, strict=True)]
+    assert "sets: environment is a in p and b in q, so the figures" in compare_runs(*rows).sentence
+
+
+def test_of_many_and_long_differences_some_are_said() -> None:
+    settings = [{f"config.f{at}": f"{name}\x1b[2J" * 99 for at in range(5)} for name in "pq"]
+    rows = [row(name, 0.5, held_out_set=name, settings=each) for name, each in zip("pq", settings, strict=True)]
+    sentence = compare_runs(*rows).sentence
+    assert "; 2 more, so the figures do not compare" in sentence
+    assert sentence.isprintable()
+    assert len(sentence) < 600

@@ -99,6 +99,7 @@ def test_a_larger_grid_is_allowed_on_request() -> None:
             ["x-lr1e-4-seed0", "x-lr1e-4-seed1", "x-lr1e-3-seed0", "x-lr1e-3-seed1"],
         ),
         ([Axis("config.inference_weight", (0.5, 1.25))], ["x-iw0p5", "x-iw1p25"]),
+        ([Axis("tinker.lora_rank", (8, 16))], ["x-rank8", "x-rank16"]),  # lr is the learning rate
         ([Axis("tinker.seed", (-1, 3_000_000))], ["x-seed-1", "x-seed3e6"]),
         ([Axis("tinker.loss", ("ppo", "importance_sampling"))], ["x-loss-ppo", "x-loss-importance-sampling"]),
         ([Axis("config.thinking_mode", (True, False))], ["x-tm-true", "x-tm-false"]),

@@ -73,7 +73,6 @@ def test_without_seeds_or_on_different_sets_there_are_no_groups() -> None:
     assert seed_groups([swept("a", 0.1, lora_rank=8), swept("b", 0.2, lora_rank=16)]) == ()
     assert seed_groups([*GRID[:3], GRID[3].with_changes(held_out_set="another")]) == ()
     assert seed_groups([swept("a", None, seed=0), swept("b", None, seed=1)]) == ()
-    assert over_seeds(()) == ""
 
 
 def test_a_difference_between_seeds_is_called_one() -> None:
@@ -83,3 +82,14 @@ def test_a_difference_between_seeds_is_called_one() -> None:
     assert second.startswith("over seeds: ")
     assert "seed only" not in next(conclusions([GRID[0], GRID[2]]))
     assert list(conclusions([GRID[0]])) == []
+
+
+def test_seeds_that_still_train_are_named() -> None:
+    """Their figures may be those before training."""
+    open_one = GRID[3].with_changes(phase="Running", step=3, total_steps=6)
+    *_, said = conclusions([*GRID[:3], open_one])
+    assert said.startswith("over seeds: ")
+    assert said.endswith(" (so far: lr3-s1 is Running, step 3/6)")
+    new = row("lr3-s1", phase="Starting")  # of the same name, and without a figure
+    *_, said = conclusions([*GRID[:3], new, open_one.with_changes(gone=True)])
+    assert said.endswith(" (so far: lr3-s1 was deleted at step 3/6)")

@@ -70,6 +70,7 @@ def test_how_long_it_took(status: dict[str, Any], seconds: float | None) -> None
     [
         (of(), "it is Pending, and has none yet"),
         (of(phase="Running"), "it is Running, and has none yet"),
+        (of(phase="Running").with_changes(gone=True), "it ended without one (deleted)"),
         (of(phase="Failed"), "it ended without one (Failed)"),
         (of(phase="Succeeded", settings={"config.steps_per_eval": 0}), "steps_per_eval is 0: it is not evaluated"),
         (row("x", swept={"config.steps_per_eval": 0}), "steps_per_eval is 0: it is not evaluated"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rl_operator.cli.options import Experiment, Output, OutputFormat, Scope, on_target
-from rl_operator.cli.printing import TEXT_WIDTH, fitted, print_object
+from rl_operator.cli.printing import TEXT_WIDTH, fitted, print_object, text_width
 from rl_operator.errors import RefusedError
 from rl_operator.targets.target import Target
 
@@ -78,7 +78,7 @@ def show_experiment(target: Target, namespace: str, name: str, output: Output) -
         head = {"backEnd": target.label, "namespace": namespace, "experiment": name}
         print_object({**head, **experiment_values(found.rows)}, output)
     else:
-        typer.echo(fitted(experiment_table(found.rows)))
+        typer.echo(fitted(experiment_table(found.rows, text_width())))
         gone = sum(row.gone for row in found.rows)
         lost = f", {gone} of them gone" if gone else ""
         typer.echo(f"\n{len(found.rows)} runs of experiment {name}{lost}, in {target.label}", err=True)

@@ -60,6 +60,11 @@ def rollouts(
     from rl_operator.rollouts.rollout_query import RolloutQuery, RolloutSteps
     from rl_operator.rollouts.text_search import TextSearch
 
+    chosen = {"--step": step, "--sort": sort, "--grep": grep or None, "--fate": fate, "--limit": limit}
+    if steps and (given := [option for option, value in chosen.items() if value is not None]):
+        raise RefusedError(f"--steps lists all steps, and {given[0]} chooses rollouts: give one of them")
+    if ascending and sort is None:
+        raise RefusedError("--ascending is about --sort: add it, like --sort reward")
     search = TextSearch.of(grep) if grep else None
     run = TrainingRun.model_validate(existing_run(scope.target, scope.namespace, name))
     source = scope.target.rollouts(run)
@@ -144,6 +149,7 @@ def _print_lines(_run: str, source: "RolloutSource", steps: "RolloutSteps", quer
     for line in _lines(source, steps, query):
         sys.stdout.write(escaped_json(line.decode("utf-8", "replace")) + "\n")
         shown += 1
+    sys.stdout.flush()  # here a full disk can still be told
     return shown > 0
 
 

@@ -1,9 +1,10 @@
 """Runs side by side, and the table of an experiment: as text, and as values for JSON and YAML. Pure."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from rl_operator.cli.printing import TEXT_WIDTH, columns
+from rl_operator.cli.printing import TEXT_WIDTH, columns, fitting_columns
 from rl_operator.documents.yaml_lines import flow
 from rl_operator.experiments.ranking import conclusions, ranked, seed_groups, swept_fields, verdicts
 from rl_operator.experiments.run_figures import RunFigures, differing_settings
@@ -68,12 +69,20 @@ def comparison_values(rows: Sequence[RunFigures]) -> dict[str, Any]:
 
 
 # --- the runs of an experiment, from best to worst ------------------------------------------------------------------
-def experiment_table(rows: Sequence[RunFigures]) -> Iterator[str]:
+_DISPENSABLE: Final = ("TOOK", "REWARD", "STEP", "PHASE")
+"""Columns that a narrow terminal does without, in this order, before what was swept: names of runs say most of that."""
+
+
+def experiment_table(rows: Sequence[RunFigures], width: int = sys.maxsize) -> Iterator[str]:
     """A line for each run, with what was swept; then what seeds say, and the verdict on the best two."""
     ordered = ranked(rows)
     fields = swept_fields(ordered)
     heads = ["", "NAME", "PHASE", "STEP", "REWARD", "HELD-OUT", "TOOK", *_heads(fields)]
-    yield columns(heads, [_line(place, row, fields) for place, row in enumerate(ordered, 1)])
+    lines = [_line(place, row, fields) for place, row in enumerate(ordered, 1)]
+    table, left_out = fitting_columns(heads, lines, (*_DISPENSABLE, *_heads(fields)), width)
+    yield table
+    if left_out:
+        yield f"a wider terminal also shows {', '.join(left_out)}"
     yield ""
     yield from (f"{row.name} has no held-out figure: {row.without_figure}" for row in ordered if row.without_figure)
     yield from conclusions(ordered)

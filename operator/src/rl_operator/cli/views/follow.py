@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from rl_operator.cli.exits import ExitCode
-from rl_operator.cli.views.progress import Curve, news, panel, plain_line
+from rl_operator.cli.views.progress import Curve, news, plain_line
 from rl_operator.errors import RefusedError, WaitTimeoutError
 from rl_operator.targets.target import Target
 
@@ -58,6 +58,8 @@ def shown(label: str) -> Iterator[Show]:
     if not redraws(os.environ):
         yield _print_changes()
         return
+    from rl_operator.cli.views.run_panel import panel
+
     curve = Curve()
     with live_lines() as lines:
 

@@ -1,11 +1,7 @@
-"""What a follower shows of a run: a plain line, or the lines of a panel. What others wrote into it is cleaned."""
+"""What a follower prints of a run: a plain line, and its curve. What others wrote into it is cleaned."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
-
-from rich.console import Console
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from rl_operator.cli.printing import one_line, sparkline
 from rl_operator.status.text.figure_text import interval
@@ -15,11 +11,6 @@ if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
 
 CURVE_WIDTH = 40
-BAR_WIDTH: Final = 32
-SHORTEST_BAR: Final = 4
-GAP: Final = "  "
-NARROW: Final = 47
-"""Columns that the widest row of figures needs; with fewer, its words are left out."""
 
 
 @dataclass
@@ -75,89 +66,3 @@ def baseline(run: "TrainingRun") -> str:
         return "-"
     low, high = metrics.baseline_accuracy_low, metrics.baseline_accuracy_high
     return interval(metrics.baseline_accuracy, low, high)
-
-
-STYLES = {
-    "Running": "green",
-    "Succeeded": "bold green",
-    "Failed": "bold red",
-    "Stopping": "yellow",
-    "Stopped": "yellow",
-}
-
-
-def panel(run: "TrainingRun", curve: Curve, label: str, console: Console) -> list[Text]:
-    """Phase, steps as a bar, reward with its curve, held-out accuracy, and what happens now; at most as many lines as
-    the console has, of its width. Figures stay whole from 29 columns up; the message gets the lines that are left.
-    """
-    status, phase, width = run.status, run.status.phase or "Pending", console.width
-    words = (Text(run.metadata.name, "bold"), Text(phase, STYLES.get(phase, "cyan")), Text(one_line(label), "dim"))
-    figures = [*flow("", words, width, indent=0), *_steps(run, width)]
-    if status.metrics and status.metrics.reward_mean is not None:
-        figures += _reward(status.metrics.reward_mean, curve, width)
-    if status.metrics and status.metrics.eval_accuracy is not None:
-        figures += _held_out(run, width)
-    message = folded(one_line(status.message or ""), max(1, console.height - len(figures)), console)
-    return [*figures[: max(0, console.height - len(message))], *message]
-
-
-def _steps(run: "TrainingRun", width: int) -> list[Text]:
-    progress = run.status.progress
-    if progress is None:
-        return []
-    count = f"{progress.step}/{progress.total_steps}"
-    room = min(BAR_WIDTH, width - _indent(width) - len(GAP) - len(count))
-    bar = [_bar(progress.step, progress.total_steps, room)] if room >= SHORTEST_BAR else []
-    pace = f"{progress.seconds_per_step:.2f} s per step" if progress.seconds_per_step else ""
-    parts = [Text(part) for part in (pace, time_left(run)) if part]
-    return [*flow("step", [*bar, Text(count)], width), *(flow("", parts, width, gap=", ") if parts else [])]
-
-
-def _bar(step: int, total_steps: int, width: int) -> Text:
-    """The rest is thinner, so that it can be told apart without colors."""
-    done = width * min(step, total_steps) // max(1, total_steps)
-    return Text.assemble(("━" * done, "green"), ("─" * (width - done), "dim"))
-
-
-def _reward(reward: float, curve: Curve, width: int) -> list[Text]:
-    figure = f"{reward:.3f}"
-    points = min(CURVE_WIDTH, width - _indent(width) - len(GAP) - len(figure))
-    return flow("reward", [Text(curve.line(max(1, points)), "green"), Text(figure)], width)
-
-
-def _held_out(run: "TrainingRun", width: int) -> list[Text]:
-    now, before = Text(held_out(run)), Text(baseline(run))
-    if width < NARROW:
-        return [*flow("held-out", [now], width), *flow("before", [before], width)]
-    return [*flow("held-out", [now, Text("now")], width), *flow("", [before, Text("before training")], width)]
-
-
-def _indent(width: int) -> int:
-    return 9 if width < NARROW else 10
-
-
-def flow(name: str, words: Sequence[Text], width: int, *, gap: str = GAP, indent: int | None = None) -> list[Text]:
-    """A named row, continued on further lines where the next word does not fit."""
-    indent = _indent(width) if indent is None else indent
-    lines, line, begun = list[Text](), Text(name.ljust(indent)), False
-    for word in words:
-        if begun and line.cell_len + len(gap) + word.cell_len > width:
-            lines.append(line)
-            line, begun = Text(" " * indent), False
-        line.append_text(Text.assemble(gap if begun else "", word))
-        begun = True
-    return [*lines, line]
-
-
-def folded(message: str, most: int, console: Console) -> list[Text]:
-    """In at most so many lines; an ellipsis says that there is more. No line if there is no message."""
-    if not message:
-        return []
-    lines = list(Text(message, "dim").wrap(console, console.width))
-    for line in lines:
-        line.rstrip()
-    if len(lines) > most:
-        lines = lines[:most]
-        lines[-1].truncate(console.width - 1)
-        lines[-1].append("…")
-    return lines

@@ -41,6 +41,7 @@ def _success(run: "TrainingRun", target: Target) -> Iterator[str]:
     yield "Next:"
     commands = {
         f"{program()} results {name}{target.flags}": "these metrics and paths again; -o json for programs",
+        f"{program()} rollouts {name}{target.flags}": "what was paid, and what became of every token",
         **weight_commands(run, program(), target.flags),
         f"{program()} logs {name} -c environment{target.flags}": "what the environment said",
         f"{program()} environments{target.flags}": "what else can be trained",

@@ -1,5 +1,6 @@
 """Follow the runs of a sweep: as one ends, the next draft starts."""
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -7,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from rl_operator.cli.printing import one_line
 from rl_operator.cli.views.follow import CARE_SECONDS
+from rl_operator.errors import GoneError
 from rl_operator.status.text.figure_text import interval
 from rl_operator.targets.target import Target
 
@@ -39,7 +42,8 @@ def follow_all(target: Target, namespace: str, names: Sequence[str], at_once: in
             typer.echo(f"{over} of {len(names)}  {_line(name, run)}", err=True)
         while drafts and len(active) < at_once:
             active.append(drafts.popleft())
-            target.change_spec(namespace, active[-1], {"suspend": False})
+            with contextlib.suppress(GoneError):  # it was deleted: the next look says so
+                target.change_spec(namespace, active[-1], {"suspend": False})
         if time.monotonic() - cared > CARE_SECONDS:
             cared = time.monotonic()
             for name in active:
@@ -61,6 +65,6 @@ def _line(name: str, run: "TrainingRun | None") -> str:
         return f"{name}  was deleted"
     metrics = run.status.metrics
     if metrics is None or metrics.eval_accuracy is None:
-        return f"{name}  {run.status.phase}: {run.status.message}"
+        return f"{name}  {run.status.phase}: {one_line(run.status.message or '')}"
     figure = interval(metrics.eval_accuracy, metrics.eval_accuracy_low, metrics.eval_accuracy_high)
     return f"{name}  {run.status.phase}  held-out {figure}"

@@ -66,6 +66,7 @@ def get_rollouts(context: ToolContext, asked: GetRollouts) -> Answer:
         "run_id": run.metadata.name,
         **_step_of(summary),
         "matching": len(found),
+        **({"grep_taken_as": search.taken_as} if search else {}),
         "untrusted_output": without_empty({**told, "lost": _reasons(summary.lost)}),
         "note": NOTE,
     }
@@ -76,6 +77,7 @@ class _Grep:
 
     def __init__(self, text: str) -> None:
         self._search = search_for(text)
+        self.taken_as = self._search.taken_as
 
     def finds(self, texts: Iterable[str], /) -> bool:
         return any(map(self._search.finds, texts))

@@ -153,3 +153,17 @@ def test_an_account_that_does_not_balance_says_so(call: Call, kept: Path) -> Non
     (kept / "000003-1.jsonl.zst").write_bytes(frame(step(3, {"trained": 5}), group(0, rollout(1.0, "abc"))))
     _, printed, _ = call("sorting")
     assert "the account does NOT balance; what the step says, and what its groups hold: trained 5 and 3" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--steps", "--step", "0"), "--steps lists all steps, and --step chooses rollouts"),
+        (("--steps", "--grep", "x"), "--steps lists all steps, and --grep chooses rollouts"),
+        (("--ascending",), "--ascending is about --sort"),
+    ],
+)
+def test_options_without_effect_are_refused(call: Call, arguments: tuple[str, ...], said: str) -> None:
+    code, printed, errors = call("sorting", *arguments)
+    assert (code, printed) == (2, "")
+    assert said in errors

@@ -3,6 +3,7 @@
 import pytest
 from tests.unit.rl_operator.experiments.rows import row, swept
 
+from rl_operator.cli.printing import fitted
 from rl_operator.cli.views.comparison_table import (
     MOST_SETTINGS,
     comparison_values,
@@ -85,6 +86,14 @@ def test_the_ranking_says_what_was_swept_what_is_gone_and_why_there_is_no_figure
 trial-c has no held-out figure: it ended without one (Failed)
 trial-b is better: held-out 0.900 [0.870, 0.930] against 0.500 [0.470, 0.530] of trial-a; the intervals are apart"""
     )
+
+
+def test_a_narrow_terminal_does_without_columns_and_their_lines_stay_whole() -> None:
+    table = fitted(experiment_table(ROWS, 60), 60).splitlines()
+    assert table[0].split() == ["NAME", "HELD-OUT", "learning_rate"]
+    assert table[1].split() == ["1", "trial-b", "0.900", "[0.870,", "0.930]", "0.001"]
+    assert table[4] == "a wider terminal also shows TOOK, REWARD, STEP, PHASE"
+    assert max(map(len, table)) <= 60
 
 
 def test_fields_of_one_name_are_shown_with_their_section() -> None:

@@ -6,6 +6,7 @@ import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, run_manifest
 
 from rl_operator.cli.views.sweep_progress import follow_all
+from rl_operator.errors import GoneError
 
 STARTED = {"startTime": "2026-01-01T00:00:00Z"}
 
@@ -62,6 +63,27 @@ def test_one_that_was_deleted_counts_as_over(capsys: pytest.CaptureFixture[str])
     target = Trains(*runs("a", drafts=0))
     assert follow_all(target, "default", ["a", "gone"], 1)
     assert "gone  was deleted" in capsys.readouterr().err
+
+
+def test_a_draft_that_was_deleted_does_not_stop_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    class Loses(Trains):
+        def change_spec(self, namespace: str, name: str, *arguments: Any, **more: Any) -> dict[str, Any]:
+            if name == "b":
+                del self.objects[namespace, name]
+                raise GoneError(f"there is no run {name}")
+            return super().change_spec(namespace, name, *arguments, **more)
+
+    target = Loses(*runs("a", "b", "c", drafts=2))
+    assert follow_all(target, "default", ["a", "b", "c"], 1)
+    said = capsys.readouterr().err
+    assert "2 of 3  b  was deleted" in said
+    assert "3 of 3  c  Succeeded" in said
+
+
+def test_a_message_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    failed = run_manifest("a", phase="Failed", message="no\x1b[2J\nway", **STARTED)
+    assert follow_all(MemoryTarget(failed), "default", ["a"], 1)
+    assert capsys.readouterr().err.splitlines() == ["1 of 1  a  Failed: no way"]
 
 
 def test_the_held_out_figure_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
