@@ -38,25 +38,26 @@ class Cost:
     code: int
 
 
-def sequence(chance: random.Random) -> dict[str, Any]:
-    tokens = [min(int(chance.expovariate(0.003)), len(WORDS) - 1) for _ in range(TOKENS)]
+def sequence(chance: random.Random, length: int) -> dict[str, Any]:
+    tokens = [min(int(chance.expovariate(0.003)), len(WORDS) - 1) for _ in range(length)]
     logprobs = [round(-chance.expovariate(1.5), 5) for _ in tokens]
     return {
         "tokens": tokens,
         "pieces": [WORDS[token] for token in tokens],
         "logprobs": logprobs,
         "trained_logprobs": [round(each + chance.gauss(0, 0.01), 5) for each in logprobs],
-        "policy_steps": [[0, TOKENS, 1]],
-        "fates": [[0, TOKENS, "trained"]],
+        "policy_steps": [[0, length, 1]],
+        "fates": [[0, length, "trained"]],
     }
 
 
-def step_file(number: int, chance: random.Random) -> bytes:
+def step_file(number: int, chance: random.Random, groups: int = GROUPS, length: int = TOKENS) -> bytes:
+    """`length`: of each rollout, in tokens."""
     metrics = {f"metric/{index}": chance.random() for index in range(60)} | {"reward/mean": 0.5}
-    tokens = {"trained": GROUPS * ROLLOUTS * TOKENS}
+    tokens = {"trained": groups * ROLLOUTS * length}
     records: list[dict[str, Any]] = [{"record": "step", "step": number, "metrics": metrics, "tokens": tokens}]
-    for group in range(GROUPS):
-        rollouts = [{"reward": chance.random(), "sequences": [sequence(chance)]} for _ in range(ROLLOUTS)]
+    for group in range(groups):
+        rollouts = [{"reward": chance.random(), "sequences": [sequence(chance, length)]} for _ in range(ROLLOUTS)]
         prompt = {"tokens": [1, 2], "pieces": [" solve", " this"]}
         records.append({"record": "group", "group": group, "fate": "trained", "prompt": prompt, "rollouts": rollouts})
     return packed(b"".join(json.dumps(record, separators=(",", ":")).encode() + b"\n" for record in records))

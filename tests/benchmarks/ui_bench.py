@@ -1,16 +1,20 @@
-"""What the page costs over many runs: `rlctl ui`, and `rlctl tools serve --ui`. Prints a table; asserts nothing.
+"""What the page costs: `rlctl ui`, and `rlctl tools serve --ui`. Prints a table; asserts nothing.
 
-    python -m tests.benchmarks.ui_bench [RUNS]
+    python -m tests.benchmarks.ui_bench [--runs 1000] [--viewers 20] [--seconds 20] [--only local|cluster|rollouts]
 
-A state folder with RUNS (1,000) runs that nobody trains. First the pages, one after the other; then 20 viewers with an
-open stream, who fetch the rows after every change as the page's script does, while 10 runs change each second. Then the
-same in front of an API server, where every viewer has a token of their own.
+* local: a state folder with runs that nobody trains. First the pages, one after the other; then viewers with an open
+  stream, who fetch the rows after every change as the page's script does, while 10 runs change each second.
+* cluster: the same in front of an API server, where every viewer has a token of their own; at last with agents, who use
+  the tools over MCP.
+* rollouts: all viewers open the page of a step at once, each with another order of its groups.
 """
 
+import argparse
 import asyncio
 import gzip
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -18,24 +22,28 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 from tests.benchmarks.meter import Stopwatch, forget_peak, peak_mib, resident_mib
+from tests.benchmarks.rollouts_bench import MEGABYTE, step_file
+from tests.benchmarks.rollouts_bench import made_run as made_rollouts
+from tests.benchmarks.ui_viewers import AGENTS, Headers, Seen, Server, agents, look, open_all
 from tests.integration.cluster.admin import RUNS
 from tests.integration.cluster.control_plane import API_SERVER, ControlPlane, find_program
 
 RLCTL = Path(sys.executable).with_name("rlctl")
-VIEWERS, CHANGES_A_SECOND, SECONDS = 20, 10, 20.0
+CHANGES_A_SECOND = 10
 REPEATED = 20
+STEPS = {"128 rollouts of 512 tokens": (16, 512), "128 rollouts of 16,384 tokens": (16, 16_384)}
+"""Groups of 8, and the tokens of each rollout."""
+
+ORDERS = ("", "reward", "reward-asc", "length", "gap")
 Write = Callable[[int, int], None]
 """A run of that number, in that version."""
-
-SCRIPT_WAITS = 0.3
-"""As the page's script does, so that several changes are one fetch."""
 
 
 def made_run(number: int, version: int = 1) -> dict[str, Any]:
@@ -87,14 +95,6 @@ def write_run(state: Path, number: int, version: int = 1) -> None:
     draft.replace(path)
 
 
-@dataclass
-class Server:
-    address: str
-    root: str
-    headers: dict[str, str]
-    pid: int
-
-
 @contextmanager
 def started(
     state: Path, *command: str, env_vars: Mapping[str, str] = {}, headers: dict[str, str] | None = None
@@ -142,37 +142,6 @@ def pages(server: Server) -> None:
         row("memory after the pages", f"{resident_mib(server.pid):.0f} MiB")
 
 
-@dataclass
-class Seen:
-    changes: int = 0
-    fetches: int = 0
-    fetch_seconds: list[float] = field(default_factory=list)
-
-
-async def look(server: Server, headers: dict[str, str], seen: Seen) -> None:
-    async with httpx.AsyncClient(base_url=server.address, headers=headers, timeout=60) as browser:
-        changed = asyncio.Event()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(fetch_rows(server, browser, changed, seen))
-            async with browser.stream("GET", f"{server.root}/live") as stream:
-                async for line in stream.aiter_lines():
-                    if line.startswith("data:"):
-                        seen.changes += 1
-                        changed.set()
-
-
-async def fetch_rows(server: Server, browser: httpx.AsyncClient, changed: asyncio.Event, seen: Seen) -> None:
-    while True:
-        await changed.wait()
-        changed.clear()
-        await asyncio.sleep(SCRIPT_WAITS)
-        began = time.perf_counter()
-        answer = await browser.get(f"{server.root}/runs?part=rows")
-        assert answer.status_code == 200, answer.text
-        seen.fetches += 1
-        seen.fetch_seconds.append(time.perf_counter() - began)
-
-
 async def change(write: Write, runs: int) -> None:
     version = 1
     while True:
@@ -182,49 +151,71 @@ async def change(write: Write, runs: int) -> None:
             await asyncio.sleep(1 / CHANGES_A_SECOND)
 
 
-async def watched(server: Server, viewers: list[dict[str, str]], write: Write, runs: int, *, changing: bool) -> None:
+@dataclass(frozen=True)
+class Load:
+    """What is measured: `seconds` of each row of viewers."""
+
+    runs: int
+    viewers: int
+    seconds: float
+
+
+async def watched(server: Server, viewers: list[Headers], write: Write, load: Load, *, changing: bool) -> None:
     """`viewers`: the headers of each."""
     seen = Seen()
     tasks = [asyncio.create_task(look(server, headers, seen)) for headers in viewers]
     if changing:
-        tasks.append(asyncio.create_task(change(write, runs)))
+        tasks.append(asyncio.create_task(change(write, load.runs)))
     await asyncio.sleep(3)
     forget_peak(server.pid)
     watch = Stopwatch(server.pid)
-    await asyncio.sleep(SECONDS)
+    await asyncio.sleep(load.seconds)
     used = watch.read()
     for task in tasks:
         task.cancel()
     for ended in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(ended, Exception):
             raise ended
-    what = f"{VIEWERS} viewers, {CHANGES_A_SECOND if changing else 'no'} runs change each second"
+    what = f"{len(viewers)} viewers, {CHANGES_A_SECOND if changing else 'no'} runs change each second"
     row(what, f"{used.cpu / used.seconds:.0%} of a core, peak {peak_mib(server.pid):.0f} MiB")
     if seen.fetch_seconds:
         middle = 1000 * statistics.median(seen.fetch_seconds)
-        row("", f"{seen.fetches / VIEWERS / used.seconds:.2f} fetches a second of each, {middle:.0f} ms")
+        row("", f"{seen.fetches / len(viewers) / used.seconds:.2f} fetches a second of each, {middle:.0f} ms")
 
 
-def main() -> None:
-    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000
+def with_folder(load: Load) -> None:
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder)
-        for number in range(runs):
+        for number in range(load.runs):
             write_run(state, number)
         for command in (("ui", "--local", "--no-browser"), ("tools", "serve", "--local", "--ui", "--port", "0")):
-            print(f"rlctl {' '.join(command)}, {runs:,} runs")
+            print(f"rlctl {' '.join(command)}, {load.runs:,} runs")
             with started(state, *command) as server:
                 pages(server)
                 for changing in (False, True):
-                    viewers = [server.headers] * VIEWERS
-                    asyncio.run(watched(server, viewers, partial(write_run, state), runs, changing=changing))
-    if find_program(API_SERVER) is not None:
-        with_api_server(runs)
-    else:
-        print("no API server is installed: the page in front of one is not measured")
+                    viewers = [server.headers] * load.viewers
+                    asyncio.run(watched(server, viewers, partial(write_run, state), load, changing=changing))
 
 
-def with_api_server(runs: int) -> None:
+def with_rollouts(load: Load) -> None:
+    for what, (groups, length) in STEPS.items():
+        content = step_file(1, random.Random(1), groups, length)
+        print(f"rlctl ui, a step of {what}, {len(content) / MEGABYTE:.1f} MB")
+        with tempfile.TemporaryDirectory() as folder:
+            (made_rollouts(Path(folder), "large") / "000001-1.jsonl.zst").write_bytes(content)
+            with started(Path(folder), "ui", "--local", "--no-browser", "--port", "0") as server:
+                for viewers in (1, load.viewers):
+                    forget_peak(server.pid)
+                    opened = asyncio.run(open_all(server, viewers, rollouts_path))
+                    seconds = f"{opened.middle:.1f} s (at most {opened.longest:.1f} s)"
+                    row(f"{viewers} at once", f"{seconds}, peak {peak_mib(server.pid):.0f} MiB")
+
+
+def rollouts_path(viewer: int) -> str:
+    return f"/runs/default/large/rollouts?step=1&sort={ORDERS[viewer % len(ORDERS)]}"
+
+
+def with_api_server(load: Load) -> None:
     plane, folder = ControlPlane(), "/api/v1/namespaces/default/serviceaccounts"
     plane.start()
     try:
@@ -232,22 +223,26 @@ def with_api_server(runs: int) -> None:
         group = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:serviceaccounts:default"}
         binding = {"metadata": {"name": "viewers"}, "roleRef": kind, "subjects": [group]}
         plane.admin.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
-        for number in range(runs):
+        for number in range(load.runs):
             post_run(plane, number)
         viewers = []
-        for number in range(VIEWERS):
+        for number in range(load.viewers):
             plane.admin.post(folder, {"metadata": {"name": f"viewer-{number}"}})
             token = plane.admin.post(f"{folder}/viewer-{number}/token", {"spec": {}})["status"]["token"]
             viewers.append({"Authorization": f"Bearer {token}"})
         env_vars = {"KUBECONFIG": str(plane.certificate_kubeconfig())}
-        print(f"rlctl tools serve --ui, {runs:,} runs of an API server, {VIEWERS} tokens")
+        print(f"rlctl tools serve --ui, {load.runs:,} runs of an API server, {load.viewers} tokens")
         with started(Path(), "tools", "serve", "--ui", "--port", "0", env_vars=env_vars, headers=viewers[0]) as server:
             pages(server)
             for changing in (False, True):
                 watch = Stopwatch(plane.api_server_pid)
-                asyncio.run(watched(server, viewers, partial(patch_run, plane), runs, changing=changing))
+                asyncio.run(watched(server, viewers, partial(patch_run, plane), load, changing=changing))
                 used = watch.read()
                 row("", f"the API server: {used.cpu / used.seconds:.0%} of a core")
+            tokens = [each["Authorization"].removeprefix("Bearer ") for each in viewers[:AGENTS]]
+            print(f"  and {len(tokens)} agents")
+            with agents(server, tokens):
+                asyncio.run(watched(server, viewers, partial(patch_run, plane), load, changing=True))
     finally:
         plane.stop()
 
@@ -264,6 +259,25 @@ def patch_run(plane: ControlPlane, number: int, version: int) -> None:
     status = made_run(number, version)["status"]
     path = f"{RUNS}/run-{number:04}/status".format(namespace="default")
     plane.admin.patch(path, {"status": {key: status[key] for key in ("phase", "message", "progress", "conditions")}})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What the page costs.")
+    parser.add_argument("--runs", type=int, default=1_000)
+    parser.add_argument("--viewers", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--only", choices=("local", "cluster", "rollouts"))
+    asked = parser.parse_args()
+    load = Load(asked.runs, asked.viewers, asked.seconds)
+    if asked.only in (None, "local"):
+        with_folder(load)
+    if asked.only in (None, "rollouts"):
+        with_rollouts(load)
+    if asked.only in (None, "cluster"):
+        if find_program(API_SERVER) is None:
+            print("no API server is installed: the page in front of one is not measured")
+        else:
+            with_api_server(load)
 
 
 if __name__ == "__main__":

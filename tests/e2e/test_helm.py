@@ -26,7 +26,7 @@ ENDLESS = 100_000
 """Steps of a run that is stopped: on no machine are they trained before that."""
 
 KINDS = ("rltrainingruns.rl-operator.dev", "rlruntimes.rl-operator.dev", "rlenvironments.rl-operator.dev")
-VALUES = ("--set=tinkerService.enabled=true", "--set=tools.enabled=true")
+VALUES = ("--set=tinkerService.enabled=true", "--set=tools.enabled=true", "--set=tools.ui=true")
 PATIENTLY = ("--namespace", NAMESPACE, "--wait", "--timeout", f"{PATIENCE_SECONDS}s")
 HELM_SECONDS = PATIENCE_SECONDS + 60.0
 
@@ -76,7 +76,8 @@ def test_from_nothing_to_nothing(empty_cluster: Kubectl, helm: Helm) -> None:
     assert re.search(r"Phase:\s+Succeeded", said), said
     assert phase(kubectl, "rl-runtimes-test") == "Succeeded", said
 
-    an_agent_uses_its_own_rights(kubectl)
+    tokens = {role: token_of_one_who_may(kubectl, role) for role in ("view", "edit")}
+    an_agent_uses_its_own_rights(kubectl, tokens)
 
     # An upgrade and a rollback, while a run continues in its first pod.
     run = a_run("undisturbed", config={"total_steps": ENDLESS, **EVERY_GROUP})
@@ -91,6 +92,7 @@ def test_from_nothing_to_nothing(empty_cluster: Kubectl, helm: Helm) -> None:
     assert pod_of(kubectl, "undisturbed") == pod
     seen = step(kubectl, "undisturbed")
     wait_for("the operator sees further steps", lambda: step(kubectl, "undisturbed") > seen, seconds=PATIENCE_SECONDS)
+    people_look_at_a_run(kubectl, tokens, "undisturbed")
     status = stopped(kubectl, "undisturbed")
     assert [(each["attempt"], each["reason"]) for each in status["attempts"]] == [(1, "Stopped")]
     assert status["checkpoint"]["step"] > seen
@@ -140,9 +142,8 @@ def arguments(kubectl: Kubectl) -> list[str]:
 
 
 # --- the tools gateway -----------------------------------------------------------------------------------------------
-def an_agent_uses_its_own_rights(kubectl: Kubectl) -> None:
+def an_agent_uses_its_own_rights(kubectl: Kubectl, tokens: dict[str, str]) -> None:
     """Through the gateway, whose ServiceAccount has none: `view` may read, `edit` may draft, others may not."""
-    tokens = {role: token_of_one_who_may(kubectl, role) for role in ("view", "edit")}
     with forwarded(kubectl, "service/rl-operator-tools", 8080) as url:
         assert ask(f"{url}/environments")[0] == 401
         code, environments = ask(f"{url}/environments", tokens["view"])
@@ -151,6 +152,26 @@ def an_agent_uses_its_own_rights(kubectl: Kubectl) -> None:
         code, draft = ask(f"{url}/environments/sort_digits/select", tokens["edit"], {"runtime": "tiny"})
         assert code == 200, draft
     assert kubectl.json("-n", NAMESPACE, "get", "rlrun", draft["run_id"])["spec"]["suspend"] is True
+
+
+def people_look_at_a_run(kubectl: Kubectl, tokens: dict[str, str], run: str) -> None:
+    """On the gateway's page while it trains: `edit` shows its curves and rollouts, `view` its history."""
+    with forwarded(kubectl, "service/rl-operator-tools", 8080) as url:
+        page = f"{url}/ui/runs/{NAMESPACE}/{run}"
+        for token in tokens.values():
+            code, shown = look(page, token)
+            assert (code, f"rlctl sample {run} &#34;PROMPT&#34; -n {NAMESPACE}" in shown) == (200, True), shown
+        code, points = ask(f"{page}/points", tokens["edit"])
+        assert (code, points["note"], len(points["tables"]["steps"]["step"]) > 1) == (200, "", True), points
+        newest = points["tables"]["steps"]["step"][-1]
+        wait_for("another step is on its curves", lambda: more_steps(page, tokens["edit"], newest))
+        code, step_1 = look(f"{page}/rollouts?step=1", tokens["edit"])
+        assert (code, "the account balances" in step_1) == (200, True), step_1
+        assert "the right to get pods/proxy" in ask(f"{page}/points", tokens["view"])[1]["note"]
+
+
+def more_steps(page: str, token: str, newest: int) -> bool:
+    return bool(ask(f"{page}/points?after={newest}&attempt=1", token)[1]["tables"]["steps"]["step"])
 
 
 def token_of_one_who_may(kubectl: Kubectl, role: str) -> str:
@@ -179,11 +200,16 @@ def forwarded(kubectl: Kubectl, what: str, port: int) -> Iterator[str]:
 
 def ask(url: str, token: str = "", body: dict[str, str] | None = None) -> tuple[int, Any]:
     """GET, or POST if there is a body: code and answer."""
+    code, text = look(url, token, None if body is None else json.dumps(body).encode())
+    return code, json.loads(text)
+
+
+def look(url: str, token: str, body: bytes | None = None) -> tuple[int, str]:
+    """The same as text."""
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
-    data = None if body is None else json.dumps(body).encode()
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=60) as response:
-            return response.status, json.load(response)
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=60) as response:
+            return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         with error:
-            return error.code, json.load(error)
+            return error.code, error.read().decode()

@@ -41,5 +41,9 @@ class RefusedError(OperatorError):
     """The request makes no sense here: an unknown run, a run that is over, a missing key."""
 
 
+class PodNeededError(OperatorError):
+    """What is asked for takes a pod, which nobody has asked to start."""
+
+
 class WaitTimeoutError(OperatorError):
     """The deadline that the caller set has passed."""

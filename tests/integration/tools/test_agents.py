@@ -29,7 +29,7 @@ SOON = 30.0
 LONG = 200.0
 """Seconds, of real training on a machine that is busy."""
 
-SHORT = {"total_steps": 2, "group_size": 4, "batch_size": 8, "steps_per_eval": 100}
+SHORT = {"total_steps": 2, "group_size": 4, "batch_size": 8, "steps_per_eval": 100, "eval_items": 8}
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "rl_list_environments": ({"runtime": "tini"}, "tini"),

@@ -42,6 +42,7 @@ class FileFaults:
     torn_frames: int = 0
     bad_lines: int = 0
     long_lines: int = 0
+    is_empty: bool = False
     is_cut: bool = False
     """It becomes larger than any file of ours: the rest was left out."""
 
@@ -53,9 +54,11 @@ class FileFaults:
 
     @property
     def count(self) -> int:
-        return self.torn_frames + self.bad_lines + self.long_lines + self.is_cut
+        return self.torn_frames + self.bad_lines + self.long_lines + self.is_empty + self.is_cut
 
     def sentences(self) -> Iterator[str]:
+        if self.is_empty:
+            yield "it is empty: nothing is written yet, or the disk was full"
         if self.torn_frames:
             them = "it" if self.torn_frames == 1 else "them"
             yield f"{_count(self.torn_frames, 'frame')} torn or damaged: what was in {them} is missing"
@@ -110,6 +113,7 @@ def lines_of(content: bytes, faults: FileFaults) -> Iterator[bytes]:
 
     A line never spans frames. After a torn frame, reading continues where the next one seems to begin.
     """
+    faults.is_empty = not content
     lines, room = _Lines(faults), max(ALWAYS_READ, MOST_TIMES * len(content))
     position = 0
     while 0 <= position < len(content):

@@ -107,17 +107,19 @@ class MetricsHistory:
         """The newest that has trained a step; 0: none has."""
         return max(self._begins, default=0)
 
-    def unread(self, listing: RolloutListing) -> Iterator[tuple[int, RolloutFile]]:
-        """Attempts whose files have grown, the oldest first."""
+    def unread(self, listing: RolloutListing) -> Iterator[tuple[int, str, int]]:
+        """Attempts whose files have grown, the oldest first; the file, and from which byte on it was not read. One that
+        became shorter is another one, and begins at 0: a copy may lag behind the trainer's own, which was read before.
+        """
         for attempt, file in metrics_files(listing).items():
-            if file.bytes > self._read.get(attempt, 0):
-                yield attempt, file
+            read = self._read.get(attempt, 0)
+            if file.bytes != read:
+                yield attempt, file.name, read if read < file.bytes else 0
 
-    def add(self, attempt: int, content: bytes) -> None:
-        """`content`: of the attempt's file as it is now. Only what was added since the last time is decompressed."""
-        begin = self._read.get(attempt, 0)
+    def add(self, attempt: int, content: bytes, begin: int = 0) -> None:
+        """`content`: of the attempt's file, from byte `begin` on. A step that is known is replaced."""
         faults = FileFaults(longest_line=LONGEST_METRICS_LINE)
-        for line in lines_of(content[begin:], faults):
+        for line in lines_of(content, faults):
             try:
                 self._add(attempt, read_metrics_line(line))
             except BadLineError:

@@ -33,8 +33,10 @@ class RolloutSource(Protocol):
 
     def listing(self) -> RolloutListing: ...
 
-    def content(self, name: str) -> bytes:
-        """One file as it is. Raises GoneError if it is not there any more."""
+    def content(self, name: str, begin: int = 0) -> bytes:
+        """One file as it is, from byte `begin` on, which the listing says is there. Raises GoneError if it is not there
+        any more.
+        """
         ...
 
 
@@ -52,8 +54,8 @@ class LastFile:
     def listing(self) -> RolloutListing:
         return self._source.listing()
 
-    def content(self, name: str) -> bytes:
+    def content(self, name: str, begin: int = 0) -> bytes:
         if self._last is None or self._last[0] != name:
             self._last = None  # not two files at once
             self._last = name, self._source.content(name)
-        return self._last[1]
+        return self._last[1][begin:]

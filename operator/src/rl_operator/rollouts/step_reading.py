@@ -60,7 +60,7 @@ class Mean:
 
     @property
     def value(self) -> float | None:
-        return self.total / self.count if self.count else None
+        return finite(self.total / self.count) if self.count else None
 
 
 @dataclass

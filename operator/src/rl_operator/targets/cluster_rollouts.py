@@ -16,7 +16,14 @@ from rl_operator.api.names import COMPONENT_LABEL, ROLLOUTS_LABEL, RUN_LABEL, TR
 from rl_operator.api.run import TrainingRun
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.cluster.api_server.resources import CONFIG_MAPS, JOBS, PODS, find
-from rl_operator.errors import ForbiddenError, GoneError, RefusedError, TargetUnreachableError, WaitTimeoutError
+from rl_operator.errors import (
+    ForbiddenError,
+    GoneError,
+    PodNeededError,
+    RefusedError,
+    TargetUnreachableError,
+    WaitTimeoutError,
+)
 from rl_operator.render.env_vars import OPS_PORTS
 from rl_operator.render.labels import controller_uid
 from rl_operator.render.manifests import templates_of
@@ -71,18 +78,18 @@ class PodRollouts:
             raise TargetUnreachableError(f"{self.where} lists its rollouts in a way that is not known here") from error
         return RolloutListing(told.files, told.every, told.note)
 
-    def content(self, name: str) -> bytes:
+    def content(self, name: str, begin: int = 0) -> bytes:
         if not _PLAIN_NAME.fullmatch(name):
             raise GoneError(f"there is no rollout file {name!r} in {self.where}")
         try:
-            return self._get(f"/{name}", MAX_FILE_BYTES)
+            return self._get(f"/{name}", MAX_FILE_BYTES, begin)
         except GoneError as error:
             raise GoneError(f"there is no rollout file {name!r} in {self.where} any more") from error
 
-    def _get(self, path: str, limit: int) -> bytes:
+    def _get(self, path: str, limit: int, begin: int = 0) -> bytes:
         server = f"{PODS.path(self.namespace, self.pod)}:{self.port}/proxy"
         try:
-            return self.loop.wait(self.client.content(f"{server}/rollouts{path}", limit))
+            return self.loop.wait(self.client.content(f"{server}/rollouts{path}", limit, begin))
         except ForbiddenError as error:
             raise ForbiddenError(
                 f"reading rollouts takes the right to get pods/proxy in namespace {self.namespace}, which the role "
@@ -90,8 +97,12 @@ class PodRollouts:
             ) from error
 
 
-def rollouts_of(client: ClusterClient, loop: LoopThread, run: TrainingRun, note: Note) -> PodRollouts:
-    """Raises RefusedError if there are none, ForbiddenError naming the right that is missing, WaitTimeoutError."""
+def rollouts_of(
+    client: ClusterClient, loop: LoopThread, run: TrainingRun, note: Note, *, may_start: bool = True
+) -> PodRollouts:
+    """Raises RefusedError if there are none, ForbiddenError naming the right that is missing, WaitTimeoutError; without
+    `may_start` PodNeededError if nobody reads them yet.
+    """
     namespace, name = run.key
     if run.status.config_map_name is None:
         raise RefusedError(f"run {namespace}/{name} has not started, so it has no rollouts yet")
@@ -100,8 +111,10 @@ def rollouts_of(client: ClusterClient, loop: LoopThread, run: TrainingRun, note:
     template = loop.wait(_frozen_pod(client, run))
     if template is None or not keeps_rollouts(template):
         raise RefusedError(f"the rollouts of run {namespace}/{name} went with its trainer. {KEEP_THEM}")
+    if not may_start and not any(map(_is_ready, loop.wait(_live_readers(client, run)))):
+        raise PodNeededError("the trainer has ended")
     reader = loop.wait(_reading_pod(client, run, template, note))
-    return PodRollouts(client, loop, namespace, reader, f"what the run kept, as pod {reader} reads it")
+    return PodRollouts(client, loop, namespace, reader, f"the run's storage (read by pod {reader})")
 
 
 async def _training_pod(client: ClusterClient, run: TrainingRun) -> str | None:

@@ -88,7 +88,15 @@ class ClusterTarget:
         return str(answer["status"]["userInfo"].get("username", ""))
 
     def runs(self, namespace: str | None, selector: str) -> list[Manifest]:
-        return self._list(RUNS.path(namespace), {"labelSelector": selector})
+        return list(self.each_run(namespace, selector))
+
+    def each_run(self, namespace: str | None, selector: str) -> Iterator[Manifest]:
+        token: str | None = None
+        while token != "":
+            chunk: list[Manifest] = []
+            params = {"labelSelector": selector, "continue": token or ""}
+            _, token = self._wait(self._client.chunk(RUNS.path(namespace), params, chunk.append))
+            yield from chunk
 
     def run_versions(self, namespace: str | None) -> dict[tuple[str, str], str]:
         """Of the API server's cache, without specs and statuses."""
@@ -141,8 +149,11 @@ class ClusterTarget:
         if follow:
             params["follow"] = "true"
         lines = self._client.lines(PODS.path(namespace, pod, "log"), params)
-        while (line := self._wait(_next(lines))) is not None:
-            yield line.decode("utf-8", "replace")
+        try:
+            while (line := self._wait(_next(lines))) is not None:
+                yield line.decode("utf-8", "replace")
+        except GoneError as error:
+            raise GoneError(f"pod {namespace}/{pod} is gone, and its logs with it ({error})") from error
 
     def events(self, namespace: str, name: str, uid: str) -> list[str]:
         selector = f"regarding.kind={RUN_KIND},regarding.name={name},regarding.uid={uid}"
@@ -157,10 +168,10 @@ class ClusterTarget:
         pods = self._list(PODS.path(namespace), {"labelSelector": f"{RUN_LABEL}={run}"})
         return [pod["metadata"]["name"] for pod in pods]
 
-    def rollouts(self, run: "TrainingRun") -> "RolloutSource":
+    def rollouts(self, run: "TrainingRun", *, may_start: bool = True) -> "RolloutSource":
         from rl_operator.targets.cluster_rollouts import rollouts_of
 
-        return rollouts_of(self._client, self._loop, run, self.note)
+        return rollouts_of(self._client, self._loop, run, self.note, may_start=may_start)
 
     def read(self, kind: str, namespace: str, name: str) -> Manifest | None:
         return self._wait(find(self._client, _KINDS[kind], namespace, name))

@@ -80,10 +80,13 @@ class LocalTarget:
         return getpass.getuser()
 
     def runs(self, namespace: str | None, selector: str) -> list[Manifest]:
+        return list(self.each_run(namespace, selector))
+
+    def each_run(self, namespace: str | None, selector: str) -> Iterator[Manifest]:
         matches = parse_selector(selector)
         self._sweep()
-        runs = self._store.list_all(RUN_KIND, namespace)
-        return [run for run in runs if matches(run["metadata"].get("labels", {}))]
+        runs = self._store.each(RUN_KIND, namespace)
+        return (run for run in runs if matches(run["metadata"].get("labels", {})))
 
     def run_versions(self, namespace: str | None) -> dict[tuple[str, str], str]:
         return self._store.versions(RUN_KIND, namespace)
@@ -151,9 +154,10 @@ class LocalTarget:
         uid = manifest["metadata"]["uid"] if manifest else ""
         return [path.name for path in self._layout.pod_folders(namespace, run, uid)]
 
-    def rollouts(self, run: "TrainingRun") -> "RolloutSource":
+    def rollouts(self, run: "TrainingRun", *, may_start: bool = True) -> "RolloutSource":
         from rl_operator.local.state.rollout_folder import RolloutFolder
 
+        del may_start  # they are read without one
         namespace, name = run.key
         if run.status.start_time is None:
             raise RefusedError(f"run {name} of {self.label} has not started, so it has no rollouts yet")

@@ -71,6 +71,10 @@ class Target(Protocol):
 
     def runs(self, namespace: str | None, selector: str) -> list[Manifest]: ...
 
+    def each_run(self, namespace: str | None, selector: str) -> Iterator[Manifest]:
+        """The same, read while they are asked for: a thousand are 20 MiB."""
+        ...
+
     def run_versions(self, namespace: str | None) -> dict[tuple[str, str], str]:
         """By namespace and name, what changes whenever a run does. Costs a small part of what `runs` does."""
         ...
@@ -116,8 +120,10 @@ class Target(Protocol):
         """The pods of a run that have logs, including those of earlier attempts."""
         ...
 
-    def rollouts(self, run: "TrainingRun") -> "RolloutSource":
-        """Where its rollouts are. Raises an OperatorError that says why there are none, and what to do."""
+    def rollouts(self, run: "TrainingRun", *, may_start: bool = True) -> "RolloutSource":
+        """Where its rollouts are. Raises an OperatorError that says why there are none, and what to do; PodNeededError
+        if a pod would have to be started to read them, and `may_start` is false.
+        """
         ...
 
     def read(self, kind: str, namespace: str, name: str) -> Manifest | None:

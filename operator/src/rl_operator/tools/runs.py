@@ -1,7 +1,7 @@
 """From an agent's name for a run to the run, and from the run's phase to the states that agents know."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from pydantic import ValidationError
@@ -104,21 +104,29 @@ def chosen_run(context: ToolContext, run_id: str | None) -> TrainingRun:
 
 def all_runs(context: ToolContext) -> list[TrainingRun]:
     """Newest first; without those that `readable` skips."""
-    return readable(context.target.runs(context.namespace, ""))[0]
+    return readable(context.target.each_run(context.namespace, ""))[0]
 
 
 def readable(manifests: Iterable[Manifest]) -> tuple[list[TrainingRun], list[str]]:
     """Newest first, and the names of those that this version cannot parse: a newer operator's kind may have fields that
     it does not know. One such run must not hide the others.
     """
-    runs, others = list[TrainingRun](), list[str]()
+    others = list[str]()
+    return sorted(each_readable(manifests, others), key=age_order, reverse=True), sorted(others)
+
+
+def each_readable(manifests: Iterable[Manifest], others: list[str]) -> Iterator[TrainingRun]:
+    """One after the other; the names of those that cannot be parsed are added to `others`."""
     for manifest in manifests:
         try:
-            runs.append(TrainingRun.model_validate(manifest))
+            yield TrainingRun.model_validate(manifest)
         except ValidationError:
             others.append(manifest["metadata"]["name"])
-    newest = sorted(runs, key=lambda run: (run.metadata.creation_timestamp or "", run.metadata.name), reverse=True)
-    return newest, sorted(others)
+
+
+def age_order(run: TrainingRun) -> tuple[str, str]:
+    """The newest has the largest."""
+    return run.metadata.creation_timestamp or "", run.metadata.name
 
 
 def _drafted_at(run: TrainingRun) -> tuple[str, str]:

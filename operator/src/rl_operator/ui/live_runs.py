@@ -71,6 +71,11 @@ class OpenStreams:
         finally:
             self._listeners.discard(listener)
 
+    def tell(self, changed: Change) -> None:
+        """Of what no poll sees."""
+        for listener in tuple(self._listeners):
+            listener.tell(changed)
+
     def end(self) -> None:
         for listener in tuple(self._listeners):
             listener.end("")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rl_operator.api.run import TrainingRun
-from rl_operator.errors import GoneError, OperatorError
+from rl_operator.errors import GoneError, OperatorError, PodNeededError
 from rl_operator.rollouts.metrics_history import MetricsHistory, metrics_files
 from rl_operator.rollouts.rollout_source import RolloutSource
 from rl_operator.targets.runs.run_lookup import kept_points
@@ -33,11 +33,11 @@ class RunCurves:
     def read(self, source: RolloutSource) -> bool:
         """What was added since. Returns whether there are any files. May raise OperatorErrors."""
         listing = source.listing()
-        for attempt, file in self.history.unread(listing):
+        for attempt, name, begin in self.history.unread(listing):
             try:
-                self.history.add(attempt, source.content(file.name))
+                self.history.add(attempt, source.content(name, begin), begin)
             except GoneError:
-                continue  # it was removed meanwhile, with its run
+                continue  # it was removed meanwhile, with its run, or became shorter
         return bool(metrics_files(listing))
 
 
@@ -66,22 +66,15 @@ class CurveCache:
         """
         if run.status.start_time is None:
             return _of_kept(target, run, _without_files(run))
-        if needs_a_pod(target, run) and not at_any_cost:
-            return {**_of_kept(target, run, f"{FEWER}: the trainer has ended"), "costly": True}
         try:
-            source = target.rollouts(run)
+            source = target.rollouts(run, may_start=at_any_cost)
             curves = self.of(run.metadata.uid)
             with curves.lock:
                 if curves.read(source):
                     return _of_history(curves.history, run, after, attempt)
         except OperatorError as error:
-            return _of_kept(target, run, f"{FEWER}: {error}")
+            return {**_of_kept(target, run, f"{FEWER}: {error}"), "costly": isinstance(error, PodNeededError)}
         return _of_kept(target, run, _without_files(run))
-
-
-def needs_a_pod(target: Target, run: TrainingRun) -> bool:
-    """On a cluster, what a run has kept is with its trainer, and after its end read by a pod."""
-    return not target.runs_files and run.at_rest
 
 
 def _of_history(history: MetricsHistory, run: TrainingRun, after: int, attempt: int) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from rl_operator.errors import (
 )
 from rl_operator.ui.live_runs import Listener, NoLongerLiveError
 from rl_operator.ui.pages import compare_page, rollouts_page, run_details, run_page, runs_page, talk_page
+from rl_operator.ui.security import SAFE_METHODS
 from rl_operator.ui.ui_context import STATIC, STATIC_PATH, UiContext, context_of, visitor_of
 
 KEEP_ALIVE_SECONDS = 20.0
@@ -82,7 +83,10 @@ def _event(name: str, content: object) -> bytes:
 async def show_error(request: Request, error: Exception) -> Response:
     """What the target refused or could not do, in its words."""
     status = next(code for kind, code in STATUS if isinstance(error, kind))
-    return context_of(request).page(request, "error.html", {"title": "Not shown", "sentence": str(error)}, status)
+    values: dict[str, object] = {"title": "Not shown", "sentence": str(error)}
+    if request.method not in SAFE_METHODS:
+        values |= {"title": "Not done", "of_run": request.path_params}
+    return context_of(request).page(request, "error.html", values, status)
 
 
 async def show_no_such_page(request: Request, error: Exception) -> Response:

@@ -1,19 +1,23 @@
 """What every page needs: whose request it is, where the runs are, and the templates."""
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
+import anyio
 import anyio.to_thread
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from rl_operator import __version__
+from rl_operator.targets.runs.run_text import flags_for
 from rl_operator.ui.live_runs import OpenStreams
+from rl_operator.ui.preparations import Preparations
 from rl_operator.ui.row_cache import RowCache
 from rl_operator.ui.run_curves import CurveCache
 from rl_operator.ui.views.run_rows import spark_points
@@ -23,6 +27,8 @@ HERE: Final = Path(__file__).parent
 STATIC: Final = HERE / "static"
 STATIC_PATH: Final = "/static/"
 SPARK_WIDTH, SPARK_HEIGHT = 80, 20
+MOST_READERS: Final = 2
+"""One page is made while the next step is fetched."""
 
 Answer = TypeVar("Answer")
 
@@ -37,14 +43,27 @@ class UiContext:
     curves: CurveCache = field(default_factory=CurveCache)
     rows: RowCache = field(default_factory=RowCache)
     streams: OpenStreams = field(default_factory=OpenStreams)
+    preparations: Preparations = field(default_factory=Preparations)
+    readers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(MOST_READERS, "rollouts"))
+    """Of steps with rollouts: each holds its files until its page is made. Threads of their own, because what a thread
+    has freed is used again by that thread only.
+    """
+
+    page_maker: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "rollouts"))
+    """One thread: making their pages is computing, so that several take as long, with 15 MiB each, and 100 MiB of a
+    step of 2 million tokens.
+    """
+
+    downloads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(MOST_READERS))
+    """Each holds a step's files for as long as its receiver takes."""
 
     def page(self, request: Request, template: str, values: Mapping[str, Any], status: int = 200) -> HTMLResponse:
         """A whole page, or a part of one for a script: that is the template's choice."""
         visitor = self.visitor_of(request)
-        target = visitor.target
+        target, namespace = visitor.target, _namespace(request)
         own = {
             "label": target.label,
-            "flags": target.flags,
+            "flags": flags_for(target, namespace) if namespace else target.flags,
             "may_change": visitor.may_change,
             "caller": visitor.caller,
             "can_log_out": visitor.can_log_out,
@@ -61,12 +80,12 @@ class UiContext:
         return self.page_of_nobody("error.html", {"title": "Not shown", "sentence": sentence}, status)
 
     def _rendered(self, template: str, values: Mapping[str, Any], status: int) -> HTMLResponse:
-        shared = {"root": self.root, "version": __version__, "choose_namespace": False}
+        shared = {"root": self.root, "version": __version__, "choose_namespace": False, "of_run": {}}
         return HTMLResponse(self.templates.get_template(template).render({**shared, **values}), status)
 
     def _live_address(self, request: Request) -> str:
         """What a page's changes are about: one namespace, if its address names one."""
-        namespace = request.path_params.get("namespace") or request.query_params.get("namespace")
+        namespace = _namespace(request)
         return f"{self.root}/live" + (f"?{urlencode({'namespace': namespace})}" if namespace else "")
 
 
@@ -94,6 +113,11 @@ def visitor_of(request: Request) -> Visitor:
     for namespace in _namespaces(request):
         visitor.check_namespace(namespace)
     return visitor
+
+
+def _namespace(request: Request) -> str:
+    """That the page is about; empty: about all."""
+    return request.path_params.get("namespace") or request.query_params.get("namespace", "")
 
 
 def _namespaces(request: Request) -> Iterator[str]:

@@ -1,9 +1,11 @@
 """Whose request it is, and which runs they see."""
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from sys import intern
+from typing import Final, Protocol, TypeVar
 
 from rl_operator.errors import ForbiddenError
 from rl_operator.targets.target import Target
@@ -11,6 +13,8 @@ from rl_operator.ui.live_runs import LiveRuns, Versions
 
 Answer_co = TypeVar("Answer_co", covariant=True)
 Answer = TypeVar("Answer")
+
+_SERVICE_ACCOUNT: Final = re.compile(r"system:serviceaccount:([a-z0-9-]+):.*")
 
 
 class OfNamespace(Protocol[Answer_co]):
@@ -55,19 +59,28 @@ class Visitor:
 
 
 def of_visible(ask: OfNamespace[Answer], namespace: str | None, target: Target) -> tuple[Answer, str]:
-    """The answer for a namespace; None: for all or, for callers who may not list those, for the target's usual one,
-    which is then named. Blocks.
+    """The answer for a namespace; None: for all or, for callers who may not list those, for the target's usual one or
+    else that of their service account, which is then named. Blocks.
     """
     try:
         return ask(namespace), ""
     except ForbiddenError:
         if namespace is not None:
             raise
+    try:
         return ask(target.namespace), target.namespace
+    except ForbiddenError:
+        own = _SERVICE_ACCOUNT.fullmatch(target.caller)
+        if own is None:
+            raise
+        return ask(own[1]), own[1]
 
 
 class VisibleVersions:
-    """What LiveRuns polls: of a namespace, or of all that are visible. `opened` yields the target for one poll."""
+    """What LiveRuns polls: of a namespace, or of all that are visible. `opened` yields the target for one poll.
+
+    Many callers see the same runs: the names and versions of a thousand take 0.3 MiB, and are in memory once.
+    """
 
     def __init__(self, opened: Callable[[], AbstractContextManager[Target]], namespace: str | None) -> None:
         self._opened = opened
@@ -76,5 +89,6 @@ class VisibleVersions:
     def __call__(self) -> Versions:
         with self._opened() as target:
             found, only = of_visible(target.run_versions, self._namespace, target)
+            found = {(intern(place), intern(name)): intern(version) for (place, name), version in found.items()}
         self._namespace = self._namespace or only or None  # not refused again each second
         return found

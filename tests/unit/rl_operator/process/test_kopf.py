@@ -79,7 +79,8 @@ async def test_a_permanently_refused_login_ends_the_process(api: FakeApi, client
     ends: list[ForbiddenError] = []
     with pytest.raises(kopf.PermanentError, match="401: Unauthorized"):
         await activity(registry_of(client, refused=ends.append), "AUTHENTICATION")()
-    assert [str(end) for end in ends] == [f"GET {DISCOVERY}: the API server answered 401: Unauthorized"]
+    hint = "it does not know the token or certificate, or no longer does"
+    assert [str(end) for end in ends] == [f"GET {DISCOVERY}: the API server answered 401: Unauthorized: {hint}"]
 
 
 async def test_a_login_is_retried_while_the_api_server_is_unreachable(api: FakeApi, client: ClusterClient) -> None:

@@ -82,11 +82,11 @@ class MemorySource:
         files = tuple(RolloutFile(name, len(content)) for name, content in self.files.items())
         return RolloutListing(files, self.every, self.note)
 
-    def content(self, name: str) -> bytes:
+    def content(self, name: str, begin: int = 0) -> bytes:
         self.reads.append(name)
         if name in self.gone:
             raise GoneError(f"no {name}")
-        return self.files[name]
+        return self.files[name][begin:]
 
 
 def source(files: Mapping[str, Iterable[Any]], **more: Any) -> MemorySource:

@@ -35,12 +35,13 @@ def test_files_are_found_by_attempt() -> None:
 def test_only_what_was_added_is_read() -> None:
     first, second = frame(trained(1, 0.5)), frame(trained(2, 0.6))
     source, found = MemorySource({"metrics-1.jsonl.zst": first}), history()
-    assert [attempt for attempt, _ in found.unread(source.listing())] == [1]
+    assert list(found.unread(source.listing())) == [(1, "metrics-1.jsonl.zst", 0)]
     found.add(1, first)
     assert list(found.unread(source.listing())) == []
     source.files["metrics-1.jsonl.zst"] += second
-    assert [attempt for attempt, _ in found.unread(source.listing())] == [1]
-    found.add(1, b"\0" * len(first) + second)  # what was read is not looked at again
+    assert list(found.unread(source.listing())) == [(1, "metrics-1.jsonl.zst", len(first))]
+    found.add(1, second, len(first))
+    assert list(found.unread(source.listing())) == []
     assert rewards(found) == {1: 0.5, 2: 0.6}
     assert found.faults == 0
     assert found.steps.columns(1)[:2] == ([2], [102.0])
@@ -49,11 +50,25 @@ def test_only_what_was_added_is_read() -> None:
 @pytest.mark.parametrize("kept", [1, 10, -1])
 def test_a_frame_that_is_being_written_is_read_when_it_is_whole(kept: int) -> None:
     first, second = frame(trained(1, 0.5)), frame(trained(2, 0.6))
-    found = history()
+    source, found = MemorySource({"metrics-1.jsonl.zst": first + second[:kept]}), history()
     found.add(1, first + second[:kept])
     assert 1 in rewards(found)
-    found.add(1, first + second)
+    source.files["metrics-1.jsonl.zst"] = first + second
+    [(_, name, begin)] = found.unread(source.listing())
+    assert begin == len(first)
+    found.add(1, source.content(name, begin), begin)
     assert (rewards(found), found.faults) == ({1: 0.5, 2: 0.6}, 0)
+
+
+def test_a_file_that_became_shorter_is_read_from_its_start() -> None:
+    """A copy that lags behind the trainer's own: what was read of that stays."""
+    source, found = MemorySource({"metrics-1.jsonl.zst": frame(trained(1, 0.7))}), history()
+    found.add(1, frame(trained(1, 0.5)) + frame(trained(2, 0.6)))
+    [(attempt, name, begin)] = found.unread(source.listing())
+    assert begin == 0
+    found.add(attempt, source.content(name, begin), begin)
+    assert rewards(found) == {1: 0.7, 2: 0.6}
+    assert list(found.unread(source.listing())) == []
 
 
 def test_a_later_attempt_takes_the_place_of_steps_that_were_lost() -> None:
@@ -74,10 +89,11 @@ def test_an_older_attempt_that_is_read_later_changes_nothing() -> None:
 
 
 def test_more_steps_than_are_kept_are_thinned_out_and_the_newest_stays() -> None:
-    found, content = history(most=8), b""
+    found, read = history(most=8), 0
     for number in range(1, 30):
-        content += frame(trained(number, 0.5))
-        found.add(1, content)
+        content = frame(trained(number, 0.5))
+        found.add(1, content, read)
+        read += len(content)
         assert list(rewards(found))[-1] == number
     kept = list(rewards(found))
     assert len(kept) <= 8

@@ -86,6 +86,19 @@ def test_faults_and_unknown_records_are_told() -> None:
     assert notes[2] == "1 record of a kind that this version does not know was left out"
 
 
+def test_a_file_that_a_full_disk_left_empty_is_told() -> None:
+    summary, groups = read(MemorySource({"000012-1.jsonl.zst": b""}))
+    assert groups == []
+    assert list(summary.notes()) == [
+        "000012-1.jsonl.zst: it is empty: nothing is written yet, or the disk was full",
+    ]
+
+
+def test_a_mean_that_overflows_is_unknown() -> None:
+    summary, _ = read(source({"12-1": [group(0, rollout(-1e308), rollout(-1e308))]}))
+    assert summary.rewards.value is None
+
+
 def test_a_file_that_is_removed_meanwhile() -> None:
     made = source({"12-1": [lost()], "12-2": [step(12, {"trained": 3}, attempt=2), group(0, rollout(1.0))]})
     made.gone = {"000012-1.jsonl.zst"}

@@ -32,6 +32,7 @@ class MemoryTarget:
         self.notes: list[str] = []
         self.reads = 0
         self.keys: dict[str, bool | None] = {}
+        self.packages: tuple[Missing, ...] = ()
         self.catalog_is_read = True
         self.runs_files = runs_files
 
@@ -42,6 +43,9 @@ class MemoryTarget:
         matches = parse_selector(selector)
         found = [run for (place, _), run in self.objects.items() if namespace in (None, place)]
         return [run for run in found if matches(run["metadata"].get("labels", {}))]
+
+    def each_run(self, namespace: str | None, selector: str) -> Iterator[dict[str, Any]]:
+        return iter(self.runs(namespace, selector))
 
     def run_versions(self, namespace: str | None) -> dict[tuple[str, str], str]:
         found = (run["metadata"] for run in self.runs(namespace, ""))
@@ -119,6 +123,10 @@ class MemoryTarget:
     def missing_programs(self, runtime: str) -> tuple[Missing, ...]:
         assert runtime
         return ()
+
+    def missing_packages(self, run: TrainingRun) -> tuple[Missing, ...]:
+        assert run.metadata.name
+        return self.packages
 
     def health(self) -> TargetHealth:
         return TargetHealth({"memory": "1"}, "nobody is needed")

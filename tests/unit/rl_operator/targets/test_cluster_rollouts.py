@@ -12,7 +12,14 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.documents.parse import parse_run
-from rl_operator.errors import ForbiddenError, GoneError, RefusedError, TargetUnreachableError, WaitTimeoutError
+from rl_operator.errors import (
+    ForbiddenError,
+    GoneError,
+    PodNeededError,
+    RefusedError,
+    TargetUnreachableError,
+    WaitTimeoutError,
+)
 from rl_operator.render import render_run
 from rl_operator.rollouts.rollout_source import RolloutFile, RolloutListing, RolloutSource
 from rl_operator.targets import cluster_rollouts
@@ -72,12 +79,12 @@ class ApiServer:
         self.pods.append(pod(f"{name}-x", labels, **self.job_status))
         return body
 
-    async def content(self, path: str, limit: int) -> bytes:
+    async def content(self, path: str, limit: int, begin: int) -> bytes:
         assert limit >= 2**20
         answer = self.answers.get(path, GoneError(path))
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return answer[begin:]
 
 
 @pytest.fixture
@@ -97,8 +104,8 @@ Opened = Callable[..., RolloutSource]
 
 @pytest.fixture
 def opened(loop: LoopThread, notes: list[str]) -> Opened:
-    def call(server: ApiServer, run: TrainingRun | None = None) -> RolloutSource:
-        return rollouts_of(cast("ClusterClient", server), loop, run or started(), notes.append)
+    def call(server: ApiServer, run: TrainingRun | None = None, *, may_start: bool = True) -> RolloutSource:
+        return rollouts_of(cast("ClusterClient", server), loop, run or started(), notes.append, may_start=may_start)
 
     return call
 
@@ -117,6 +124,7 @@ def test_a_trainer_that_runs_is_asked(opened: Opened) -> None:
     assert source.where == f"pod {TRAINER_POD}"
     assert source.listing() == RolloutListing((RolloutFile("000001-1.jsonl.zst", 3),), 2, "the disk is full")
     assert source.content("000001-1.jsonl.zst") == b"abc"
+    assert source.content("000001-1.jsonl.zst", 2) == b"c"
     assert server.jobs == []
 
 
@@ -141,13 +149,16 @@ def test_without_a_sink_they_go_with_the_trainer(opened: Opened, pods: list[dict
 def test_what_was_kept_is_read_by_a_job(opened: Opened, notes: list[str]) -> None:
     server = ApiServer(CLAIM)
     server.pods = [training_pod("terminated")]
+    with pytest.raises(PodNeededError, match="the trainer has ended"):
+        opened(server, may_start=False)
+    assert server.jobs == []
     source = opened(server)
     [job] = server.jobs
     name = job["metadata"]["name"]
     assert notes == [f"Job team-a/{name} starts, which reads the rollouts that were kept"]
     server.answers = {f"{CORE}/pods/{name}-x:8002/proxy/rollouts": b'{"files": []}'}
     assert source.listing() == RolloutListing(())
-    opened(server)
+    opened(server, may_start=False)
     assert len(server.jobs) == 1, "the pod that is there reads for the next one, too"
     server.pods[-1]["status"] = {"phase": "Succeeded"}
     opened(server)

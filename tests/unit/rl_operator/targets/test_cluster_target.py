@@ -1,11 +1,12 @@
 """A cluster as a target, against a client that answers as the API server does."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, cast
 
 import pytest
 
 from rl_operator.cluster.api_server.client import ClusterClient
+from rl_operator.errors import GoneError
 from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.targets.loop import LoopThread
 
@@ -59,7 +60,46 @@ class RunsClient:
         return "7"
 
 
+class ChunksClient:
+    """Has three chunks of runs."""
+
+    asked = 0
+
+    async def chunk(
+        self, path: str, params: Mapping[str, Any], take: Callable[[dict[str, Any]], None]
+    ) -> tuple[str, str]:
+        assert path == "/apis/rl-operator.dev/v1alpha1/namespaces/lab/rltrainingruns"
+        assert params == {"labelSelector": "a=b", "continue": ("", "second", "third")[self.asked]}
+        self.asked += 1
+        take({"chunk": self.asked})
+        return "7", ("", "second", "third", "")[self.asked]
+
+
+def test_runs_are_read_while_they_are_asked_for() -> None:
+    client = ChunksClient()
+    target = ClusterTarget(LoopThread(), cast("ClusterClient", client), label="", flags="", namespace="lab", note=print)
+    runs = target.each_run("lab", "a=b")
+    assert (next(runs), client.asked) == ({"chunk": 1}, 1)
+    assert ([*runs], client.asked) == ([{"chunk": 2}, {"chunk": 3}], 3)
+
+
 def test_versions_are_asked_of_the_api_servers_cache() -> None:
     client = cast("ClusterClient", RunsClient())
     target = ClusterTarget(LoopThread(), client, label="", flags="", namespace="lab", note=print)
     assert target.run_versions(None) == {("lab", "sorting"): "uid/7"}
+
+
+class GoneClient:
+    """Its pods are gone."""
+
+    async def lines(self, path: str, params: Mapping[str, Any]) -> AsyncIterator[bytes]:
+        assert params == {"container": "trainer"}
+        raise GoneError(f'GET {path}: the API server answered 404: pods "sorting-1" not found')
+        yield b""
+
+
+def test_the_logs_of_a_pod_that_is_gone_are_said_to_be_gone() -> None:
+    client = cast("ClusterClient", GoneClient())
+    target = ClusterTarget(LoopThread(), client, label="", flags="", namespace="lab", note=print)
+    with pytest.raises(GoneError, match=r"pod lab/sorting-1 is gone, and its logs with it \(GET .*404"):
+        list(target.log_lines("lab", "sorting-1", "trainer", tail=None, follow=False))

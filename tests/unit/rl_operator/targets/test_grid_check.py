@@ -20,9 +20,7 @@ def test_a_grid_without_faults() -> None:
 def test_a_fault_is_told_once_with_the_runs_that_have_it() -> None:
     (found,) = checked("tinker.learning_rate=1e-4,30", "tinker.seed=0,1,2")
     assert found.names == ("trial-lr30-seed0", "trial-lr30-seed1", "trial-lr30-seed2")
-    assert found.sentence == (
-        "spec.tinker.learning_rate is 30: it must be at most 1 (trial-lr30-seed0 and 2 more runs)"
-    )
+    assert found.sentence == "spec.tinker.learning_rate is 30: it must be at most 1 (trial-lr30-seed0 and 2 more)"
 
 
 def test_a_field_of_the_trainer_in_the_config_is_pointed_out() -> None:

@@ -18,6 +18,22 @@ from rl_operator.ui.visitor import Visitor
 
 STARTED = "2026-01-01T00:00:00Z"
 
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "'; background:url(javascript:alert(1))",
+    "</textarea></title></style><svg/onload=alert(1)>",
+    "{{ 7 * 7 }}{% raw %}",
+    "&lt;script&gt;",
+    "\u202egnp.exe\u2066x\u2069",
+    "\x1b[2J\x1b]8;;http://evil\x07link\x1b]8;;\x07\x9b31m\x00\x7f\x08",
+    "\u200b\ufeff\u00ad\u2028\u2029",
+    "\ud800 half",
+    "z" + "\u0301" * 300,
+    "line\r\nend\n\n\n",
+]  # fmt: skip
+"""Texts that would do something, were they not shown as text."""
+
 
 class StateFolder:
     """Runs whose rollouts are in files."""

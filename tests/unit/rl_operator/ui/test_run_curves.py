@@ -8,7 +8,7 @@ from tests.unit.rl_operator.rollouts.made_rollouts import MemorySource, frame, s
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
 from rl_operator.api.run import TrainingRun
-from rl_operator.errors import ForbiddenError
+from rl_operator.errors import ForbiddenError, PodNeededError
 from rl_operator.rollouts.rollout_source import RolloutSource
 from rl_operator.ui.run_curves import EVERYTHING, CurveCache
 
@@ -18,11 +18,13 @@ START = "2026-01-01T00:00:00Z"
 class Kept(MemoryTarget):
     """With rollout files; None: nobody may read them."""
 
-    def __init__(self, source: MemorySource | None, *, runs_files: bool = True) -> None:
-        super().__init__(runs_files=runs_files)
-        self.source = source
+    def __init__(self, source: MemorySource | None, *, needs_pod: bool = False) -> None:
+        super().__init__()
+        self.source, self.needs_pod = source, needs_pod
 
-    def rollouts(self, run: TrainingRun) -> RolloutSource:
+    def rollouts(self, run: TrainingRun, *, may_start: bool = True) -> RolloutSource:
+        if self.needs_pod and not may_start:
+            raise PodNeededError("the trainer has ended")
         if self.source is None:
             raise ForbiddenError(f"you may not read the rollouts of {run.metadata.name}")
         return self.source
@@ -95,18 +97,12 @@ def test_without_files_the_history_of_the_status_is_shown(
 
 
 @pytest.mark.parametrize(
-    ("runs_files", "phase", "asked", "costly"),
-    [
-        (False, "Succeeded", False, True),
-        (False, "Succeeded", True, False),
-        (False, "Running", False, False),
-        (True, "Succeeded", False, False),
-    ],
+    ("needs_pod", "asked", "costly"), [(True, False, True), (True, True, False), (False, False, False)]
 )
-def test_no_pod_is_started_unasked(runs_files: bool, phase: str, asked: bool, costly: bool) -> None:
+def test_no_pod_is_started_unasked(needs_pod: bool, asked: bool, costly: bool) -> None:
     source = MemorySource({"metrics-1.jsonl.zst": frame(trained(1), trained(2))})
-    run = run_of(phase=phase, history=[{"step": 2, "rewardMean": 0.75}])
-    found = CurveCache().points(Kept(source, runs_files=runs_files), run, EVERYTHING, 0, at_any_cost=asked)
+    run = run_of(phase="Succeeded", history=[{"step": 2, "rewardMean": 0.75}])
+    found = CurveCache().points(Kept(source, needs_pod=needs_pod), run, EVERYTHING, 0, at_any_cost=asked)
     assert found["costly"] is costly
     assert found["tables"]["steps"]["step"] == ([2] if costly else [1, 2])
     assert bool(source.reads) is not costly

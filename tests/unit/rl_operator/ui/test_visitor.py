@@ -10,12 +10,15 @@ from rl_operator.errors import ForbiddenError
 from rl_operator.ui.live_runs import LiveRuns
 from rl_operator.ui.visitor import VisibleVersions, Visitor
 
+ACCOUNT = "system:serviceaccount:team:viewer"
+
 
 class Restricted(MemoryTarget):
     """Its caller may list the runs of some namespaces, and not those of all."""
 
-    def __init__(self, *allowed: str) -> None:
+    def __init__(self, *allowed: str, caller: str = "me") -> None:
         super().__init__(in_namespace("default"), in_namespace("team"))
+        self.caller = caller
         self.allowed = allowed
         self.refused = 0
 
@@ -48,6 +51,10 @@ def shown(found: Visitor, namespace: str | None) -> tuple[list[str], str]:
             MemoryTarget(in_namespace("default"), in_namespace("team")), None, None, ["default", "team"], "", id="all"
         ),
         pytest.param(Restricted("default"), None, None, ["default"], "default", id="the usual one"),
+        pytest.param(Restricted("team", caller=ACCOUNT), None, None, ["team"], "team", id="that of their account"),
+        pytest.param(
+            Restricted("default", caller=ACCOUNT), None, None, ["default"], "default", id="the usual one first"
+        ),
         pytest.param(Restricted("team"), None, "team", ["team"], "", id="the one that they name"),
         pytest.param(Restricted("team"), "team", None, ["team"], "", id="the pinned one"),
         pytest.param(Restricted("team"), "team", "team", ["team"], "", id="the pinned one, named"),
@@ -65,6 +72,7 @@ def test_what_may_be_seen_is(
         pytest.param(
             Restricted("team"), None, None, "you may not list the runs of default", id="not even the usual one"
         ),
+        pytest.param(Restricted(caller=ACCOUNT), None, None, "the runs of team", id="not even that of their account"),
         pytest.param(Restricted("default"), None, "team", "you may not list the runs of team", id="the one they name"),
         pytest.param(MemoryTarget(), "default", "team", "shows the namespace default alone, not team", id="pinned"),
     ],
@@ -79,6 +87,13 @@ def test_what_may_not_be_seen_is_refused(
 def test_what_is_pinned_is_followed_alone() -> None:
     with pytest.raises(ForbiddenError, match="default alone"):
         visitor(MemoryTarget(), "default").live("team")
+
+
+def test_many_callers_have_the_names_and_versions_in_memory_once() -> None:
+    target = MemoryTarget(in_namespace("default"))
+    first, second = (VisibleVersions(lambda: nullcontext(target), None)() for _ in range(2))  # type: ignore[arg-type]  # as above
+    assert first == second == {("default", "sorting"): "uid-default/1"}
+    assert next(iter(first.values())) is next(iter(second.values()))
 
 
 def test_a_poll_is_refused_once() -> None:

@@ -41,12 +41,15 @@ def sample(
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same completions.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Take the prompt as it is, without the chat template.")] = False,
     best: Best = False,
+    base: Annotated[bool, typer.Option("--base", help="The base model, as it was before training.")] = False,
     scope: Scope,
     output: OutputFormat = Output.TEXT,
 ) -> None:
     """Talk to the trained weights of a run; while it trains, to those of its newest checkpoint.
 
     rlctl sample sorting "sort 4 1 3 2" --count 4 --temperature 0.7
+
+    With --base and the same seed once more, it shows what training has changed.
 
     The prompt is a user's message in the chat template of the run's tokenizer. The backend of the run's runtime
     answers: with --local and the runtime tiny, a service that is started on demand; else the one of TINKER_API_KEY
@@ -58,12 +61,15 @@ def sample(
         raise RefusedError(f"--output is {output.value}; completions are printed as text or json")
     target = scope.target
     run = TrainingRun.model_validate(existing_run(target, scope.namespace, name))
-    weights = run.status.weights
-    final = weights.sampler_path if weights else None
-    path = best_weights(run, target).sampler_path if best else weights_path(run, target, final)
+    if base and best:
+        raise RefusedError("--base and --best are two models: ask one after the other")
+    if base:
+        asked = ["--base-model", base_model(run, target)]
+    else:
+        asked = ["--model-path", sampler_path(run, target, best=best)]
     sampling = ["-n", str(count), "--max-tokens", str(max_tokens), "--temperature", str(temperature)]
     chosen = [*([] if seed is None else ["--seed", str(seed)]), *(["--raw"] if raw else []), "-o", output.value]
-    where = ["--model-path", path, *tokenizer_of(run, target)]
+    where = [*asked, *tokenizer_of(run, target)]
     call_tinker_atropos(run, target, ["sample", *where, *sampling, *chosen, "--", prompt])
 
 
@@ -89,6 +95,25 @@ def export(
     final = weights.state_path if weights else None
     path = best_weights(run, target).state_path if best else weights_path(run, target, final)
     call_tinker_atropos(run, target, ["export", "--model-path", path, "--to", str(to)])
+
+
+def sampler_path(run: "TrainingRun", target: Target, *, best: bool) -> str:
+    """Raises RefusedError if there is none."""
+    weights = run.status.weights
+    final = weights.sampler_path if weights else None
+    return best_weights(run, target).sampler_path if best else weights_path(run, target, final)
+
+
+def base_model(run: "TrainingRun", target: Target) -> str:
+    """The one that the run was trained from. Raises RefusedError if that is not known any more."""
+    from rl_operator.targets.runs.trained_settings import TrainedSettings
+
+    if model := TrainedSettings(target).of(run).get("model"):
+        return str(model)
+    raise RefusedError(
+        f"the base model of run {run.metadata.name} in {target.label} is not known: its config and its runtime "
+        f"{run.spec.runtime!r} are gone, or you may not read them; tinker-atropos sample --base-model takes its name"
+    )
 
 
 def weights_path(run: "TrainingRun", target: Target, final: str | None) -> str:

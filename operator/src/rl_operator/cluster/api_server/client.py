@@ -3,6 +3,8 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
+from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, Literal, Self
 from urllib.parse import urlencode
 
@@ -103,16 +105,19 @@ class ClusterClient:
 
         One chunk is in memory at a time. Raises ExpiredError if listing took too long: start again.
         """
-        query: Params = {**params, "limit": PAGE_SIZE}
-        version, token = await self._page(path, query, take, accept)
+        version, token = await self.chunk(path, params, take, accept)
         while token:
-            _, token = await self._page(path, {**query, "continue": token}, take, accept)
+            _, token = await self.chunk(path, {**params, "continue": token}, take, accept)
         return version
 
-    async def _page(
-        self, path: str, params: Params, take: Callable[[dict[str, Any]], None], accept: str
+    async def chunk(
+        self, path: str, params: Params, take: Callable[[dict[str, Any]], None], accept: str = JSON
     ) -> tuple[str, str]:
-        page = await self.get(path, params, _METADATA_LIST if accept == METADATA_ONLY else accept)
+        """Pass the objects of one chunk to `take`. Returns the list's resourceVersion, and the `continue` of the next
+        chunk: empty if this is the last one.
+        """
+        query: Params = {**params, "limit": PAGE_SIZE}
+        page = await self.get(path, query, _METADATA_LIST if accept == METADATA_ONLY else accept)
         for document in page["items"] or ():  # an empty list of metadata is null
             take(document)
         return page["metadata"]["resourceVersion"], page["metadata"].get("continue", "")
@@ -186,14 +191,15 @@ class ClusterClient:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._unreachable(f"GET {path}", error) from error
 
-    async def content(self, path: str, limit: int) -> bytes:
-        """What a server in a pod answers (`pods/proxy`), for as long as it sends. Raises as `get` does; RefusedError
-        past `limit` bytes.
+    async def content(self, path: str, limit: int, begin: int = 0) -> bytes:
+        """What a server in a pod answers (`pods/proxy`), from byte `begin` on, for as long as it sends. Raises as `get`
+        does; GoneError if there are no more bytes, RefusedError past `limit` bytes.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=self._timeout.total)
         chunks, size = list[bytes](), 0
         try:
-            response = await self._open("GET", path, accept="*/*", timeout=timeout)
+            asked = {"Range": f"bytes={begin}-"} if begin else {}
+            response = await self._open("GET", path, accept="*/*", timeout=timeout, headers=asked)
             async with response:
                 async for chunk in response.content.iter_any():
                     chunks.append(chunk)
@@ -202,7 +208,8 @@ class ClusterClient:
                         raise RefusedError(f"GET {path}: the answer has more than {limit / 2**20:.0f} MiB")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._unreachable(f"GET {path}", error) from error
-        return b"".join(chunks)
+        sent_whole = response.status != HTTPStatus.PARTIAL_CONTENT  # by a server that knows no ranges
+        return b"".join(chunks)[begin if sent_whole else 0 :]
 
     def kopf_session(self, listed: Callable[[], None]) -> aiohttp.ClientSession:
         """A session for kopf: our connections and credentials, but closing it leaves ours open.
@@ -232,6 +239,7 @@ class ClusterClient:
         body: Any = None,
         accept: str = JSON,
         content_type: str = JSON,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> aiohttp.ClientResponse:
         """Send a request; the response's head has arrived and is OK. The caller reads and closes it.
 
@@ -239,7 +247,7 @@ class ClusterClient:
         the same request is sent again after it, as often as fits into the deadline of ordinary calls.
         """
         url = self.server + path + (f"?{urlencode({k: v for k, v in params.items() if v != ''})}" if params else "")
-        headers = {"Accept": accept, "Content-Type": content_type}
+        headers = {"Accept": accept, "Content-Type": content_type, **headers}
         text = None if body is None else orjson.dumps(body)
         deadline = asyncio.get_running_loop().time() + (self._timeout.total or 0.0)
         while True:

@@ -27,6 +27,7 @@ _BY_CODE: Mapping[int, type[OperatorError]] = {
     410: ExpiredError,
     413: InvalidError,
     415: InvalidError,
+    416: GoneError,
     422: InvalidError,
 }
 
@@ -39,7 +40,8 @@ def failure(what: str, status: Mapping[str, Any]) -> OperatorError:
     code = int(status.get("code") or 0)
     kind = _BY_CODE.get(code, TargetUnreachableError)
     reason = status.get("message") or status.get("reason") or "no reason given"
-    return kind(f"{what}: the API server answered {code}: {reason}")
+    hint = ": it does not know the token or certificate, or no longer does" if code == 401 else ""
+    return kind(f"{what}: the API server answered {code}: {reason}{hint}")
 
 
 def pause_asked(code: int, headers: Mapping[str, str]) -> float | None:

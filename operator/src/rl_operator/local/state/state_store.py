@@ -43,11 +43,16 @@ class StateStore:
 
     def list_all(self, kind: str, namespace: str | None = None, prefix: str = "") -> tuple[Manifest, ...]:
         """All objects of a kind whose names begin with `prefix`; `namespace` None: of every namespace."""
+        return tuple(self.each(kind, namespace, prefix))
+
+    def each(self, kind: str, namespace: str | None = None, prefix: str = "") -> Iterator[Manifest]:
+        """The same, read while they are asked for."""
         if namespace is not None and not _can_be(namespace):
-            return ()
+            return
         folder = self.layout.objects / kind.lower()
-        paths = sorted(folder.glob(f"{namespace or '*'}/{prefix}*.json"))
-        return tuple(manifest for path in paths if (manifest := _read(path)) is not None)
+        for path in sorted(folder.glob(f"{namespace or '*'}/{prefix}*.json")):
+            if (manifest := _read(path)) is not None:
+                yield manifest
 
     def version(self, kind: str, namespace: str, name: str) -> tuple[int, int] | None:
         """Changes whenever the object is written; costs one `stat`. None: there is no such object."""

@@ -7,6 +7,7 @@ from rl_operator.status.text.figure_text import duration
 if TYPE_CHECKING:  # importing the kinds costs start-up time that not every command needs
     from rl_operator.api.run import BestCheckpoint, TrainingRun
     from rl_operator.experiments.run_figures import RunFigures
+    from rl_operator.targets.target import Target
 
 
 def time_left(run: "TrainingRun") -> str:
@@ -47,6 +48,13 @@ def best_sentence(run: "TrainingRun") -> str:
     if best is None or metrics is None or not best.is_better_than(metrics):
         return ""
     return f"The weights of step {metrics.eval_step} are worse by more than noise."
+
+
+def flags_for(target: "Target", namespace: str) -> str:
+    """What follows a command about a run of this namespace, wherever somebody else calls it."""
+    chosen = f" -n {namespace}"
+    is_usual = target.runs_files and namespace == target.namespace
+    return target.flags if is_usual or target.flags.endswith(chosen) else target.flags + chosen
 
 
 def weight_commands(run: "TrainingRun", program: str, flags: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from rl_operator.api.catalog import Catalog
 from rl_operator.api.fields import TINKER_FIELDS
 from rl_operator.api.nested_fields import flattened
 from rl_operator.api.refusal import redacted
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.run import RunSpec
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.sections import same_value
 from rl_operator.api.value_text import text_of
@@ -33,13 +33,13 @@ class SettingsInForce:
         self._catalogs: dict[str, Catalog | None] = {}
         self._known: dict[tuple[str, str], Mapping[Place, Any]] = {}
 
-    def changed(self, run: TrainingRun) -> Answer:
+    def changed(self, spec: RunSpec) -> Answer:
         """The fields of `config` and `tinker` that the run sets to something else, and how many did not fit."""
-        usual = self._usual(run)
-        config = flattened(run.spec.config, [name for section, name in usual if section == "config"])
+        usual = self._usual(spec)
+        config = flattened(spec.config, [name for section, name in usual if section == "config"])
         given = {
             (section, name): value
-            for section, values in (("config", config), ("tinker", run.spec.tinker))
+            for section, values in (("config", config), ("tinker", spec.tinker))
             for name, value in sorted(values.items())
         }
         changed = {place: value for place, value in given.items() if not same_value(value, usual.get(place, ...))}
@@ -47,8 +47,8 @@ class SettingsInForce:
         more = len(changed) - len(shown)
         return {"changed_config": shown, "more_changed": more} if more else {"changed_config": shown}
 
-    def _usual(self, run: TrainingRun) -> Mapping[Place, Any]:
-        key = run.spec.runtime, run.spec.environment
+    def _usual(self, spec: RunSpec) -> Mapping[Place, Any]:
+        key = spec.runtime, spec.environment
         if key not in self._known:
             self._known[key] = self._read(*key)
         return self._known[key]

@@ -43,7 +43,7 @@ def results_of(context: ToolContext, run: TrainingRun, samples: int = SAMPLES) -
     return without_empty(
         {
             **headline(run),
-            **SettingsInForce(context.target).changed(run),
+            **SettingsInForce(context.target).changed(run.spec),
             "final_metrics": metrics_of(run) | _intervals(run),
             "history": _history(run, kept_points(run, context.target), samples),
             "weights": plain(status.weights, "sampler_path", "state_path", "expires_at"),

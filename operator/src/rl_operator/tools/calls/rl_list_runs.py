@@ -2,20 +2,24 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Final, Literal
+from threading import Lock
+from typing import Final, Literal, NamedTuple
 
 from pydantic import Field
 
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.run import RunSpec, TrainingRun
 from rl_operator.tools.answers.changed_settings import SettingsInForce
 from rl_operator.tools.answers.run_status import wandb_of, without_empty
 from rl_operator.tools.answers.shown_text import one_line
-from rl_operator.tools.runs import readable, state_of
+from rl_operator.tools.runs import age_order, each_readable, state_of
 from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
 from rl_operator.tools.tool_context import ToolContext
 
 MOST: Final = 100
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60))
+
+ONE_LIST: Final = Lock()
+"""At once, of all callers: reading them is computing, so that several take as long, and 3 MiB each."""
 
 State = Literal["draft", "pending", "starting", "running", "stopping", "stopped", "completed", "failed"]
 
@@ -26,19 +30,38 @@ class ListRuns(Arguments):
     after: str | None = Field(default=None, max_length=63, description="`next` of the last answer.")
 
 
+class _Listed(NamedTuple):
+    """What is kept of a run while a list is read: whole, a thousand take 20 MiB."""
+
+    age: tuple[str, str]
+    line: Answer
+    spec: RunSpec
+
+    @property
+    def name(self) -> str:
+        return self.age[1]
+
+
 def list_runs(context: ToolContext, asked: ListRuns) -> Answer:
-    found, others = readable(context.target.runs(context.namespace, ""))
-    runs = [run for run in found if asked.status in (None, state_of(run))]
+    others, now = list[str](), context.now()
+    found = each_readable(context.target.each_run(context.namespace, ""), others)
+    listed = (_Listed(age_order(run), line(run, now), run.spec) for run in found if _is_wanted(run, asked))
+    with ONE_LIST:
+        runs = sorted(listed, key=lambda each: each.age, reverse=True)
     rest = _after(runs, asked.after) if asked.after else runs
     shown = rest[: asked.limit]
-    following = shown[-1].metadata.name if len(rest) > len(shown) else None
+    following = shown[-1].name if len(rest) > len(shown) else None
     settings = SettingsInForce(context.target)
-    lines = [without_empty(line(run, context.now()) | settings.changed(run)) for run in shown]
+    lines = [without_empty(each.line | settings.changed(each.spec)) for each in shown]
     return (
         context.where()
         | {"runs": lines, "count": len(runs)}
-        | without_empty({"next": following, "not_understood": others[:MOST]})
+        | without_empty({"next": following, "not_understood": sorted(others)[:MOST]})
     )
+
+
+def _is_wanted(run: TrainingRun, asked: ListRuns) -> bool:
+    return asked.status in (None, state_of(run))
 
 
 def line(run: TrainingRun, now: datetime) -> Answer:
@@ -63,8 +86,8 @@ def age(then: datetime, now: datetime) -> str:
     return next((f"{seconds // size}{unit}" for unit, size in _UNITS if seconds >= size), f"{seconds}s")
 
 
-def _after(runs: Sequence[TrainingRun], name: str) -> Sequence[TrainingRun]:
-    names = [run.metadata.name for run in runs]
+def _after(runs: Sequence[_Listed], name: str) -> Sequence[_Listed]:
+    names = [run.name for run in runs]
     if name not in names:
         raise ToolRefusedError(f"after is {name!r}, which is no longer in this list: list again without after")
     return runs[names.index(name) + 1 :]

@@ -1,13 +1,17 @@
 """The rollouts of a step: what became of every token, and every group of it."""
 
+import asyncio
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from threading import BoundedSemaphore
+from functools import partial
 from typing import Any, Final
 
+import anyio
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.errors import OperatorError, RefusedError
@@ -19,11 +23,11 @@ from rl_operator.targets.target import Target
 from rl_operator.ui.ui_context import asked, context_of, visitor_of
 from rl_operator.ui.views.rollouts.rollout_address import RolloutAddress, read_address
 from rl_operator.ui.views.rollouts.rollout_step import step_values
-from rl_operator.ui.views.rollouts.step_groups import chosen_lines, read_groups
+from rl_operator.ui.views.rollouts.step_groups import HeldFiles, chosen_lines, read_groups
 from rl_operator.ui.views.rollouts.step_search import search_steps
 
-READERS: Final = BoundedSemaphore(3)
-"""Steps that are read at once: each may be large, and takes memory while it is read."""
+LARGE_BYTES: Final = 2_000_000
+"""Of a step's files, compressed. 128 rollouts of 512 tokens have 0.5 million."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +47,22 @@ async def show_rollouts(request: Request) -> Response:
     shared = {"title": f"Rollouts of {kept.run.metadata.name}", "run": kept.run, "faults": faults}
     if kept.source is None or kept.steps is None:
         return context.page(request, "no_rollouts.html", {**shared, "why": kept.why})
+    source, steps = kept.source, kept.steps
+
+    def page() -> Response:
+        """Made where the step is read: what was read takes more memory than the page."""
+        step = _fetched(source, steps, address)
+        return context.page_maker.submit(made, step).result() if step or _has_large(steps) else made(step)
+
+    def made(step: HeldStep | None) -> Response:
+        values = _values(source, steps, step, address)
+        return context.page(request, "rollouts.html", {**shared, **values, "where": source.where})
+
     try:
-        values = await asked(_read, kept.source, kept.steps, address)
+        return await asyncio.get_running_loop().run_in_executor(context.readers, page)
     except RefusedError as error:
-        steps = list(kept.steps.steps)
-        return context.page(request, "no_rollouts.html", {**shared, "why": str(error), "steps": steps[-1:]}, 404)
-    return context.page(request, "rollouts.html", {**shared, **values, "where": kept.source.where})
+        newest = list(steps.steps)[-1:]
+        return context.page(request, "no_rollouts.html", {**shared, "why": str(error), "steps": newest}, 404)
 
 
 async def show_newest(request: Request) -> Response:
@@ -67,14 +81,27 @@ async def download(request: Request) -> Response:
     kept = await asked(_kept, target, request.path_params["namespace"], request.path_params["name"])
     if kept.source is None or kept.steps is None:
         raise RefusedError(kept.why)
-    source = LastFile(kept.source)
-    files = await asked(_files, source, kept.steps, address)
+    reading = partial(_files, kept.source, kept.steps, address)
+    files = await asyncio.get_running_loop().run_in_executor(context_of(request).readers, reading)
     name = f"{kept.run.metadata.name}-step-{files.step}.jsonl"
-    return StreamingResponse(
-        chosen_lines(source, files, address),
+    return _Download(
+        chosen_lines(LastFile(kept.source), files, address),
+        context_of(request).downloads,
         media_type="application/jsonl",
         headers={"Content-Disposition": f'attachment; filename="{name}"'},
     )
+
+
+class _Download(StreamingResponse):
+    """Begins when it is its turn: the first line is read then."""
+
+    def __init__(self, lines: Iterator[bytes], limiter: anyio.CapacityLimiter, **options: Any) -> None:
+        super().__init__(lines, **options)
+        self._limiter = limiter
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._limiter:
+            await super().__call__(scope, receive, send)
 
 
 def _kept(target: Target, namespace: str, name: str) -> KeptRollouts:
@@ -102,15 +129,31 @@ def _files(source: RolloutSource, steps: RolloutSteps, address: RolloutAddress) 
     return newest_finished(source, steps) if address.step is None else steps.step(address.step)
 
 
-def _read(source: RolloutSource, steps: RolloutSteps, address: RolloutAddress) -> dict[str, Any]:
-    """Raises RefusedError for a step that there is not."""
-    with READERS:
-        remembered = LastFile(source)
-        if address.q and address.scope == "all":
-            found = search_steps(remembered, steps, address, time.monotonic)
-            return step_values(steps, None, address, found)
-        files = _files(remembered, steps, address)
-        return step_values(steps, read_groups(remembered, files, address), address, None)
+HeldStep = tuple[HeldFiles, StepFiles]
+
+
+def _fetched(source: RolloutSource, steps: RolloutSteps, address: RolloutAddress) -> HeldStep | None:
+    """The step that is asked for; None: all are searched. Raises RefusedError for one that there is not."""
+    if address.q and address.scope == "all":
+        return None
+    source = LastFile(source)
+    files = _files(source, steps, address)
+    held = HeldFiles(source)
+    held.keep(files)
+    return held, files
+
+
+def _has_large(steps: RolloutSteps) -> bool:
+    return max(files.bytes for files in steps.steps.values()) > LARGE_BYTES
+
+
+def _values(
+    source: RolloutSource, steps: RolloutSteps, step: HeldStep | None, address: RolloutAddress
+) -> dict[str, Any]:
+    if step is None:
+        found = search_steps(LastFile(source), steps, address, time.monotonic)
+        return step_values(steps, None, address, found)
+    return step_values(steps, read_groups(*step, address), address, None)
 
 
 _BELOW: Final = "/runs/{namespace}/{name}"

@@ -15,6 +15,7 @@ from rl_operator.errors import OperatorError
 from rl_operator.targets.file_inputs import FileInputs, inputs_of
 from rl_operator.targets.parameters import SettableField, fields_of
 from rl_operator.targets.runs.run_lookup import container_named, existing_run
+from rl_operator.targets.runs.run_text import flags_for
 from rl_operator.targets.runs.trained_settings import TrainedSettings
 from rl_operator.targets.target import Target
 from rl_operator.ui.pages.run_page import PROGRAM, RUN, run_key
@@ -56,7 +57,7 @@ def _config(target: Target, namespace: str, name: str) -> dict[str, Any]:
         "origins": ORIGINS,
         "missing": missing,
         "yaml": run_file(run, manifest["spec"]),
-        "command": f"{PROGRAM} run {name}.yaml{target.flags}",
+        "command": f"{PROGRAM} run {name}.yaml{flags_for(target, namespace)}",
     }
 
 

@@ -1,5 +1,7 @@
 """One run: what happens, its curves, and what can be done with it."""
 
+import asyncio
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -15,15 +17,18 @@ from starlette.routing import Route
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.documents.parse import parse_stored_run
-from rl_operator.targets.runs.run_control import Action, offer_of, resume_run, stop_run
+from rl_operator.status.text.figure_text import duration
+from rl_operator.targets.runs.run_control import Offer, offer_of, resume_run, stop_run
 from rl_operator.targets.runs.run_lookup import existing_run
-from rl_operator.targets.runs.run_text import weight_commands
+from rl_operator.targets.runs.run_text import flags_for, weight_commands
 from rl_operator.targets.separate_packages import install_requirements
 from rl_operator.targets.target import Manifest, Target
+from rl_operator.ui.preparations import Preparation, Preparations, Progress
 from rl_operator.ui.run_curves import EVERYTHING
 from rl_operator.ui.ui_context import asked, context_of, visitor_of
 from rl_operator.ui.views.curve_marks import marks_of, run_events
-from rl_operator.ui.views.run_head import run_head
+from rl_operator.ui.views.run_head import RunHead, run_head
+from rl_operator.ui.views.short_text import short
 from rl_operator.ui.views.status_rows import attempt_rows, condition_rows, weights_rows
 
 PROGRAM: Final = "rlctl"
@@ -39,32 +44,46 @@ async def show_run(request: Request) -> Response:
     """The page, or for a script of the page only what changes while the run is trained: `?part=live`."""
     namespace, name = run_key(request)
     part = request.query_params.get("part") == "live"
-    values = await asked(_values, visitor_of(request).target, namespace, name)
+    preparations = context_of(request).preparations
+    values = await asked(_values, visitor_of(request).target, preparations, namespace, name)
     return context_of(request).page(request, "run_live.html" if part else "run.html", values)
 
 
-def _values(target: Target, namespace: str, name: str) -> dict[str, Any]:
+def _values(target: Target, preparations: Preparations, namespace: str, name: str) -> dict[str, Any]:
     manifest = existing_run(target, namespace, name)
     target.look_after(namespace, name)
     run = parse_stored_run(manifest)
     events = run_events(target.events(namespace, name, run.metadata.uid))
-    offer = offer_of(manifest)
+    flags = flags_for(target, namespace)
+    head, offer = _prepared(run_head(run, datetime.now(UTC)), offer_of(manifest), preparations.of(run.metadata.uid))
     return {
         "title": name,
         "namespace": namespace,
         "name": name,
         "path": f"{quote(namespace, safe='')}/{quote(name, safe='')}",
-        "head": run_head(run, datetime.now(UTC)),
+        "head": head,
         "offer": replace(offer, warning=offer.warning.removeprefix("warning: ")) if offer else None,
         "offer_words": WORDS if run.status.start_time else WORDS_BEFORE,
         "marks": marks_of(run, events),
         "weights": list(weights_rows(run)),
-        "commands": weight_commands(run, PROGRAM, target.flags) if run.status.weights or run.status.checkpoint else {},
+        "commands": weight_commands(run, PROGRAM, flags) if run.status.weights or run.status.checkpoint else {},
         "expiry_days": run.spec.tinker.get("checkpoint_ttl_days"),
         "attempts": list(attempt_rows(run)),
         "conditions": list(condition_rows(run)),
         "events": events[-SHOWN_EVENTS:],
     }
+
+
+def _prepared(head: RunHead, offer: Offer | None, preparation: Preparation | None) -> tuple[RunHead, Offer | None]:
+    """What is said, and what can be done, while a run is prepared, and after that has failed."""
+    if preparation is None or offer is None or offer.action != "resume":
+        return head, offer
+    if preparation.fault:
+        why = " ".join(preparation.fault.split())
+        return replace(head, failure=short(f"It did not start: {why}"), failed_container=""), offer
+    seconds = duration(time.monotonic() - preparation.began)
+    step = f": {preparation.step}" if preparation.step else ""
+    return replace(head, sentence=short(f"Its packages are being installed, {seconds} so far{step}")), None
 
 
 async def send_points(request: Request) -> Response:
@@ -91,24 +110,32 @@ def _points(target: Target, read: ReadCurves, namespace: str, name: str) -> byte
 async def change_run(request: Request) -> Response:
     """Stop or resume it, as rlctl does, and show it again."""
     namespace, name = run_key(request)
-    action: Action = "resume" if request.url.path.endswith("/resume") else "stop"
-    await asked(_change, visitor_of(request).target, namespace, name, action)
-    return RedirectResponse(f"{context_of(request).root}/runs/{quote(namespace)}/{quote(name)}", 303)
-
-
-def _change(target: Target, namespace: str, name: str, action: Action) -> None:
-    if action == "stop":
-        stop_run(target, namespace, name, target.note)
+    target, context = visitor_of(request).target, context_of(request)
+    if request.url.path.endswith("/stop"):
+        await asked(stop_run, target, namespace, name, target.note)
     else:
-        resume_run(target, namespace, name, partial(_install, target), target.note)
+        tell = partial(context.streams.tell, frozenset({(namespace, name)}))
+        changed = partial(asyncio.get_running_loop().call_soon_threadsafe, tell)
+        await asked(_resume, target, namespace, name, context.preparations, changed)
+    return RedirectResponse(f"{context.root}/runs/{quote(namespace)}/{quote(name)}", 303)
 
 
-def _install(target: Target, run: Manifest) -> None:
-    install_requirements(target, parse_stored_run(run), (), lambda _: nullcontext(_unseen))
+def _resume(target: Target, namespace: str, name: str, preparations: Preparations, changed: Callable[[], None]) -> None:
+    """At once, unless its environment needs packages first."""
+    manifest = existing_run(target, namespace, name)
+    offer, run = offer_of(manifest), parse_stored_run(manifest)
+
+    def resume(progress: Progress) -> None:
+        resume_run(target, namespace, name, partial(_install, target, progress), target.note)
+
+    if offer is not None and offer.action == "resume" and target.missing_packages(run):
+        preparations.begin(run.metadata.uid, resume, changed)
+    else:
+        resume(lambda _: None)
 
 
-def _unseen(_progress: str) -> None:
-    """A page that waits for its answer shows no progress."""
+def _install(target: Target, progress: Progress, run: Manifest) -> None:
+    install_requirements(target, parse_stored_run(run), (), lambda _: nullcontext(progress))
 
 
 def run_key(request: Request) -> tuple[str, str]:

@@ -41,6 +41,10 @@ async def show_runs(request: Request) -> Response:
 def _values(rows: list[RunRow], chosen: RunFilter, shown: int) -> dict[str, Any]:
     found = in_order(filtered(rows, chosen))
     phases = Counter(row.phase for row in rows)
+    phases[NEEDS_ATTENTION] = sum(row.trouble for row in rows)
+    offered = [NEEDS_ATTENTION, *(phase for phase in ATTENTION if phases[phase])]
+    if chosen.phase and chosen.phase not in offered:  # a filter in force is shown
+        offered.append(chosen.phase)
     given = {name: value for name in RunFilter.__slots__ if (value := getattr(chosen, name))}
     return {
         "title": "Runs",
@@ -50,9 +54,8 @@ def _values(rows: list[RunRow], chosen: RunFilter, shown: int) -> dict[str, Any]
         "found": len(found),
         "more": urlencode(given | {"shown": shown + MOST_ROWS}) if len(found) > shown else "",
         "total": len(rows),
-        "phases": [(NEEDS_ATTENTION, sum(row.trouble for row in rows))]
-        + [(phase, phases[phase]) for phase in ATTENTION if phases[phase]],
-        "environments": sorted({row.environment for row in rows}),
+        "phases": [(phase, phases[phase]) for phase in offered],
+        "environments": sorted({row.environment for row in rows} | {chosen.environment} - {""}),
         "several_namespaces": len({row.namespace for row in rows}) > 1,
     }
 

@@ -16,6 +16,7 @@ from starlette.routing import Route
 from rl_operator.api.run import TrainingRun
 from rl_operator.errors import BusyError, InvalidError, OperatorError
 from rl_operator.targets.runs.run_lookup import existing_run
+from rl_operator.targets.runs.run_text import flags_for
 from rl_operator.targets.runs.run_weights import tokenizer_of
 from rl_operator.targets.runs.trained_settings import TrainedSettings
 from rl_operator.targets.runs.weights_program import asking_env_vars, completions
@@ -159,6 +160,7 @@ def _page(
     status: int = 200,
 ) -> Response:
     visitor = visitor_of(request)
+    flags = flags_for(visitor.target, partners.run.metadata.namespace)
     values: dict[str, Any] = {
         "title": f"Talk to {partners.run.metadata.name}",
         "run": partners.run,
@@ -168,7 +170,7 @@ def _page(
         "faults": form.faults,
         "columns": columns,
         "can_ask": visitor.variables is not None,
-        "commands": commands(form.asked, partners.run, partners.weights, partners.model, visitor.target.flags),
+        "commands": commands(form.asked, partners.run, partners.weights, partners.model, flags),
         "longest_prompt": LONGEST_PROMPT,
         "most_answers": MOST_ANSWERS,
         "most_tokens": MOST_TOKENS,

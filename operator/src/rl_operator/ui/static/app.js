@@ -10,11 +10,15 @@ function onChange(react) {
   if (listeners.length === 1) connect();
 }
 
+function say(words) {
+  const live = document.getElementById("live");
+  live.textContent = words;
+  live.hidden = !words;
+}
+
 // A tab that nobody sees needs no stream: browsers open few connections to one server.
 function connect() {
-  const live = document.getElementById("live");
   let source = null, over = false;
-  const say = (words) => { live.textContent = words; live.hidden = !words; };
 
   function open() {
     if (source || over || document.hidden) return;
@@ -42,7 +46,8 @@ function tell(changed) {
   for (const react of listeners) react(changed);
 }
 
-// Run `work` soon, once for all calls until then; and again after it, if it was asked for meanwhile.
+// Run `work` soon, once for all calls until then; and again after it, if it was asked for meanwhile. If it fails, the
+// page says why.
 function once(work, milliseconds) {
   let waiting = false, busy = false, again = false;
   return async function ask() {
@@ -51,15 +56,17 @@ function once(work, milliseconds) {
     waiting = true;
     await new Promise((resume) => setTimeout(resume, milliseconds));
     waiting = false; busy = true;
-    try { await work(); } finally { busy = false; }
+    try { await work(); } catch (error) { say(`not live: ${error.message}`); } finally { busy = false; }
     if (again) { again = false; ask(); }
   };
 }
 
+// Raises what the server says, if it does not answer with the part.
 async function fetchPart(url) {
-  const answer = await fetch(url, { headers: { "X-Part": "1" } });
-  if (!answer.ok) throw new Error(`${url}: ${answer.status}`);
-  return answer.text();
+  const answer = await fetch(url, { headers: { "X-Part": "1" } }), text = await answer.text();
+  if (answer.ok) return text;
+  const said = new DOMParser().parseFromString(text, "text/html").querySelector(".sentence");
+  throw new Error(said ? said.textContent : `${url}: ${answer.status}`);
 }
 
 // Replace the rows whose version changed; the others keep their focus and selection.

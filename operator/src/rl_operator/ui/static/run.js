@@ -9,9 +9,16 @@ function patchParts(html) {
     const old = document.querySelector(`[data-part="${part.dataset.part}"]`);
     if (!old || old.innerHTML === part.innerHTML) continue;
     const focused = old.contains(document.activeElement) ? document.activeElement.id : "";
-    old.replaceChildren(...part.childNodes);
+    replaceChanged(old, [...part.childNodes]);
     if (focused) document.getElementById(focused)?.focus();
   }
+}
+
+// What stays the same keeps its selection and scroll position, and a button that is being pressed gets its click.
+function replaceChanged(old, fresh) {
+  const known = [...old.childNodes];
+  if (known.length !== fresh.length) old.replaceChildren(...fresh);
+  else known.forEach((node, at) => node.isEqualNode(fresh[at]) || node.replaceWith(fresh[at]));
 }
 
 function followCurves(element, page, note) {

@@ -8,7 +8,7 @@ from rl_operator.documents.yaml_lines import flow
 from rl_operator.experiments.ranking import verdicts
 from rl_operator.experiments.run_figures import RunFigures, differing_settings
 from rl_operator.rollouts.visible_text import visible
-from rl_operator.status.text.sentences import cut, sentence
+from rl_operator.status.text.sentences import cut
 from rl_operator.targets.runs.run_text import compared_figures
 
 LONGEST_VALUE: Final = 200
@@ -26,6 +26,7 @@ class SideBySide:
     figures: tuple[ComparisonRow, ...]
     settings: tuple[ComparisonRow, ...]
     verdicts: tuple[str, ...]
+    """They may begin with the name of a run, which has no capital letters."""
 
 
 def side_by_side_rows(rows: Sequence[RunFigures]) -> SideBySide:
@@ -33,7 +34,7 @@ def side_by_side_rows(rows: Sequence[RunFigures]) -> SideBySide:
     figures = tuple(ComparisonRow(name, tuple(each[name] for each in told)) for name in (told[0] if told else ()))
     differing = differing_settings(rows).items()
     settings = tuple(ComparisonRow(field, tuple(map(_shown, values))) for field, values in differing)
-    return SideBySide(figures, settings, tuple(visible(sentence(each.sentence)) for each in verdicts(rows)))
+    return SideBySide(figures, settings, tuple(visible(each.sentence) + "." for each in verdicts(rows)))
 
 
 def _shown(value: Any) -> str:

@@ -151,14 +151,10 @@ def commands(asked: TalkAsked, run: TrainingRun, weights: Sequence[KeptWeights],
     prompt = shlex.quote(asked.prompt or "PROMPT")
     sampling = f"--max-tokens {asked.max_tokens} --temperature {asked.temperature:g} --seed {asked.seed}"
     raw = " --raw" if asked.raw else ""
-    found = []
-    for each in weights:
-        if asked.weights not in ("", each.name) or each.option is None:
-            continue
-        option = f" {each.option}" if each.option else ""
-        count = f" --count {asked.count}" if asked.count > 1 else ""
-        found.append(f"rlctl sample {run.metadata.name}{flags}{option} {sampling}{count}{raw} -- {prompt}")
-    if asked.base and model:
-        count = f" -n {asked.count}" if asked.count > 1 else ""
-        found.append(f"tinker-atropos sample --base-model {shlex.quote(model)} {sampling}{count}{raw} -- {prompt}")
-    return found
+    count = f" --count {asked.count}" if asked.count > 1 else ""
+    options = [each.option for each in weights if asked.weights in ("", each.name) and each.option is not None]
+    options += ["--base"] if asked.base and model else []
+    return [
+        f"rlctl sample {run.metadata.name}{flags} {option}{' ' if option else ''}{sampling}{count}{raw} -- {prompt}"
+        for option in options
+    ]

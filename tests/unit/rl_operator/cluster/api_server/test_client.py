@@ -145,6 +145,19 @@ async def test_what_a_pod_answers_is_read_up_to_a_size(api: FakeApi, client: Clu
         await client.content(POD, 1)
 
 
+async def test_what_is_already_known_is_not_asked_for_again(api: FakeApi, client: ClusterClient) -> None:
+    path = f"{POD}:8002/proxy/rollouts/metrics-1.jsonl.zst"
+    part = Answer(text="89", status=206, headers={"Content-Range": "bytes 8-9/10"})
+    whole, ended = Answer(text="0123456789"), Answer(text="no such bytes", status=416)
+    api.answers("GET", path, whole, part, whole, ended)
+    assert await client.content(path, 10) == b"0123456789"
+    assert await client.content(path, 10, 8) == b"89"
+    assert await client.content(path, 10, 8) == b"89", "a server that knows no ranges sends all"
+    with pytest.raises(GoneError, match="no such bytes"):
+        await client.content(path, 10, 10)
+    assert [request.headers.get("Range") for request in api.requests] == [None, "bytes=8-", "bytes=8-", "bytes=10-"]
+
+
 async def test_a_line_is_cut_however_long_it_is(api: FakeApi, client: ClusterClient) -> None:
     """Longer than what aiohttp takes for a line."""
     api.answers("GET", f"{POD}/log", Answer(text="x" * 5_000_000 + "\nnext\nlast"))

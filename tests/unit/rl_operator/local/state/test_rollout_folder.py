@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,16 @@ def test_files_with_their_sizes(tmp_path: Path) -> None:
     folder = RolloutFolder(tmp_path)
     assert [(file.name, file.bytes) for file in folder.listing().files] == [("000001-1.jsonl.zst", 5)]
     assert folder.content("000001-1.jsonl.zst") == b"12345"
+    assert folder.content("000001-1.jsonl.zst", 3) == b"45"
+
+
+def test_what_no_trainer_writes_is_none_of_its_files(tmp_path: Path) -> None:
+    """A link may lead nowhere, and who reads a pipe waits."""
+    (tmp_path / "000001-1.jsonl.zst").mkdir()
+    (tmp_path / "000002-1.jsonl.zst").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "000003-1.jsonl.zst")
+    (tmp_path / "000004-1.jsonl.zst").write_bytes(b"1")
+    assert [file.name for file in RolloutFolder(tmp_path).listing().files] == ["000004-1.jsonl.zst"]
 
 
 def test_a_folder_that_is_not_there_yet_has_none(tmp_path: Path) -> None:

@@ -59,6 +59,12 @@ def test_from_the_best_to_the_worst_with_the_account_and_the_reasons(keep: Keep,
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("grep", "taken_as"), [("say 2.", "pattern"), ("2{3}", "plain text")])
+def test_how_a_pattern_was_understood_is_told(keep: Keep, call: Call, grep: str, taken_as: str) -> None:
+    keep("000002-1", *STEP_2)
+    assert call("rl_get_rollouts", grep=grep).answer["grep_taken_as"] == taken_as
+
+
 @pytest.mark.parametrize(
     ("arguments", "answers"),
     [

@@ -1,7 +1,9 @@
 """The page of a step's rollouts, over files as trainers write them and as nobody should."""
 
+import asyncio
 import json
 import re
+import threading
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,15 @@ from typing import Any
 import httpx
 import pytest
 from tests.unit.rl_operator.rollouts.made_rollouts import frame, group, lost, rollout, sequence, step
-from tests.unit.rl_operator.ui.rollout_pages import StateFolder
+from tests.unit.rl_operator.ui.rollout_pages import HOSTILE, StateFolder
 
+from rl_operator.documents.parse import parse_stored_run
+from rl_operator.rollouts.rollout_source import RolloutListing, RolloutSource
+from rl_operator.targets.runs.run_lookup import existing_run
+from rl_operator.ui.ui_context import MOST_READERS
+from rl_operator.ui.views.rollouts.rollout_address import SORTS
+
+END_SECONDS = 60  # only ends a hang
 PATH = "/runs/default/sorting/rollouts"
 RECORDS: list[dict[str, Any]] = [
     lost("timeout", count=3, tokens=7),
@@ -139,6 +148,46 @@ async def test_downloads(trained: StateFolder) -> None:
     assert (await get(trained, "?fate=bad", f"{PATH}.jsonl")).status_code == 404
 
 
+class SlowSource:
+    """Counts how many read from it at once, and lets them end together."""
+
+    where = "here"
+
+    def __init__(self, source: RolloutSource) -> None:
+        self._source = source
+        self.begun = threading.Semaphore(0)
+        self.may_end = threading.Event()
+        self.reading = self.most = 0
+
+    def listing(self) -> RolloutListing:
+        return self._source.listing()
+
+    def content(self, name: str, begin: int = 0) -> bytes:
+        self.reading += 1
+        self.most = max(self.most, self.reading)
+        self.begun.release()
+        assert self.may_end.wait(END_SECONDS)
+        self.reading -= 1
+        return self._source.content(name, begin)
+
+
+async def test_however_many_look_only_few_steps_are_in_memory(
+    trained: StateFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = parse_stored_run(existing_run(trained.target, "default", "sorting"))
+    source = SlowSource(trained.target.rollouts(run))
+    monkeypatch.setattr(trained.target, "rollouts", lambda *_, **__: source)
+    async with trained.browser() as browser:
+        looks = [asyncio.create_task(browser.get(f"{PATH}?step=3&sort={sort}")) for sort in SORTS for _ in range(5)]
+        for _ in range(MOST_READERS):
+            assert await asyncio.to_thread(source.begun.acquire, timeout=END_SECONDS)
+        assert (await browser.get(f"{PATH}/newest")).text == "4"  # others are answered meanwhile
+        source.may_end.set()
+        answers = await asyncio.gather(*looks)
+    assert {answer.status_code for answer in answers} == {200}
+    assert source.most == MOST_READERS
+
+
 async def test_a_script_asks_for_the_newest_step(trained: StateFolder) -> None:
     assert (await get(trained, path=f"{PATH}/newest")).text == "4"
 
@@ -165,22 +214,6 @@ async def test_an_attempt_that_was_killed_and_a_later_version(folder: StateFolde
     assert "1 frame is torn or damaged" in words
     assert "1 record of a kind that this version does not know was left out" in words
     assert "Trained by attempt 2" in words
-
-
-HOSTILE = [
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(1)>',
-    "'; background:url(javascript:alert(1))",
-    "</textarea></title></style><svg/onload=alert(1)>",
-    "{{ 7 * 7 }}{% raw %}",
-    "&lt;script&gt;",
-    "\u202egnp.exe\u2066x\u2069",
-    "\x1b[2J\x1b]8;;http://evil\x07link\x1b]8;;\x07\x9b31m\x00\x7f\x08",
-    "\u200b\ufeff\u00ad\u2028\u2029",
-    "\ud800 half",
-    "z" + "\u0301" * 300,
-    "line\r\nend\n\n\n",
-]  # fmt: skip
 
 
 UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2028\u2029\u2066-\u2069\ufeff]")

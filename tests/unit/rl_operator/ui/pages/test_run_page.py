@@ -1,5 +1,8 @@
 """A run's page: what it shows, what can be done there, and that nothing in it is executed."""
 
+import asyncio
+import re
+import threading
 from collections.abc import AsyncIterator, Iterator
 from html.parser import HTMLParser
 from typing import Any
@@ -10,13 +13,16 @@ from tests.unit.rl_operator.rollouts.made_rollouts import MemorySource, frame, s
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, run_manifest
 
 from rl_operator.api.run import TrainingRun
+from rl_operator.errors import RefusedError
 from rl_operator.rollouts.rollout_source import RolloutSource
-from rl_operator.ui.live_runs import LiveRuns
+from rl_operator.targets.target import Missing
+from rl_operator.ui.live_runs import Listener, LiveRuns, OpenStreams
 from rl_operator.ui.ui_app import ui_app
 from rl_operator.ui.ui_context import UiContext, make_templates
 from rl_operator.ui.visitor import Visitor
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e\u2028\"' onload='x' {{7*7}} \x00" + "<b>" * 400_000
+END_SECONDS = 60  # only ends a hang
 START = "2026-01-01T00:00:00Z"
 BEST = {"step": 4, "evalAccuracy": 0.9, "statePath": HOSTILE, "samplerPath": HOSTILE}
 STATUS = {
@@ -40,8 +46,9 @@ class Watched(MemoryTarget):
 
     source = MemorySource({"metrics-1.jsonl.zst": frame(step(1, {}, **{"reward/mean": 0.5}))})
 
-    def rollouts(self, run: TrainingRun) -> RolloutSource:
+    def rollouts(self, run: TrainingRun, *, may_start: bool = True) -> RolloutSource:
         assert run.metadata.name
+        assert not may_start, "curves alone start no pod"
         return self.source
 
     def log_lines(self, namespace: str, pod: str, container: str, *, tail: int | None, follow: bool) -> Iterator[str]:
@@ -75,9 +82,11 @@ def run_of(name: str = "sorting", spec: dict[str, Any] | None = None, **status: 
     return run
 
 
-def browser_of(target: MemoryTarget, *, may_change: bool = True) -> httpx.AsyncClient:
+def browser_of(
+    target: MemoryTarget, *, may_change: bool = True, streams: OpenStreams | None = None
+) -> httpx.AsyncClient:
     visitor = Visitor(target, lambda _: LiveRuns(dict), may_change=may_change)  # type: ignore[arg-type]  # of the protocol, what is used
-    app = ui_app(UiContext(lambda _: visitor, make_templates(), "/ui"))
+    app = ui_app(UiContext(lambda _: visitor, make_templates(), "/ui", streams=streams or OpenStreams()))
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1")
 
 
@@ -155,6 +164,43 @@ async def test_stop_and_resume(target: Watched, browser: httpx.AsyncClient) -> N
     await browser.post("/runs/default/sorting/resume")
     assert target.objects["default", "sorting"]["spec"]["suspend"] is False
     assert (await browser.get("/runs/default/sorting/stop")).status_code == 405
+
+
+class Installing(Watched):
+    """Its run needs packages, and cannot start before `may_end`."""
+
+    def __init__(self) -> None:
+        super().__init__(run_of(spec={"suspend": True}, phase="Stopped", startTime=START))
+        self.packages = (Missing("packages", "requirements.txt", "", "", needed=True),)
+        self.may_end, self.fault = threading.Event(), ""
+
+    def change_spec(self, *arguments: Any, **named: Any) -> dict[str, Any]:
+        assert self.may_end.wait(END_SECONDS)
+        if self.fault:
+            raise RefusedError(self.fault)
+        return super().change_spec(*arguments, **named)
+
+
+async def told(listener: Listener) -> None:
+    assert await asyncio.wait_for(listener.next(), END_SECONDS) == {("default", "sorting")}
+
+
+@pytest.mark.parametrize("fault", ["", "pip could not\ninstall <numpi>"])
+async def test_a_run_that_needs_packages_is_answered_at_once(fault: str) -> None:
+    target, streams, listener = Installing(), OpenStreams(), Listener()
+    target.fault = fault
+    async with browser_of(target, streams=streams) as browser:
+        with streams.opened(listener):
+            assert (await browser.post("/runs/default/sorting/resume")).status_code == 303
+            page = (await browser.get("/runs/default/sorting?part=live")).text
+            assert re.search(r"Its packages are being installed, \S+ so far<", page)
+            assert "<form" not in page
+            target.may_end.set()
+            await told(listener)
+        page = (await browser.get("/runs/default/sorting?part=live")).text
+    assert target.objects["default", "sorting"]["spec"]["suspend"] is bool(fault)
+    assert ("It did not start: pip could not install &lt;numpi&gt;" in page) == bool(fault)
+    assert f"/runs/default/sorting/{'resume' if fault else 'stop'}" in page
 
 
 async def test_what_is_over_cannot_be_stopped() -> None:

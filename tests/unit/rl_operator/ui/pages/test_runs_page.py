@@ -1,5 +1,6 @@
 """The list of runs as a page: which runs, and what is said of those that are not there."""
 
+import re
 from typing import Any
 
 import httpx
@@ -47,6 +48,13 @@ async def test_text_of_runs_is_escaped() -> None:
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "' onload='" not in page
+
+
+@pytest.mark.parametrize("query", ["phase=Stopped", "phase=nope", "environment=other"])
+async def test_a_filter_that_no_run_fits_is_shown(query: str) -> None:
+    page = (await shown(MemoryTarget(run_of("a", phase="Failed")), f"/runs?{query}")).text
+    assert "No run fits these filters." in page
+    assert re.search(rf"<option[^>]* selected>{query.partition('=')[2]}\b", page)
 
 
 async def test_whoever_may_not_list_all_sees_the_usual_namespace_and_which_it_is() -> None:

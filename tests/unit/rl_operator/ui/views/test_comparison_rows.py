@@ -13,7 +13,7 @@ def test_figures_settings_and_the_verdict() -> None:
     assert figures["held-out"] == ("0.900 [0.870, 0.930]", "0.500 [0.470, 0.530]")
     assert (figures["step"], figures["reward"], figures["took"]) == (("5/10", "-"), ("–", "0.250"), ("1m01s", "–"))
     assert [(each.name, each.cells) for each in found.settings] == [("tinker.seed", ("1", "2"))]
-    assert found.verdicts[0].startswith("One is better: ")
+    assert found.verdicts[0].startswith("one is better: ")
 
 
 def test_values_of_settings_cannot_hide_and_are_not_long() -> None:

@@ -82,5 +82,5 @@ def test_commands_do_the_same_and_quote_what_was_typed() -> None:
     prompt = """'it'"'"'s; rm -rf /'"""
     assert commands(asked, run, kept_weights(run), "tiny", " --context c") == [
         f"rlctl sample sorting --context c --best {sampling} --count 2 -- {prompt}",
-        f"tinker-atropos sample --base-model tiny {sampling} -n 2 -- {prompt}",
+        f"rlctl sample sorting --context c --base {sampling} --count 2 -- {prompt}",
     ]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rl_operator.rollouts.rollout_figures import finite, gap, length, prompt_of, staleness
+from rl_operator.rollouts.rollout_query import RankedGroup
 from rl_operator.rollouts.rollout_records import GroupRecord, Rollout, SampledSequence
 from rl_operator.rollouts.token_ledger import TRAINER_REASONS
 from rl_operator.ui.views.page_text import ShownText, figure_text, shown_lines, value_text
@@ -12,7 +13,6 @@ from rl_operator.ui.views.rollouts.conversation import Conversation, conversatio
 from rl_operator.ui.views.rollouts.fate_words import GROUP_SENTENCES, GROUP_WORDS, known_fate
 from rl_operator.ui.views.rollouts.rollout_address import RolloutAddress
 from rl_operator.ui.views.rollouts.step_groups import PickedGroup
-from rl_operator.ui.views.rollouts.token_marks import largest_advantage
 from rl_operator.ui.views.rollouts.token_runs import ShownSequence, TokenMarking, mean_surprise, shown_sequence
 from rl_operator.ui.views.rollouts.turns import ENDS, turns_of
 
@@ -95,23 +95,24 @@ class _Showing:
 
 def group_cards(chosen: Sequence[PickedGroup], step: int, address: RolloutAddress) -> tuple[list[GroupCard], float]:
     """And the largest advantage among them, by which its colors are measured."""
-    largest = largest_advantage([each.record for each in chosen])
+    largest = max((each.largest for each in chosen), default=0.0)
     budget = _budget(chosen, alone=address.group is not None)
     marking = TokenMarking(address.color, largest, budget.tokens)
     showing = _Showing(step, address.view == "talk", marking, budget)
-    return [_group_card(each, showing) for each in chosen], largest
+    return [_group_card(each.ranked, showing) for each in chosen], largest
 
 
 def _budget(chosen: Sequence[PickedGroup], *, alone: bool) -> _Budget:
     rollouts = MOST_ROLLOUTS_ALONE if alone else MOST_ROLLOUTS
-    shown = max(1, sum(min(rollouts, len(each.rollouts)) for each in chosen))
+    shown = max(1, sum(min(rollouts, len(each.ranked.rollouts)) for each in chosen))
     if alone:
         return _Budget(max(MOST_TOKENS, TOKENS_OF_GROUP // shown), MOST_CHARACTERS_ALONE, rollouts)
     return _Budget(max(FEWEST_TOKENS, min(MOST_TOKENS, TOKENS_OF_PAGE // shown)), MOST_CHARACTERS, rollouts)
 
 
-def _group_card(chosen: PickedGroup, showing: _Showing) -> GroupCard:
-    record, fate = chosen.record, known_fate(chosen.record.fate)
+def _group_card(chosen: RankedGroup, showing: _Showing) -> GroupCard:
+    record = chosen.record  # the only one that is in memory
+    fate = known_fate(record.fate)
     first = record.rollouts[chosen.rollouts[0]] if chosen.rollouts else None
     text = prompt_of(record, first)
     return GroupCard(

@@ -6,11 +6,13 @@ for the lines of the groups that are shown.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from rl_operator.errors import GoneError
 from rl_operator.rollouts.rollout_figures import FIGURES, finite, strings_in, texts_of
-from rl_operator.rollouts.rollout_query import RolloutQuery, in_order
+from rl_operator.rollouts.rollout_query import RankedGroup, RolloutQuery, in_order
 from rl_operator.rollouts.rollout_records import GroupRecord, KnownRecord, LostRecord
 from rl_operator.rollouts.rollout_source import RolloutListing, RolloutSource
 from rl_operator.rollouts.step_files import StepFiles
@@ -18,6 +20,7 @@ from rl_operator.rollouts.step_reading import StepReading, StepSummary
 from rl_operator.rollouts.token_ledger import FATE_WORDS
 from rl_operator.ui.views.rollouts.fate_words import known_fate
 from rl_operator.ui.views.rollouts.rollout_address import RolloutAddress
+from rl_operator.ui.views.rollouts.token_marks import largest_advantage
 
 EVALUATED: Final = "evaluated"
 LOST: Final = "lost"
@@ -42,10 +45,10 @@ class ContainsText:
 
 
 class PickedGroup(NamedTuple):
-    """`rollouts`: the numbers of those that match, in the order asked for."""
+    """A group that is shown: `largest` is its largest advantage."""
 
-    record: GroupRecord
-    rollouts: tuple[int, ...]
+    ranked: RankedGroup
+    largest: float
 
 
 @dataclass
@@ -83,7 +86,7 @@ class _Place(NamedTuple):
 
 
 class HeldFiles:
-    """A source that reads each file once: both passes see the same."""
+    """A source that reads each file of a step once: both passes see the same."""
 
     def __init__(self, source: RolloutSource) -> None:
         self._source = source
@@ -96,20 +99,27 @@ class HeldFiles:
     def listing(self) -> RolloutListing:
         return self._source.listing()
 
-    def content(self, name: str) -> bytes:
+    def content(self, name: str, begin: int = 0) -> bytes:
         if name not in self._held:
             self._held[name] = self._source.content(name)
-        return self._held[name]
+        return self._held[name][begin:]
+
+    def keep(self, files: StepFiles) -> None:
+        """Read now what is there of these."""
+        for each in files.files:
+            with suppress(GoneError):  # whoever reads it is told
+                self.content(each.file.name)
 
 
 def read_groups(source: RolloutSource, files: StepFiles, address: RolloutAddress) -> StepGroups:
-    """Without a fate: all but evaluated groups; those, too, if the step has nothing else."""
-    held = HeldFiles(source)
-    found = _read(held, files, address, address.fate)
+    """Without a fate: all but evaluated groups; those, too, if the step has nothing else. The source is asked for each
+    file several times.
+    """
+    found = _read(source, files, address, address.fate)
     has_others = sum(found.summary.groups.values()) > found.summary.groups[EVALUATED] or found.summary.lost.counts
     if address.fate or has_others or not found.summary.groups[EVALUATED]:
         return found
-    return _read(held, files, address, EVALUATED)
+    return _read(source, files, address, EVALUATED)
 
 
 def _read(source: RolloutSource, files: StepFiles, address: RolloutAddress, fate: str) -> StepGroups:
@@ -187,10 +197,11 @@ def _chosen(source: RolloutSource, files: StepFiles, places: list[_Place]) -> li
     if not wanted:
         return []
     found: dict[int, PickedGroup] = {}
-    groups = (each for _, each in StepReading(source, files).records() if isinstance(each, GroupRecord))
-    for number, record in enumerate(groups):
+    groups = (each for each in StepReading(source, files).records() if isinstance(each[1], GroupRecord))
+    for number, (line, record) in enumerate(groups):
         if number in wanted:
-            found[number] = PickedGroup(record, wanted[number].rollouts)
+            assert isinstance(record, GroupRecord), "others were left out"
+            found[number] = PickedGroup(RankedGroup(line, wanted[number].rollouts), largest_advantage(record))
         if len(found) == len(wanted):
             break
     return [found[place.number] for place in places if place.number in found]

@@ -37,11 +37,10 @@ def advantages_of(rollout: Rollout, sequence: SampledSequence) -> Sequence[float
     return [rollout.advantage] * len(sequence.tokens)
 
 
-def largest_advantage(groups: Sequence[GroupRecord]) -> float:
+def largest_advantage(group: GroupRecord) -> float:
     """Of all rollouts and tokens; what the colors of advantages are measured by. 0 if there is none."""
     known = (
         abs(value)
-        for group in groups
         for rollout in group.rollouts
         for values in ([rollout.advantage], *(each.advantages or () for each in rollout.sequences))
         for value in values

@@ -8,7 +8,7 @@ from tests.unit.rl_operator.rollouts.made_rollouts import MemorySource, group, l
 
 from rl_operator.rollouts.rollout_query import RolloutSteps
 from rl_operator.ui.views.rollouts.rollout_address import RolloutAddress, read_address
-from rl_operator.ui.views.rollouts.step_groups import StepGroups, chosen_lines, read_groups
+from rl_operator.ui.views.rollouts.step_groups import HeldFiles, StepGroups, chosen_lines, read_groups
 
 RECORDS: list[dict[str, Any]] = [
     lost("timeout", count=3),
@@ -26,11 +26,11 @@ def read(records: list[dict[str, Any]] = RECORDS, found: MemorySource | None = N
     address, faults = read_address(asked)
     assert not faults
     found = found or source({"3-1": records})
-    return read_groups(found, RolloutSteps.of(found).step(3), address)
+    return read_groups(HeldFiles(found), RolloutSteps.of(found).step(3), address)
 
 
 def shown(found: StepGroups) -> list[tuple[str, int, tuple[int, ...]]]:
-    return [(each.record.fate, each.record.group, each.rollouts) for each in found.groups]
+    return [(each.ranked.record.fate, each.ranked.record.group, each.ranked.rollouts) for each in found.groups]
 
 
 ALL = [("trained", 0, (1, 0)), ("trained", 1, (1, 0)), ("dropped", 0, (0,)), ("eaten", 0, (0,))]
@@ -64,7 +64,7 @@ def test_what_is_asked_for(asked: dict[str, str], expected: list[tuple[str, int,
 def test_pages_have_eight_groups_each_and_read_only_the_files_of_the_step_once() -> None:
     many = source({"3-1": [step(3, {}), *(group(number, rollout(number / 20)) for number in range(20))]})
     found = [read(found=many, sort="reward", page=str(page)) for page in (1, 2, 3)]
-    assert [[each.record.group for each in page.groups] for page in found] == [
+    assert [[each.ranked.record.group for each in page.groups] for page in found] == [
         list(range(19, 11, -1)), list(range(11, 3, -1)), list(range(3, -1, -1)),
     ]  # fmt: skip
     assert [page.found for page in found] == [20, 20, 20]
