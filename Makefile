@@ -45,8 +45,9 @@ test: $(VENV)/dev ## Run the fast tests, one real training run, and one run's li
 coverage: COVERAGE := --cov --cov-report=
 coverage: test ## The same, and which lines it runs; that alone takes half as long again
 
+PROGRAMS ?= process and not smoke
 test-programs: $(VENV)/dev ## Run what `make test` leaves out: what starts programs, API servers, or needs a cluster
-	@$(PYTEST) --numprocesses $(or $(TEST_WORKERS),4) --dist loadscope --no-loadscope-reorder -m "process and not smoke"
+	@$(PYTEST) --numprocesses $(or $(TEST_WORKERS),4) --dist loadscope --no-loadscope-reorder -m "$(PROGRAMS)"
 
 test-all: test test-programs ## Run all tests; what an API server or a cluster is missing for is skipped, and said
 
@@ -102,7 +103,7 @@ dist: $(VENV)/dev ## Build both distributions into dist/, check them, and use th
 	  "$$folder/bin/tinker-atropos" environments && "$$folder/bin/rlctl" validate examples/sorting.yaml --local
 
 e2e: $(VENV)/dev ## Run the tests on a real cluster (KUBECONFIG, images loaded)
-	@$(PYTEST) -m cluster
+	@$(PYTEST) tests/e2e
 
 bench: $(VENV)/dev ## Measure, and print a table
 	@for f in tests/benchmarks/*_bench.py; do PYTHONPATH=. $(BIN)/python $$f; done

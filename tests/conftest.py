@@ -13,7 +13,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.forking import ForkedPopen
 
-pytest_plugins = ("tests.plugins.programs", "tests.plugins.scheduling", "tests.plugins.summary")
+pytest_plugins = (
+    "tests.plugins.collection",
+    "tests.plugins.programs",
+    "tests.plugins.scheduling",
+    "tests.plugins.summary",
+)
 
 TINKER_KEY = "tml-test"
 # The same examples each time: failures depend neither on luck nor on how busy the machine is.

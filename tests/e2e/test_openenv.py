@@ -23,7 +23,15 @@ pytestmark = pytest.mark.timeout(2400)
 PROGRAMS = ROOT / "tests" / "data" / "programs"
 SERVER = (PROGRAMS / "openenv_server.py").read_text(encoding="utf-8")
 IMAGE = os.environ.get("RL_OPENENV_IMAGE", "")
-SORTING = {"system_prompt": "", "max_turns": 1, "max_token_length": 32, "group_size": 8, "batch_size": 32}
+SORTING = {
+    "system_prompt": "",
+    "max_turns": 1,
+    "max_token_length": 32,
+    "group_size": 8,
+    "batch_size": 32,
+    "steps_per_eval": 100,
+    "eval_items": 32,
+}
 """The bundled model knows this task: `sort 4 1 3 2` alone, and one answer."""
 
 
@@ -55,7 +63,7 @@ def says(kubectl: Kubectl, namespace: str, run: str, words: str) -> bool:
 
 def test_every_wall_holds_and_the_run_succeeds(installed: Kubectl, namespace: str) -> None:
     kubectl = installed
-    run = start(kubectl, namespace, openenv("walls", "walls"), steps=10)
+    run = start(kubectl, namespace, openenv("walls", "walls"), steps=4)
     status = finish(kubectl, namespace, run)["status"]
     assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
     [pod] = environment_pods(kubectl, namespace, run)
@@ -72,8 +80,8 @@ def test_every_wall_holds_and_the_run_succeeds(installed: Kubectl, namespace: st
 def test_a_server_that_ends_and_one_that_answers_nonsense(installed: Kubectl, namespace: str) -> None:
     """The first is started again, the frames of the second cost their rollouts only: both runs succeed."""
     kubectl = installed
-    dies = start(kubectl, namespace, openenv("dies", "dies", timeoutSeconds=120), steps=10)
-    mixed = start(kubectl, namespace, openenv("mixed", "mixed", timeoutSeconds=5), steps=10)
+    dies = start(kubectl, namespace, openenv("dies", "dies", timeoutSeconds=120), steps=5)
+    mixed = start(kubectl, namespace, openenv("mixed", "mixed", timeoutSeconds=5), steps=5)
     status = finish(kubectl, namespace, dies)["status"]
     assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
     [pod] = environment_pods(kubectl, namespace, dies)  # soon after its end they are gone

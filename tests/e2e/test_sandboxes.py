@@ -38,7 +38,7 @@ def run_with_sandboxes(name: str, environment: str, size: int, **config: Any) ->
 def test_an_agent_trains_with_sandboxes_whoever_dies(installed: Kubectl, namespace: str) -> None:
     kubectl = installed
     source = ENVIRONMENTS / "sandboxed_calculator.py"
-    lasting = {**FEW_STEPS, **EVERY_GROUP, "total_steps": 8}
+    lasting = {**EVERY_GROUP, **FEW_STEPS, "total_steps": 6}
     run = run_with_sandboxes("calculator", "own/calculator", 4, **lasting)
     apply(kubectl, namespace, *own_environment("calculator", source), run)
     kubectl.patiently("-n", namespace, "wait", "--for=jsonpath={.status.sandboxes.ready}=4", "rlrun/calculator")
@@ -55,7 +55,7 @@ def test_an_agent_trains_with_sandboxes_whoever_dies(installed: Kubectl, namespa
     status = finish(kubectl, namespace, "calculator")["status"]
     assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
     assert status["attempt"] == 1
-    assert status["sandboxes"]["replaced"] >= 8 * 8 / 2, "a sandbox for each rollout that called its tool"
+    assert status["sandboxes"]["replaced"] >= 6 * 8 / 2, "a sandbox for each rollout that called its tool"
     assert status["metrics"]["rewardMean"] > 0.3, "a call alone is worth 0.25, its result more"
     assert held.isdisjoint(until_none(kubectl, namespace, "calculator"))
 
@@ -79,10 +79,11 @@ def until_none(kubectl: Kubectl, namespace: str, run: str) -> list[str]:
     return []
 
 
-def test_a_hostile_agent_stays_inside(installed: Kubectl, namespace: str) -> None:
-    kubectl = installed
+def test_a_hostile_agent_stays_inside(installed: Kubectl, namespace_with_service: str) -> None:
+    kubectl, namespace = installed, namespace_with_service
     objects = own_environment("hostile", ENVIRONMENTS / "hostile_sandbox.py")
     all_of_them = {
+        **EVERY_GROUP,
         "rollout_seconds": 120,
         "total_steps": 3,
         "group_size": 2,
@@ -90,7 +91,7 @@ def test_a_hostile_agent_stays_inside(installed: Kubectl, namespace: str) -> Non
         "eval_items": 1,
         "steps_per_eval": 0,
     }
-    run = run_with_sandboxes("hostile", "own/hostile", 3, **all_of_them, **EVERY_GROUP)
+    run = run_with_sandboxes("hostile", "own/hostile", 6, **all_of_them)
     apply(kubectl, namespace, *objects, run)
     kubectl.patiently("-n", namespace, "wait", "--for=condition=Ready", "rlrun/hostile")
     address = sandboxes(kubectl, namespace, "hostile")[-1]["status"]["podIP"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.e2e.conftest import EVERY_GROUP, PATIENCE_SECONDS, ROOT, Kubectl
 
-STEPS = 60  # seconds, in which a run can be stopped
+STEPS = 40  # seconds, in which a run can be stopped
 
 pytestmark = pytest.mark.timeout(2400)
 
@@ -31,8 +31,8 @@ def rlctl(*arguments: str) -> str:
     return done.stdout
 
 
-def test_sorting_learns(installed: Kubectl, namespace: str) -> None:
-    kubectl = installed
+def test_sorting_learns(installed: Kubectl, namespace_with_service: str) -> None:
+    kubectl, namespace = installed, namespace_with_service
     kubectl("-n", namespace, "apply", "-f", str(ROOT / "examples" / "sorting-cluster.yaml"))
     run = finish(kubectl, namespace, "sorting")
     status = run["status"]
@@ -79,25 +79,6 @@ def test_a_task_of_reasoning_gym_learns(installed: Kubectl, namespace: str) -> N
     assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
     metrics = status["metrics"]
     assert metrics["evalAccuracyLow"] > metrics["baselineAccuracyHigh"], json.dumps(status, indent=2)
-
-
-def test_a_missing_secret_is_named_and_ends(installed: Kubectl, namespace: str) -> None:
-    """Nothing hangs: the status names the Secret at once, and the start deadline ends the run."""
-    kubectl = installed
-    kubectl("-n", namespace, "delete", "secret", "tinker-service")
-    run = {
-        "apiVersion": "rl-operator.dev/v1alpha1",
-        "kind": "RLTrainingRun",
-        "metadata": {"name": "no-secret"},
-        "spec": {"environment": "sort_digits", "runtime": "tiny", "startDeadlineSeconds": 20},
-    }
-    kubectl("-n", namespace, "apply", "-f", "-", stdin=json.dumps(run))
-    reason = """jsonpath={.status.conditions[?(@.type=="Reconciling")].reason}=SecretMissing"""
-    kubectl.patiently("-n", namespace, "wait", f"--for={reason}", "rlrun/no-secret")
-    assert "kubectl" in kubectl.json("-n", namespace, "get", "rlrun", "no-secret")["status"]["message"]
-    status = finish(kubectl, namespace, "no-secret")["status"]
-    assert (status["phase"], status["failure"]["reason"]) == ("Failed", "StartDeadlineExceeded")
-    assert "tinker-service" in status["failure"]["message"]
 
 
 def test_stop_saves_and_resume_continues(installed: Kubectl, namespace: str) -> None:

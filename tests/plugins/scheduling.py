@@ -19,6 +19,7 @@ GROUPS = {
     "control_plane": "api server",
     "tinker_service": "tinker service",
     "shared_rlctl": "local runs",
+    "local_page": "page of local runs",
     "lonely_plane": "lonely api server",
     "guarded_plane": "guarded api servers",
     "empty_plane": "empty api server",

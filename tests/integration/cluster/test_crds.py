@@ -250,6 +250,19 @@ def test_the_shipped_runtimes_are_accepted_unchanged(admin: AdminClient, name: s
             )
             for endpoint in ("minio:9000", "https://key:secret@minio", "https://minio/path", "https://")
         ),
+        *(
+            (
+                lambda spec, authority=authority: spec.update(
+                    rollouts={"objectStore": {"url": "s3://lab", "certificateAuthority": authority}}
+                ),
+                complaint,
+            )
+            for authority, complaint in (
+                ({}, "name exactly one of configMap and secret"),
+                ({"configMap": {"name": "a"}, "secret": {"name": "a"}}, "name exactly one of configMap and secret"),
+                ({"configMap": {"name": "a", "key": "../b"}}, "certificateAuthority.configMap.key"),
+            )
+        ),
         (
             lambda spec: spec.update(bounds={"env": {"taskset": {"size": {"max": 9}}}}),
             'unknown field "spec.bounds.env.taskset.size"',

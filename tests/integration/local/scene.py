@@ -139,7 +139,10 @@ class Scene:
     def container(self, name: str) -> int:
         pod = self.rlctl.store.get("RLTrainingRun", "default", "run")
         assert pod is not None
-        pid = holder(self.rlctl.layout.pod("default", pod["status"]["podName"]).lock(name))
+        lock = self.rlctl.layout.pod("default", pod["status"]["podName"]).lock(name)
+        # A busy supervisor may sign a lock later than the process with it makes its first steps.
+        self.until(partial(holder, lock), f"the process id of container {name}")
+        pid = holder(lock)
         assert pid is not None, f"container {name} does not run"
         return pid
 

@@ -15,7 +15,7 @@ from tests.tiny_packages import BACKEND, make_package
 
 from rl_operator.local.interpreters.interpreter import Interpreter
 
-SHORT = {"total_steps": 2, "steps_per_eval": 100}
+SHORT = {"total_steps": 2, "steps_per_eval": 100, "eval_items": 8}
 PATIENCE_SECONDS = 60.0
 
 BLOCKED = BACKEND.replace(

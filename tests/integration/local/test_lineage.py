@@ -12,7 +12,7 @@ from tests.integration.local.conftest import Rlctl
 pytestmark = pytest.mark.timeout(600)  # the first test also trains the parent
 
 WriteRun = Callable[..., str]
-SHORT = {"total_steps": 3, "steps_per_eval": 100, "group_size": 4, "batch_size": 16}
+SHORT = {"total_steps": 3, "steps_per_eval": 100, "group_size": 4, "batch_size": 16, "eval_items": 100}
 RANK = {"lora_rank": 8, "save_checkpoint_interval": 1}
 
 

@@ -17,6 +17,7 @@ EXAMPLE = Path("examples/openenv.yaml")
 SORTING = {
     "total_steps": 2,
     "steps_per_eval": 100,
+    "eval_items": 8,
     "group_size": 8,
     "batch_size": 32,
     "system_prompt": "",  # the bundled model knows the task by its prompt alone

@@ -14,7 +14,7 @@ import yaml
 from tests.integration.local.conftest import Rlctl
 
 WriteRun = Callable[..., str]
-SHORT = {"total_steps": 2, "steps_per_eval": 100}
+SHORT = {"total_steps": 2, "steps_per_eval": 100, "eval_items": 8}
 STEPS = 40
 # Seconds, in which it can be disturbed. The model soon sorts all digits, and groups of equal scores would take minutes.
 LONG = {**SHORT, "total_steps": STEPS, "ensure_scores_are_not_same": False}

@@ -29,7 +29,8 @@ def test_a_model_of_ones_own_is_trained_and_shown(
     shared_rlctl: Rlctl, write_run: Callable[..., str], model: Path
 ) -> None:
     rlctl, runtime = shared_rlctl, read_model(model).runtime
-    file = write_run("own-model", config={"total_steps": 1, "steps_per_eval": 100, "max_token_length": 32})
+    short = {"total_steps": 1, "steps_per_eval": 100, "eval_items": 8, "max_token_length": 32}
+    file = write_run("own-model", config=short)
     ran = rlctl("run", file, "--local", "--model", str(model))
     assert ran.returncode == 0, ran
     assert f"RLRuntime {runtime} is applied" in ran.stderr

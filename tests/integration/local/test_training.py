@@ -16,7 +16,7 @@ from rl_operator.local.state.locks import FileLock, holder
 pytestmark = pytest.mark.timeout(600)  # several train at once, on two processors
 
 WriteRun = Callable[..., str]
-SHORT = {"total_steps": 2, "steps_per_eval": 100}
+SHORT = {"total_steps": 2, "steps_per_eval": 100, "eval_items": 8}
 STEPS = 40
 # Seconds, in which it can be disturbed. The model soon sorts all digits, and groups of equal scores would take minutes.
 LONG = {**SHORT, "total_steps": STEPS, "ensure_scores_are_not_same": False}
@@ -25,7 +25,7 @@ SAVES_EACH_STEP = {"save_checkpoint_interval": 1}
 
 @pytest.mark.smoke
 def test_from_a_file_to_weights(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
-    rlctl, file = shared_rlctl, write_run("sorting", config=SHORT)
+    rlctl, file = shared_rlctl, write_run("sorting", config={**SHORT, "eval_items": 250})
     ran = rlctl("run", file, "--local")
     assert ran.returncode == 0, ran
     assert "trained sort_digits for 2 steps" in ran.stdout
