@@ -8,7 +8,7 @@ import yaml
 from tests.integration.cluster.control_plane import ControlPlane
 from tests.integration.cluster.runs import RunsNamespace
 
-from rl_operator.api.container_resources import parse_quantity
+from rl_operator.api.spec_parts.container_resources import parse_quantity
 from rl_operator.discover import MEMORY_KIB
 from rl_operator.process.operator import ENVIRONMENT_WORKERS
 

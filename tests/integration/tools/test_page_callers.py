@@ -1,78 +1,29 @@
 """The page in front of a real API server: two teams, each with its own rights, and what those do not allow."""
 
-import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 from tests.integration.cluster.admin import RUNS, AdminClient
 from tests.integration.cluster.control_plane import ControlPlane
-from tests.unit.rl_operator.tools.gateways import END_SECONDS
+from tests.integration.tools.page_server import CHANGES, NOTHING, VIEWS, bound_token, made_team, page_server
 
 pytestmark = pytest.mark.apiserver
-
-RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
-RLCTL = str(Path(sys.executable).with_name("rlctl"))
-KIND = {"apiVersion": "rl-operator.dev/v1alpha1", "kind": "RLTrainingRun"}
-VIEWS, CHANGES = ("get", "list"), ("get", "list", "patch")
 
 
 @pytest.fixture(scope="module")
 def address(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Its own kubeconfig is an administrator's, with a client certificate. Its usual namespace is page-usual."""
-    config = json.loads(control_plane.certificate_kubeconfig().read_text(encoding="utf-8"))
-    config["contexts"][0]["context"]["namespace"] = "page-usual"
-    path = tmp_path_factory.mktemp("page") / "kubeconfig"
-    path.write_text(json.dumps(config), encoding="utf-8")
-    env_vars = os.environ | {"KUBECONFIG": str(path)}
-    command = [RLCTL, "tools", "serve", "--port", "0", "--ui"]
-    with subprocess.Popen(command, env=env_vars, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        process.stdout.readline()
-        shown = process.stdout.readline().rpartition(" ")[2].strip()
-        try:
-            yield shown.removesuffix("/ui")
-        finally:
-            process.terminate()
-            process.wait(END_SECONDS)
+    with page_server(control_plane, tmp_path_factory.mktemp("page"), "page-usual") as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
 def tokens(control_plane: ControlPlane) -> dict[str, str]:
-    """Of service accounts, by their team: `page-a` may change its runs, `page-b` may only look."""
-    teams = {"page-a": CHANGES, "page-b": VIEWS, "page-usual": VIEWS}
+    """By team: `page-a` may change its runs, `page-b` may only look, `page-c` not even that."""
+    teams = {"page-a": CHANGES, "page-b": VIEWS, "page-c": NOTHING, "page-usual": VIEWS}
     return {team: made_team(control_plane.admin, team, verbs) for team, verbs in teams.items()}
-
-
-def made_team(admin: AdminClient, namespace: str, verbs: tuple[str, ...]) -> str:
-    account = {"kind": "ServiceAccount", "name": "viewer", "namespace": namespace}
-    rules = [
-        {"apiGroups": ["rl-operator.dev"], "resources": ["rltrainingruns"], "verbs": list(verbs)},
-        {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["list"]},
-        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
-    ]
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "viewer"}
-    binding = {"metadata": {"name": "viewer"}, "roleRef": role, "subjects": [account]}
-    spec = {"environment": "sort_digits", "runtime": "tiny", "suspend": True}
-    admin.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
-    admin.post(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "viewer"}})
-    admin.post(f"{RBAC}/roles".format(namespace=namespace), {"metadata": {"name": "viewer"}, "rules": rules})
-    admin.post(f"{RBAC}/rolebindings".format(namespace=namespace), binding)
-    admin.post(RUNS.format(namespace=namespace), {**KIND, "metadata": {"name": f"of-{namespace}"}, "spec": spec})
-    return new_token(admin, namespace)
-
-
-def new_token(admin: AdminClient, namespace: str, **spec: Any) -> str:
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/viewer/token"
-    token: str = admin.post(path, {"spec": spec})["status"]["token"]
-    return token
 
 
 @contextmanager
@@ -107,6 +58,8 @@ def test_a_team_that_may_not_list_all_namespaces_is_told_which_one_it_sees(
         assert 'href="/ui/runs/page-usual/of-page-usual"' in page
         assert "of-page-a" not in page
     with logged_in(address, tokens["page-a"]) as browser:
+        assert "these are of <strong>page-a</strong>" in browser.get("/ui/runs").text, "its service account's"
+    with logged_in(address, tokens["page-c"]) as browser:
         asked = browser.get("/ui/runs")
         assert (asked.status_code, '<input name="namespace"' in asked.text) == (403, True)
 
@@ -131,17 +84,14 @@ def suspended(plane: ControlPlane, team: str) -> bool:
 def test_a_stream_tells_of_a_change_and_ends_with_its_token(
     address: str, tokens: dict[str, str], control_plane: ControlPlane
 ) -> None:
-    """The token is bound to a Secret: the API server refuses it as soon as that is deleted."""
-    admin, secrets = control_plane.admin, "/api/v1/namespaces/page-a/secrets"
-    bound = admin.post(secrets, {"metadata": {"generateName": "bound-"}})["metadata"]
-    reference = {"kind": "Secret", "apiVersion": "v1", "name": bound["name"], "uid": bound["uid"]}
-    token = new_token(admin, "page-a", boundObjectRef=reference)
+    admin = control_plane.admin
+    token, secret = bound_token(admin, "page-a")
     with logged_in(address, token) as browser, browser.stream("GET", "/ui/live?namespace=page-a", timeout=90) as stream:
         lines = stream.iter_lines()
         assert next(lines) == ": connected"
         with ever_changing(admin, f"{RUNS}/of-page-a".format(namespace="page-a")):
             assert next(line for line in lines if line.startswith("data:")) == 'data: [["page-a","of-page-a"]]'
-        admin.delete(f"{secrets}/{bound['name']}")
+        admin.delete(secret)
         assert "event: over" in list(lines)
         assert browser.get("/ui/runs?namespace=page-a").status_code in (401, 403)
 

@@ -47,6 +47,12 @@ class ApiModel(BaseModel):
         return self.model_copy(update=changes)
 
 
+class NameReference(ApiModel):
+    """A reference by name."""
+
+    name: ObjectName = Field(description="Name of the object.")
+
+
 class ObservedModel(ApiModel):
     """What others wrote: unknown fields are ignored, so that a newer writer does not break an older reader."""
 

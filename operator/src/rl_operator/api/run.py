@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, SerializerFunctionWrapHandl
 from rl_operator.api.model import ApiModel, ObjectMeta, ObservedModel, keyed_by, validated
 from rl_operator.api.names import API_VERSION, DEFAULT_RUNTIME, RUN_KIND
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.sandboxes import RunSandboxes
+from rl_operator.api.spec_parts.sandboxes import RunSandboxes
 
 Phase = Literal["Pending", "Starting", "Running", "Stopping", "Stopped", "Succeeded", "Failed"]
 LONGEST_SECONDS = 10 * 365 * 86_400

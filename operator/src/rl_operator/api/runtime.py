@@ -4,11 +4,11 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from rl_operator.api.container_resources import ResourceRequirements
 from rl_operator.api.fields import WIRED_FIELDS, Section
 from rl_operator.api.model import (
     ApiModel,
     LabelValue,
+    NameReference,
     ObjectMeta,
     ObjectName,
     ObservedModel,
@@ -17,9 +17,10 @@ from rl_operator.api.model import (
     validated,
 )
 from rl_operator.api.names import API_VERSION, RUNTIME_KIND
-from rl_operator.api.rollout_sinks import RuntimeRollouts
 from rl_operator.api.run import LONGEST_SECONDS, Condition
-from rl_operator.api.sandboxes import RuntimeSandboxes
+from rl_operator.api.spec_parts.container_resources import ResourceRequirements
+from rl_operator.api.spec_parts.rollout_sinks import RuntimeRollouts
+from rl_operator.api.spec_parts.sandboxes import RuntimeSandboxes
 
 TRAINER_KEYS: Final = ("TINKER_API_KEY", "WANDB_API_KEY")
 """Variables that no environment ever gets."""
@@ -147,12 +148,6 @@ class Toleration(ApiModel):
     value: LabelValue | None = Field(default=None, description="Taint value.")
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(default=None, description="Effect.")
     toleration_seconds: int | None = Field(default=None, description="How long a NoExecute taint is tolerated.")
-
-
-class NameReference(ApiModel):
-    """A reference by name."""
-
-    name: ObjectName = Field(description="Name of the object.")
 
 
 class LabelRequirement(ApiModel):

@@ -7,8 +7,15 @@ from urllib.parse import urlsplit
 
 from rl_operator.api.environment import Environment
 from rl_operator.api.metadata_addresses import METADATA
-from rl_operator.api.openenv import COMMAND_OF_IMAGE, NEEDS_CLUSTER, ONE_OF_TWO, OPS_PORT, PORT_TAKEN, OpenEnv
 from rl_operator.api.refusal import Refusal, RefusalCode
+from rl_operator.api.spec_parts.openenv import (
+    COMMAND_OF_IMAGE,
+    NEEDS_CLUSTER,
+    ONE_OF_TWO,
+    OPS_PORT,
+    PORT_TAKEN,
+    OpenEnv,
+)
 from rl_operator.check.quantities import resource_faults
 
 ONE_OF_TWO_HERE: Final = "give exactly one of command and url: local mode starts the one, or connects to the other"

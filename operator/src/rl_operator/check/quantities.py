@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Final
 
-from rl_operator.api.container_resources import ResourceRequirements, parse_quantity
 from rl_operator.api.refusal import Refusal, redacted
-from rl_operator.api.sandboxes import LEAST
+from rl_operator.api.spec_parts.container_resources import ResourceRequirements, parse_quantity
+from rl_operator.api.spec_parts.sandboxes import LEAST
 from rl_operator.documents.parse import field_path
 
 _OWN: Final = ("cpu", "memory", "ephemeral-storage")

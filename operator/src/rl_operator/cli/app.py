@@ -7,11 +7,9 @@ import typer
 
 from rl_operator import __version__
 from rl_operator.cli.commands import (
-    compare_runs,
     control_run,
     diff,
     doctor,
-    environments_group,
     follow_run,
     init,
     list_runs,
@@ -19,12 +17,13 @@ from rl_operator.cli.commands import (
     rollouts,
     show_run,
     start_run,
-    sweep_runs,
     tools,
     trained_weights,
     ui,
     validate,
 )
+from rl_operator.cli.commands.environments import environments_group
+from rl_operator.cli.commands.experiments import compare_runs, sweep_runs
 
 app = typer.Typer(
     name="rlctl",

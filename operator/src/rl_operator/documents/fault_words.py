@@ -6,9 +6,9 @@ from typing import Final
 from pydantic_core import ErrorDetails
 
 from rl_operator.api import hints
-from rl_operator.api.openenv import URL_PATTERN
 from rl_operator.api.refusal import RefusalCode
-from rl_operator.api.rollout_sinks import BUCKET_PATTERN, REFERRED_PATTERN, REGION_PATTERN, SERVER_PATTERN
+from rl_operator.api.spec_parts.openenv import URL_PATTERN
+from rl_operator.api.spec_parts.rollout_sinks import BUCKET_PATTERN, REFERRED_PATTERN, REGION_PATTERN, SERVER_PATTERN
 
 _TYPES: Final[Mapping[str, str]] = {
     "int": "a whole number",

@@ -8,7 +8,6 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rl_operator.api.container_resources import ResourceRequirements
 from rl_operator.api.environment import Environment
 from rl_operator.api.names import (
     ATTEMPT_LABEL,
@@ -18,9 +17,10 @@ from rl_operator.api.names import (
     OPENENV_ENVIRONMENT,
     SLOT_LABEL,
 )
-from rl_operator.api.openenv import OpenEnv
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
+from rl_operator.api.spec_parts.container_resources import ResourceRequirements
+from rl_operator.api.spec_parts.openenv import OpenEnv
 from rl_operator.render.container_template import (
     CONFIG_FILE,
     CONFIG_FOLDER,

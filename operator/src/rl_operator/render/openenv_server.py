@@ -9,7 +9,7 @@ import re
 from typing import Any, Final
 
 from rl_operator.api.names import OPENENV_CONTAINER
-from rl_operator.api.openenv import OpenEnv
+from rl_operator.api.spec_parts.openenv import OpenEnv
 from rl_operator.render.container_template import EPHEMERAL, folder, literal, scratch_volume
 from rl_operator.render.env_vars import SCRATCH, EnvVar, literals
 

@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rl_operator.api.container_resources import parse_quantity
 from rl_operator.api.names import (
     ATTEMPT_LABEL,
     INCARNATION_LABEL,
@@ -21,8 +20,9 @@ from rl_operator.api.names import (
 )
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
-from rl_operator.api.sandboxes import RunSandboxes, RuntimeSandboxes, sandbox_resources, sandbox_seconds
 from rl_operator.api.sections import effective_sections, rollout_seconds
+from rl_operator.api.spec_parts.container_resources import parse_quantity
+from rl_operator.api.spec_parts.sandboxes import RunSandboxes, RuntimeSandboxes, sandbox_resources, sandbox_seconds
 from rl_operator.render.container_template import (
     EPHEMERAL,
     NO_DNS,

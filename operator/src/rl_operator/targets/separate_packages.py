@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from rl_operator.api.environment import is_own
 from rl_operator.api.run import TrainingRun
 from rl_operator.local.own_environments import requirements_of
-from rl_operator.targets.file_inputs import FileInputs
+from rl_operator.targets.inputs.file_inputs import FileInputs
 from rl_operator.targets.local_target import LocalTarget
 from rl_operator.targets.target import Manifest, Target
 

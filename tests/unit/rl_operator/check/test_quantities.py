@@ -2,7 +2,7 @@ from decimal import Decimal
 
 import pytest
 
-from rl_operator.api.container_resources import ResourceRequirements, parse_quantity
+from rl_operator.api.spec_parts.container_resources import ResourceRequirements, parse_quantity
 from rl_operator.check.quantities import resource_faults
 
 

@@ -10,7 +10,7 @@ from tests.unit.rl_operator.status.builders import ready, result, running, termi
 from rl_operator.api.names import RUN_KIND
 from rl_operator.api.run import SandboxPods, TrainingRun
 from rl_operator.api.runtime import Runtime
-from rl_operator.api.sandboxes import RuntimeSandboxes
+from rl_operator.api.spec_parts.sandboxes import RuntimeSandboxes
 from rl_operator.errors import GoneError
 from rl_operator.reconcile.run_client import Key
 from rl_operator.status.observed.observation import format_time

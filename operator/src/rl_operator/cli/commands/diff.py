@@ -14,7 +14,7 @@ from rl_operator.targets.target import Manifest, Target
 if TYPE_CHECKING:
     from rl_operator.api.refusal import Refusal
     from rl_operator.cli.views.changes import FieldChange
-    from rl_operator.targets.runs.run_file import RunFile
+    from rl_operator.targets.inputs.run_file import RunFile
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def diff(
 
     Exit code 0: no difference; 1: applying the file would change something; 2: it would be refused.
     """
-    from rl_operator.targets.runs.run_file import read_run_file
+    from rl_operator.targets.inputs.run_file import read_run_file
 
     target = scope.target
     given = read_run_file(file, target, scope.asked_namespace)
@@ -60,7 +60,7 @@ def compare(given: "RunFile", target: Target) -> Difference:
     """The run in the file compared with the live one."""
     from rl_operator.cli.views.changes import spec_changes
     from rl_operator.documents.parse import parse_run
-    from rl_operator.targets.file_inputs import check_file
+    from rl_operator.targets.inputs.file_inputs import check_file
 
     live, beside = target.run(*given.run.key), tuple(_beside(given, target))
     if live is None:
@@ -85,8 +85,8 @@ def _config(given: "RunFile", live: Manifest, target: Target) -> Iterator[str]:
     """The config file that would be rendered now compared with the one that the run was started with."""
     from rl_operator.cli.views.changes import text_changes
     from rl_operator.render.container_template import CONFIG_KEY
-    from rl_operator.targets.file_inputs import render_file
-    from rl_operator.targets.runs.run_file import with_uid
+    from rl_operator.targets.inputs.file_inputs import render_file
+    from rl_operator.targets.inputs.run_file import with_uid
 
     name = live.get("status", {}).get("configMapName")
     config_map = target.read("ConfigMap", given.run.metadata.namespace, name) if name else None

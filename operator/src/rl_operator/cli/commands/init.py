@@ -32,7 +32,7 @@ def init(
     ConfigMap, the RLEnvironment and the run, for a cluster and for this machine.
     """
     from rl_operator.cli.views.template import object_name, run_template
-    from rl_operator.targets.environment_choice import choose_runtime, known_environment
+    from rl_operator.targets.inputs.environment_choice import choose_runtime, known_environment
 
     if bool(environment) == bool(source):
         raise RefusedError("give either an environment, like rlctl init sort_digits, or --from FILE.py")
@@ -72,7 +72,7 @@ def accepts_of(environment: "CatalogEnvironment", runtime: "Runtime") -> "Accept
     from rl_operator.api.run_inputs import ChosenEnvironment, RunInputs
     from rl_operator.check import check_run
     from rl_operator.documents.parse import parse_run
-    from rl_operator.targets.parameters import plain_run
+    from rl_operator.targets.inputs.parameters import plain_run
 
     inputs = RunInputs(runtime, ChosenEnvironment(known=environment))
     plain = plain_run(environment.name, runtime.metadata.name).to_wire()

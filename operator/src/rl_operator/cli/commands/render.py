@@ -27,8 +27,8 @@ def render(
 
     The uid comes with the object. Here it is 00000, also in the names and hashes that follow from it.
     """
-    from rl_operator.targets.file_inputs import render_file
-    from rl_operator.targets.runs.run_file import as_it_runs, read_run_file, with_uid
+    from rl_operator.targets.inputs.file_inputs import render_file
+    from rl_operator.targets.inputs.run_file import as_it_runs, read_run_file, with_uid
 
     target = scope.target
     given = read_run_file(file, target, scope.asked_namespace, model)

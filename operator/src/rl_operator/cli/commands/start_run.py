@@ -21,7 +21,7 @@ from rl_operator.targets.target import Manifest, Target
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
-    from rl_operator.targets.runs.run_file import RunFile
+    from rl_operator.targets.inputs.run_file import RunFile
 
 MAX_NAMESAKES = 1000
 GLANCE_SECONDS = 0.2
@@ -40,7 +40,7 @@ def run(
     A ConfigMap and an RLEnvironment beside the run in the file are applied first. With suspend: true the run is a
     draft: it is checked, and nothing starts until `rlctl resume NAME`.
     """
-    from rl_operator.targets.runs.run_file import read_run_file
+    from rl_operator.targets.inputs.run_file import read_run_file
 
     target = scope.target
     given = read_run_file(file, target, scope.asked_namespace, model)

@@ -25,8 +25,8 @@ def validate(
     A ConfigMap, an RLEnvironment or an RLRuntime beside the run in the file counts as if it were applied.
     """
     from rl_operator.documents.parse import DocumentError
-    from rl_operator.targets.file_inputs import check_file
-    from rl_operator.targets.runs.run_file import read_run_file
+    from rl_operator.targets.inputs.file_inputs import check_file
+    from rl_operator.targets.inputs.run_file import read_run_file
 
     target = scope.target
     pending: tuple[str, str] | None = None

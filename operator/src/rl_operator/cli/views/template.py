@@ -15,12 +15,12 @@ from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, RUN_KIND
 from rl_operator.api.nested_fields import at_path
 from rl_operator.api.run import RunSpec
 from rl_operator.api.runtime import Bound, Runtime
-from rl_operator.api.sandboxes import DEFAULT_SIZE
+from rl_operator.api.spec_parts.sandboxes import DEFAULT_SIZE
 from rl_operator.check.sandbox_rules import TERMINAL_BACKEND
 from rl_operator.documents.yaml_lines import block, flow
 from rl_operator.documents.yaml_text import json_value
 from rl_operator.status.text.sentences import cut
-from rl_operator.targets.parameters import SettableField, fields_of
+from rl_operator.targets.inputs.parameters import SettableField, fields_of
 
 USUAL: Final = ("total_steps", "group_size", "batch_size", "max_token_length", "learning_rate")
 """Fields that users commonly set: they are uncommented unless they are locked."""

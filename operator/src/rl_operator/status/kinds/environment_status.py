@@ -9,8 +9,8 @@ from typing import Any, Final
 from rl_operator.api.catalog import Catalog, CatalogEnvironment, EnvironmentField
 from rl_operator.api.environment import Environment, EnvironmentStatus
 from rl_operator.api.names import OPENENV_ENVIRONMENT, REQUIREMENTS_FILE
-from rl_operator.api.openenv import NEEDS_CLUSTER
 from rl_operator.api.refusal import Refusal
+from rl_operator.api.spec_parts.openenv import NEEDS_CLUSTER
 from rl_operator.api.verifiers import listed_name
 from rl_operator.documents.parse import nearest
 from rl_operator.documents.source_files import chosen_entry, source_hash

@@ -49,7 +49,7 @@ def best_of(run: "TrainingRun", target: Target) -> "BestCheckpoint":
 def tokenizer_of(run: "TrainingRun", target: Target) -> tuple[str, ...]:
     """The option that names the run's tokenizer; empty if the runtime or environment no longer exists."""
     from rl_operator.api.sections import effective_sections
-    from rl_operator.targets.file_inputs import FileInputs, inputs_of
+    from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
 
     inputs = inputs_of(run, FileInputs(target))
     if inputs is None or inputs.environment.known is None:

@@ -14,7 +14,7 @@ from rl_operator.api.sections import same_value
 from rl_operator.api.value_text import text_of
 from rl_operator.errors import ForbiddenError
 from rl_operator.status.text.sentences import cut
-from rl_operator.targets.parameters import fields_of
+from rl_operator.targets.inputs.parameters import fields_of
 from rl_operator.targets.target import Target
 from rl_operator.tools.tool import Answer
 

@@ -22,7 +22,7 @@ from rl_operator.check import check_run
 from rl_operator.check.name_lists import most_alike
 from rl_operator.documents.parse import parse_run
 from rl_operator.errors import ConflictError, InvalidError, NameTakenError
-from rl_operator.targets.runs.run_file import with_file
+from rl_operator.targets.inputs.run_file import with_file
 from rl_operator.tools.answers.run_status import without_empty
 from rl_operator.tools.drafts.draft_check import (
     inputs_for,

@@ -12,9 +12,9 @@ from rl_operator.api.run_inputs import RunInputs
 from rl_operator.check import check_run, runtime_not_found
 from rl_operator.render import render_run
 from rl_operator.status.attempt.restored import is_restored
-from rl_operator.targets.file_inputs import FileInputs, inputs_of
 from rl_operator.targets.gitops import suspend_warning
-from rl_operator.targets.missing_keys import missing_for
+from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
+from rl_operator.targets.inputs.missing_keys import missing_for
 from rl_operator.targets.target import Missing
 from rl_operator.tools.answers.polls import forget
 from rl_operator.tools.answers.run_status import without_empty

@@ -93,9 +93,9 @@ def build_app(
     gate = Gate(app, tokens, hosts)
     if not pages:
         return gate
-    from rl_operator.tools.serving.page_gate import PageGate
-    from rl_operator.tools.serving.page_login import PageLogin
-    from rl_operator.tools.serving.pages import Pages
+    from rl_operator.tools.serving.page.page_gate import PageGate
+    from rl_operator.tools.serving.page.page_login import PageLogin
+    from rl_operator.tools.serving.page.pages import Pages
 
     shown = Pages(sessions, pinned=pinned, may_change=not all(tool.reads_only for tool in offered.values()))
     login = PageLogin(tokens, shown.context, on_cluster=not isinstance(sessions, LocalSessions))

@@ -9,7 +9,7 @@ from rl_operator.api.runtime import InferenceProvider, Runtime
 from rl_operator.check import check_run, runtime_not_found
 from rl_operator.errors import ForbiddenError
 from rl_operator.render.trial import Trial, trial_config_map, trial_job, trial_name
-from rl_operator.targets.file_inputs import FileInputs, inputs_of
+from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
 from rl_operator.targets.target import Manifest
 from rl_operator.tools.tool import ToolRefusedError
 from rl_operator.tools.tool_context import ToolContext

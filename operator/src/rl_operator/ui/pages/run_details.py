@@ -12,8 +12,8 @@ from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.api.run import TrainingRun
 from rl_operator.documents.parse import parse_stored_run
 from rl_operator.errors import OperatorError
-from rl_operator.targets.file_inputs import FileInputs, inputs_of
-from rl_operator.targets.parameters import SettableField, fields_of
+from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
+from rl_operator.targets.inputs.parameters import SettableField, fields_of
 from rl_operator.targets.runs.run_lookup import container_named, existing_run
 from rl_operator.targets.runs.run_text import flags_for
 from rl_operator.targets.runs.trained_settings import TrainedSettings

@@ -11,7 +11,7 @@ from rl_operator.api.refusal import NOT_SHOWN, redacted
 from rl_operator.api.run import RunSpec, TrainingRun, WandbSettings
 from rl_operator.documents.yaml_text import write_yaml
 from rl_operator.rollouts.visible_text import visible
-from rl_operator.targets.parameters import SPEC_SECTIONS, SettableField
+from rl_operator.targets.inputs.parameters import SPEC_SECTIONS, SettableField
 from rl_operator.ui.views.short_text import short, short_value
 
 Origin = Literal["set", "default", "locked", "wired"]

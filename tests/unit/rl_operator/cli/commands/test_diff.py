@@ -6,8 +6,8 @@ import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
 from rl_operator.cli.commands.diff import compare
-from rl_operator.targets.file_inputs import render_file
-from rl_operator.targets.runs.run_file import RunFile, with_uid
+from rl_operator.targets.inputs.file_inputs import render_file
+from rl_operator.targets.inputs.run_file import RunFile, with_uid
 
 STARTED = {"startTime": "2026-01-01T00:00:00Z", "phase": "Running", "configMapName": "sorting-1"}
 

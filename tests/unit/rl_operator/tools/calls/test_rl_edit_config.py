@@ -16,8 +16,8 @@ from rl_operator.api.catalog import Catalog
 from rl_operator.api.runtime import Runtime
 from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.state_store import Manifest
-from rl_operator.targets.file_inputs import check_file
-from rl_operator.targets.runs.run_file import RunFile
+from rl_operator.targets.inputs.file_inputs import check_file
+from rl_operator.targets.inputs.run_file import RunFile
 from rl_operator.tools.answers.shown_text import tokens
 from rl_operator.tools.drafts.field_names import run_fields
 from rl_operator.tools.runs import named_run

@@ -6,7 +6,7 @@ from tests.unit.rl_operator.samples import CATALOG, make_runtime
 from tests.unit.rl_operator.targets.fakes import parsed, run_manifest
 
 from rl_operator.documents.yaml_text import read_yaml
-from rl_operator.targets.parameters import fields_of
+from rl_operator.targets.inputs.parameters import fields_of
 from rl_operator.ui.views.config_rows import ConfigRow, config_rows, run_file
 
 RUNTIME = make_runtime(locked={"tinker": {"lora_rank": 8}}, defaults={"tinker": {"learning_rate": 0.001}})

@@ -5,7 +5,7 @@ from starlette.datastructures import Headers
 from tests.unit.rl_operator.tools.serving.page_callers import ANN, HTML, OWN, browser_at, gateway_of, two_callers
 
 from rl_operator.errors import TargetUnreachableError
-from rl_operator.tools.serving.page_login import MAX_TOKEN, own_path, sent_token
+from rl_operator.tools.serving.page.page_login import MAX_TOKEN, own_path, sent_token
 
 BEARER = ("authorization", f"Bearer {ANN}")
 COOKIE = ("cookie", "rl-token-8080=of-the-cookie")

@@ -8,7 +8,7 @@ from rl_operator.errors import RefusedError
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
-    from rl_operator.cli.commands.sweep_runs import Sweep
+    from rl_operator.cli.commands.experiments.sweep_runs import Sweep
 
 
 def write_runs(sweep: "Sweep", folder: Path, usual_namespace: str) -> list[Path]:

@@ -10,7 +10,7 @@ from rl_operator.documents.parse import DocumentError
 from rl_operator.documents.yaml_text import MAX_CHARACTERS
 from rl_operator.errors import RefusedError
 from rl_operator.local.own_environments import FILE_ANNOTATION
-from rl_operator.targets.runs.run_file import RunFile, read_run_file
+from rl_operator.targets.inputs.run_file import RunFile, read_run_file
 
 RUN = (
     "apiVersion: rl-operator.dev/v1alpha1\nkind: RLTrainingRun\nmetadata: {name: sorting%s}\nspec: {environment: %s}\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rl_operator.tools.serving.page_places import PagePlaces
+from rl_operator.tools.serving.page.page_places import PagePlaces
 from rl_operator.tools.serving.token_check import TurnedAwayError
 
 

@@ -15,8 +15,8 @@ from rl_operator.targets.target import Target
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
     from rl_operator.experiments.grid import Point
-    from rl_operator.targets.grid_check import RefusedRuns
-    from rl_operator.targets.runs.run_file import RunFile
+    from rl_operator.targets.inputs.grid_check import RefusedRuns
+    from rl_operator.targets.inputs.run_file import RunFile
 
 AT_ONCE_ON_THIS_MACHINE = 1
 """Runs that train at the same time in local mode: each of them takes the machine's cores."""
@@ -71,7 +71,7 @@ def sweep(
     rlctl compare --experiment NAME ranks them.
     """
     from rl_operator.experiments.grid import parse_axis, points_of
-    from rl_operator.targets.runs.run_file import read_run_file
+    from rl_operator.targets.inputs.run_file import read_run_file
 
     if start + bool(write) + dry_run > 1:
         raise RefusedError("give one of --start, --write DIR and --dry-run")
@@ -84,12 +84,12 @@ def sweep(
         target.flags += f" -n {made.namespace}"
     _refuse(made, target, output)
     if write:
-        from rl_operator.cli.commands.sweep_files import write_runs
+        from rl_operator.cli.commands.experiments.sweep_files import write_runs
 
         paths = write_runs(made, write, target.namespace)
         typer.echo(f"{len(paths)} files are in {write}; start one: {program()} run {paths[0]}{target.flags}", err=True)
     elif start:
-        from rl_operator.cli.commands.sweep_start import start_runs
+        from rl_operator.cli.commands.experiments.sweep_start import start_runs
 
         raise typer.Exit(start_runs(made, target, _at_once(parallel, target), output, go_on=go_on))
     _show(made, target, output)
@@ -106,7 +106,7 @@ def _made(given: "RunFile", file: Path, target: Target, points: "tuple[Point, ..
     """Raises RefusedError and DocumentError."""
     from rl_operator.experiments.grid import runs_of
     from rl_operator.targets.experiment_runs import require_label
-    from rl_operator.targets.runs.run_file import with_file
+    from rl_operator.targets.inputs.run_file import with_file
 
     experiment = require_label(name or given.run.metadata.name)
     folder = Path.cwd() if str(file) == "-" else file.absolute().parent
@@ -116,7 +116,7 @@ def _made(given: "RunFile", file: Path, target: Target, points: "tuple[Point, ..
 
 def _refuse(made: Sweep, target: Target, output: Output) -> None:
     """Every refusal at once, like `rlctl validate`."""
-    from rl_operator.targets.grid_check import check_runs
+    from rl_operator.targets.inputs.grid_check import check_runs
 
     refused = check_runs(made.file, made.runs, target)
     if not refused:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rl_operator.cli.commands.compare_runs import show_experiment
+from rl_operator.cli.commands.experiments.compare_runs import show_experiment
 from rl_operator.cli.commands.start_run import apply_beside, prepare
 from rl_operator.cli.exits import ExitCode
 from rl_operator.cli.options import Output
@@ -15,7 +15,7 @@ from rl_operator.targets.target import Manifest, Target
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
-    from rl_operator.cli.commands.sweep_runs import Sweep
+    from rl_operator.cli.commands.experiments.sweep_runs import Sweep
 
 SHOWN_NAMES = 3
 
@@ -111,7 +111,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _started(sweep: "Sweep", target: Target, output: Output) -> ExitCode:
-    from rl_operator.cli.commands.sweep_runs import sweep_values
+    from rl_operator.cli.commands.experiments.sweep_runs import sweep_values
 
     if output in (Output.JSON, Output.YAML):
         print_object(sweep_values(sweep, target), output)

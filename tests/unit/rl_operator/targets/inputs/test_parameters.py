@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, make_runtime, tasksets
 
-from rl_operator.targets.parameters import SettableField, fields_of
+from rl_operator.targets.inputs.parameters import SettableField, fields_of
 
 
 def fields_in(runtime: Any, **field: Any) -> dict[str, SettableField]:

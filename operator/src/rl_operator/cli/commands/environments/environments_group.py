@@ -5,7 +5,7 @@ from typing import Any, Final
 import typer
 from typer.core import TyperGroup
 
-from rl_operator.cli.commands import install_environments, list_environments
+from rl_operator.cli.commands.environments import install_environments, list_environments
 
 DEFAULT: Final = "show"
 HELP: Final = ("-h", "--help")

@@ -7,8 +7,8 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from rl_operator.api.container_resources import Quantity, ResourceRequirements, parse_quantity
 from rl_operator.api.model import ApiModel, ObjectName
+from rl_operator.api.spec_parts.container_resources import Quantity, ResourceRequirements, parse_quantity
 
 DEFAULT_SIZE: Final = 4
 DEFAULT_SECONDS: Final = 600

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rl_operator.api.catalog import Catalog, CatalogEnvironment
     from rl_operator.api.environment import Environment
     from rl_operator.api.runtime import Runtime
-    from rl_operator.targets.parameters import SettableField
+    from rl_operator.targets.inputs.parameters import SettableField
 
 
 @on_target
@@ -29,7 +29,7 @@ def environments(
     NAME is a bundled one, own/NAME, or with --local a file; a library's name lists its environments. -o wide says what
     each field means, -o json everything.
     """
-    from rl_operator.targets.environment_choice import choose_runtime, known_environment
+    from rl_operator.targets.inputs.environment_choice import choose_runtime, known_environment
 
     target = scope.target
     chosen, place = choose_runtime(target, runtime), scope.namespace
@@ -88,7 +88,7 @@ def _state_of(environment: "Environment") -> tuple[str, str]:
 
 
 def _show_one(environment: "CatalogEnvironment", runtime: "Runtime", target: Target, output: Output) -> None:
-    from rl_operator.targets.parameters import fields_of
+    from rl_operator.targets.inputs.parameters import fields_of
 
     fields = fields_of(environment, runtime)
     if output in (Output.JSON, Output.YAML):

@@ -8,9 +8,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from rl_operator.api.container_resources import ResourceRequirements
-from rl_operator.api.model import ApiModel, all_validated, keyed_by
-from rl_operator.api.runtime import NameReference
+from rl_operator.api.model import ApiModel, NameReference, all_validated, keyed_by
+from rl_operator.api.spec_parts.container_resources import ResourceRequirements
 
 OPS_PORT: Final = 8004
 """Of the environment beside the server: the containers of a pod share their ports."""

@@ -21,7 +21,7 @@ from tests.unit.rl_operator.tools.serving.page_callers import (
 from tests.unit.rl_operator.ui.page_streams import END_SECONDS, PageStream
 
 from rl_operator.errors import TargetUnreachableError
-from rl_operator.tools.serving.page_places import MOST_OF_CALLER
+from rl_operator.tools.serving.page.page_places import MOST_OF_CALLER
 from rl_operator.ui.security import HEADERS
 
 AS_ANN = {"Authorization": f"Bearer {ANN}"}

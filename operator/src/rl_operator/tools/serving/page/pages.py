@@ -9,7 +9,7 @@ from functools import partial
 from starlette.types import Receive, Scope, Send
 
 from rl_operator.targets.target import Target
-from rl_operator.tools.serving.page_login import ROOT, SentToken
+from rl_operator.tools.serving.page.page_login import ROOT, SentToken
 from rl_operator.tools.serving.sessions import Sessions
 from rl_operator.ui.live_runs import LiveRuns, Polls
 from rl_operator.ui.ui_app import ui_app

@@ -14,9 +14,9 @@ from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manif
 
 from rl_operator.api.names import EXPERIMENT_LABEL
 from rl_operator.cli import main
-from rl_operator.cli.commands.sweep_files import as_written
-from rl_operator.cli.commands.sweep_runs import Sweep, sweep
-from rl_operator.cli.commands.sweep_start import start_runs
+from rl_operator.cli.commands.experiments.sweep_files import as_written
+from rl_operator.cli.commands.experiments.sweep_runs import Sweep, sweep
+from rl_operator.cli.commands.experiments.sweep_start import start_runs
 from rl_operator.cli.exits import ExitCode
 from rl_operator.cli.options import Output
 from rl_operator.documents.parse import load_run
@@ -24,7 +24,7 @@ from rl_operator.errors import ForbiddenError, RefusedError
 from rl_operator.experiments.experiment_record import stored_rows
 from rl_operator.experiments.grid import MOST_RUNS, parse_axis, points_of, runs_of
 from rl_operator.local.own_environments import FILE_ANNOTATION
-from rl_operator.targets.runs.run_file import RunFile
+from rl_operator.targets.inputs.run_file import RunFile
 
 Call = Callable[..., tuple[int, str, str]]
 

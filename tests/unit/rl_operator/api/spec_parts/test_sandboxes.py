@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.api.container_resources import ResourceRequirements, parse_quantity
-from rl_operator.api.sandboxes import LIMITS, REQUESTS, RuntimeSandboxes, sandbox_resources
+from rl_operator.api.spec_parts.container_resources import ResourceRequirements, parse_quantity
+from rl_operator.api.spec_parts.sandboxes import LIMITS, REQUESTS, RuntimeSandboxes, sandbox_resources
 
 
 def given_to(asked: dict[str, Any], **bounds: Any) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
 from rl_operator.experiments.grid import parse_axis, points_of, runs_of
-from rl_operator.targets.grid_check import RefusedRuns, check_runs
-from rl_operator.targets.runs.run_file import RunFile
+from rl_operator.targets.inputs.grid_check import RefusedRuns, check_runs
+from rl_operator.targets.inputs.run_file import RunFile
 
 
 def checked(*settings: str, target: MemoryTarget | None = None) -> tuple[RefusedRuns, ...]:

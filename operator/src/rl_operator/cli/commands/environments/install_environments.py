@@ -96,8 +96,8 @@ def _install_requirements(target: "LocalTarget", environment: str, packages: lis
     from pathlib import Path
 
     from rl_operator.local.own_environments import requirements_of
-    from rl_operator.targets.parameters import plain_run
-    from rl_operator.targets.runs.run_file import with_file
+    from rl_operator.targets.inputs.parameters import plain_run
+    from rl_operator.targets.inputs.run_file import with_file
 
     if packages:
         raise RefusedError(f"{environment} names its packages in the requirements.txt beside it: add them there")

@@ -16,9 +16,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rl_operator.errors import OperatorError, UnauthenticatedError
 from rl_operator.tools.serving.gate import STATUS, attended, read_body
 from rl_operator.tools.serving.http_access import is_called_rightly
-from rl_operator.tools.serving.page_login import LOGIN, LOGOUT, ROOT, PageLogin, SentToken, address_of, sent_token
-from rl_operator.tools.serving.page_places import PagePlaces
-from rl_operator.tools.serving.pages import Pages, key_of
+from rl_operator.tools.serving.page.page_login import LOGIN, LOGOUT, ROOT, PageLogin, SentToken, address_of, sent_token
+from rl_operator.tools.serving.page.page_places import PagePlaces
+from rl_operator.tools.serving.page.pages import Pages, key_of
 from rl_operator.tools.serving.token_check import TokenCheck, TurnedAwayError
 from rl_operator.tools.toolset import code_of
 from rl_operator.ui.security import (

@@ -8,8 +8,8 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.check import check_run, runtime_not_found
 from rl_operator.experiments.grid import belongs_to_trainer
-from rl_operator.targets.file_inputs import FileInputs, inputs_of
-from rl_operator.targets.runs.run_file import RunFile, as_it_runs
+from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
+from rl_operator.targets.inputs.run_file import RunFile, as_it_runs
 from rl_operator.targets.target import Target
 
 

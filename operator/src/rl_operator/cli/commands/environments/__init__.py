@@ -1,0 +1,1 @@
+"""What is after `rlctl environments`."""

@@ -1,0 +1,1 @@
+"""Commands about several runs: a comparison, a grid."""

@@ -1,0 +1,1 @@
+"""What a run needs before it starts: its environment, its settings, keys and packages."""

@@ -1,0 +1,1 @@
+"""The page, /ui, in front of a cluster: who sees it, and where."""
