@@ -21,6 +21,7 @@ from tinker_atropos.environments.runner.reporting.shared_state import SharedStat
 from tinker_atropos.environments.runner.run_end import RunEnd, Stop, exit_within
 from tinker_atropos.environments.runner.serve_loop import SETUP_SECONDS, Deadlines, Rollouts
 from tinker_atropos.errors import EnvironmentLostError, ExitCode, RunError
+from tinker_atropos.garbage import uncollected
 from tinker_atropos.result import write_reason
 from tinker_atropos.settings import Settings
 
@@ -79,7 +80,7 @@ async def _serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbe
     process_setup.bypass_proxies([settings.api_url, settings.inference_url])
     wandb_relay.install(shared.metrics)
     # These imports load atroposlib: only now that `import wandb` finds the relay.
-    with process_setup.uncollected(), process_setup.torch_hidden(unless_mentioned_in=assignment.located.file):
+    with uncollected(), process_setup.torch_hidden(unless_mentioned_in=assignment.located.file):
         from tinker_atropos.environments.runner import atropos_patches
         from tinker_atropos.environments.runner.loading.environment_config import wired_to_run
         from tinker_atropos.environments.runner.loading.environment_loader import load_environment

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tinker_atropos.bundled import BUNDLED, bundled_model_folder
 from tinker_atropos.errors import ConfigError
+from tinker_atropos.garbage import uncollected
 from tinker_atropos.serving import bind
 from tinker_atropos.tinker_service.sdk.key_gate import KEY_PREFIX
 
@@ -39,7 +40,8 @@ async def run_tinker_service(options: TinkerServiceOptions, env_vars: Mapping[st
     folder = model_folder(options.model)
     with bind(options.host, options.port, "--port") as listener:
         try:
-            from tinker_atropos.tinker_service.service_server import serve_model
+            with uncollected():
+                from tinker_atropos.tinker_service.service_server import serve_model
         except ModuleNotFoundError as error:
             raise ConfigError(f"{error.name} is missing; pip install 'tinker-atropos[tinker-service]'") from None
         await serve_model(

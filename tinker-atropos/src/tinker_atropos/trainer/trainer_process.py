@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -20,6 +19,7 @@ from starlette.routing import Route
 from tinker_atropos.config import RunConfig, load_config
 from tinker_atropos.environments_path import below
 from tinker_atropos.errors import ConfigError, InternalError, RunError
+from tinker_atropos.garbage import uncollected
 from tinker_atropos.result import Result, ResultFile
 from tinker_atropos.serving import bind, json_response, ops_app, serve
 from tinker_atropos.settings import Settings
@@ -79,17 +79,17 @@ def _prepare_process() -> None:
 async def _serve(settings: Settings, config: RunConfig, results: ResultFile, folder: Path) -> None:
     """Serve both ports while the attempt runs."""
     # The SDK and the tokenizer take a second to import: do it only after the config has been checked.
-    from tinker_atropos.chat.chat_rendering import chat_renderer
-    from tinker_atropos.chat.tokenizer import Tokenizer
-    from tinker_atropos.rollout_files.rollout_routes import rollout_routes
-    from tinker_atropos.trainer.backend.open_training import TrainingOpener
-    from tinker_atropos.trainer.inference.inference_routes import InferenceServer, inference_app
-    from tinker_atropos.trainer.reporting.prometheus import registry
-    from tinker_atropos.trainer.reporting.trainer_status import chosen
-    from tinker_atropos.trainer.rollouts.report_route import report_route
-    from tinker_atropos.trainer.run import Run
+    with uncollected():
+        from tinker_atropos.chat.chat_rendering import chat_renderer
+        from tinker_atropos.chat.tokenizer import Tokenizer
+        from tinker_atropos.rollout_files.rollout_routes import rollout_routes
+        from tinker_atropos.trainer.backend.open_training import TrainingOpener
+        from tinker_atropos.trainer.inference.inference_routes import InferenceServer, inference_app
+        from tinker_atropos.trainer.reporting.prometheus import registry
+        from tinker_atropos.trainer.reporting.trainer_status import chosen
+        from tinker_atropos.trainer.rollouts.report_route import report_route
+        from tinker_atropos.trainer.run import Run
 
-    gc.freeze()  # what is loaded by now stays: no collection needs to look at it between two steps
     stop = StopRequest()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.ask)

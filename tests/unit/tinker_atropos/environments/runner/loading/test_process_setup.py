@@ -1,4 +1,3 @@
-import gc
 import logging
 import socket
 import sys
@@ -11,7 +10,6 @@ from tinker_atropos.environments.runner.loading.process_setup import (
     RepeatFilter,
     bypass_proxies,
     torch_hidden,
-    uncollected,
 )
 
 URLS = ["http://127.0.0.1:8000", "http://api.run.svc:8000"]
@@ -58,14 +56,3 @@ def test_torch_is_hidden_from_files_that_do_not_mention_it(tmp_path, source, hid
     finally:
         if loaded is not None:
             sys.modules["torch"] = loaded
-
-
-def test_garbage_is_collected_again_after_an_import_that_fails():
-    def fail() -> None:
-        assert not gc.isenabled()
-        raise ImportError
-
-    with pytest.raises(ImportError), uncollected():
-        fail()
-    assert gc.isenabled()
-    gc.unfreeze()

@@ -20,9 +20,9 @@ from tinker_atropos.environments.discovery.source_parser import UnreadableSource
 from tinker_atropos.environments.failures import environment_failed
 from tinker_atropos.environments.runner.loading.environment_config import Wiring, configure
 from tinker_atropos.environments.runner.loading.environment_files import LocatedEnvironment
-from tinker_atropos.environments.runner.loading.process_setup import uncollected
 from tinker_atropos.environments.runner.sampling import policy_routing
 from tinker_atropos.errors import ConfigError
+from tinker_atropos.garbage import uncollected
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """Process setup before atroposlib is imported: environment variables, hidden imports, log levels."""
 
 import contextlib
-import gc
 import logging
 import os
 import sys
@@ -43,19 +42,6 @@ def torch_hidden(unless_mentioned_in: Path) -> Iterator[None]:
         yield
     finally:
         del sys.modules["torch"]
-
-
-@contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    """No garbage collection while libraries are imported: what they make stays, and to look at it again and again takes
-    a quarter of the time. No later collection looks at it either.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def quieten() -> None:
