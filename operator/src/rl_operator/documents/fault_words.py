@@ -8,7 +8,13 @@ from pydantic_core import ErrorDetails
 from rl_operator.api import hints
 from rl_operator.api.refusal import RefusalCode
 from rl_operator.api.spec_parts.openenv import URL_PATTERN
-from rl_operator.api.spec_parts.rollout_sinks import BUCKET_PATTERN, REFERRED_PATTERN, REGION_PATTERN, SERVER_PATTERN
+from rl_operator.api.spec_parts.rollout_sinks import (
+    BUCKET_PATTERN,
+    KEY_PATTERN,
+    REFERRED_PATTERN,
+    REGION_PATTERN,
+    SERVER_PATTERN,
+)
 
 _TYPES: Final[Mapping[str, str]] = {
     "int": "a whole number",
@@ -42,6 +48,7 @@ _PATTERNS: Final[Mapping[str, str]] = {
     URL_PATTERN: "a URL like http://host:8000, without a path, a user or a trailing slash",
     "^[^,]{1,64}$": "a text of 1 to 64 characters without a comma",
     r"^\S+$": "the name of an image, without spaces",
+    KEY_PATTERN: "a key of a ConfigMap or a Secret: letters, digits, '-', '_' and '.'",
     BUCKET_PATTERN: "a bucket, and a folder in it if you like: s3://bucket/folder",
     SERVER_PATTERN: "the URL of a server like https://store.example.com:9000, without a path or a user",
     REGION_PATTERN: "a region like us-east-1",

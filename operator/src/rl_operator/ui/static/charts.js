@@ -336,11 +336,10 @@ class ChartView {
     ctx.lineJoin = "round";
     ctx.strokeStyle = faded(colors.ground, 0.85);
     const taken = [];
-    this.lines.forEach((line, number) => {
-      const place = this.placeOfName(plot, number, height);
-      if (!place) return;
+    const places = this.lines.map((line, number) => ({ line, number, ...this.placeOfName(plot, number, height) }));
+    const found = places.filter((each) => each.top !== undefined).sort((one, other) => one.top - other.top);
+    found.forEach(({ line, number, left, top }) => { // from the top: names stand in the order of their lines
       const width = ctx.measureText(line.label).width;
-      let { left, top } = place;
       left = Math.max(left, bbox.left + width + height);
       while (taken.some((each) => Math.abs(each.top - top) < height && Math.abs(each.left - left) < width)) top += height;
       taken.push({ left, top });

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rl_operator.documents.yaml_lines import flow
+from rl_operator.experiments.comparison import Comparison
 from rl_operator.experiments.ranking import verdicts
 from rl_operator.experiments.run_figures import RunFigures, differing_settings
 from rl_operator.rollouts.visible_text import visible
@@ -26,7 +27,7 @@ class SideBySide:
     figures: tuple[ComparisonRow, ...]
     settings: tuple[ComparisonRow, ...]
     verdicts: tuple[str, ...]
-    """They may begin with the name of a run, which has no capital letters."""
+    """One that begins with the name of a run begins with a small letter: names have no others."""
 
 
 def side_by_side_rows(rows: Sequence[RunFigures]) -> SideBySide:
@@ -34,7 +35,12 @@ def side_by_side_rows(rows: Sequence[RunFigures]) -> SideBySide:
     figures = tuple(ComparisonRow(name, tuple(each[name] for each in told)) for name in (told[0] if told else ()))
     differing = differing_settings(rows).items()
     settings = tuple(ComparisonRow(field, tuple(map(_shown, values))) for field, values in differing)
-    return SideBySide(figures, settings, tuple(visible(each.sentence) + "." for each in verdicts(rows)))
+    return SideBySide(figures, settings, tuple(map(_sentence, verdicts(rows))))
+
+
+def _sentence(verdict: Comparison) -> str:
+    said = visible(verdict.sentence)
+    return f"{said if verdict.sentence.startswith(verdict.runs) else said[:1].upper() + said[1:]}."
 
 
 def _shown(value: Any) -> str:

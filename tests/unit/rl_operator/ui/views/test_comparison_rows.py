@@ -14,6 +14,7 @@ def test_figures_settings_and_the_verdict() -> None:
     assert (figures["step"], figures["reward"], figures["took"]) == (("5/10", "-"), ("–", "0.250"), ("1m01s", "–"))
     assert [(each.name, each.cells) for each in found.settings] == [("tinker.seed", ("1", "2"))]
     assert found.verdicts[0].startswith("one is better: ")
+    assert side_by_side_rows((one, row("other", 0.91))).verdicts[0].startswith("Not decided: ")
 
 
 def test_values_of_settings_cannot_hide_and_are_not_long() -> None:
