@@ -39,7 +39,7 @@ SCOPES: Final[Mapping[str, str]] = {"": "this step", "all": "all steps"}
 LONGEST_TEXT: Final = 200
 MOST_PAGES: Final = 100_000
 
-_NUMBER: Final = r"-?\d{1,12}(?:\.\d{1,12})?(?:e-?\d{1,3})?"
+_NUMBER: Final = r"-?\d{1,12}(?:\.\d{1,15})?(?:e-?\d{1,3})?"
 _RANGE: Final = re.compile(rf"({_NUMBER})-({_NUMBER})")
 
 

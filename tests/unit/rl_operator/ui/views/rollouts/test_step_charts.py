@@ -4,7 +4,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rl_operator.rollouts.token_ledger import TokenLedger
@@ -44,6 +44,7 @@ def test_the_account_in_words(told: dict[str, int] | None, found: dict[str, int]
 
 
 @given(st.lists(st.floats(-1e6, 1e6) | st.sampled_from([0.0, 1.0, 1 / 3]), max_size=60))
+@example([0.00015476611254620253])  # the smallest that is written without an exponent, with 15 decimals
 def test_each_reward_is_in_the_link_of_one_bar(rewards: list[float]) -> None:
     bars = reward_bars(Counter(rewards), None)
     assert sum(bar.count for bar in bars) == len(rewards)
