@@ -2,6 +2,7 @@
 
 import io
 import json
+import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -58,3 +59,16 @@ def lines(path: Path) -> list[dict[str, Any]]:
     with path.open("rb") as file:
         stream = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
         return [json.loads(line) for line in io.TextIOWrapper(stream, encoding="utf-8")]
+
+
+class SlowFolder(RolloutFolder):
+    """Holds each write until it is let go."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, MEGABYTE)
+        self.entered, self.go_on = threading.Event(), threading.Event()
+
+    def keeps(self, step: int) -> bool:
+        self.entered.set()
+        assert self.go_on.wait(60)
+        return super().keeps(step)

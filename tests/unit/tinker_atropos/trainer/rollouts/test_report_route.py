@@ -1,5 +1,6 @@
 """Reports of environments, which may be untrusted code."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -7,13 +8,14 @@ from typing import Any
 import httpx
 import pytest
 from starlette.applications import Starlette
-from tests.unit.tinker_atropos.trainer.rollouts.kept_steps import GROUP, keeping, lines
+from tests.unit.tinker_atropos.trainer.rollouts.kept_steps import GROUP, SlowFolder, keeping, lines
 
 from tinker_atropos.chat.request_handling import MAX_BODY_BYTES
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.rollouts import report_budget
 from tinker_atropos.trainer.rollouts.report_route import report_route
 from tinker_atropos.trainer.rollouts.reported_rollouts import MAX_GROUPS, MAX_LOST
+from tinker_atropos.trainer.rollouts.rollout_keeper import RolloutKeeper
 
 EVALUATED = {"fate": "evaluated", "step": 3, "group": GROUP}
 DROPPED = {"fate": "dropped", "reason": "equal", "group": GROUP}
@@ -26,10 +28,13 @@ async def route(folder, policy_step: int | None = 3) -> AsyncIterator[httpx.Asyn
     if policy_step is not None:
         policy.swap(Policy(policy_step, sampler=None))
     with keeping(folder) as keeper:
-        app = Starlette(routes=[report_route(keeper, policy, vocabulary=512, total_steps=5)])
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://trainer") as client:
+        async with client_of(keeper, policy) as client:
             yield client
+
+
+def client_of(keeper: RolloutKeeper, policy: CurrentPolicy, **options: Any) -> httpx.AsyncClient:
+    app = Starlette(routes=[report_route(keeper, policy, vocabulary=512, total_steps=5, **options)])
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://trainer")
 
 
 @pytest.mark.parametrize(("policy_step", "collecting"), [(None, 1), (0, 1), (3, 4), (5, 5)])
@@ -108,8 +113,7 @@ async def test_a_large_body(tmp_path) -> None:
 async def test_too_many_reports_are_refused_counted_and_cost_nothing_else(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(report_budget, "AT_ONCE_BYTES", 2 * report_budget.LEAST_BYTES)
     with keeping(tmp_path) as keeper:
-        app = Starlette(routes=[report_route(keeper, CurrentPolicy(), vocabulary=512, total_steps=5, clock=lambda: 0)])
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://trainer") as client:
+        async with client_of(keeper, CurrentPolicy(), clock=lambda: 0) as client:
             answers = [await client.post("/rl/rollouts", json={"lost": [LOST]}) for _ in range(4)]
         assert [answer.status_code for answer in answers] == [200, 200, 429, 429]
         assert "too many rollouts are reported" in answers[-1].json()["error"]["message"]
@@ -118,6 +122,22 @@ async def test_too_many_reports_are_refused_counted_and_cost_nothing_else(tmp_pa
         assert keeper.listing()["note"] == keeper.warning
     assert keeper.note is None
     assert len(lines(tmp_path / "000001-2.jsonl.zst")) == 2
+
+
+async def test_reports_wait_for_a_slow_disk_and_nothing_is_lost(tmp_path) -> None:
+    """The answers of an evaluation come as fast as they can be sent."""
+    folder = SlowFolder(tmp_path)
+    with keeping(folder) as keeper:
+        async with client_of(keeper, CurrentPolicy()) as client:
+            sent = [asyncio.create_task(client.post("/rl/rollouts", json={"groups": [EVALUATED]})) for _ in range(6)]
+            assert await asyncio.to_thread(folder.entered.wait, 60)
+            while keeper.takes_reports:  # until they fill the room: pytest's limit ends a hang
+                await asyncio.sleep(0)
+            assert not any(each.done() for each in sent[4:])
+            folder.go_on.set()
+            assert [answer.status_code for answer in await asyncio.gather(*sent)] == [200] * 6
+            assert keeper.warning is None
+    assert len(lines(tmp_path / "000003-2.jsonl.zst")) == 6
 
 
 async def test_what_a_later_environment_adds_is_not_refused(tmp_path) -> None:

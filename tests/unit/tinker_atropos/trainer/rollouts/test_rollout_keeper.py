@@ -2,7 +2,6 @@
 
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ from tests.unit.tinker_atropos.trainer.rollouts.kept_steps import (
     GROUP,
     MEGABYTE,
     RUN,
+    SlowFolder,
     keeping,
     lines,
     pieces,
@@ -258,19 +258,6 @@ def test_a_mirror_that_is_away_is_a_note_and_the_folder_keeps_on(tmp_path) -> No
     assert keeper.note == f"metrics-2.jsonl.zst was not copied: {mirror.error}"
     assert (tmp_path / "000001-2.jsonl.zst").exists()
     assert mirror.asked == ["metrics-2.jsonl.zst", "000001-2.jsonl.zst", "metrics-2.jsonl.zst"], "all of it, at once"
-
-
-class SlowFolder(RolloutFolder):
-    """Holds each write until it is let go."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, MEGABYTE)
-        self.entered, self.go_on = threading.Event(), threading.Event()
-
-    def keeps(self, step: int) -> bool:
-        self.entered.set()
-        assert self.go_on.wait(60)
-        return super().keeps(step)
 
 
 def test_a_slow_disk_costs_rollouts_and_no_time(tmp_path) -> None:

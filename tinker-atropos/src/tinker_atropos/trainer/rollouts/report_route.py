@@ -1,7 +1,9 @@
 """`POST /rl/rollouts`: environments report rollouts that are not trained."""
 
+import asyncio
 import time
 from collections.abc import Callable
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,6 +15,12 @@ from tinker_atropos.trainer.backend.policy import CurrentPolicy
 from tinker_atropos.trainer.rollouts.report_budget import ReportBudget
 from tinker_atropos.trainer.rollouts.reported_rollouts import RolloutReport
 from tinker_atropos.trainer.rollouts.rollout_keeper import RolloutKeeper
+
+ROOM_SECONDS: Final = 5.0
+"""How long a report waits until those before it are written. Environments give an answer twice as long."""
+
+MOST_WAITING: Final = 4
+"""Reports that wait for room: each holds up to 8 MiB."""
 
 
 def report_route(
@@ -27,7 +35,7 @@ def report_route(
 
     A report is read on the loop: in a thread it would hold the interpreter's lock all the same.
     """
-    budget = ReportBudget(clock)
+    budget, waiting = ReportBudget(clock), asyncio.Semaphore(MOST_WAITING)
 
     async def take_report(request: Request) -> Response:
         body = await limited_body(request)
@@ -36,6 +44,9 @@ def report_route(
         except RefusedRequestError:
             keeper.refused()
             raise
+        if not waiting.locked():
+            async with waiting:
+                await _room(keeper)
         report = validated(RolloutReport, body)
         for index, untrained in enumerate(report.groups):
             if wrong := untrained.group.outside_vocabulary(vocabulary):
@@ -48,3 +59,10 @@ def report_route(
         return json_response({})
 
     return Route("/rl/rollouts", guarded(take_report, Told()), methods=["POST"])
+
+
+async def _room(keeper: RolloutKeeper) -> None:
+    """An evaluation's answers come faster than they are written: whoever sends them waits, and nothing is lost."""
+    give_up = time.monotonic() + ROOM_SECONDS
+    while not keeper.takes_reports and time.monotonic() < give_up:
+        await asyncio.sleep(0.02)

@@ -121,6 +121,11 @@ class RolloutKeeper:
             )
         return self.note
 
+    @property
+    def takes_reports(self) -> bool:
+        """Whether one that is about an evaluation and a step, two parts, would be kept."""
+        return self._work.qsize() <= FOR_REPORTS - 2
+
     def refused(self) -> None:
         """A report of an environment is not kept: there are too many, or it is too large."""
         self._refused += 1
