@@ -111,7 +111,7 @@ class PodServer:
         others what is blocked.
         """
         while not self._is_first:
-            signal.pause()
+            time.sleep(IDLE_SECONDS)  # not pause: a signal that comes just before it would not end it
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         while True:
             sent = signal.sigwaitinfo({signal.SIGTERM})
