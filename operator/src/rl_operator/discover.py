@@ -23,7 +23,9 @@ from rl_operator.documents.source_files import chosen_entry, source_problem
 from rl_operator.errors import OperatorError
 from rl_operator.programs import find_program
 
-TIMEOUT: Final = 20.0
+TIMEOUT: Final = 90.0
+"""Seconds on the clock, for a busy machine: a file that takes long is ended by its CPU time."""
+
 CPU_SECONDS: Final = 10
 MEMORY_KIB: Final = 192 * 1024
 """900 kB of ordinary code take 105 MiB, and hostile code would take 500. Readers share the memory limit of the
