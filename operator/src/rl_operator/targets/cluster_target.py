@@ -87,10 +87,7 @@ class ClusterTarget:
         answer = self._wait(self._client.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", review))
         return str(answer["status"]["userInfo"].get("username", ""))
 
-    def runs(self, namespace: str | None, selector: str) -> list[Manifest]:
-        return list(self.each_run(namespace, selector))
-
-    def each_run(self, namespace: str | None, selector: str) -> Iterator[Manifest]:
+    def runs(self, namespace: str | None, selector: str) -> Iterator[Manifest]:
         token: str | None = None
         while token != "":
             chunk: list[Manifest] = []

@@ -79,10 +79,7 @@ class LocalTarget:
     def caller(self) -> str:
         return getpass.getuser()
 
-    def runs(self, namespace: str | None, selector: str) -> list[Manifest]:
-        return list(self.each_run(namespace, selector))
-
-    def each_run(self, namespace: str | None, selector: str) -> Iterator[Manifest]:
+    def runs(self, namespace: str | None, selector: str) -> Iterator[Manifest]:
         matches = parse_selector(selector)
         self._sweep()
         runs = self._store.each(RUN_KIND, namespace)

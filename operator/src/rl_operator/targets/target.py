@@ -1,6 +1,6 @@
 """What rlctl and the tools need from a target."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -69,10 +69,8 @@ class Target(Protocol):
         """The caller, as the target knows it: the API server's name of the user, or this machine's."""
         ...
 
-    def runs(self, namespace: str | None, selector: str) -> list[Manifest]: ...
-
-    def each_run(self, namespace: str | None, selector: str) -> Iterator[Manifest]:
-        """The same, read while they are asked for: a thousand are 20 MiB."""
+    def runs(self, namespace: str | None, selector: str) -> Iterable[Manifest]:
+        """To be gone through once: they may be read meanwhile, as a thousand are 20 MiB."""
         ...
 
     def run_versions(self, namespace: str | None) -> dict[tuple[str, str], str]:

@@ -104,7 +104,7 @@ def chosen_run(context: ToolContext, run_id: str | None) -> TrainingRun:
 
 def all_runs(context: ToolContext) -> list[TrainingRun]:
     """Newest first; without those that `readable` skips."""
-    return readable(context.target.each_run(context.namespace, ""))[0]
+    return readable(context.target.runs(context.namespace, ""))[0]
 
 
 def readable(manifests: Iterable[Manifest]) -> tuple[list[TrainingRun], list[str]]:

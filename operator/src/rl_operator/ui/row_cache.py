@@ -43,7 +43,7 @@ class RowCache:
         if not missing:
             return {}
         runs = _singly(target, missing) if len(missing) <= MOST_READ_SINGLY else None
-        listed = target.each_run(namespace, "") if runs is None else runs
+        listed = target.runs(namespace, "") if runs is None else runs
         rows = {(row.namespace, row.name): row for row in map(run_row, listed)}
         read = {key: rows[key[:2]] for key in missing if key[:2] in rows}  # the others were deleted since
         self._keep(read)

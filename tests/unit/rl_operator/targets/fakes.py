@@ -44,9 +44,6 @@ class MemoryTarget:
         found = [run for (place, _), run in self.objects.items() if namespace in (None, place)]
         return [run for run in found if matches(run["metadata"].get("labels", {}))]
 
-    def each_run(self, namespace: str | None, selector: str) -> Iterator[dict[str, Any]]:
-        return iter(self.runs(namespace, selector))
-
     def run_versions(self, namespace: str | None) -> dict[tuple[str, str], str]:
         found = (run["metadata"] for run in self.runs(namespace, ""))
         return {(each["namespace"], each["name"]): f"{each['uid']}/{each['resourceVersion']}" for each in found}

@@ -78,7 +78,7 @@ class ChunksClient:
 def test_runs_are_read_while_they_are_asked_for() -> None:
     client = ChunksClient()
     target = ClusterTarget(LoopThread(), cast("ClusterClient", client), label="", flags="", namespace="lab", note=print)
-    runs = target.each_run("lab", "a=b")
+    runs = target.runs("lab", "a=b")
     assert (next(runs), client.asked) == ({"chunk": 1}, 1)
     assert ([*runs], client.asked) == ([{"chunk": 2}, {"chunk": 3}], 3)
 

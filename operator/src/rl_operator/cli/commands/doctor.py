@@ -48,7 +48,7 @@ def _local_checks(state_dir: Path | None) -> Iterator[Check]:
         yield Check(key, key in os.environ, what, f"export {key}=…", needed=False)
     try:
         target = choose_target(local=True, context="", state_dir=state_dir)
-        count = len(target.runs(None, ""))
+        count = len(list(target.runs(None, "")))
         yield Check("state folder", True, f"{target.label}, {count} runs")
     except OperatorError as error:
         yield Check("state folder", False, str(error), "choose another one with RL_STATE_DIR")

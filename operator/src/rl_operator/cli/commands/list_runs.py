@@ -27,7 +27,7 @@ def list_runs(
         from rl_operator.targets.experiment_runs import selector_of
 
         selector = ",".join(filter(None, (selector, selector_of(experiment))))
-    runs = target.runs(place, selector)
+    runs = list(target.runs(place, selector))
     if output in (Output.JSON, Output.YAML):
         print_object({"backEnd": target.label, "items": runs}, output)
         return

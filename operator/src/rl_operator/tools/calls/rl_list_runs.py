@@ -44,7 +44,7 @@ class _Listed(NamedTuple):
 
 def list_runs(context: ToolContext, asked: ListRuns) -> Answer:
     others, now = list[str](), context.now()
-    found = each_readable(context.target.each_run(context.namespace, ""), others)
+    found = each_readable(context.target.runs(context.namespace, ""), others)
     listed = (_Listed(age_order(run), line(run, now), run.spec) for run in found if _is_wanted(run, asked))
     with ONE_LIST:
         runs = sorted(listed, key=lambda each: each.age, reverse=True)

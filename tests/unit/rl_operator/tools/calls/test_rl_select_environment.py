@@ -62,7 +62,7 @@ def test_an_unknown_environment_is_refused_with_the_existing_ones(context: ToolC
     assert refused.answer["refusals"][0]["field"] == "spec.environment"
     names = {"own/shout"} if name.endswith(".py") else {"sort_digits", "reasoning-gym/NAME", "own/shout"}
     assert names <= set(refused.answer["available"])
-    assert context.target.runs("default", "") == []
+    assert list(context.target.runs("default", "")) == []
 
 
 @pytest.mark.process
@@ -87,7 +87,7 @@ def test_any_name_is_drafted_or_refused(name: str, runtime: str | None) -> None:
         context = ToolContext(Unattended(Layout(Path(folder)), "", print), "default")
         outcome = call_at(context, "rl_select_environment", name=name, runtime=runtime)
         assert outcome.code in (None, "refused"), outcome
-        assert len(context.target.runs("default", "")) == (outcome.code is None)
+        assert len(list(context.target.runs("default", ""))) == (outcome.code is None)
 
 
 @pytest.mark.process
@@ -132,7 +132,7 @@ def test_two_agents_of_a_user_and_two_users_are_separate(context: ToolContext, t
     assert [latest_drafted(each).metadata.name for each in (context, second, other)] == [mine, theirs, others]
     call_at(context, "rl_edit_config", field="group_size", value=4)
     assert [spec_of(context, run)["config"] for run in (mine, theirs, others)] == [{"group_size": 4}, {}, {}]
-    assert "somebody" not in str(context.target.runs("default", ""))
+    assert "somebody" not in str(list(context.target.runs("default", "")))
 
 
 @pytest.mark.parametrize("gap", [timedelta(microseconds=1), timedelta(days=400)])

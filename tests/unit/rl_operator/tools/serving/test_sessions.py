@@ -64,7 +64,7 @@ def context_for(acting: Any) -> ToolContext:
 def list_runs(sessions: ClusterSessions, token: str) -> str:
     """Who the context takes the caller for."""
     with sessions.context(token) as context:
-        context.target.runs("default", "")
+        list(context.target.runs("default", ""))
         return context.target.caller
 
 
@@ -120,10 +120,10 @@ async def test_an_evicted_context_closes_when_its_caller_has_left(api: FakeApi, 
         with sessions.context("token-of-ann") as context:
             list_runs(sessions, "token-of-ben")
             assert not sessions.knows("token-of-ann")
-            context.target.runs("default", "")  # still open
+            list(context.target.runs("default", ""))  # still open
             return context.target
 
     left = await asyncio.to_thread(crowd_out)
     with pytest.raises(RuntimeError, match="Session is closed"):
-        await asyncio.to_thread(left.runs, "default", "")
+        await asyncio.to_thread(lambda: list(left.runs("default", "")))
     assert await asyncio.to_thread(list_runs, sessions, "token-of-ann") == "ann"
