@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -133,6 +134,18 @@ def test_a_kill_leaves_nothing(start: Start, plain: bool, party: str) -> None:
     eventually("noticed: the end of the stream", lambda: sandbox.is_lost)
 
 
+def test_what_starts_while_a_sandbox_ends_does_not_outlive_it(start: Start, plain: bool) -> None:
+    """Each time its outer process is killed at another moment of three starts."""
+    for moment in range(8):
+        sandbox, mark = start(plain=plain), f"starts-while-it-ends-{plain}-{moment}"
+        with ThreadPoolExecutor(3) as threads:
+            for _ in range(3):
+                threads.submit(shell, sandbox, "sleep 1000", 1000, env_vars={"MARK": mark})
+            time.sleep(moment / 500)
+            sandbox._process.kill()
+        eventually("ended: what ran in the sandbox", lambda mark=mark: not carriers(mark))  # type: ignore[misc]
+
+
 @pytest.mark.process
 def test_an_environment_that_is_killed_leaves_nothing_and_tells_no_key(plain: bool) -> None:
     mark = f"KEY=secret-{os.getpid()}-{plain}"
@@ -173,7 +186,7 @@ def test_threads_do_not_add_up(start: Start, plain: bool) -> None:
     sandbox = start(plain=plain)
     for _ in range(20):
         shell(sandbox, "true")
-    assert eventually("ended: threads", lambda: len(os.listdir(f"/proc/{server_of(sandbox)}/task")) <= 2)  # noqa: PTH208
+    assert eventually("ended: threads", lambda: len(os.listdir(f"/proc/{server_of(sandbox)}/task")) <= 3)  # noqa: PTH208
     assert not sandbox._waiting
 
 

@@ -5,6 +5,7 @@ oldest are closed: half a request, sent a thousand times, takes no place from th
 """
 
 import asyncio
+from collections import Counter
 from typing import Any, ClassVar, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -18,33 +19,44 @@ MAX_OF_ADDRESS: Final = 384
 
 
 class WaitingConnections:
-    """All connections by address, and those that wait in the order in which they began to."""
+    """All connections with their addresses, and those that wait in the order in which they began to.
+
+    One that has to go is none from then on, not from when it is closed: all of a burst come before the first is closed.
+    """
 
     def __init__(self) -> None:
-        self._open: dict[str, int] = {}
+        self._open: dict[H11Protocol, str] = {}
+        self._of_address: Counter[str] = Counter()
         self._waiting: dict[H11Protocol, str] = {}
 
-    def opened(self, address: str) -> bool:
-        """Whether the address may have another one."""
-        self._open[address] = self._open.get(address, 0) + 1
-        return self._open[address] <= MAX_OF_ADDRESS
+    def opened(self, address: str, connection: H11Protocol) -> bool:
+        """False if the address has too many: it has to go."""
+        if self._of_address[address] >= MAX_OF_ADDRESS:
+            return False
+        self._open[connection] = address
+        self._of_address[address] += 1
+        return True
 
-    def closed(self, address: str, connection: H11Protocol) -> None:
+    def closed(self, connection: H11Protocol) -> None:
+        """Also one that had to go."""
         self._waiting.pop(connection, None)
-        self._open[address] -= 1
-        if not self._open[address]:
-            del self._open[address]
+        address = self._open.pop(connection, None)
+        if address is not None:
+            self._of_address[address] -= 1
+            if not self._of_address[address]:
+                del self._of_address[address]
 
-    def waits(self, address: str, connection: H11Protocol) -> H11Protocol | None:
-        """From now on. Returns the connection that has to go for it, if there is one: that one waits no longer."""
+    def waits(self, connection: H11Protocol) -> H11Protocol | None:
+        """From now on. Returns the connection that has to go for it, if there is one."""
         self._waiting.pop(connection, None)
+        address = self._open[connection]
         of_address = [other for other, place in self._waiting.items() if place == address]
         self._waiting[connection] = address
         former = of_address[0] if len(of_address) >= MAX_WAITING_OF_ADDRESS else None
         if former is None and len(self._waiting) > MAX_WAITING:
             former = next(iter(self._waiting))
         if former is not None:
-            del self._waiting[former]  # here, not when it is closed: a burst would choose the same one again and again
+            self.closed(former)
         return former
 
     def works(self, connection: H11Protocol) -> None:
@@ -60,20 +72,18 @@ class GuardedProtocol(H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._address = ""
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
         super().connection_made(transport)
-        self._address = self.client[0] if self.client else ""
-        if self.connections_of_server.opened(self._address):
+        if self.connections_of_server.opened(self.client[0] if self.client else "", self):
             self._wait()
         else:
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
-        self.connections_of_server.closed(self._address, self)
+        self.connections_of_server.closed(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -90,7 +100,7 @@ class GuardedProtocol(H11Protocol):
     def _wait(self) -> None:
         self._stop_timer()
         self._timer = self.loop.call_later(self.head_seconds, self.transport.abort)
-        former = self.connections_of_server.waits(self._address, self)
+        former = self.connections_of_server.waits(self)
         if former is not None:
             former.transport.abort()
 

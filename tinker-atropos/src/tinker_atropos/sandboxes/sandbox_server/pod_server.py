@@ -127,6 +127,7 @@ class PodServer:
         os.write(2, f"The sandbox ends: {why}.\n".encode())
         if self._server is not None:
             self._server.send_last(why)
+        self._watch.close()
         kill_all()
         os._exit(exit_code)
 

@@ -13,6 +13,9 @@ from tinker_atropos.sandboxes.sandbox_server.process_tree import (
 )
 
 WATCH_SECONDS = 0.05
+STARTING_SECONDS = 5.0
+"""How long the end of a sandbox waits for a command that is just being started."""
+
 THREADS_FOR_A_PROCESS = 16
 """Threads are bounded by so many times the processes: runtimes start some for each core."""
 
@@ -28,15 +31,27 @@ class ProcessWatch:
         self._memory_mb, self._processes, self._idle_seconds = memory_mb, processes, idle_seconds
         self._running: dict[int, str] = {}
         self._lock = threading.Lock()
+        self._is_closed = False
         self._is_busy = threading.Event()
 
     def start(self, program: list[str], **options: Any) -> "subprocess.Popen[bytes]":
-        """Popen, whose process is this watch's from the start: else it could be buried before it is waited for."""
+        """Popen, whose process is this watch's from the start: else it could be buried before it is waited for.
+
+        Raises OSError, also once the sandbox ends.
+        """
         with self._lock:
+            if self._is_closed:
+                raise OSError("the sandbox ends")
             process = subprocess.Popen(program, **options)
             self._running[process.pid] = ""
             self._is_busy.set()
         return process
+
+    def close(self) -> None:
+        """Nothing starts any more: whoever kills all there is then misses nobody."""
+        self._is_closed = True
+        if self._lock.acquire(timeout=STARTING_SECONDS):
+            self._lock.release()
 
     def forget(self, process: "subprocess.Popen[bytes]") -> str:
         """Why it was killed from here; empty if it was not."""

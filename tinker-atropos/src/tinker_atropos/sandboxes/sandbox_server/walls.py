@@ -105,9 +105,9 @@ def adopt_orphans() -> None:
     _stands(lambda: prctl(PR_SET_CHILD_SUBREAPER, 1))
 
 
-def die_with_parent(number: int = signal.SIGKILL) -> None:
-    """Get this signal when the parent ends."""
-    _stands(lambda: prctl(PR_SET_PDEATHSIG, number))
+def die_with_parent() -> None:
+    """The kernel kills this process when its parent ends."""
+    _stands(lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL))
 
 
 def be_first_to_go() -> None:
