@@ -6,4 +6,4 @@ Figure = Literal["reward", "advantage", "length", "gap", "staleness"]
 """`length`: sampled tokens. `gap`: the largest |log p - log q| of a token, p by the trainer and q by the sampler."""
 
 Fate = Literal["trained", "no_advantage", "dropped", "evaluated", "lost"]
-"""Of a group; `lost` ones never came to be one."""
+"""Of a group; of `lost` ones only the reason is kept."""

@@ -36,6 +36,11 @@ class Why(NamedTuple):
     reason: str
     why: str
 
+    @property
+    def word(self) -> str:
+        """What became of it, if a record of losses tells of it: a group may have been whole, and is just not kept."""
+        return "only counted" if self.what == "group" else "lost"
+
 
 class ReasonTotal(NamedTuple):
     """`example`: the most frequent of its sentences, of which there are `sentences`."""

@@ -80,12 +80,13 @@ def _groups_by_fate(summary: StepSummary) -> str:
 def _reason_lines(what: str, reasons: Reasons) -> Iterator[str]:
     totals = reasons.totals()
     for why, count, tokens, sentences in totals[:MOST_REASONS]:
+        word = why.word if what == "lost" else what
         by = " by the environment" if what == "dropped" and why.reason not in TRAINER_REASONS else ""
         number = f"{count} {shortened(why.what, 10)}{'' if count == 1 else 's'}"
         cost = f", {tokens:,} tokens" if tokens else ""
         sentence = f": {shortened(why.why, 300)}" if why.why else ""
         more = f" (and {sentences - 1} other sentences)" if sentences > 1 else ""
-        yield f"  {what}{by}: {number}{cost}, {shortened(why.reason, 40) or 'no reason'}{sentence}{more}"
+        yield f"  {word}{by}: {number}{cost}, {shortened(why.reason, 40) or 'no reason'}{sentence}{more}"
     if len(totals) > MOST_REASONS:
         yield f"  {what}: for {len(totals) - MOST_REASONS} more reasons; -o json lists them"
 

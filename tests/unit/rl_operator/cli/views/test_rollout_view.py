@@ -106,6 +106,11 @@ def test_sentences_that_differ_in_an_address_count_together() -> None:
     assert "  lost: 9 rollouts, raised: no answer at 0x0001 (and 5 other sentences)" in said.splitlines()
 
 
+def test_groups_that_are_not_kept_are_not_called_lost() -> None:
+    said = shown([step(1, {}), lost("equal", what="group", count=142)], 200, step=1)
+    assert "  only counted: 142 groups, equal: it was equal" in said.splitlines()
+
+
 def test_of_a_large_group_the_first_and_the_last_are_shown() -> None:
     assert shown_of(range(20), 5) == [0, 1, 2, None, 18, 19]
     assert shown_of(range(5), 5) == [0, 1, 2, 3, 4]

@@ -30,6 +30,7 @@ RECORDS: list[dict[str, Any]] = [
     group(0, rollout(1.0, "old", "dropped"), fate="dropped", reason="stale", why="it waited too long"),
     group(0, rollout(1.0, "right", "evaluated"), fate="evaluated", step=3),
     group(1, rollout(0.0, "wrong", "evaluated"), fate="evaluated", step=3),
+    lost("equal", count=5, what="group"),
 ]  # fmt: skip
 
 
@@ -88,6 +89,7 @@ async def test_a_step_with_its_ledger_reasons_and_groups(trained: StateFolder) -
         "group dropped by the trainer",
         "stale: it waited too long",
         "rollouts lost",
+        "groups only counted",
         "timeout: it was timeout",
         'item{"a":1}',
         "temperature 0.7",

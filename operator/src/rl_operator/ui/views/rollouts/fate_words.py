@@ -36,7 +36,7 @@ GROUP_SENTENCES: Final[Mapping[str, str]] = {
     "no_advantage": "All its rollouts earned the same: there was nothing to learn from it.",
     "dropped": "It was not trained.",
     "evaluated": "Items that the run never trains on, answered with the weights after a step.",
-    "lost": "Rollouts that never came to a group, as the environment reports them.",
+    "lost": "Rollouts that came to nothing, and groups of which the environment tells only the reason.",
     UNKNOWN: "A later version wrote it.",
 }
 

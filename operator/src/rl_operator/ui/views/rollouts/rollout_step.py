@@ -177,10 +177,11 @@ def _lost_row(record: LostRecord) -> LostRow:
 
 def _reasons(what: str, reasons: Reasons) -> Iterator[ReasonRow]:
     for why, count in reasons.counts.most_common(MOST_REASONS):
-        by = ""
+        word, by = why.word, ""
         if what == "dropped":
+            word = what
             by = "by the trainer" if why.reason in TRAINER_REASONS else "by the environment"
-        kind = f"{value_text(why.what)[:20]}{'' if count == 1 else 's'} {what}"
+        kind = f"{value_text(why.what)[:20]}{'' if count == 1 else 's'} {word}"
         reason = value_text(why.reason) or "no reason"
         yield ReasonRow(kind, by, reason, value_text(why.why), count, reasons.tokens[why])
     if (more := len(reasons.counts) - MOST_REASONS) > 0:
