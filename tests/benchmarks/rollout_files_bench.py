@@ -18,7 +18,7 @@ import orjson
 from tinker_atropos.arrays import Ints
 from tinker_atropos.chat.request_handling import MAX_BODY_BYTES, validated
 from tinker_atropos.chat.tokenizer import Tokenizer
-from tinker_atropos.config import TinkerSection
+from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.environments.runner.reporting.rollout_sender import MAX_BYTES
 from tinker_atropos.rollout_files.rollout_folder import MEGABYTE, RolloutFolder
 from tinker_atropos.trainer.data.datums import build_batch

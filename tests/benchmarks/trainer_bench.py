@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from tinker_atropos.config import TinkerSection
+from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.trainer.backend.backend import to_tinker
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.data.datums import build_batch

@@ -21,7 +21,7 @@ from tests.ports import free_port
 from tinker_atropos.chat.chat_rendering import chat_renderer
 from tinker_atropos.chat.sampling import SamplingSettings
 from tinker_atropos.chat.tokenizer import Tokenizer
-from tinker_atropos.config import TinkerSection
+from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.environments.bundled.digits import Item, answer, prompt, split
 from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.data.datums import build_batch
@@ -63,7 +63,7 @@ async def rollouts_of(item: Item, sampler: Sampler, tokenizer: Tokenizer, ledger
 
 
 async def measure(steps: int) -> list[Step]:
-    from tinker_atropos.trainer.backend.backend import Backend
+    from tinker_atropos.trainer.backend.backend import AdamStep, Backend, LossCall
 
     tokenizer, ledger = Tokenizer("bundled"), Ledger()
     backend = await Backend.open(60, {})
@@ -80,7 +80,7 @@ async def measure(steps: int) -> list[Step]:
         built = time.perf_counter()
         if not batch.datums:
             continue
-        output = await training.step(batch.datums, CONFIG.loss, CONFIG.learning_rate)
+        output = await training.step(batch.datums, LossCall(CONFIG.loss), AdamStep(CONFIG.learning_rate))
         sampler = output.sampler
         trained = time.perf_counter()
         metrics = training_metrics(batch, output.logprobs, output.loss_sum, step)

@@ -23,7 +23,7 @@ from rl_operator.cli.commands.environments.environments_group import DefaultsToS
 from rl_operator.documents.parse import parse_environment, parse_run, parse_runtime
 from rl_operator.documents.yaml_text import read_yaml
 from tinker_atropos.cli import app as tinker_atropos
-from tinker_atropos.config import parse_config
+from tinker_atropos.config.run_config import parse_config
 
 SHOWN = {
     ("README.md", "spec.config.group_sise is 8:"): "a refusal: its parts are in tests/data/refusals.yaml",

@@ -14,7 +14,8 @@ import pytest
 from tinker import AdamParams, SamplingParams, ServiceClient, types
 
 from tinker_atropos.chat.sampling import SamplingSettings
-from tinker_atropos.config import CLIP_THRESHOLDS, ClipThresholds, TinkerSection
+from tinker_atropos.config.clip_thresholds import CLIP_THRESHOLDS, ClipThresholds
+from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.environments.evaluation import Z_95
 from tinker_atropos.tinker_service.model.adamw import AdamSettings
 from tinker_atropos.tinker_service.model.lora import ALPHA, LoraSpec

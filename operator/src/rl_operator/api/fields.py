@@ -64,7 +64,7 @@ TINKER_FIELDS: Final = {
         _field("backend_deadline_seconds", "float", 300, "longest wait for one backend call"),
     )
 }
-"""The trainer's fields that a run may name. Mirrors tinker_atropos.config.TinkerSection; a test compares the two."""
+"""The trainer's fields that a run may name. Mirrors `TinkerSection` of tinker_atropos; a test compares the two."""
 
 
 @dataclass(frozen=True, slots=True)

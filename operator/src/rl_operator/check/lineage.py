@@ -23,7 +23,7 @@ class Adapter:
 
 
 def adapter_of(env: Mapping[str, Any], openai: Mapping[str, Any], tinker: Mapping[str, Any]) -> Adapter:
-    """The adapter that a config file makes the trainer train (tinker_atropos.config.RunConfig.base_model)."""
+    """The adapter that a config file makes the trainer train (`RunConfig.base_model` of tinker_atropos)."""
     model = openai.get("model_name") or env.get("tokenizer_name")
     return Adapter(str(model) if model else None, tinker.get("lora_rank", TINKER_FIELDS["lora_rank"].default))
 

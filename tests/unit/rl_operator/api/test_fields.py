@@ -2,7 +2,9 @@
 
 from rl_operator.api.fields import LARGEST, SHARED_FIELDS, SMALLEST, TINKER_FIELDS, WIRED_FIELDS
 from rl_operator.check.types import type_problem
-from tinker_atropos.config import CLIP_THRESHOLDS, SharedEnvSection, TinkerSection
+from tinker_atropos.config.clip_thresholds import CLIP_THRESHOLDS
+from tinker_atropos.config.shared_env import SharedEnvSection
+from tinker_atropos.config.tinker_section import TinkerSection
 
 
 def test_the_trainer_fields_match_the_trainer() -> None:

@@ -5,7 +5,7 @@ from tests.unit.rl_operator.samples import catalog_of, inputs_of, make_run, make
 from rl_operator.documents.shipped import bundled_runtimes
 from rl_operator.render import render_run
 from rl_operator.render.config_maps import render_config
-from tinker_atropos.config import parse_config
+from tinker_atropos.config.run_config import parse_config
 
 
 def test_the_runs_wandb_settings_win_over_the_runtimes() -> None:

@@ -10,7 +10,7 @@ from tinker_atropos.check.check_report import findings, to_wire
 from tinker_atropos.check.checked_environment import EnvironmentCheck
 from tinker_atropos.check.findings import Finding
 from tinker_atropos.check.observations import BrokenOffError, Observations
-from tinker_atropos.config import parse_config
+from tinker_atropos.config.run_config import parse_config
 from tinker_atropos.environments.runner import atropos_patches
 from tinker_atropos.environments.runner.loading.environment_files import locate_environment
 from tinker_atropos.errors import ConfigError

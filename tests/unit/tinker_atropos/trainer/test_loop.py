@@ -7,8 +7,8 @@ import pytest
 import tinker
 
 from tinker_atropos.chat.sampling import SamplingSettings
-from tinker_atropos.config import TinkerSection
-from tinker_atropos.trainer.backend.backend import Training
+from tinker_atropos.config.tinker_section import TinkerSection
+from tinker_atropos.trainer.backend.backend import AdamStep, LossCall, Training
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.data.datums import TrainingBatch, build_batch, loss_config
 from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
@@ -165,7 +165,7 @@ async def test_a_loss_matches_its_formula(loss: str, training: Training) -> None
     config = TinkerSection(loss=loss, **CLIPS)
     datums = build_batch([read_group(group)], config).datums
 
-    output = await training.step(datums, config.loss, 1e-6, loss_config(config))
+    output = await training.step(datums, LossCall(config.loss, loss_config(config) or {}), AdamStep(1e-6))
     expected = sum(
         loss_by_hand(loss, trainer_T, datum.logprobs_T, datum.advantages_T)
         for trainer_T, datum in zip(output.logprobs, datums, strict=True)
@@ -174,5 +174,5 @@ async def test_a_loss_matches_its_formula(loss: str, training: Training) -> None
     assert output.loss_sum == pytest.approx(expected, rel=1e-5)
     assert set(output.seconds) == {"forward_backward", "optim_step", "snapshot"}
     if loss != "importance_sampling":
-        unclipped = await training.step(datums, "importance_sampling", 1e-6)
+        unclipped = await training.step(datums, LossCall("importance_sampling"), AdamStep(1e-6))
         assert unclipped.loss_sum != pytest.approx(expected, rel=1e-3)

@@ -17,7 +17,7 @@ import numpy as np
 from tinker_atropos.check.check_report import CheckReport, OutputForm
 from tinker_atropos.check.descendants import adopt_orphans, end_descendants
 from tinker_atropos.check.observations import BrokenOffError, Observations
-from tinker_atropos.config import RunConfig, load_config
+from tinker_atropos.config.run_config import RunConfig, load_config
 from tinker_atropos.environments.runner.loading import process_setup
 from tinker_atropos.environments.runner.loading.environment_files import LocatedEnvironment, locate_environment
 from tinker_atropos.environments.runner.reporting import wandb_relay

@@ -15,7 +15,7 @@ from tinker_atropos.check.group_collection import GroupCollection
 from tinker_atropos.check.group_judge import GroupJudge
 from tinker_atropos.check.observations import GradedKind, HeldOut, Observations
 from tinker_atropos.check.policy_server import RequestLog, ScriptedPolicy
-from tinker_atropos.config import RunConfig, parse_config
+from tinker_atropos.config.run_config import RunConfig, parse_config
 from tinker_atropos.environments.base import SampledEnvironment
 from tinker_atropos.environments.failures import describe
 from tinker_atropos.environments.grader_check import ITEMS, grade

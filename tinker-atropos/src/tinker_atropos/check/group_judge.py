@@ -15,7 +15,7 @@ from tinker_atropos.arrays import Bools, Floats
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.check.observations import AnswerSeen, GroupSeen, ReportedLogprobs, ScriptedKind, SequenceSeen
 from tinker_atropos.check.policy_server import ScriptedPolicy
-from tinker_atropos.config import TinkerSection
+from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.environments.runner.reporting.counters import rewards
 from tinker_atropos.environments.runner.reporting.group_sender import encode
 from tinker_atropos.scored_group import ScoredGroup

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tinker_atropos.config import RunConfig, load_config
+from tinker_atropos.config.run_config import RunConfig, load_config
 from tinker_atropos.environments.failures import describe, environment_failed
 from tinker_atropos.environments.own_class import is_own
 from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evaluations, PolicySnapshots

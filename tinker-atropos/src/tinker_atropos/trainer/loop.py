@@ -7,10 +7,10 @@ forward_backward and one optimizer step update the weights, and inference contin
 from collections.abc import Mapping
 from typing import Protocol
 
-from tinker_atropos.config import TinkerSection
+from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.trainer.backend.backend import Training
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
-from tinker_atropos.trainer.data.datums import build_batch, loss_config
+from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.reporting.step_metrics import (
     Stopwatch,
     batch_metrics,
@@ -22,6 +22,7 @@ from tinker_atropos.trainer.reporting.step_metrics import (
 from tinker_atropos.trainer.reporting.trainer_status import Phase
 from tinker_atropos.trainer.rollouts.trained_step import TrainedStep
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
+from tinker_atropos.trainer.update.policy_update import update_policy
 
 
 class Surroundings(Protocol):
@@ -67,16 +68,16 @@ async def train(
         trained = TrainedStep(collected, batch)
         if batch.datums:
             watch.spent("preparing")
-            output = await training.step(batch.datums, config.loss, config.learning_rate, loss_config(config))
-            watch.spent("preparing", output.seconds)
-            policy.swap(Policy(step + 1, output.sampler))
-            metrics |= training_metrics(batch, output.logprobs, output.loss_sum, step)
-            trained = TrainedStep(collected, batch, output.logprobs)
+            updated = await update_policy(training, batch, config)
+            watch.spent("preparing", updated.seconds)
+            policy.swap(Policy(step + 1, updated.sampler))
+            metrics |= training_metrics(updated.batch, updated.logprobs, updated.loss_sum, step) | updated.metrics
+            trained = TrainedStep(collected, updated.batch, updated.logprobs)
             surroundings.warn("kl", kl_warning(metrics, config.kl_warning))
         elif policy.latest is not None:  # nothing has an advantage: the step counts, the weights do not change
             policy.swap(Policy(step + 1, policy.latest.sampler))
 
-        metrics |= {"train/learning_rate": config.learning_rate} | watch.lap()
+        metrics |= watch.lap()
         await surroundings.step_trained(step + 1, metrics["time/step"], metrics, trained)
         watch.spent("reporting")
         if surroundings.saves_at(step + 1):

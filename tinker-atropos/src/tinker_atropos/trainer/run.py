@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Never
 
 from tinker_atropos.chat.tokenizer import Tokenizer
-from tinker_atropos.config import RunConfig
+from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.errors import (
     BackendError,
     BackendLostError,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from tinker_atropos.chat.tokenizer import Tokenizer
-from tinker_atropos.config import RunConfig
+from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.trainer.data.datums import TrainingBatch
 from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.reporting.accounting import Accounting

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinker_atropos.config import RunConfig, load_config
+from tinker_atropos.config.run_config import RunConfig, load_config
 from tinker_atropos.environments_path import below
 from tinker_atropos.errors import ConfigError, InternalError, RunError
 from tinker_atropos.garbage import uncollected

@@ -10,7 +10,7 @@ from tests.unit.tinker_atropos.environments.trial.provider import KEY
 from tests.unit.tinker_atropos.environments.trial.tool_program import TOOL
 from tests.unit.tinker_atropos.environments.trial.tool_provider import ARGUMENTS, NO_TOOLS, ToolProvider
 
-from tinker_atropos.config import parse_config
+from tinker_atropos.config.run_config import parse_config
 from tinker_atropos.environments.runner.loading.environment_config import Wiring
 from tinker_atropos.environments.runner.loading.environment_files import locate_environment
 from tinker_atropos.environments.runner.loading.environment_loader import load_environment

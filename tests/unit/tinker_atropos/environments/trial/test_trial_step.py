@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.tinker_atropos.environments.trial.provider import KEY, ScriptedProvider
 
-from tinker_atropos.config import parse_config
+from tinker_atropos.config.run_config import parse_config
 from tinker_atropos.environments.runner.loading.environment_config import Wiring
 from tinker_atropos.environments.runner.loading.environment_files import locate_environment
 from tinker_atropos.environments.runner.loading.environment_loader import load_environment

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tinker_atropos.bundled import BUNDLED
-from tinker_atropos.config import TinkerSection
+from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.errors import InternalError
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.backend.backend import Backend, Training

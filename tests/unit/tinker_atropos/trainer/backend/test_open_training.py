@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tinker_atropos.bundled import BUNDLED
-from tinker_atropos.config import RunConfig, parse_config
+from tinker_atropos.config.run_config import RunConfig, parse_config
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.settings import Settings
-from tinker_atropos.trainer.backend.backend import Backend, Training
+from tinker_atropos.trainer.backend.backend import AdamStep, Backend, LossCall, Training
 from tinker_atropos.trainer.backend.open_training import Opened, TrainingOpener
 from tinker_atropos.trainer.data.datums import Datum
 
@@ -48,7 +48,7 @@ async def step(training: Training, token: int):
         group=0,
         rollout=0,
     )
-    return (await training.step([datum], "importance_sampling", 1e-2)).sampler
+    return (await training.step([datum], LossCall("importance_sampling"), AdamStep(1e-2))).sampler
 
 
 async def parent() -> tuple[str, list[float], list[float]]:

@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tinker_atropos.config import parse_config
+from tinker_atropos.config.run_config import parse_config
 from tinker_atropos.errors import BackendError
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.backend import reachability

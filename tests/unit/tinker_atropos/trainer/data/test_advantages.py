@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinker_atropos.config import TinkerSection
+from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.trainer.data.advantages import ADVANTAGES, advantages
 
 ROOT2, ROOT3 = np.sqrt(2), np.sqrt(3)

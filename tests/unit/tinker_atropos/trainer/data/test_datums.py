@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinker_atropos.config import TinkerSection
+from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.trainer.data.datums import TrainingBatch, build_batch, loss_config
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group
 from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tinker_atropos.config import parse_config
+from tinker_atropos.config.run_config import parse_config
 from tinker_atropos.errors import DivergedError
 from tinker_atropos.trainer.data.divergence import check_gradient, check_loss, check_sample, diverged
 

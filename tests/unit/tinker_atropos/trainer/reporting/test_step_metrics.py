@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tinker_atropos.config import TinkerSection
+from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.trainer.data.datums import TrainingBatch, build_batch
 from tinker_atropos.trainer.data.groups import Group
 from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinker_atropos.config import RunConfig
+from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.trainer.reporting.time_left import Schedule, TimeLeft
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from tinker_atropos.config import TinkerSection
+from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.rollout_files.rollout_folder import MEGABYTE, RolloutFolder
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.rollouts.reported_rollouts import RolloutReport

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinker_atropos.config import TinkerSection
+from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import Group, Shaping, TokenSequence
 from tinker_atropos.trainer.rollouts.group_records import TOKEN_FATES, GroupFacts, fate_totals, group_record, runs

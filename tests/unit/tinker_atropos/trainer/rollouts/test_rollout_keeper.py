@@ -17,7 +17,7 @@ from tests.unit.tinker_atropos.trainer.rollouts.kept_steps import (
     trained,
 )
 
-from tinker_atropos.config import TinkerSection
+from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.rollout_files.rollout_folder import RolloutFolder
 from tinker_atropos.trainer.rollouts.rollout_keeper import MOST_WAITING, RolloutKeeper
 from tinker_atropos.trainer.trajectories.batch_collector import DroppedGroup

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tinker_atropos.chat.sampling import Sample, SampleRefusedError, SamplingSettings
-from tinker_atropos.config import TinkerSection
+from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Shaping
 from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry

@@ -7,7 +7,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tinker_atropos.config import TinkerSection
+from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.errors import EnvironmentLostError
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy

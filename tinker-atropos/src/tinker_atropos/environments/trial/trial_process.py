@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tinker_atropos.config import RunConfig, load_config
+from tinker_atropos.config.run_config import RunConfig, load_config
 from tinker_atropos.environments.runner.loading import process_setup
 from tinker_atropos.environments.runner.loading.environment_files import LocatedEnvironment, locate_environment
 from tinker_atropos.environments.runner.reporting import wandb_relay

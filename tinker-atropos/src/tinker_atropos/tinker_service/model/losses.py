@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from tinker_atropos.config import CLIP_THRESHOLDS, ClipThresholds
+from tinker_atropos.config.clip_thresholds import CLIP_THRESHOLDS, ClipThresholds
 
 GSPO_THRESHOLDS = ClipThresholds(1 - 3e-4, 1 + 4e-4)
 

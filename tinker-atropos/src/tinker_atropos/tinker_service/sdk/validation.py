@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from tinker import types
 
-from tinker_atropos.config import nearest
+from tinker_atropos.config.run_config import nearest
 from tinker_atropos.tinker_service.model.losses import LOSSES, MANY_TARGETS, Loss
 from tinker_atropos.tinker_service.model.sampling.continuations import SamplingRequest
 from tinker_atropos.tinker_service.model.sampling.scoring import NOTHING_ASKED, Integers, PromptScoring

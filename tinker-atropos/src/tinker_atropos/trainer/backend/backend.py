@@ -8,9 +8,9 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -36,17 +36,38 @@ SNAPSHOT = "taking a snapshot to sample from"
 
 
 @dataclass(frozen=True, slots=True)
+class LossCall:
+    """A loss of the backend, and its own settings (its clips)."""
+
+    name: types.LossFnType
+    config: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AdamStep:
+    """How one optimizer step moves the weights."""
+
+    learning_rate: float
+
+
+AdamOf = AdamStep | Callable[[Sequence[Floats]], AdamStep]
+"""An optimizer step, or how it follows from the logprobs that forward_backward answers, for each datum."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepOutput:
     """What one optimizer step returned.
 
     `logprobs` per datum are under the weights before the step, `loss_sum` is a SUM over tokens (Tinker's reduction),
-    `sampler` holds the weights after the step, and `seconds` is how long each of forward_backward, optim_step and
-    snapshot was awaited: they run back to back, so the three add up to the step.
+    `sampler` holds the weights after the step, `optimizer_metrics` is what the backend chooses to say about the
+    gradient, and `seconds` is how long each of forward_backward, optim_step and snapshot was awaited: they run back to
+    back, so the three add up to the step.
     """
 
     logprobs: list[Floats]
     loss_sum: float
     sampler: Sampler
+    optimizer_metrics: Mapping[str, float]
     seconds: dict[str, float]
 
 
@@ -150,34 +171,31 @@ class Training:
     def run_id(self) -> str:
         return str(self._client.model_id)
 
-    async def step(
-        self,
-        datums: list[Datum],
-        loss: types.LossFnType,
-        learning_rate: float,
-        loss_config: Mapping[str, float] | None = None,
-    ) -> StepOutput:
-        """One optimizer step and the snapshot after it. `loss_config` holds the loss's own settings (its clips).
+    async def forward(self, datums: Sequence[Datum]) -> list[Floats]:
+        """Logprobs of each datum's targets under the present weights, T-1 of them. No gradient is computed."""
+        future = self._client.forward([_to_score(datum) for datum in datums], "cross_entropy")
+        return _logprobs(await self._wait(future, "forward"))
 
-        All three requests are submitted before the first is awaited: they land in one clock cycle of the backend.
-        Raises DivergedError if the loss, the gradient or a trained token's logprob is not a finite number.
+    async def step(self, datums: Sequence[Datum], loss: LossCall, adam: AdamOf) -> StepOutput:
+        """One optimizer step and the snapshot after it. `adam` may depend on what forward_backward answers.
+
+        If it does not, all three requests are submitted before the first is awaited: they land in one clock cycle of
+        the backend. Raises DivergedError if the loss, the gradient or a trained token's logprob is not a finite number.
         """
-        adam = types.AdamParams(learning_rate=learning_rate, beta1=ADAM_BETA1, beta2=ADAM_BETA2, eps=ADAM_EPS)
-        config = dict(loss_config) if loss_config else None
         content = [to_tinker(datum) for datum in datums]
         begun = time.perf_counter()  # what comes before is the trainer's own work
-        futures = (
-            self._client.forward_backward(content, loss, config),
-            self._client.optim_step(adam),
-            self._client.save_weights_and_get_sampling_client(),
-        )
+        futures = [self._client.forward_backward(content, loss.name, dict(loss.config) or None)]
+        if isinstance(adam, AdamStep):
+            futures += self._update(adam)
         try:
             output = await self._wait(futures[0], "forward_backward")
             passed = time.perf_counter()
-            logprobs = [np.asarray(row["logprobs"].to_numpy(), np.float64) for row in output.loss_fn_outputs]
-            loss_sum = float(output.metrics["loss:sum"])
+            logprobs, loss_sum = _logprobs(output), float(output.metrics["loss:sum"])
             check_loss(loss_sum, (row[datum.trained_T] for row, datum in zip(logprobs, datums, strict=True)))
-            check_gradient((await self._wait(futures[1], "optim_step")).metrics)
+            if not isinstance(adam, AdamStep):
+                futures += self._update(adam(logprobs))
+            metrics = (await self._wait(futures[1], "optim_step")).metrics or {}
+            check_gradient(metrics)
             updated = time.perf_counter()
             sampler = self._sampler(await self._wait(futures[2], SNAPSHOT))
         finally:
@@ -187,12 +205,17 @@ class Training:
             logprobs=logprobs,
             loss_sum=loss_sum,
             sampler=sampler,
+            optimizer_metrics=metrics,
             seconds={
                 "forward_backward": passed - begun,
                 "optim_step": updated - passed,
                 "snapshot": time.perf_counter() - updated,
             },
         )
+
+    def _update(self, adam: AdamStep) -> tuple[Any, Any]:
+        params = types.AdamParams(learning_rate=adam.learning_rate, beta1=ADAM_BETA1, beta2=ADAM_BETA2, eps=ADAM_EPS)
+        return self._client.optim_step(params), self._client.save_weights_and_get_sampling_client()
 
     async def snapshot(self) -> Sampler:
         return self._sampler(await self._wait(self._client.save_weights_and_get_sampling_client(), SNAPSHOT))
@@ -269,6 +292,22 @@ def to_tinker(datum: Datum) -> types.Datum:
             "advantages": types.TensorData.from_numpy(datum.advantages_T.astype(np.float32)),
         },
     )
+
+
+def _to_score(datum: Datum) -> types.Datum:
+    """For the logprobs of its targets only."""
+    weights_T = datum.trained_T.astype(np.float32)
+    return types.Datum(
+        model_input=types.ModelInput.from_ints(datum.input_T.tolist()),
+        loss_fn_inputs={
+            "target_tokens": types.TensorData.from_numpy(datum.target_T),
+            "weights": types.TensorData.from_numpy(weights_T),
+        },
+    )
+
+
+def _logprobs(output: Any) -> list[Floats]:
+    return [np.asarray(row["logprobs"].to_numpy(), np.float64) for row in output.loss_fn_outputs]
 
 
 def _prompt(tokens_T: Ints) -> types.ModelInput:

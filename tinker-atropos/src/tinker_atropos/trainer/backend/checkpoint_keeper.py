@@ -4,7 +4,7 @@ import logging
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 
-from tinker_atropos.config import TinkerSection
+from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.errors import InternalError, RunError
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.backend.backend import Training

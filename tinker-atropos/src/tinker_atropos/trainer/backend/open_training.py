@@ -9,7 +9,7 @@ from tinker.lib.base_url import DEFAULT_BASE_URL
 
 from tinker_atropos.arrays import Ints
 from tinker_atropos.chat.sampling import SampleRefusedError, SamplingSettings
-from tinker_atropos.config import RunConfig
+from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.errors import BackendError, CheckpointLostError, ConfigError
 from tinker_atropos.settings import RecordedCheckpoint, Settings
 from tinker_atropos.trainer.backend.backend import Backend, Training, wait_for_backend

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tinker_atropos.arrays import Bools, Floats, Ints
-from tinker_atropos.config import TinkerSection
+from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.trainer.data.advantages import ADVANTAGES, advantages
 from tinker_atropos.trainer.data.groups import Group, TokenSequence
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from tinker_atropos.config import RunConfig
+from tinker_atropos.config.run_config import RunConfig
 
 FEWEST_STEPS: Final = 10
 MOST_STEPS: Final = 500

@@ -17,7 +17,8 @@ import orjson
 import zstandard
 
 from tinker_atropos.chat.tokenizer import Tokenizer
-from tinker_atropos.config import RunConfig, TinkerSection
+from tinker_atropos.config.run_config import RunConfig
+from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.rollout_files.background_mirror import BackgroundMirror
 from tinker_atropos.rollout_files.file_names import StepFile, metrics_name
 from tinker_atropos.rollout_files.rollout_folder import MEGABYTE, RolloutFolder

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tinker_atropos.arrays import Bools, Floats
-from tinker_atropos.config import TinkerSection
+from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.trainer.data.advantages import ADVANTAGES, advantages
 from tinker_atropos.trainer.data.datums import Datum, TrainingBatch
 from tinker_atropos.trainer.rollouts.group_records import GroupFacts, TrainedSequence

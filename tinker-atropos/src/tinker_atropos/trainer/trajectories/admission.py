@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from tinker_atropos.chat.sampling import SampleRefusedError
-from tinker_atropos.config import TinkerSection
+from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, Shaping, TokenSequence
 from tinker_atropos.trainer.inference.ledger import Attribution, Ledger

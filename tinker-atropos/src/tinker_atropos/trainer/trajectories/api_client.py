@@ -10,7 +10,7 @@ import httpx
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tinker_atropos.config import RunConfig
+from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.errors import InternalError
 from tinker_atropos.lease_states import PeerState, ReportedState
 from tinker_atropos.settings import DEFAULT_API_URL

@@ -15,7 +15,7 @@ import orjson
 
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.check.policy_server import ScriptedPolicy
-from tinker_atropos.config import parse_config
+from tinker_atropos.config.run_config import parse_config
 from tinker_atropos.environments.failures import IncompleteGroupError
 from tinker_atropos.environments.runner import atropos_patches
 from tinker_atropos.environments.runner.loading import process_setup

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from tinker_atropos.config import parse_config
+from tinker_atropos.config.run_config import parse_config
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.reporting.trackers.chosen_trackers import ChosenTrackers, chosen_trackers
 from tinker_atropos.trainer.reporting.trackers.tracker_process import TrackerProcess

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tinker_atropos
-from tinker_atropos.config import parse_config
+from tinker_atropos.config.run_config import parse_config
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.reporting.trackers.tracker_process import TrackerProcess
 from tinker_atropos.trainer.reporting.trackers.trackio_tracker import trackio_settings, trackio_tracker, unusable

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.unit.tinker_atropos.trainer.wandb_server import WandbRun, WandbServer, running_wandb_server
 
-from tinker_atropos.config import parse_config
+from tinker_atropos.config.run_config import parse_config
 from tinker_atropos.settings import Parent, Settings
 from tinker_atropos.trainer.reporting.trackers.tracker_process import TrackerProcess
 from tinker_atropos.trainer.reporting.trackers.wandb_tracker import enabled, wandb_settings, wandb_tracker

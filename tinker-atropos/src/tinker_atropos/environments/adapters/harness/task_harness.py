@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from pydantic import create_model
 
-from tinker_atropos.config import nearest
+from tinker_atropos.config.run_config import nearest
 from tinker_atropos.environments.adapters.harness.harness_catalog import (
     FAMILY,
     MAX_TOKEN_LENGTH,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import Field, create_model
 
-from tinker_atropos.config import nearest
+from tinker_atropos.config.run_config import nearest
 from tinker_atropos.environments.adapters.reasoning_gym.curriculum import Curriculum
 from tinker_atropos.environments.base import EnvironmentConfig
 from tinker_atropos.errors import ConfigError

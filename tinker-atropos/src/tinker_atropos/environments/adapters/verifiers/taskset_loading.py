@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from tinker_atropos.config import nearest
+from tinker_atropos.config.run_config import nearest
 from tinker_atropos.environments.adapters.verifiers.agent_seats import seated
 from tinker_atropos.environments.adapters.verifiers.hub_data import missing_data
 from tinker_atropos.environments.adapters.verifiers.taskset_name import TasksetName

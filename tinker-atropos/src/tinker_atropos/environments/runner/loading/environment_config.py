@@ -9,7 +9,7 @@ from atroposlib.envs.server_handling.server_baseline import APIServerConfig, Ser
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from tinker_atropos.bundled import resolve_tokenizer
-from tinker_atropos.config import RunConfig, nearest
+from tinker_atropos.config.run_config import RunConfig, nearest
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.settings import Settings
 

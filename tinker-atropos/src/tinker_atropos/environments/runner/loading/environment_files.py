@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from tinker_atropos.config import nearest
+from tinker_atropos.config.run_config import nearest
 from tinker_atropos.environments.adapters.families import FAMILIES, Family, family_of
 from tinker_atropos.environments.discovery import BUNDLED_FOLDER, discover_bundled
 from tinker_atropos.errors import ConfigError

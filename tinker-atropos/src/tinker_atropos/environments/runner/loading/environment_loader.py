@@ -13,7 +13,7 @@ from typing import Any
 
 from atroposlib.envs.base import BaseEnv
 
-from tinker_atropos.config import RunConfig
+from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.environments.discovery.import_check import TAKEN_NAMES, imports_relatively, taken_sentence
 from tinker_atropos.environments.discovery.modules import Module
 from tinker_atropos.environments.discovery.source_parser import UnreadableSourceError, parse_file

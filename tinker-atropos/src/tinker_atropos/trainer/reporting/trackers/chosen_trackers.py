@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tinker_atropos.config import RunConfig
+from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.reporting.samples import Row
 from tinker_atropos.trainer.reporting.trackers.tracker_process import TrackerProcess

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tinker_atropos.config import RunConfig
+from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.reporting.trackers.tracker import described
 from tinker_atropos.trainer.reporting.trackers.tracker_process import TrackerProcess, Way

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tinker_atropos.config import RunConfig
+from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.reporting.trackers.tracker import described
 from tinker_atropos.trainer.reporting.trackers.tracker_process import TrackerProcess, Way

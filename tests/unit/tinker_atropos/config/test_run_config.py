@@ -3,7 +3,7 @@
 import pytest
 
 from tinker_atropos.bundled import BUNDLED
-from tinker_atropos.config import Yaml12Loader, load_config, nearest, parse_config
+from tinker_atropos.config.run_config import Yaml12Loader, load_config, nearest, parse_config
 from tinker_atropos.errors import ConfigError
 
 ENV = {"total_steps": 40, "group_size": 8, "batch_size": 32, "tokenizer_name": BUNDLED, "max_token_length": 64}

@@ -1,0 +1,1 @@
+"""The run's config file: its sections, and how it is read."""

@@ -1,0 +1,96 @@
+"""The run's config file: sections and field names as tinker-atropos had them, checked strictly.
+
+Only the fields that this package reads are typed here. `env` and `openai` belong to the environment: its runner
+checks them against the environment's own config class.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tinker_atropos.config.shared_env import SharedEnvSection
+from tinker_atropos.config.tinker_section import TinkerSection
+from tinker_atropos.errors import ConfigError
+
+
+class RunConfig(BaseModel):
+    """One run's configuration file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    env: SharedEnvSection
+    openai: list[dict[str, Any]] = Field(default_factory=list)
+    tinker: TinkerSection = Field(default_factory=TinkerSection)
+    slurm: Any = False
+    testing: Any = False
+
+    @property
+    def base_model(self) -> str:
+        """The model to train: the inference server's model name, else the tokenizer's."""
+        name = self.openai[0].get("model_name") if self.openai else None
+        return str(name or self.env.tokenizer_name)
+
+
+def load_config(path: Path) -> RunConfig:
+    """Read and check a config file. Raises ConfigError naming the field, the value and what is allowed."""
+    try:
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=Yaml12Loader)  # noqa: S506 -- a SafeLoader
+    except OSError as error:
+        raise ConfigError(f"cannot read the config file {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not YAML: {error}") from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path} must hold a mapping with the sections {', '.join(RunConfig.model_fields)}")
+    return parse_config(document)
+
+
+def parse_config(document: Mapping[str, Any]) -> RunConfig:
+    """Check a parsed config. Raises ConfigError on the first thing that is wrong."""
+    try:
+        config = RunConfig.model_validate(document)
+    except ValidationError as error:
+        raise ConfigError(_explain(error)) from None
+    batch_size, group_size = config.env.batch_size, config.env.group_size
+    if batch_size % group_size:
+        raise ConfigError(
+            f"env.batch_size is {batch_size} and env.group_size is {group_size}: a batch holds whole groups, "
+            f"so batch_size must be a multiple of group_size"
+        )
+    return config
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for a misspelled name: `; did you mean 'lora_rank'?`, or nothing."""
+    matches = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {matches[0]!r}?" if matches else ""
+
+
+class Yaml12Loader(yaml.SafeLoader):
+    """SafeLoader that reads numbers as YAML 1.2 does: `4e-5` is a number, not a string."""
+
+
+Yaml12Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)$"),
+    list("-+0123456789."),
+)
+
+
+_KNOWN_KEYS = {(): RunConfig.model_fields, ("tinker",): TinkerSection.model_fields}
+
+
+def _explain(error: ValidationError) -> str:
+    first = error.errors()[0]
+    location = first["loc"]
+    field = ".".join(map(str, location))
+    if first["type"] == "extra_forbidden":
+        known = _KNOWN_KEYS[tuple(str(part) for part in location[:-1])]
+        return f"{field} is not a known field{nearest(str(location[-1]), known)} (known: {', '.join(known)})"
+    if first["type"] == "missing":
+        return f"{field} is missing"
+    return f"{field} is {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"

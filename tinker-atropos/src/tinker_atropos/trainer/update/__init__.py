@@ -1,0 +1,1 @@
+"""From a batch to new weights: what the loss is told, and how far the weights move."""
