@@ -50,7 +50,7 @@ _DEADLINES = _run(
   backoffLimit: 1               # one more attempt after an application failure
   startDeadlineSeconds: 600     # per attempt, until the first group was accepted
   progressDeadlineSeconds: null # no limit
-  activeDeadlineSeconds: 86400  # a day in all
+  activeDeadlineSeconds: 86400  # a day in all; budget: 20 bounds its cost, where the runtime has prices
 """,
 )
 _OWN_RUN = _run("mine", "  environment: own/mine\n  runtime: tiny\n  environmentReplicas: 2\n")
@@ -63,6 +63,7 @@ spec:
   image: tinker-atropos:dev
   backend:
     keySecret: {name: tinker, key: TINKER_API_KEY}   # in each run's namespace
+    prices: {prefill: 0.13, sample: 0.40, train: 0.40}   # of a million tokens, in USD: runs show what they cost
   locked:                                            # the same for every run
     env: {tokenizer_name: Qwen/Qwen3-8B, max_token_length: 8192}
     tinker: {lora_rank: 32}

@@ -5,7 +5,7 @@ from typing import Final
 
 from generate.cel import Cel, fault, filled, is_number, listed, literal, looks_like_a_key
 from rl_operator.api import hints
-from rl_operator.api.fields import LARGEST, SMALLEST, WIRED_FIELDS, Section
+from rl_operator.api.fields import AUTO, LARGEST, SMALLEST, WIRED_FIELDS, Section
 from rl_operator.api.names import LAST_APPLIED_ANNOTATION
 from rl_operator.api.refusal import KEY_IN_TEXT
 from rl_operator.api.size_limits import MAX_CHARACTERS, TOO_LARGE
@@ -98,7 +98,8 @@ def variables_of_its_runtime() -> dict[str, Cel]:
         for name in SETTINGS
         for rule, make in {"violated": _locked, "outside": _out_of_bounds}.items()
     }
-    others = {"not_selected": _namespace(), "exceeded": " + ".join(map(_limit, LIMITS)), "sandboxes": _sandboxes()}
+    limits = " + ".join(map(_limit, LIMITS))
+    others = {"not_selected": _namespace(), "exceeded": limits, "sandboxes": _sandboxes(), "unpriced": _unpriced()}
     return {
         **_SETTINGS_VARIABLES,
         **_RUNTIME_VARIABLES,
@@ -194,9 +195,12 @@ def _out_of_bounds(settings: str) -> Cel:
     bounds, given = f"variables.bounds_{settings}", _given(settings)
     bound = f"{bounds}[k]"
     outside = f"(has({bound}.min) && {given} < {bound}.min || has({bound}.max) && {given} > {bound}.max)"
+    automatic = f"{given} == {literal(AUTO)}"
+    may_be = f"({automatic} ? has({bound}.min) || has({bound}.max) : {is_number(given)} && {outside})"
     inherited = f"k in {bounds} && !(k in variables.locked_{settings})"
-    condition = f"{inherited} && !({_is_wired(settings)}) && {is_number(given)} && {outside}"
-    return _each(settings, f"variables.{settings}", condition, _allows(_range(bound)))
+    condition = f"{inherited} && !({_is_wired(settings)}) && {may_be}"
+    hint = f"{_allows(_range(bound))} + ({automatic} ? {filled(hints.UNKNOWN_NUMBER)} : [])"
+    return _each(settings, f"variables.{settings}", condition, hint)
 
 
 def _allows(range_: Cel) -> Cel:
@@ -223,6 +227,13 @@ def _sandboxes() -> Cel:
     limits = (_above("spec.sandbox", field, f"{bounds}.{limit}") for field, limit in SANDBOX_LIMITS.items())
     matters = f"has({asked}) && ({created_or_changed('runtime', 'sandbox')})"
     return f"(!({matters}) ? [] : !has({bounds}) ? [{none}] : {' + '.join(limits)})"
+
+
+def _unpriced() -> Cel:
+    """Also after the start, when the operator does not look anymore. Which models have prices is left to it."""
+    none = fault("spec", literal("budget"), "object.spec.budget", filled(hints.NO_PRICES, "variables.runtime"))
+    matters = f"has(object.spec.budget) && ({created_or_changed('runtime', 'budget')})"
+    return f"({matters} && !params.spec.?backend.?prices.hasValue() ? [{none}] : [])"
 
 
 def _above(at: str, field: str, limit: Cel) -> Cel:

@@ -12,21 +12,20 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import yaml
-from tests.benchmarks.meter import cpu_seconds
+from tests.benchmarks.run_cpu import RunCpu
 
 from rl_operator.local.state.locks import holder
 
 RLCTL = Path(sys.executable).with_name("rlctl")
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "sorting.yaml"
-PEER = Path(__file__).parent / "peers" / "trl_sorting.py"
+PEER = Path(__file__).parent / "peers" / "trl_grpo.py"
 PEER_PYTHON = Path(os.environ.get("TRL_PYTHON", PEER.parent / ".venv" / "bin" / "python"))
 PEER_SECONDS = 300
 MOMENTS = {
@@ -36,52 +35,7 @@ MOMENTS = {
     "first step": "Running   step 1/",
     "half of the steps": "Running   step 20/",
 }
-ROLES = {
-    "service": " tinker-service ",
-    "trainer": " trainer --config",
-    "environment": " environment sort_digits",
-    "api": " api --data",
-    "api's worker": "api_worker",
-    "supervisor": "rl_operator.process.supervise",
-}
-"""A part of the command line of each process of a run; all of them name the state folder."""
-
 PARTS = ("waiting", "forward_backward", "optim_step", "snapshot", "saving", "preparing", "reporting")
-
-
-class CpuByRole:
-    """CPU seconds of the processes of one state folder, read every 50 ms until the block ends."""
-
-    def __init__(self, state: str) -> None:
-        self._state = state
-        self._seconds: dict[tuple[str, int], float] = {}
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._keep_reading, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def of(self, role: str) -> float:
-        return sum(seconds for (each, _), seconds in self._seconds.items() if each == role)
-
-    def _keep_reading(self) -> None:
-        while not self._over.wait(0.05):
-            for pid in (int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()):
-                try:
-                    command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                    if self._state in command and (role := _role_of(command)):
-                        self._seconds[role, pid] = cpu_seconds(pid)
-                except OSError:  # it has ended
-                    continue
-
-
-def _role_of(command: str) -> str | None:
-    return next((role for role, part in ROLES.items() if part in command), None)
 
 
 def follow(file: Path, state: str, moments: Mapping[str, str]) -> list[str]:
@@ -126,8 +80,8 @@ def show_steps(steps: list[dict[str, float]]) -> None:
     print(f"{'own share of a step (goal <= 2 %)':<44} {own:8.1%}")
 
 
-def show_cpu(cpu: CpuByRole) -> None:
-    seconds = {role: cpu.of(role) for role in ROLES}
+def show_cpu(cpu: RunCpu) -> None:
+    seconds = cpu.by_role()
     parts = ", ".join(f"{role} {each:.1f}" for role, each in seconds.items())
     print(f"CPU seconds: {sum(seconds.values()):.1f} ({parts})\n")
 
@@ -147,7 +101,7 @@ def measure(file: Path, moments: Mapping[str, str]) -> None:
     name = yaml.safe_load(file.read_text(encoding="utf-8"))["metadata"]["name"]
     with tempfile.TemporaryDirectory() as state:
         try:
-            with CpuByRole(state) as cpu:
+            with RunCpu(state) as cpu:
                 last_lines = follow(file, state, moments)
             if moments:
                 print("".join(last_lines))

@@ -19,14 +19,16 @@ import numpy as np
 import orjson
 
 from tinker_atropos.config.tinker_section import TinkerSection
-from tinker_atropos.trainer.backend.backend import to_tinker
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
+from tinker_atropos.trainer.backend.step_requests import to_tinker
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
-from tinker_atropos.trainer.reporting.step_metrics import batch_metrics, collection_metrics, training_metrics
+from tinker_atropos.trainer.reporting.metrics.batch_metrics import batch_metrics, collection_metrics
+from tinker_atropos.trainer.reporting.metrics.policy_metrics import training_metrics
 from tinker_atropos.trainer.trajectories.admission import Admission
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
 from tinker_atropos.trainer.trajectories.deliveries import read_delivery
+from tinker_atropos.trainer.update.clipping import clip_metrics
 
 GROUPS, GROUP_SIZE, PROMPT, OUTPUT = 32, 8, 128, 384
 VOCABULARY = 150_000
@@ -84,12 +86,13 @@ async def measure(steps: int, *, with_logprobs: bool) -> Stages:
         with stages.timed("advantages, datums"):
             batch = build_batch(collected.groups, config)
         with stages.timed("tinker Datums"):
-            sent = [to_tinker(datum) for datum in batch.datums]
+            sent = [to_tinker(datum, config.loss) for datum in batch.datums]
         logprobs = [datum.logprobs_T + 1e-3 for datum in batch.datums]
         with stages.timed("metrics"):
             collection_metrics(collected, batch)
             batch_metrics(batch, step)
             training_metrics(batch, logprobs, 1.0, step)
+            clip_metrics(batch.datums, logprobs, config)
         del delivery, admitted, collected, batch, sent
     return stages
 

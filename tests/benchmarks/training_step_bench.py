@@ -27,10 +27,11 @@ from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
 from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
-from tinker_atropos.trainer.reporting.step_metrics import training_metrics
+from tinker_atropos.trainer.reporting.metrics.policy_metrics import training_metrics
 
 GROUPS, GROUP_SIZE = 4, 8
-CONFIG = TinkerSection(lora_rank=16, learning_rate=1e-3)
+CONFIG = TinkerSection(lora_rank=16)
+LEARNING_RATE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ async def rollouts_of(item: Item, sampler: Sampler, tokenizer: Tokenizer, ledger
 
 
 async def measure(steps: int) -> list[Step]:
-    from tinker_atropos.trainer.backend.backend import AdamStep, Backend, LossCall
+    from tinker_atropos.trainer.backend.backend import Backend
+    from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall
 
     tokenizer, ledger = Tokenizer("bundled"), Ledger()
     backend = await Backend.open(60, {})
@@ -80,7 +82,7 @@ async def measure(steps: int) -> list[Step]:
         built = time.perf_counter()
         if not batch.datums:
             continue
-        output = await training.step(batch.datums, LossCall(CONFIG.loss), AdamStep(CONFIG.learning_rate))
+        output = await training.step([batch.datums], LossCall(CONFIG.loss), AdamStep(LEARNING_RATE))
         sampler = output.sampler
         trained = time.perf_counter()
         metrics = training_metrics(batch, output.logprobs, output.loss_sum, step)

@@ -22,8 +22,9 @@ from tinker_atropos.chat.chat_rendering import chat_renderer
 from tinker_atropos.chat.sampling import SamplingSettings
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.environments.bundled.digits import prompt, split
-from tinker_atropos.trainer.backend.backend import AdamStep, Backend, LossCall
+from tinker_atropos.trainer.backend.backend import Backend
 from tinker_atropos.trainer.backend.policy import Sampler
+from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall
 from tinker_atropos.trainer.data.datums import Datum
 
 GROUP_SIZE, BATCH_SIZE, OFFPOLICY = 8, 32, 3
@@ -124,11 +125,11 @@ async def alone(rollouts: int, points: list[dict[str, float]]) -> tuple[float, f
     (sample,) = await sampler.sample(prompt_ids, 1, SamplingSettings(max_tokens=16))
     datum = datum_of(prompt_ids, sample.tokens_T)
     sizes = [int(point["batch/trained_rollouts"]) for point in points]
-    await training.step([datum] * BATCH_SIZE, LossCall("importance_sampling"), AdamStep(1e-9))
+    await training.step([[datum] * BATCH_SIZE], LossCall("importance_sampling"), AdamStep(1e-9))
     began = time.perf_counter()
     for size in sizes:
         if size:
-            await training.step([datum] * size, LossCall("importance_sampling"), AdamStep(1e-9))
+            await training.step([[datum] * size], LossCall("importance_sampling"), AdamStep(1e-9))
     seconds = time.perf_counter() - began
     await backend.close("success")
     return sampling, seconds

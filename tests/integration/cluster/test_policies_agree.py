@@ -33,6 +33,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "open": {"sandbox": {"maxSize": 8, "maxTimeoutSeconds": 900}},
     "locks": {"locked": LOCKED, "bounds": BOUNDS},
     "limits": {"limits": {"activeDeadlineSeconds": 600, "environmentReplicas": 2}},
+    "priced": {"backend": {"prices": {"prefill": 0.1, "sample": 0.4, "train": 0.4}}},
     "elsewhere": {"namespaceSelector": {"matchLabels": {"team": "rockets"}}},
 }
 
@@ -50,6 +51,7 @@ RUNS = st.fixed_dictionaries(
         "sandbox": st.fixed_dictionaries(
             {}, optional={"size": st.sampled_from([2, 8, 9]), "timeoutSeconds": st.sampled_from([600, 900, 901])}
         ),
+        "budget": st.none() | st.sampled_from([0.01, 20]),
         "activeDeadlineSeconds": st.none() | st.sampled_from([1, 600, 601]),
     },
 )

@@ -99,6 +99,18 @@ def test_a_sandbox_is_checked_when_it_changes(admin: AdminClient, overtaken: str
     assert refusal(admin, overtaken, {"spec": {"sandbox": None}}) is None
 
 
+def test_a_budget_may_be_changed_after_the_start_and_needs_prices(admin: AdminClient, overtaken: str) -> None:
+    start(admin, overtaken)
+    refused = refusal(admin, overtaken, {"spec": {"budget": 20}})
+    assert refused is not None
+    assert f"runtime '{overtaken}' has no prices (its spec.backend.prices)" in refused
+    prices = {"prefill": 0.1, "sample": 0.4, "train": 0.4}
+    admin.patch(f"{RUNTIMES}/{overtaken}", {"spec": {"backend": {"prices": prices}}})
+    wait_for("the prices are known to the policy", lambda: refusal(admin, overtaken, {"spec": {"budget": 20}}) is None)
+    assert refusal(admin, overtaken, {"spec": {"budget": 30.5}}) is None
+    assert refusal(admin, overtaken, {"spec": {"budget": None}}) is None
+
+
 def test_a_draft_with_a_new_runtime_is_checked_against_that_one(admin: AdminClient, overtaken: str) -> None:
     free = f"free-{next(_numbers)}"
     admin.post(RUNTIMES, runtime_body(free))

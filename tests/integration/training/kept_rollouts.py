@@ -24,14 +24,26 @@ def check_kept_rollouts(folder: Path, steps: int, accuracies: dict[int, float]) 
         _check_trained(step, kept[step])
     for step, accuracy in accuracies.items():
         evaluated = [one for one in kept[step] if one.get("fate") == "evaluated"]
-        assert {(one["step"], one["environment"]) for one in evaluated} == {(step, 0)}
-        assert fmean(rewards(evaluated)) == accuracy
+        assert {(one["step"], one["environment"], *one["sets"]) for one in evaluated} == {(step, 0, "main")}
         assert [one["group"] for one in evaluated] == list(range(len(evaluated)))
+        sampled = [one for one in evaluated if "greedy" not in one]
+        assert fmean(rewards(sampled)) == accuracy
         (result,) = (one for one in kept[step] if one["record"] == "evaluation")
-        assert result["metrics"]["eval/percent_correct"] == accuracy
+        told = result["metrics"]
+        assert told["eval/percent_correct"] == accuracy
+        assert told["eval/pass_at_2"] == fmean(max(rewards([one])) for one in sampled)
+        _check_greedy([one for one in evaluated if "greedy" in one], told.get("eval/greedy_percent_correct"))
     metrics = records(folder / "metrics-1.jsonl.zst")
     assert [one["step"] for one in metrics if one["record"] == "step"] == list(range(1, steps + 1))
     assert [one["step"] for one in metrics if one["record"] == "evaluation"] == sorted(accuracies)
+
+
+def _check_greedy(greedy: list[Record], accuracy: float | None) -> None:
+    """One answer of each item, all of whose probability the sampler gave to it: that is what temperature 0 is."""
+    assert [len(one["rollouts"]) for one in greedy] == [1] * len(greedy)
+    assert accuracy == (fmean(rewards(greedy)) if greedy else None)
+    for sequence in (one for group in greedy for rollout in group["rollouts"] for one in rollout["sequences"]):
+        assert {logprob for logprob in sequence["logprobs"] if logprob is not None} == {0.0}
 
 
 def _check_trained(step: int, kept: list[Record]) -> None:

@@ -9,6 +9,15 @@ from tests.integration.training.tape import Tape, TapePlayer, record_tape, saved
 
 STEPS = 6
 INTERVAL = 2
+OPTIMIZER = {
+    "learning_rate_schedule": "cosine",
+    "warmup_steps": 3,
+    "weight_decay": 0.1,
+    "grad_clip_norm": 0.5,
+    "num_substeps": 2,
+    "kl_base_coef": 0.1,
+}
+"""Every step has a rate of its own, and two optimizer steps: one for each of its groups."""
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["with logprobs", "without logprobs"])
@@ -22,7 +31,7 @@ def tape(request, tinker_service) -> Tape:
 async def test_losses_leave_no_trace_in_the_weights(half, tape, tinker_service) -> None:
     data = Path(tinker_service.log).parent / "data"
     config = half.write_config(
-        env={"total_steps": STEPS}, tinker={"save_checkpoint_interval": INTERVAL, "keep_checkpoints": 1}
+        env={"total_steps": STEPS}, tinker={"save_checkpoint_interval": INTERVAL, "keep_checkpoints": 1, **OPTIMIZER}
     )
     straight = saved_tensors(data, await trained_straight(half, tape, config))
     assert all(tensor.any() for name, tensor in straight.items() if "lora_B" in name), "what was zero has learned"
@@ -81,10 +90,12 @@ async def killed_over_the_same_journal(half, tape, config, _tinker_service) -> s
 
 
 async def lost_and_opened_again(half, tape, config, tinker_service) -> str:
-    """A step is refused behind the checkpoint: its session is abandoned, and the steps since then are replayed."""
+    """The fourth step's second half is refused, behind the checkpoint: its session is abandoned, and the steps since
+    then are replayed.
+    """
     api = await half.start_api()
     async with FaultProxy(tinker_service.url).running() as proxy:
-        proxy.faults = [Fault("answer", "POST /api/v1/optim_step", skip=3, status=422)]
+        proxy.faults = [Fault("answer", "POST /api/v1/optim_step", skip=7, status=422)]
         trainer = await half.start_trainer(config, RL_RUN_UID=uid(half, "lost"), TINKER_BASE_URL=proxy.url)
         await half.ready(trainer)
         async with TapePlayer(half, tape):

@@ -3,11 +3,14 @@
 import httpx
 from tests.integration.training.kept_rollouts import check_kept_rollouts
 
+from tinker_atropos.bundled import BUNDLED
+from tinker_atropos.trainer.update.automatic_learning_rate import automatic_learning_rate
+
 
 async def test_real_starts_of_four_programs_train_and_end_by_themselves(half, tinker_service) -> None:
     """`api`, `trainer` and `environment` against the Tinker service, from nothing to evaluated weights."""
     half.real_starts = True
-    config = half.write_config(env={"group_size": 8, "batch_size": 16})
+    config = half.write_config(env={"group_size": 8, "batch_size": 16, "eval_items": 100, "eval_greedy": True})
     api = await half.start_api()
     trainer = await half.start_trainer(config, RL_ROLLOUTS_DIR=str(half.folder / "rollouts"))
     environment = await half.start("environment", "sort_digits", "serve", "--config", str(config))
@@ -57,7 +60,7 @@ async def test_only_fresh_rollouts_neither_stall_a_run_nor_waste_it(half) -> Non
 async def test_weights_change_and_the_sampler_follows_the_trainer(half, scripted_environment) -> None:
     """Tokens sampled from the current weights have the logprobs that training computes for them."""
     await half.start_api()
-    trainer = await half.start_trainer(half.write_config(env={"total_steps": 6}))
+    trainer = await half.start_trainer(half.write_config(env={"total_steps": 6}, tinker={"learning_rate": "auto"}))
     await half.ready(trainer)
     async with scripted_environment():
         await half.reached(trainer, 5)
@@ -65,6 +68,7 @@ async def test_weights_change_and_the_sampler_follows_the_trainer(half, scripted
         losses = (await half.client.get(f"{trainer.ops_url}/history?figures=loss")).json()["points"]
         assert losses[: len(history)] == [{"step": point["step"], "loss": point["loss"]} for point in history]
         status = await half.status(trainer)
+        assert status["metrics"]["learningRate"] == automatic_learning_rate(BUNDLED, BUNDLED)
         kept = (await half.client.get(f"{trainer.ops_url}/rollouts")).json()
         first = await half.client.get(f"{trainer.ops_url}/rollouts/000001-1.jsonl.zst")
         assert await trainer.exit_code() == 0, trainer.log

@@ -12,6 +12,7 @@ from tinker_atropos import errors
         (errors.BackendError, "backend", 4),
         (errors.CheckpointLostError, "checkpoint", 1),
         (errors.DivergedError, "diverged", 1),
+        (errors.BudgetReachedError, "budget", 1),
         (errors.EnvironmentLostError, "environment", 1),
         (errors.InternalError, "internal", 1),
     ],
@@ -23,6 +24,6 @@ def test_class_and_exit_code_match_the_contract(error, error_class, exit_code) -
 
 def test_every_direct_subclass_of_error_is_in_the_table_above() -> None:
     named = {"ConfigError", "CredentialsError", "BillingError", "BackendError", "CheckpointLostError", "DivergedError"}
-    named |= {"EnvironmentLostError", "InternalError"}
+    named |= {"BudgetReachedError", "EnvironmentLostError", "InternalError"}
     ours = {kind.__name__ for kind in errors.RunError.__subclasses__() if kind.__module__ == errors.__name__}
     assert ours == named

@@ -1,7 +1,7 @@
 import pytest
 
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.settings import Address, Parent, SandboxService, Settings, load_settings
+from tinker_atropos.settings import Address, Parent, SandboxService, Settings, Spent, TokenPrices, load_settings
 
 
 @pytest.mark.parametrize(("container", "port"), [("api", 8003), ("trainer", 8002), ("environment", 8004)])
@@ -114,3 +114,27 @@ def test_sandboxes_without_a_port_or_a_share(port, share) -> None:
     env_vars = {"RL_SANDBOX_HOST": "host", "RL_SANDBOX_PORT": port, "RL_SANDBOX_SHARE": share}
     with pytest.raises(ConfigError, match="with RL_SANDBOX_HOST they must be a port and a number of sandboxes from 1"):
         load_settings("environment", env_vars)
+
+
+def test_prices_and_what_is_spent() -> None:
+    prices = '{"prefill": 0.13, "sample": 0.4, "train": 0.4, "currency": "EUR"}'
+    env_vars = {"RL_PRICES": prices, "RL_BUDGET": "12.5", "RL_SPENT": "3.25", "RL_SPENT_STEPS": "40"}
+    settings = load_settings("trainer", env_vars)
+    assert settings.prices == TokenPrices(0.13, 0.4, 0.4, "EUR")
+    assert (settings.budget, settings.spent) == (12.5, Spent(3.25, 40))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("RL_PRICES", '{"prefill": 1}'),
+        ("RL_PRICES", '{"prefill": -1, "sample": 1, "train": 1, "currency": "USD"}'),
+        ("RL_PRICES", "cheap"),
+        ("RL_BUDGET", "inf"),
+        ("RL_BUDGET", "much"),
+        ("RL_SPENT", "-1"),
+    ],
+)
+def test_wrong_money_is_refused(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} is"):
+        load_settings("trainer", {name: value})

@@ -14,7 +14,7 @@ import pytest
 from tinker import AdamParams, SamplingParams, ServiceClient, types
 
 from tinker_atropos.chat.sampling import SamplingSettings
-from tinker_atropos.config.clip_thresholds import CLIP_THRESHOLDS, ClipThresholds
+from tinker_atropos.config.policy_losses import POLICY_LOSSES, ClipThresholds
 from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.environments.evaluation import Z_95
 from tinker_atropos.tinker_service.model.adamw import AdamSettings
@@ -22,8 +22,9 @@ from tinker_atropos.tinker_service.model.lora import ALPHA, LoraSpec
 from tinker_atropos.tinker_service.model.losses import LOSSES
 from tinker_atropos.tinker_service.model.sampling.continuations import SamplingRequest
 from tinker_atropos.tinker_service.sdk.operations import DEFAULT_LORA, MIN_TTL_SECONDS
-from tinker_atropos.trainer.backend.backend import ADAM_BETA1, ADAM_BETA2, ADAM_EPS
+from tinker_atropos.trainer.backend.step_requests import ADAM_BETA1, ADAM_BETA2, ADAM_EPS
 from tinker_atropos.trainer.data.datums import loss_config
+from tinker_atropos.trainer.update.trust_region import DPPO_SHIFT, ICEPOP_RATIOS
 
 COOKBOOK = importlib.util.find_spec("tinker_cookbook")
 TUTORIAL = "tinker-cookbook, tutorials/202_loss_functions.py"
@@ -57,6 +58,10 @@ SDK = [
       for name in ("seed", "train_attn", "train_mlp", "train_unembed")),
     *((f"the service's Adam, {name}", lambda name=name: of_ours(AdamSettings, name), AdamParams, name)
       for name in ("weight_decay", "grad_clip_norm")),
+    *((f"the run's {name}", lambda name=name: TinkerSection.model_fields[name].default, AdamParams, name)
+      for name in ("weight_decay", "grad_clip_norm")),
+    *((f"the run's {name}", lambda name=name: TinkerSection.model_fields[name].default, types.LoraConfig, name)
+      for name in ("train_attn", "train_mlp", "train_unembed")),
     ("the trainer's Adam, beta1", lambda: ADAM_BETA1, AdamParams, "beta1"),
     ("the trainer's Adam, beta2", lambda: ADAM_BETA2, AdamParams, "beta2"),
 ]  # fmt: skip
@@ -75,6 +80,12 @@ STATED = [
     ("cispo, in the trainer", lambda: trainer_clips(loss="cispo"), ClipThresholds(0.0, 4.0), TUTORIAL),
     ("gspo, in the service", lambda: service_clips("gspo"), ClipThresholds(1 - 3e-4, 1 + 4e-4),
      "arXiv:2507.18071, section 5.1"),
+    ("gspo, in the trainer", lambda: trainer_clips(loss="gspo"), ClipThresholds(1 - 3e-4, 1 + 4e-4),
+     "arXiv:2507.18071, section 5.1"),
+    ("dro's beta, in the trainer", lambda: loss_config(TinkerSection(loss="dro")), {"beta": 0.05},
+     "Tinker's documentation of dro, its example"),
+    ("DPPO's threshold", lambda: DPPO_SHIFT, 0.2, "arXiv:2602.04879"),
+    ("IcePop's ratios", lambda: ICEPOP_RATIOS, (0.5, 5.0), "Ring-1T, arXiv:2510.18855"),
     ("dro's beta has no default", lambda: "beta" in LOSSES["dro"].config, False, "Tinker's documentation gives none"),
     ("LoRA's alpha", lambda: ALPHA, 32.0, "Tinker's LoRA primer: alpha is 32 whatever the rank"),
     ("shortest time to live", lambda: MIN_TTL_SECONDS, 3_600, "Tinker's checkpoints live at least an hour"),
@@ -118,8 +129,8 @@ def test_the_rank_of_a_request_that_names_none_is_the_sdks() -> None:
 
 
 GIVEN = [
-    ({"loss": "cispo"}, CLIP_THRESHOLDS["cispo"]),
-    ({"loss": "cispo", "clip_low_threshold": None, "clip_high_threshold": None}, CLIP_THRESHOLDS["cispo"]),
+    ({"loss": "cispo"}, POLICY_LOSSES["cispo"].clips),
+    ({"loss": "cispo", "clip_low_threshold": None, "clip_high_threshold": None}, POLICY_LOSSES["cispo"].clips),
     ({"loss": "cispo", "clip_high_threshold": 8.0}, ClipThresholds(0.0, 8.0)),
     ({"loss": "cispo", "clip_low_threshold": 0.5}, ClipThresholds(0.5, 4.0)),
     ({"loss": "ppo", "clip_low_threshold": 0.0}, ClipThresholds(0.0, 1.2)),

@@ -8,7 +8,9 @@ The codes are public (they decide whether the operator retries):
 from enum import IntEnum
 from typing import ClassVar, Literal
 
-ErrorClass = Literal["config", "credentials", "billing", "backend", "checkpoint", "diverged", "environment", "internal"]
+ErrorClass = Literal[
+    "config", "credentials", "billing", "backend", "checkpoint", "diverged", "environment", "budget", "internal"
+]
 
 
 class ExitCode(IntEnum):
@@ -73,6 +75,12 @@ class DivergedError(RunError):
     """Training has left the numbers, or the policy has collapsed: from these weights nothing more is learned."""
 
     error_class = "diverged"
+
+
+class BudgetReachedError(RunError):
+    """Another step would cost more than the run may: its weights are saved, and a higher budget continues it."""
+
+    error_class = "budget"
 
 
 class EnvironmentLostError(RunError):

@@ -7,7 +7,7 @@ killed leaves behind its last state path. The other processes have no result; th
 import contextlib
 import os
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -78,6 +78,8 @@ class Result:
 
     `from_step`: the step that this attempt continued from; None until training is open.
     `expires_at`: when the backend may delete the state at `state_path`; None when it never may, or this is unknown.
+    `stopped_early`: why the last step is not `total_steps`, in a run that is complete all the same.
+    `cost`: the run's so far; None without prices.
     """
 
     attempt: int
@@ -91,6 +93,8 @@ class Result:
     expires_at: datetime | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     best: BestCheckpoint | None = None
+    stopped_early: str | None = None
+    cost: Mapping[str, Any] | None = None
     error: ResultError | None = None
 
     def to_json(self) -> bytes:
@@ -133,6 +137,10 @@ class Result:
             for name in ("statePath", "samplerPath"):  # of the last weights: said already, and space is short
                 if wire["best"][name] == wire[name]:
                     del wire["best"][name]
+        if self.stopped_early is not None:
+            wire["stoppedEarly"] = self.stopped_early
+        if self.cost is not None:
+            wire["cost"] = self.cost
         if self.error is not None:
             wire["error"] = {"class": self.error.error_class, "message": self.error.message}
         return wire
@@ -172,9 +180,10 @@ class ResultFile:
     def __init__(self, path: str | None, result: Result) -> None:
         self._path = path
         self.result = result
+        self.cost: Callable[[], Mapping[str, Any] | None] = lambda: None
 
     def write(self, **changes: Any) -> None:
-        self.result = replace(self.result, **changes)
+        self.result = replace(self.result, cost=self.cost(), **changes)
         write_result(self._path, self.result)
 
     def write_failure(self, error: RunError, metrics: Mapping[str, float] | None = None) -> None:

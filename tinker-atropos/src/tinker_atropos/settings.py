@@ -5,10 +5,11 @@ sides, so they cannot disagree.
 """
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import overload
+from typing import Any, overload
 from urllib.parse import urlsplit
 
 from tinker_atropos.errors import ConfigError
@@ -76,6 +77,24 @@ class SandboxService:
     share: int
 
 
+@dataclass(frozen=True, slots=True)
+class TokenPrices:
+    """Of a million tokens each: of prompts, sampled ones, and those of trained sequences."""
+
+    prefill: float
+    sample: float
+    train: float
+    currency: str = "USD"
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What earlier attempts of the run have cost, for so many steps."""
+
+    amount: float = 0.0
+    steps: int = 0
+
+
 @dataclass(frozen=True)
 class Settings:
     """The process's settings, read once at startup.
@@ -91,7 +110,8 @@ class Settings:
     `environment_index` numbers them; 0 evaluates. None is the one in the run's own pod: it evaluates too, and is not
     replaced. `sandboxes` is None if the run asks for none in pods. `wandb_close_seconds` is how long W&B may take at
     the end: by default what is left of the 25 s of a stop if everything else takes its full time
-    (trainer/attempt_end.py); other `trackers`, beside it, have the same time.
+    (trainer/attempt_end.py); other `trackers`, beside it, have the same time. `prices` None: what the run costs is not
+    known; `budget` is what it may cost in all, earlier attempts (`spent`) included.
     """
 
     api_url: str = DEFAULT_API_URL
@@ -105,6 +125,9 @@ class Settings:
     recorded: RecordedCheckpoint | None = None
     restart_if_lost: bool = False
     best: BestCheckpoint | None = None
+    prices: TokenPrices | None = None
+    budget: float | None = None
+    spent: Spent = Spent()
     start_from: str | None = None
     start_from_optimizer: bool = False
     parent: Parent = Parent()
@@ -142,6 +165,9 @@ def load_settings(container: str, environ: Mapping[str, str] = os.environ) -> Se
         recorded=_recorded(environ),
         restart_if_lost=_switch(environ, "RL_RESTART_IF_CHECKPOINT_LOST"),
         best=_best(environ),
+        prices=_prices(environ),
+        budget=_number(environ, "RL_BUDGET"),
+        spent=Spent(_number(environ, "RL_SPENT") or 0.0, _integer(environ, "RL_SPENT_STEPS", 0)),
         start_from=environ.get("RL_START_FROM") or None,
         start_from_optimizer=_switch(environ, "RL_START_FROM_OPTIMIZER"),
         parent=_parent(environ),
@@ -177,6 +203,37 @@ def _best(environ: Mapping[str, str]) -> BestCheckpoint | None:
         return BestCheckpoint.from_wire(json.loads(value)) if value else None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"RL_BEST_CHECKPOINT is {value!r}; it must be status.best as JSON: {error!r}") from None
+
+
+def _prices(environ: Mapping[str, str]) -> TokenPrices | None:
+    value = environ.get("RL_PRICES")
+    try:
+        wire = json.loads(value) if value else None
+        if wire is None:
+            return None
+        prefill, sample, train = (_amount(wire[name]) for name in ("prefill", "sample", "train"))
+        return TokenPrices(prefill, sample, train, currency=str(wire["currency"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"RL_PRICES is {value!r}; it must be JSON with prefill, sample and train, each the price of a million "
+            f"tokens, and currency: {error!r}"
+        ) from None
+
+
+def _number(environ: Mapping[str, str], name: str) -> float | None:
+    value = environ.get(name)
+    try:
+        return _amount(value) if value else None
+    except ValueError:
+        raise ConfigError(f"{name} is {value!r}; it must be an amount of money of at least 0") from None
+
+
+def _amount(value: Any) -> float:
+    """Raises ValueError or TypeError."""
+    amount = float(value)
+    if not 0 <= amount < math.inf:
+        raise ValueError(f"{value!r} is not a number of at least 0")
+    return amount
 
 
 def _parent(environ: Mapping[str, str]) -> Parent:

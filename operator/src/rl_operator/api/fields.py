@@ -7,10 +7,16 @@ from rl_operator.api.catalog import EnvironmentField
 
 Section = Literal["env", "openai", "tinker"]
 
+AUTO: Final = "auto"
+"""As the value of a field of numbers: the trainer finds the number once it knows the model. No range holds for it."""
+
 SHARED_FIELDS: Final = ("total_steps", "group_size", "batch_size", "max_token_length", "tokenizer_name")
 """Fields of `env` that trainer, api and environment must agree on: always rendered, so that no default can differ."""
 
 SHARED_NUMBERS: Final = ("total_steps", "group_size", "batch_size", "max_token_length")
+
+LORA_LAYERS: Final = ("train_attn", "train_mlp", "train_unembed")
+"""Fields of `tinker`, of which one at least must be true."""
 
 ROLLOUT_SECONDS: Final = "rollout_seconds"
 """The field of `env` with the longest time of a rollout, of environments whose rollouts have one."""
@@ -24,18 +30,58 @@ TINKER_FIELDS: Final = {
     field.name: field
     for field in (
         _field("lora_rank", "int", 32, "rank of the LoRA adapter"),
-        _field("learning_rate", "float", 4e-5, "Adam's learning rate"),
+        _field("train_attn", "bool", True, "adapt the attention layers"),
+        _field("train_mlp", "bool", True, "adapt the MLP layers"),
+        _field("train_unembed", "bool", True, "adapt the unembedding"),
+        _field(
+            "learning_rate",
+            "float | Literal['auto']",
+            4e-5,
+            "Adam's learning rate; auto: tinker-cookbook's rule for LoRA, for Llama and Qwen models",
+        ),
+        _field(
+            "learning_rate_schedule",
+            "Literal['constant', 'linear', 'cosine']",
+            "constant",
+            "the learning rate after the warm-up: as it is, or falling to 0 at the last step",
+        ),
+        _field("warmup_steps", "int", 0, "first steps, in which the learning rate grows to its value"),
+        _field("weight_decay", "float", 0.0, "AdamW's weight decay"),
+        _field("grad_clip_norm", "float", 0.0, "largest norm of a gradient, longer ones are scaled down; 0: no limit"),
+        _field("num_substeps", "int", 1, "optimizer steps per batch, each on its share of the groups"),
+        _field("kl_base_coef", "float", 0.0, "weight of the distance from the base model in advantages"),
         _field(
             "advantage",
             "Literal['group_centered', 'leave_one_out', 'group_normalized']",
             "group_centered",
             "baseline of a rollout's score: the group's mean, the mean of the others, or the mean and the deviation",
         ),
-        _field("loss", "Literal['importance_sampling', 'ppo', 'cispo']", "importance_sampling", "policy loss"),
-        _field("clip_low_threshold", "float | None", None, "lowest probability ratio; null: ppo 0.8, cispo 0"),
-        _field("clip_high_threshold", "float | None", None, "highest probability ratio; null: ppo 1.2, cispo 4"),
+        _field(
+            "loss",
+            "Literal['importance_sampling', 'ppo', 'cispo', 'gspo', 'dro']",
+            "importance_sampling",
+            "policy loss",
+        ),
+        _field("clip_low_threshold", "float | None", None, "lowest ratio; null: ppo 0.8, cispo 0, gspo 0.9997"),
+        _field("clip_high_threshold", "float | None", None, "highest ratio; null: ppo 1.2, cispo 4, gspo 1.0004"),
+        _field("dro_beta", "float", 0.05, "how much the loss dro pulls the policy back to the one that sampled"),
+        _field(
+            "trust_region",
+            "Literal['none', 'dppo', 'icepop']",
+            "none",
+            "which stale tokens are not trained because their probability moved too far",
+        ),
+        _field("min_ess", "float", 0.9, "effective sample size of stale tokens that training steers for; 0: none"),
         _field("distill_coefficient", "float", 1.0, "weight of the teacher's log-ratio per token"),
+        _field(
+            "truncated_rollouts",
+            "Literal['train', 'mask', 'zero', 'clamp']",
+            "train",
+            "rollouts cut off by length: trained as they are, not trained, of reward 0, or of at most reward 0",
+        ),
+        _field("length_penalty", "float", 0.0, "reward taken per 1,000 tokens, times the group's pass rate; 0: none"),
         _field("max_token_trainer_length", "int", 9000, "longest trained sequence, in tokens"),
+        _field("dynamic_sampling", "bool", False, "whether groups in which every advantage is zero are replaced"),
         _field("max_staleness", "int", 8, "oldest policy whose rollouts are trained, in policy steps"),
         _field(
             "missing_logprobs",
@@ -60,6 +106,8 @@ TINKER_FIELDS: Final = {
             min_length=1,
             max_length=128,
         ),
+        _field("stop_at", "float | None", None, "held-out figure at which the run ends, as a success; null: none"),
+        _field("patience", "int", 0, "evaluations in a row without a new best after which it ends; 0: any number"),
         _field("eval_deadline_seconds", "float", 600, "longest that training waits for an evaluation"),
         _field("backend_deadline_seconds", "float", 300, "longest wait for one backend call"),
     )
@@ -84,10 +132,18 @@ SMALLEST: Final[dict[tuple[Section, str], Smallest]] = {
     ("env", "steps_per_eval"): Smallest(0),  # no evaluation at all
     ("tinker", "lora_rank"): Smallest(1),
     ("tinker", "learning_rate"): Smallest(0, exclusive=True),
+    ("tinker", "warmup_steps"): Smallest(0),
+    ("tinker", "weight_decay"): Smallest(0),
+    ("tinker", "grad_clip_norm"): Smallest(0),
+    ("tinker", "num_substeps"): Smallest(1),
+    ("tinker", "kl_base_coef"): Smallest(0),
     ("tinker", "max_token_trainer_length"): Smallest(1),
     ("tinker", "clip_low_threshold"): Smallest(0),
     ("tinker", "clip_high_threshold"): Smallest(1),
+    ("tinker", "dro_beta"): Smallest(0, exclusive=True),
+    ("tinker", "min_ess"): Smallest(0),
     ("tinker", "distill_coefficient"): Smallest(0),
+    ("tinker", "length_penalty"): Smallest(0),
     ("tinker", "max_staleness"): Smallest(0),
     ("tinker", "kl_warning"): Smallest(0, exclusive=True),
     ("tinker", "max_context_overflows"): Smallest(1),
@@ -98,6 +154,8 @@ SMALLEST: Final[dict[tuple[Section, str], Smallest]] = {
     ("tinker", "keep_rollouts_mb"): Smallest(0),
     ("tinker", "wandb_samples_interval"): Smallest(0),
     ("tinker", "seed"): Smallest(0),
+    ("tinker", "stop_at"): Smallest(-1_000_000),  # some environments' figure is a mean reward
+    ("tinker", "patience"): Smallest(0),
     ("tinker", "eval_deadline_seconds"): Smallest(0, exclusive=True),
     ("tinker", "backend_deadline_seconds"): Smallest(0, exclusive=True),
 }
@@ -117,10 +175,18 @@ LARGEST: Final[dict[tuple[Section, str], int]] = {
     ("env", "steps_per_eval"): _NEVER,
     ("tinker", "lora_rank"): 4_096,
     ("tinker", "learning_rate"): 1,
+    ("tinker", "warmup_steps"): 10_000_000,
+    ("tinker", "weight_decay"): 1_000,
+    ("tinker", "grad_clip_norm"): 1_000_000_000,
+    ("tinker", "num_substeps"): 1_000_000,
+    ("tinker", "kl_base_coef"): 1_000,
     ("tinker", "max_token_trainer_length"): _LONGEST,
     ("tinker", "clip_low_threshold"): 1,
     ("tinker", "clip_high_threshold"): 1_000,
+    ("tinker", "dro_beta"): 1_000,
+    ("tinker", "min_ess"): 1,
     ("tinker", "distill_coefficient"): 1_000,
+    ("tinker", "length_penalty"): 1_000,
     ("tinker", "max_staleness"): 1_000_000,
     ("tinker", "kl_warning"): 1_000,
     ("tinker", "max_context_overflows"): 1_000_000_000,
@@ -131,6 +197,8 @@ LARGEST: Final[dict[tuple[Section, str], int]] = {
     ("tinker", "keep_rollouts_mb"): 1_000_000,
     ("tinker", "wandb_samples_interval"): _NEVER,
     ("tinker", "seed"): 2**53 - 1,
+    ("tinker", "stop_at"): 1_000_000,
+    ("tinker", "patience"): 1_000_000,
     ("tinker", "eval_deadline_seconds"): 604_800,
     ("tinker", "backend_deadline_seconds"): 604_800,
 }

@@ -19,9 +19,14 @@ NESTED: Final = "the field is nested: write it as {%s: {%s: …}}"
 # Templates whose `%s` Python's `%` and CEL's `format` fill alike. A runtime's name contains no quotes.
 LOCKED: Final = "runtime '%s' locks it to %s: leave it out, or choose another runtime"
 NO_SANDBOXES: Final = "runtime '%s' has no sandboxes (its spec.sandbox): leave it out, or choose another runtime"
+NO_PRICES: Final = (
+    "runtime '%s' has no prices (its spec.backend.prices), and without them nobody knows when a budget is spent: leave "
+    "it out, or choose another runtime"
+)
 ALLOWS: Final = "runtime '%s' allows %s"
 MUST_BE: Final = "it must be %s"
 AT_LEAST: Final = "at least %s"
 AT_MOST: Final = "at most %s"
 ABOVE: Final = "above %s"
 AND: Final = " and "
+UNKNOWN_NUMBER: Final = ", and what auto comes to is known only once the run has started: give a number"

@@ -88,6 +88,13 @@ class RunSpec(ApiModel):
     active_deadline_seconds: int | None = Field(
         default=None, ge=1, le=LONGEST_SECONDS, description="Longest time a run may take in all."
     )
+    budget: float | None = Field(
+        default=None,
+        ge=0.01,
+        le=1_000_000_000,
+        description="Most that the run may cost in all, in the currency of the runtime's backend.prices. It stops with "
+        "a checkpoint before that, and continues once this is raised. A change holds from the next attempt on.",
+    )
     ttl_seconds_after_finished: int | None = Field(
         default=None,
         ge=0,
@@ -135,6 +142,10 @@ class Progress(ObservedModel):
     step: int = Field(description="Optimizer steps trained.")
     from_step: int = Field(default=0, description="The step that the current attempt continued from.")
     total_steps: int = Field(description="Optimizer steps of the whole run.")
+    stopped_early: str | None = Field(
+        default=None,
+        description="Why step is the last one before totalSteps: tinker.stop_at or tinker.patience. It is a success.",
+    )
     percent: int = Field(description="step / totalSteps, in percent.")
     seconds_per_step: float | None = Field(default=None, description="Recent mean.")
     eta_seconds: int | None = Field(
@@ -160,6 +171,9 @@ class RunMetrics(ObservedModel):
     baseline_accuracy_high: float | None = Field(default=None, description="Upper end of its 95 % interval.")
     baseline_accuracy_n: int | None = Field(default=None, description="Samples behind it.")
     loss: float | None = Field(default=None, description="Mean loss per trained token.")
+    learning_rate: float | None = Field(
+        default=None, description="Adam's learning rate, as its schedule and `auto` make it."
+    )
     logprob_gap: float | None = Field(
         default=None, description="Mean absolute gap between sampling and training logprobs, staleness 0."
     )
@@ -173,6 +187,19 @@ class HistorySample(ObservedModel):
 
     step: int = Field(description="Optimizer steps trained.")
     reward_mean: float = Field(description="Mean reward at that step.")
+
+
+class RunCost(ObservedModel):
+    """What the run has cost, all attempts and evaluations included, by the runtime's prices."""
+
+    amount: float = Field(ge=0, description="Rounded to four decimals.")
+    currency: str = Field(description="As spec.backend.prices of the runtime names it.")
+    budget: float | None = Field(default=None, description="The spec.budget that the newest attempt keeps to.")
+
+    def after(self, before: "RunCost | None") -> Self:
+        """As a trainer told it, which knows of earlier attempts. It never falls: lost steps have cost something."""
+        amount = max(self.amount, before.amount if before else 0.0)
+        return self.with_changes(amount=round(amount, 4))
 
 
 class WandbStatus(ObservedModel):
@@ -321,6 +348,7 @@ class RunStatus(ObservedModel):
     frozen: FrozenSettings | None = Field(default=None, description="What the settings were at the start.")
     progress: Progress | None = Field(default=None, description="How far the training is.")
     metrics: RunMetrics | None = Field(default=None, description="Latest metrics; advisory.")
+    cost: RunCost | None = Field(default=None, description="What it has cost, if the runtime knows prices.")
     history: tuple[HistorySample, ...] = Field(default=(), description="At most ten samples of the reward curve.")
     wandb: WandbStatus | None = Field(default=None, description="The run on Weights & Biases.")
     containers: tuple[ContainerStatus, ...] = Field(

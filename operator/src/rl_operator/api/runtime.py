@@ -13,6 +13,7 @@ from rl_operator.api.model import (
     ObjectName,
     ObservedModel,
     Url,
+    all_validated,
     keyed_by,
     validated,
 )
@@ -48,6 +49,52 @@ class SecretKey(ApiModel):
     key: str = Field(max_length=253, description="Key in it.")
 
 
+MOST_MONEY: Final = 1_000_000_000
+
+
+class TokenPrices(ApiModel):
+    """What a million tokens cost."""
+
+    prefill: float = Field(ge=0, le=MOST_MONEY, description="Of prompts, and of passes that only score tokens.")
+    sample: float = Field(ge=0, le=MOST_MONEY, description="Sampled ones.")
+    train: float = Field(ge=0, le=MOST_MONEY, description="Of the sequences that are trained on, prompts included.")
+
+
+ALL_PRICES: Final = "name all of prefill, sample and train, or none of them"
+SOME_PRICES: Final = "name prefill, sample and train, or the prices of models"
+
+
+class BackendPrices(ApiModel):
+    """What the backend charges for a million tokens: for any model, and for some of them."""
+
+    model_config = ConfigDict(
+        json_schema_extra=all_validated(
+            ("has(self.prefill) == has(self.sample) && has(self.sample) == has(self.train)", ALL_PRICES),
+            ("has(self.prefill) || (has(self.models) && self.models.size() > 0)", SOME_PRICES),
+        )
+    )
+
+    currency: str = Field(default="USD", pattern="^[A-Z]{3}$", max_length=3, description="Its ISO 4217 code.")
+    prefill: float | None = Field(
+        default=None, ge=0, le=MOST_MONEY, description="Of prompts, and of passes that only score tokens."
+    )
+    sample: float | None = Field(default=None, ge=0, le=MOST_MONEY, description="Sampled ones.")
+    train: float | None = Field(
+        default=None, ge=0, le=MOST_MONEY, description="Of the sequences that are trained on, prompts included."
+    )
+    models: dict[str, TokenPrices] = Field(
+        default_factory=dict, max_length=64, description="By base model, where they are others."
+    )
+
+    def of_model(self, base_model: str | None) -> TokenPrices | None:
+        """None: it has none here."""
+        if base_model in self.models:
+            return self.models[base_model]
+        if self.prefill is None or self.sample is None or self.train is None:
+            return None
+        return TokenPrices(prefill=self.prefill, sample=self.sample, train=self.train)
+
+
 class Backend(ApiModel):
     """The Tinker API that trains and samples."""
 
@@ -56,6 +103,9 @@ class Backend(ApiModel):
     ephemeral: bool = Field(
         default=False,
         description="True: its checkpoints are deleted with its pod, as on an emptyDir. Condition Ready warns of it.",
+    )
+    prices: BackendPrices | None = Field(
+        default=None, description="What it charges: a run then shows its cost, and may have a budget."
     )
 
 

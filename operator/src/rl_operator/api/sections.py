@@ -48,6 +48,12 @@ def effective_sections(run: TrainingRun, runtime: Runtime, environment: CatalogE
     )
 
 
+def base_model(env: Mapping[str, Any], openai: Mapping[str, Any]) -> str | None:
+    """What a config file makes the trainer train an adapter of (`RunConfig.base_model` of tinker_atropos)."""
+    model = openai.get("model_name") or env.get("tokenizer_name")
+    return str(model) if model else None
+
+
 def rollout_seconds(env: Mapping[str, Any], environment: CatalogEnvironment) -> float | None:
     """How long a rollout with a sandbox pod may take, by the values of `Sections.env`; None: nothing says so."""
     field = field_of_rollout_seconds(env, environment)

@@ -12,7 +12,7 @@ from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_sc
 
 from rl_operator.api import hints
 from rl_operator.api.catalog import EnvironmentField
-from rl_operator.api.fields import LARGEST, SMALLEST, WIRED_FIELDS, Section
+from rl_operator.api.fields import AUTO, LARGEST, SMALLEST, WIRED_FIELDS, Section
 from rl_operator.api.nested_fields import steps_of
 from rl_operator.api.refusal import Refusal, RefusalCode, looks_like_a_key, redacted
 from rl_operator.api.runtime import Bound
@@ -167,15 +167,19 @@ def largest_problem(section: Section, name: str, value: Any) -> str | None:
 
 
 def refuse_outside(path: str, value: Any, bound: Bound | None, runtime: str) -> Refusal | None:
-    """OutOfBounds for a number outside of a runtime's range; other values pass (the type rule covers them)."""
+    """OutOfBounds for a number outside of a runtime's range, and for one that is not known yet; other values pass (the
+    type rule covers them).
+    """
     if bound is None or not is_outside(value, bound):
         return None
-    hint = hints.ALLOWS % (runtime, range_text(bound))
+    hint = hints.ALLOWS % (runtime, range_text(bound)) + (hints.UNKNOWN_NUMBER if value == AUTO else "")
     return Refusal(code="OutOfBounds", field=path, given=value, allowed=bound.to_wire(), hint=hint)
 
 
 def is_outside(value: Any, bound: Bound) -> bool:
-    """Whether a number is outside of a range; a value that is not a number never is."""
+    """Whether a number is outside of a range, or may be; a value that is not a number never is."""
+    if value == AUTO:
+        return bound.min is not None or bound.max is not None
     below = is_number(value) and bound.min is not None and value < bound.min
     return below or (is_number(value) and bound.max is not None and value > bound.max)
 

@@ -9,7 +9,7 @@ from rl_operator.api.fields import TINKER_FIELDS
 from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.run import TERMINAL_PHASES, StartedFrom, TrainingRun
 from rl_operator.api.run_inputs import ParentRun
-from rl_operator.api.sections import same_value
+from rl_operator.api.sections import base_model, same_value
 from rl_operator.api.value_text import text_of
 from rl_operator.check.subject import Subject
 
@@ -23,9 +23,8 @@ class Adapter:
 
 
 def adapter_of(env: Mapping[str, Any], openai: Mapping[str, Any], tinker: Mapping[str, Any]) -> Adapter:
-    """The adapter that a config file makes the trainer train (`RunConfig.base_model` of tinker_atropos)."""
-    model = openai.get("model_name") or env.get("tokenizer_name")
-    return Adapter(str(model) if model else None, tinker.get("lora_rank", TINKER_FIELDS["lora_rank"].default))
+    """The adapter that a config file makes the trainer train."""
+    return Adapter(base_model(env, openai), tinker.get("lora_rank", TINKER_FIELDS["lora_rank"].default))
 
 
 def describe_parent(run: TrainingRun, adapter: Adapter | None, now: datetime) -> ParentRun:

@@ -13,6 +13,8 @@ from rl_operator.check.field_rules import field_refusals
 from rl_operator.check.lineage import lineage_refusals
 from rl_operator.check.name_lists import MOST_NAMES, listed
 from rl_operator.check.run_rules import (
+    adapter_refusals,
+    budget_refusals,
     environment_refusals,
     inherited_bound_refusals,
     limit_refusals,
@@ -33,10 +35,12 @@ _RULES: Final[tuple[Callable[[Subject], Iterable[Refusal]], ...]] = (
     field_refusals,
     inherited_bound_refusals,
     shared_field_refusals,
+    adapter_refusals,
     lineage_refusals,
     namespace_refusals,
     secret_refusals,
     limit_refusals,
+    budget_refusals,
     sandbox_refusals,
     pasted_key_refusals,
 )

@@ -4,11 +4,12 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from rl_operator.api.fields import SHARED_NUMBERS
-from rl_operator.api.hints import KEY_IN_RUN
+from rl_operator.api.fields import LORA_LAYERS, SHARED_NUMBERS
+from rl_operator.api.hints import KEY_IN_RUN, NO_PRICES
 from rl_operator.api.names import LAST_APPLIED_ANNOTATION, OPENENV_ENVIRONMENT, OWN_PREFIX
 from rl_operator.api.refusal import Refusal, redacted, text_holds_a_key
 from rl_operator.api.runtime import Bound
+from rl_operator.api.sections import base_model
 from rl_operator.check.field_rules import field_refusals, refuse_outside
 from rl_operator.check.name_lists import MOST_NAMES, unknown_environment
 from rl_operator.check.subject import Subject
@@ -75,6 +76,22 @@ def limit_refusals(subject: Subject) -> Iterator[Refusal]:
             yield refusal
 
 
+def budget_refusals(subject: Subject) -> Iterator[Refusal]:
+    """Without prices, nobody knows when a budget is spent."""
+    budget, prices = subject.run.spec.budget, subject.runtime.spec.backend.prices
+    if budget is None or not subject.environment_exists:
+        return
+    model = base_model(subject.sections.env, subject.sections.openai)
+    if prices is None:
+        yield _inconsistent("spec.budget", budget, NO_PRICES % subject.runtime.metadata.name)
+    elif prices.of_model(model) is None:
+        hint = (
+            f"the runtime's spec.backend.prices has none for the model {model}, so nobody knows when a budget is "
+            f"spent: leave it out, or have an administrator add them to spec.backend.prices.models"
+        )
+        yield _inconsistent("spec.budget", budget, hint)
+
+
 def inherited_bound_refusals(subject: Subject) -> Iterator[Refusal]:
     """Bounds also hold for values that the run does not set: an environment's own 5,000 steps are just as long."""
     for section in (subject.env, subject.tinker):
@@ -101,7 +118,19 @@ def shared_field_refusals(subject: Subject) -> Iterator[Refusal]:
     if not missing:
         yield from _batch(env["batch_size"], env["group_size"])
         yield from _group(env, subject.tinker.in_force.get("advantage"))
+        yield from _early_stop(subject, env.get("steps_per_eval"))
         yield from _lengths(env["max_token_length"], subject.tinker.in_force["max_token_trainer_length"])
+        yield from _substeps(env["batch_size"] // env["group_size"], subject.tinker.in_force["num_substeps"])
+
+
+def adapter_refusals(subject: Subject) -> Iterator[Refusal]:
+    """The trainer says the same (`RunConfig` of tinker_atropos), only later."""
+    if not any(subject.tinker.in_force[name] for name in LORA_LAYERS):
+        yield _inconsistent(
+            "spec.tinker.train_attn",
+            False,
+            f"{', '.join(LORA_LAYERS)} are all false, and nothing would be trained: set one of them to true",
+        )
 
 
 def _batch(batch_size: int, group_size: int) -> Iterator[Refusal]:
@@ -111,6 +140,18 @@ def _batch(batch_size: int, group_size: int) -> Iterator[Refusal]:
             f"(group_size): set batch_size to {math.ceil(batch_size / group_size) * group_size}, say"
         )
         yield _inconsistent("spec.config.batch_size", batch_size, hint)
+
+
+def _early_stop(subject: Subject, steps_per_eval: Any) -> Iterator[Refusal]:
+    """Without evaluations nothing tells when to stop."""
+    stop_at, patience = (subject.tinker.in_force.get(name) for name in ("stop_at", "patience"))
+    for name, value in (("stop_at", stop_at), ("patience", patience or None)):
+        if steps_per_eval == 0 and value is not None:
+            hint = (
+                f"the run has no evaluations that could end it, because steps_per_eval is 0: set "
+                f"{subject.env.path('steps_per_eval')} to 1 or more, or leave {name} out"
+            )
+            yield _inconsistent(subject.tinker.path(name), value, hint)
 
 
 def _group(env: Mapping[str, Any], advantage: Any) -> Iterator[Refusal]:
@@ -131,6 +172,15 @@ def _lengths(rollout: int, trained: Any) -> Iterator[Refusal]:
             f"(max_token_trainer_length): lower it, or raise spec.tinker.max_token_trainer_length"
         )
         yield _inconsistent("spec.config.max_token_length", rollout, hint)
+
+
+def _substeps(groups: int, substeps: Any) -> Iterator[Refusal]:
+    if _is_positive(substeps) and substeps > max(groups, 1):
+        hint = (
+            f"a batch holds {groups} groups (batch_size / group_size), and each optimizer step needs one: lower it, or "
+            f"raise spec.config.batch_size"
+        )
+        yield _inconsistent("spec.tinker.num_substeps", substeps, hint)
 
 
 def _is_positive(value: Any) -> bool:

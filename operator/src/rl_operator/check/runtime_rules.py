@@ -10,7 +10,7 @@ from rl_operator.api import hints
 from rl_operator.api.fields import TINKER_FIELDS, WIRED_FIELDS, Section
 from rl_operator.api.nested_fields import flattened, outer_names, steps_of
 from rl_operator.api.refusal import Refusal, RefusalCode, first_refusals, looks_like_a_key, redacted
-from rl_operator.api.runtime import RESERVED_VARIABLES, TRAINER_KEYS, Bound, Runtime
+from rl_operator.api.runtime import ALL_PRICES, RESERVED_VARIABLES, SOME_PRICES, TRAINER_KEYS, Bound, Runtime
 from rl_operator.api.spec_parts.rollout_sinks import ONE_AUTHORITY, ONE_SINK
 from rl_operator.api.value_text import text_of
 from rl_operator.check.field_rules import is_outside, largest_problem, nested_hint, refuse_outside, smallest_problem
@@ -219,6 +219,18 @@ def _rollouts(runtime: Runtime) -> Iterator[Refusal]:
         yield Refusal(code="Inconsistent", field=field, given=authority.to_wire(), hint=ONE_AUTHORITY)
 
 
+def _prices(runtime: Runtime) -> Iterator[Refusal]:
+    """The API server checks this, too: see `_selector`."""
+    prices = runtime.spec.backend.prices
+    if prices is None:
+        return
+    given = [price is not None for price in (prices.prefill, prices.sample, prices.train)]
+    if any(given) and not all(given):
+        yield Refusal(code="Inconsistent", field="spec.backend.prices", given=prices.to_wire(), hint=ALL_PRICES)
+    elif not any(given) and not prices.models:
+        yield Refusal(code="Inconsistent", field="spec.backend.prices", given=prices.to_wire(), hint=SOME_PRICES)
+
+
 _RULES: Final[tuple[Callable[[Runtime], Iterator[Refusal]], ...]] = (
     _values,
     _bounds,
@@ -229,4 +241,5 @@ _RULES: Final[tuple[Callable[[Runtime], Iterator[Refusal]], ...]] = (
     _resources,
     _sandbox,
     _rollouts,
+    _prices,
 )

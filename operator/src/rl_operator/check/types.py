@@ -167,5 +167,5 @@ def _describe(node: ast.expr, choices: Sequence[Any] | None) -> str:
 
 
 def _one_of(choices: Iterable[Any]) -> str:
-    plain = (each if isinstance(each, str) and each.isprintable() else text_of(each) for each in choices)
-    return f"one of {', '.join(plain)}"
+    plain = [each if isinstance(each, str) and each.isprintable() else text_of(each) for each in choices]
+    return plain[0] if len(plain) == 1 else f"one of {', '.join(plain)}"

@@ -44,6 +44,7 @@ _LIMITS: Final[Mapping[str, str]] = {
 
 _PATTERNS: Final[Mapping[str, str]] = {
     "^tinker://": "a path that begins with tinker://",
+    "^[A-Z]{3}$": "the code of a currency, three capital letters like USD",
     "^https?://": "a URL that begins with http:// or https://",
     URL_PATTERN: "a URL like http://host:8000, without a path, a user or a trailing slash",
     "^[^,]{1,64}$": "a text of 1 to 64 characters without a comma",

@@ -14,11 +14,11 @@ TRAINING_ONLY: Final = frozenset(
     f"config.{name}"
     for name in (
         "total_steps", "group_size", "batch_size", "max_batches_offpolicy", "steps_per_eval", "item_seed",
-        "tokenizer_name", "inference_weight", "ensure_scores_are_not_same", "min_batch_allocation",
+        "difficulty_pools", "tokenizer_name", "inference_weight", "ensure_scores_are_not_same", "min_batch_allocation",
         "max_num_workers", "max_num_workers_per_node", "max_eval_workers", "worker_timeout",
         "eval_handling", "eval_limit_ratio", "include_messages", "min_items_sent_before_logging",
         "num_rollouts_to_keep", "num_rollouts_per_group_for_logging", "data_path_to_save_groups",
-        "data_dir_to_save_evals", "use_wandb", "wandb_name",
+        "data_dir_to_save_evals", "eval_greedy", "use_wandb", "wandb_name",
     )
 )  # fmt: skip
 """Fields of every environment that say how it is trained, how often it is evaluated, or what is logged. All others may

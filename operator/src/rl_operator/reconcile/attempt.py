@@ -17,6 +17,7 @@ from rl_operator.render import (
     Templates,
     checkpoint_env_vars,
     config_map_name,
+    cost_env_vars,
     pod_name,
     pod_of_attempt,
     render_run,
@@ -175,7 +176,7 @@ async def _create_pod(view: View, templates: Templates, client: RunClient) -> Vi
     live = client.run(view.run.key)
     if live is None or not _may_start(live, view.run):
         return view
-    exposed, continued = live.status.environments is not None, checkpoint_env_vars(live)
+    exposed, continued = live.status.environments is not None, [*checkpoint_env_vars(live), *cost_env_vars(live)]
     share = share_env_vars(live, EVALUATOR)  # of the environment in the run's own pod
     pod = pod_of_attempt(templates.pod, live.status.attempt or 1, exposed=exposed, continued=continued, share=share)
     await client.create_child(pod)

@@ -1,11 +1,13 @@
 """The environment variables of the three containers: addresses, identity, and keys by reference."""
 
 import hashlib
+import json
 from typing import Any, Final
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import ParentRun, RunInputs
 from rl_operator.api.runtime import Runtime, SecretKey
+from rl_operator.api.sections import base_model, effective_sections
 
 OPS_PORTS: Final = {"api": 8003, "trainer": 8002, "environment": 8004}
 API_PORT: Final = 8000
@@ -30,6 +32,7 @@ def trainer_env_vars(run: TrainingRun, inputs: RunInputs) -> list[EnvVar]:
     plain = {
         "RL_INFERENCE_URL": INFERENCE_URL,
         **_start_from(run, inputs.parent),
+        "RL_PRICES": _prices(run, inputs),
         "RL_WANDB_RUN_ID": run.metadata.uid,
         "TINKER_BASE_URL": backend.url,
         **_wandb_settings(run, runtime),
@@ -104,6 +107,13 @@ def checkpoint_env_vars(run: TrainingRun) -> list[EnvVar]:
     return literals(told)
 
 
+def cost_env_vars(run: TrainingRun) -> list[EnvVar]:
+    """For the trainer of any attempt: what the run may cost, and what it has cost in so many steps before."""
+    cost, budget, progress = run.status.cost, run.spec.budget, run.status.progress
+    spent = {"RL_SPENT": str(cost.amount), "RL_SPENT_STEPS": str(progress.step) if progress else None} if cost else {}
+    return literals({"RL_BUDGET": None if budget is None else str(budget), **spent})
+
+
 def place_env_vars(attempt: int, slot: int) -> list[EnvVar]:
     """For an environment in its own pod: only index 0 evaluates."""
     return [attempt_env_var(attempt), {"name": "RL_ENVIRONMENT_INDEX", "value": str(slot)}]
@@ -156,6 +166,17 @@ def _start_from(run: TrainingRun, parent: ParentRun | None) -> dict[str, str | N
         "RL_PARENT_STEP": str(parent.state.step),
         "RL_PARENT_WANDB_URL": parent.state.wandb_url,
     }
+
+
+def _prices(run: TrainingRun, inputs: RunInputs) -> str | None:
+    """As JSON: those of the model that the run trains."""
+    prices, environment = inputs.runtime.spec.backend.prices, inputs.environment.known
+    if prices is None:
+        return None
+    assert environment is not None, "an accepted run has a known environment"
+    sections = effective_sections(run, inputs.runtime, environment)
+    found = prices.of_model(base_model(sections.env, sections.openai))
+    return json.dumps({**found.to_wire(), "currency": prices.currency}) if found else None
 
 
 def _wandb_settings(run: TrainingRun, runtime: Runtime) -> dict[str, str | None]:

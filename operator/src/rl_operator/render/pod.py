@@ -104,8 +104,8 @@ def pod_of_attempt(
     share: Sequence[EnvVar] = (),
 ) -> dict[str, Any]:
     """The pod of attempt `attempt` (from 1), ready to be created. `exposed`: environments run in other pods, too;
-    `continued`: the trainer's variables that say what it continues from; `share`: the environment's about the run's
-    sandboxes.
+    `continued`: the trainer's variables that say what it continues from, and what it may cost; `share`: the
+    environment's about the run's sandboxes.
     """
     metadata, spec = dict(template["metadata"]), dict(template["spec"])
     metadata["name"] = f"{metadata.pop('generateName')}{attempt}"

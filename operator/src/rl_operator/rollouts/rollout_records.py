@@ -11,6 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 Number = float | None
 """NaN is written as null."""
 
+MAIN_SET: Final = "main"
+MOST_SETS: Final = 8
+"""That are shown of a group."""
+
 Count = Annotated[int, Field(ge=0)]
 PolicyRun = tuple[Count, Count, Count]
 FateRun = tuple[Count, Count, str]
@@ -81,11 +85,24 @@ class GroupRecord(_Record):
     reason: str | None = None
     why: str | None = None
     step: int | None = None
+    sets: list[str] = Field(default_factory=list)
+    greedy: bool = False
     item: JsonValue = None
     environment: int | None = None
     sampling: dict[str, JsonValue] | None = None
     prompt: SharedPrompt = Field(default_factory=SharedPrompt)
     rollouts: list[Rollout] = Field(default_factory=list)
+
+    @property
+    def is_of_main_set(self) -> bool:
+        """Whether the held-out figure is of it."""
+        return not self.greedy and (not self.sets or MAIN_SET in self.sets)
+
+    @property
+    def evaluated_as(self) -> list[str]:
+        """What is particular about a held-out group: its sets by name, if it is not in the main one only."""
+        sets = [] if self.sets in ([], [MAIN_SET]) else [f"set {name}" for name in self.sets[:MOST_SETS]]
+        return [*sets, *(["greedy"] if self.greedy else [])]
 
 
 class LostRecord(_Record):

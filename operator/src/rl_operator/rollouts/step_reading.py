@@ -118,7 +118,7 @@ class StepSummary:
     """Of the rollouts of groups that arrived and were not dropped."""
 
     evaluated: Mean = field(default_factory=Mean)
-    """Reward of the held-out set."""
+    """Reward of the main held-out set, greedy answers left out."""
 
     faults: dict[str, FileFaults] = field(default_factory=dict)
     """By the file's name."""
@@ -230,5 +230,5 @@ class StepReading:
             summary.found.update(tokens)
         if record.fate in ("trained", "no_advantage"):
             summary.rewards.add(record)
-        if record.fate == "evaluated":
+        if record.fate == "evaluated" and record.is_of_main_set:
             summary.evaluated.add(record)

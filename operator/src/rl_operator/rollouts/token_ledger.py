@@ -9,8 +9,10 @@ UNKNOWN: Final = "unknown"
 FATE_WORDS: Final[Mapping[str, str]] = {
     "trained": "trained",
     "clipped": "clipped: no gradient",
+    "masked": "masked by the trust region",
     "no_advantage": "no advantage",
     "muted": "muted by the environment",
+    "truncated": "of rollouts cut off by length",
     "not_sampled": "not sampled",
     "first": "first, with nothing to predict them from",
     "dropped": "dropped",
@@ -23,7 +25,7 @@ FATE_WORDS: Final[Mapping[str, str]] = {
 ARRIVED: Final = frozenset({"trained", "no_advantage", "dropped"})
 """Fates of groups that came to the trainer, so that its ledger has their tokens."""
 
-TRAINER_REASONS: Final = frozenset({"stale", "no_logprobs", "untrainable_sampling", "too_long"})
+TRAINER_REASONS: Final = frozenset({"stale", "no_logprobs", "untrainable_sampling", "too_long", "no_gradient"})
 """Why the trainer drops a group. One with another reason was dropped by its environment, and never arrived."""
 
 

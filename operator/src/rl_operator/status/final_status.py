@@ -9,7 +9,12 @@ from datetime import datetime
 from typing import Any
 
 from rl_operator.api.run import RunStatus
-from rl_operator.status.attempt.attempt_end import blame_sentence, next_run_sentence, success_sentence
+from rl_operator.status.attempt.attempt_end import (
+    blame_sentence,
+    done_sentence,
+    next_run_sentence,
+    success_sentence,
+)
 from rl_operator.status.attempt.attempt_fate import Ending, Fate
 from rl_operator.status.observed.observation import format_time
 from rl_operator.status.size import fit_size
@@ -51,8 +56,9 @@ def put_back(status: RunStatus, generation: int, now: datetime) -> RunStatus:
 def _told(status: RunStatus) -> tuple[str, str] | None:
     """Reason and message; None: someone else wrote that it is over, or what is left does not say how."""
     if status.phase == "Succeeded":
-        steps = status.progress.total_steps if status.progress else 0
-        return ("Succeeded", success_sentence(steps, status.metrics, status.best)) if status.weights else None
+        progress = status.progress
+        done = done_sentence(progress) if progress else ""
+        return ("Succeeded", success_sentence(done, status.metrics, status.best)) if status.weights else None
     failure = status.failure
     if failure is None:
         return None

@@ -19,6 +19,7 @@ from rl_operator.status.attempt.attempt_end import (
     vanished,
 )
 from rl_operator.status.attempt.attempts import next_attempt_due
+from rl_operator.status.attempt.budget import is_spent
 from rl_operator.status.attempt.deadlines import DELETING, SAVING, deadlines, overdue, recorded
 from rl_operator.status.attempt.environment_slots import (
     ENVIRONMENTS_FAILED,
@@ -42,7 +43,7 @@ from rl_operator.status.attempt.start_waits import (
 )
 from rl_operator.status.attempt.view import Assessment, View
 from rl_operator.status.observed.observation import PodObservation, format_time
-from rl_operator.status.text.sentences import joined, shorten
+from rl_operator.status.text.sentences import clean, joined, shorten
 from rl_operator.status.text.table import Situation
 
 DRAFT_MESSAGE: Final = "A draft: checked and ready; set spec.suspend to false to start it."
@@ -81,7 +82,8 @@ def decide(view: View) -> Action:
             return Action.REST
         return Action.RENDER if run.spec.suspend else _next_start(view)
     if view.last_attempt or pod is None:
-        return Action.REST if run.spec.suspend or overdue(view) or view.config_lost else _next_start(view)
+        spent = view.last_attempt is not None and is_spent(view, view.last_attempt.reason)
+        return Action.REST if run.spec.suspend or spent or overdue(view) or view.config_lost else _next_start(view)
     if pod.over or pod.deleting:
         return Action.REMOVE_FINALIZER if _is_made_again(view) else Action.REST
     ends = run.spec.suspend or recorded(view) or given_up(view) or _lingers(view)
@@ -240,6 +242,9 @@ def _training_message(view: View) -> str:
     if trainer is None:  # silent for now: its last report is still the best
         status = view.run.status
         return status.message if status.message and status.phase == "Running" else "Training."
+    if trainer.stopped_early:
+        why = clean(trainer.stopped_early)
+        return f"Training stopped early at step {trainer.step}: {why}. The weights are being saved and evaluated."
     if trainer.total_steps and trainer.step >= trainer.total_steps:
         return "All steps are trained: saving the weights and evaluating them."
     step = f"Training: step {trainer.step} of {trainer.total_steps}."

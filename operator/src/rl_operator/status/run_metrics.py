@@ -15,7 +15,7 @@ from rl_operator.status.observed.wandb_run import WandbRun, wandb_status
 
 HISTORY_SAMPLES = 10
 
-OF_ONE_STEP = frozenset({"loss", "logprob_gap", "staleness"})
+OF_ONE_STEP = frozenset({"loss", "learning_rate", "logprob_gap", "staleness"})
 """What a step's batch says. One that lacks some of it says that they are unknown, not that they are what they were."""
 
 OF_AN_EVALUATION = "eval_"
@@ -73,11 +73,17 @@ def with_trainer(status: RunStatus, trainer: TrainerStatus, now: datetime) -> Ru
         status, trainer.step, trainer.total_steps, trainer.metrics, source="trainer", now=now
     ).with_changes(
         progress=_advanced(
-            status, trainer.step, trainer.total_steps, trainer.seconds_per_step, eta_seconds=trainer.eta_seconds
+            status,
+            trainer.step,
+            trainer.total_steps,
+            trainer.seconds_per_step,
+            eta_seconds=trainer.eta_seconds,
+            stopped_early=trainer.stopped_early,
         ),
         checkpoint=checkpoint,
         best=_best(status, trainer.best, trainer.from_step),
         wandb=trainer.wandb or status.wandb,
+        cost=trainer.cost.after(status.cost) if trainer.cost else status.cost,
     )
 
 
@@ -108,9 +114,10 @@ def with_result(status: RunStatus, result: TrainerResult, now: datetime) -> RunS
             status, result.steps_trained, result.total_steps, result.metrics, source="result", now=now
         )
     return status.with_changes(
-        progress=_advanced(status, result.steps_trained, result.total_steps, pace),
+        progress=_advanced(status, result.steps_trained, result.total_steps, pace, stopped_early=result.stopped_early),
         checkpoint=checkpoint,
         best=_best(status, result.best_checkpoint, result.from_step),
+        cost=result.cost.after(status.cost) if result.cost else status.cost,
     )
 
 
@@ -154,14 +161,17 @@ def _history(status: RunStatus, step: int, total_steps: int, reward: float | Non
 
 
 def _advanced(
-    status: RunStatus, step: int, total_steps: int, seconds_per_step: float | None, *, eta_seconds: int | None = None
-) -> Progress | None:
+    status: RunStatus, step: int, total_steps: int, seconds_per_step: float | None, *, eta_seconds: int | None = None,
+    stopped_early: str | None = None,
+) -> Progress | None:  # fmt: skip
     """Progress within an attempt: the step never goes back. `eta_seconds` is the source's own estimate after `step`."""
     before = status.progress
     if not total_steps:
         return before
     newest = max(step, _step(status))
     advanced = _progress(newest, total_steps, seconds_per_step, before.from_step if before else 0)
+    if stopped_early:
+        advanced = advanced.with_changes(stopped_early=stopped_early, eta_seconds=0)
     if eta_seconds is None or newest > step:
         return advanced
     return advanced.with_changes(eta_seconds=eta_seconds)

@@ -2,7 +2,7 @@
 
 from rl_operator.api.fields import LARGEST, SHARED_FIELDS, SMALLEST, TINKER_FIELDS, WIRED_FIELDS
 from rl_operator.check.types import type_problem
-from tinker_atropos.config.clip_thresholds import CLIP_THRESHOLDS
+from tinker_atropos.config.policy_losses import POLICY_LOSSES
 from tinker_atropos.config.shared_env import SharedEnvSection
 from tinker_atropos.config.tinker_section import TinkerSection
 
@@ -19,12 +19,13 @@ def test_defaults_are_the_trainers() -> None:
 
 def test_the_losss_own_thresholds_are_described_as_the_trainer_has_them() -> None:
     for side in ("low", "high"):
-        told = ", ".join(f"{loss} {getattr(own, side):g}" for loss, own in CLIP_THRESHOLDS.items())
+        clips = {loss: row.clips for loss, row in POLICY_LOSSES.items() if row.clips}
+        told = ", ".join(f"{loss} {getattr(own, side):g}" for loss, own in clips.items())
         assert TINKER_FIELDS[f"clip_{side}_threshold"].description.endswith(f"null: {told}")
 
 
 def test_types_accept_what_the_trainer_accepts() -> None:
-    values = [1, 2.5, True, None, "ppo", "cispo", "group_centered", "recompute", "other", [1]]
+    values = [1, 2.5, True, None, "auto", "ppo", "cispo", "gspo", "dppo", "group_centered", "recompute", "other", [1]]
     for name, field in TINKER_FIELDS.items():
         annotation = str(TinkerSection.model_fields[name].annotation)
         annotation = annotation.removeprefix("<class '").removesuffix("'>").replace("typing.", "")
@@ -41,9 +42,7 @@ def test_the_shared_fields_are_the_ones_the_trainer_requires() -> None:
 def test_every_number_has_a_range_and_the_trainer_takes_its_ends() -> None:
     assert LARGEST.keys() == SMALLEST.keys()
     numbers = {
-        ("tinker", name)
-        for name, field in TINKER_FIELDS.items()
-        if field.type.removesuffix(" | None") in ("int", "float")
+        ("tinker", name) for name, field in TINKER_FIELDS.items() if field.type.partition(" | ")[0] in ("int", "float")
     }
     assert {key for key in LARGEST if key[0] == "tinker"} == numbers
     shared = {"tokenizer_name": "t", "total_steps": 1, "group_size": 1, "batch_size": 1, "max_token_length": 1}

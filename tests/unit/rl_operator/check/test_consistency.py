@@ -25,6 +25,22 @@ def test_refused(spec: dict[str, Any], code: str, field: str, hint: str) -> None
     assert re.search(hint, refusal.hint), refusal.hint
 
 
+EVALUATED = catalog_of({"name": "steps_per_eval", "type": "int", "default": 100})
+
+
+@pytest.mark.parametrize(("name", "value"), [("stop_at", 0.9), ("patience", 2)])
+def test_without_evaluations_nothing_can_end_a_run(name: str, value: float) -> None:
+    [refusal] = check({"config": {"steps_per_eval": 0}, "tinker": {name: value}}, catalog=EVALUATED)
+    assert (refusal.code, refusal.field, refusal.given) == ("Inconsistent", f"spec.tinker.{name}", value)
+    assert f"set spec.config.steps_per_eval to 1 or more, or leave {name} out" in refusal.hint
+    assert check({"tinker": {name: value}}, catalog=EVALUATED) == ()
+
+
+@pytest.mark.parametrize("tinker", [{"stop_at": None}, {"patience": 0}, {}])
+def test_a_run_without_evaluations_may_say_that_nothing_ends_it(tinker: dict[str, Any]) -> None:
+    assert check({"config": {"steps_per_eval": 0}, "tinker": tinker}, catalog=EVALUATED) == ()
+
+
 def test_bounds_hold_for_the_trainers_own_defaults() -> None:
     runtime = make_runtime(bounds={"tinker": {"lora_rank": {"max": 16}}})
     [refusal] = check({}, runtime)

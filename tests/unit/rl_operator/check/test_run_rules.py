@@ -2,9 +2,10 @@ import re
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.check.lab import TOY, check
+from tests.unit.rl_operator.check.lab import LAB, TOY, check
 
 from rl_operator.api.catalog import AbsentFamily
+from rl_operator.api.runtime import BackendPrices, Runtime
 
 
 @pytest.mark.parametrize(
@@ -31,3 +32,26 @@ def test_an_environment_of_an_absent_library_is_refused_with_what_to_do() -> Non
     assert refusal.hint == "install it: rlctl environments install"
     [other] = check({"environment": "verifier/echo"}, catalog=absent)
     assert "there is no such environment" in other.hint
+
+
+TOKENS = {"prefill": 0.1, "sample": 0.4, "train": 0.4}
+
+
+def with_prices(**prices: Any) -> Runtime:
+    backend = LAB.spec.backend.with_changes(prices=BackendPrices.model_validate(prices))
+    return LAB.with_changes(spec=LAB.spec.with_changes(backend=backend))
+
+
+def test_a_budget_needs_prices() -> None:
+    [refusal] = check({"budget": 20})
+    assert (refusal.code, refusal.field, refusal.given) == ("Inconsistent", "spec.budget", 20)
+    assert "runtime 'lab' has no prices (its spec.backend.prices)" in refusal.hint
+    assert check({"budget": 20}, with_prices(**TOKENS)) == ()
+    assert check({"budget": 20}, with_prices(models={"bundled": TOKENS})) == ()
+    assert check({}) == ()
+
+
+def test_a_budget_needs_prices_of_the_model() -> None:
+    [refusal] = check({"budget": 20}, with_prices(models={"another": TOKENS}))
+    assert refusal.field == "spec.budget"
+    assert "spec.backend.prices has none for the model bundled" in refusal.hint

@@ -32,6 +32,11 @@ def test_the_shipped_runtimes_are_valid(runtime: Any) -> None:
         ),
         ({"locked": {"env": {"group_size": 0}}}, "OutOfBounds", "locked.env.group_size is 0: it must be at least 1"),
         ({"defaults": {"tinker": {"learning_rate": 0}}}, "OutOfBounds", "it must be above 0"),
+        (
+            {"defaults": {"tinker": {"learning_rate": "auto"}}, "bounds": {"tinker": {"learning_rate": {"max": 1}}}},
+            "OutOfBounds",
+            "what auto comes to is known only once the run has started",
+        ),
         ({"locked": {"tinker": {"lora_rank": "16"}}}, "WrongType", "it must be a whole number"),
         ({"locked": {"tinker": {"lora_rnk": 16}}}, "UnknownField", "did you mean 'lora_rank'?"),
         ({"bounds": {"tinker": {"lora_rnk": {"min": 1}}}}, "UnknownField", "spec.bounds.tinker.lora_rnk"),
@@ -122,3 +127,16 @@ def test_a_run_is_refused_while_its_runtime_is_invalid() -> None:
     [refusal] = check_run(run, inputs_of(run, make_runtime(locked={"tinker": {"lora_rnk": 8}})))
     assert (refusal.code, refusal.field) == ("RuntimeInvalid", "spec.runtime")
     assert "spec.locked.tinker.lora_rnk is 8: the trainer has no such field" in refusal.hint
+
+
+@pytest.mark.parametrize(
+    ("prices", "hint"),
+    [
+        ({"prefill": 1, "train": 1}, "name all of prefill, sample and train"),
+        ({}, "name prefill, sample and train, or the prices of models"),
+    ],
+)
+def test_half_a_price_list_is_refused(prices: dict[str, Any], hint: str) -> None:
+    [refusal] = check_runtime(make_runtime(backend={"prices": prices}))
+    assert (refusal.code, refusal.field) == ("Inconsistent", "spec.backend.prices")
+    assert hint in refusal.hint

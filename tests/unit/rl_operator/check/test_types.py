@@ -63,6 +63,7 @@ def test_fits(value: Any, annotation: str) -> None:
         ("8", "Optional[int]", "a whole number or null"),
         (1.5, "Union[str, int]", "a text or a whole number"),
         ("c", "Literal['a', 'b']", "one of a, b"),
+        ("c", "float | Literal['auto']", "a number or auto"),
         (True, "Literal[1, 2]", "one of 1, 2"),
         ([1, "x"], "list[int]", "a list of a whole number"),
         ("x", "tuple[int, ...]", "a list of a whole number"),

@@ -115,13 +115,13 @@ class Family:
         await self.settle(name)
         self.set_status(name, **status)
 
-    def play_failure(self, name: str) -> None:
-        """The newest pod's trainer fails."""
+    def play_failure(self, name: str, told: str = failed_result("internal", "bug")) -> None:
+        """The newest pod's trainer fails, and leaves this result."""
         status = {
             "phase": "Failed",
             "initContainerStatuses": [{"name": "api", **ready()}],
             "containerStatuses": [
-                {"name": "trainer", **terminated(1, failed_result("internal", "bug"), at=format_time(self.now))},
+                {"name": "trainer", **terminated(1, told, at=format_time(self.now))},
                 {"name": "environment", **terminated(0)},
             ],
         }

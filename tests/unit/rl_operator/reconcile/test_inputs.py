@@ -1,5 +1,6 @@
 """What a run is checked against matters until it starts, but not afterwards."""
 
+import json
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.unit.rl_operator.reconcile.family import CountingClient, Family
+from tests.unit.rl_operator.status.builders import failed_result
 
 from rl_operator.api.runtime import Runtime
 from rl_operator.documents.parse import parse_runtime
@@ -152,3 +154,51 @@ async def test_settings_edited_after_the_start_are_named(family: Family, platfor
     family.edit("a", config={"total_steps": 3.0}, tinker={})
     await family.settle("a")
     assert codes(family) == []
+
+
+PRICES = {"currency": "EUR", "prefill": 0.1, "sample": 0.4, "train": 0.4}
+
+
+def spending(family: Family) -> dict[str, str]:
+    """What the newest attempt's trainer is told of money."""
+    [trainer] = [each for each in family.pods("a")[-1]["spec"]["containers"] if each["name"] == "trainer"]
+    names = ("RL_PRICES", "RL_BUDGET", "RL_SPENT", "RL_SPENT_STEPS")
+    return {each["name"]: each["value"] for each in trainer["env"] if each["name"] in names}
+
+
+async def test_a_run_rests_at_its_budget_until_that_is_raised(family: Family, platform: Platform) -> None:
+    platform.offer(backend={"url": "http://tinker", "prices": PRICES})
+    family.apply("a", runtime="lab", budget=20)
+    await family.settle("a")
+    prices = json.dumps({"prefill": 0.1, "sample": 0.4, "train": 0.4, "currency": "EUR"})
+    assert spending(family) == {"RL_PRICES": prices, "RL_BUDGET": "20.0"}
+
+    cost = {"amount": 19.5, "currency": "EUR", "budget": 20.0}
+    family.play_failure("a", failed_result("budget", "19.50 EUR of 20.00 EUR are spent", cost=cost))
+    await family.settle("a")
+    family.now += timedelta(minutes=10)
+    await family.settle("a")
+    status = family.status("a")
+    assert (status.phase, status.attempt, status.completion_time) == ("Stopped", 1, None)
+    assert status.cost is not None
+    assert status.cost.amount == 19.5
+
+    platform.lab = None  # what a started run was made from does not matter anymore
+    family.edit("a", budget=30)
+    await family.settle("a")
+    assert (family.status("a").attempt, family.status("a").phase) == (2, "Starting")
+    assert spending(family) == {"RL_PRICES": prices, "RL_BUDGET": "30.0", "RL_SPENT": "19.5", "RL_SPENT_STEPS": "7"}
+
+
+async def test_a_budget_that_was_raised_in_time_lets_the_next_attempt_follow_at_once(
+    family: Family, platform: Platform
+) -> None:
+    platform.offer(backend={"url": "http://tinker", "prices": PRICES})
+    family.apply("a", runtime="lab", budget=20)
+    await family.settle("a")
+    family.edit("a", budget=30)
+    cost = {"amount": 19.5, "currency": "EUR", "budget": 20.0}
+    family.play_failure("a", failed_result("budget", "19.50 EUR of 20.00 EUR are spent", cost=cost))
+    await family.settle("a")
+    assert (family.status("a").attempt, family.status("a").phase) == (2, "Starting")
+    assert spending(family)["RL_BUDGET"] == "30.0"

@@ -3,17 +3,25 @@ from typing import Any
 
 from tests.unit.rl_operator.samples import UID, inputs_of, make_run, make_runtime
 
-from rl_operator.api.run import StartedFrom
+from rl_operator.api.run import RunStatus, StartedFrom
 from rl_operator.api.run_inputs import ParentRun
 from rl_operator.render.env_vars import (
     API_URL,
     INFERENCE_URL,
     OPS_PORTS,
     api_env_vars,
+    cost_env_vars,
     environment_env_vars,
     trainer_env_vars,
 )
-from tinker_atropos.settings import DEFAULT_API_URL, DEFAULT_INFERENCE_URL, DEFAULT_OPS_PORTS
+from tinker_atropos.settings import (
+    DEFAULT_API_URL,
+    DEFAULT_INFERENCE_URL,
+    DEFAULT_OPS_PORTS,
+    Spent,
+    TokenPrices,
+    load_settings,
+)
 
 RUNTIME = make_runtime(
     backend={"url": "http://tinker:8005", "keySecret": {"name": "tinker", "key": "k"}},
@@ -104,3 +112,32 @@ def test_the_api_gets_no_keys() -> None:
     assert values(api_env_vars(make_run())).keys() == {
         "HOME", "RL_API_URL", "RL_OPS_PORT", "RL_RESULT_FILE", "RL_RUN_NAME", "RL_RUN_NAMESPACE", "RL_RUN_UID",
     }  # fmt: skip
+
+
+PRICES = {"currency": "EUR", "prefill": 0.1, "sample": 0.4, "train": 0.4}
+TINY_PRICES = {"prefill": 1, "sample": 2, "train": 3}
+
+
+def prices_of(**prices: Any) -> Any:
+    runtime = make_runtime(backend={"prices": prices}, locked={"env": {"tokenizer_name": "bundled"}})
+    run = make_run(runtime="lab")
+    found = values(trainer_env_vars(run, inputs_of(run, runtime))).get("RL_PRICES")
+    return found and load_settings("trainer", {"RL_PRICES": found}).prices
+
+
+def test_the_trainer_is_told_the_prices_of_its_model() -> None:
+    assert prices_of(**PRICES) == TokenPrices(0.1, 0.4, 0.4, "EUR")
+    assert prices_of(**PRICES, models={"bundled": TINY_PRICES}) == TokenPrices(1, 2, 3, "EUR")
+    assert prices_of(models={"bundled": TINY_PRICES}) == TokenPrices(1, 2, 3, "USD")
+    assert prices_of(models={"another": TINY_PRICES}) is None
+
+
+def test_each_attempt_is_told_the_budget_and_what_is_spent() -> None:
+    run = make_run(budget=12.5)
+    assert values(cost_env_vars(run)) == {"RL_BUDGET": "12.5"}
+    progress = {"step": 40, "totalSteps": 100, "percent": 40}
+    spent = RunStatus.model_validate({"cost": {"amount": 3.25, "currency": "EUR"}, "progress": progress})
+    told = values(cost_env_vars(run.with_changes(status=spent)))
+    settings = load_settings("trainer", told)
+    assert (settings.budget, settings.spent) == (12.5, Spent(3.25, 40))
+    assert cost_env_vars(make_run()) == []

@@ -25,10 +25,13 @@ def test_what_a_step_was() -> None:
             group(0, rollout(0.5, "abc", "no_advantage"), fate="no_advantage"),
             group(0, rollout(0.5, "ab", "dropped"), **STALE),
             group(0, rollout(0.25, "ab", "evaluated"), rollout(0.75, "ab", "evaluated"), fate="evaluated", step=12),
+            group(1, rollout(0.0, "ab", "evaluated"), fate="evaluated", step=12, sets=["main"], greedy=True),
+            group(2, rollout(0.0, "ab", "evaluated"), fate="evaluated", step=12, sets=["hard"]),
+            group(3, rollout(0.5, "ab", "evaluated"), fate="evaluated", step=12, sets=["main", "hard"]),
         ]
     })  # fmt: skip
     summary, _ = read(made)
-    assert summary.groups == {"trained": 1, "no_advantage": 1, "dropped": 2, "evaluated": 1}
+    assert summary.groups == {"trained": 1, "no_advantage": 1, "dropped": 2, "evaluated": 4}
     assert (summary.reward, summary.evaluated.value, summary.attempt) == (0.7, 0.5, 1)
     assert summary.ledger.balances, "what the environment dropped never arrived"
     assert summary.dropped.counts == {

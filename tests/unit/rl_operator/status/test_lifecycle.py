@@ -48,6 +48,12 @@ STARTING = make_pod(ready(), ready(), running())
 UNANSWERED = "The backend at http://tinker-service:8005 does not answer for more than 10 s: the connection is refused."
 SILENT = TrainerStatus(waiting=UNANSWERED, backend_silent=True)
 FAILED_POD = make_pod(ready(), terminated(1, failed_result("internal", "bug")), terminated(0), phase="Failed")
+COST = {"amount": 19.5, "currency": "USD", "budget": 20}
+COSTING: dict[str, Any] = {**RUNNING, "cost": COST}
+BUDGET = {"budget": 20}
+SPENT_POD = make_pod(
+    ready(), terminated(1, failed_result("budget", "19.50 of 20", cost=COST)), terminated(0), phase="Failed"
+)
 STOPPED_POD = make_pod(
     terminated(0), terminated(0, result(outcome="stopped")), terminated(0), phase="Failed", deleting=True
 )
@@ -203,6 +209,49 @@ ROWS: dict[str, tuple[View, Situation, str, Action]] = {
     ),
     "still stopped": (make_view(ended("Stopped"), spec=SUSPENDED), Situation.STOPPED, "Stopped", Action.REST),
     "resumed: no backoff after a stop": (make_view(ended("Stopped")), Situation.WAITING, "Resuming", Action.START),
+    "its budget is reached": (
+        make_view(COSTING, pod=SPENT_POD, spec=BUDGET),
+        Situation.STOPPED,
+        "BudgetReached",
+        Action.REST,
+    ),
+    "its budget was raised meanwhile": (
+        make_view(COSTING, pod=SPENT_POD, spec={"budget": 30}),
+        Situation.WAITING,
+        "Resuming",
+        Action.REST,
+    ),
+    "at its budget": (
+        make_view(COSTING | ended("BudgetReached"), spec=BUDGET),
+        Situation.STOPPED,
+        "BudgetReached",
+        Action.REST,
+    ),
+    "at its budget, which was lowered": (
+        make_view(COSTING | ended("BudgetReached"), spec={"budget": 10}),
+        Situation.STOPPED,
+        "BudgetReached",
+        Action.REST,
+    ),
+    "at its budget and past its deadline": (
+        make_view(COSTING | ended("BudgetReached"), spec=BUDGET | {"activeDeadlineSeconds": 1}),
+        Situation.STOPPED,
+        "BudgetReached",
+        Action.REST,
+    ),
+    "budget raised: no backoff": (
+        make_view(COSTING | ended("BudgetReached"), spec={"budget": 20.01}),
+        Situation.WAITING,
+        "Resuming",
+        Action.START,
+    ),
+    "budget taken away": (make_view(COSTING | ended("BudgetReached")), Situation.WAITING, "Resuming", Action.START),
+    "at its budget and suspended": (
+        make_view(COSTING | ended("BudgetReached"), spec=BUDGET | SUSPENDED),
+        Situation.STOPPED,
+        "Stopped",
+        Action.REST,
+    ),
     "first failure": (make_view(RUNNING, pod=FAILED_POD), Situation.WAITING, "BackOff", Action.REST),
     "backing off": (
         make_view(ended("TrainerFailed", attempts=3), now=NOW),
@@ -233,6 +282,20 @@ ROWS: dict[str, tuple[View, Situation, str, Action]] = {
     ),
     "success": (
         make_view(RUNNING, pod=make_pod(ready(), terminated(0, result()), terminated(0), phase="Succeeded")),
+        Situation.SUCCEEDED,
+        "Succeeded",
+        Action.REST,
+    ),
+    "success before the last step": (
+        make_view(
+            RUNNING,
+            pod=make_pod(
+                ready(),
+                terminated(0, result(stepsTrained=12, stoppedEarly="it is good")),
+                terminated(0),
+                phase="Succeeded",
+            ),
+        ),
         Situation.SUCCEEDED,
         "Succeeded",
         Action.REST,
@@ -376,6 +439,19 @@ def test_a_stopped_run_explains_how_to_resume() -> None:
     assert message_of("stopped") == (
         "Stopped with a checkpoint of step 40; to resume, set spec.suspend to false (rlctl resume sorting)."
     )
+
+
+def test_a_run_at_its_budget_says_what_is_spent_and_how_to_go_on() -> None:
+    view = make_view(COSTING, pod=SPENT_POD, spec=BUDGET)
+    status = derive(view, assess(view))
+    assert status.message == (
+        "BudgetReached: 19.50 of 20.00 USD spent. Stopped with a checkpoint of step 7 of 40; to go on, "
+        "raise spec.budget (rlctl resume sorting --budget AMOUNT)."
+    )
+    assert (status.failure, status.attempts[-1].reason, status.failed_attempts) == (None, "BudgetReached", None)
+    [suspended] = [condition for condition in status.conditions if condition.type == "Suspended"]
+    assert (status.phase, suspended.reason) == ("Stopped", "BudgetReached")
+    assert requeue_after(view, assess(view)) is None
 
 
 def test_a_stop_after_a_failure_mentions_it() -> None:

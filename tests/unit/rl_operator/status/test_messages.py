@@ -153,6 +153,14 @@ def test_the_trainers_warnings_are_sentences_of_the_message() -> None:
     assert assess(view).message == "Training: step 12 of 40. Held-out accuracy fell. Slow."
 
 
+def test_a_run_that_ends_early_says_why_while_it_ends() -> None:
+    trainer = TrainerStatus(phase="done", step=12, total_steps=40, stopped_early="held-out 0.97 reached 0.95")
+    view = make_view(RUNNING, pod=make_pod(ready(), ready(), ready()), trainer=trainer)
+    assert assess(view).message == (
+        "Training stopped early at step 12: held-out 0.97 reached 0.95. The weights are being saved and evaluated."
+    )
+
+
 def test_what_the_trainer_waits_for_is_a_sentence_of_the_message() -> None:
     trainer = TrainerStatus(phase="sampling", total_steps=6, waiting="the trainer opens its backend again")
     view = make_view(RUNNING, trainer=trainer, pod=make_pod(ready(), ready(), ready()))

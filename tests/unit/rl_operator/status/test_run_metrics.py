@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.status.builders import NOW, RUNNING, make_pod, make_view, ready, result, running, terminated
 
-from rl_operator.api.run import Progress, RunMetrics, RunStatus
+from rl_operator.api.run import Progress, RunCost, RunMetrics, RunStatus
 from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import derive, started, worth_writing
 from rl_operator.status.lifecycle import assess
@@ -41,6 +41,21 @@ def metrics(view: View) -> RunMetrics:
 def test_the_trainers_metrics_win_while_they_arrive() -> None:
     found = metrics(replace(WORKING, wandb=WANDB))
     assert (found.source, found.reward_mean, found.loss) == ("trainer", 0.7123, -0.1)
+
+
+def test_a_run_that_ended_early_is_complete_at_its_last_step() -> None:
+    """While it ends, and after: nothing is left, whatever its pace was."""
+    ending = TRAINER.with_changes(step=15, stopped_early="good enough", eta_seconds=7)
+    shown = status_of(after(WORKING, trainer=ending)).progress
+    assert shown is not None
+    assert (shown.step, shown.total_steps, shown.stopped_early, shown.eta_seconds) == (15, 40, "good enough", 7)
+    told = result(stepsTrained=15, stoppedEarly="good enough")
+    over = status_of(after(WORKING, pod=make_pod(ready(), terminated(0, told), terminated(0), phase="Succeeded")))
+    assert over.progress is not None
+    assert (over.phase, over.progress.step, over.progress.eta_seconds) == ("Succeeded", 15, 0)
+    assert over.progress.stopped_early == "good enough"
+    assert over.message == "Stopped early at step 15: good enough. The weights are saved."
+    assert [attempt.reason for attempt in over.attempts] == ["Succeeded"]
 
 
 def test_wandbs_metrics_are_used_while_the_trainer_is_unreachable() -> None:
@@ -371,3 +386,33 @@ def test_a_result_leaves_out_what_it_says_already() -> None:
     assert (found.best_checkpoint.state_path, found.best_checkpoint.sampler_path) == ("tinker://m/s", "tinker://m/w")
     nowhere = TrainerResult.model_validate({"outcome": "running", "best": {"step": 150, "evalAccuracy": 0.9}})
     assert nowhere.best_checkpoint is None
+
+
+PAID = TRAINER.with_changes(cost=RunCost(amount=1.23456, currency="USD", budget=5.0))
+
+
+def test_the_cost_is_shown_as_the_trainer_tells_it_and_never_falls() -> None:
+    view = replace(WORKING, trainer=PAID)
+    assert status_of(view).cost == RunCost(amount=1.2346, currency="USD", budget=5.0)
+    less = PAID.with_changes(cost=RunCost(amount=1.0, currency="USD"))
+    assert status_of(after(view, trainer=less)).cost == RunCost(amount=1.2346, currency="USD")
+    assert status_of(after(view, trainer=TRAINER)).cost == status_of(view).cost, "one that does not know it"
+
+
+def test_a_result_tells_the_cost_and_the_next_attempt_keeps_it() -> None:
+    paid = result(cost={"amount": 3.5, "currency": "EUR"}, outcome="running", stepsTrained=12)
+    view = replace(WORKING, pod=make_pod(ready(), terminated(1, paid), terminated(0), phase="Failed"), trainer=None)
+    found = status_of(view)
+    assert found.cost == RunCost(amount=3.5, currency="EUR")
+    again = started(
+        replace(view, run=view.run.with_changes(status=found)),
+        attempt=2, pod_name="p-2", config_map_name="c", config_hash="h",
+    )  # fmt: skip
+    assert again.cost == found.cost
+
+
+def test_a_cost_that_grows_is_no_reason_to_write_at_once() -> None:
+    before = status_of(replace(WORKING, trainer=PAID))
+    grown = before.with_changes(cost=RunCost(amount=2.0, currency="USD"))
+    assert not worth_writing(before, grown, NOW, 60.0)
+    assert worth_writing(before, grown, NOW + timedelta(seconds=61), 60.0)

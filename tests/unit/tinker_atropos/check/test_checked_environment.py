@@ -227,6 +227,17 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
         {"held_out": "failed"},
         "3 of 8 held-out items ask what a training item asks",
     ),
+    "trains what another set holds out": (
+        ("def held_out_sets(self):\n    parts = digits.split()\n"
+        "    return {'hard': parts.training[:3], 'easy': parts.held_out[:2]}"),
+        {"held_out": "failed"},
+        "3 of 3 held-out items of the set hard ask what a training item asks",
+    ),
+    "has a set without a name": (
+        "def held_out_sets(self):\n    return {'': digits.split().held_out}",
+        {"setup": "failed"},
+        "Mine.held_out_sets() has a set named ''",
+    ),
     "holds nothing out": (
         "def held_out_items(self):\n    return []",
         {"held_out": "warning", "grader": "ok"},

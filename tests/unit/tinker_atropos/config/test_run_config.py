@@ -44,6 +44,22 @@ def test_the_model_is_the_one_of_the_inference_server() -> None:
         ({"env": ENV, "tinker": {"zzz": 8}}, r"tinker.zzz is not a known field \(known: lora_rank, "),
         ({"env": ENV, "tinkr": {}}, "tinkr is not a known field; did you mean 'tinker'?"),
         ({"env": ENV, "tinker": {"loss": "dpo"}}, "tinker.loss is 'dpo': input should be 'importance_sampling'"),
+        (
+            {"env": ENV, "tinker": {"learning_rate": "fast"}},
+            "tinker.learning_rate is 'fast': input should be a valid number or 'auto'",
+        ),
+        ({"env": ENV, "tinker": {"learning_rate": 0}}, "tinker.learning_rate is 0: input should be greater than 0 or "),
+        (
+            {"env": ENV, "tinker": {"num_substeps": 5}},
+            (
+                "tinker.num_substeps is 5, and a batch holds 4 groups (env.batch_size / env.group_size): each "
+                "optimizer step needs one, so lower tinker.num_substeps or raise env.batch_size"
+            ),
+        ),
+        (
+            {"env": ENV, "tinker": {"train_attn": False, "train_mlp": False, "train_unembed": False}},
+            "tinker.train_attn, tinker.train_mlp, tinker.train_unembed are all false: train one",
+        ),
         ({"env": ENV, "openai": {}}, "openai is {}: input should be a valid list"),
         ({"env": None}, "env is None: input should be a valid dictionary"),
     ],

@@ -103,6 +103,24 @@ async def test_an_evaluation_touches_no_buffer_of_training() -> None:
         assert env.buffer == [1.0]
 
 
+async def test_an_agents_sets_have_their_mean_reward_and_no_pass_at_k() -> None:
+    """All its samples are greedy: they say nothing about what several tries would find."""
+
+    class Sets(Adds):
+        def held_out_sets(self) -> dict[str, Sequence[str]]:
+            return {"first": self.held_out_items()[:1]}
+
+    with agent_environment(Sets, ScriptedPolicy("5"), eval_samples=2) as env:
+        metrics = (await env.evaluate()).to_metrics()
+        assert (metrics["eval/first/mean_reward"], metrics["eval/first/n"], metrics["eval/n"]) == (0.75, 2, 4)
+        assert not [name for name in metrics if "pass" in name or "greedy" in name]
+    with (
+        agent_environment(Adds, ScriptedPolicy("5"), eval_greedy=True) as env,
+        pytest.raises(ConfigError, match="eval_greedy is true, and all evaluations of agents are greedy: leave it out"),
+    ):
+        env.check_config()
+
+
 @pytest.mark.process
 async def test_a_grader_works_in_the_rollouts_own_sandbox() -> None:
     with agent_environment(Writes, ScriptedPolicy("5", "6")) as env:

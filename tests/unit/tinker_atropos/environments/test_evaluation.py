@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import numpy as np
@@ -6,9 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tinker_atropos.environments.evaluation import (
+    Estimate,
     Evaluation,
     effective_samples,
     fraction_metrics,
+    pass_at,
+    passes_reported,
     wilson_interval,
 )
 
@@ -138,3 +142,95 @@ def test_about_19_of_20_intervals_contain_the_true_fraction(items, samples, shar
         low, high = wilson_interval(sum(row) / (items * samples) * n, n)
         covered += low <= share <= high
     assert 0.925 <= covered / runs <= 0.985
+
+
+@pytest.mark.parametrize("n", range(1, 9))
+def test_pass_at_k_is_the_share_of_all_choices_of_k_samples_with_a_right_one(n):
+    for correct, k in itertools.product(range(n + 1), range(1, n + 1)):
+        choices = list(itertools.combinations([True] * correct + [False] * (n - correct), k))
+        assert pass_at(k, n, correct) == pytest.approx(sum(map(any, choices)) / len(choices), abs=1e-12)
+
+
+def test_pass_at_k_is_unbiased():
+    """Over many draws of n samples its mean is 1 - (1 - q)^k; the plug-in 1 - (1 - c/n)^k is 0.02 and more below."""
+    random = np.random.default_rng(2)
+    q, n, k = 0.2, 8, 4
+    draws = random.binomial(n, q, 40_000).tolist()
+    estimates = [pass_at(k, n, each) for each in draws]
+    assert np.mean(estimates) == pytest.approx(1 - (1 - q) ** k, abs=4 * np.std(estimates) / math.sqrt(len(draws)))
+    assert np.mean([1 - (1 - each / n) ** k for each in draws]) < 1 - (1 - q) ** k - 0.02
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 4), (5, 4)])
+def test_pass_at_k_needs_k_samples(k, n):
+    with pytest.raises(ValueError, match=f"pass@{k} of {n} samples is unknown"):
+        pass_at(k, n, 1)
+
+
+@pytest.mark.parametrize(("n", "ks"), [(1, []), (2, [2]), (4, [2, 4]), (6, [2, 4, 6]), (64, [2, 4, 8, 16, 32, 64])])
+def test_which_k_are_reported(n, ks):
+    assert passes_reported(n) == ks
+
+
+VALUES = st.lists(st.integers(0, 28).map(lambda passed: passed / 28), min_size=1, max_size=60)
+
+
+@given(VALUES, st.integers(1, 16))
+def test_an_interval_over_items_contains_the_mean_and_stays_within_0_and_1(values, samples):
+    estimate = Estimate.of_items(values, samples * len(values))
+    assert 0 <= estimate.low <= estimate.value + 1e-12
+    assert estimate.value - 1e-12 <= estimate.high <= 1
+    assert estimate.value == pytest.approx(np.mean(values))
+
+
+@given(VALUES, st.integers(1, 16))
+def test_more_items_of_the_same_kind_tell_more(values, samples):
+    once = Estimate.of_items(values, samples * len(values))
+    thrice = Estimate.of_items(values * 3, samples * len(values) * 3)
+    assert thrice.high - thrice.low < once.high - once.low
+
+
+@given(st.permutations([0, 1, 2, 3, 4] * 12).flatmap(lambda counts: st.just(counts[:50])))
+def test_an_interval_over_items_is_nearly_that_of_their_samples(counts):
+    """pass@1 is mean@n, told in two ways."""
+    n = 4 * len(counts)
+    by_items = Estimate.of_items([each / 4 for each in counts], n)
+    by_samples = Estimate.of_samples([[True] * each + [False] * (4 - each) for each in counts])
+    assert (by_items.value, by_items.n) == (pytest.approx(by_samples.value), by_samples.n)
+    assert by_items.high - by_items.low == pytest.approx(by_samples.high - by_samples.low, rel=0.06)
+
+
+PASSED = [(50, 8, 4, 0.5), (100, 4, 4, 0.5), (250, 2, 2, 0.5), (100, 16, 8, 0.2), (20, 8, 4, 0.5), (250, 8, 4, 0.8)]
+
+
+@pytest.mark.parametrize(("items", "samples", "k", "share"), PASSED)
+def test_about_19_of_20_intervals_contain_the_true_pass_at_k(items, samples, k, share):
+    """Items differ as above; E[1 - (1 - q)^k] of a beta distribution is known in closed form."""
+    random = np.random.default_rng(17)
+    runs, spread = 500, 1 / 0.25 - 1
+    a, b = share * spread, (1 - share) * spread
+    truth = 1 - math.prod((b + each) / (a + b + each) for each in range(k))
+    correct = random.binomial(samples, random.beta(a, b, (runs, items)))
+    found = [
+        Estimate.of_items([pass_at(k, samples, each) for each in row], items * samples) for row in correct.tolist()
+    ]
+    covered = sum(each.low <= truth <= each.high for each in found) / runs
+    assert 0.92 <= covered <= 0.98, covered
+
+
+def test_any_figure_of_an_evaluation_may_decide():
+    evaluation = Evaluation(
+        3, 4, metric="eval/mean_reward", others={"eval/hard/mean_reward": Estimate(0.5, 8, 0.2, 0.8)}
+    )
+    assert evaluation.decided_by("eval/other") is None
+    assert evaluation.decided_by("eval/mean_reward") == {
+        "eval/percent_correct": 0.75, "eval/n": 4,
+        **{f"eval/percent_correct{end}": pytest.approx(each) for end, each in zip(
+            ("_low", "_high"), wilson_interval(3, 4), strict=True)},
+        "eval/hard/mean_reward": 0.5, "eval/hard/mean_reward_low": 0.2, "eval/hard/mean_reward_high": 0.8,
+    }  # fmt: skip
+    decided = evaluation.decided_by("eval/hard/mean_reward")
+    figure = [
+        decided[name] for name in ("eval/percent_correct", "eval/percent_correct_low", "eval/percent_correct_high")
+    ]
+    assert [*figure, decided["eval/n"], decided["eval/mean_reward"]] == [0.5, 0.2, 0.8, 8, 0.75]

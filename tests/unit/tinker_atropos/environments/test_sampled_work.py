@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tinker_atropos.bundled import bundled_model_folder
-from tinker_atropos.environments.sampled_work import SampledAnswers, sampling, watch
+from tinker_atropos.environments.sampled_work import SampledAnswers, greedily, sampling, watch
 from tinker_atropos.serving import bind, serve
 
 MESSAGES = [{"role": "user", "content": "sort 1 2"}]
@@ -25,6 +25,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.marks: list[tuple[str, str | None, int | None]] = []
+        self.temperatures: list[float | None] = []
         self.knows_ids = True
 
     def app(self) -> Starlette:
@@ -34,6 +35,7 @@ class Recorder:
     async def _generate(self, request: Request) -> Response:
         params = (await request.json())["sampling_params"]
         self.marks.append((request.url.path, params.get("rl_purpose"), params.get("rl_evaluation")))
+        self.temperatures.append(params.get("temperature"))
         logprobs = [[-1.0, 5, None]] * 3
         answer = {"text": "x", "meta_info": {"finish_reason": {"type": "stop"}, "output_token_logprobs": logprobs}}
         return JSONResponse([answer] * params["n"])
@@ -41,6 +43,7 @@ class Recorder:
     async def _openai(self, request: Request) -> Response:
         body = await request.json()
         self.marks.append((request.url.path, body.get("rl_purpose"), body.get("rl_evaluation")))
+        self.temperatures.append(body.get("temperature"))
         message = {"role": "assistant", "content": "x"}
         choice = {"index": 0, "finish_reason": "stop", "text": "x", "message": message, "logprobs": None}
         ids = {"prompt_token_ids": [7]} if body.get("return_token_ids") and self.knows_ids else {}
@@ -71,13 +74,13 @@ async def recorder() -> AsyncIterator[tuple[Recorder, ServerManager]]:
 
 async def ask(servers: ServerManager) -> None:
     """Four requests, twelve completions: also split ones, and through the managed server, in separate tasks."""
-    sampled: dict[str, Any] = {"max_tokens": 4, "split": "eval"}
+    sampled: dict[str, Any] = {"max_tokens": 4, "split": "eval", "temperature": 0.7}
     async with servers.managed_server(tokenizer=servers.servers[0].tokenizer) as managed:
         await asyncio.gather(
             servers.chat_completion(messages=MESSAGES, n=2, **sampled),
             servers.completion(prompt="x", n=3, **sampled),
             servers.tokens_and_logprobs_completion(input_ids=[5], n=6, **sampled),
-            managed.chat_completion(messages=MESSAGES, n=1, max_tokens=4),
+            managed.chat_completion(messages=MESSAGES, n=1, max_tokens=4, temperature=0.7),
         )
 
 
@@ -127,3 +130,18 @@ async def test_training_during_an_evaluation_is_counted_separately_and_not_marke
     assert (marks.count("evaluation"), marks.count(None)) == (4, 4)
     await ask(servers)
     assert marks.count("evaluation") == 4
+
+
+async def test_what_is_asked_greedily_is_at_temperature_0_on_every_route(recorder):
+    seen, servers = recorder
+
+    async def greedy() -> None:
+        with greedily():
+            await ask(servers)
+
+    with sampling("evaluation", step=20):
+        await asyncio.gather(greedy(), ask(servers))
+    assert sorted(seen.temperatures) == [0.0] * 4 + [0.7] * 4
+    with sampling("training"), greedily():
+        await ask(servers)
+    assert seen.temperatures[8:] == [0.7] * 4, "what is trained never is"

@@ -7,20 +7,30 @@ import pytest
 import tinker
 
 from tinker_atropos.chat.sampling import SamplingSettings
+from tinker_atropos.config.policy_losses import POLICY_LOSSES
+from tinker_atropos.config.run_config import RunConfig, parse_config
 from tinker_atropos.config.tinker_section import TinkerSection
-from tinker_atropos.trainer.backend.backend import AdamStep, LossCall, Training
-from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
-from tinker_atropos.trainer.data.datums import TrainingBatch, build_batch, loss_config
+from tinker_atropos.errors import ConfigError
+from tinker_atropos.trainer.backend.backend import Training
+from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy, Sampler
+from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall
+from tinker_atropos.trainer.data.datums import Datum, TrainingBatch, build_batch, loss_config
 from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
 from tinker_atropos.trainer.loop import train
 from tinker_atropos.trainer.reporting.metric_table import describe
-from tinker_atropos.trainer.reporting.step_metrics import PARTS
+from tinker_atropos.trainer.reporting.metrics.stopwatch import PARTS
 from tinker_atropos.trainer.rollouts.trained_step import TrainedStep
-from tinker_atropos.trainer.trajectories.admission import Admission
+from tinker_atropos.trainer.trajectories.admission import Admission, Admitted
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
 from tinker_atropos.trainer.trajectories.deliveries import read_group
 
 PROMPT = [5, 6, 7]
+ENV = {"total_steps": 8, "group_size": 4, "batch_size": 4, "tokenizer_name": "bundled", "max_token_length": 64}
+
+
+def run_config(steps_per_eval: int = 0, model: str = "bundled", batch_size: int = 4, **tinker) -> RunConfig:
+    env = ENV | {"steps_per_eval": steps_per_eval, "batch_size": batch_size}
+    return parse_config({"env": env, "openai": [{"model_name": model}], "tinker": tinker})
 
 
 @pytest.fixture
@@ -31,13 +41,16 @@ async def training(tinker_service) -> AsyncIterator[Training]:
 
 
 class Surroundings:
-    """Samples a group of four from the current policy for every step; `scores` says how each step's are scored.
+    """Samples groups of four from the current policy for every step; `scores` says how each step's are scored.
 
     `off` is added to every logprob, as if the backend's sampler and trainer disagreed.
     """
 
-    def __init__(self, policy: CurrentPolicy, scores: list[list[float]], off: float = 0.0) -> None:
-        self.policy, self.ledger, self.scores, self.off = policy, Ledger(), scores, off
+    def __init__(
+        self, policy: CurrentPolicy, scores: list[list[float]], off: float = 0.0, groups: int = 1, behind: int = 0
+    ) -> None:
+        self.policy, self.ledger, self.scores, self.off, self.groups = policy, Ledger(), scores, off, groups
+        self.behind = behind
         self.admission = Admission(self.ledger, policy, TinkerSection())
         self.logged: list[Mapping[str, float]] = []
         self.batches: list[TrainingBatch] = []
@@ -48,19 +61,24 @@ class Surroundings:
     async def next_batch(self, step: int) -> Collected | None:
         if step == len(self.scores):
             return None
+        admitted = [await self.group(step, seed=step + 100 * group) for group in range(self.groups)]
+        recomputed = sum(each.recomputed for each in admitted)
+        return Collected(tuple(each.group for each in admitted), {}, 0, recomputed, 0, waited=0.001)
+
+    async def group(self, step: int, seed: int) -> Admitted:
         samples = await self.policy.latest.sampler.sample(
-            np.array(PROMPT), 4, SamplingSettings(max_tokens=8, seed=step)
+            np.array(PROMPT), 4, SamplingSettings(max_tokens=8, seed=seed)
         )
         outputs = [sample.tokens_T.tolist() for sample in samples]
         for output, sample in zip(outputs, samples, strict=True):
-            self.ledger.record(np.array(PROMPT), np.array(output), LedgerEntry(sample.logprobs_T + self.off, step))
+            entry = LedgerEntry(sample.logprobs_T + self.off, step - self.behind)
+            self.ledger.record(np.array(PROMPT), np.array(output), entry)
         group = {
             "tokens": [PROMPT + output for output in outputs],
             "masks": [[-100] * len(PROMPT) + output for output in outputs],
             "scores": self.scores[step],
         }
-        admitted = await self.admission.admit(read_group(group), step)
-        return Collected((admitted.group,), {}, 0, admitted.recomputed, 0, waited=0.001)
+        return await self.admission.admit(read_group(group), step)
 
     def enter(self, phase: str) -> None:
         self.entered.append(phase)
@@ -86,7 +104,7 @@ async def test_three_steps_one_of_them_without_advantage(training: Training) -> 
     policy = CurrentPolicy()
     policy.swap(Policy(0, await training.snapshot()))
     run = Surroundings(policy, [[1.0, 0.0, 0.0, 1.0], [1.0] * 4, [0.0, 1.0, 1.0, 1.0]])
-    config = TinkerSection(learning_rate=1e-3)
+    config = run_config(learning_rate=1e-3)
     samplers = [policy.latest.sampler]
 
     for step in range(3):
@@ -111,7 +129,7 @@ async def test_tokens_that_nobody_knows_have_no_gap_and_a_warning(training: Trai
     policy.swap(Policy(0, await training.snapshot()))
     run = Surroundings(policy, [[1.0, 0.0, 0.0, 1.0]])
     run.ledger.record = lambda *_: None  # an environment that tokenizes its texts again, with other ids
-    await train(run, training=training, policy=policy, config=TinkerSection(), steps=range(1))
+    await train(run, training=training, policy=policy, config=run_config(), steps=range(1))
     (metrics,) = run.logged
     assert (metrics["batch/recomputed_logprobs"], metrics["staleness/unknown"]) == (4, 1.0)
     assert {name for name in metrics if name.startswith(("logprobs/gap", "logprobs/ess", "logprobs/kl"))} == set()
@@ -123,8 +141,7 @@ async def test_a_run_saves_at_its_interval_and_ends_on_request(training: Trainin
     policy = CurrentPolicy()
     policy.swap(Policy(0, await training.snapshot()))
     run = Surroundings(policy, [[1.0, 0.0, 0.0, 1.0]] * 3, off=-0.5)
-    config = TinkerSection()
-    await train(run, training=training, policy=policy, config=config, steps=range(5))
+    await train(run, training=training, policy=policy, config=run_config(), steps=range(5))
     assert run.saved == [2]
     assert run.entered == ["sampling", "training", "sampling", "training", "saving", "sampling", "training", "sampling"]
     assert "more than tinker.kl_warning" in run.warnings["kl"]
@@ -135,14 +152,126 @@ async def test_a_run_saves_at_its_interval_and_ends_on_request(training: Trainin
         assert [name for name in metrics if describe(name) is None] == []
 
 
+SCORES = [[1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0], [1.0, 0.0, 1.0, 1.0]]
+
+
+async def trained_from_the_start(training: Training, config: RunConfig) -> tuple[Surroundings, Sampler]:
+    """Four steps, and the sampler of the first weights: a new adapter changes nothing, so that is the base model's."""
+    policy = CurrentPolicy()
+    policy.swap(Policy(0, await training.snapshot()))
+    base = policy.latest.sampler
+    run = Surroundings(policy, SCORES)
+    await train(run, training=training, policy=policy, config=config, steps=range(4))
+    return run, base
+
+
+async def apart_of(batch: TrainingBatch, base: Sampler) -> list[np.ndarray]:
+    """Of each datum's trained tokens: log q - log p_base."""
+    rows = [(datum, await base.logprobs(datum.tokens_T)) for datum in batch.datums]
+    return [(datum.logprobs_T - row_T[1:])[datum.trained_T] for datum, row_T in rows]
+
+
+async def test_the_distance_from_the_base_model_is_measured_before_evaluations(training: Training) -> None:
+    run, base = await trained_from_the_start(training, run_config(steps_per_eval=2, learning_rate=1e-2))
+    assert ["kl/base" in metrics for metrics in run.logged] == [False, True, False, True]
+    assert run.warnings["base"] is None
+    for step in (1, 3):
+        d_N = np.concatenate(await apart_of(run.batches[step], base))
+        metrics = run.logged[step]
+        assert metrics["kl/base_v1"] == pytest.approx(d_N.mean(), abs=1e-6)
+        assert metrics["kl/base"] == pytest.approx((np.exp(-d_N) - 1 + d_N).mean(), abs=1e-6)
+        assert metrics["time/base_logprobs"] > 0
+    assert run.logged[3]["kl/base"] > run.logged[1]["kl/base"] > 1e-6
+
+
+async def test_the_distance_from_the_base_model_is_a_part_of_the_advantages(training: Training) -> None:
+    config = run_config(learning_rate=1e-2, kl_base_coef=0.5)
+    run, base = await trained_from_the_start(training, config)
+    assert all("kl/base" in metrics for metrics in run.logged)
+    for batch in run.batches:
+        plain = build_batch(batch.groups, config.tinker)
+        apart = await apart_of(batch, base)
+        mean = np.concatenate(apart).mean()
+        for datum, before, d_T in zip(batch.datums, plain.datums, apart, strict=True):
+            added_T = datum.advantages_T - before.advantages_T
+            np.testing.assert_allclose(added_T[datum.trained_T], 0.5 * (mean - d_T), atol=1e-6)
+            assert not added_T[~datum.trained_T].any()
+    assert any(np.abs(np.concatenate(await apart_of(run.batches[3], base))) > 1e-3)
+
+
+async def test_a_backend_without_the_base_model_is_a_warning(training: Training) -> None:
+    config = run_config(steps_per_eval=2, model="other/model")
+    run, _ = await trained_from_the_start(training, config)
+    assert not any("kl/base" in metrics for metrics in run.logged)
+    assert run.warnings["base"].startswith("the distance from the base model (kl/base) is unknown: opening a sampler")
+    assert "base model 'other/model' is not served here" in run.warnings["base"]
+
+
+async def test_several_optimizer_steps_of_a_batch_are_one_policy_step(training: Training) -> None:
+    """The second one's logprobs are of weights that the first has moved: no disagreement of sampler and trainer."""
+    policy = CurrentPolicy()
+    policy.swap(Policy(0, await training.snapshot()))
+    run = Surroundings(policy, SCORES, groups=2)
+    config = run_config(learning_rate=1e-2, num_substeps=2, batch_size=8)
+    await train(run, training=training, policy=policy, config=config, steps=range(2))
+    assert policy.latest.step == 2
+    for metrics in run.logged:
+        assert (metrics["batch/groups"], metrics["batch/trained_sequences"]) == (2, 8)
+        assert metrics["logprobs/gap"] < 1e-5
+        assert metrics["logprobs/gap_stale"] > 1e-3
+    assert run.warnings["kl"] is None
+
+
+async def test_the_schedule_and_the_gradient_are_metrics(training: Training) -> None:
+    config = run_config(learning_rate=8e-3, learning_rate_schedule="linear", warmup_steps=2, grad_clip_norm=1e-3)
+    run, _ = await trained_from_the_start(training, config)
+    rates = [metrics["train/learning_rate"] for metrics in run.logged]
+    assert rates == pytest.approx([4e-3, 8e-3, 8e-3, 8e-3 * 5 / 6])
+    assert min(metrics["train/grad_norm"] for metrics in run.logged) > 1e-3, "as it was before clipping"
+
+
+async def test_stale_tokens_outside_of_the_trust_region_are_not_trained(training: Training) -> None:
+    """They have become e times as likely since they were sampled: of those with A > 0 the likely ones are masked."""
+    policy = CurrentPolicy()
+    policy.swap(Policy(2, await training.snapshot()))
+    run = Surroundings(policy, [[], [], [1.0, 0.0, 0.0, 1.0]], off=-1.0, behind=2)
+    run.logged = [{}, {}]
+    config = run_config(trust_region="dppo")
+    await train(run, training=training, policy=policy, config=config, steps=range(2, 3))
+    metrics, (batch,) = run.logged[-1], run.batches
+    shift = 1 - np.exp(-1.0)
+    up = [datum for datum in batch.datums if datum.score == 1.0]
+    expected = sum(int((np.exp(datum.logprobs_T + 1.0) * shift > 0.2)[datum.trained_T].sum()) for datum in up)
+    assert 0 < expected == metrics["batch/masked_tokens"] == batch.masked_tokens
+    assert metrics["time/forward"] > 0
+    assert [name for name in metrics if describe(name) is None] == []
+
+
+@pytest.mark.parametrize("loss", POLICY_LOSSES)
+async def test_the_service_takes_every_loss_that_a_run_may_choose(loss: str, training: Training) -> None:
+    await training.check_loss(LossCall.of_run(TinkerSection(loss=loss)), np.array([5, 5]))
+
+
+async def test_a_loss_that_the_backend_refuses_ends_the_run_at_once(training: Training) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^tinker.loss is 'dro', and the backend refuses it: .*beta.* has no default"
+    ):
+        await training.check_loss(LossCall("dro"), np.array([5, 5]))
+
+
 CLIPS = {"clip_low_threshold": 0.9, "clip_high_threshold": 1.05}
 
 
-def loss_by_hand(loss: str, logprobs: np.ndarray, sampling: np.ndarray, advantages: np.ndarray) -> float:
-    """SUM over tokens; zeros in sampling and advantages mark what is not trained."""
+def loss_by_hand(loss: str, logprobs: np.ndarray, datum: Datum) -> float:
+    """SUM over tokens; zeros in the advantages mark what is not trained."""
+    sampling, advantages = datum.logprobs_T, datum.advantages_T
     ratio = np.exp(logprobs - sampling)
     clipped = np.clip(ratio, CLIPS["clip_low_threshold"], CLIPS["clip_high_threshold"])
+    of_sequence = np.exp((logprobs - sampling)[datum.trained_T].mean())
+    of_sequence_clipped = np.clip(of_sequence, CLIPS["clip_low_threshold"], CLIPS["clip_high_threshold"])
     by_name = {
+        "gspo": -np.minimum(of_sequence * advantages, of_sequence_clipped * advantages),
+        "dro": 0.025 * (logprobs - sampling) ** 2 - logprobs * advantages,
         "importance_sampling": -ratio * advantages,
         "ppo": -np.minimum(ratio * advantages, clipped * advantages),
         "cispo": -clipped * advantages * logprobs,
@@ -150,7 +279,7 @@ def loss_by_hand(loss: str, logprobs: np.ndarray, sampling: np.ndarray, advantag
     return float(by_name[loss].sum())
 
 
-@pytest.mark.parametrize("loss", ["importance_sampling", "ppo", "cispo"])
+@pytest.mark.parametrize("loss", POLICY_LOSSES)
 async def test_a_loss_matches_its_formula(loss: str, training: Training) -> None:
     """Two turns and a single one; the sampler's logprobs differ by up to 0.3, so that ratios are clipped."""
     sampler = await training.snapshot()
@@ -165,14 +294,13 @@ async def test_a_loss_matches_its_formula(loss: str, training: Training) -> None
     config = TinkerSection(loss=loss, **CLIPS)
     datums = build_batch([read_group(group)], config).datums
 
-    output = await training.step(datums, LossCall(config.loss, loss_config(config) or {}), AdamStep(1e-6))
+    output = await training.step([datums], LossCall(config.loss, loss_config(config) or {}), AdamStep(1e-6))
     expected = sum(
-        loss_by_hand(loss, trainer_T, datum.logprobs_T, datum.advantages_T)
-        for trainer_T, datum in zip(output.logprobs, datums, strict=True)
+        loss_by_hand(loss, trainer_T, datum) for trainer_T, datum in zip(output.logprobs, datums, strict=True)
     )
     assert [datum.advantages_T.tolist() for datum in datums] == [[0, 0.5, 0.5, 0, 0.5], [0, -0.5, -0.5, -0.5]]
     assert output.loss_sum == pytest.approx(expected, rel=1e-5)
     assert set(output.seconds) == {"forward_backward", "optim_step", "snapshot"}
     if loss != "importance_sampling":
-        unclipped = await training.step(datums, LossCall("importance_sampling"), AdamStep(1e-6))
+        unclipped = await training.step([datums], LossCall("importance_sampling"), AdamStep(1e-6))
         assert unclipped.loss_sum != pytest.approx(expected, rel=1e-3)

@@ -3,16 +3,15 @@
 import inspect
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import orjson
 from jinja2 import TemplateError
 
 from tinker_atropos.arrays import Ints
 from tinker_atropos.bundled import BUNDLED, resolve_tokenizer
 from tinker_atropos.chat.control_text import ControlText
+from tinker_atropos.chat.model_config import read_model_config
 from tinker_atropos.errors import ConfigError
 
 Message = dict[str, Any]
@@ -53,7 +52,8 @@ class Tokenizer:
     @property
     def vocabulary(self) -> int:
         """Number of the model's token ids: its embedding may be longer than the tokenizer's list."""
-        return max(len(self._tokenizer), _embedding_size(self._tokenizer.name_or_path))
+        config = read_model_config(self._tokenizer.name_or_path)
+        return max(len(self._tokenizer), config.vocabulary if config else 0)
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
@@ -119,19 +119,6 @@ def _tokenizer_class(name: str) -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer
-
-
-def _embedding_size(folder: str) -> int:
-    """The number of token ids that the model's config names; 0: there is only a tokenizer."""
-    if folder == resolve_tokenizer(BUNDLED):
-        return int(orjson.loads(Path(folder, "config.json").read_bytes())["vocab_size"])
-    from transformers import AutoConfig
-
-    try:
-        config: Any = AutoConfig.from_pretrained(folder)
-    except (OSError, ValueError):
-        return 0
-    return int(getattr(config.get_text_config(), "vocab_size", 0))
 
 
 def _check_variables(template_kwargs: Mapping[str, Any]) -> None:

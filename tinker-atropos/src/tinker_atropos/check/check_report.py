@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from tinker_atropos.check.findings import Check, Finding, Verdict, counted, find, worst
 from tinker_atropos.check.group_checks import GROUPS, REWARDS, ROLLOUTS, SPREAD, TRAINING
-from tinker_atropos.check.observations import AnswerSeen, Observations
+from tinker_atropos.check.observations import AnswerSeen, HeldOut, Observations
 from tinker_atropos.check.stage_checks import CLOSE, GRADER, HELD_OUT, IMPORT, ITEMS, REQUESTS, SETUP
 from tinker_atropos.check.token_checks import LENGTH, LOGPROBS, MASKS, TOKENS
 
@@ -148,10 +148,15 @@ def _rewards(seen: Observations) -> dict[str, float | None]:
     return {"min": min(finite), "max": max(finite), "mean": round(sum(finite) / len(finite), 4)}
 
 
-def _held_out(seen: Observations) -> dict[str, int] | None:
-    items = seen.held_out
-    if items is None:
+def _held_out(seen: Observations) -> dict[str, Any] | None:
+    """Of the main set, and of others by their names."""
+    if seen.held_out is None:
         return None
+    main, *others = ((name, _compared(items)) for name, items in seen.held_out.items())
+    return main[1] | ({"sets": dict(others)} if others else {})
+
+
+def _compared(items: HeldOut) -> dict[str, int]:
     return {
         "items": items.held_out,
         "training_items": items.training,

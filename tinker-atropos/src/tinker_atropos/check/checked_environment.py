@@ -4,7 +4,7 @@ for its grader's judgment and its held-out items, and is closed. Imports atropos
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -100,7 +100,7 @@ class EnvironmentCheck:
                 if isinstance(env, SampledEnvironment):
                     await self._grade(env)
                     with self.seen.during("held_out", self._explain):
-                        self.seen.held_out = compared(env, env.training_items(), env.held_out_items())
+                        self.seen.held_out = compared(env, env.training_items(), env.all_held_out())
             finally:
                 await self._close(env)
         self.seen.stage = "done"
@@ -147,19 +147,24 @@ class EnvironmentCheck:
         return str(error) if isinstance(error, RunError) else describe(error, self._source)
 
 
-def compared(env: SampledEnvironment[Any], training: Sequence[Any], held_out: Sequence[Any]) -> HeldOut:
-    """What is asked decides: two items with the same prompt are one to the policy."""
+def compared(
+    env: SampledEnvironment[Any], training: Sequence[Any], sets: Mapping[str, Sequence[Any]]
+) -> dict[str, HeldOut]:
+    """Of each held-out set. What is asked decides: two items with the same prompt are one to the policy."""
     until = time.monotonic() + COMPARED_SECONDS
     trained: set[str] = set()
     for item in training[:COMPARED_ITEMS]:
         trained.add(env.question(item))
         if time.monotonic() > until:
             break
-    counted = HeldOut(len(training), len(held_out), overlap=0, compared=0)
-    for item in held_out[:COMPARED_ITEMS]:
-        if time.monotonic() > until + COMPARED_SECONDS:
-            break
-        counted = replace(
-            counted, overlap=counted.overlap + (env.question(item) in trained), compared=counted.compared + 1
-        )
-    return counted
+    found: dict[str, HeldOut] = {}
+    for name, held_out in sets.items():
+        counted = HeldOut(len(training), len(held_out), overlap=0, compared=0)
+        for item in held_out[:COMPARED_ITEMS]:
+            if time.monotonic() > until + COMPARED_SECONDS:
+                break
+            counted = replace(
+                counted, overlap=counted.overlap + (env.question(item) in trained), compared=counted.compared + 1
+            )
+        found[name] = counted
+    return found

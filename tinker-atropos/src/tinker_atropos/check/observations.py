@@ -88,7 +88,7 @@ class GradedKind:
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """Numbers of items; `overlap` of the held-out ones ask what a training item asks. `compared` were looked at."""
+    """Numbers of items of one set; `overlap` of them ask what a training item asks. `compared` were looked at."""
 
     training: int
     held_out: int
@@ -104,6 +104,7 @@ class BrokenOffError(Exception):
 class Observations:
     """Of one check. `model` None: scripted answers. `broken` has a sentence for each stage that failed.
     `knows_answers`: the environment is of our base classes, and can say what is right; `knows_gold`: it did.
+    `held_out` are its sets by name, the main one first.
     """
 
     environment: str
@@ -127,7 +128,7 @@ class Observations:
     knows_gold: bool = False
     graded: list[GradedKind] = field(default_factory=list)
     is_correct: Callable[[float], bool] = lambda reward: reward >= 1.0
-    held_out: HeldOut | None = None
+    held_out: dict[str, HeldOut] | None = None
 
     @contextmanager
     def during(

@@ -3,8 +3,9 @@ Pure.
 """
 
 from tinker_atropos.check.findings import Check, Judgment, counted
-from tinker_atropos.check.observations import AnswerSeen, GradedKind, Observations
+from tinker_atropos.check.observations import AnswerSeen, GradedKind, HeldOut, Observations
 from tinker_atropos.environments.grader_check import AnswerKind, GradedAnswer, grader_warnings
+from tinker_atropos.environments.held_out_sets import MAIN_SET
 
 SLOW_SETUP_SECONDS = 300.0
 """Setups are waited for, but every attempt of a run waits again."""
@@ -81,19 +82,26 @@ def _mean(graded: list[GradedKind], kind: str) -> float:
 
 
 def _held_out(seen: Observations) -> Judgment | None:
-    items = seen.held_out
-    if items is None:
+    if seen.held_out is None:
         return ("unknown", "the environment evaluates by code of its own") if seen.stage == "done" else None
-    if not items.held_out:
+    main = seen.held_out[MAIN_SET]
+    if not main.held_out:
         return "warning", "there are no held-out items: what is learned cannot be told from what is memorized"
-    compared = "" if items.compared == items.held_out else f" of the first {items.compared:,}"
-    if items.overlap:
-        said = (
-            f"{items.overlap:,}{compared} of {counted(items.held_out, 'held-out item')} ask what a training item asks, "
-            f"so evaluations measure memory: keep them apart"
-        )
-        return "failed", said
-    return "ok", f"{items.held_out:,}{compared}, none of them among the {counted(items.training, 'training item')}"
+    for name, items in seen.held_out.items():
+        if items.overlap:
+            of_set = "" if name == MAIN_SET else f" of the set {name}"
+            said = (
+                f"{items.overlap:,}{_compared(items)} of {counted(items.held_out, 'held-out item')}{of_set} ask what a "
+                f"training item asks, so evaluations measure memory: keep them apart"
+            )
+            return "failed", said
+    others = "".join(f", {name} {each.held_out:,}" for name, each in seen.held_out.items() if name != MAIN_SET)
+    held_out = f"{main.held_out:,}{_compared(main)}{others}"
+    return "ok", f"{held_out}, none of them among the {counted(main.training, 'training item')}"
+
+
+def _compared(items: HeldOut) -> str:
+    return "" if items.compared == items.held_out else f" of the first {items.compared:,}"
 
 
 def _close(seen: Observations) -> Judgment | None:

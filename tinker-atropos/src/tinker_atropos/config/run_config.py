@@ -55,13 +55,32 @@ def parse_config(document: Mapping[str, Any]) -> RunConfig:
         config = RunConfig.model_validate(document)
     except ValidationError as error:
         raise ConfigError(_explain(error)) from None
-    batch_size, group_size = config.env.batch_size, config.env.group_size
+    _check_together(config)
+    return config
+
+
+def _check_together(config: RunConfig) -> None:
+    """What no field can tell alone."""
+    batch_size, group_size, tinker = config.env.batch_size, config.env.group_size, config.tinker
     if batch_size % group_size:
         raise ConfigError(
             f"env.batch_size is {batch_size} and env.group_size is {group_size}: a batch holds whole groups, "
             f"so batch_size must be a multiple of group_size"
         )
-    return config
+    for name, given in (("stop_at", tinker.stop_at), ("patience", tinker.patience or None)):
+        if given is not None and not config.env.steps_per_eval:
+            raise ConfigError(
+                f"tinker.{name} is {given:g} and env.steps_per_eval is 0: without evaluations nothing tells when to "
+                f"stop, so set env.steps_per_eval or leave tinker.{name} out"
+            )
+    groups = batch_size // group_size
+    if tinker.num_substeps > groups:
+        raise ConfigError(
+            f"tinker.num_substeps is {tinker.num_substeps}, and a batch holds {groups} groups (env.batch_size / "
+            f"env.group_size): each optimizer step needs one, so lower tinker.num_substeps or raise env.batch_size"
+        )
+    if not any(tinker.lora_layers.values()):
+        raise ConfigError(f"{', '.join(f'tinker.{name}' for name in tinker.lora_layers)} are all false: train one")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -87,10 +106,14 @@ _KNOWN_KEYS = {(): RunConfig.model_fields, ("tinker",): TinkerSection.model_fiel
 def _explain(error: ValidationError) -> str:
     first = error.errors()[0]
     location = first["loc"]
-    field = ".".join(map(str, location))
+    messages = [first["msg"]]
+    if location[0] == "tinker" and len(location) == 3:  # of several types, each refuses the value
+        location = location[:2]
+        messages = [each["msg"] for each in error.errors() if each["loc"][:2] == location]
+    field, said = ".".join(map(str, location)), messages[0][0].lower() + " or ".join(messages)[1:]
     if first["type"] == "extra_forbidden":
         known = _KNOWN_KEYS[tuple(str(part) for part in location[:-1])]
         return f"{field} is not a known field{nearest(str(location[-1]), known)} (known: {', '.join(known)})"
     if first["type"] == "missing":
         return f"{field} is missing"
-    return f"{field} is {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
+    return f"{field} is {first['input']!r}: {said.replace(' or Input should be ', ' or ')}"

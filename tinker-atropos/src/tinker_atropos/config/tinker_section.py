@@ -1,10 +1,11 @@
 """The section `tinker`: what the trainer may be told."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tinker_atropos.config.clip_thresholds import CLIP_THRESHOLDS, ClipThresholds
+from tinker_atropos.config.policy_losses import POLICY_LOSSES, ClipThresholds, LossName
 
 
 class TinkerSection(BaseModel):
@@ -13,17 +14,38 @@ class TinkerSection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     lora_rank: int = Field(default=32, gt=0)
-    learning_rate: float = Field(default=4e-5, gt=0)
+    train_attn: bool = Field(default=True, description="whether the adapter is on the attention layers")
+    train_mlp: bool = Field(default=True, description="whether it is on the MLP layers")
+    train_unembed: bool = Field(default=True, description="whether it is on the unembedding")
+    learning_rate: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
+        default=4e-5, description="Adam's; auto: the cookbook's rule for LoRA, by the model's family and width"
+    )
+    learning_rate_schedule: Literal["constant", "linear", "cosine"] = Field(
+        default="constant", description="after the warm-up: as it is, or to 0 at env.total_steps"
+    )
+    warmup_steps: int = Field(default=0, ge=0, description="steps of linear growth to the learning rate")
+    weight_decay: float = Field(default=0.0, ge=0, description="AdamW's, times the learning rate per step")
+    grad_clip_norm: float = Field(default=0.0, ge=0, description="largest global norm of a gradient; 0: any")
+    num_substeps: int = Field(default=1, ge=1, description="optimizer steps per batch, each on its share of the groups")
+    kl_base_coef: float = Field(default=0.0, ge=0, description="weight of the KL to the base model in advantages")
     advantage: Literal["group_centered", "leave_one_out", "group_normalized"] = "group_centered"
-    loss: Literal["importance_sampling", "ppo", "cispo"] = "importance_sampling"
+    loss: LossName = "importance_sampling"
     clip_low_threshold: float | None = Field(
-        default=None, ge=0, le=1, description="lowest ratio that ppo and cispo use; null: the loss's own"
+        default=None, ge=0, le=1, description="lowest ratio that ppo, cispo and gspo use; null: the loss's own"
     )
     clip_high_threshold: float | None = Field(
-        default=None, ge=1, description="highest ratio that ppo and cispo use; null: the loss's own"
+        default=None, ge=1, description="highest ratio that ppo, cispo and gspo use; null: the loss's own"
+    )
+    dro_beta: float = Field(default=0.05, gt=0, description="how much dro pulls the policy back to the sampler")
+    trust_region: Literal["none", "dppo", "icepop"] = "none"
+    min_ess: float = Field(
+        default=0.9, ge=0, le=1, description="effective sample size of stale tokens to steer for; 0: no steering"
     )
     distill_coefficient: float = Field(default=1.0, ge=0, description="weight of the teacher's log-ratio per token")
+    truncated_rollouts: Literal["train", "mask", "zero", "clamp"] = "train"
+    length_penalty: float = Field(default=0.0, ge=0, description="reward per 1,000 tokens at a pass rate of 1; 0: none")
     max_token_trainer_length: int = Field(default=9000, gt=0, description="longest trained sequence, in tokens")
+    dynamic_sampling: bool = Field(default=False, description="replace groups in which every advantage is zero")
     max_staleness: int = Field(default=8, ge=0, description="oldest policy that is trained on, in policy steps")
     missing_logprobs: Literal["recompute", "refuse"] = "recompute"
     kl_warning: float = Field(default=0.05, gt=0, description="warn past this KL of sampler and trainer, fresh tokens")
@@ -37,6 +59,8 @@ class TinkerSection(BaseModel):
     eval_metric: str | None = Field(
         default=None, min_length=1, max_length=128, description="the held-out figure; null: the environment's own"
     )
+    stop_at: float | None = Field(default=None, description="held-out figure at which the run ends; null: none")
+    patience: int = Field(default=0, ge=0, description="evaluations without a new best that end the run; 0: any number")
     eval_deadline_seconds: float = Field(default=600, gt=0, description="longest that training waits for an evaluation")
     backend_deadline_seconds: float = Field(default=300, gt=0, description="longest wait for one backend call")
     wandb_project: str | None = None
@@ -48,9 +72,14 @@ class TinkerSection(BaseModel):
     wandb_samples_interval: int = Field(default=20, ge=0, description="steps between tables of rollouts; 0: none")
 
     @property
+    def lora_layers(self) -> Mapping[str, bool]:
+        """Which layers the adapter is on, by Tinker's names."""
+        return {"train_attn": self.train_attn, "train_mlp": self.train_mlp, "train_unembed": self.train_unembed}
+
+    @property
     def clip_thresholds(self) -> ClipThresholds | None:
         """The given thresholds, else those of the loss; None for a loss that does not clip."""
-        own = CLIP_THRESHOLDS.get(self.loss)
+        own = POLICY_LOSSES[self.loss].clips
         if own is None:
             return None
         low, high = self.clip_low_threshold, self.clip_high_threshold

@@ -41,6 +41,7 @@ class AgentConfig(SessionConfig):
         default=None, gt=0, description="How many held-out items an evaluation plays. Without it: eval_items."
     )
     eval_samples: int = Field(default=1, gt=0, description="How often an evaluation plays each, at temperature 0.")
+    eval_greedy: bool = Field(default=False, description="Not for agents: all their evaluations are at temperature 0.")
     sandbox_memory_mb: int = Field(
         default=1024, gt=0, description="Most memory of a process in a sandbox on this machine, in MiB."
     )

@@ -29,6 +29,7 @@ from tinker_atropos.environments.agents.toolbox import ReservedSandbox, Toolbox
 from tinker_atropos.environments.agents.toolsets import check_toolsets, tools_of_group
 from tinker_atropos.environments.base import Item, Message
 from tinker_atropos.environments.evaluation import Evaluation
+from tinker_atropos.environments.held_out_sets import evaluation_of
 from tinker_atropos.environments.offline_modes import OfflineModes
 from tinker_atropos.environments.rollouts import Outcome, Rollout
 from tinker_atropos.environments.sandbox_source import sandbox_source
@@ -104,8 +105,8 @@ class AgentEnvironment(OfflineModes[Item], ABC):
     def held_out_items(self) -> Sequence[Item]:
         return ()
 
-    def evaluated_items(self) -> Sequence[Item]:
-        return self.held_out_items()[: self.config.eval_size or self.config.eval_items]
+    def items_evaluated(self) -> int:
+        return int(self.config.eval_size or self.config.eval_items)
 
     def prompt(self, item: Item) -> list[Message]:
         system = [{"role": "system", "content": self.config.system_prompt}] if self.config.system_prompt else []
@@ -116,8 +117,10 @@ class AgentEnvironment(OfflineModes[Item], ABC):
         return [int(token) for token in self.renderer.ids(self.prompt(item), schemas)]
 
     def check_config(self) -> None:
-        """Also if it has tools for a sandbox, and there will be none."""
+        """Also if it has tools for a sandbox, and there will be none, or if `eval_greedy` is set."""
         super().check_config()
+        if self.config.eval_greedy:
+            raise ConfigError("env.eval_greedy is true, and all evaluations of agents are greedy: leave it out")
         schemas, _ = self._resolve_tools_for_group()
         if any(tool.in_sandbox for tool in schemas.tools.values()):
             self._sandbox_source.check()
@@ -221,9 +224,9 @@ class AgentEnvironment(OfflineModes[Item], ABC):
             raise ConfigError(f"{type(self).__name__} has no held-out items: define held_out_items(), or evaluate()")
         begun = time.time()
         played = await self.held_out_rollouts()
-        evaluation = Evaluation.of_items([[each.score for each in rollouts] for _, rollouts in played], MEAN_REWARD)
+        evaluation = evaluation_of(played, float, MEAN_REWARD)
         if self.config.data_dir_to_save_evals is not None:
-            samples = [_sample(item, rollout) for item, rollouts in played for rollout in rollouts]
+            samples = [_sample(each.item, rollout) for each in played for rollout in each.rollouts]
             await self.evaluate_log(
                 evaluation.to_metrics(), samples=samples, start_time=begun, end_time=time.time(),
                 generation_parameters={"temperature": 0.0, "max_agent_turns": self.config.max_agent_turns},

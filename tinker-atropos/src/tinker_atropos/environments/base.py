@@ -6,7 +6,7 @@ import json
 import logging
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -15,8 +15,10 @@ from atroposlib.envs.base import APIServerConfig, BaseEnv, BaseEnvConfig
 from pydantic import Field
 
 from tinker_atropos.environments.conversation import Output, SampledSequence, answer_text
+from tinker_atropos.environments.difficulty_pools import PooledItems
 from tinker_atropos.environments.evaluation import EVAL_METRIC, Evaluation
 from tinker_atropos.environments.failures import IncompleteGroupError, describe, innermost
+from tinker_atropos.environments.held_out_sets import HeldOutSets, PlayedItem, evaluation_of, items_to_play, named_sets
 from tinker_atropos.environments.prompt_tokens import Message, render
 from tinker_atropos.environments.rollouts import (
     FailedRollout,
@@ -25,6 +27,7 @@ from tinker_atropos.environments.rollouts import (
     failure_kind,
     scored_group,
 )
+from tinker_atropos.environments.sampled_work import current_work, greedily
 from tinker_atropos.errors import ConfigError
 
 __all__ = ["Environment", "EnvironmentConfig", "FailedRollout", "Item", "Message", "Rollout", "SampledEnvironment"]
@@ -44,9 +47,16 @@ T = TypeVar("T")
 class EnvironmentConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib ships no types
     """The fields of an environment. Authors subclass it to add their own."""
 
-    eval_items: int = Field(default=250, gt=0, description="How many held-out items an evaluation samples.")
+    eval_items: int = Field(default=250, gt=0, description="How many items of each held-out set an evaluation samples.")
     eval_samples: int = Field(default=2, gt=0, description="How many completions per held-out item.")
+    eval_greedy: bool = Field(
+        default=False, description="Whether an evaluation answers each item once more, at temperature 0."
+    )
     item_seed: int = Field(default=0, description="Seed of the order in which items are trained.")
+    difficulty_pools: bool = Field(
+        default=False,
+        description="Whether items whose last group earned all the same, and taught nothing, are drawn less often.",
+    )
 
 
 class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # atroposlib ships no types
@@ -67,6 +77,12 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
     @abstractmethod
     def held_out_items(self) -> Sequence[Item]:
         """The items to evaluate on. They must never be trained on."""
+
+    def held_out_sets(self) -> HeldOutSets[Item]:
+        """More of them, by name: `eval/NAME/percent_correct`. A set may be a part of `held_out_items()`: an object that
+        is in several sets is sampled once. Which weights are the best, `held_out_items()` decides.
+        """
+        return {}
 
     @abstractmethod
     def prompt(self, item: Item) -> list[Message]:
@@ -92,18 +108,23 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         return ("this is not the answer",)
 
     def saved_state(self) -> str | None:
-        """What a later attempt needs to go on from here, besides the weights: a short text, kept with checkpoints."""
-        return None
+        """What a later attempt needs to go on from here, besides the weights: a short text, kept with checkpoints. Here
+        it is what `difficulty_pools` knows of the items.
+        """
+        return self._pooled.pools.to_state() if self._pooled else None
 
     def restore_state(self, state: str) -> None:
         """Go on from what `saved_state` returned when the weights were saved that training continues from."""
+        if self._pooled:
+            self._pooled.pools.restore(state)
 
     async def close(self) -> None:
         """Let go of what `setup` started. The process ends soon after."""
 
     def item_of_prompt(self, prompt: str) -> Item | None:
         """The item with exactly this prompt, to score answers to it; None: the right answer is unknown."""
-        items = (*self.training_items(), *self.held_out_items())
+        held_out = (item for items in self.all_held_out().values() for item in items)
+        items = (*self.training_items(), *held_out)
         return next((item for item in items if self.prompt(item)[-1]["content"] == prompt), None)
 
     def question(self, item: Item) -> str:
@@ -125,7 +146,11 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
 
     @cached_property
     def _items(self) -> Iterator[Item]:
-        return _endless(self.training_items(), random.Random(self.config.item_seed))  # noqa: S311 -- an order
+        return self._pooled or _endless(self.training_items(), random.Random(self.config.item_seed))  # noqa: S311 -- an order
+
+    @cached_property
+    def _pooled(self) -> PooledItems[Item] | None:
+        return PooledItems(self.training_items(), self.config.item_seed) if self.config.difficulty_pools else None
 
     @cached_property
     def _scores(self) -> list[float]:
@@ -141,9 +166,11 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         self.was_rewarded(item, [rollout.score for rollout in rollouts])
         return scored_group(rollouts, item=item), []
 
-    def was_rewarded(self, item: Item, rewards: Sequence[float]) -> None:  # noqa: ARG002 -- for those that override it
+    def was_rewarded(self, item: Item, rewards: Sequence[float]) -> None:
         """A group is whole: one reward for each rollout."""
         self._scores += rewards
+        if self._pooled:
+            self._pooled.rewarded(item, rewards)
 
     async def _whole_group(self, item: Item) -> list[Rollout]:
         """Failed rollouts are made again: a group that is short would have another baseline. If all of them fail at
@@ -185,32 +212,46 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         logger.warning("a rollout failed: %s", rollout.message)
 
     async def evaluate(self, *_args: Any, **_kwargs: Any) -> Evaluation:
-        """Sample the held-out set at temperature 1: this evaluates the policy as trained, not its likeliest answers.
+        """Sample all held-out sets at temperature 1: this evaluates the policy as trained, not its likeliest answers.
+        With `eval_greedy` those are sampled beside them.
 
         Rollouts that failed say nothing about the policy, and are left out. Raises ValueError if all of them failed.
         """
         played = await self.held_out_rollouts()
-        return Evaluation.of_items([[self.is_correct(each.score) for each in rollouts] for _, rollouts in played])
+        return evaluation_of(played, self.is_correct, EVAL_METRIC, samples=self.config.eval_samples)
 
-    def evaluated_items(self) -> Sequence[Item]:
-        """The held-out items that an evaluation samples."""
-        return self.held_out_items()[: self.config.eval_items]
+    def all_held_out(self) -> Mapping[str, Sequence[Item]]:
+        """All sets by name, `main` first. Raises ConfigError for names that metrics cannot have."""
+        return named_sets(self.held_out_items(), self.held_out_sets(), type(self).__name__)
 
-    async def held_out_rollouts(self) -> list[tuple[Item, list[Rollout]]]:
-        """`eval_samples` rollouts of each evaluated item, without those that failed."""
+    def items_evaluated(self) -> int:
+        """How many items of each set an evaluation samples."""
+        return int(self.config.eval_items)
+
+    async def held_out_rollouts(self) -> list[PlayedItem[Item]]:
+        """`eval_samples` rollouts of each evaluated item, and with `eval_greedy` its greedy one, without those that
+        failed. Requests of a run become greedy on their way to the policy: outside of one there are none.
+        """
+        greedy = self.config.eval_greedy and current_work() is not None
         at_once = self.server.servers[0].config.num_requests_for_eval // self.requests_at_once(self.config.eval_samples)
         free = asyncio.Semaphore(max(1, at_once))  # beyond it atroposlib polls for a free slot once a second
 
-        async def played(item: Item) -> tuple[Item, list[Rollout]]:
+        async def played(item: Item, sets: tuple[str, ...]) -> PlayedItem[Item]:
             async with free:
                 rollouts, _ = self._sorted(await self.roll_out(item, self.config.eval_samples, split="eval"))
-            return item, rollouts
+                likeliest: list[Rollout] = []
+                if greedy:
+                    with greedily():
+                        likeliest, _ = self._sorted(await self.roll_out(item, 1, split="eval"))
+            return PlayedItem(item, sets, rollouts, likeliest)
 
-        found = await together(map(played, self.evaluated_items()))
+        found = await together(
+            played(item, sets) for item, sets in items_to_play(self.all_held_out(), self.items_evaluated())
+        )
         self.report_evaluated(found)
         return found
 
-    def report_evaluated(self, played: Sequence[tuple[Item, Sequence[Rollout]]]) -> None:
+    def report_evaluated(self, played: Sequence[PlayedItem[Item]]) -> None:
         """The runner puts a method in this one's place that keeps them for people to read."""
 
     async def wandb_log(self, wandb_metrics: dict[str, Any] | None = None) -> None:
@@ -230,7 +271,11 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         return render(self.tokenizer, self.prompt(item))
 
     def check_config(self) -> None:
-        """Raises ConfigError if no rollout could be made: none of some held-out items leaves room for an answer."""
+        """Raises ConfigError if no rollout could be made, as none of some held-out items leaves room for an answer, or
+        if a held-out set has a name that it cannot have.
+        """
+        self.all_held_out()
+        _ = self._pooled
         prompts = [self.first_prompt(item) for item in self.held_out_items()[:SOME_ITEMS]]
         if prompts and not any(map(self.room, prompts)):
             raise ConfigError(
@@ -239,7 +284,7 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
             )
 
     async def generate(self, prompt: list[int], n: int, split: str) -> list[Output]:
-        """Sample n continuations at temperature 1, in one request."""
+        """Sample n continuations at temperature 1, in one request. `greedily` makes it 0."""
         max_tokens = self.room(prompt)
         if not max_tokens:
             raise ValueError(

@@ -1,26 +1,71 @@
-"""The result of an evaluation: how many of n samples were correct, and its confidence interval."""
+"""The result of an evaluation: how many of n samples were correct, pass@k, and their confidence intervals."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 EVAL_METRIC = "eval/percent_correct"
 """The metric that becomes `evalAccuracy`; an environment class may name another one in `eval_metric`."""
+
+PREFIX = EVAL_METRIC.rpartition("/")[0]
 
 Z_95 = 1.96
 """Two-sided 95 % quantile of the standard normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over held-out items with its 95 % interval, which only a fraction has. `n` samples are behind it."""
+
+    value: float
+    n: int
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def of_samples(cls, verdicts: Sequence[Sequence[float]]) -> "Estimate":
+        """The mean of what the samples of each item are worth (mean@n). Raises ValueError if there are none."""
+        counts = [(sum(each), len(each)) for each in verdicts if each]
+        n, effective_n = sum(samples for _, samples in counts), effective_samples(counts)
+        return cls._of(sum(worth for worth, _ in counts) / n, effective_n, n)
+
+    @classmethod
+    def of_items(cls, values: Sequence[float], n: int) -> "Estimate":
+        """From one value of each item, from 0 to 1, such as its pass@k. Raises ValueError if there are none.
+
+        Items are independent: with their variance s^2, and the mean p, the mean counts as p (1 - p) / (s^2 / G)
+        independent samples, at most all `n`, in Wilson's interval, as in `effective_samples`. p and s^2 are taken with
+        one item more that is 0 and one that is 1, in the way of Agresti and Coull (1998): near 0 and 1, or of few
+        items, they would seem to be surer than they are.
+        """
+        if not values:
+            raise ValueError("an interval needs at least one item")
+        more = [*values, 0.0, 1.0]
+        mean = math.fsum(more) / len(more)
+        variance = math.fsum((value - mean) ** 2 for value in more) / len(more)
+        return cls._of(min(1.0, math.fsum(values) / len(values)), min(n, len(values) * mean * (1 - mean) / variance), n)
+
+    @classmethod
+    def _of(cls, value: float, effective_n: float, n: int) -> "Estimate":
+        return cls(value, n, *(wilson_interval(value * effective_n, effective_n) if 0 <= value <= 1 else ()))
+
+    def to_metrics(self, name: str) -> dict[str, float]:
+        told = {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+        return {each: value for each, value in told.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """`correct` of `n` samples on the held-out set were correct; if samples are worth between 0 and 1, it is what they
-    are worth together. For the interval they count as `effective_n` independent ones; None: all n.
+    are worth together. For the interval they count as `effective_n` independent ones; None: all n. `others` are more
+    figures of the same evaluation, by metric: pass@k, greedy answers, other held-out sets.
     """
 
     correct: float
     n: int
     effective_n: float | None = None
     metric: str = EVAL_METRIC
+    others: Mapping[str, Estimate] = field(default_factory=dict)
 
     @classmethod
     def of_items(cls, verdicts: Sequence[Sequence[float]], metric: str = EVAL_METRIC) -> "Evaluation":
@@ -30,7 +75,41 @@ class Evaluation:
         return cls(correct, n, effective_samples(counts), metric)
 
     def to_metrics(self) -> dict[str, float]:
-        return fraction_metrics(self.correct / self.n, self.n, self.metric, effective_n=self.effective_n)
+        metrics = fraction_metrics(self.correct / self.n, self.n, self.metric, effective_n=self.effective_n)
+        for name, estimate in self.others.items():
+            metrics |= _named(name, estimate, self.metric)
+        return metrics
+
+    def decided_by(self, metric: str) -> dict[str, float] | None:
+        """All metrics, and that one under the name by which status knows the held-out figure, EVAL_METRIC, whose place
+        it takes. None: there is no such metric.
+        """
+        if metric == self.metric:
+            return replace(self, metric=EVAL_METRIC).to_metrics()
+        if (chosen := self.others.get(metric)) is None:
+            return None
+        return {**self.to_metrics(), **chosen.to_metrics(EVAL_METRIC), f"{PREFIX}/n": float(chosen.n)}
+
+
+def _named(metric: str, estimate: Estimate, main: str) -> dict[str, float]:
+    """That of another set has its n beside it, as the main one has."""
+    prefix, _, name = metric.rpartition("/")
+    n = {f"{prefix}/n": float(estimate.n)} if name == main.rpartition("/")[2] else {}
+    return estimate.to_metrics(metric) | n
+
+
+def pass_at(k: int, n: int, correct: int) -> float:
+    """The chance that at least one of k samples of an item is right, estimated without bias from n >= k samples of
+    which `correct` were: 1 - C(n - correct, k) / C(n, k) (Chen et al. 2021, arXiv:2107.03374).
+    """
+    if not 1 <= k <= n:
+        raise ValueError(f"pass@{k} of {n} samples is unknown: k must be 1 to {n}")
+    return 1 - math.comb(n - correct, k) / math.comb(n, k)
+
+
+def passes_reported(n: int) -> list[int]:
+    """The k of the pass@k that n samples of an item tell: powers of 2 above 1, and n. pass@1 is mean@n."""
+    return sorted({2**power for power in range(1, n.bit_length()) if 2**power <= n} | ({n} if n > 1 else set()))
 
 
 def effective_samples(counts: Sequence[tuple[float, int]]) -> float:

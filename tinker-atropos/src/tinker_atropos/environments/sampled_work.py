@@ -4,6 +4,8 @@ A context variable identifies the work: tasks inherit it, so it applies to whate
 evaluations are marked (`rl_purpose`, `rl_evaluation`): the trainer does not count them as training, and samples them
 from the weights that the evaluation is of. What bypasses `env.server` with a client of its own is not seen here, unless
 it asks for the `current_work`, sends its `marks` and adds what it sampled.
+
+Part of an evaluation may be greedy: whatever its code asks for, its requests are at temperature 0.
 """
 
 import contextlib
@@ -47,8 +49,11 @@ class SampledWork:
 
     @property
     def marks(self) -> dict[str, Any]:
-        """What the trainer is told with each request."""
-        return {} if self.purpose == "training" else {"rl_purpose": "evaluation", "rl_evaluation": self.step}
+        """The fields that each request gets, in the place of its own ones."""
+        if self.purpose == "training":
+            return {}
+        greedy = {"temperature": 0.0} if _greedy.get() else {}
+        return {"rl_purpose": "evaluation", "rl_evaluation": self.step, **greedy}
 
     def add(self, prompt: Any, completions: int, tokens: int) -> None:
         """So many completions of one prompt (token ids, a text, or messages) came back."""
@@ -58,6 +63,7 @@ class SampledWork:
 
 
 _current: ContextVar[SampledWork | None] = ContextVar("sampled", default=None)
+_greedy: ContextVar[bool] = ContextVar("greedy", default=False)
 
 
 @contextlib.contextmanager
@@ -73,6 +79,16 @@ def sampling(
         yield sampled
     finally:
         _current.reset(token)
+
+
+@contextlib.contextmanager
+def greedily() -> Iterator[None]:
+    """What an evaluation samples inside the block is sampled at temperature 0."""
+    token = _greedy.set(True)
+    try:
+        yield
+    finally:
+        _greedy.reset(token)
 
 
 def current_work() -> SampledWork | None:

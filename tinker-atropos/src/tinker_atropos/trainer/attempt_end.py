@@ -67,7 +67,9 @@ class AttemptEnd:
         await unless_stopped(done, self.stop)
 
     async def succeeded(self) -> None:
-        self.state.results.write(outcome="succeeded", metrics=dict(self.state.status.metrics))
+        """Rollouts that wait are those that an early stop has no use for; after the last step there are none."""
+        dropped = await self._dropped() if self.state.status.stopped_early else {}
+        self.state.results.write(outcome="succeeded", metrics=dict(self.state.status.metrics) | dropped)
         await self._tidy()
         await self.say("done", None)
 

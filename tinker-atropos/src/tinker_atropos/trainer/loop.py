@@ -7,18 +7,14 @@ forward_backward and one optimizer step update the weights, and inference contin
 from collections.abc import Mapping
 from typing import Protocol
 
-from tinker_atropos.config.tinker_section import TinkerSection
+from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.trainer.backend.backend import Training
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.data.datums import build_batch
-from tinker_atropos.trainer.reporting.step_metrics import (
-    Stopwatch,
-    batch_metrics,
-    collection_metrics,
-    kl_warning,
-    recomputed_warning,
-    training_metrics,
-)
+from tinker_atropos.trainer.reporting.metrics.batch_metrics import batch_metrics, collection_metrics
+from tinker_atropos.trainer.reporting.metrics.metric_warnings import kl_warning, recomputed_warning
+from tinker_atropos.trainer.reporting.metrics.policy_metrics import training_metrics
+from tinker_atropos.trainer.reporting.metrics.stopwatch import Stopwatch
 from tinker_atropos.trainer.reporting.trainer_status import Phase
 from tinker_atropos.trainer.rollouts.trained_step import TrainedStep
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
@@ -50,7 +46,7 @@ class Surroundings(Protocol):
 
 
 async def train(
-    surroundings: Surroundings, *, training: Training, policy: CurrentPolicy, config: TinkerSection, steps: range
+    surroundings: Surroundings, *, training: Training, policy: CurrentPolicy, config: RunConfig, steps: range
 ) -> None:
     """Train `steps`, the number of steps trained before each iteration. Returns early when asked to stop."""
     watch = Stopwatch()
@@ -62,18 +58,21 @@ async def train(
         watch.spent("preparing", {"waiting": collected.waited})
 
         surroundings.enter("training")
-        batch = build_batch(collected.groups, config)
+        batch = build_batch(collected.groups, config.tinker)
         metrics = collection_metrics(collected, batch) | batch_metrics(batch, step)
         surroundings.warn("recomputed", recomputed_warning(collected.recomputed, batch.sequences))
         trained = TrainedStep(collected, batch)
         if batch.datums:
             watch.spent("preparing")
-            updated = await update_policy(training, batch, config)
+            updated = await update_policy(training, batch, config, step)
             watch.spent("preparing", updated.seconds)
             policy.swap(Policy(step + 1, updated.sampler))
-            metrics |= training_metrics(updated.batch, updated.logprobs, updated.loss_sum, step) | updated.metrics
+            metrics |= updated.metrics
+            metrics |= training_metrics(updated.batch, updated.logprobs, updated.loss_sum, step, updated.first_datums)
             trained = TrainedStep(collected, updated.batch, updated.logprobs)
-            surroundings.warn("kl", kl_warning(metrics, config.kl_warning))
+            for topic, warning in updated.warnings.items():
+                surroundings.warn(topic, warning)
+            surroundings.warn("kl", kl_warning(metrics, config.tinker.kl_warning))
         elif policy.latest is not None:  # nothing has an advantage: the step counts, the weights do not change
             policy.swap(Policy(step + 1, policy.latest.sampler))
 

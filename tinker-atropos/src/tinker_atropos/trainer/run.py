@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Never
 
@@ -25,15 +26,18 @@ from tinker_atropos.trainer.backend.checkpoint_keeper import CheckpointKeeper
 from tinker_atropos.trainer.backend.open_training import Opened, TrainingOpener
 from tinker_atropos.trainer.backend.policy import CurrentPolicy
 from tinker_atropos.trainer.backend.reachability import explained
+from tinker_atropos.trainer.backend.token_use import TokenUse
 from tinker_atropos.trainer.best_weights import BestWeights
 from tinker_atropos.trainer.data.divergence import diverged
 from tinker_atropos.trainer.data.progress import Progress
+from tinker_atropos.trainer.early_stop import EarlyStop
 from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.inference.ledger import Ledger
 from tinker_atropos.trainer.loop import train
 from tinker_atropos.trainer.reporting.accounting import Accounting
 from tinker_atropos.trainer.reporting.prometheus import Snapshot
 from tinker_atropos.trainer.reporting.relay import Relay
+from tinker_atropos.trainer.reporting.spending import Spending
 from tinker_atropos.trainer.reporting.time_left import Schedule
 from tinker_atropos.trainer.reporting.trackers.tracker import Tracker
 from tinker_atropos.trainer.reporting.trainer_status import RunStatus
@@ -45,6 +49,7 @@ from tinker_atropos.trainer.trajectories.admission import Admission
 from tinker_atropos.trainer.trajectories.api_client import ApiClient, RunRegistration
 from tinker_atropos.trainer.trajectories.batch_collector import Collector
 from tinker_atropos.trainer.trajectories.lease import TrainerLease
+from tinker_atropos.trainer.update.ess_steering import AllowedStaleness
 from tinker_atropos.trainer.weights import Weights
 
 logger = logging.getLogger(__name__)
@@ -82,6 +87,8 @@ class Run:
         self._vocabulary = tokenizer.vocabulary
         self._ledger = Ledger(ledger_folder)
         self.api = ApiClient(settings.api_url)
+        self.spending = Spending(TokenUse(), settings.prices, settings.spent, settings.budget)
+        results.cost = self.spending.at_end
         self.lease = TrainerLease(self.api, state.status.heard_of)
         self.generator = Generator(
             state.policy, self._ledger, on_failure=self._sampling_failed,
@@ -89,19 +96,22 @@ class Run:
         )  # fmt: skip
         keeper = CheckpointKeeper(settings, config.tinker)
         self._weights = Weights(state, keeper, BestWeights(state, keeper, settings.best))
-        self._accounting = Accounting(self.api, self.lease, state.status, self.generator, config.env)
+        self._accounting = Accounting(self.api, self.lease, state.status, self.generator, config.env, self.spending)
         self.keeper = rollout_keeper(settings, config, tokenizer, ledger_folder)
+        self._early_stop = EarlyStop(state, config)
         self._relay = Relay(self.api, state.status, sink, self._evaluated_at)
         self.ending = AttemptEnd(
             state, self._weights, self.api, self.lease, self._relay, stop, config.tinker.eval_deadline_seconds
         )
         admission = Admission(self._ledger, state.policy, config.tinker)
+        self._allowed = AllowedStaleness(config.tinker.max_staleness, config.tinker.min_ess)
         self._surroundings = StepSurroundings(
             state, stop, config, self.api, Collector(self.api, admission, state.status.warn), self.generator,
-            self._weights, self._accounting, sink, tokenizer, self.keeper,
+            self._weights, self._accounting, sink, tokenizer, self.keeper, self._early_stop, self._allowed,
         )  # fmt: skip
 
     def _evaluated_at(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._early_stop.evaluated(step, metrics)  # it compares with the best before this one
         self._weights.best.evaluated(step, metrics)
         self.keeper.evaluated(step, metrics)
 
@@ -135,11 +145,12 @@ class Run:
         call = opened.training.call if opened else None
         waiting = self.unready() or self.state.unanswered or self._accounting.waiting(call, time.monotonic())
         wire = self.state.status.to_wire(self._sink.to_wire(), waiting, self._accounting.books())
-        return {**wire, "backendSilent": self.state.silent is not None}
+        return {**wire, "backendSilent": self.state.silent is not None, "cost": self.spending.to_wire()}
 
     def snapshot(self) -> Snapshot:
         """What Prometheus scrapes."""
-        return Snapshot(self.state.status, self.generator.totals, self.state.progress, self._accounting.books())
+        totals, books = self.generator.totals, self._accounting.books()
+        return Snapshot(self.state.status, totals, self.state.progress, books, self.spending)
 
     async def attempt(self, opening: TrainingOpener) -> None:
         """Train to the end, or until asked to stop. Otherwise raises the RunError that ended it.
@@ -191,7 +202,8 @@ class Run:
 
     async def _register(self, step: int) -> None:
         environment_state = self.state.status.environment_state
-        await self.api.register(RunRegistration.of_run(self._config, step, self._vocabulary, environment_state))
+        registration = RunRegistration.of_run(self._config, step, self._vocabulary, environment_state)
+        await self.api.register(replace(registration, max_staleness=self._allowed.steps))
 
     # The loop, restarted each time the backend is lost.
 
@@ -273,9 +285,11 @@ class Run:
             self._surroundings,
             training=opened.training,
             policy=self.state.policy,
-            config=self._config.tinker,
+            config=self._config,
             steps=steps,
         )
+        if not self._stop.asked and self._early_stop.end_here():
+            await self._surroundings.save(self.state.progress.total)
         if self.state.progress.saved == self.state.progress.total:
             await self._weights.save_for_inference()
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.trainer.data.datums import TrainingBatch
+from tinker_atropos.trainer.early_stop import EarlyStop
 from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.reporting.accounting import Accounting
 from tinker_atropos.trainer.reporting.samples import Row, sample_rows
@@ -20,6 +21,7 @@ from tinker_atropos.trainer.stop_request import StopRequest, cancelled, unless_s
 from tinker_atropos.trainer.trainer_state import TrainerState
 from tinker_atropos.trainer.trajectories.api_client import ApiClient
 from tinker_atropos.trainer.trajectories.batch_collector import Collected, Collector
+from tinker_atropos.trainer.update.ess_steering import AllowedStaleness, stale_tokens
 from tinker_atropos.trainer.weights import Weights
 
 logger = logging.getLogger(__name__)
@@ -40,11 +42,19 @@ class StepSurroundings:
     sink: Tracker
     tokenizer: Tokenizer
     keeper: RolloutKeeper
+    early_stop: EarlyStop
+    allowed: AllowedStaleness
 
     async def next_batch(self, step: int) -> Collected | None:
+        if (reached := self.accounting.spending.reached(step)) is not None:
+            self.stop.ask(reached)
+            return None
         with self.accounting.waiting_for_batch():
             async with self._reporting():
-                collected = await unless_stopped(self.collector.next_batch(step), self.stop)
+                collecting = unless_stopped(self.collector.next_batch(step), self.stop)
+                if self.early_stop.at_boundary:
+                    collecting = unless_stopped(collecting, self.early_stop.request)
+                collected = await collecting
         if collected is not None:
             self.generator.batch_taken()
         return collected
@@ -73,13 +83,17 @@ class StepSurroundings:
         progress = self.state.progress
         step = progress.weights
         if step != progress.reported:
-            await self.api.report_progress(step, done=False, totals=self.accounting.totals())
+            totals = self.accounting.totals()
+            await self.api.report_progress(step, done=False, totals=totals, max_staleness=self.allowed.steps)
             progress.reported = step
 
     def _log_step(self, step: int, seconds: float, metrics: Mapping[str, float], trained: TrainedStep) -> None:
-        self.accounting.trained(step, trained.batch)
+        self.accounting.trained(step, trained.batch, seconds)
         counts = self.generator.metrics() | self.accounting.metrics() | self.state.progress.metrics()
-        metrics = {**metrics, **counts}
+        counts |= self.state.status.group_mix
+        self.allowed.trained(stale_tokens(trained.batch.datums, trained.logprobs, step - 1))
+        self.warn("ess", self.allowed.sentence)
+        metrics = {**metrics, **counts, "staleness/allowed": float(self.allowed.steps)}
         self.keeper.step_trained(step, trained, metrics)
         self.warn("rollouts", self.keeper.warning)
         status = self.state.status

@@ -89,6 +89,7 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
         from tinker_atropos.trainer.reporting.trainer_status import chosen
         from tinker_atropos.trainer.rollouts.report_route import report_route
         from tinker_atropos.trainer.run import Run
+        from tinker_atropos.trainer.update.automatic_learning_rate import with_learning_rate
 
     stop = StopRequest()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -99,6 +100,7 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
         bind(ops_host, ops_port, "RL_OPS_PORT") as ops_socket,
     ):
         tokenizer = await asyncio.to_thread(Tokenizer, config.env.tokenizer_name)
+        config = await asyncio.to_thread(with_learning_rate, config)
         sink = chosen_trackers(settings, config, os.environ)
         run = Run(settings, config, results, sink, stop, tokenizer=tokenizer, ledger_folder=folder)
 
@@ -120,7 +122,8 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
             sink.start()
             try:
                 base_url, probe_T = os.environ.get("TINKER_BASE_URL"), tokenizer.encode("hi")
-                await run.attempt(TrainingOpener(settings, config, base_url, probe_T, run.backend_is_silent))
+                opener = TrainingOpener(settings, config, base_url, probe_T, run.backend_is_silent, run.spending.used)
+                await run.attempt(opener)
             except RunError as error:
                 results.write_failure(error, run.state.status.metrics)
                 await run.fail(error)

@@ -4,7 +4,7 @@ It is created once and handed to every part that uses it, so no part reaches thr
 """
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Never
 
 from tinker_atropos.result import ResultFile
@@ -59,7 +59,13 @@ class TrainerState:
         path = self.results.result.state_path
         return RecordedCheckpoint(self.progress.saved, path) if path else None
 
+    def ends_early(self, step: int, reason: str) -> None:
+        """The run ends with this step, as a success."""
+        self.progress.total = step
+        self.status.ends_early(step, reason)
+        self.results.result = replace(self.results.result, stopped_early=reason)
+
     @property
     def complete(self) -> bool:
-        """Whether all steps are trained and the final sampler weights are saved."""
+        """Whether all steps are trained (an early stop leaves no others) and the final sampler weights are saved."""
         return self.progress.saved == self.progress.total and self.results.result.sampler_path is not None

@@ -30,6 +30,8 @@ class Weights:
         state.status.from_step = opened.step if state.status.from_step is None else state.status.from_step
         if opened.resumed and state.status.environment_state is None:
             state.status.environment_state = opened.resumed.environment_state
+        if opened.resumed and opened.resumed.stopped_early:
+            state.ends_early(opened.step, opened.resumed.stopped_early)
         if opened.lost:
             state.status.warn("checkpoint", restart_warning(opened))
         state.status.training_run_id = opened.training.run_id
@@ -49,10 +51,12 @@ class Weights:
 
     async def save(self, *, for_ever: bool) -> None:
         """Save their state. The final one, and the one that a stop saves, is `for_ever`."""
-        state = self.state
+        state, status = self.state, self.state.status
+        final = state.progress.weights == state.progress.total
         checkpoint = await self.keeper.save_state(
-            state.session.training, state.progress.weights, state.status.environment_state, for_ever=for_ever
-        )
+            state.session.training, state.progress.weights, status.environment_state,
+            status.stopped_early if final else None, for_ever=for_ever,
+        )  # fmt: skip
         state.progress.saved = checkpoint.step
         state.status.checkpoint = checkpoint.to_wire()
         state.results.write(
@@ -64,7 +68,10 @@ class Weights:
 
     async def save_for_inference(self) -> None:
         """Save the final sampler weights, once all steps are trained."""
-        path = await self.keeper.save_sampler(self.state.session.training, self.state.progress.total)
+        stopped_early = self.state.status.stopped_early is not None
+        path = await self.keeper.save_sampler(
+            self.state.session.training, self.state.progress.total, stopped_early=stopped_early
+        )
         self.state.results.write(sampler_path=path)
         self._to_evaluate(self.state.progress.total, path)
 

@@ -40,11 +40,17 @@ def stop(
 def resume(
     name: RunName,
     *,
+    budget: Annotated[
+        float | None, typer.Option(min=0.01, help="What it may cost in all from now on (spec.budget).")
+    ] = None,
     scope: Scope,
 ) -> None:
-    """Set suspend to false: a draft starts, a stopped run continues from its last checkpoint, a restored one begins."""
+    """Set suspend to false: a draft starts, a stopped run continues from its last checkpoint, a restored one begins.
+
+    A run that has spent its budget continues with a higher one.
+    """
     target, place = scope.target, scope.namespace
-    does = resume_run(target, place, name, partial(_install_packages, target), _warn)
+    does = resume_run(target, place, name, partial(_install_packages, target), _warn, budget=budget)
     if not does:
         typer.echo(f"{name} is not suspended; nothing to do ({target.label})")
         return

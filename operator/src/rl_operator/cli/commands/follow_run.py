@@ -56,7 +56,8 @@ def wait(
     run = follow(target, place, name, ends, lambda _: None, timeout=timeout)
     typer.echo(f"{name}: {run.status.phase}: {one_line(run.status.message or '')} ({target.label})")
     if is_too_far(run, wanted) or (not is_reached(run, wanted) and run.status.phase == "Succeeded"):
-        steps = run.status.progress.total_steps if run.status.progress else 0
+        progress, succeeded = run.status.progress, run.status.phase == "Succeeded"
+        steps = (progress.step if succeeded else progress.total_steps) if progress else 0
         raise RefusedError(f"run {name} has {steps} steps in all: {until} will not come")
     if not is_reached(run, wanted) and run.status.phase == "Stopped":
         hint = f"resume it: {program()} resume {name}{target.flags}"

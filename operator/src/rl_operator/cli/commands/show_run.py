@@ -9,7 +9,7 @@ from rl_operator.cli.options import Output, OutputFormat, RunName, Scope, on_tar
 from rl_operator.cli.printing import age, columns, fitted, one_line, print_object, sparkline, visible
 from rl_operator.cli.views.follow import exit_code
 from rl_operator.cli.views.summary import summary
-from rl_operator.status.text.figure_text import interval
+from rl_operator.status.text.figure_text import interval, money_spent
 from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.runs.run_text import time_left
 from rl_operator.targets.target import Manifest, Target
@@ -54,6 +54,8 @@ def describe(run: Manifest, target: Target, *, wide: bool) -> Iterator[str]:
     yield from _metrics(parsed)
     if status.start_time:
         yield f"  {'took' if status.finished else 'running for':<11} {age(status.start_time, status.completion_time)}"
+    if status.cost:
+        yield f"  cost        {money_spent(status.cost)}"
     yield from _containers(status)
     if status.checkpoint:
         yield f"  checkpoint  step {status.checkpoint.step}  {status.checkpoint.state_path}"
@@ -76,6 +78,8 @@ def _metrics(run: "TrainingRun") -> Iterator[str]:
     if progress := status.progress:
         eta = f", {left}" if (left := time_left(run)) else ""
         yield f"  step        {progress.step} of {progress.total_steps} ({progress.percent} %){eta}"
+        if progress.stopped_early:
+            yield f"  stopped     early: {one_line(progress.stopped_early)}"
     if metrics and metrics.reward_mean is not None:
         yield f"  reward      {metrics.reward_mean:.3f}  {sparkline([h.reward_mean for h in status.history])}"
     if metrics and metrics.eval_accuracy is not None:
@@ -102,6 +106,7 @@ PARTS = (
     "message",
     "progress",
     "metrics",
+    "cost",
     "history",
     "historyName",
     "checkpoint",

@@ -14,6 +14,7 @@ MAY_CHANGE: Final = frozenset(
         "startDeadlineSeconds",
         "progressDeadlineSeconds",
         "activeDeadlineSeconds",
+        "budget",
         "ttlSecondsAfterFinished",
         "environmentReplicas",
         "priority",

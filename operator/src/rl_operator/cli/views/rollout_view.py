@@ -1,7 +1,7 @@
 """A step's rollouts as text. What models and environments wrote is escaped: nothing of it steers the terminal."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -22,6 +22,12 @@ MARGIN = "    "
 """It holds how often a rollout is there."""
 
 MOST_REASONS = 5
+MOST_FIGURES = 12
+"""Of an evaluation, besides the held-out figure: pass@k, greedy answers, other held-out sets."""
+
+HELD_OUT_PREFIX = "eval/"
+HELD_OUT = f"{HELD_OUT_PREFIX}percent_correct"
+
 TEXT_LINES = 3
 """Lines that a prompt, or an answer, takes at most."""
 
@@ -62,13 +68,22 @@ def summary_lines(run: str, summary: StepSummary) -> Iterator[str]:
 
 def _evaluation_line(summary: StepSummary) -> Iterator[str]:
     told = summary.evaluation.metrics if summary.evaluation else {}
-    known = (finite(told.get(f"eval/percent_correct{end}")) for end in ("", "_low", "_high"))
-    parts = [
-        *([f"accuracy {interval(*figures)}"] if (figures := tuple(known))[0] is not None else []),
-        *([f"mean reward {mean:.3f}"] if (mean := summary.evaluated.value) is not None else []),
-    ]
+    mean = summary.evaluated.value
+    parts = [*_held_out_figures(told, HELD_OUT, "accuracy"), *([] if mean is None else [f"mean reward {mean:.3f}"])]
     if parts:
         yield f"  evaluated: {', '.join(parts)}"
+    others = [name for name in told if name.startswith(HELD_OUT_PREFIX) and f"{name}_low" in told and name != HELD_OUT]
+    for name in others[:MOST_FIGURES]:
+        words = shortened(name.removeprefix(HELD_OUT_PREFIX), 60)
+        yield from (f"    {each}" for each in _held_out_figures(told, name, words))
+    if len(others) > MOST_FIGURES:
+        yield f"    {len(others) - MOST_FIGURES} more; -o json lists them"
+
+
+def _held_out_figures(told: Mapping[str, float | None], name: str, words: str) -> Iterator[str]:
+    value, low, high = (finite(told.get(f"{name}{end}")) for end in ("", "_low", "_high"))
+    if value is not None:
+        yield f"{words} {interval(value, low, high)}"
 
 
 def _groups_by_fate(summary: StepSummary) -> str:
@@ -155,6 +170,7 @@ def shown_of(numbers: Sequence[int], most: int) -> list[int | None]:
 
 def _heading(record: GroupRecord, matching: int, query: RolloutQuery) -> str:
     parts = [f"group {record.group}, {FATE_WORDS.get(record.fate, shortened(record.fate, 20))}"]
+    parts += (shortened(each, 60) for each in record.evaluated_as)
     if record.reason:
         parts.append(shortened(record.reason, 40))
     if record.item is not None:

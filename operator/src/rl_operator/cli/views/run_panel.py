@@ -8,6 +8,7 @@ from rich.text import Text
 
 from rl_operator.cli.printing import one_line
 from rl_operator.cli.views.progress import CURVE_WIDTH, Curve, baseline, held_out
+from rl_operator.status.text.figure_text import money_spent
 from rl_operator.targets.runs.run_text import time_left
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def panel(run: "TrainingRun", curve: Curve, label: str, console: Console) -> lis
         figures += _reward(status.metrics.reward_mean, curve, width)
     if status.metrics and status.metrics.eval_accuracy is not None:
         figures += _held_out(run, width)
+    if status.cost:
+        figures += flow("cost", [Text(money_spent(status.cost))], width)
     message = folded(one_line(status.message or ""), max(1, console.height - len(figures)), console)
     return [*figures[: max(0, console.height - len(message))], *message]
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from rl_operator.cli.printing import age, fitted, one_line, program, sparkline, visible
 from rl_operator.cli.views.progress import CURVE_WIDTH, baseline, held_out
-from rl_operator.status.text.figure_text import interval
+from rl_operator.status.attempt.attempt_fate import BUDGET_REACHED
+from rl_operator.status.text.figure_text import interval, money_spent
 from rl_operator.targets.runs.run_lookup import kept_rewards
 from rl_operator.targets.runs.run_text import best_sentence, notable_best, weight_commands
 from rl_operator.targets.target import Target
@@ -25,7 +26,7 @@ def summary(run: "TrainingRun", target: Target) -> str:
 
 def _success(run: "TrainingRun", target: Target) -> Iterator[str]:
     status, name = run.status, run.metadata.name
-    steps = status.progress.total_steps if status.progress else 0
+    steps = status.progress.step if status.progress else 0
     took = age(status.start_time, status.completion_time)
     yield f"{name}: trained {run.spec.environment} for {steps} steps in {took} ({target.label}, {run.spec.runtime})"
     if status.metrics and status.metrics.eval_accuracy is not None:
@@ -33,6 +34,7 @@ def _success(run: "TrainingRun", target: Target) -> Iterator[str]:
         after = f" over {samples} samples" if samples else ""
         yield f"  held-out   before {baseline(run)}   after {held_out(run)}   (95 % intervals{after})"
     yield from reward_line(run, target)
+    yield from _cost(run)
     if status.weights:
         yield f"  weights    {status.weights.sampler_path}   (to sample from)"
         yield f"             {status.weights.state_path}   (to train on from)"
@@ -58,13 +60,21 @@ def _no_success(run: "TrainingRun", target: Target) -> Iterator[str]:
     if status.checkpoint:
         yield f"  checkpoint  step {status.checkpoint.step}   {status.checkpoint.state_path}"
     yield from reward_line(run, target)
+    yield from _cost(run)
     yield from best_line(run)
     yield from _curves(run)
     if status.phase == "Stopped":
-        yield f"Next: {program()} resume {name}{target.flags}"
+        suspended = status.condition("Suspended")
+        raised = " --budget AMOUNT" if suspended and suspended.reason == BUDGET_REACHED else ""
+        yield f"Next: {program()} resume {name}{raised}{target.flags}"
     if status.failure and status.pod_name:
         container = status.failure.container or "trainer"
         yield f"Next: {program()} logs {name} -c {container} --tail 50{target.flags}"
+
+
+def _cost(run: "TrainingRun") -> Iterator[str]:
+    if run.status.cost:
+        yield f"  cost       {money_spent(run.status.cost)}"
 
 
 def _curves(run: "TrainingRun") -> Iterator[str]:

@@ -32,12 +32,16 @@ RUN_FIELDS: Final = (
     "start_deadline_seconds",
     "progress_deadline_seconds",
     "active_deadline_seconds",
+    "budget",
     "ttl_seconds_after_finished",
 )
 WIDTH: Final = 99
 
 A_DAY: Final = 86_400
 """Placeholder for a number of seconds without a default."""
+
+EXAMPLES: Final[Mapping[str, float]] = {"budget": 10}
+"""Placeholders for other fields without one."""
 
 Accepts = Callable[[Mapping[str, Any]], bool]
 """Whether a run whose spec has just these fields besides environment and runtime is accepted."""
@@ -153,7 +157,7 @@ def _run_lines(runtime: Runtime, accepts: Accepts) -> Iterator[str]:
         if name == "priority" and runtime.spec.limits.max_active_runs is None:
             continue  # nothing waits there
         field, limit = RunSpec.model_fields[name], getattr(runtime.spec.limits, name, None)
-        value = A_DAY if field.default is None else field.default
+        value = EXAMPLES.get(name, A_DAY) if field.default is None else field.default
         value = value if limit is None else min(value, limit)
         if accepts({str(field.alias): value}):
             yield cut(f"  {f'#{field.alias}: {flow(value)}':<42}  # {field.description}", WIDTH)

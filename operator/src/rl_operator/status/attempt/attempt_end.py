@@ -3,15 +3,16 @@
 from dataclasses import replace
 from typing import Final
 
-from rl_operator.api.run import Attempt, BestCheckpoint, RunMetrics
-from rl_operator.status.attempt.attempt_fate import CHECKPOINT_LOST, DIVERGED, Ending, Fate, classify
-from rl_operator.status.attempt.attempts import next_attempt_due, no_further, with_attempt
+from rl_operator.api.run import Attempt, BestCheckpoint, Progress, RunMetrics
+from rl_operator.status.attempt.attempt_fate import BUDGET_REACHED, CHECKPOINT_LOST, DIVERGED, Ending, Fate, classify
+from rl_operator.status.attempt.attempts import RESUMABLE, next_attempt_due, no_further, with_attempt
+from rl_operator.status.attempt.budget import budget_sentence, is_spent
 from rl_operator.status.attempt.deadlines import ACTIVE, deadlines, overdue, recorded_ending
 from rl_operator.status.attempt.environment_slots import last_failure, verdict
 from rl_operator.status.attempt.queue_rules import must_wait, queued
 from rl_operator.status.attempt.view import Assessment, View
-from rl_operator.status.observed.observation import format_time
-from rl_operator.status.text.sentences import joined
+from rl_operator.status.observed.observation import TrainerResult, format_time
+from rl_operator.status.text.sentences import clean, joined
 from rl_operator.status.text.table import Situation
 
 CONFIG_LOST: Final = "ConfigLost"
@@ -35,8 +36,9 @@ def after_attempt(view: View) -> Assessment:
     """The only moment in which an attempt's end is assessed."""
     ending = _ending(view)
     if ending.fate is Fate.SUCCEEDED:
-        steps = view.pod.result.total_steps if view.pod and view.pod.result else 0
-        sentence = success_sentence(steps, _last_metrics(view), _best(view))
+        result = view.pod.result if view.pod else None
+        done = done_sentence(result) if result else ""
+        sentence = success_sentence(done, _last_metrics(view), _best(view))
         return Assessment(Situation.SUCCEEDED, "Succeeded", sentence, ending)
     why = no_further(view, ending)
     if why is not None:
@@ -51,6 +53,8 @@ def between_attempts(view: View, last: Attempt, ending: Ending | None = None) ->
     """A run whose current attempt is recorded. `ending` is set if this assessment is to record it."""
     if view.run.spec.suspend:
         return stopped(view, ending)
+    if is_spent(view, last.reason):
+        return Assessment(Situation.STOPPED, BUDGET_REACHED, budget_sentence(view, _checkpoint_step(view)), ending)
     late = overdue(view)
     if late and ending is None:
         final = Ending(Fate.FINAL, late.reason, message=joined(late.message, f"Last seen: {_seen_between(view, last)}"))
@@ -60,7 +64,7 @@ def between_attempts(view: View, last: Attempt, ending: Ending | None = None) ->
         return Assessment(Situation.FAILED, CONFIG_LOST, blame_sentence(final, _how_to_go_on(view, final)), final)
     if view.queue_position and must_wait(view):
         return queued(view.run, view.queue_position)
-    if last.reason == "Stopped":
+    if last.reason in RESUMABLE:
         return Assessment(
             Situation.WAITING, "Resuming", f"Resumed: the next attempt starts {_from_where(view, last)}.", ending
         )
@@ -148,9 +152,16 @@ def _best(view: View) -> BestCheckpoint | None:
     return (result.best_checkpoint if result else None) or view.run.status.best
 
 
-def success_sentence(steps: int, metrics: RunMetrics | None, best: BestCheckpoint | None) -> str:
+def done_sentence(told: TrainerResult | Progress) -> str:
+    """How a run that succeeded ended: after all its steps, or before that for a reason."""
+    if told.stopped_early is None:
+        return f"All {told.total_steps} steps are trained and the weights are saved."
+    step = told.step if isinstance(told, Progress) else told.steps_trained
+    return f"Stopped early at step {step}: {clean(told.stopped_early)}. The weights are saved."
+
+
+def success_sentence(done: str, metrics: RunMetrics | None, best: BestCheckpoint | None) -> str:
     """`metrics`, `best`: the last ones of the run."""
-    done = f"All {steps} steps are trained and the weights are saved."
     if best is None or metrics is None or not best.is_better_than(metrics):
         return done
     when = "in the last evaluation" if metrics.eval_step is None else f"after step {metrics.eval_step}"

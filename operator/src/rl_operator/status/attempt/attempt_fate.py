@@ -23,7 +23,7 @@ class Fate(Enum):
     """What follows from the end of an attempt."""
 
     SUCCEEDED = "the weights exist"
-    STOPPED = "stopped as asked: resumable"
+    STOPPED = "stopped as asked, or at its budget: resumable"
     INFRASTRUCTURE = "not the application's fault: tried again, not counted"
     APPLICATION = "the application's fault: tried again up to backoffLimit"
     FINAL = "trying again cannot help"
@@ -66,6 +66,7 @@ DISRUPTIONS: Final = frozenset(
 
 CHECKPOINT_LOST: Final = "CheckpointLost"
 DIVERGED: Final = "Diverged"
+BUDGET_REACHED: Final = "BudgetReached"
 
 FINAL_ERRORS: Final[Mapping[str, str]] = {"checkpoint": CHECKPOINT_LOST, "diverged": DIVERGED}
 """Classes of the trainer's error that have no exit code of their own, and that another attempt would only repeat."""
@@ -115,7 +116,7 @@ def _succeeded(pod: PodObservation) -> bool:
         and trainer.exit_code == 0
         and result is not None
         and result.outcome == "succeeded"
-        and result.steps_trained == result.total_steps
+        and (result.steps_trained == result.total_steps or result.stopped_early is not None)
         and result.sampler_path is not None
     )
 
@@ -151,6 +152,8 @@ def _blame(pod: PodObservation, lost: Ending | None) -> Ending:
     trainer, error = pod.container(TRAINER_CONTAINER), pod.result.error if pod.result else None
     if error and error.error_class == "environment":
         return _blame_environment(pod, lost, clean(error.message))
+    if error and error.error_class == "budget":
+        return Ending(Fate.STOPPED, BUDGET_REACHED, message=clean(error.message))
     if error and error.error_class in FINAL_ERRORS:
         code = trainer.exit_code if trainer else None
         return Ending(Fate.FINAL, FINAL_ERRORS[error.error_class], TRAINER_CONTAINER, code, clean(error.message))

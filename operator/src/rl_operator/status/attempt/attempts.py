@@ -7,7 +7,7 @@ from typing import Final
 
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.api.run import Attempt, RunStatus
-from rl_operator.status.attempt.attempt_fate import Ending, Fate
+from rl_operator.status.attempt.attempt_fate import BUDGET_REACHED, Ending, Fate
 from rl_operator.status.attempt.deadlines import DEADLINES
 from rl_operator.status.attempt.queue_rules import holds_slot
 from rl_operator.status.attempt.retry_pauses import due_after, pause_seconds
@@ -18,6 +18,9 @@ FRUITLESS_ATTEMPTS: Final = 5
 """This many attempts in a row without a new step fail the run, no matter who was at fault."""
 
 KEPT_ATTEMPTS: Final = 5
+
+RESUMABLE: Final = ("Stopped", BUDGET_REACHED)
+"""Ends of attempts after which a user decides when the next one starts."""
 
 
 def with_attempt(view: View, ending: Ending) -> tuple[Attempt, ...]:
@@ -43,7 +46,7 @@ def next_attempt_due(view: View) -> datetime:
     """When the next attempt may start: the pause doubles with every attempt in a row that trained no new step."""
     attempts, last = view.run.status.attempts, view.last_attempt
     # A user who resumes a stopped run should not have to wait.
-    if last is None or last.reason == "Stopped" or last.ended is None or not holds_slot(view.run):
+    if last is None or last.reason in RESUMABLE or last.ended is None or not holds_slot(view.run):
         return view.now
     pause = pause_seconds(view.backoff_seconds, max(1, fruitless(attempts)))
     return due_after(parse_time(last.ended), pause, view.now)
@@ -56,7 +59,7 @@ def fruitless(attempts: Sequence[Attempt]) -> int:
         attempt = attempts[number]
         if number == 0 and attempt.attempt != 1:  # earlier attempts are not kept
             break
-        if attempt.reason == "Stopped" or attempt.steps > _furthest_before(attempts[: number + 1]):
+        if attempt.reason in RESUMABLE or attempt.steps > _furthest_before(attempts[: number + 1]):
             break
         count += 1
     return count

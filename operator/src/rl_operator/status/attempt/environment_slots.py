@@ -227,9 +227,9 @@ def _ready(view: View) -> tuple[PodObservation, ...]:
 
 
 def _trained(view: View) -> bool:
-    """All steps are trained: environments end normally, and only the evaluating one may be needed once more."""
+    """No step follows: environments end normally, and only the evaluating one may be needed once more."""
     step = view.trainer or view.run.status.progress
-    return step is not None and 0 < step.total_steps <= step.step
+    return step is not None and (bool(step.stopped_early) or 0 < step.total_steps <= step.step)
 
 
 def _failed_inside(view: View) -> bool:

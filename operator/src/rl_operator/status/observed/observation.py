@@ -20,12 +20,13 @@ from rl_operator.api.names import (
     TRAINER_CONTAINER,
     TRAINING_COMPONENT,
 )
-from rl_operator.api.run import BestCheckpoint, RunMetrics, WandbStatus
+from rl_operator.api.run import BestCheckpoint, RunCost, RunMetrics, WandbStatus
 from rl_operator.status.observed.container_observation import ContainerObservation, observe_container
 from rl_operator.status.text.sentences import sentence
 
 MAX_STEPS = 2**31 - 1
 MAX_ETA_SECONDS = 2**53
+MAX_REASON = 500
 
 
 class ResultError(ObservedModel):
@@ -67,6 +68,8 @@ class TrainerResult(ObservedModel):
     checkpoint: ResultCheckpoint = Field(default_factory=ResultCheckpoint)
     metrics: RunMetrics = Field(default_factory=RunMetrics)
     best: ResultBest | None = None
+    stopped_early: str | None = None
+    cost: RunCost | None = None
     error: ResultError | None = None
 
     @property
@@ -103,8 +106,10 @@ class TrainerStatus(ObservedModel):
     eta_seconds: int | None = Field(default=None, ge=0, le=MAX_ETA_SECONDS)
     checkpoint: TrainerCheckpoint | None = None
     best: BestCheckpoint | None = None
+    stopped_early: str | None = Field(default=None, max_length=MAX_REASON)
     metrics: RunMetrics = Field(default_factory=RunMetrics)
     wandb: WandbStatus | None = None
+    cost: RunCost | None = None
     waiting: str | None = None
     backend_silent: bool = False
     warnings: tuple[str, ...] = ()

@@ -18,6 +18,7 @@ SECONDS_PER_STEP: Final = "time/step"
 
 OF_THE_TRAINER: Final[Mapping[str, str]] = {
     "loss": "train/loss",
+    "learning_rate": "train/learning_rate",
     "logprob_gap": "logprobs/gap",
     "staleness": "staleness/mean",
 }

@@ -1,5 +1,7 @@
 """Figures as people read them, wherever they are shown. Pure."""
 
+from rl_operator.api.run import RunCost
+
 
 def interval(value: float | None, low: float | None, high: float | None) -> str:
     """A fraction with its 95 % interval."""
@@ -18,3 +20,10 @@ def duration(seconds: float) -> str:
     if whole < 86400:
         return f"{whole // 3600}h{whole % 3600 // 60:02}m"
     return f"{whole // 86400}d{whole % 86400 // 3600}h"
+
+
+def money_spent(cost: RunCost) -> str:
+    """`1.35 USD`, `1.35 of 10.00 USD`; four decimals below a cent."""
+    amount = f"{cost.amount:,.2f}" if cost.amount >= 0.01 or not cost.amount else f"{cost.amount:.4f}"
+    of = f" of {cost.budget:,.2f}" if cost.budget is not None else ""
+    return f"{amount}{of} {cost.currency}"

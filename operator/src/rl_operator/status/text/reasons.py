@@ -181,8 +181,15 @@ _WHILE_IT_LIVES: Final[Mapping[str, Meaning]] = {
         "The run was stopped as asked and keeps its checkpoint.",
         "Set spec.suspend to false to continue from it.",
     ),
+    "BudgetReached": Meaning(
+        (Situation.STOPPED,),
+        "Another step would cost more than spec.budget: the run is stopped and keeps its checkpoint.",
+        "Raise spec.budget: the run continues from its checkpoint; status.cost says what is spent.",
+    ),
     "Resuming": Meaning(
-        (_WAITING,), "spec.suspend was set to false again: the next attempt is about to start.", "Nothing."
+        (_WAITING,),
+        "spec.suspend was set to false again, or spec.budget was raised: the next attempt is about to start.",
+        "Nothing.",
     ),
     "BackOff": Meaning(
         (_WAITING,),

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rl_operator.api.catalog import CatalogEnvironment, EnvironmentField
-from rl_operator.api.fields import LARGEST, SMALLEST, TINKER_FIELDS, WIRED_FIELDS, Section
+from rl_operator.api.fields import AUTO, LARGEST, SMALLEST, TINKER_FIELDS, WIRED_FIELDS, Section
 from rl_operator.api.model import ObjectMeta
 from rl_operator.api.nested_fields import flattened, outer_names, steps_of
 from rl_operator.api.run import RunSpec, TrainingRun
 from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.api.sections import effective_sections
+from rl_operator.check.types import type_problem
 from rl_operator.documents.yaml_lines import flow
 from rl_operator.documents.yaml_text import json_value
 
@@ -118,6 +119,8 @@ def _allowed(section: Section, field: EnvironmentField, bound: Bound | None) -> 
         parts.append(f"length at most {field.max_length}")
     if field.pattern is not None:
         parts.append(f"matching {field.pattern}")
+    if bound is None and type_problem(AUTO, field.type) is None and type_problem("", field.type):
+        parts.append(f"or {AUTO}")
     return ", ".join(parts)
 
 

@@ -1,11 +1,12 @@
 """Stop and resume a run: the same for rlctl and the page."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.errors import RefusedError
+from rl_operator.status.attempt.attempt_fate import BUDGET_REACHED
 from rl_operator.targets.gitops import suspend_warning
 from rl_operator.targets.runs.run_lookup import existing_run, was_restored
 from rl_operator.targets.target import Manifest, Note, Target
@@ -24,13 +25,33 @@ class Offer:
 
 
 def offer_of(run: Manifest) -> Offer | None:
-    """None: it is over."""
+    """None: it is over, or has spent its budget, which has to be raised."""
     if run.get("status", {}).get("phase") in OVER:
         return None
     suspended = bool(run["spec"].get("suspend"))
+    if not suspended and has_spent_its_budget(run):
+        return None
     if suspended or was_restored(run):
         return Offer("resume", (suspend_warning(run, suspend=False) or "") if suspended else "")
     return Offer("stop", suspend_warning(run, suspend=True) or "")
+
+
+def has_spent_its_budget(run: Manifest) -> bool:
+    conditions = run.get("status", {}).get("conditions") or ()
+    return any(each.get("reason") == BUDGET_REACHED and each.get("type") == "Suspended" for each in conditions)
+
+
+def _wrong_budget(status: Mapping[str, Any], budget: float | None, *, spent: bool) -> str:
+    cost = status.get("cost")
+    if budget is None:
+        return f"has spent its budget: {status.get('message', '')}" if spent else ""
+    if "startTime" in status and cost is None:
+        return "cannot have a budget: its runtime had no spec.backend.prices when it started"
+    if cost and budget <= cost["amount"]:
+        return f"has cost {cost['amount']:g} {cost['currency']} already: a budget of {budget:g} is not more than that"
+    if spent and cost and budget <= cost.get("budget", 0):
+        return f"stopped at a budget of {cost['budget']:g} {cost['currency']}: {budget:g} is not more than that"
+    return ""
 
 
 def stop_run(target: Target, namespace: str, name: str, note: Note) -> None:
@@ -43,9 +64,17 @@ def stop_run(target: Target, namespace: str, name: str, note: Note) -> None:
     target.change_spec(namespace, name, {"suspend": True})
 
 
-def resume_run(target: Target, namespace: str, name: str, install: Callable[[Manifest], None], note: Note) -> str:
-    """Start a draft, or continue a stopped run. `install`: what its environment needs. Returns what it does now; empty
-    if there was nothing to do. Raises RefusedError.
+def resume_run(
+    target: Target,
+    namespace: str,
+    name: str,
+    install: Callable[[Manifest], None],
+    note: Note,
+    *,
+    budget: float | None = None,
+) -> str:
+    """Start a draft, or continue a stopped run. `install`: what its environment needs; `budget`: what the run may cost
+    in all from now on. Returns what it does now; empty if there was nothing to do. Raises RefusedError.
     """
     run = existing_run(target, namespace, name)
     status = run.get("status", {})
@@ -55,12 +84,18 @@ def resume_run(target: Target, namespace: str, name: str, install: Callable[[Man
             f"startFrom: {{run: {name}}}"
         )
     restored = was_restored(run)
-    if not run["spec"].get("suspend") and not restored:
+    spent = has_spent_its_budget(run)
+    if why := _wrong_budget(status, budget, spent=spent):
+        raise RefusedError(f"run {name} of {target.label} {why}")
+    if not run["spec"].get("suspend") and not restored and not spent:
         return ""
     if run["spec"].get("suspend") and (warning := suspend_warning(run, suspend=False)):
         note(warning)
     install(run)
-    target.change_spec(namespace, name, {"suspend": False}, {STARTED_AS_ANNOTATION: None} if restored else None)
+    raised = {} if budget is None else {"budget": budget}
+    target.change_spec(
+        namespace, name, {"suspend": False, **raised}, {STARTED_AS_ANNOTATION: None} if restored else None
+    )
     if restored:
         return "was restored from a backup and trains from the beginning"
     return "continues from its last checkpoint" if "startTime" in status else "starts"

@@ -12,6 +12,7 @@ from rl_operator.experiments.run_figures import elapsed_seconds
 from rl_operator.metrics.wandb_query import entity_and_project
 from rl_operator.status.attempt.attempt_end import RESUME
 from rl_operator.status.attempt.attempt_fate import DISRUPTIONS
+from rl_operator.status.attempt.budget import RAISE
 from rl_operator.status.lifecycle import DRAFT_MESSAGE
 from rl_operator.status.observed.observation import format_time
 from rl_operator.status.observed.wandb_run import BESIDE
@@ -56,8 +57,11 @@ def status_of(run: TrainingRun, now: datetime) -> Answer:
         **headline(run),
         "running_time_minutes": _minutes(run, now),
         "processes": dict(_processes(run)),
-        "progress": plain(status.progress, "step", "total_steps", "percent", "seconds_per_step", "eta_seconds"),
+        "progress": plain(
+            status.progress, "step", "total_steps", "stopped_early", "percent", "seconds_per_step", "eta_seconds"
+        ),
         "metrics": metrics_of(run),
+        "cost": status.cost.to_wire() if status.cost else None,
         **wandb_of(run),
         "checkpoint_step": checkpoint,
         "failure": failure_of(status.failure) if status.failure else None,
@@ -93,6 +97,7 @@ def _message(run: TrainingRun) -> str:
     if is_draft(run) and run.status.message in (None, "", DRAFT_MESSAGE):
         return "A draft: nothing runs and nothing costs until rl_start_training."
     said = run.status.message or "Not reconciled yet."
+    said = said.replace(RAISE % run.metadata.name, "have someone raise spec.budget")
     return said.replace(RESUME % run.metadata.name, "call rl_start_training")
 
 
@@ -107,6 +112,7 @@ def metrics_of(run: TrainingRun) -> Answer:
             "percent_correct": metrics.train_accuracy if metrics else None,
             "eval_percent_correct": metrics.eval_accuracy if metrics else None,
             "loss": metrics.loss if metrics else None,
+            "learning_rate": metrics.learning_rate if metrics else None,
             "baseline": metrics.baseline_accuracy if metrics else None,
         }
     )

@@ -68,6 +68,9 @@ MOST_TOKENS_OF_NAMES: Final = 400
 LONGEST_LIMIT: Final = 100
 LONGEST_TEXT: Final = 2_000
 
+FIRST: Final = frozenset({"batch_size", "group_size", "learning_rate", "loss", "max_token_length", "total_steps"})
+"""What everyone asks about."""
+
 SELDOM: Final = frozenset(
     {
         "custom_thinking_prompt",
@@ -87,8 +90,13 @@ SELDOM: Final = frozenset(
         "wandb_name",
         "worker_timeout",
         "backend_deadline_seconds",
+        "dro_beta",
         "kl_warning",
         "max_context_overflows",
+        "min_ess",
+        "train_attn",
+        "train_mlp",
+        "train_unembed",
         "wandb_samples_interval",
     }
 )
@@ -148,7 +156,7 @@ def field_view(fields: RunFields, field: RunField, spec: Spec) -> dict[str, Any]
 
 
 def _rank(field: RunField, spec: Spec) -> int:
-    if not field.locked and value_in(spec, field) != redacted(field.default, field.name):
+    if field.name in FIRST or (not field.locked and value_in(spec, field) != redacted(field.default, field.name)):
         return 0
     if field.place[0] not in FREE_FORM:
         return 3

@@ -45,6 +45,7 @@ def results_of(context: ToolContext, run: TrainingRun, samples: int = SAMPLES) -
             **headline(run),
             **SettingsInForce(context.target).changed(run.spec),
             "final_metrics": metrics_of(run) | _intervals(run),
+            "cost": status.cost.to_wire() if status.cost else None,
             "history": _history(run, kept_points(run, context.target), samples),
             "weights": plain(status.weights, "sampler_path", "state_path", "expires_at"),
             "checkpoint": None if status.weights else checkpoint_of(run),

@@ -87,7 +87,8 @@ def _shown(group: GroupRecord, step: int, search: _Grep | None, room: int) -> It
     """The rollouts that match, with at most `room` characters of text each."""
     for rollout in group.rollouts:
         if search is None or search.finds(texts_of(group, rollout)):
-            yield without_empty({**_figures(rollout, step), **_texts(group, rollout, room), "fate": group.fate[:20]})
+            known = {**_figures(rollout, step), **_texts(group, rollout, room), "fate": group.fate[:20]}
+            yield without_empty({**known, "evaluated_as": one_line(cut(", ".join(group.evaluated_as), LONGEST_ITEM))})
 
 
 def _figures(rollout: Rollout, step: int) -> Answer:

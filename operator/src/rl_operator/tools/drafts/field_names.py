@@ -27,6 +27,7 @@ OWN_SETTINGS: Final = (
     "start_deadline_seconds",
     "progress_deadline_seconds",
     "active_deadline_seconds",
+    "budget",
     "ttl_seconds_after_finished",
     "priority",
     "environment_replicas",

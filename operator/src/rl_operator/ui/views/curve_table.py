@@ -8,6 +8,8 @@ from rl_operator.rollouts.metrics_history import Figures, Metrics
 
 HELD_OUT: Final = "eval/percent_correct"
 LOGPROB: Final = "logprobs/mean"
+ENTROPY: Final = "train/entropy"
+LENGTH: Final = "length/mean"
 
 Figure = Callable[[Metrics], float | None]
 
@@ -30,11 +32,17 @@ def _beside_mean(sign: int, bound: str) -> Figure:
 
 
 def _entropy(metrics: Metrics) -> float | None:
+    """Older trainers gave only the mean log probability."""
+    if ENTROPY in metrics:
+        return metrics[ENTROPY]
     mean = metrics.get(LOGPROB)
     return None if mean is None else -mean + 0.0
 
 
 def _length(metrics: Metrics) -> float | None:
+    """Older trainers gave it only per sequence."""
+    if LENGTH in metrics:
+        return metrics[LENGTH]
     tokens, sequences = metrics.get("batch/trained_tokens"), metrics.get("batch/trained_sequences")
     return None if tokens is None or not sequences else tokens / sequences
 
@@ -62,6 +70,9 @@ SECONDS: Final = {
 }
 """Parts of a step, `time/…`, from bottom to top."""
 
+GROUP_MIX: Final = {"all_right": "all right", "mixed": "mixed", "all_wrong": "all wrong"}
+"""Of an environment's groups, from bottom to top."""
+
 OF_STEP: Final[Figures] = {
     "reward": _of("reward/mean"),
     "reward_low": _beside_mean(-1, "reward/min"),
@@ -75,6 +86,10 @@ OF_STEP: Final[Figures] = {
     "staleness_max": _of("staleness/max"),
     "entropy": _entropy,
     "length": _length,
+    "length_right": _of("length/right"),
+    "length_wrong": _of("length/wrong"),
+    "grad_norm": _of("train/grad_norm"),
+    **{mix: _of(f"groups/{mix}") for mix in GROUP_MIX},
     **{part: _of(f"time/{part}") for part in SECONDS},
 }
 
@@ -152,13 +167,29 @@ CHARTS: Final = (
     ),
     Chart(
         "entropy", "Entropy", "nats per token",
-        "Estimated by minus the mean log probability of trained tokens. Near 0 the policy explores nothing.",
+        "Estimated by minus the mean log probability of sampled tokens. Near 0 the policy explores nothing.",
         (Line("entropy", "entropy"),),
     ),
     Chart(
         "length", "Length", "tokens",
-        "Trained tokens per trained sequence.",
-        (Line("length", "mean"),),
+        "Tokens that were generated for a rollout. Right: with a score of at least 1.",
+        (
+            Line("length", "mean"),
+            Line("length_right", "right", DASHED),
+            Line("length_wrong", "wrong", DOTTED),
+        ),
+    ),
+    Chart(
+        "groups", "Groups", "fraction",
+        "Of the last 100 that were made, whether or not they were trained. Mixed ones teach most: many that are all "
+        "right or all wrong are too easy or too hard.",
+        tuple(Line(mix, words) for mix, words in GROUP_MIX.items()),
+        stacked=True,
+    ),
+    Chart(
+        "grad-norm", "Gradient norm", "1",
+        "Before clipping; only of backends that report it.",
+        (Line("grad_norm", "norm"),),
     ),
     Chart(
         "seconds", "Seconds of a step", "s",

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import TrainingRun
-from rl_operator.status.text.figure_text import duration, interval
+from rl_operator.status.text.figure_text import duration, interval, money_spent
 from rl_operator.status.text.sentences import sentence
 from rl_operator.targets.runs.run_text import best_sentence, notable_best, time_left
 from rl_operator.ui.views.short_text import short, short_value
@@ -102,6 +102,8 @@ def _times(run: TrainingRun, now: datetime) -> Iterator[tuple[str, str]]:
         yield ("took" if status.finished else "since the start"), took
     if status.progress and status.progress.seconds_per_step and not status.finished:
         yield "pace", f"{status.progress.seconds_per_step:.2f} s per step"
+    if status.cost:
+        yield "cost", money_spent(status.cost)
 
 
 def _figures(run: TrainingRun) -> Iterator[tuple[str, str]]:
@@ -115,6 +117,8 @@ def _figures(run: TrainingRun) -> Iterator[tuple[str, str]]:
         yield "held-out before", before
     if metrics.eval_accuracy is not None:
         yield "held-out now", interval(metrics.eval_accuracy, metrics.eval_accuracy_low, metrics.eval_accuracy_high)
+    if metrics.learning_rate is not None:
+        yield "learning rate", f"{metrics.learning_rate:.3g}"
 
 
 def _pods(run: TrainingRun) -> Iterator[tuple[str, str]]:

@@ -89,6 +89,15 @@ def test_the_summary_of_a_success() -> None:
     assert "rlctl results sorting --memory " in said
 
 
+def test_the_summary_of_a_run_at_its_budget_says_what_it_cost_and_how_to_go_on() -> None:
+    suspended = {"type": "Suspended", "status": "True", "reason": "BudgetReached", "lastTransitionTime": "t"}
+    cost = {"amount": 9.5, "currency": "USD", "budget": 10}
+    run = parsed(run_manifest(phase="Stopped", message="BudgetReached.", conditions=[suspended], cost=cost))
+    said = summary(run, MemoryTarget())
+    assert "  cost       9.50 of 10.00 USD" in said
+    assert "Next: rlctl resume sorting --budget AMOUNT --memory" in said
+
+
 def test_the_summary_of_a_failure_says_where_to_look() -> None:
     failure = {"reason": "EnvironmentFailed", "container": "environment", "exitCode": 1, "message": "no items"}
     run = parsed(run_manifest(phase="Failed", message="EnvironmentFailed: no items.", failure=failure, podName="p"))

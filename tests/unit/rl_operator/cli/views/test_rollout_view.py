@@ -35,6 +35,8 @@ def everywhere(text: str) -> list[Any]:
         group(0, one, rollout(float("nan")), prompt=text[:50_000], item={text: [text]}, reason=text, why=text),
         group(10**30, one, fate=text, item=text),
         group(1, one, fate="dropped", reason=text, why=text),
+        group(0, one, fate="evaluated", sets=[text] * 40, greedy=True),
+        {"record": "evaluation", "step": 1, "metrics": {f"eval/{text}{end}": 0.5 for end in ("", "_low", "_high")}},
         {"record": text},
         {"record": "lost", "item": text, "count": text},
     ]
@@ -119,3 +121,28 @@ def test_of_a_large_group_the_first_and_the_last_are_shown() -> None:
 @pytest.mark.parametrize(("size", "said"), [(812, "812 B"), (20_417, "20 kB"), (1_300_000, "1.3 MB")])
 def test_sizes(size: int, said: str) -> None:
     assert size_text(size) == said
+
+
+def test_an_evaluation_of_several_sets() -> None:
+    """Besides the held-out figure: pass@k, greedy answers, and other sets, a few of them."""
+    names = [
+        "percent_correct",
+        "pass_at_2",
+        "greedy_percent_correct",
+        *(f"s{each}/percent_correct" for each in range(20)),
+    ]
+    metrics = {f"eval/{name}{end}": 0.5 for name in names for end in ("", "_low", "_high")} | {"eval/n": 8}
+    records = [
+        {"record": "evaluation", "step": 1, "metrics": metrics},
+        group(0, rollout(1.0, "ab", "evaluated"), fate="evaluated", step=1, sets=["main"]),
+        group(1, rollout(0.0, "ab", "evaluated"), fate="evaluated", step=1, sets=["main", "s3"], greedy=True),
+    ]
+    lines = shown(records, 120, fate="evaluated").splitlines()
+    assert "  evaluated: accuracy 0.500 [0.500, 0.500], mean reward 1.000" in lines
+    at = lines.index("    pass_at_2 0.500 [0.500, 0.500]")
+    assert lines[at + 1] == "    greedy_percent_correct 0.500 [0.500, 0.500]"
+    assert lines[at + 12] == "    10 more; -o json lists them"
+    assert [line.split(", item")[0] for line in lines if line.startswith("group")] == [
+        "group 0, evaluated",
+        "group 1, evaluated, set main, set s3, greedy",
+    ]

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from rl_operator.api.run import BestCheckpoint, RunMetrics
-from rl_operator.status.attempt.attempt_end import next_run_sentence, success_sentence
+from rl_operator.api.run import BestCheckpoint, Progress, RunMetrics
+from rl_operator.status.attempt.attempt_end import done_sentence, next_run_sentence, success_sentence
 
 DONE = "All 40 steps are trained and the weights are saved."
 
@@ -40,10 +40,18 @@ def metrics(**known: Any) -> RunMetrics:
     ids=["worse", "worse, of an unknown step", "maybe by chance", "not evaluated", "nothing is known"],
 )
 def test_a_success_names_better_weights(last: RunMetrics | None, of_best: BestCheckpoint | None, said: str) -> None:
-    sentence = success_sentence(40, last, of_best)
+    sentence = success_sentence(done_sentence(Progress(step=40, total_steps=40, percent=100)), last, of_best)
     assert sentence.startswith(DONE)
     assert said in sentence
     assert (sentence == DONE) is (said == "")
+
+
+def test_a_success_before_the_last_step_says_why() -> None:
+    why = "held-out 0.97 of step 38 reached tinker.stop_at 0.95"
+    done = done_sentence(Progress(step=40, total_steps=200, percent=20, stopped_early=why))
+    assert success_sentence(done, None, None) == (
+        "Stopped early at step 40: held-out 0.97 of step 38 reached tinker.stop_at 0.95. The weights are saved."
+    )
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,11 @@ ENDINGS = {
         "SUCCEEDED",
         "Succeeded",
     ),
+    "success before the last step": (
+        make_pod(ready(), terminated(0, result(stepsTrained=39, stoppedEarly="it is good")), terminated(0)),
+        "SUCCEEDED",
+        "Succeeded",
+    ),
     "a trainer that says succeeded with steps missing did not succeed": (
         make_pod(ready(), terminated(0, result(stepsTrained=39)), terminated(0), phase="Succeeded"),
         "INFRASTRUCTURE",

@@ -44,6 +44,7 @@ OWN = {"environment": "own/digits"}
 WORKING = make_pod(ready(), ready(), podIP="10.0.0.1")
 WORKING_INSIDE = make_pod(ready(), ready(), ready(), podIP="10.0.0.1")
 TRAINED = TrainerStatus(step=40, total_steps=40)
+STOPPED_EARLY = TrainerStatus(step=12, total_steps=40, stopped_early="good enough")
 
 
 def apart(*pods: PodObservation, desired: int = 1, status: Any = None, spec: Any = None, **rest: Any) -> View:
@@ -171,6 +172,7 @@ VERDICTS: dict[str, tuple[View, str | None]] = {
     "refused key": (apart(failed(0, 0, code=3)), "CredentialsRefused"),
     "left early four times": (apart(*(failed(0, n, code=0, seconds_ago=99) for n in range(4))), "EnvironmentLeftEarly"),
     "four failures after the last step": (apart(*FOUR, trainer=TRAINED), None),
+    "four failures after an early stop": (apart(*FOUR, trainer=STOPPED_EARLY), None),
     "four failures, and the run's pod was evicted": (
         apart(*FOUR, pod=make_pod(ready(), terminated(0), phase="Failed", reason="Evicted")),
         None,

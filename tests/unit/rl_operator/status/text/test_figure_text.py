@@ -1,6 +1,7 @@
 import pytest
 
-from rl_operator.status.text.figure_text import duration, interval
+from rl_operator.api.run import RunCost
+from rl_operator.status.text.figure_text import duration, interval, money_spent
 
 
 @pytest.mark.parametrize(
@@ -26,3 +27,16 @@ def test_duration(seconds: float, text: str) -> None:
 )
 def test_interval(given: tuple[float | None, float | None, float | None], text: str) -> None:
     assert interval(*given) == text
+
+
+@pytest.mark.parametrize(
+    ("amount", "budget", "text"),
+    [
+        (0.0, None, "0.00 EUR"),
+        (0.0042, None, "0.0042 EUR"),
+        (1.355, 10.0, "1.35 of 10.00 EUR"),
+        (12345.6, None, "12,345.60 EUR"),
+    ],
+)
+def test_money(amount: float, budget: float | None, text: str) -> None:
+    assert money_spent(RunCost(amount=amount, currency="EUR", budget=budget)) == text

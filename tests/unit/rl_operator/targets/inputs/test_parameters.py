@@ -56,8 +56,9 @@ def test_allowed_values(field: dict[str, Any], runtime: dict[str, Any], allowed:
 
 def test_the_trainers_own_limits_and_choices() -> None:
     fields = fields_in(make_runtime())
-    assert fields["tinker.learning_rate"].allowed == "above 0, at most 1"
-    assert (fields["tinker.loss"].type, fields["tinker.loss"].allowed) == ("choice", "importance_sampling, ppo, cispo")
+    assert fields["tinker.learning_rate"].allowed == "above 0, at most 1, or auto"
+    loss = fields["tinker.loss"]
+    assert (loss.type, loss.allowed) == ("choice", "importance_sampling, ppo, cispo, gspo, dro")
     assert fields["config.total_steps"].allowed == "at least 1, at most 10000000"
 
 

@@ -68,3 +68,43 @@ def test_what_is_over_is_refused(phase: str) -> None:
         stop_run(target, "default", "sorting", target.note)
     with pytest.raises(RefusedError, match=r"startFrom: \{run: sorting\}"):
         resume_run(target, "default", "sorting", lambda _: None, target.note)
+
+
+def at_its_budget(**cost: Any) -> dict[str, Any]:
+    suspended = {"type": "Suspended", "status": "True", "reason": "BudgetReached", "lastTransitionTime": "t"}
+    run = run_of(
+        phase="Stopped", startTime="2026-01-01T00:00:00Z", message="BudgetReached: 9 of 10 USD.", conditions=[suspended]
+    )
+    run["status"]["cost"] = {"amount": 9.0, "currency": "USD", "budget": 10.0, **cost}
+    run["spec"]["budget"] = 10.0
+    return run
+
+
+def resumed(run: dict[str, Any], budget: float | None) -> tuple[str, dict[str, Any]]:
+    target = MemoryTarget(run)
+    does = resume_run(target, "default", "sorting", lambda _: None, target.note, budget=budget)
+    return does, target.objects["default", "sorting"]["spec"]
+
+
+def test_a_run_at_its_budget_continues_with_a_higher_one() -> None:
+    assert offer_of(at_its_budget()) is None
+    does, spec = resumed(at_its_budget(), 15.0)
+    assert (does, spec["budget"]) == ("continues from its last checkpoint", 15.0)
+
+
+@pytest.mark.parametrize(
+    ("budget", "why"),
+    [
+        (None, "has spent its budget: BudgetReached"),
+        (10.0, "10 is not more than that"),
+        (8.5, "has cost 9 USD already"),
+    ],
+)
+def test_a_budget_that_is_not_higher_continues_nothing(budget: float | None, why: str) -> None:
+    with pytest.raises(RefusedError, match=why):
+        resumed(at_its_budget(), budget)
+
+
+def test_a_run_without_prices_has_no_budget() -> None:
+    with pytest.raises(RefusedError, match=r"no spec\.backend\.prices when it started"):
+        resumed(run_of(phase="Stopped", suspend=True, startTime="2026-01-01T00:00:00Z"), 5.0)

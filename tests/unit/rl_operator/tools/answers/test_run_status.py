@@ -11,6 +11,7 @@ from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 from rl_operator.api.refusal import RefusalCode
 from rl_operator.api.run import Phase, TrainingRun
 from rl_operator.status.attempt.attempt_end import RESUME
+from rl_operator.status.attempt.budget import RAISE
 from rl_operator.status.text.reasons import REASONS
 from rl_operator.tools.answers.run_status import RETRYABLE, failure_of, metrics_of, status_of, wandb_of
 from rl_operator.tools.answers.shown_text import tokens
@@ -33,6 +34,7 @@ FULL: dict[str, Any] = {
         "baselineAccuracy": 0.0123,
         "loss": -0.0123,
     },
+    "cost": {"amount": 12.3456, "currency": "USD", "budget": 20.0},
     "containers": [{"name": name, "state": "Ready"} for name in ("api", "trainer", "environment")],
     "wandb": {"url": "https://wandb.ai/some-team/some-project/runs/" + "u" * 36, "runId": "u" * 36, "state": "running"},
     "checkpoint": {"step": 1225, "statePath": "tinker://" + "p" * 80},
@@ -114,6 +116,7 @@ def test_everything_agents_learn() -> None:
             "loss": -0.0123,
             "baseline": 0.0123,
         },
+        "cost": {"amount": 12.3456, "currency": "USD", "budget": 20.0},
         "wandb_url": plain["wandb"]["url"],
         "wandb_project": "some-project",
         "wandb_run_name": "sorting",
@@ -209,3 +212,9 @@ def test_a_stopped_run_says_which_tool_resumes_it() -> None:
     stopped = run_manifest(spec={"suspend": True}, phase="Stopped", message=message, startTime=STARTED)
     answer = status_of(parsed(stopped), NOW)
     assert answer["message"] == "Stopped with a checkpoint of step 3; to resume, call rl_start_training."
+
+
+def test_a_run_at_its_budget_names_no_command() -> None:
+    message = f"BudgetReached: 9.00 of 10.00 USD spent; to go on, {RAISE % 'sorting'}."
+    answer = status_of(parsed(run_manifest(phase="Stopped", message=message, startTime=STARTED)), NOW)
+    assert answer["message"] == "BudgetReached: 9.00 of 10.00 USD spent; to go on, have someone raise spec.budget."

@@ -71,7 +71,7 @@ def test_the_keys_of_a_field(context: ToolContext, call: Call) -> None:
         "allowed": "at least 1, at most 1000000",
     }
     assert fields["total_steps"] == {"name": "total_steps", "locked_value": 2500}
-    assert fields["loss"]["allowed"] == "importance_sampling, ppo, cispo"
+    assert fields["loss"]["allowed"] == "importance_sampling, ppo, cispo, gspo, dro"
 
 
 @pytest.mark.parametrize("name", ["group_size", "config.group_size", "spec.config.group_size"])

@@ -20,6 +20,7 @@ STEP = {
         ("length", 3.0),
         ("waiting", 2.0),
         ("kl", None),
+        ("grad_norm", None),
     ],
 )
 def test_figures_of_a_step(figure: str, value: float | None) -> None:
@@ -62,3 +63,8 @@ def test_charts_name_columns_that_there_are() -> None:
 def test_lines_of_a_chart_can_be_told_apart_without_color() -> None:
     for chart in CHARTS:
         assert chart.stacked or len({line.dash for line in chart.lines}) == len(chart.lines), chart.name
+
+
+def test_what_newer_trainers_report_themselves_wins() -> None:
+    newer = STEP | {"train/entropy": 0.75, "length/mean": 12.0, "groups/mixed": 0.5, "train/grad_norm": 0.1}
+    assert [OF_STEP[name](newer) for name in ("entropy", "length", "mixed", "grad_norm")] == [0.75, 12.0, 0.5, 0.1]

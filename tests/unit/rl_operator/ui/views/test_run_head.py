@@ -57,6 +57,8 @@ def test_progress_with_the_time_that_is_left() -> None:
     assert (found.step, found.total_steps, found.left) == (3, 10, "1m15s left")
     assert ("since the start", "1h00m") in found.facts
     assert ("pace", "2.00 s per step") in found.facts
+    paid = head(phase="Running", startTime=START, cost={"amount": 1.5, "currency": "USD", "budget": 9})
+    assert ("cost", "1.50 of 9.00 USD") in paid.facts
     over = head(phase="Failed", progress=progress, startTime=START, completionTime="2026-01-01T00:01:00Z")
     assert (over.left, dict(over.facts)["took"]) == ("", "1m00s")
 

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from tinker_atropos.environments.base import SampledEnvironment
-from tinker_atropos.environments.evaluation import Evaluation
+from tinker_atropos.environments.evaluation import Estimate, Evaluation
 from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evaluations
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.environments.sampled_work import SampledAnswers, _current
@@ -112,6 +112,17 @@ async def test_a_mean_reward_is_reported_by_the_name_that_status_knows() -> None
     slow.evaluations.begin(slow, 20)
     await slow.evaluations.wait(slow)
     assert slow.reported == [(20, 0.75)]
+
+
+async def test_another_figure_of_the_same_evaluation_may_count() -> None:
+    hard = Estimate(0.25, 8, 0.1, 0.5)
+    slow = Slow(
+        EvaluationPlan(metric="eval/hard/percent_correct"), Evaluation(3, 4, others={"eval/hard/percent_correct": hard})
+    )
+    slow.finish.set()
+    slow.evaluations.begin(slow, 20)
+    await slow.evaluations.wait(slow)
+    assert slow.reported == [(20, 0.25)]
 
 
 async def test_a_run_may_name_the_metric_that_counts() -> None:

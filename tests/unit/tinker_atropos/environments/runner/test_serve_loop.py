@@ -106,7 +106,7 @@ class Starting:
     source = None
 
 
-DONE = HeartbeatAnswer(run_over=True, trainer_state="working", reason=None, evaluated_step=0)
+DONE = HeartbeatAnswer(run_over=True, trainer_state="working", reason=None, evaluated_step=0, steps_trained=TOTAL_STEPS)
 UNSEEN = replace(DONE, evaluated_step=None)
 AFTER_THE_LAST = TOTAL_STEPS + 1
 LATE = {
@@ -114,6 +114,13 @@ LATE = {
     "the attempt began with all steps trained": (0, UNSEEN, TOTAL_STEPS, [TOTAL_STEPS]),
     "nobody evaluated the untrained weights, and it is too late": (0, UNSEEN, 0, [TOTAL_STEPS]),
     "the one before it evaluated them": (0, replace(DONE, evaluated_step=TOTAL_STEPS), AFTER_THE_LAST, []),
+    "it stopped early": (0, replace(DONE, steps_trained=3), AFTER_THE_LAST, [3]),
+    "it stopped early with weights that were evaluated": (
+        0,
+        replace(DONE, steps_trained=3, evaluated_step=3),
+        AFTER_THE_LAST,
+        [],
+    ),
     "the trainer failed": (0, replace(DONE, trainer_state="failed"), AFTER_THE_LAST, []),
     "it is not the one that evaluates": (1, DONE, AFTER_THE_LAST, []),
 }

@@ -14,8 +14,9 @@ from tinker.types import LossFnType
 from tinker_atropos.bundled import BUNDLED
 from tinker_atropos.chat.sampling import SamplingSettings
 from tinker_atropos.errors import BackendError, BackendLostError, CredentialsError, DivergedError
-from tinker_atropos.trainer.backend.backend import AdamStep, Backend, LossCall
+from tinker_atropos.trainer.backend.backend import Backend
 from tinker_atropos.trainer.backend.sdk_calls import CheckpointGoneError, answered, in_thread
+from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall
 from tinker_atropos.trainer.data.datums import Datum
 
 METADATA = {"run_uid": "backend-test"}
@@ -46,10 +47,10 @@ def datum(token: int = 5, logprob: float = -1.0) -> Datum:
 async def test_a_failed_step_names_the_lost_session_and_leaves_nothing_running() -> None:
     backend = await Backend.open(30, METADATA)
     training = await backend.create(BUNDLED, 4, 0, METADATA)
-    output = await training.step([datum()], LossCall("importance_sampling"), AdamStep(1e-3))
+    output = await training.step([[datum()]], LossCall("importance_sampling"), AdamStep(1e-3))
     assert set(output.seconds) == {"forward_backward", "optim_step", "snapshot"}
     with pytest.raises(BackendLostError, match=r"forward_backward: .*100000") as caught:
-        await training.step([datum(token=100_000)], LossCall("importance_sampling"), AdamStep(1e-3))
+        await training.step([[datum(token=100_000)]], LossCall("importance_sampling"), AdamStep(1e-3))
     assert caught.value.training_run_id == training.run_id
     assert training.call is None
     await backend.close("errored")
@@ -63,14 +64,14 @@ async def test_a_step_that_leaves_the_numbers_is_divergence_not_a_lost_session(l
     backend = await Backend.open(30, METADATA)
     training = await backend.create(BUNDLED, 4, 0, METADATA)
     with pytest.raises(DivergedError, match=re.escape(what)):
-        await training.step([datum(logprob=-1e6)], LossCall(loss), AdamStep(1e-3))
+        await training.step([[datum(logprob=-1e6)]], LossCall(loss), AdamStep(1e-3))
     await backend.close("errored")
 
 
 async def test_samples_of_weights_that_are_no_numbers_are_divergence() -> None:
     backend = await Backend.open(30, METADATA)
     training = await backend.create(BUNDLED, 4, 0, METADATA)
-    output = await training.step([datum()], LossCall("importance_sampling"), AdamStep(1e308))
+    output = await training.step([[datum()]], LossCall("importance_sampling"), AdamStep(1e308))
     with pytest.raises(DivergedError, match="the logprob of a sampled token is nan"):
         await output.sampler.sample(np.array([1, 2]), 1, SamplingSettings(max_tokens=2))
     await backend.close("errored")

@@ -1,16 +1,19 @@
 """How training is opened from another run's state, against the real Tinker service."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.integration.training.faults import Fault, FaultProxy
 
 from tinker_atropos.bundled import BUNDLED
 from tinker_atropos.config.run_config import RunConfig, parse_config
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.settings import Settings
-from tinker_atropos.trainer.backend.backend import AdamStep, Backend, LossCall, Training
+from tinker_atropos.trainer.backend.backend import Backend, Training
 from tinker_atropos.trainer.backend.open_training import Opened, TrainingOpener
+from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall
 from tinker_atropos.trainer.data.datums import Datum
 
 METADATA = {"run_uid": "the-parent"}
@@ -24,9 +27,9 @@ def _addressed(tinker_service, monkeypatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def config(model: str = BUNDLED, rank: int = RANK) -> RunConfig:
+def config(model: str = BUNDLED, rank: int = RANK, **tinker) -> RunConfig:
     env = {"total_steps": 1, "group_size": 2, "batch_size": 2, "tokenizer_name": "bundled", "max_token_length": 64}
-    return parse_config({"env": env, "openai": [{"model_name": model}], "tinker": {"lora_rank": rank}})
+    return parse_config({"env": env, "openai": [{"model_name": model}], "tinker": {"lora_rank": rank, **tinker}})
 
 
 def opening(path: str, *, with_optimizer: bool = False, **changes) -> TrainingOpener:
@@ -48,7 +51,7 @@ async def step(training: Training, token: int):
         group=0,
         rollout=0,
     )
-    return (await training.step([datum], LossCall("importance_sampling"), AdamStep(1e-2))).sampler
+    return (await training.step([[datum]], LossCall("importance_sampling"), AdamStep(1e-2))).sampler
 
 
 async def parent() -> tuple[str, list[float], list[float]]:
@@ -89,6 +92,31 @@ async def test_weights_of_another_shape_are_refused_with_both_values() -> None:
         "'Qwen/Qwen3-8B'; they have LoRA rank 4, and tinker.lora_rank is 16. Use the values that they were trained with"
     )
     assert caught.value.exit_code == 2
+
+
+async def test_weights_on_other_layers_are_refused() -> None:
+    path, _, _ = await parent()
+    with pytest.raises(ConfigError) as caught:
+        await opening(path, train_unembed=False).open()
+    assert str(caught.value) == (
+        f"startFrom names weights ({path}) that do not fit: they have train_unembed true, and tinker.train_unembed is "
+        "false. Use the values that they were trained with"
+    )
+
+
+async def test_a_coefficient_needs_a_backend_that_samples_from_the_base_model(monkeypatch) -> None:
+    """Found out before anything is sampled."""
+    path, _, _ = await parent()
+    wanting = opening(path, kl_base_coef=0.1)
+    opened = await wanting.open()
+    await opened.backend.close("success")
+    async with FaultProxy(os.environ["TINKER_BASE_URL"]).running() as proxy:
+        proxy.faults = [Fault("answer", "POST /api/v1/create_sampling_session", times=None, status=422)]
+        monkeypatch.setenv("TINKER_BASE_URL", proxy.url)
+        with pytest.raises(ConfigError, match=r"tinker.kl_base_coef is 0.1, and the backend does not sample from the"):
+            await replace(wanting, base_url=proxy.url).open()
+        opened = await opening(path).open()
+        await opened.backend.close("success")
 
 
 @pytest.mark.parametrize("with_optimizer", [False, True])

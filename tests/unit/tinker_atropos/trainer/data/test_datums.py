@@ -120,18 +120,19 @@ def test_every_sequence_of_a_rollout_gets_the_rollouts_advantage_and_the_baselin
 def test_groups_without_an_advantage_are_dropped_and_counted_in_rollouts() -> None:
     batch = batch_of(group(), group(scores=[1.0, 1.0]), group(overrides=[{"set_advantage_to_zero": True}] * 2))
     assert [datum.group for datum in batch.datums] == [0, 0]
-    assert batch.left_out == {"no_advantage": 4, "nothing_generated": 0}
+    assert batch.left_out == {"no_advantage": 4, "nothing_generated": 0, "truncated_masked": 0}
 
 
 def test_a_sequence_without_generated_tokens_is_not_trained() -> None:
     batch = batch_of(group(masks=[[-100, -100, 13, 14], [-100, -100, -100]]))
     assert len(batch.datums) == 1
-    assert batch.left_out == {"no_advantage": 0, "nothing_generated": 1}
+    assert batch.left_out == {"no_advantage": 0, "nothing_generated": 1, "truncated_masked": 0}
 
 
 def test_only_clipped_losses_get_thresholds() -> None:
     assert loss_config(CENTERED) is None
-    for loss in ("ppo", "cispo"):
+    assert loss_config(TinkerSection(loss="dro", dro_beta=0.2)) == {"beta": 0.2}
+    for loss in ("ppo", "cispo", "gspo"):
         clips = {"clip_low_threshold": 0.7, "clip_high_threshold": 1.3}
         assert loss_config(TinkerSection(loss=loss, **clips)) == clips
 

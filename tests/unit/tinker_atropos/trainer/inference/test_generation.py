@@ -10,6 +10,7 @@ from tinker_atropos.arrays import Floats, Ints
 from tinker_atropos.chat.sampling import Sample, SamplingSettings
 from tinker_atropos.errors import BackendError, BackendLostError
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
+from tinker_atropos.trainer.data.groups import TokenSequence
 from tinker_atropos.trainer.inference.generation import Generator, UnavailableError
 from tinker_atropos.trainer.inference.ledger import Ledger
 
@@ -23,6 +24,7 @@ class Sampler:
         self.error = error
         self.asked = asyncio.Event()
         self.hold: asyncio.Event | None = None
+        self.answer = Sample(np.array([7]), np.array([-0.5]), "stop")
 
     async def sample(self, prompt_T: Ints, n: int, settings: SamplingSettings) -> list[Sample]:  # noqa: ARG002 -- a Sampler's
         self.asked.set()
@@ -30,7 +32,7 @@ class Sampler:
             await self.hold.wait()
         if self.error is not None:
             raise self.error
-        return [Sample(np.array([7]), np.array([-0.5]), "stop")] * n
+        return [self.answer] * n
 
     async def logprobs(self, tokens_T: Ints) -> Floats:
         return np.zeros(len(tokens_T))
@@ -50,6 +52,19 @@ async def test_a_sample_survives_a_lost_backend_and_belongs_to_its_policy() -> N
     assert generation.policy_step == 25
     assert generator.seconds_unanswered(time.monotonic() + 100) == 0, "nothing is asked for"
     assert generator.totals.training.rollouts == 2
+
+
+@pytest.mark.parametrize(("reason", "truncated"), [("length", True), ("stop", False)])
+async def test_the_ledger_knows_what_was_cut_off_by_length(reason, truncated) -> None:
+    ledger, policy = Ledger(), CurrentPolicy()
+    sampler = Sampler()
+    sampler.answer = Sample(np.array([7]), np.array([-0.5]), reason)
+    policy.swap(Policy(1, sampler))
+    await Generator(policy, ledger, on_failure=lambda _: None).generate(PROMPT, 1, SETTINGS)
+    tokens_T = np.append(PROMPT, 7)
+    unknown_T = np.full(len(tokens_T), np.nan)
+    asked = TokenSequence(tokens_T, np.arange(len(tokens_T)) == len(PROMPT), unknown_T, np.full(len(tokens_T), -1), 1.0)
+    assert ledger.attribute(asked).sequence.truncated is truncated
 
 
 async def test_a_missing_older_snapshot_is_not_a_lost_backend() -> None:

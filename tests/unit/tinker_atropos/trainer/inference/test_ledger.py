@@ -222,3 +222,27 @@ def test_spans() -> None:
     table = {"": [], "0": [], "1": [(0, 1)], "0110": [(1, 3)], "10111": [(0, 1), (2, 5)]}
     for mask, spans in table.items():
         assert list(generated_spans(np.array([bit == "1" for bit in mask], bool))) == spans
+
+
+@pytest.mark.parametrize(
+    ("case", "tokens", "masked", "truncated"),
+    [
+        ("cut off by length", [1, 30, 31], "011", True),
+        ("answered after it was cut off", [1, 30, 31, 9, 40, EOS], "011011", False),
+        ("cut off in its second turn", [1, 30, 31, 8, 41, 42], "011011", True),
+        ("followed by what nobody sampled", [1, 30, 31, 9, 50], "01101", False),
+        ("not sampled here", [5, 30, 31], "011", False),
+    ],
+)
+def test_whether_the_last_generation_ended_by_length(case, tokens, masked, truncated, tmp_path) -> None:
+    """Also after a restart."""
+    sampled = [([1], [30, 31], True), ([1, 30, 31, 9], [40, EOS], False), ([1, 30, 31, 8], [41, 42], True)]
+    ledger = Ledger(tmp_path)
+    for prompt, output, by_length in sampled:
+        entry = LedgerEntry(np.full(len(output), -0.5), 7, truncated=by_length)
+        ledger.record(np.array(prompt), np.array(output), entry)
+    assert ledger.attribute(sequence(tokens, masked[: len(tokens)])).sequence.truncated is truncated, case
+    ledger.close()
+    again = Ledger(tmp_path)
+    assert again.attribute(sequence(tokens, masked[: len(tokens)])).sequence.truncated is truncated
+    again.close()

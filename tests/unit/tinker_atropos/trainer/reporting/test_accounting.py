@@ -7,13 +7,17 @@ from starlette.routing import Route
 
 from tinker_atropos.config.shared_env import SharedEnvSection
 from tinker_atropos.serving import bind, serve
+from tinker_atropos.settings import TokenPrices
 from tinker_atropos.trainer.backend.policy import CurrentPolicy
+from tinker_atropos.trainer.backend.token_use import TokenUse
 from tinker_atropos.trainer.data.datums import TrainingBatch
 from tinker_atropos.trainer.data.progress import Progress
 from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.inference.ledger import Ledger
 from tinker_atropos.trainer.reporting.accounting import Accounting
+from tinker_atropos.trainer.reporting.metric_table import describe
 from tinker_atropos.trainer.reporting.prometheus import Snapshot, registry
+from tinker_atropos.trainer.reporting.spending import Spending
 from tinker_atropos.trainer.reporting.trainer_status import RunStatus
 from tinker_atropos.trainer.stop_request import beside
 from tinker_atropos.trainer.trajectories.api_client import ApiClient, MetricsRecord, Peer
@@ -68,15 +72,36 @@ async def test_the_totals_include_what_the_api_dropped() -> None:
     assert set(books.books()) == {"sampled", "evaluation", "cancelled", "trained", "dropped"}
     assert books.totals()["trained_rollouts"] == books.totals()["sampled_tokens"] == 0
     assert "dropped_stale" not in books.totals()
-    figures = Snapshot(books.status, generator.totals, Progress(total=4, rebuilds=2, replayed=3), books.books())
+    figures = Snapshot(
+        books.status, generator.totals, Progress(total=4, rebuilds=2, replayed=3), books.books(), books.spending
+    )
     scraped = registry(lambda: figures)
     assert scraped.get_sample_value("rl_trainer_dropped_rollouts_total", {"reason": "stale"}) == 4
     assert scraped.get_sample_value("rl_trainer_sampled_tokens_total", {"purpose": "training"}) == 0
     assert scraped.get_sample_value("rl_trainer_backend_rebuilds_total") == 2
     assert scraped.get_sample_value("rl_trainer_replayed_steps_total") == 3
+    assert scraped.get_sample_value("rl_trainer_charged_tokens_total", {"price": "prefill"}) == 0
+    assert scraped.get_sample_value("rl_trainer_cost", {"currency": "USD"}) is None, "there are no prices"
 
 
 def test_groups_without_advantage_are_untrained_for_that_reason(bookkeeping) -> None:
     for step in (1, 2):
-        bookkeeping.trained(step, TrainingBatch(left_out={"no_advantage": 8, "nothing_generated": 0}))
+        bookkeeping.trained(step, TrainingBatch(left_out={"no_advantage": 8, "nothing_generated": 0}), 2.0)
     assert bookkeeping.books()["dropped"] == {"no_advantage": 16}
+
+
+def test_a_step_says_how_fast_it_was_and_what_it_cost(bookkeeping) -> None:
+    bookkeeping.spending = Spending(TokenUse(prefill=5, sample=1_000_000), TokenPrices(0.0, 2.0, 0.0, "EUR"))
+    for tokens, seconds in ((100, 2.0), (30, 10.0)):
+        bookkeeping.generator.totals.training.add(4, tokens)
+        bookkeeping.spending.used.sample += tokens
+        bookkeeping.trained(1, TrainingBatch(), seconds)
+    metrics = bookkeeping.metrics()
+    assert (metrics["tokens/sampled_per_second"], metrics["tokens/trained_per_second"]) == (3.0, 0.0)
+    assert (metrics["tokens/prefilled"], metrics["cost/step"]) == (5.0, pytest.approx(30 * 2 / 1e6))
+    assert [name for name in metrics if describe(name) is None] == []
+    figures = Snapshot(
+        bookkeeping.status, bookkeeping.generator.totals, Progress(total=4), bookkeeping.books(), bookkeeping.spending
+    )
+    cost = registry(lambda: figures).get_sample_value("rl_trainer_cost", {"currency": "EUR"})
+    assert cost == pytest.approx(1_000_130 * 2 / 1e6)

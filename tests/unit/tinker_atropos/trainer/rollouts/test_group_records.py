@@ -18,6 +18,7 @@ from tinker_atropos.trainer.rollouts.group_records import TOKEN_FATES, GroupFact
 from tinker_atropos.trainer.rollouts.trained_step import TrainedStep, group_facts
 from tinker_atropos.trainer.trajectories.batch_collector import Collected, DroppedGroup
 from tinker_atropos.trainer.trajectories.deliveries import read_group
+from tinker_atropos.trainer.update.trust_region import within
 
 PAIR: dict[str, Any] = {
     "tokens": [[11, 12, 13, 14], [11, 12, 15]],
@@ -39,8 +40,11 @@ def step_of(*groups: Group, unusable: tuple[DroppedGroup, ...] = (), logprobs=No
     batch = build_batch(groups, config)
     if logprobs is None:
         logprobs = [np.nan_to_num(datum.logprobs_T) for datum in batch.datums]
+    rows = [np.array(row) for row in logprobs]
+    if config.trust_region != "none":
+        batch = replace(batch, datums=within(batch.datums, rows, config.trust_region))
     collected = Collected(groups, Counter(), 0, 0, 0, waited=0.0, unusable=unusable)
-    return list(group_facts(TrainedStep(collected, batch, [np.array(row) for row in logprobs]), config))
+    return list(group_facts(TrainedStep(collected, batch, rows), config))
 
 
 def record_of(group: dict[str, Any], **settings) -> dict[str, Any]:
@@ -171,6 +175,34 @@ def test_fates(fields, settings, expected) -> None:
     assert fates(record_of({**PAIR, **fields}, **settings)) == expected
 
 
+def cut_off(group: Group, *rollouts: int) -> Group:
+    """The same, with these rollouts (of one sequence each) cut off by length."""
+    sequences = enumerate(group.sequences_S)
+    return replace(group, sequences_S=tuple(replace(each, truncated=index in rollouts) for index, each in sequences))
+
+
+TRUNCATED = {
+    "masked": ((0,), {"truncated_rollouts": "mask"}, [["truncated", "truncated"], ["trained"]]),
+    "all are masked": ((0, 1), {"truncated_rollouts": "mask"}, [["truncated", "truncated"], ["truncated"]]),
+    "trained": ((0,), {}, [["trained", "trained"], ["trained"]]),
+    "of the same reward after it was set to zero": (
+        (0,),
+        {"truncated_rollouts": "zero"},
+        [["no_advantage", "no_advantage"], ["no_advantage"]],
+    ),
+}
+
+
+@pytest.mark.parametrize(("rollouts", "settings", "expected"), TRUNCATED.values(), ids=TRUNCATED)
+def test_fates_of_truncated_rollouts(rollouts, settings, expected) -> None:
+    """Their rewards stay the environment's own, and the account of tokens has all of them."""
+    (facts,) = step_of(cut_off(read_group(PAIR), *rollouts), **settings)
+    record = written(group_record(facts, pieces))
+    assert fates(record) == expected
+    assert [rollout["reward"] for rollout in record["rollouts"]] == PAIR["scores"]
+    assert fate_totals([facts]) == Counter(fate for row in expected for fate in row)
+
+
 HIGHER = [[0.0, 0.3, 0.0], [0.0, -0.3]]
 """Added to the logprobs at sampling: the first token became likelier, and its advantage is positive; the last one
 became unlikelier, and its advantage is negative. Ratios 1.35 and 0.74.
@@ -185,6 +217,32 @@ CLIPPED = {
         {"clip_low_threshold": 0.0, "clip_high_threshold": 1.4},
         HIGHER,
         [["trained", "trained"], ["trained"]],
+    ),
+    "gspo, whose ratio is the sequence's": ("gspo", {}, HIGHER, [["clipped", "clipped"], ["clipped"]]),
+    "gspo, moved against the advantage": (
+        "gspo",
+        {},
+        [[0.0, 0.1, -0.2], [0.0, 0.1]],
+        [["trained", "trained"], ["trained"]],
+    ),
+    "gspo, within": (
+        "gspo",
+        {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2},
+        [[0.0, 0.3, -0.01], [0.0, -0.1]],
+        [["trained", "trained"], ["trained"]],
+    ),
+    "dro, which has no clip": ("dro", {}, HIGHER, [["trained", "trained"], ["trained"]]),
+    "within a trust region, both ways": (
+        "importance_sampling",
+        {"trust_region": "dppo"},
+        HIGHER,
+        [["masked", "trained"], ["trained"]],
+    ),
+    "masked before it could be clipped": (
+        "ppo",
+        {"trust_region": "dppo"},
+        HIGHER,
+        [["masked", "trained"], ["clipped"]],
     ),
     "cispo, which never stops a gradient": ("cispo", {}, HIGHER, [["trained", "trained"], ["trained"]]),
     "importance_sampling": ("importance_sampling", {}, HIGHER, [["trained", "trained"], ["trained"]]),
@@ -306,13 +364,16 @@ def groups(draw: st.DrawFn) -> Group:
     return read_group(group)
 
 
-@given(st.lists(groups(), max_size=4), st.lists(groups(), max_size=2), st.sampled_from(["ppo", "cispo"]), st.randoms())
-def test_each_token_has_one_fate_and_the_counts_balance(trained, dropped, loss, random) -> None:
+@given(
+    st.lists(groups(), max_size=4), st.lists(groups(), max_size=2), st.sampled_from(["ppo", "cispo", "gspo"]),
+    st.sampled_from(["none", "dppo", "icepop"]), st.randoms(),
+)  # fmt: skip
+def test_each_token_has_one_fate_and_the_counts_balance(trained, dropped, loss, region, random) -> None:
     unusable = tuple(DroppedGroup(group, "stale", "old") for group in dropped)
     config = TinkerSection(loss=loss)
     batch = build_batch(trained, config)
     logprobs = [np.array([random.uniform(-1, 0) for _ in datum.target_T]) for datum in batch.datums]
-    found = step_of(*trained, unusable=unusable, logprobs=logprobs, loss=loss)
+    found = step_of(*trained, unusable=unusable, logprobs=logprobs, loss=loss, trust_region=region)
     records = [written(group_record(facts, pieces)) for facts in found]
     assert len(records) == len(trained) + len(dropped)
 
@@ -330,7 +391,7 @@ def test_each_token_has_one_fate_and_the_counts_balance(trained, dropped, loss, 
             counted.update(row)
     totals = fate_totals(found)
     assert totals == dict(counted)
-    in_the_loss = totals.get("trained", 0) + totals.get("clipped", 0)
+    in_the_loss = sum(totals.get(fate, 0) for fate in ("trained", "clipped", "masked"))
     assert in_the_loss == sum(int(np.count_nonzero(datum.advantages_T)) for datum in batch.datums)
     generated = sum(int(np.count_nonzero(one.generated_T)) for group in trained + dropped for one in group.sequences_S)
     assert sum(totals.values()) - totals.get("prompt", 0) == generated

@@ -109,7 +109,7 @@ async def test_groups_are_dropped_with_their_reason(client_of) -> None:
 async def test_progress_includes_what_a_checkpoint_covers(client_of) -> None:
     api = ScriptedApi(JSONResponse({"current_step": 25}))
     async with client_of(api) as client:
-        await client.report_progress(25, done=False, checkpoint_step=25, totals={"sampled_tokens": 9})
+        await client.report_progress(25, done=False, checkpoint_step=25, totals={"sampled_tokens": 9}, max_staleness=3)
     assert api.bodies == [
         {
             "steps_trained": 25,
@@ -117,6 +117,7 @@ async def test_progress_includes_what_a_checkpoint_covers(client_of) -> None:
             "reason": None,
             "checkpoint_step": 25,
             "totals": {"sampled_tokens": 9},
+            "max_staleness": 3,
         }
     ]
 

@@ -122,6 +122,53 @@ async def test_stale_groups_do_not_end_a_run_because_fresh_ones_follow() -> None
     assert dict(collected.dropped) == {"stale": 4 * PATIENCE}
 
 
+EQUAL = {"scores": [1.0, 1.0]}
+
+
+async def test_groups_without_a_gradient_are_part_of_a_batch_unless_they_are_to_be_replaced() -> None:
+    groups = [group(2, **EQUAL), group(3), group(4, **EQUAL), group(5), group(6)]
+    known = dict.fromkeys(range(2, 7), STEP)
+    as_they_come = Queue(groups, size=2)
+    kept = await collector_of(as_they_come, known).next_batch(STEP)
+    assert (kept.groups[0].scores_R.tolist(), as_they_come.dropped) == ([1.0, 1.0], [])
+
+    replaced, warnings = Queue(groups, size=2), Warnings()
+    collected = await collector_of(replaced, known, warnings, dynamic_sampling=True).next_batch(STEP)
+    assert [each.sequences_S[0].tokens_T[-1] for each in collected.groups] == [3, 5]
+    assert collected.dropped == {"no_gradient": 4}
+    assert collected.dropped_tokens == 4
+    assert [each.reason for each in collected.unusable] == ["no_gradient"] * 2
+    assert replaced.dropped == [([0], "no_gradient"), ([2], "no_gradient")]
+    assert not any(warnings.values()), "as intended"
+
+
+async def test_a_group_whose_shaped_rewards_are_equal_is_replaced_too() -> None:
+    """Both answers were cut off, and are worth 0."""
+    queue = Queue([group(2), group(3)], size=1)
+    collector = collector_of(queue, {3: STEP}, dynamic_sampling=True, truncated_rollouts="zero", max_staleness=1000)
+    entry = LedgerEntry(np.array([-0.5]), STEP, truncated=True)
+    collector._admission._ledger.record(np.array([1]), np.array([2]), entry)
+    collected = await collector.next_batch(STEP)
+    assert collected.groups[0].sequences_S[0].tokens_T[-1] == 3
+    assert collected.dropped == {"no_gradient": 2}
+
+
+async def test_if_nothing_but_groups_without_a_gradient_comes_a_warning_says_so_until_a_batch_is_full() -> None:
+    queue = Queue([group(2, **EQUAL)] * PATIENCE + [group(3)], size=1)
+    said: list[str] = []
+
+    class Heard(Warnings):
+        def __call__(self, topic: str, sentence: str | None) -> None:
+            super().__call__(topic, sentence)
+            said.append(f"{topic}: {sentence}")
+
+    warnings = Heard()
+    collected = await collector_of(queue, {2: STEP, 3: STEP}, warnings, dynamic_sampling=True).next_batch(STEP)
+    assert collected.dropped == {"no_gradient": 2 * PATIENCE}
+    assert [each for each in said if f"{PATIENCE} groups or more in a row had no gradient" in each]
+    assert warnings["no_gradient"] is None
+
+
 async def test_a_usable_group_in_between_shows_that_the_environment_works() -> None:
     unusable = [group(3)] * (PATIENCE - 1)
     queue = Queue([*unusable, group(2), *unusable, group(2)], size=1)

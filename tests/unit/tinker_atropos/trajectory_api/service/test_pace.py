@@ -98,6 +98,21 @@ def test_an_environment_ends_when_the_run_is_over(queued: int, steps_trained: in
     assert not starts_rollouts(status, 3, 8, 32, None)
 
 
+@pytest.mark.parametrize(("registered", "reported", "room"), [(8, 1, 40), (1, 8, 264), (1, None, 40), (None, 0, 8)])
+def test_the_trainer_steers_the_room(registered, reported, room) -> None:
+    """At most as many batches as it said last, and one more; 24 rollouts are queued."""
+    counts = [GroupCount("queued", 0, 8, 3)]
+    progress = ProgressReport(steps_trained=0, max_staleness=reported)
+    trainer = registration(max_staleness=registered, num_steps=40)
+    assert pace(trainer, progress, counts, over=False, missing=0).room == room
+
+
+def test_a_report_that_does_not_say_it_changes_nothing() -> None:
+    said = ProgressReport(steps_trained=3, max_staleness=2)
+    assert ProgressReport(steps_trained=4).after(said).max_staleness == 2
+    assert ProgressReport(steps_trained=4, max_staleness=0).after(said).max_staleness == 0
+
+
 def test_odd_sizes_that_form_no_batch_do_not_pause_the_environment() -> None:
     counts = [GroupCount("queued", 0, 12, 1), GroupCount("queued", 0, 8, 3)]  # 36 rollouts, none sum to 32
     current = pace(registration(), ProgressReport(steps_trained=0), counts, over=False, missing=32)

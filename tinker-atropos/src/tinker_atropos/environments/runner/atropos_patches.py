@@ -15,7 +15,8 @@ from transformers import PreTrainedTokenizerBase
 
 from tinker_atropos.environments.base import SampledEnvironment
 from tinker_atropos.environments.failures import describe, environment_failed
-from tinker_atropos.environments.rollouts import FailedRollout, Rollout, scored_group
+from tinker_atropos.environments.held_out_sets import PlayedItem
+from tinker_atropos.environments.rollouts import FailedRollout, scored_group
 from tinker_atropos.environments.runner.reporting.counters import (
     Counters,
     FailureReason,
@@ -24,6 +25,7 @@ from tinker_atropos.environments.runner.reporting.counters import (
     generated_tokens,
     rewards,
 )
+from tinker_atropos.environments.runner.reporting.group_mix import has_full_reward
 from tinker_atropos.environments.runner.reporting.rollout_reports import WHY_UNSENT, RolloutReports
 from tinker_atropos.environments.sampled_work import (
     SampledWork,
@@ -143,13 +145,15 @@ class AtroposPatches:
         if (work := current_work()) is not None:
             work.tokens_failed += rollout.tokens
 
-    def rollouts_evaluated(self, played: Sequence[tuple[Any, Sequence[Rollout]]]) -> None:
+    def rollouts_evaluated(self, played: Sequence[PlayedItem[Any]]) -> None:
         """Of an evaluation: its work knows the step of the weights."""
         work = current_work()
         if work is not None and work.step is not None:
-            for item, rollouts in played:
-                if rollouts:
-                    self._reports.evaluated(work.step, scored_group(rollouts, item=item))
+            for each in played:
+                for rollouts, greedy in ((each.rollouts, False), (each.greedy, True)):
+                    if rollouts:
+                        group = scored_group(rollouts, item=each.item)
+                        self._reports.evaluated(work.step, group, each.sets, greedy=greedy)
 
     def _nothing_collected(self, sampled: SampledWork) -> None:
         """An environment that sampled but returns nothing has filtered its group itself; otherwise it made none."""
@@ -176,7 +180,7 @@ class AtroposPatches:
         if (handled := _handled.get()) is not None:
             handled += groups
         for group in groups:
-            self._counters.scored(rewards(group))
+            self._counters.scored(rewards(group), getattr(self._env, "is_correct", has_full_reward))
         try:
             with _kept_in(_sent, sent):
                 answer = await self._handle(scored, *args, **kwargs)

@@ -11,7 +11,7 @@ import functools
 import logging
 import time
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 SNAPSHOT_SECONDS = 10.0
 """Longest wait for the trainer to answer which weights are evaluated. It has them at hand."""
+
+ENDS = ("_low", "_high")
+"""Of the metrics that are ends of an interval: the log leaves them out, as there may be many figures."""
 
 SECONDS = "env/evaluation_seconds"
 """By it the trainer knows how long the final one will take."""
@@ -122,7 +125,7 @@ class Evaluations:
             took = {SECONDS: time.monotonic() - begun} if metrics else {}
             self._shared.metrics.put({**metrics, **took}, step, "evaluation")
             await self._heartbeat.tell()
-            shown = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+            shown = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if not name.endswith(ENDS))
             logger.info("evaluation at step %d: %s", step, shown or "no result")
 
     async def _measure(self, env: Any, step: int) -> dict[str, float]:
@@ -137,10 +140,10 @@ class Evaluations:
         keep = None if hasattr(env, "report_evaluated") else functools.partial(self._keep, step)
         with sampling("evaluation", step, keep) as sampled, queue.judging(metric, sampled):
             outcome = await env.evaluate()
-            if isinstance(outcome, Evaluation) and metric == outcome.metric:
-                return replace(outcome, metric=EVAL_METRIC).to_metrics()  # the name by which status knows it
             if isinstance(outcome, Evaluation):
-                queue.latest[outcome.metric] = outcome.to_metrics()[outcome.metric]
+                if (metrics := outcome.decided_by(metric)) is not None:
+                    return metrics
+                queue.latest |= {name: outcome.to_metrics()[name] for name in (outcome.metric, *outcome.others)}
             await env.wandb_log({})  # with an argument, as BaseEnv calls it: some have no default
             untold = self._reports.take_evaluation(outcome)
             value = queue.take_latest(metric)

@@ -113,7 +113,7 @@ class Rollouts:
         answer = self._heartbeat.answer
         logger.info("the run is over: %s", answer.why if answer else "the trajectory API is silent")
         if self._shared.lease_state == "working" and self._final_evaluation_due:
-            await self._evaluate(env, self._shared.total_steps)
+            await self._evaluate(env, self._heartbeat.answer.steps_trained if self._heartbeat.answer else 0)
         self.finished = True
 
     async def _live(self, env: Any) -> None:
@@ -158,9 +158,9 @@ class Rollouts:
         """Whether training is done, and no earlier environment process has evaluated the result. Whether there are
         evaluations at all is known once it works.
         """
-        answer, total = self._heartbeat.answer, self._shared.total_steps
+        answer = self._heartbeat.answer
         wanted = self._evaluates and (self._steps_per_eval > 0 or self._shared.lease_state == "starting")
-        return wanted and answer is not None and answer.training_done and answer.evaluated_step != total
+        return wanted and answer is not None and answer.training_done and answer.evaluated_step != answer.steps_trained
 
     async def _first_evaluation(self, env: Any) -> None:
         """It is of the untrained policy, which groups would train meanwhile. The evaluating environment may report

@@ -13,7 +13,8 @@ With p the trainer's probability of a target token, q the sampler's, A its advan
 s is the geometric mean of r over the tokens that `sequence_ratio_mask` marks, with the gradient of each token's own
 log p. Formulas and default thresholds (0.8 and 1.2 for ppo, 0 and 4 for cispo) as in Tinker's documentation of its loss
 functions; it names no defaults for gspo (here: the paper's) and dro (here: beta must be given). Any other loss can be
-computed with forward_backward_custom.
+computed with forward_backward_custom. dro's second term is over all positions, as in Tinker's own code: a client has to
+give log p itself where nothing is to be trained, and not 0.
 
 `stable_reinforce` is ours. Tinker's is in alpha, and what is public of it (its documentation, the SDK 0.38, and
 tinker-cookbook 0.6.1, where it is a default) says how it is called, and not what it computes: it is "a REINFORCE
@@ -31,9 +32,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from tinker_atropos.config.clip_thresholds import CLIP_THRESHOLDS, ClipThresholds
-
-GSPO_THRESHOLDS = ClipThresholds(1 - 3e-4, 1 + 4e-4)
+from tinker_atropos.config.policy_losses import POLICY_LOSSES, LossName
 
 Inputs = Mapping[str, torch.Tensor]
 LossFunction = Callable[[torch.Tensor, Inputs, Mapping[str, float]], torch.Tensor]
@@ -111,19 +110,24 @@ def _pessimistic(ratio: torch.Tensor, inputs: Inputs) -> torch.Tensor:
     return -torch.minimum(ratio * inputs["advantages"], _clip(ratio, inputs) * inputs["advantages"])
 
 
+def _clips_of(loss: LossName) -> Mapping[str, float]:
+    clips = POLICY_LOSSES[loss].clips
+    return clips.as_loss_config() if clips else {}
+
+
 _POLICY_INPUTS = ("logprobs", "advantages")
 _CLIPS = ("clip_low_threshold", "clip_high_threshold")
 
 LOSSES: Mapping[str, Loss] = {
     "cross_entropy": Loss(_cross_entropy, optional=("weights",)),
     "importance_sampling": Loss(_importance_sampling, required=_POLICY_INPUTS),
-    "ppo": Loss(_ppo, required=_POLICY_INPUTS, optional=_CLIPS, config=CLIP_THRESHOLDS["ppo"].as_loss_config()),
-    "cispo": Loss(_cispo, required=_POLICY_INPUTS, optional=_CLIPS, config=CLIP_THRESHOLDS["cispo"].as_loss_config()),
+    "ppo": Loss(_ppo, required=_POLICY_INPUTS, optional=_CLIPS, config=_clips_of("ppo")),
+    "cispo": Loss(_cispo, required=_POLICY_INPUTS, optional=_CLIPS, config=_clips_of("cispo")),
     "gspo": Loss(
         _gspo,
         required=(*_POLICY_INPUTS, "sequence_ratio_mask"),
         optional=_CLIPS,
-        config=GSPO_THRESHOLDS.as_loss_config(),
+        config=_clips_of("gspo"),
     ),
     "dro": Loss(_dro, required=_POLICY_INPUTS, required_config=("beta",)),
     "stable_reinforce": Loss(

@@ -1,4 +1,4 @@
-"""The only module that uses the tinker SDK: deadlines on every call, and errors in this package's vocabulary.
+"""A session of the tinker SDK: deadlines on every call, and errors in this package's vocabulary.
 
 The SDK retries connection errors for up to five minutes, and hangs at startup if the port is dead: hence a deadline
 around every future, and a `healthz` check before the first call.
@@ -10,64 +10,49 @@ import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
 import tinker
-from tinker import types
 
 from tinker_atropos.arrays import Floats, Ints
-from tinker_atropos.chat.sampling import Sample, SampleRefusedError, SamplingSettings
-from tinker_atropos.errors import BackendError, BackendLostError, RunError
+from tinker_atropos.chat.sampling import SampleRefusedError
+from tinker_atropos.config.policy_losses import POLICY_LOSSES
+from tinker_atropos.errors import BackendError, BackendLostError, ConfigError, RunError
 from tinker_atropos.trainer.backend import reachability
 from tinker_atropos.trainer.backend.policy import Sampler
-from tinker_atropos.trainer.backend.sdk_calls import answered, gone, gone_or, refused, submitted
+from tinker_atropos.trainer.backend.sdk_calls import answered, gone_or, refused, submitted
+from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall, probe, submitted_step, to_score
 from tinker_atropos.trainer.backend.stored_checkpoints import StoredCheckpoints
+from tinker_atropos.trainer.backend.tinker_sampler import TinkerSampler
+from tinker_atropos.trainer.backend.token_use import TokenUse
 from tinker_atropos.trainer.data.datums import Datum
-from tinker_atropos.trainer.data.divergence import check_gradient, check_loss, check_sample
+from tinker_atropos.trainer.data.divergence import check_gradient, check_loss
 
-ADAM_BETA1, ADAM_BETA2, ADAM_EPS = 0.9, 0.95, 1e-8
+ALL_LAYERS: Mapping[str, bool] = MappingProxyType({"train_attn": True, "train_mlp": True, "train_unembed": True})
 CLOSE_SECONDS = 3.0
 HEALTH_POLL_SECONDS = 0.2
 SNAPSHOT = "taking a snapshot to sample from"
 
 
 @dataclass(frozen=True, slots=True)
-class LossCall:
-    """A loss of the backend, and its own settings (its clips)."""
-
-    name: types.LossFnType
-    config: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class AdamStep:
-    """How one optimizer step moves the weights."""
-
-    learning_rate: float
-
-
-AdamOf = AdamStep | Callable[[Sequence[Floats]], AdamStep]
-"""An optimizer step, or how it follows from the logprobs that forward_backward answers, for each datum."""
-
-
-@dataclass(frozen=True, slots=True)
 class StepOutput:
-    """What one optimizer step returned.
+    """What one or several optimizer steps returned.
 
-    `logprobs` per datum are under the weights before the step, `loss_sum` is a SUM over tokens (Tinker's reduction),
-    `sampler` holds the weights after the step, `optimizer_metrics` is what the backend chooses to say about the
-    gradient, and `seconds` is how long each of forward_backward, optim_step and snapshot was awaited: they run back to
-    back, so the three add up to the step.
+    `logprobs` per datum are under the weights before its optimizer step, `loss_sum` is a SUM over tokens (Tinker's
+    reduction), `sampler` holds the weights after the last step, `optimizer_metrics` is what the backend chooses to say
+    about each gradient, and `seconds` is how long forward_backward, optim_step and snapshot were awaited: they run back
+    to back, so the three add up to the step.
     """
 
     logprobs: list[Floats]
     loss_sum: float
     sampler: Sampler
-    optimizer_metrics: Mapping[str, float]
+    optimizer_metrics: Sequence[Mapping[str, float]]
     seconds: dict[str, float]
 
 
@@ -95,16 +80,20 @@ async def wait_for_backend(base_url: str, deadline_seconds: float) -> None:
 class Backend:
     """One session with a Tinker backend. Every method raises a RunError when the run cannot continue."""
 
-    def __init__(self, service: tinker.ServiceClient, deadline_seconds: float) -> None:
+    def __init__(self, service: tinker.ServiceClient, deadline_seconds: float, used: TokenUse | None = None) -> None:
         self._service = service
         self._deadline = deadline_seconds
+        self._used = used or TokenUse()
         self.stored = StoredCheckpoints(deadline_seconds)
 
     @classmethod
-    async def open(cls, deadline_seconds: float, metadata: Mapping[str, str]) -> "Backend":
+    async def open(
+        cls, deadline_seconds: float, metadata: Mapping[str, str], used: TokenUse | None = None
+    ) -> "Backend":
+        """`used` counts what all sessions of a process use."""
         service = tinker.ServiceClient(user_metadata=dict(metadata))
         await submitted("opening a session", deadline_seconds, lambda: _open_session(service))
-        return cls(service, deadline_seconds)
+        return cls(service, deadline_seconds, used)
 
     async def context_length(self, base_model: str) -> int | None:
         """The model's longest sequence in tokens, if the backend reports it."""
@@ -116,15 +105,30 @@ class Backend:
         lengths = {model.model_name: model.max_context_length for model in capabilities.supported_models}
         return lengths.get(base_model)
 
-    async def create(self, base_model: str, rank: int, seed: int, metadata: Mapping[str, str]) -> "Training":
+    async def create(
+        self,
+        base_model: str,
+        rank: int,
+        seed: int,
+        metadata: Mapping[str, str],
+        layers: Mapping[str, bool] = ALL_LAYERS,
+    ) -> "Training":
+        """`layers`: which of them the adapter is on. A refusal of a part of them names the fields."""
+        off = [f"tinker.{name}" for name, trained in layers.items() if not trained]
         client = await submitted(
-            f"creating a training run of {base_model!r}",
+            f"creating a training run of {base_model!r}" + (f" without {', '.join(off)}" if off else ""),
             self._deadline,
             lambda: self._service.create_lora_training_client(
-                base_model, rank=rank, seed=seed, user_metadata=dict(metadata)
+                base_model,
+                rank=rank,
+                seed=seed,
+                train_attn=layers["train_attn"],
+                train_mlp=layers["train_mlp"],
+                train_unembed=layers["train_unembed"],
+                user_metadata=dict(metadata),
             ),
         )
-        return Training(client, self._deadline)
+        return Training(client, self._deadline, self._used)
 
     async def load(self, state_path: str, metadata: Mapping[str, str], *, with_optimizer: bool) -> "Training":
         """Continue from a saved state. Raises CheckpointGoneError if the backend no longer has it."""
@@ -133,9 +137,10 @@ class Backend:
             create = self._service.create_training_client_from_state_with_optimizer
         loading = functools.partial(create, state_path, user_metadata=dict(metadata))
         try:
-            return Training(await submitted(f"loading {state_path}", self._deadline, loading), self._deadline)
+            client = await submitted(f"loading {state_path}", self._deadline, loading)
         except RunError as error:
             raise gone_or(error) from error
+        return Training(client, self._deadline, self._used)
 
     async def close(self, status: Literal["success", "errored", "interrupted"], seconds: float = CLOSE_SECONDS) -> None:
         """Tell the backend that the session is over, and end its threads' work. No answer is needed."""
@@ -162,10 +167,12 @@ class Training:
     `call` is the backend call in progress, and when it began (time.monotonic()).
     """
 
-    def __init__(self, client: tinker.TrainingClient, deadline_seconds: float) -> None:
+    def __init__(self, client: tinker.TrainingClient, deadline_seconds: float, used: TokenUse | None = None) -> None:
         self._client = client
         self._deadline = deadline_seconds
+        self._used = used or TokenUse()
         self.call: tuple[str, float] | None = None
+        self._base: Sampler | None = None
 
     @property
     def run_id(self) -> str:
@@ -173,49 +180,82 @@ class Training:
 
     async def forward(self, datums: Sequence[Datum]) -> list[Floats]:
         """Logprobs of each datum's targets under the present weights, T-1 of them. No gradient is computed."""
-        future = self._client.forward([_to_score(datum) for datum in datums], "cross_entropy")
+        self._used.prefill += sum(len(datum.input_T) for datum in datums)
+        future = self._client.forward([to_score(datum) for datum in datums], "cross_entropy")
         return _logprobs(await self._wait(future, "forward"))
 
-    async def step(self, datums: Sequence[Datum], loss: LossCall, adam: AdamOf) -> StepOutput:
-        """One optimizer step and the snapshot after it. `adam` may depend on what forward_backward answers.
-
-        If it does not, all three requests are submitted before the first is awaited: they land in one clock cycle of
-        the backend. Raises DivergedError if the loss, the gradient or a trained token's logprob is not a finite number.
-        """
-        content = [to_tinker(datum) for datum in datums]
-        begun = time.perf_counter()  # what comes before is the trainer's own work
-        futures = [self._client.forward_backward(content, loss.name, dict(loss.config) or None)]
-        if isinstance(adam, AdamStep):
-            futures += self._update(adam)
+    async def check_loss(self, loss: LossCall, probe_T: Ints) -> None:
+        """Compute a loss of a few tokens, without a gradient. Raises ConfigError if the backend refuses the loss."""
+        future = self._client.forward([probe(probe_T, loss.name)], loss.name, dict(loss.config) or None)
         try:
-            output = await self._wait(futures[0], "forward_backward")
-            passed = time.perf_counter()
-            logprobs, loss_sum = _logprobs(output), float(output.metrics["loss:sum"])
-            check_loss(loss_sum, (row[datum.trained_T] for row, datum in zip(logprobs, datums, strict=True)))
-            if not isinstance(adam, AdamStep):
-                futures += self._update(adam(logprobs))
-            metrics = (await self._wait(futures[1], "optim_step")).metrics or {}
-            check_gradient(metrics)
-            updated = time.perf_counter()
-            sampler = self._sampler(await self._wait(futures[2], SNAPSHOT))
+            await self._wait(future, f"computing the loss {loss.name}")
+        except BackendLostError as error:
+            if not refused(error.__cause__ or error):
+                raise
+            raise ConfigError(
+                f"tinker.loss is {loss.name!r}, and the backend refuses it: {error}. Choose a loss that it has; every "
+                f"backend has {' and '.join(name for name, row in POLICY_LOSSES.items() if row.everywhere)}"
+            ) from error
+
+    async def step(self, minibatches: Sequence[Sequence[Datum]], loss: LossCall, adam: AdamStep) -> StepOutput:
+        """An optimizer step for each minibatch, and the snapshot after the last one.
+
+        All requests are submitted before the first is awaited: those of an optimizer step land in one clock cycle of
+        the backend. Raises DivergedError if a loss, a gradient or a trained token's logprob is not a finite number.
+        """
+        futures = submitted_step(self._client, loss, minibatches, adam)
+        self._used.train += sum(len(datum.input_T) for datums in minibatches for datum in datums)
+        try:
+            return await self._answers(minibatches, futures)
         finally:
             for future in futures:  # what is not done by now must not continue after a failed call
                 future.future().cancel()
-        return StepOutput(
-            logprobs=logprobs,
-            loss_sum=loss_sum,
-            sampler=sampler,
-            optimizer_metrics=metrics,
-            seconds={
-                "forward_backward": passed - begun,
-                "optim_step": updated - passed,
-                "snapshot": time.perf_counter() - updated,
-            },
-        )
 
-    def _update(self, adam: AdamStep) -> tuple[Any, Any]:
-        params = types.AdamParams(learning_rate=adam.learning_rate, beta1=ADAM_BETA1, beta2=ADAM_BETA2, eps=ADAM_EPS)
-        return self._client.optim_step(params), self._client.save_weights_and_get_sampling_client()
+    async def _answers(self, minibatches: Sequence[Sequence[Datum]], futures: Sequence[Any]) -> StepOutput:
+        logprobs: list[Floats] = []
+        loss_sum, metrics = 0.0, []
+        clock = Laps()
+        for datums, gradient, update in zip(minibatches, futures[0:-1:2], futures[1:-1:2], strict=True):
+            output = await self._wait(gradient, "forward_backward")
+            clock.lap("forward_backward")
+            rows, loss_part = _logprobs(output), float(output.metrics["loss:sum"])
+            check_loss(loss_part, (row[datum.trained_T] for row, datum in zip(rows, datums, strict=True)))
+            metrics.append((await self._wait(update, "optim_step")).metrics or {})
+            check_gradient(metrics[-1])
+            clock.lap("optim_step")
+            logprobs += rows
+            loss_sum += loss_part
+        sampler = self._sampler(await self._wait(futures[-1], SNAPSHOT))
+        clock.lap("snapshot")
+        return StepOutput(logprobs, loss_sum, sampler, metrics, clock.seconds)
+
+    async def base_logprobs(self, base_model: str, rows: Sequence[Ints]) -> list[Floats]:
+        """Logprob of each row's tokens under the model without an adapter, NaN for the first of a row.
+
+        A row that the backend refuses to score (it leaves no room for one more token) is NaN altogether. Raises
+        SampleRefusedError if the backend does not sample from its base model at all, or what the other methods raise.
+        """
+        self.call = (f"scoring with the base model {base_model!r}", time.monotonic())
+        try:
+            if self._base is None:
+                self._base = await self._base_sampler(base_model, rows[0][:2])
+            return await asyncio.gather(*(_scored(self._base, row_T) for row_T in rows))
+        finally:
+            self.call = None
+
+    async def _base_sampler(self, base_model: str, probe_T: Ints) -> Sampler:
+        """Whatever else is lost with it, the next call to the session finds out."""
+        opening = functools.partial(tinker.SamplingClient.create, self._client.holder, base_model=base_model)
+        try:
+            doing = f"opening a sampler of the base model {base_model!r}"
+            sampler = self._sampler(await submitted(doing, self._deadline, opening, opening=False))
+            await sampler.logprobs(probe_T)  # some servers look at the name only now
+        except BackendLostError as error:
+            error.training_run_id = self.run_id
+            if refused(error.__cause__ or error):
+                raise SampleRefusedError(str(error)) from error
+            raise
+        return sampler
 
     async def snapshot(self) -> Sampler:
         return self._sampler(await self._wait(self._client.save_weights_and_get_sampling_client(), SNAPSHOT))
@@ -231,7 +271,7 @@ class Training:
         return str((await self._wait(future, f"saving sampler weights {name}")).path)
 
     def _sampler(self, client: tinker.SamplingClient) -> Sampler:
-        return TinkerSampler(client, self._deadline, self.run_id)
+        return TinkerSampler(client, self._deadline, self.run_id, self._used)
 
     async def _wait(self, future: Any, doing: str) -> Any:
         self.call = (doing, time.monotonic())
@@ -244,77 +284,25 @@ class Training:
             self.call = None
 
 
-class TinkerSampler:
-    """A Sampler over one snapshot."""
+class Laps:
+    """Seconds by name, without gaps: from the first submission on. What comes before is the trainer's own work."""
 
-    def __init__(self, client: tinker.SamplingClient, deadline_seconds: float, training_run_id: str) -> None:
-        self._client = client
-        self._deadline = deadline_seconds
-        self._training_run_id = training_run_id
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._since = time.perf_counter()
 
-    async def sample(self, prompt_T: Ints, n: int, settings: SamplingSettings) -> list[Sample]:
-        params = types.SamplingParams(
-            max_tokens=settings.max_tokens,
-            temperature=settings.temperature,
-            top_p=settings.top_p,
-            top_k=settings.top_k,
-            stop=settings.stop,
-            seed=settings.seed,
-        )
-        # Cancelling this wait cancels the request at the backend.
-        response = await self._answer("sampling", self._client.sample(_prompt(prompt_T), n, params))
-        samples = [_sample(sequence) for sequence in response.sequences]
-        for sample in samples:
-            check_sample(sample.logprobs_T)
-        return samples
-
-    async def logprobs(self, tokens_T: Ints) -> Floats:
-        answer = await self._answer("computing logprobs", self._client.compute_logprobs(_prompt(tokens_T)))
-        return np.array([np.nan if logprob is None else logprob for logprob in answer], np.float64)
-
-    async def _answer(self, doing: str, future: Any) -> Any:
-        try:
-            return await answered(doing, self._deadline, future)
-        except BackendLostError as error:
-            cause = error.__cause__ or error
-            if refused(cause) and not gone(cause):
-                raise SampleRefusedError(str(error)) from error
-            error.training_run_id = self._training_run_id
-            raise
-
-
-def to_tinker(datum: Datum) -> types.Datum:
-    return types.Datum(
-        model_input=types.ModelInput.from_ints(datum.input_T.tolist()),
-        loss_fn_inputs={
-            "target_tokens": types.TensorData.from_numpy(datum.target_T),
-            "logprobs": types.TensorData.from_numpy(datum.logprobs_T.astype(np.float32)),
-            "advantages": types.TensorData.from_numpy(datum.advantages_T.astype(np.float32)),
-        },
-    )
-
-
-def _to_score(datum: Datum) -> types.Datum:
-    """For the logprobs of its targets only."""
-    weights_T = datum.trained_T.astype(np.float32)
-    return types.Datum(
-        model_input=types.ModelInput.from_ints(datum.input_T.tolist()),
-        loss_fn_inputs={
-            "target_tokens": types.TensorData.from_numpy(datum.target_T),
-            "weights": types.TensorData.from_numpy(weights_T),
-        },
-    )
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.seconds[name] = self.seconds.get(name, 0.0) + now - self._since
+        self._since = now
 
 
 def _logprobs(output: Any) -> list[Floats]:
     return [np.asarray(row["logprobs"].to_numpy(), np.float64) for row in output.loss_fn_outputs]
 
 
-def _prompt(tokens_T: Ints) -> types.ModelInput:
-    return types.ModelInput.from_ints(tokens_T.tolist())
-
-
-def _sample(sequence: types.SampledSequence) -> Sample:
-    tokens_T = np.asarray(sequence.tokens, np.int64)
-    logprobs_T = np.asarray(sequence.logprobs, np.float64)
-    return Sample(tokens_T, logprobs_T, "length" if sequence.stop_reason == "length" else "stop")
+async def _scored(sampler: Sampler, tokens_T: Ints) -> Floats:
+    try:
+        return await sampler.logprobs(tokens_T)
+    except SampleRefusedError:
+        return np.full(len(tokens_T), np.nan)

@@ -33,23 +33,36 @@ class CheckpointKeeper:
         self._saved_last: str | None = None
 
     async def save_state(
-        self, training: Training, step: int, environment_state: str | None = None, *, for_ever: bool
+        self,
+        training: Training,
+        step: int,
+        environment_state: str | None = None,
+        stopped_early: str | None = None,
+        *,
+        for_ever: bool,
     ) -> Checkpoint:
-        """`environment_state` is kept beside the weights, for the attempt that continues from them."""
+        """`environment_state` and `stopped_early` are kept beside the weights, for an attempt that continues from
+        them.
+        """
         ttl = None if for_ever else timedelta(days=self._config.checkpoint_ttl_days)
         path = await training.save_state(
-            checkpoint_name(self._attempt, step),
-            checkpoint_metadata(self._run_uid, self._attempt, step, environment_state),
+            checkpoint_name(self._attempt, step, stopped_early=stopped_early is not None),
+            checkpoint_metadata(self._run_uid, self._attempt, step, environment_state, stopped_early),
             ttl_seconds=None if ttl is None else int(ttl.total_seconds()),
         )
         self._saved_last = path
         expires_at = None if ttl is None else datetime.now(UTC) + ttl
-        return Checkpoint(path, "state", self._run_uid, self._attempt, step, expires_at, environment_state)
+        return Checkpoint(
+            path, "state", self._run_uid, self._attempt, step, expires_at, environment_state, stopped_early
+        )
 
-    async def save_sampler(self, training: Training, step: int, *, for_ever: bool = True) -> str:
+    async def save_sampler(
+        self, training: Training, step: int, *, for_ever: bool = True, stopped_early: bool = False
+    ) -> str:
         """Save sampler weights; returns their path. Those that are not `for_ever` get the TTL of periodic states."""
         ttl = None if for_ever else int(timedelta(days=self._config.checkpoint_ttl_days).total_seconds())
-        return await training.save_sampler(checkpoint_name(self._attempt, step), self._metadata(step), ttl)
+        name = checkpoint_name(self._attempt, step, stopped_early=stopped_early)
+        return await training.save_sampler(name, self._metadata(step), ttl)
 
     def samplers_of_earlier_attempts(self, listed: Iterable[Checkpoint]) -> list[Checkpoint]:
         """What their evaluations sampled from, and final ones, if they got that far: nobody waits for those results any

@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tinker.lib.base_url import DEFAULT_BASE_URL
 
 from tinker_atropos.arrays import Ints
 from tinker_atropos.chat.sampling import SampleRefusedError, SamplingSettings
+from tinker_atropos.config.policy_losses import POLICY_LOSSES
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.errors import BackendError, CheckpointLostError, ConfigError
 from tinker_atropos.settings import RecordedCheckpoint, Settings
@@ -16,12 +17,14 @@ from tinker_atropos.trainer.backend.backend import Backend, Training, wait_for_b
 from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.backend.reachability import Say, explained
 from tinker_atropos.trainer.backend.sdk_calls import CheckpointGoneError
+from tinker_atropos.trainer.backend.step_requests import LossCall
 from tinker_atropos.trainer.backend.stored_checkpoints import (
     Checkpoint,
     StoredWeights,
     lost_sentence,
     states_to_resume,
 )
+from tinker_atropos.trainer.backend.token_use import TokenUse
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +51,7 @@ class Opened:
 @dataclass(frozen=True, slots=True)
 class TrainingOpener:
     """What is needed to open a run's training, repeatedly. `probe_T` is any prompt; `say` hears why the backend is
-    silent, while it is.
+    silent, while it is. `used` counts the tokens that are charged for.
     """
 
     settings: Settings
@@ -56,6 +59,7 @@ class TrainingOpener:
     base_url: str | None
     probe_T: Ints
     say: Say = lambda _: None
+    used: TokenUse = field(default_factory=TokenUse)
 
     @property
     def deadline(self) -> float:
@@ -80,7 +84,7 @@ class TrainingOpener:
     async def _open_session(self, recorded: RecordedCheckpoint | None, *, restart_if_lost: bool) -> Opened:
         if self.base_url:
             await wait_for_backend(self.base_url, self.deadline)
-        backend = await Backend.open(self.deadline, self._metadata)
+        backend = await Backend.open(self.deadline, self._metadata, self.used)
         try:
             return await self._open(backend, recorded, restart_if_lost=restart_if_lost)
         except BaseException:  # whatever the error: the session's threads must not be left behind
@@ -116,8 +120,28 @@ class TrainingOpener:
             await sampler.sample(self.probe_T, 1, PROBE)
         except SampleRefusedError as error:
             raise ConfigError(f"the backend refuses to sample from {base_model!r}: {error}") from error
+        await self._check_loss(training)
+        await self._check_base_model(training)
         context_length = await backend.context_length(base_model)
         return Opened(backend, training, resumed.step if resumed else 0, resumed, context_length, sampler, lost)
+
+    async def _check_loss(self, training: Training) -> None:
+        """Before anything is sampled for it."""
+        if not POLICY_LOSSES[self.config.tinker.loss].everywhere:
+            await training.check_loss(LossCall.of_run(self.config.tinker), self.probe_T[:1].repeat(2))
+
+    async def _check_base_model(self, training: Training) -> None:
+        """With a KL to the base model in the advantages, no step could be trained without one."""
+        coefficient = self.config.tinker.kl_base_coef
+        if not coefficient:
+            return
+        try:
+            await training.base_logprobs(self.config.base_model, [self.probe_T])
+        except SampleRefusedError as error:
+            raise ConfigError(
+                f"tinker.kl_base_coef is {coefficient:g}, and the backend does not sample from the base model: "
+                f"{error}. Set it to 0"
+            ) from error
 
     async def _training(
         self, backend: Backend, recorded: RecordedCheckpoint | None, *, restart_if_lost: bool
@@ -142,7 +166,9 @@ class TrainingOpener:
     async def _from_the_beginning(self, backend: Backend) -> Training:
         settings, tinker = self.settings, self.config.tinker
         if settings.start_from is None:
-            return await backend.create(self.config.base_model, tinker.lora_rank, tinker.seed, self._metadata)
+            return await backend.create(
+                self.config.base_model, tinker.lora_rank, tinker.seed, self._metadata, tinker.lora_layers
+            )
         optimizer = "and the optimizer " if settings.start_from_optimizer else ""
         logger.info("starting at step 0 from the weights %sof %s", optimizer, settings.start_from)
         return await self._start_from(backend, settings.start_from)
@@ -162,6 +188,9 @@ class TrainingOpener:
             differences.append(f"they are of the model {stored.base_model!r}, and openai.0 names {wanted_model!r}")
         if stored.lora_rank not in (None, wanted_rank):
             differences.append(f"they have LoRA rank {stored.lora_rank}, and tinker.lora_rank is {wanted_rank}")
+        for name, wanted in self.config.tinker.lora_layers.items():
+            if stored.lora_layers.get(name, wanted) != wanted:
+                differences.append(f"they have {name} {_yaml(not wanted)}, and tinker.{name} is {_yaml(wanted)}")
         if differences:
             raise ConfigError(
                 f"startFrom names weights ({path}) that do not fit: {'; '.join(differences)}. "
@@ -176,3 +205,7 @@ class TrainingOpener:
     def _metadata(self) -> dict[str, str]:
         settings = self.settings
         return {"run": settings.run_name, "run_uid": settings.run_uid, "attempt": str(settings.attempt)}
+
+
+def _yaml(switch: bool) -> str:
+    return str(switch).lower()

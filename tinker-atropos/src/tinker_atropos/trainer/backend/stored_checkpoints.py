@@ -24,7 +24,7 @@ class Checkpoint:
     """A saved state (trainable, with optimizer) or sampler weights, as described by its metadata.
 
     `expires_at` is when the backend may delete it; None: never. `environment_state` is what the run's environment goes
-    on from; None: it has none.
+    on from; None: it has none. `stopped_early`: why the run ended with this step; None: it did not.
     """
 
     path: str
@@ -34,6 +34,7 @@ class Checkpoint:
     step: int
     expires_at: datetime | None = None
     environment_state: str | None = None
+    stopped_early: str | None = None
 
     @classmethod
     def from_metadata(
@@ -43,21 +44,25 @@ class Checkpoint:
         attempt, step = metadata.get("attempt", ""), metadata.get("step", "")
         if "run_uid" not in metadata or not attempt.isdecimal() or not step.isdecimal():
             return None
-        state = metadata.get("environment_state")
-        return cls(path, kind, metadata["run_uid"], int(attempt), int(step), expires_at, state)
+        state, stopped_early = metadata.get("environment_state"), metadata.get("stopped_early")
+        return cls(path, kind, metadata["run_uid"], int(attempt), int(step), expires_at, state, stopped_early)
 
     def to_wire(self) -> dict[str, str | int | None]:
         """As `/status` shows it."""
         return {"step": self.step, "statePath": self.path, "expiresAt": timestamp(self.expires_at)}
 
 
-def checkpoint_name(attempt: int, step: int) -> str:
-    return f"attempt-{attempt}-step-{step:06d}"
+def checkpoint_name(attempt: int, step: int, *, stopped_early: bool = False) -> str:
+    """A name can be used once. Where a run stops early, the step may have been saved before anyone knew that."""
+    return f"attempt-{attempt}-step-{step:06d}{'-last' if stopped_early else ''}"
 
 
-def checkpoint_metadata(run_uid: str, attempt: int, step: int, environment_state: str | None = None) -> dict[str, str]:
-    state = {} if environment_state is None else {"environment_state": environment_state}
-    return {"run_uid": run_uid, "attempt": str(attempt), "step": str(step), **state}
+def checkpoint_metadata(
+    run_uid: str, attempt: int, step: int, environment_state: str | None = None, stopped_early: str | None = None
+) -> dict[str, str]:
+    said = {"environment_state": environment_state, "stopped_early": stopped_early}
+    known = {name: text for name, text in said.items() if text is not None}
+    return {"run_uid": run_uid, "attempt": str(attempt), "step": str(step), **known}
 
 
 def states_to_resume(checkpoints: Iterable[Checkpoint], run_uid: str, attempt: int) -> list[Checkpoint]:
@@ -130,10 +135,13 @@ _KINDS: Mapping[str, Literal["state", "sampler"]] = {"training": "state", "sampl
 
 @dataclass(frozen=True, slots=True)
 class StoredWeights:
-    """The weights at a path: adapters of a model. `lora_rank` is None if the backend does not report it."""
+    """The weights at a path: adapters of a model. `lora_rank` is None if the backend does not report it; `lora_layers`,
+    which layers they are on, has those names that it reports.
+    """
 
     base_model: str
     lora_rank: int | None
+    lora_layers: Mapping[str, bool]
 
 
 class StoredCheckpoints:
@@ -171,7 +179,9 @@ class StoredCheckpoints:
             )
         except RunError as error:
             raise gone_or(error) from error
-        return StoredWeights(found.base_model, found.lora_rank)
+        reported = {name: getattr(found, name) for name in ("train_attn", "train_mlp", "train_unembed")}
+        layers = {name: trained for name, trained in reported.items() if trained is not None}
+        return StoredWeights(found.base_model, found.lora_rank, layers)
 
     async def delete(self, path: str) -> None:
         """A checkpoint that is gone is deleted: the answer to an earlier request may have been lost."""

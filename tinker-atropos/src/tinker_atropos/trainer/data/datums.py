@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tinker_atropos.arrays import Bools, Floats, Ints
+from tinker_atropos.config.policy_losses import POLICY_LOSSES
 from tinker_atropos.config.tinker_section import TinkerSection
-from tinker_atropos.trainer.data.advantages import ADVANTAGES, advantages
 from tinker_atropos.trainer.data.groups import Group, TokenSequence
+from tinker_atropos.trainer.data.reward_shaping import group_advantages, masked_rollouts
+
+LEFT_OUT_REASONS = ("no_advantage", "nothing_generated", "truncated_masked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,8 @@ class Datum:
     """One training sequence; all arrays have the length T-1 of its input.
 
     `distilled_T` is the teacher's term within the advantages, NaN where it gave none; None without a teacher.
-    `group` and `rollout` count from 0 within the batch and within the group.
+    `group` and `rollout` count from 0 within the batch and within the group. `masked_T`: the trust region took the
+    token's advantage away; None: it took none.
     """
 
     input_T: Ints
@@ -33,6 +37,7 @@ class Datum:
     score: float
     group: int
     rollout: int
+    masked_T: Bools | None = None
 
     @property
     def tokens_T(self) -> Ints:
@@ -44,13 +49,13 @@ class Datum:
 class TrainingBatch:
     """What one optimizer step trains on, in the groups' order.
 
-    `left_out` counts what is not trained, by reason: rollouts of groups without an advantage, and sequences in which
-    nothing was generated.
+    `left_out` counts what is not trained, by reason: rollouts of groups without an advantage, sequences in which
+    nothing was generated, and rollouts that are masked because they were cut off by length.
     """
 
     groups: Sequence[Group] = ()
     datums: list[Datum] = field(default_factory=list)
-    left_out: dict[str, int] = field(default_factory=lambda: {"no_advantage": 0, "nothing_generated": 0})
+    left_out: dict[str, int] = field(default_factory=lambda: dict.fromkeys(LEFT_OUT_REASONS, 0))
 
     @property
     def sequences(self) -> int:
@@ -65,22 +70,29 @@ class TrainingBatch:
     def trained_tokens(self) -> int:
         return sum(int(np.count_nonzero(datum.trained_T)) for datum in self.datums)
 
+    @property
+    def masked_tokens(self) -> int:
+        """Of these, without an advantage because of the trust region."""
+        return sum(int(datum.masked_T.sum()) for datum in self.datums if datum.masked_T is not None)
+
 
 def build_batch(groups: Sequence[Group], config: TinkerSection) -> TrainingBatch:
     """Turn groups into datums. A group in which every advantage is zero has no gradient and is left out."""
     batch = TrainingBatch(groups)
     for index, group in enumerate(groups):
-        advantages_R = advantages(group.scores_R, ADVANTAGES[config.advantage])
+        advantages_R, masked_R = group_advantages(group, config), masked_rollouts(group, config)
+        batch.left_out["truncated_masked"] += int(masked_R.sum())
         found = [
             build_datum(sequence, float(advantages_R[rollout]), config.distill_coefficient, (index, rollout))
             for sequence, rollout in zip(group.sequences_S, group.rollout_of_S.tolist(), strict=True)
+            if not masked_R[rollout]
         ]
         datums = [datum for datum in found if datum is not None]
         if any(datum.advantages_T.any() for datum in datums):
             batch.datums.extend(datums)
             batch.left_out["nothing_generated"] += len(found) - len(datums)
         else:
-            batch.left_out["no_advantage"] += group.rollout_count
+            batch.left_out["no_advantage"] += int((~masked_R).sum())
     return batch
 
 
@@ -129,8 +141,10 @@ def distillation(sequence: TokenSequence, coefficient: float) -> Floats | None:
 
 
 def loss_config(config: TinkerSection) -> dict[str, float] | None:
-    """The thresholds, for the losses that clip. Always sent, so that no backend's defaults can differ from ours;
-    importance_sampling rejects them.
+    """The thresholds, for the losses that clip, and dro's beta. Always sent, so that no backend's defaults can differ
+    from ours; other losses reject them.
     """
+    if POLICY_LOSSES[config.loss].pulls_back:
+        return {"beta": config.dro_beta}
     thresholds = config.clip_thresholds
     return None if thresholds is None else thresholds.as_loss_config()

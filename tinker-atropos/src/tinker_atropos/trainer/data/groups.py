@@ -24,6 +24,7 @@ class TokenSequence:
     replaces the score if the environment sent it. `teacher_logprobs_T` is for the sequence's own tokens, NaN where the
     teacher scored another token. `muted`: the environment wants no advantage here, although the score counts in the
     group's baseline. `recomputed_T`: the logprob is not the sampler's, but by a forward pass of a later policy.
+    `truncated`: its last generation ended by length, and not where the policy would have; unknown counts as no.
     """
 
     tokens_T: Ints
@@ -36,6 +37,7 @@ class TokenSequence:
     muted: bool = False
     marked_T: Bools | None = None
     recomputed_T: Bools | None = None
+    truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +85,15 @@ class Group:
         """The score of each rollout, which all its sequences carry."""
         first_R = np.unique(self.rollout_of_S, return_index=True)[1]
         return np.array([self.sequences_S[index].score for index in first_R], np.float64)
+
+    @property
+    def truncated_R(self) -> Bools:
+        """Whether the last sequence of each rollout was cut off by length."""
+        last_R = dict(zip(self.rollout_of_S.tolist(), self.sequences_S, strict=True))
+        return np.array([last_R[rollout].truncated for rollout in range(self.rollout_count)], np.bool_)
+
+    @property
+    def sampled_tokens_R(self) -> Floats:
+        """How many tokens were generated for each rollout, in all its sequences."""
+        generated_S = [np.count_nonzero(sequence.generated_T) for sequence in self.sequences_S]
+        return np.bincount(self.rollout_of_S, generated_S, self.rollout_count).astype(np.float64)

@@ -19,6 +19,7 @@ class Progress:
     """
 
     total: int
+    """The last step: of the config or, after an early stop, the one that it ended with."""
     weights: int = 0
     counted: int = 0
     reported: int = 0

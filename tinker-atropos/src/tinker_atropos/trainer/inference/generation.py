@@ -237,5 +237,8 @@ class Generator:
         for sample in samples:
             if not len(sample.tokens_T):
                 continue
-            sampled = LedgerEntry(sample.logprobs_T, step, settings.temperature, settings.top_p, settings.top_k)
+            sampled = LedgerEntry(
+                sample.logprobs_T, step, settings.temperature, settings.top_p, settings.top_k,
+                truncated=sample.stop_reason == "length",
+            )  # fmt: skip
             self._ledger.record(prompt_T, sample.tokens_T, sampled)

@@ -33,7 +33,9 @@ Shaping = Literal["temperature", "top_p", "top_k"]
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One generation: its logprobs, its policy step, how it was sampled, and when (seconds since the epoch)."""
+    """One generation: its logprobs, its policy step, how it was sampled, and when (seconds since the epoch).
+    `truncated`: it ended by length.
+    """
 
     logprobs_T: Floats
     policy_step: int
@@ -41,13 +43,15 @@ class LedgerEntry:
     top_p: float = 1.0
     top_k: int = -1
     sampled_at: float = field(default_factory=time.time)
+    truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
     """A sequence with what the ledger knows about it.
 
-    `sequence.generated_T` is narrowed to what the policy sampled. `missing` are the spans [start, end) of generated
+    `sequence.generated_T` is narrowed to what the policy sampled; `sequence.truncated` is what the last generation
+    says, if the sequence's last generated span has one. `missing` are the spans [start, end) of generated
     positions for which neither the ledger nor the environment has a logprob. `generations` are the records found.
     """
 
@@ -96,6 +100,7 @@ class Ledger:
             top_p=sampled.top_p,
             top_k=sampled.top_k,
             sampled_at=sampled.sampled_at,
+            truncated=sampled.truncated,
         )
         self._remember(generation)
         if self._file:
@@ -117,6 +122,7 @@ class Ledger:
         keys, ids = prefix_keys(sequence.tokens_T), sequence.tokens_T.astype(ID).tobytes()
         generations: list[GenerationRecord] = []
         missing: list[tuple[int, int]] = []
+        truncated = False
         for start, end in generated_spans(sequence.generated_T):
             parts = list(self._sampled_parts(keys, ids, (start, end), sequence.logprobs_T, received_at))
             known_T = ~np.isnan(logprobs_T[start:end])
@@ -124,13 +130,16 @@ class Ledger:
                 generated_T[start:end] = False if parts else known_T
             else:
                 missing.append((start, end))
+            truncated = bool(parts and parts[-1].generation.truncated)
             for position, length, generation in parts:
                 here = slice(position, position + length)
                 generated_T[here] = True
                 logprobs_T[here] = np.frombuffer(generation.logprobs, np.float32)[:length]
                 policy_step_T[here] = generation.policy_step
                 generations.append(generation)
-        attributed = replace(sequence, generated_T=generated_T, logprobs_T=logprobs_T, policy_step_T=policy_step_T)
+        attributed = replace(
+            sequence, generated_T=generated_T, logprobs_T=logprobs_T, policy_step_T=policy_step_T, truncated=truncated
+        )
         return Attribution(attributed, tuple(missing), tuple(generations))
 
     def _sampled_parts(

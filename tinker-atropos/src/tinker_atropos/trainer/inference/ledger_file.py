@@ -25,10 +25,10 @@ OVERHEAD_BYTES = 300
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS generations (
   number INTEGER PRIMARY KEY, prompt_key INTEGER, output BLOB, logprobs BLOB,
-  policy_step INTEGER, temperature REAL, top_p REAL, top_k INTEGER, sampled_at REAL
+  policy_step INTEGER, temperature REAL, top_p REAL, top_k INTEGER, sampled_at REAL, truncated INTEGER
 )"""
 _READ = """
-SELECT number, prompt_key, output, logprobs, policy_step, temperature, top_p, top_k, sampled_at
+SELECT number, prompt_key, output, logprobs, policy_step, temperature, top_p, top_k, sampled_at, truncated
 FROM generations ORDER BY number"""
 
 
@@ -45,6 +45,7 @@ class GenerationRecord:
     top_p: float
     top_k: int
     sampled_at: float
+    truncated: bool = False
 
     @property
     def size(self) -> int:
@@ -101,7 +102,7 @@ class LedgerFile:
                 while changes := self._next_changes():
                     with connection:
                         rows = [astuple(change.generation) for change in changes]
-                        connection.executemany("INSERT INTO generations VALUES (?,?,?,?,?,?,?,?,?)", rows)
+                        connection.executemany("INSERT INTO generations VALUES (?,?,?,?,?,?,?,?,?,?)", rows)
                         connection.execute("DELETE FROM generations WHERE number < ?", (changes[-1].oldest,))
         except sqlite3.Error as error:
             logger.warning("the ledger %s is no longer written (a restart will recompute): %s", self._path, error)

@@ -10,8 +10,10 @@ from typing import Never
 
 from tinker_atropos.config.shared_env import SharedEnvSection
 from tinker_atropos.errors import RunError
+from tinker_atropos.trainer.backend.token_use import TokenUse
 from tinker_atropos.trainer.data.datums import TrainingBatch
 from tinker_atropos.trainer.inference.generation import Generator
+from tinker_atropos.trainer.reporting.spending import Spending
 from tinker_atropos.trainer.reporting.trainer_status import RunStatus
 from tinker_atropos.trainer.reporting.wait_reasons import GroupsMade, WaitForBatch, slow_call, why_no_batch
 from tinker_atropos.trainer.trajectories.api_client import ApiClient, BooksAnswer
@@ -34,10 +36,13 @@ class Accounting:
     status: RunStatus
     generator: Generator
     env: SharedEnvSection
+    spending: Spending = field(default_factory=lambda: Spending(TokenUse()))
     _wait: _Wait | None = None
-    _trained: dict[str, int] = field(default_factory=lambda: {"rollouts": 0, "tokens": 0})
+    _trained: dict[str, int] = field(default_factory=lambda: {"rollouts": 0, "tokens": 0, "masked_tokens": 0})
     _dropped: dict[str, int] = field(default_factory=dict)
     _left_out: Counter[str] = field(default_factory=Counter)
+    _sampled_before: int = 0
+    _of_step: dict[str, float] = field(default_factory=dict)
     _steps: deque[tuple[float, int]] = field(default_factory=lambda: deque([(time.time(), 0)], STEPS_REMEMBERED))
 
     async def keep(self) -> Never:
@@ -56,10 +61,18 @@ class Accounting:
         steps = (step for begun_at, step in reversed(self._steps) if begun_at <= moment)
         return next(steps, self._steps[0][1])
 
-    def trained(self, step: int, batch: TrainingBatch) -> None:
+    def trained(self, step: int, batch: TrainingBatch, seconds: float) -> None:
+        """`seconds` since the metrics of the step before."""
         self._steps.append((time.time(), step))
+        sampled = self.generator.totals.training.tokens
+        self._of_step = self.spending.step_trained()
+        if seconds > 0:
+            self._of_step["tokens/sampled_per_second"] = (sampled - self._sampled_before) / seconds
+            self._of_step["tokens/trained_per_second"] = batch.trained_tokens / seconds
+        self._sampled_before = sampled
         self._trained["rollouts"] += batch.trained_rollouts
         self._trained["tokens"] += batch.trained_tokens
+        self._trained["masked_tokens"] += batch.masked_tokens
         self._left_out.update(batch.left_out)
 
     def books(self) -> dict[str, dict[str, int]]:
@@ -68,9 +81,16 @@ class Accounting:
         return {**self.generator.totals.to_wire(), "trained": self._trained, "dropped": dropped}
 
     def metrics(self) -> dict[str, float]:
-        """The share of what was sampled for training that was trained, since the start of this process."""
+        """The share of what was sampled for training that was trained, since the start of this process, and what the
+        newest step did.
+        """
         sampled, trained = self.generator.totals.training.tokens, self._trained["tokens"]
-        return {"tokens/trained": float(trained), "tokens/trained_fraction": trained / sampled if sampled else 0.0}
+        return {
+            "tokens/trained": float(trained),
+            "tokens/trained_fraction": trained / sampled if sampled else 0.0,
+            "tokens/prefilled": float(self.spending.used.prefill),
+            **self._of_step,
+        }
 
     def totals(self) -> dict[str, int]:
         """The books without what the api knows itself, flat: it shows them next to its own, to be balanced."""

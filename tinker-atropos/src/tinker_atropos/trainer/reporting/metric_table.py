@@ -32,12 +32,31 @@ _STALE = "the same over tokens sampled by older weights: expected to grow with s
 METRICS: tuple[Metric, ...] = (
     Metric("train/step", "steps", "optimizer steps trained so far: the x axis of everything"),
     Metric("train/loss", "per token", "the loss's SUM over all trained tokens, divided by their number"),
-    Metric("train/learning_rate", "1", "Adam's learning rate in this step"),
+    Metric("train/learning_rate", "1", "Adam's learning rate in this step, by tinker.learning_rate and its schedule"),
+    Metric("train/grad_norm", "1", "the gradient's norm before clipping, mean over the step's optimizer steps; only of "
+           "backends that report it"),
+    Metric("kl/base", "nats", "KL(policy || base model) per trained token as it was sampled, estimator k3: mean of "
+           "exp(-d) - 1 + d, d = log q - log p_base; before evaluations, with tinker.kl_base_coef at every step"),
+    Metric("kl/base_v1", "nats", "the same by estimator k1: mean of d; unbiased, may be negative"),
     Metric("reward/mean", "reward", "mean score over the batch's rollouts: conditioned on the groups that the "
            "environment sent, so mostly on mixed ones; env/reward_mean is the unconditioned mean"),
     Metric("reward/std", "reward", "standard deviation over the batch's rollouts"),
     Metric("reward/min", "reward", "lowest score in the batch"),
     Metric("reward/max", "reward", "highest score in the batch"),
+    Metric("reward/component/*", "reward", "mean of the reward's component of that name, over the batch's rollouts "
+           "that have it; at most 16 names"),
+    Metric("length/mean", "tokens", "generated for a rollout of the batch, in all of its turns, mean"),
+    Metric("length/p95", "tokens", "the same, 95th percentile"),
+    Metric("length/right", "tokens", "mean over rollouts with a score of at least 1"),
+    Metric("length/wrong", "tokens", "mean over the others"),
+    Metric("train/entropy", "nats", "of the policy that sampled: -mean log q over the batch's tokens drawn from q "
+           "itself, at temperature 1 without top_p and top_k; near 0 it explores nothing"),
+    Metric("batch/clipped_fraction", "fraction", "of trained tokens: ppo and gspo, without a gradient because of the "
+           "clip; cispo, with a ratio outside of the thresholds"),
+    Metric("groups/all_right", "fraction", "of the last 100 groups that an environment made, sent or not, mean over "
+           "environments: every rollout is right, by a score of at least 1 or as the environment says"),
+    Metric("groups/all_wrong", "fraction", "of the same: no rollout is right"),
+    Metric("groups/mixed", "fraction", "of the same: the others, which teach most"),
     Metric("advantages/mean", "reward", "mean over trained sequences of the mean advantage of their trained tokens"),
     Metric("advantages/std", "reward", "standard deviation of the same"),
     Metric("advantages/sum", "reward", "sum of the same"),
@@ -68,20 +87,28 @@ METRICS: tuple[Metric, ...] = (
     Metric("logprobs/ess_stale", "fraction", "the same over tokens sampled by older weights: falls with staleness"),
     Metric("staleness/mean", "steps", "policy steps between a trained token's weights and those being trained, mean"),
     Metric("staleness/max", "steps", "the same of the oldest trained token, at most tinker.max_staleness"),
+    Metric("staleness/allowed", "steps", "how old environments may let rollouts become, by tinker.min_ess"),
     Metric("staleness/unknown", "fraction", "trained tokens of which the ledger does not know the weights"),
     Metric("batch/groups", "groups", "groups in the batch"),
     Metric("batch/rollouts", "rollouts", "rollouts in the batch: env.batch_size"),
     Metric("batch/trained_rollouts", "rollouts", "of these, trained on"),
     Metric("batch/trained_sequences", "sequences", "sequences trained on; a rollout may have several"),
     Metric("batch/no_advantage", "rollouts", "not trained: every advantage in their group is zero"),
+    Metric("batch/truncated", "fraction", "of the batch's rollouts, trained or not, whose last generation ended by "
+           "length"),
+    Metric("batch/truncated_masked", "rollouts", "not trained: truncated, and tinker.truncated_rollouts is mask"),
     Metric("batch/nothing_generated", "sequences", "not trained: nothing in them was generated"),
     Metric("batch/dropped_stale", "rollouts", "dropped for this batch: older than tinker.max_staleness"),
     Metric("batch/dropped_no_logprobs", "rollouts", "dropped for this batch: logprobs unknown and not recomputed"),
     Metric("batch/dropped_untrainable_sampling", "rollouts", "dropped for this batch: sampled with temperature, top_p "
            "or top_k, and the backend's logprobs are not of that distribution"),
     Metric("batch/dropped_too_long", "rollouts", "dropped for this batch: above tinker.max_token_trainer_length"),
+    Metric("batch/dropped_no_gradient", "rollouts", "replaced for this batch: every advantage in their group is zero, "
+           "and tinker.dynamic_sampling is on"),
     Metric("batch/received_tokens", "tokens", "generated tokens that came for this batch, dropped ones included"),
     Metric("batch/trained_tokens", "tokens", "of these, trained on"),
+    Metric("batch/masked_tokens", "tokens", "of the trained ones, without an advantage by tinker.trust_region"),
+    Metric("batch/masked_fraction", "fraction", "masked / trained tokens"),
     Metric("batch/trained_fraction", "fraction", "trained / received tokens"),
     Metric("batch/recomputed_logprobs", "sequences", "whose logprobs came from a forward pass of the current "
            "policy: r is 1, and their staleness is unknown; past a tenth of the batch a warning"),
@@ -90,6 +117,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("tokens/trained", "tokens", "of these, trained on"),
     Metric("tokens/trained_fraction", "fraction", "trained / sampled: what was filtered, dropped or cancelled is not, "
            "and what waits in the queue is not yet"),
+    Metric("tokens/sampled_per_second", "tokens/s", "sampled for training in the time of the step"),
+    Metric("tokens/trained_per_second", "tokens/s", "trained on in the time of the step"),
+    Metric("tokens/prefilled", "tokens", "of prompts, once per request, and of passes that only score tokens, since "
+           "the process began"),
+    Metric("cost/total", "currency", "what the run has cost, by spec.backend.prices of its runtime: all attempts, "
+           "evaluations included; only with prices"),
+    Metric("cost/step", "currency", "since the step before, evaluations included"),
     Metric("tokens/evaluation", "tokens", "sampled for evaluation since the process began: never trained"),
     Metric("tokens/cancelled", "tokens", "at most so many were sampled for clients that went away, since the "
            "process began: the backend does not say how far it came"),
@@ -103,6 +137,8 @@ METRICS: tuple[Metric, ...] = (
            "hides; the rest waits for rollouts and the backend"),
     Metric("time/waiting", "s", "for a batch: sampling and scoring are the bottleneck"),
     Metric("time/preparing", "s", "the trainer's own work: groups to datums, metrics"),
+    Metric("time/base_logprobs", "s", "the base model's logprobs, where kl/base is measured"),
+    Metric("time/forward", "s", "the batch's logprobs before it is trained, for tinker.trust_region and for dro"),
     Metric("time/forward_backward", "s", "the backend's gradient"),
     Metric("time/optim_step", "s", "the backend's optimizer step, after the gradient"),
     Metric("time/snapshot", "s", "the backend's new sampler, after that"),
@@ -115,6 +151,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("env/groups_filtered", "groups", "made and not sent, since the process began", "runner"),
     Metric("env/groups_filtered_*", "groups", "of these, by reason: equal scores, too long, wrong size, by the "
            "environment itself", "runner"),
+    Metric("env/groups_all_right", "fraction", "of the last 100 groups that were made", "runner"),
+    Metric("env/groups_all_wrong", "fraction", "of the same", "runner"),
+    Metric("env/groups_mixed", "fraction", "of the same", "runner"),
     Metric("env/groups_kept_ratio", "fraction", "kept among the groups made lately", "runner"),
     Metric("env/groups_refused", "groups", "refused by the trajectory API, since the process began", "runner"),
     Metric("env/groups_failed", "groups", "of which nothing came, since the process began", "runner"),
@@ -133,6 +172,15 @@ METRICS: tuple[Metric, ...] = (
     Metric("*eval/percent_correct_high", "fraction", "upper end of its 95 % interval: Wilson, with items as clusters",
            "environment"),
     Metric("*eval/n", "completions", "sampled for it", "environment"),
+    Metric("*eval/pass_at_*_low", "fraction", "lower end of its 95 % interval, over items", "environment"),
+    Metric("*eval/pass_at_*_high", "fraction", "upper end of its 95 % interval, over items", "environment"),
+    Metric("*eval/pass_at_*", "fraction", "held-out items of which at least one of k answers is right: unbiased, from "
+           "the env.eval_samples of each (Chen et al. 2021); k = 1 is percent_correct", "environment"),
+    Metric("*eval/greedy_*_low", "fraction", "lower end of its 95 % interval", "environment"),
+    Metric("*eval/greedy_*_high", "fraction", "upper end of its 95 % interval", "environment"),
+    Metric("*eval/greedy_*", "fraction", "score on held-out items at temperature 0: with env.eval_greedy",
+           "environment"),
+    Metric("*eval/*/*", "as eval/*", "the same of another held-out set, by its name", "environment"),
     Metric("*train/percent_correct", "fraction", "right answers among the rollouts since the last report",
            "environment"),
     Metric("*train/mean_reward", "reward", "mean over an agent's rollouts since the last report", "environment"),

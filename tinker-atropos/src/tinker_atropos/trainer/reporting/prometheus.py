@@ -8,6 +8,7 @@ from prometheus_client.registry import Collector
 
 from tinker_atropos.trainer.data.progress import Progress
 from tinker_atropos.trainer.inference.generation import SamplingTotals
+from tinker_atropos.trainer.reporting.spending import Spending
 from tinker_atropos.trainer.reporting.trainer_status import RunStatus
 
 
@@ -19,6 +20,7 @@ class Snapshot:
     totals: SamplingTotals
     progress: Progress
     books: Mapping[str, Mapping[str, int]]
+    spending: Spending
 
 
 class TrainerCollector(Collector):
@@ -28,6 +30,7 @@ class TrainerCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         snapshot = self._snapshot()
         yield from _gauges(snapshot.status)
+        yield from _charges(snapshot.spending)
         yield from _counters(snapshot)
 
 
@@ -37,6 +40,18 @@ def _gauges(status: RunStatus) -> Iterator[Metric]:
     yield GaugeMetricFamily("rl_trainer_seconds_per_step", "Smoothed duration.", status.seconds_per_step or 0)
     yield GaugeMetricFamily("rl_trainer_queued_groups", "Groups waiting at the api.", status.queued_groups)
     yield GaugeMetricFamily("rl_trainer_warnings", "Warnings that stand; /status says them.", len(status.warnings))
+
+
+def _charges(spending: Spending) -> Iterator[Metric]:
+    used = spending.used
+    charged = CounterMetricFamily("rl_trainer_charged_tokens", "Tokens that the backend charges for.", labels=["price"])
+    for price, tokens in (("prefill", used.prefill), ("sample", used.sample), ("train", used.train)):
+        charged.add_metric([price], tokens)
+    yield charged
+    if spending.prices is not None:
+        cost = GaugeMetricFamily("rl_trainer_cost", "What the run has cost, all attempts.", labels=["currency"])
+        cost.add_metric([spending.prices.currency], spending.amount)
+        yield cost
 
 
 def _counters(snapshot: Snapshot) -> Iterator[Metric]:

@@ -23,13 +23,19 @@ RECENT_SECONDS = 300.0
 PACE_SMOOTHING = 0.2
 """Weight of the newest step in `secondsPerStep`."""
 
-_FROM_TRAINING = {"train/loss": "loss", "logprobs/gap": "logprobGap", "staleness/mean": "staleness"}
+_FROM_TRAINING = {
+    "train/loss": "loss",
+    "train/learning_rate": "learningRate",
+    "logprobs/gap": "logprobGap",
+    "staleness/mean": "staleness",
+}
 _EVALUATION_SECONDS = "env/evaluation_seconds"
 _GROUPS_MADE = {
     "env/groups_kept": "kept",
     "env/groups_filtered_equal": "equal",
     "env/groups_filtered_by_environment": "withheld",
 }
+_GROUP_MIX = {f"env/groups_{mix}": f"groups/{mix}" for mix in ("all_right", "all_wrong", "mixed")}
 _FROM_EVALUATION = {
     "eval/percent_correct": "Accuracy",
     "eval/percent_correct_low": "AccuracyLow",
@@ -97,12 +103,14 @@ class RunStatus:
     training_run_id: str | None = None
     checkpoint: dict[str, Any] | None = None
     best: BestCheckpoint | None = None
+    stopped_early: str | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     warnings: dict[str, str] = field(default_factory=dict)
     environment_warnings: tuple[str, ...] = ()
     environment_state: str | None = None
     groups_made: GroupsMade = field(default_factory=GroupsMade)
     groups_made_by: dict[int, GroupsMade] = field(default_factory=dict)
+    group_mix: dict[str, float] = field(default_factory=dict)
     means: dict[str, dict[int, tuple[float, float]]] = field(default_factory=dict)
     queued_groups: int = 0
     oldest_queued_step: int | None = None
@@ -130,6 +138,11 @@ class RunStatus:
         """
         self.environment_warnings = environments.warnings
         self.environment_state = environments.environment_state or self.environment_state
+
+    def ends_early(self, step: int, reason: str) -> None:
+        """`step` is the last one, though not the last of `total_steps`."""
+        self.stopped_early = reason
+        self.time_left.schedule = replace(self.time_left.schedule, total_steps=step)
 
     def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float]) -> None:
         """Record a finished step that took `seconds`. The first one is no pace: it waited for the environment."""
@@ -164,6 +177,8 @@ class RunStatus:
             if name == "env/reward_mean":
                 self._mean("rewardMean", environment, value)
                 self.history.amend(self.step, {"rewardMean": self.metrics["rewardMean"]})
+            elif name in _GROUP_MIX:
+                self.group_mix[_GROUP_MIX[name]] = self._recent_mean(name, environment, value)
             elif name == "env/percent_correct" or name.endswith("train/percent_correct"):
                 self._mean("trainAccuracy", environment, value)
         self._warn_of_decline()
@@ -179,12 +194,15 @@ class RunStatus:
             self.warn("decline", sentence)
 
     def _mean(self, ours: str, environment: int, value: float) -> None:
+        self.metrics[ours] = self._recent_mean(ours, environment, value)
+
+    def _recent_mean(self, name: str, environment: int, value: float) -> float:
         """The mean over several environments of each one's last report, if it is recent: one may be gone."""
         now = self.clock()
-        said = self.means.setdefault(ours, {})
+        said = self.means.setdefault(name, {})
         said[environment] = (now, value)
         recent = [value for said_at, value in said.values() if now - said_at <= RECENT_SECONDS]
-        self.metrics[ours] = sum(value / len(recent) for value in recent)  # a sum might be too large for a float
+        return sum(value / len(recent) for value in recent)  # a sum might be too large for a float
 
     def _count(self, environment: int, counts: Mapping[str, float]) -> GroupsMade:
         """Returns the increase. Each environment's counts start over when it is replaced; their sum does not."""
@@ -230,6 +248,7 @@ class RunStatus:
             "etaSeconds": None if (seconds := self.time_left.seconds()) is None else round(seconds),
             "trainingRunId": self.training_run_id,
             "checkpoint": self.checkpoint,
+            "stoppedEarly": self.stopped_early,
             "best": None if self.best is None else self.best.to_wire(),
             "metrics": self.metrics,
             **trackers,

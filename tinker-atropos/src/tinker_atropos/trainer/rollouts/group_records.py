@@ -15,8 +15,9 @@ from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequenc
 
 GroupFate = Literal["trained", "no_advantage", "dropped", "evaluated"]
 TokenFate = Literal[
-    "prompt", "trained", "clipped", "no_advantage", "muted", "not_sampled", "first", "dropped", "evaluated"
-]
+    "prompt", "trained", "clipped", "masked", "no_advantage", "muted", "truncated", "not_sampled", "first", "dropped",
+    "evaluated",
+]  # fmt: skip
 TOKEN_FATES: Final[tuple[TokenFate, ...]] = get_args(TokenFate)
 _CODE: Final[Mapping[TokenFate, int]] = {fate: code for code, fate in enumerate(TOKEN_FATES)}
 
@@ -37,12 +38,15 @@ class TrainedSequence:
     advantages_T: Floats
     logprobs_T: Floats
     clipped_T: npt.NDArray[np.bool_]
+    masked_T: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
     """A group and what became of it. `number` counts groups of its fate; `why` is the sentence of a dropped one;
-    `advantages_R` are None where none were computed; `trained_S` has None for sequences that were not trained.
+    `advantages_R` are None where none were computed; `trained_S` has None for sequences that were not trained, and
+    `masked_S` says which of them were not because they were cut off by length. `sets`
+    are the held-out sets of an evaluated one, and `greedy` says that it was sampled at temperature 0, beside others.
     """
 
     group: Group
@@ -53,6 +57,9 @@ class GroupFacts:
     reason: str | None = None
     why: str | None = None
     step: int | None = None
+    masked_S: npt.NDArray[np.bool_] | None = None
+    sets: Sequence[str] = ()
+    greedy: bool = False
 
 
 def group_record(facts: GroupFacts, pieces: Pieces) -> Record:
@@ -68,6 +75,7 @@ def group_record(facts: GroupFacts, pieces: Pieces) -> Record:
     prompt = group.sequences_S[0].tokens_T[:shared].tolist()
     told: Record = {"record": "group", "group": facts.number, "fate": facts.fate}
     told |= _given(reason=facts.reason, why=facts.why, step=facts.step, item=group.story.item)
+    told |= _given(sets=facts.sets or None, greedy=facts.greedy or None)
     told |= _given(environment=group.story.environment, sampling=group.shaping and asdict(group.shaping))
     told |= {"prompt": {"tokens": prompt, "pieces": pieces(prompt)}, "rollouts": list(_rollouts(facts, sequences_S))}
     return told
@@ -88,7 +96,8 @@ def _fates(facts: GroupFacts, shared: int) -> Iterator[Codes]:
     """Of the tokens of each sequence, after what all of them begin with."""
     for index, sequence in enumerate(facts.group.sequences_S):
         trained = facts.trained_S[index] if facts.trained_S else None
-        yield token_fates(sequence, facts.fate, trained)[shared:]
+        masked = facts.masked_S is not None and bool(facts.masked_S[index])
+        yield token_fates(sequence, facts.fate, trained, masked=masked)[shared:]
 
 
 def shared_prompt(sequences_S: Sequence[TokenSequence]) -> int:
@@ -102,7 +111,9 @@ def shared_prompt(sequences_S: Sequence[TokenSequence]) -> int:
     return length
 
 
-def token_fates(sequence: TokenSequence, fate: GroupFate, trained: TrainedSequence | None) -> Codes:
+def token_fates(
+    sequence: TokenSequence, fate: GroupFate, trained: TrainedSequence | None, *, masked: bool = False
+) -> Codes:
     """The code of each token of the whole sequence."""
     marked_T = sequence.generated_T if sequence.marked_T is None else sequence.marked_T
     fates_T = np.where(marked_T, _CODE["not_sampled"], _CODE["prompt"]).astype(np.int8)
@@ -110,11 +121,12 @@ def token_fates(sequence: TokenSequence, fate: GroupFate, trained: TrainedSequen
     if fate in ("dropped", "evaluated"):
         fates_T[sampled_T] = _CODE["dropped" if fate == "dropped" else "evaluated"]
         return fates_T
-    without: TokenFate = "muted" if sequence.muted else "no_advantage"
+    without: TokenFate = "truncated" if masked else "muted" if sequence.muted else "no_advantage"
     fates_T[sampled_T] = _CODE[without]
     if trained is not None:
         fates_T[trained.trained_T & (trained.advantages_T != 0)] = _CODE["trained"]
         fates_T[trained.clipped_T] = _CODE["clipped"]
+        fates_T[trained.masked_T] = _CODE["masked"]
     if sampled_T[0]:
         fates_T[0] = _CODE["first"]
     return fates_T

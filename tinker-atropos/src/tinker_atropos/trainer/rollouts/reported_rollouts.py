@@ -12,6 +12,7 @@ from tinker_atropos.scored_group import ScoredGroup
 
 MAX_GROUPS = 64
 MAX_LOST = 256
+MAX_SETS = 32
 Sentence = Annotated[str, Field(max_length=2_000)]
 Word = Annotated[str, Field(max_length=64)]
 
@@ -38,12 +39,16 @@ class AnsweredGroup(ScoredGroup):
 
 
 class UntrainedGroup(_Report):
-    """A group of the held-out set, which was evaluated at `step`, or one that the environment dropped."""
+    """A group of the held-out sets of these names, which was evaluated at `step`, or one that the environment dropped.
+    `greedy`: sampled at temperature 0, beside others of the same item.
+    """
 
     fate: Literal["evaluated", "dropped"]
     step: int | None = Field(default=None, ge=0, lt=2**31)
     reason: Word | None = None
     why: Sentence | None = None
+    sets: list[Word] = Field(default=[], max_length=MAX_SETS)
+    greedy: bool = False
     group: AnsweredGroup
 
     @model_validator(mode="after")

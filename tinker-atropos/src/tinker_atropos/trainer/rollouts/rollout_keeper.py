@@ -292,7 +292,7 @@ def _facts(untrained: UntrainedGroup, number: int, environment: int) -> GroupFac
     group = read_group(told | {"scores": [math.nan if score is None else score for score in told["scores"]]})
     return GroupFacts(
         replace(group, story=replace(group.story, environment=environment)), untrained.fate, number,
-        reason=untrained.reason, why=untrained.why, step=untrained.step,
+        reason=untrained.reason, why=untrained.why, step=untrained.step, sets=untrained.sets, greedy=untrained.greedy,
     )  # fmt: skip
 
 

@@ -10,11 +10,12 @@ import numpy as np
 from tinker_atropos.chat.sampling import SampleRefusedError
 from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
+from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, Shaping, TokenSequence
 from tinker_atropos.trainer.inference.ledger import Attribution, Ledger
 from tinker_atropos.trainer.trajectories.sampling_probe import SamplingProbe
 
-DropReason = Literal["stale", "no_logprobs", "untrainable_sampling", "too_long"]
+DropReason = Literal["stale", "no_logprobs", "untrainable_sampling", "too_long", "no_gradient"]
 DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)
 
 PROBE_PROMPT_TOKENS = 32
@@ -75,6 +76,10 @@ class Admission:
             sequences_S = tuple(await asyncio.gather(*(_with_logprobs(each, policy) for each in attributions)))
             group = replace(group, sequences_S=sequences_S)
         _check_staleness(group.sequences_S, step, self._config.max_staleness)
+        if self._config.dynamic_sampling and not build_batch([group], self._config).datums:
+            raise UnusableError(
+                "no_gradient", "every advantage in it is zero, and tinker.dynamic_sampling replaces such groups"
+            )
         return Admitted(group, len(missing))
 
     async def _check_sampling(self, attributions: Sequence[Attribution], policy: Policy) -> None:

@@ -184,14 +184,18 @@ class ApiClient:
         reason: str | None = None,
         checkpoint_step: int | None = None,
         totals: Mapping[str, int] | None = None,
+        max_staleness: int | None = None,
     ) -> None:
-        """Batches below `checkpoint_step` are never requested again: the api discards their content."""
+        """Batches below `checkpoint_step` are never requested again: the api discards their content. `max_staleness`:
+        how old rollouts may become from now on, in policy steps.
+        """
         body = {
             "steps_trained": steps_trained,
             "training_done": done,
             "reason": reason,
             "checkpoint_step": checkpoint_step,
             "totals": None if totals is None else dict(totals),
+            "max_staleness": max_staleness,
         }
         await self._call("POST", "/rl/progress", body=body)
 

@@ -21,7 +21,10 @@ from tinker_atropos.trainer.trajectories.deliveries import DeliveredBatch
 logger = logging.getLogger(__name__)
 
 PATIENCE = 64
-"""Unusable groups in a row after which the run ends. Stale ones do not count: what is sampled now is fresh."""
+"""Unusable groups in a row after which the run ends, except for those of NO_FAULT."""
+
+NO_FAULT: frozenset[DropReason] = frozenset({"stale", "no_gradient"})
+"""What is sampled now is fresh, and an item that is always right or always wrong is followed by others."""
 
 MOST_KEPT = 256
 """Dropped groups of one step that are remembered; more of them are only counted."""
@@ -74,6 +77,7 @@ class Collector:
         self._warn = warn
         self._logged: set[str] = set()
         self._unusable_in_a_row: Counter[DropReason] = Counter()
+        self._replaced_in_a_row = 0
         self.dropped: Counter[DropReason] = Counter()
         self._dropped_tokens = 0
         self._unusable: list[DroppedGroup] = []
@@ -115,6 +119,7 @@ class Collector:
             if isinstance(admitted, Admitted):
                 usable[key] = admitted
                 self._unusable_in_a_row.clear()
+                self._replaced_in_a_row = 0
             else:
                 unusable[key] = admitted
                 self._note_unusable(groups[key], admitted)
@@ -128,14 +133,27 @@ class Collector:
         self._dropped_tokens += sum(int(np.count_nonzero(sequence.generated_T)) for sequence in group.sequences_S)
         if len(self._unusable) < MOST_KEPT:
             self._unusable.append(DroppedGroup(why.group or group, why.reason, str(why)))
-        if why.reason != "stale":
+        if why.reason not in NO_FAULT:
             self._unusable_in_a_row[why.reason] += 1
+        if why.reason == "no_gradient":
+            self._note_replaced()
+            return
         self._say(why.reason, f"a group was dropped as {why.reason}: {why}")
 
+    def _note_replaced(self) -> None:
+        """As intended, unless nothing else comes."""
+        self._replaced_in_a_row += 1
+        if self._replaced_in_a_row >= PATIENCE:
+            self._say(
+                "no_gradient",
+                f"{PATIENCE} groups or more in a row had no gradient and were replaced (tinker.dynamic_sampling): the "
+                f"task is solved, too hard, or its reward does not tell answers apart",
+            )
+
     def _take_back_warnings(self, dropped: Counter[DropReason]) -> None:
-        """A batch without such drops shows that the problem is over."""
+        """A batch without such drops shows that the problem is over; with replaced groups, any batch does."""
         for reason in DROP_REASONS:
-            if not dropped[reason]:
+            if reason == "no_gradient" or not dropped[reason]:
                 self._warn(reason, None)
 
     def _nothing_usable(self) -> EnvironmentLostError:

@@ -43,7 +43,7 @@ class _Body(BaseModel):
 class TrainerRegistration(_Body):
     """`POST /register`: the trainer announces what it will train. `batch_size` counts rollouts.
 
-    `max_staleness` (maximum age of a rollout in policy steps; None: any), `vocabulary` (size in token ids) and
+    `max_staleness` (maximum age of a rollout in policy steps at first; None: any), `vocabulary` (size in token ids) and
     `environment_state` (what the environment reported when the checkpoint was saved that training continues from) are
     ours.
     """
@@ -108,7 +108,8 @@ class ProgressReport(_Body):
     """`POST /rl/progress`: `steps_trained` counts from the beginning of the run, including resumed steps.
 
     `checkpoint_step`: the steps below it are in a checkpoint; None: no newer one. `totals`: the trainer's own counters,
-    returned by `GET /rl/books`.
+    returned by `GET /rl/books`. `max_staleness`: how old rollouts may become from now on, in policy steps; None: as
+    before.
     """
 
     steps_trained: Count
@@ -116,6 +117,7 @@ class ProgressReport(_Body):
     reason: str | None = None
     checkpoint_step: Count | None = None
     totals: dict[str, Integer] | None = None
+    max_staleness: Count | None = None
 
     def after(self, earlier: "ProgressReport") -> "ProgressReport":
         """What is known when this report arrives after `earlier`, even if it is late or from a replay."""
@@ -127,6 +129,7 @@ class ProgressReport(_Body):
                 (step for step in (self.checkpoint_step, earlier.checkpoint_step) if step is not None), default=None
             ),
             totals=earlier.totals if self.totals is None else self.totals,
+            max_staleness=earlier.max_staleness if self.max_staleness is None else self.max_staleness,
         )
 
 

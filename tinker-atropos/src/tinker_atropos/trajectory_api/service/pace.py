@@ -10,8 +10,8 @@ holds `max_batches_offpolicy` batches, and shares a batch by `unallocated_fracti
 * While a trainer waits for rollouts that the queue lacks, the queue is never reported as full, whatever odd sizes it
   holds.
 * `room` is our extension, and BaseEnv ignores it: how many rollouts, queued and in flight, the run can use without
-  training on older ones than `max_staleness` allows. Live environments share it by whole groups, and the remainder
-  goes to the lowest numbers: together they start no more groups than one would.
+  training on older ones than `max_staleness` allows, as the trainer reported it last. Live environments share it by
+  whole groups, and the remainder goes to the lowest numbers: together they start no more groups than one would.
 
 Everything is counted in rollouts, even if a rollout gave several sequences.
 """
@@ -87,7 +87,7 @@ def pace(
         current_step=registration.num_steps + 1 if over else progress.steps_trained,
         rollouts_left=rollouts_left,
         missing=missing,
-        room=_room(registration, 0 if over else rollouts_left, at_hand, 0 if over else lacking),
+        room=_room(registration, progress, 0 if over else rollouts_left, at_hand, 0 if over else lacking),
     )
 
 
@@ -96,14 +96,18 @@ def _holds(counts: Iterable[GroupCount], rollouts: int) -> bool:
     return first_exact(sizes, rollouts) is not None
 
 
-def _room(registration: TrainerRegistration, wanted: int, at_hand: int, missing: int) -> int | None:
+def _room(
+    registration: TrainerRegistration, progress: ProgressReport, wanted: int, at_hand: int, missing: int
+) -> int | None:
     """`wanted` for the rest of the run. A trainer that lacks rollouts gets them, whatever odd sizes are available.
 
     What is available is trained within `max_staleness` steps if it fills at most that many batches and one more.
     """
-    if registration.max_staleness is None:
+    steered = progress.max_staleness
+    max_staleness = registration.max_staleness if steered is None else steered
+    if max_staleness is None:
         return None
-    fresh = (registration.max_staleness + 1) * registration.batch_size
+    fresh = (max_staleness + 1) * registration.batch_size
     return max(0, min(fresh, wanted) - at_hand, missing)
 
 

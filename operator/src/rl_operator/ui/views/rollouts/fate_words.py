@@ -9,9 +9,13 @@ FATE_SENTENCES: Final[Mapping[str, str]] = {
     "trained": "It was in the loss.",
     "clipped": "It was in the loss, but its ratio p/q was beyond the loss's threshold in the direction of its "
     "advantage: no gradient.",
+    "masked": "It was sampled, but its probability has moved so far since then that tinker.trust_region took its "
+    "advantage away: no gradient.",
     "no_advantage": "It was sampled, but its advantage is 0: all rollouts of its group earned the same, so there is "
     "nothing to learn from it.",
     "muted": "It was sampled, but the environment asked for an advantage of 0 (set_advantage_to_zero).",
+    "truncated": "It was sampled, but its rollout was cut off by length, and tinker.truncated_rollouts is mask: none "
+    "of its tokens is trained, and its reward counts in the baseline.",
     "not_sampled": "The environment marked it as generated, but the policy did not sample it: a template's token, or "
     "one that was added.",
     "first": "It was sampled with nothing before it: there is no prediction to train.",
@@ -33,7 +37,7 @@ GROUP_WORDS: Final[Mapping[str, str]] = {
 
 GROUP_SENTENCES: Final[Mapping[str, str]] = {
     "trained": "Its rollouts were compared with each other and trained.",
-    "no_advantage": "All its rollouts earned the same: there was nothing to learn from it.",
+    "no_advantage": "All its rollouts earned the same, or what differs is masked: there was nothing to learn from it.",
     "dropped": "It was not trained.",
     "evaluated": "Items that the run never trains on, answered with the weights after a step.",
     "lost": "Rollouts that came to nothing, and groups of which the environment tells only the reason.",

@@ -153,6 +153,8 @@ def _details(record: GroupRecord) -> Iterator[tuple[str, str]]:
     rewards = [reward for rollout in record.rollouts if (reward := finite(rollout.reward)) is not None]
     if rewards:
         yield "mean reward", figure_text(sum(rewards) / len(rewards))
+    if record.evaluated_as:
+        yield "evaluated as", ", ".join(map(value_text, record.evaluated_as))
     if record.item is not None:
         yield "item", value_text(record.item)
     if record.sampling:

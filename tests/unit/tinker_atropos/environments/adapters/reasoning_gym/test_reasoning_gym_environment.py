@@ -82,6 +82,10 @@ async def test_graders_that_are_wrong_are_found() -> None:
 async def test_a_mixture_has_all_of_its_tasks_by_weight() -> None:
     config = {"tasks": {"chain_sum": 3.0, "spell_backward": 1.0}, "task_config": {"chain_sum": {"max_terms": 2}}}
     async with serving("mix", **config) as env:
+        sets = env.held_out_sets()
+        assert sets.keys() == {*config["tasks"]}, "each task has its figure, which costs nothing"
+        of_main = {id(item) for item in env.held_out_items()[: env.config.eval_items]}
+        assert {id(item) for items in sets.values() for item in items} == of_main
         first, second, *_ = env.held_out_items()  # in turns, so that each grader is checked
         assert {first.settings.task, second.settings.task} == {"chain_sum", "spell_backward"}
         tasks = [(await env.get_next_item()).settings.task for _ in range(100)]
@@ -128,6 +132,11 @@ REFUSED = {
         "chain_sum",
         {"curriculum": {"field": "terms", "levels": [3, 1]}},
         "env.curriculum.field is 'terms'; chain_sum has min_terms, max_terms",
+    ),
+    "pools of items": (
+        "chain_sum",
+        {"difficulty_pools": True},
+        "env.difficulty_pools is true: .* let env.curriculum raise",
     ),
     "an unknown task": ("mix", {"tasks": {"chain_sun": 1.0}}, "'chain_sun', which is no task .* mean 'chain_sum'"),
     "a weight of nothing": ("mix", {"tasks": {"chain_sum": 0.0}}, "every weight must be above 0"),

@@ -143,6 +143,7 @@ def test_an_episode_that_takes_too_long_costs_the_rollout(seen):
         ("agent", "env.env_config.answerer.max_turns is 'three': input should be a valid integer"),
         ("runtime", "env.env_config.asker.runtime is {'type': 'prime'}: agents run in this process; leave it out"),
         ("renderer", "env.renderer is 'qwen33': "),
+        ("warm", "agent 'agent' of verifiers/sort_digits_vf has a temperature of its own (0.5): leave out one of them"),
         ("env_id", "env.env_id is 'nowhere': "),
         ("held_out", "env.held_out_taskset.digits is 1: input should be greater than or equal to 2"),
         ("nothing_left", "has 200 different tasks, of which 200 are held out: none is left to train on; set"),
@@ -163,7 +164,8 @@ def test_no_task_is_both_trained_and_held_out(seen):
 
 
 def test_samples_of_an_evaluation_are_marked(seen):
-    assert seen["evaluation"]["marks"] == [["evaluation", 3]] * 2
+    assert seen["evaluation"]["marks"] == [["evaluation", 3]] * 3
+    assert seen["evaluation"]["temperatures"] == [1.0, 1.0, 0.0], "the last one was asked for greedily"
 
 
 def test_a_taskset_that_needs_anthropics_client_imports_the_real_one(seen):

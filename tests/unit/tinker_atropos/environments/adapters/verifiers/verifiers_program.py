@@ -22,7 +22,7 @@ from tinker_atropos.environments.runner.loading import process_setup
 from tinker_atropos.environments.runner.loading.environment_config import wired_to_run
 from tinker_atropos.environments.runner.loading.environment_files import locate_environment
 from tinker_atropos.environments.runner.loading.environment_loader import load_environment
-from tinker_atropos.environments.sampled_work import sampling
+from tinker_atropos.environments.sampled_work import greedily, sampling
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.settings import Settings
 
@@ -157,6 +157,10 @@ async def refused() -> dict[str, Any]:
         "runtime": ("ask_and_answer_vf", {"env_config": {"asker": {"runtime": {"type": "prime"}}}}),
         "harness": ("sort-digits-vf", {"env_config": {"agent": {"harness": {"id": "bash"}}}}),
         "renderer": ("sort-digits-vf", {"renderer": "qwen33"}),
+        "warm": (
+            "sort-digits-vf",
+            {"env_config": {"agent": {"sampling": {"temperature": 0.5}}}, "eval_greedy": True},
+        ),
         "env_id": ("sort-digits-vf", {"env_id": "nowhere"}),
         "held_out": ("sort-digits-vf", {"held_out_taskset": {"digits": 1}}),
         "nothing_left": ("sort-digits-vf", {"held_out_taskset": {"split": "train"}, "eval_items": 500}),
@@ -199,9 +203,12 @@ async def evaluation() -> dict[str, Any]:
     async with opened("sort-digits-vf", eval_items=4) as (env, app):
         with sampling("evaluation", 3) as work, contextlib.suppress(Exception):  # no evaluation of step 3 has begun
             await env.roll_out(env.held_out_items()[0], 2, "eval")
+            with greedily():
+                await env.roll_out(env.held_out_items()[0], 1, "eval")
         told = [asked["sampling_params"] for asked, *_ in app.exchanges]
     return {
         "marks": [[each.get("rl_purpose"), each.get("rl_evaluation")] for each in told],
+        "temperatures": [each.get("temperature") for each in told],
         "completions": work.completions,
     }
 

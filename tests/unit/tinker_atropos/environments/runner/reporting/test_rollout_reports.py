@@ -17,12 +17,12 @@ GROUP = {"tokens": [[1, 2]], "masks": [[-100, 2]], "scores": [1.0]}
 
 def test_what_is_taken_waits_no_longer() -> None:
     reports = RolloutReports()
-    reports.evaluated(3, GROUP)
+    reports.evaluated(3, GROUP, ("main", "hard"), greedy=True)
     reports.dropped(4, "equal", "all the same", GROUP)
     reports.lost("rollout", "timeout", "30 s", 7)
     groups, lost = reports.take()
     assert groups == [
-        {"fate": "evaluated", "step": 3, "group": GROUP},
+        {"fate": "evaluated", "step": 3, "group": GROUP, "sets": ["main", "hard"], "greedy": True},
         {"fate": "dropped", "reason": "equal", "why": "all the same", "group": GROUP},
     ]
     assert lost == [{"what": "rollout", "reason": "timeout", "why": "30 s", "count": 1, "tokens": 7}]

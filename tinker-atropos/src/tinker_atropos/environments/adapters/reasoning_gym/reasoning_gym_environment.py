@@ -25,6 +25,7 @@ from tinker_atropos.environments.adapters.reasoning_gym.task_catalog import FAMI
 from tinker_atropos.environments.adapters.reasoning_gym.task_worker import TaskSettings, TaskWorkers, forking_server
 from tinker_atropos.environments.base import Environment, Message
 from tinker_atropos.environments.grader_check import ITEMS
+from tinker_atropos.environments.held_out_sets import MOST_SETS, HeldOutSets
 from tinker_atropos.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -72,6 +73,14 @@ class ReasoningGymEnvironment(Environment[TaskItem], ABC):
     def held_out_items(self) -> Sequence[TaskItem]:
         """At the last level of a curriculum: what the policy is to become good at."""
         return self._held_out
+
+    def held_out_sets(self) -> HeldOutSets[TaskItem]:
+        """Of a mixture, each task's share of those that an evaluation samples, unless there are too many tasks."""
+        if not 1 < len(self.tasks) <= MOST_SETS:
+            return {}
+        evaluated = self._held_out[: self.items_evaluated()]
+        of_task = {task: [item for item in evaluated if item.settings.task == task] for task in self.tasks}
+        return {task: items for task, items in of_task.items() if items}
 
     def prompt(self, item: TaskItem) -> list[Message]:
         from tinker_atropos.environments.adapters.reasoning_gym.library import SYSTEM_PROMPTS
@@ -149,6 +158,11 @@ class ReasoningGymEnvironment(Environment[TaskItem], ABC):
         return self._settings(task, self._progress.last_level)
 
     async def _check_settings(self) -> None:
+        if self.config.difficulty_pools:
+            raise ConfigError(
+                "env.difficulty_pools is true: the library makes new items all the time, so none comes back for "
+                "another chance; leave it false, and let env.curriculum raise the difficulty"
+            )
         for task in self.tasks:
             for level in range(self._progress.last_level + 1):
                 try:

@@ -75,11 +75,18 @@ def refusal(demand: str) -> str:
     )
 
 
-def check_seats(env: Any, taskset: str) -> None:
-    """What only the loaded environment shows. Raises ConfigError for a container, or for tools outside of a sandbox."""
+def check_seats(env: Any, taskset: str, *, greedy: bool) -> None:
+    """What only the loaded environment shows. Raises ConfigError for a container, for tools outside of a sandbox, and
+    if evaluations are to be `greedy` for an agent with a temperature of its own, which overrides the episode's.
+    """
     for name, agent in env._agent_specs.items():  # noqa: SLF001 -- verifiers keeps them nowhere else
         if agent.runtime.type != RUNTIME["type"]:
             raise ConfigError(f"agent {name!r} of verifiers/{taskset} would run in {agent.runtime.type!r}, not here")
+        if greedy and agent.client is None and agent.sampling and "temperature" in agent.sampling.model_fields_set:
+            raise ConfigError(
+                f"env.eval_greedy is true, and agent {name!r} of verifiers/{taskset} has a temperature of its own "
+                f"({agent.sampling.temperature}): leave out one of them"
+            )
     task_class = type(env.taskset).task_type()
     if task_class.NEEDS_CONTAINER:
         raise ConfigError(f"the tasks of verifiers/{taskset} need a container each: they cannot be played here")

@@ -58,9 +58,12 @@ class EpisodePlayer:
             await self._serving
 
     async def play(self, task: Any, n: int, marks: Mapping[str, Any]) -> list[Any]:
-        """Play a task n times, at once. `marks` go with each request to the inference server."""
+        """Play a task n times, at once. `marks` go with each request to the inference server, in the place of its own
+        fields.
+        """
         length = self._endpoint.max_length
-        sampling = vf.SamplingConfig(temperature=1.0, max_tokens=length, rl_max_length=length, **marks)
+        wanted = {"temperature": 1.0, "max_tokens": length, "rl_max_length": length}
+        sampling = vf.SamplingConfig(**(wanted | dict(marks)))
         context = vf.ModelContext(model=self._endpoint.model, client=self._client, sampling=sampling)
         slots = self._env.slots(task, n)
         return await asyncio.gather(*(self._env.run_slot(slot, context) for slot in slots))

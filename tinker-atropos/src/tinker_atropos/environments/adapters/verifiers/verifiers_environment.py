@@ -63,7 +63,7 @@ class VerifiersEnvironment(SampledEnvironment[Any], ABC):
         self._metrics: dict[str, list[float]] = defaultdict(list)
         wanted = self.config.eval_items if self.config.steps_per_eval > 0 else ITEMS  # the grader is checked on some
         self._loaded = await asyncio.to_thread(load_tasks, self.taskset, self.config, wanted)
-        check_seats(self._loaded.env, self.taskset.module)
+        check_seats(self._loaded.env, self.taskset.module, greedy=self.config.eval_greedy)
         check_task(self._loaded.held_out[0], self.taskset.module)
         player = EpisodePlayer(self._loaded.env, self._endpoint())
         await player.start()

@@ -14,6 +14,7 @@ from numbers import Real
 from typing import Any, Literal
 
 from tinker_atropos.environments.rollouts import FailedRollout
+from tinker_atropos.environments.runner.reporting.group_mix import GroupMix, IsCorrect, has_full_reward
 from tinker_atropos.environments.runner.reporting.rollout_counts import RolloutCounts
 from tinker_atropos.scored_group import PROMPT_MASK
 
@@ -61,6 +62,7 @@ class Counters:
     failures_in_row: int = 0
     last_failure: str | None = None
     rollouts: RolloutCounts = field(default_factory=RolloutCounts)
+    mix: GroupMix = field(default_factory=GroupMix)
     _rewards: deque[float] = field(default_factory=deque)
     _was_kept: deque[bool] = field(default_factory=lambda: deque(maxlen=RECENT_GROUPS))
     _reported: dict[str, float] = field(default_factory=dict)
@@ -73,11 +75,13 @@ class Counters:
     def failed(self) -> int:
         return self.failed_by.total()
 
-    def scored(self, rewards: Sequence[Any]) -> None:
+    def scored(self, rewards: Sequence[Any], is_correct: IsCorrect = has_full_reward) -> None:
         """A group came out of a rollout, with the rewards of its rollouts, before anything is filtered."""
         self.made += 1
         self.rollouts.were_scored(len(rewards))
-        self._rewards.extend(float(each) for each in rewards if isinstance(each, Real) and math.isfinite(each))
+        known = [float(each) for each in rewards if isinstance(each, Real) and math.isfinite(each)]
+        self._rewards.extend(known)
+        self.mix.add(known, is_correct)
 
     def was_kept(self) -> None:
         """A group was passed on to the trajectory API."""
@@ -154,7 +158,7 @@ class Counters:
             "env/tokens_failed": self.tokens_failed,
         }
         counts |= {f"env/groups_filtered_{reason}": self.filtered_by[reason] for reason in FILTER_REASONS}
-        counts |= self.rollouts.to_metrics()
+        counts |= self.rollouts.to_metrics() | self.mix.to_metrics()
         counts |= {f"env/groups_failed_{reason}": self.failed_by[reason] for reason in FAILURE_REASONS}
         if self._was_kept:
             counts["env/groups_kept_ratio"] = sum(self._was_kept) / len(self._was_kept)

@@ -53,6 +53,7 @@ class HeartbeatAnswer:
     reason: str | None
     evaluated_step: int | None = None
     environment_state: str | None = None
+    steps_trained: int = 0
 
     @property
     def training_done(self) -> bool:
@@ -175,6 +176,7 @@ class Heartbeat:
             body["peer"]["reason"],
             body.get("evaluated_step"),
             body.get("environment_state"),
+            body.get("current_step", 0),
         )
         self._last_answer_at = time.monotonic()
         if self.answer.run_over:

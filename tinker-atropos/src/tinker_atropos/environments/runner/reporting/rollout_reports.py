@@ -5,7 +5,7 @@ trainer does not take is dropped.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final, Literal
@@ -53,10 +53,13 @@ class RolloutReports:
     _step: int = -1
     _sent_whole: int = 0
 
-    def evaluated(self, step: int, group: Mapping[str, Any]) -> None:
-        """A group of the held-out set, sampled from the weights after `step`."""
+    def evaluated(self, step: int, group: Mapping[str, Any], sets: Sequence[str] = (), *, greedy: bool = False) -> None:
+        """A group of the held-out sets of these names, sampled from the weights after `step`. `greedy`: at temperature
+        0, beside others of the same item.
+        """
         if len(self._groups) < MAX_GROUPS:
-            self._groups.append({"fate": "evaluated", "step": step, "group": group})
+            told = {"fate": "evaluated", "step": step, "group": group}
+            self._groups.append({**told, "sets": list(sets), "greedy": greedy})
         else:
             self.lost("group", "not_kept", f"more than {MAX_GROUPS} groups waited to be kept: this one was evaluated")
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinker_atropos.trainer.reporting.step_metrics import PARTS, Stopwatch
+from tinker_atropos.trainer.reporting.metrics.stopwatch import PARTS, Stopwatch
 
 
 class Clock:
@@ -23,6 +23,8 @@ def test_the_parts_of_a_lap_have_their_given_names() -> None:
     clock.now += 0.25
     assert watch.lap() == {
         "time/waiting": 7.5,
+        "time/base_logprobs": 0.0,
+        "time/forward": 0.0,
         "time/preparing": 3.25,
         "time/forward_backward": 3.0,
         "time/optim_step": 1.0,

@@ -1,0 +1,73 @@
+"""From the rewards that the environment gave to those that advantages are computed of. Pure numpy.
+
+The rewards that people see (`reward/mean`, rollout files) stay the environment's own. Axis: _R rollouts of one group.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from tinker_atropos.arrays import Bools, Floats
+from tinker_atropos.config.tinker_section import TinkerSection
+from tinker_atropos.trainer.data.advantages import ADVANTAGES, advantages
+from tinker_atropos.trainer.data.groups import Group
+
+FULL_REWARD = 1.0
+"""A rollout with this reward or more has passed, as evaluations count it."""
+
+PENALTY_TOKENS = 1000.0
+"""`tinker.length_penalty` is what so many tokens cost at a pass rate of 1."""
+
+TruncationPolicy = Callable[[Floats, Bools], Floats]
+
+
+def _as_it_is(rewards_R: Floats, _truncated_R: Bools) -> Floats:
+    return rewards_R
+
+
+def _zero(rewards_R: Floats, truncated_R: Bools) -> Floats:
+    return np.where(truncated_R, 0.0, rewards_R)
+
+
+def _clamp(rewards_R: Floats, truncated_R: Bools) -> Floats:
+    return np.where(truncated_R, np.minimum(rewards_R, 0.0), rewards_R)
+
+
+TRUNCATION: Mapping[str, TruncationPolicy] = MappingProxyType(
+    {"train": _as_it_is, "mask": _as_it_is, "zero": _zero, "clamp": _clamp}
+)
+"""What `tinker.truncated_rollouts` may name: the reward of a rollout that was cut off by length. `mask` keeps it in
+the baseline, and trains none of its tokens (DAPO's overlong filtering, arXiv:2503.14476).
+"""
+
+
+def length_penalized(rewards_R: Floats, tokens_R: Floats, passed_R: Bools, coefficient: float) -> Floats:
+    """Is r - coefficient * p * N / 1000, with N the rollout's sampled tokens and p the share of the group that passed.
+
+    Easy items pay for every token, and hard ones do not (ALP, arXiv:2506.05256).
+    """
+    penalized_R: Floats = rewards_R - coefficient * passed_R.mean() * tokens_R / PENALTY_TOKENS
+    return penalized_R
+
+
+def shaped_rewards(group: Group, config: TinkerSection) -> Floats:
+    """In this order: what a truncated rollout is worth, then the length penalty. Whether a rollout passed is judged by
+    the environment's own reward.
+    """
+    rewards_R = group.scores_R
+    shaped_R = TRUNCATION[config.truncated_rollouts](rewards_R, group.truncated_R)
+    if not config.length_penalty:
+        return shaped_R
+    return length_penalized(shaped_R, group.sampled_tokens_R, rewards_R >= FULL_REWARD, config.length_penalty)
+
+
+def group_advantages(group: Group, config: TinkerSection) -> Floats:
+    """The advantage of each rollout."""
+    return advantages(shaped_rewards(group, config), ADVANTAGES[config.advantage])
+
+
+def masked_rollouts(group: Group, config: TinkerSection) -> Bools:
+    """The rollouts of which no token is trained, although their rewards count in the baseline."""
+    masked_R: Bools = group.truncated_R & (config.truncated_rollouts == "mask")
+    return masked_R

@@ -1,0 +1,78 @@
+"""A run that ends before its last step, as a success: by `tinker.stop_at` or `tinker.patience`.
+
+Evaluations arrive while training goes on. The first one that decides asks for the end, which is at the next step
+boundary; the weights of that step are saved and evaluated as those of a last step are. Their checkpoint says that the
+run is over (`Checkpoint.stopped_early`), so an attempt that continues from it trains nothing.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from tinker_atropos.config.run_config import RunConfig
+from tinker_atropos.result import BestCheckpoint, rounded
+from tinker_atropos.trainer.best_weights import FIGURE
+from tinker_atropos.trainer.stop_request import StopRequest
+from tinker_atropos.trainer.trainer_state import TrainerState
+
+logger = logging.getLogger(__name__)
+
+SHOWN: Final = "{:.4g}".format
+
+
+def why_to_stop(figure: float, step: int, best: BestCheckpoint | None, config: RunConfig) -> str | None:
+    """Why a run ends after the evaluation of `step`, or None. `best` is the best before it.
+
+    Patience counts evaluations that were due since the best one, whether or not all were made. So it depends on nothing
+    that an attempt after a lost machine would not know.
+    """
+    stop_at, patience, every = config.tinker.stop_at, config.tinker.patience, config.env.steps_per_eval
+    if stop_at is not None and figure >= stop_at:
+        return f"held-out {SHOWN(figure)} of step {step} reached tinker.stop_at {SHOWN(stop_at)}"
+    if not patience or best is None or figure > best.figure:
+        return None
+    without = step // every - best.step // every
+    if without < patience:
+        return None
+    evaluations = "evaluation" if without == 1 else "evaluations"
+    return (
+        f"no better held-out figure in {without} {evaluations} (tinker.patience {patience}) than "
+        f"{SHOWN(best.figure)} of step {best.step}"
+    )
+
+
+@dataclass
+class EarlyStop:
+    """`request` is asked once an evaluation has decided."""
+
+    state: TrainerState
+    config: RunConfig
+    request: StopRequest = field(default_factory=StopRequest)
+    reason: str | None = None
+
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        """A held-out figure is known, and `state.status.best` is still the best before it. What the weights before the
+        first step can do says nothing about training.
+        """
+        if FIGURE not in metrics or self.reason is not None or not 0 < step < self.state.progress.total:
+            return
+        self.reason = why_to_stop(rounded(metrics[FIGURE]), step, self.state.status.best, self.config)
+        if self.reason is not None:
+            logger.info("training ends with the step in progress: %s", self.reason)
+            self.request.ask()
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether the weights are those of the newest step, so that the run may end with them. Steps that are trained
+        again after the backend was lost are trained to where they were before.
+        """
+        return self.state.progress.weights == self.state.progress.counted
+
+    def end_here(self) -> bool:
+        """Make the newest step the last one, if an evaluation asked for that. Returns whether it is to be saved."""
+        step = self.state.progress.weights
+        if self.reason is None or not self.at_boundary or step >= self.state.progress.total:
+            return False
+        self.state.ends_early(step, self.reason)
+        return True
