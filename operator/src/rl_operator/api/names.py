@@ -102,3 +102,6 @@ REQUIREMENTS_FILE: Final = "requirements.txt"
 """Beside the file of an environment: what it needs. Local mode installs it, a cluster does not."""
 
 DEFAULT_RUNTIME = "default"
+
+BUDGET_REACHED: Final = "BudgetReached"
+"""The reason of a run that stopped because another step would have cost more than spec.budget."""

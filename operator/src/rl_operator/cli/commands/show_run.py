@@ -55,7 +55,7 @@ def describe(run: Manifest, target: Target, *, wide: bool) -> Iterator[str]:
     if status.start_time:
         yield f"  {'took' if status.finished else 'running for':<11} {age(status.start_time, status.completion_time)}"
     if status.cost:
-        yield f"  cost        {money_spent(status.cost)}"
+        yield f"  cost        {money_spent(status.cost.amount, status.cost.currency, status.cost.budget)}"
     yield from _containers(status)
     if status.checkpoint:
         yield f"  checkpoint  step {status.checkpoint.step}  {status.checkpoint.state_path}"

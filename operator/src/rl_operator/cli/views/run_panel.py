@@ -41,7 +41,8 @@ def panel(run: "TrainingRun", curve: Curve, label: str, console: Console) -> lis
     if status.metrics and status.metrics.eval_accuracy is not None:
         figures += _held_out(run, width)
     if status.cost:
-        figures += flow("cost", [Text(money_spent(status.cost))], width)
+        cost = status.cost
+        figures += flow("cost", [Text(money_spent(cost.amount, cost.currency, cost.budget))], width)
     message = folded(one_line(status.message or ""), max(1, console.height - len(figures)), console)
     return [*figures[: max(0, console.height - len(message))], *message]
 

@@ -6,9 +6,9 @@ The reward curve of a run in one line: from its stored history if there is one, 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rl_operator.api.names import BUDGET_REACHED
 from rl_operator.cli.printing import age, fitted, one_line, program, sparkline, visible
 from rl_operator.cli.views.progress import CURVE_WIDTH, baseline, held_out
-from rl_operator.status.attempt.attempt_fate import BUDGET_REACHED
 from rl_operator.status.text.figure_text import interval, money_spent
 from rl_operator.targets.runs.run_lookup import kept_rewards
 from rl_operator.targets.runs.run_text import best_sentence, notable_best, weight_commands
@@ -74,7 +74,7 @@ def _no_success(run: "TrainingRun", target: Target) -> Iterator[str]:
 
 def _cost(run: "TrainingRun") -> Iterator[str]:
     if run.status.cost:
-        yield f"  cost       {money_spent(run.status.cost)}"
+        yield f"  cost       {money_spent(run.status.cost.amount, run.status.cost.currency, run.status.cost.budget)}"
 
 
 def _curves(run: "TrainingRun") -> Iterator[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
+from rl_operator.api.names import API_CONTAINER, BUDGET_REACHED, ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
 from rl_operator.status.attempt.server_trouble import server_failure
 from rl_operator.status.observed.container_observation import NEVER_RAN, OUT_OF_MEMORY, ContainerObservation
 from rl_operator.status.observed.observation import PodObservation, format_time
@@ -66,7 +66,6 @@ DISRUPTIONS: Final = frozenset(
 
 CHECKPOINT_LOST: Final = "CheckpointLost"
 DIVERGED: Final = "Diverged"
-BUDGET_REACHED: Final = "BudgetReached"
 
 FINAL_ERRORS: Final[Mapping[str, str]] = {"checkpoint": CHECKPOINT_LOST, "diverged": DIVERGED}
 """Classes of the trainer's error that have no exit code of their own, and that another attempt would only repeat."""

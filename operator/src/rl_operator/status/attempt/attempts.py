@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from rl_operator.api.names import TRAINER_CONTAINER
+from rl_operator.api.names import BUDGET_REACHED, TRAINER_CONTAINER
 from rl_operator.api.run import Attempt, RunStatus
-from rl_operator.status.attempt.attempt_fate import BUDGET_REACHED, Ending, Fate
+from rl_operator.status.attempt.attempt_fate import Ending, Fate
 from rl_operator.status.attempt.deadlines import DEADLINES
 from rl_operator.status.attempt.queue_rules import holds_slot
 from rl_operator.status.attempt.retry_pauses import due_after, pause_seconds

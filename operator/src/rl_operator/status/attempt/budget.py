@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from rl_operator.api.names import BUDGET_REACHED
 from rl_operator.api.run import RunCost
-from rl_operator.status.attempt.attempt_fate import BUDGET_REACHED
 from rl_operator.status.attempt.view import View
 from rl_operator.status.text.figure_text import money_spent
 
@@ -21,7 +21,7 @@ def is_spent(view: View, reason: str | None) -> bool:
 def budget_sentence(view: View, checkpoint_step: int | None) -> str:
     """What was spent, where the run stands, and how it goes on."""
     cost, progress, result = cost_so_far(view), view.run.status.progress, view.pod.result if view.pod else None
-    spent = f": {money_spent(cost)} spent" if cost else ""
+    spent = f": {money_spent(cost.amount, cost.currency, cost.budget)} spent" if cost else ""
     steps = result.total_steps if result else progress.total_steps if progress else 0
     total = f" of {steps}" if steps else ""
     kept = (

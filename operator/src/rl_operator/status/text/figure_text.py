@@ -1,7 +1,5 @@
 """Figures as people read them, wherever they are shown. Pure."""
 
-from rl_operator.api.run import RunCost
-
 
 def interval(value: float | None, low: float | None, high: float | None) -> str:
     """A fraction with its 95 % interval."""
@@ -22,8 +20,8 @@ def duration(seconds: float) -> str:
     return f"{whole // 86400}d{whole % 86400 // 3600}h"
 
 
-def money_spent(cost: RunCost) -> str:
+def money_spent(amount: float, currency: str, budget: float | None) -> str:
     """`1.35 USD`, `1.35 of 10.00 USD`; four decimals below a cent."""
-    amount = f"{cost.amount:,.2f}" if cost.amount >= 0.01 or not cost.amount else f"{cost.amount:.4f}"
-    of = f" of {cost.budget:,.2f}" if cost.budget is not None else ""
-    return f"{amount}{of} {cost.currency}"
+    spent = f"{amount:,.2f}" if amount >= 0.01 or not amount else f"{amount:.4f}"
+    of = f" of {budget:,.2f}" if budget is not None else ""
+    return f"{spent}{of} {currency}"

@@ -103,7 +103,7 @@ def _times(run: TrainingRun, now: datetime) -> Iterator[tuple[str, str]]:
     if status.progress and status.progress.seconds_per_step and not status.finished:
         yield "pace", f"{status.progress.seconds_per_step:.2f} s per step"
     if status.cost:
-        yield "cost", money_spent(status.cost)
+        yield "cost", money_spent(status.cost.amount, status.cost.currency, status.cost.budget)
 
 
 def _figures(run: TrainingRun) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,5 @@
 import pytest
 
-from rl_operator.api.run import RunCost
 from rl_operator.status.text.figure_text import duration, interval, money_spent
 
 
@@ -39,4 +38,4 @@ def test_interval(given: tuple[float | None, float | None, float | None], text: 
     ],
 )
 def test_money(amount: float, budget: float | None, text: str) -> None:
-    assert money_spent(RunCost(amount=amount, currency="EUR", budget=budget)) == text
+    assert money_spent(amount, "EUR", budget) == text
