@@ -4,7 +4,7 @@
 rollouts ahead, so that those to come are less stale. No rollout is dropped for it: it would be paid for in vain, and
 long ones would be dropped first. Weights are moved as ever, so that a replayed step is the same.
 
-Measured, also against smaller steps and trust regions: docs/explanation/training.md#off-policy.
+Measured, also against smaller steps and trust regions: docs/explanation/off-policy.md.
 """
 
 import math
