@@ -5,10 +5,10 @@ from typing import Final
 
 from generate.cel import Cel, fault, filled, is_number, listed, literal, looks_like_a_key
 from rl_operator.api import hints
-from rl_operator.api.fields import AUTO, LARGEST, SMALLEST, WIRED_FIELDS, Section
 from rl_operator.api.names import LAST_APPLIED_ANNOTATION
 from rl_operator.api.refusal import KEY_IN_TEXT
-from rl_operator.api.size_limits import MAX_CHARACTERS, TOO_LARGE
+from rl_operator.api.settings.fields import AUTO, LARGEST, SMALLEST, WIRED_FIELDS, Section
+from rl_operator.api.settings.size_limits import MAX_CHARACTERS, TOO_LARGE
 
 SETTINGS: Final[dict[str, Section]] = {"config": "env", "tinker": "tinker"}
 """The free-form maps of a run's spec, and the section of the config file that each fills."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from rl_operator.api.size_limits import MAX_ENTRIES, MAX_FIELDS, MAX_TEXT
+from rl_operator.api.settings.size_limits import MAX_ENTRIES, MAX_FIELDS, MAX_TEXT
 
 Schema = dict[str, Any]
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from rl_operator.api.run import RunStatus
+from rl_operator.api.status_fields import RunStatus
 from rl_operator.status.text.table import TABLE, Situation
 
 CREATED: Final = None

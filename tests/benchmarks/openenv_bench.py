@@ -17,8 +17,8 @@ from tests.benchmarks.meter import Stopwatch, forget_peak, peak_mib, resident_mi
 from tests.unit.tinker_atropos.environments.adapters.openenv.conftest import END_OF_TURN, ScriptedPolicy, scripted
 from tests.unit.tinker_atropos.environments.adapters.openenv.guess_server import GuessServer, observation
 
-from tinker_atropos.environments.conversation import Output
-from tinker_atropos.environments.rollouts import Rollout
+from tinker_atropos.environments.rollout.conversation import Output
+from tinker_atropos.environments.rollout.rollouts import Rollout
 
 TURNS = 8
 SEED = 100

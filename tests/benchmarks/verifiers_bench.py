@@ -22,7 +22,7 @@ from tests.tasksets import RL_TASKSETS
 
 from tinker_atropos.bundled import resolve_tokenizer
 from tinker_atropos.config.run_config import parse_config
-from tinker_atropos.environments.rollouts import Rollout
+from tinker_atropos.environments.rollout.rollouts import Rollout
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.settings import Settings
 

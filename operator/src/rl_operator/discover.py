@@ -18,7 +18,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from rl_operator.api.catalog import Catalog, CatalogProblem
-from rl_operator.api.size_limits import section_problem
+from rl_operator.api.settings.size_limits import section_problem
 from rl_operator.documents.source_files import chosen_entry, source_problem
 from rl_operator.errors import OperatorError
 from rl_operator.programs import find_program

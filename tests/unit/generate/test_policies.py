@@ -7,7 +7,7 @@ import pytest
 
 from generate.cel import filled, literal
 from generate.policies import policy_documents
-from rl_operator.api.fields import LARGEST, SMALLEST, WIRED_FIELDS
+from rl_operator.api.settings.fields import LARGEST, SMALLEST, WIRED_FIELDS
 
 RUNS, RUNS_BINDING, RUNTIMES, RUNTIMES_BINDING = policy_documents()
 

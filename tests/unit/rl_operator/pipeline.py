@@ -12,9 +12,9 @@ from typing import Any
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import StartedFrom
 from rl_operator.api.run_inputs import ParentRun, RunInputs, choose_environment
 from rl_operator.api.runtime import Runtime
+from rl_operator.api.status_fields import StartedFrom
 from rl_operator.check import check_run
 from rl_operator.documents.parse import DocumentError, parse_environment, parse_run, parse_runtime
 from rl_operator.documents.shipped import bundled_catalog, bundled_runtimes

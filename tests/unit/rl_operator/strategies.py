@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, UID
 
 from rl_operator.api.catalog import EnvironmentField
-from rl_operator.api.fields import SHARED_FIELDS, TINKER_FIELDS, WIRED_FIELDS
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, RUN_KIND, RUNTIME_KIND
+from rl_operator.api.settings.fields import SHARED_FIELDS, TINKER_FIELDS, WIRED_FIELDS
 
 SECRET = "tml-0123456789abcdefghij"
 """Looks like a key of Tinker. No answer may repeat it."""

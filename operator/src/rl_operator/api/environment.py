@@ -7,10 +7,10 @@ from pydantic import ConfigDict, Field
 from rl_operator.api.catalog import EnvironmentField
 from rl_operator.api.model import ApiModel, NameReference, ObjectMeta, ObservedModel, all_validated, keyed_by
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, HARNESS_PREFIX, OWN_PREFIX
-from rl_operator.api.run import Condition
 from rl_operator.api.runtime import ENVIRONMENT_KEYS, SecretKey
 from rl_operator.api.spec_parts.container_resources import ResourceRequirements
 from rl_operator.api.spec_parts.openenv import OpenEnv
+from rl_operator.api.status_fields import Condition
 
 
 def is_own(environment: str) -> bool:

@@ -7,8 +7,8 @@ from rl_operator.api import verifiers
 from rl_operator.api.catalog import Catalog, CatalogEnvironment
 from rl_operator.api.environment import Environment
 from rl_operator.api.names import OWN_PREFIX
-from rl_operator.api.run import Condition, Phase, StartedFrom
 from rl_operator.api.runtime import Runtime
+from rl_operator.api.status_fields import Condition, Phase, StartedFrom
 
 
 @dataclass(frozen=True)

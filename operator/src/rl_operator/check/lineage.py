@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from rl_operator.api.fields import TINKER_FIELDS
 from rl_operator.api.refusal import Refusal, redacted
-from rl_operator.api.run import TERMINAL_PHASES, StartedFrom, TrainingRun
+from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import ParentRun
 from rl_operator.api.sections import base_model, same_value
+from rl_operator.api.settings.fields import TINKER_FIELDS
+from rl_operator.api.status_fields import TERMINAL_PHASES, StartedFrom
 from rl_operator.api.value_text import text_of
 from rl_operator.check.subject import Subject
 

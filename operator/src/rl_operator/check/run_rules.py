@@ -4,12 +4,12 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from rl_operator.api.fields import LORA_LAYERS, SHARED_NUMBERS
 from rl_operator.api.hints import KEY_IN_RUN, NO_PRICES
 from rl_operator.api.names import LAST_APPLIED_ANNOTATION, OPENENV_ENVIRONMENT, OWN_PREFIX
 from rl_operator.api.refusal import Refusal, redacted, text_holds_a_key
 from rl_operator.api.runtime import Bound
 from rl_operator.api.sections import base_model
+from rl_operator.api.settings.fields import LORA_LAYERS, SHARED_NUMBERS
 from rl_operator.check.field_rules import field_refusals, refuse_outside
 from rl_operator.check.name_lists import MOST_NAMES, unknown_environment
 from rl_operator.check.subject import Subject

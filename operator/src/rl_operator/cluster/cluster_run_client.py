@@ -16,8 +16,9 @@ from rl_operator.api.names import (
     STARTED_AS_ANNOTATION,
 )
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
+from rl_operator.api.status_fields import RunStatus
 from rl_operator.cluster.api_server.client import JSON_PATCH, METADATA_ONLY, ClusterClient
 from rl_operator.cluster.api_server.event_recorder import EventRecorder
 from rl_operator.cluster.api_server.resources import CONFIG_MAPS, PODS, RUNS, create_ours, find

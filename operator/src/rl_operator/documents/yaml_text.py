@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, cast
 
 import yaml
 
-from rl_operator.api.size_limits import MAX_DEPTH
+from rl_operator.api.settings.size_limits import MAX_DEPTH
 
 MAX_NODES: Final = 30_000
 """Names and values of a text. PyYAML reads them at 20 to 30 µs each."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from rl_operator.api.fields import TINKER_FIELDS
 from rl_operator.api.names import (
     EXPERIMENT_LABEL,
     MAX_RUN_NAME_LENGTH,
@@ -22,6 +21,7 @@ from rl_operator.api.names import (
 from rl_operator.api.refusal import redacted
 from rl_operator.api.run import RunSpec, TrainingRun
 from rl_operator.api.sections import same_value
+from rl_operator.api.settings.fields import TINKER_FIELDS
 from rl_operator.api.value_text import text_of
 from rl_operator.documents.parse import nearest, parse_run
 from rl_operator.documents.yaml_text import YamlError, json_value, read_yaml

@@ -16,8 +16,9 @@ from rl_operator.api.names import (
     STARTED_AS_ANNOTATION,
 )
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
+from rl_operator.api.status_fields import RunStatus
 from rl_operator.documents.shipped import bundled_catalog
 from rl_operator.errors import GoneError, NameTakenError
 from rl_operator.local.interpreters.installed_catalogs import local_catalog

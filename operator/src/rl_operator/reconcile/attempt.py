@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rl_operator.api.run import FrozenSettings, TrainingRun
+from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
+from rl_operator.api.status_fields import FrozenSettings
 from rl_operator.documents.source_files import source_hash
 from rl_operator.errors import GoneError, InvalidError, NameTakenError, OperatorError
 from rl_operator.reconcile.inputs import gather_inputs

@@ -8,7 +8,8 @@ it.
 import logging
 from datetime import datetime
 
-from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.status_fields import RunStatus
 from rl_operator.errors import OperatorError
 from rl_operator.reconcile.run_client import RunClient
 from rl_operator.status.attempt.pod_cleanup import expires_at, late_pods, surplus_pods

@@ -2,7 +2,7 @@
 document at a time, and the loop goes on. For small ones it takes less than the way to the thread and back.
 
 Both are Python and share the interpreter's lock: they take turns, as often as `sys.setswitchinterval` says. That the
-work ends is due to the limits of documents (`api/size_limits.py`, `MAX_REFUSALS`), not to the thread.
+work ends is due to the limits of documents (`api/settings/size_limits.py`, `MAX_REFUSALS`), not to the thread.
 """
 
 import asyncio
@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from typing import Final, ParamSpec, TypeVar
 
-from rl_operator.api.fields import TINKER_FIELDS
 from rl_operator.api.identity import Same
-from rl_operator.api.nested_fields import flattened
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime
-from rl_operator.api.size_limits import are_small
+from rl_operator.api.settings.fields import TINKER_FIELDS
+from rl_operator.api.settings.nested_fields import flattened
+from rl_operator.api.settings.size_limits import are_small
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -13,8 +13,9 @@ from typing import Literal
 
 from rl_operator.api.names import ENVIRONMENT_COMPONENT, SANDBOX_COMPONENT
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
+from rl_operator.api.status_fields import RunStatus
 from rl_operator.check import check_run, runtime_invalid, runtime_not_found
 from rl_operator.errors import ForbiddenError, InvalidError, NameTakenError
 from rl_operator.reconcile.attempt import EnvironmentUnreadError, create_missing, render, start

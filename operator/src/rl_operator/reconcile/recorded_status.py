@@ -2,7 +2,8 @@
 
 import logging
 
-from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.status_fields import RunStatus
 from rl_operator.reconcile.run_client import RunClient
 from rl_operator.status.text.log_sentence import log_sentence
 

@@ -37,10 +37,10 @@ from rl_operator.render.container_template import (
     scratch_volume,
 )
 from rl_operator.render.env_vars import EnvVar, place_env_vars, remote_environment_env_vars
-from rl_operator.render.network import resolves_names, service_host
+from rl_operator.render.network.environment_network import resolves_names, service_host
+from rl_operator.render.network.sandbox_network import sandbox_host
 from rl_operator.render.openenv_server import server_container, server_volume, settings_env_vars
 from rl_operator.render.pod import apart_metadata, placement, pull_secrets
-from rl_operator.render.sandbox_network import sandbox_host
 
 SOURCE_FOLDER: Final = f"{CONFIG_FOLDER}/source"
 

@@ -5,14 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from rl_operator.api.run import (
-    Condition,
-    ContainerStatus,
-    Failure,
-    RunStatus,
-    StartedFrom,
-    Weights,
-)
+from rl_operator.api.status_fields import Condition, ContainerStatus, Failure, RunStatus, StartedFrom, Weights
 from rl_operator.status.attempt.admission_gates import admitted_time
 from rl_operator.status.attempt.attempt_fate import Ending, Fate
 from rl_operator.status.attempt.attempts import with_attempt

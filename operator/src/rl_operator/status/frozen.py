@@ -9,7 +9,8 @@ from typing import Any
 
 from rl_operator.api.hints import FROZEN
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import FrozenSettings, RunSpec, TrainingRun
+from rl_operator.api.run import RunSpec, TrainingRun
+from rl_operator.api.status_fields import FrozenSettings
 from rl_operator.documents.yaml_text import json_value
 
 

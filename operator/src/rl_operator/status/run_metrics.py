@@ -8,7 +8,8 @@ newest, and `metrics.observedAt` is when they last changed.
 
 from datetime import datetime
 
-from rl_operator.api.run import BestCheckpoint, Checkpoint, HistorySample, Progress, RunMetrics, RunStatus, TrainingRun
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.status_fields import BestCheckpoint, Checkpoint, HistorySample, Progress, RunMetrics, RunStatus
 from rl_operator.status.observed.history import is_metric, round_metric
 from rl_operator.status.observed.observation import TrainerResult, TrainerStatus, format_time
 from rl_operator.status.observed.wandb_run import WandbRun, wandb_status

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import RunStatus
+from rl_operator.api.status_fields import RunStatus
 from rl_operator.status.text.sentences import shorten
 
 WHILE_IT_LIVES: Final = 2048

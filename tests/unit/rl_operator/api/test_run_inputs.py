@@ -7,9 +7,9 @@ from tests.unit.rl_operator import samples
 
 from rl_operator.api.catalog import AbsentFamily
 from rl_operator.api.environment import Environment, EnvironmentStatus
-from rl_operator.api.run import Condition
 from rl_operator.api.run_inputs import choose_environment
 from rl_operator.api.runtime import RuntimeStatus
+from rl_operator.api.status_fields import Condition
 from rl_operator.api.verifiers import needs_image
 from rl_operator.documents.parse import parse_environment
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from tests.unit.rl_operator.samples import TINY, inputs_of, make_run, make_runtime, run_document
 
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import RunStatus, StartedFrom, TrainingRun
+from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import ParentRun
+from rl_operator.api.status_fields import RunStatus, StartedFrom
 from rl_operator.check import check_run
 from rl_operator.check.lineage import Adapter, adapter_of, describe_parent
 from rl_operator.documents.parse import parse_run

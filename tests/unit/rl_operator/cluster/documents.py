@@ -5,7 +5,7 @@ from typing import Any
 from tests.unit.rl_operator import samples
 
 from rl_operator.api.names import ATTEMPT_LABEL, POD_FINALIZER, RUN_LABEL
-from rl_operator.api.run import RunStatus
+from rl_operator.api.status_fields import RunStatus
 from rl_operator.status.final_status import ROWS
 from rl_operator.status.text.table import conditions_of
 

@@ -21,7 +21,8 @@ from rl_operator.api.names import (
     SANDBOX_COMPONENT,
     TRAINING_COMPONENT,
 )
-from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.status_fields import RunStatus
 from rl_operator.documents.shipped import bundled_catalog
 from rl_operator.errors import ConflictError
 from rl_operator.local.interpreters.interpreters import Interpreters

@@ -25,7 +25,7 @@ from tests.unit.rl_operator.status.builders import failed_result, ready, result,
 
 from generate.transitions import TRANSITIONS, situation_of
 from rl_operator.api.names import POD_FINALIZER
-from rl_operator.api.run import RunStatus
+from rl_operator.api.status_fields import RunStatus
 from rl_operator.cluster.api_server.resources import PODS, RUNS
 from rl_operator.status.attempt.queue_rules import EXACT_POSITIONS
 from rl_operator.status.observed.observation import format_time

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.samples import DEFAULT, TINY, inputs_of, make_run, make_runtime, own_inputs
 
-from rl_operator.api.size_limits import SMALL_CHARACTERS, SMALL_VALUES
+from rl_operator.api.settings.size_limits import SMALL_CHARACTERS, SMALL_VALUES
 from rl_operator.reconcile.off_loop import is_quick, off_loop
 
 

@@ -3,8 +3,8 @@ from typing import Any
 
 from tests.unit.rl_operator.samples import UID, inputs_of, make_run, make_runtime
 
-from rl_operator.api.run import RunStatus, StartedFrom
 from rl_operator.api.run_inputs import ParentRun
+from rl_operator.api.status_fields import RunStatus, StartedFrom
 from rl_operator.render.env_vars import (
     API_URL,
     INFERENCE_URL,

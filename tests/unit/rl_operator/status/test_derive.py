@@ -23,7 +23,7 @@ from tests.unit.rl_operator.status.builders import (
 )
 from tests.unit.rl_operator.status.test_lifecycle import ROWS
 
-from rl_operator.api.run import Checkpoint, ContainerStatus, RunStatus, SandboxPods
+from rl_operator.api.status_fields import Checkpoint, ContainerStatus, RunStatus, SandboxPods
 from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import derive, started, worth_writing
 from rl_operator.status.lifecycle import assess

@@ -8,7 +8,7 @@ from tests.unit.rl_operator.status.builders import NOW, RUNNING, make_pod, make_
 from tests.unit.rl_operator.status.test_lifecycle import ROWS
 from tests.unit.rl_operator.status.test_size import ENDS, largest_end
 
-from rl_operator.api.run import RunStatus
+from rl_operator.api.status_fields import RunStatus
 from rl_operator.status.derive import derive
 from rl_operator.status.final_status import is_as_written, put_back
 from rl_operator.status.lifecycle import assess

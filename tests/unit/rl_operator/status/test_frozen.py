@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.rl_operator.status.builders import NOW, STARTED, make_run, make_view
 
-from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.status_fields import RunStatus
 from rl_operator.documents.parse import parse_stored_run
 from rl_operator.documents.yaml_text import json_value
 from rl_operator.status.attempt.view import View

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.status.builders import CREATED, make_environment, make_pod, ready
 
-from rl_operator.api.run import RunStatus
+from rl_operator.api.status_fields import RunStatus
 from rl_operator.status.attempt.restored import repaired
 from rl_operator.status.observed.observation import PodObservation
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.status.builders import NOW, RUNNING, make_pod, make_view, ready, result, running, terminated
 
-from rl_operator.api.run import Progress, RunCost, RunMetrics, RunStatus
+from rl_operator.api.status_fields import Progress, RunCost, RunMetrics, RunStatus
 from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import derive, started, worth_writing
 from rl_operator.status.lifecycle import assess

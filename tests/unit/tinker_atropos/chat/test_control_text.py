@@ -9,7 +9,7 @@ from transformers import TokenizersBackend
 
 from tinker_atropos.bundled import bundled_model_folder
 from tinker_atropos.chat.control_text import ControlText, control_strings
-from tinker_atropos.environments.prompt_tokens import render
+from tinker_atropos.environments.rollout.prompt_tokens import render
 
 TOKENIZER = TokenizersBackend.from_pretrained(str(bundled_model_folder()))
 CONTROL = set(TOKENIZER.all_special_ids)

@@ -181,7 +181,7 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
     ),
     "samples greedily": (
         ("async def generate(self, prompt, n, split):\n"
-        "    from tinker_atropos.environments.conversation import Output\n"
+        "    from tinker_atropos.environments.rollout.conversation import Output\n"
         "    _, o, l, _ = await self.server.tokens_and_logprobs_completion(input_ids=prompt, n=n, max_tokens=9, "
         "temperature=0.0, split=split)\n    return [Output(*each) for each in zip(o, l)]"),
         {"training": "failed"},
@@ -189,7 +189,7 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
     ),
     "samples with a temperature": (
         ("async def generate(self, prompt, n, split):\n"
-        "    from tinker_atropos.environments.conversation import Output\n"
+        "    from tinker_atropos.environments.rollout.conversation import Output\n"
         "    _, o, l, _ = await self.server.tokens_and_logprobs_completion(input_ids=prompt, n=n, max_tokens=9, "
         "temperature=0.8, split=split)\n    return [Output(*each) for each in zip(o, l)]"),
         {"training": "warning"},
@@ -203,7 +203,8 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
     ),
     "asks nobody": (
         ("async def generate(self, prompt, n, split):\n"
-        "    from tinker_atropos.environments.conversation import Output\n    return [Output([5, 2], [-1., -1.])] * n"),
+        "    from tinker_atropos.environments.rollout.conversation import Output\n"
+         "    return [Output([5, 2], [-1., -1.])] * n"),
         {"requests": "failed"},
         "nothing was asked of the policy",
     ),

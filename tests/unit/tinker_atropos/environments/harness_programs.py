@@ -9,7 +9,7 @@ from tests.unit.tinker_atropos.environments.scripted_environment import alone, o
 
 from tinker_atropos.environments.adapters.harness.task_harness import environment_class
 from tinker_atropos.environments.harness_environment import HarnessEnvironment
-from tinker_atropos.environments.rollouts import Outcome
+from tinker_atropos.environments.rollout.rollouts import Outcome
 
 ITEM = (4, 1, 3, 2)
 

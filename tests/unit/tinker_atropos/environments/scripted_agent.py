@@ -11,7 +11,7 @@ from atroposlib.envs.server_handling.server_manager import APIServerConfig
 from tinker_atropos.bundled import resolve_tokenizer
 from tinker_atropos.chat.sampling import Sample, SamplingSettings
 from tinker_atropos.chat.tokenizer import Tokenizer
-from tinker_atropos.environments.rollouts import Rollout
+from tinker_atropos.environments.rollout.rollouts import Rollout
 
 TOKENIZER = Tokenizer("bundled")
 END_OF_TURN = 2

@@ -9,8 +9,8 @@ from transformers import AutoTokenizer
 
 from tinker_atropos.bundled import bundled_model_folder
 from tinker_atropos.environments.base import Environment, Message
-from tinker_atropos.environments.conversation import Output
-from tinker_atropos.environments.rollouts import FailedRollout
+from tinker_atropos.environments.rollout.conversation import Output
+from tinker_atropos.environments.rollout.rollouts import FailedRollout
 
 TOKENIZER = AutoTokenizer.from_pretrained(str(bundled_model_folder()))
 END_OF_TURN = 2

@@ -16,7 +16,7 @@ from tinker_atropos.environments.agents import sandbox_turns
 from tinker_atropos.environments.agents.agent_result import AgentResult
 from tinker_atropos.environments.agents.tool import Tool
 from tinker_atropos.environments.agents.tool_context import ToolContext
-from tinker_atropos.environments.rollouts import FailedRollout, Rollout
+from tinker_atropos.environments.rollout.rollouts import FailedRollout, Rollout
 from tinker_atropos.environments.sandbox_source import SandboxSource
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.sandboxes.sandbox import NotIsolatedError, SandboxLostError

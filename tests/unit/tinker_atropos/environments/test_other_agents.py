@@ -7,7 +7,7 @@ import pytest
 from tests.unit.tinker_atropos.environments.harness_programs import one_rollout, serving
 from tests.unit.tinker_atropos.environments.scripted_environment import TOKENIZER
 
-from tinker_atropos.environments.rollouts import Rollout
+from tinker_atropos.environments.rollout.rollouts import Rollout
 
 pytestmark = pytest.mark.process
 

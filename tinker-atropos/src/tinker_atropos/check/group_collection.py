@@ -10,7 +10,7 @@ from tinker_atropos.check.group_judge import GroupJudge
 from tinker_atropos.check.observations import Observations
 from tinker_atropos.check.scripted_sampler import ScriptedSampler
 from tinker_atropos.environments.base import SampledEnvironment
-from tinker_atropos.environments.failures import describe
+from tinker_atropos.environments.rollout.failures import describe
 from tinker_atropos.environments.runner.atropos_patches import AtroposPatches, groups_of
 from tinker_atropos.errors import EnvironmentLostError
 

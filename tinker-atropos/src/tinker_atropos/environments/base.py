@@ -14,20 +14,26 @@ from typing import Any, ClassVar, Generic, TypeVar
 from atroposlib.envs.base import APIServerConfig, BaseEnv, BaseEnvConfig
 from pydantic import Field
 
-from tinker_atropos.environments.conversation import Output, SampledSequence, answer_text
 from tinker_atropos.environments.difficulty_pools import PooledItems
-from tinker_atropos.environments.evaluation import EVAL_METRIC, Evaluation
-from tinker_atropos.environments.failures import IncompleteGroupError, describe, innermost
-from tinker_atropos.environments.held_out_sets import HeldOutSets, PlayedItem, evaluation_of, items_to_play, named_sets
-from tinker_atropos.environments.prompt_tokens import Message, render
-from tinker_atropos.environments.rollouts import (
+from tinker_atropos.environments.held_out.evaluation import EVAL_METRIC, Evaluation
+from tinker_atropos.environments.held_out.held_out_sets import (
+    HeldOutSets,
+    PlayedItem,
+    evaluation_of,
+    items_to_play,
+    named_sets,
+)
+from tinker_atropos.environments.rollout.conversation import Output, SampledSequence, answer_text
+from tinker_atropos.environments.rollout.failures import IncompleteGroupError, describe, innermost
+from tinker_atropos.environments.rollout.prompt_tokens import Message, render
+from tinker_atropos.environments.rollout.rollouts import (
     FailedRollout,
     Outcome,
     Rollout,
     failure_kind,
     scored_group,
 )
-from tinker_atropos.environments.sampled_work import current_work, greedily
+from tinker_atropos.environments.rollout.sampled_work import current_work, greedily
 from tinker_atropos.errors import ConfigError
 
 __all__ = ["Environment", "EnvironmentConfig", "FailedRollout", "Item", "Message", "Rollout", "SampledEnvironment"]

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinker_atropos.config.run_config import RunConfig, load_config
-from tinker_atropos.environments.failures import describe, environment_failed
 from tinker_atropos.environments.own_class import is_own
+from tinker_atropos.environments.rollout.failures import describe, environment_failed
 from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evaluations, PolicySnapshots
 from tinker_atropos.environments.runner.loading import process_setup
 from tinker_atropos.environments.runner.loading.environment_files import LocatedEnvironment, locate_environment

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from tinker_atropos.environments.failures import describe
+from tinker_atropos.environments.rollout.failures import describe
 
 if TYPE_CHECKING:  # it imports atroposlib, which finds our `wandb` only if that was installed before
     from tinker_atropos.environments.base import SampledEnvironment

@@ -11,7 +11,6 @@ from typing import Any, Final, Literal, TypeVar
 from pydantic import Field
 
 from tinker_atropos.environments.base import Environment, Item
-from tinker_atropos.environments.conversation import answer_text
 from tinker_atropos.environments.harness_program import (
     ProgramFailedError,
     Start,
@@ -23,6 +22,7 @@ from tinker_atropos.environments.harness_program import (
     prompt_text,
     rewards_of,
 )
+from tinker_atropos.environments.rollout.conversation import answer_text
 from tinker_atropos.environments.session_environment import SessionConfig, SessionEnvironment
 from tinker_atropos.environments.sessions.rollout_session import RolloutSession
 from tinker_atropos.errors import ConfigError

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
-from tinker_atropos.environments.prompt_tokens import Message
+from tinker_atropos.environments.rollout.prompt_tokens import Message
 from tinker_atropos.environments.sessions.rollout_session import RolloutSession
 from tinker_atropos.errors import ConfigError
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from tinker_atropos.environments.base import EnvironmentConfig, Item, SampledEnvironment, together
-from tinker_atropos.environments.conversation import Conversation, Output
-from tinker_atropos.environments.prompt_tokens import Message
-from tinker_atropos.environments.rollouts import Outcome, Rollout
+from tinker_atropos.environments.rollout.conversation import Conversation, Output
+from tinker_atropos.environments.rollout.prompt_tokens import Message
+from tinker_atropos.environments.rollout.rollouts import Outcome, Rollout
 
 
 class MultiTurnConfig(EnvironmentConfig):

@@ -9,8 +9,8 @@ import wandb
 
 from tinker_atropos.environments.agents.rollout_page import write_page
 from tinker_atropos.environments.base import Item
-from tinker_atropos.environments.failures import IncompleteGroupError
 from tinker_atropos.environments.recorded_environment import RecordedEnvironment
+from tinker_atropos.environments.rollout.failures import IncompleteGroupError
 
 RESULTS: Final = "eval_results"
 """Where `evaluate` writes if it is not told."""

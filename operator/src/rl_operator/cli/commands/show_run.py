@@ -15,7 +15,8 @@ from rl_operator.targets.runs.run_text import time_left
 from rl_operator.targets.target import Manifest, Target
 
 if TYPE_CHECKING:
-    from rl_operator.api.run import RunStatus, TrainingRun
+    from rl_operator.api.run import TrainingRun
+    from rl_operator.api.status_fields import RunStatus
 
 SHOWN_EVENTS = 8
 

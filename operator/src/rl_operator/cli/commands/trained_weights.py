@@ -24,7 +24,8 @@ from rl_operator.targets.runs.run_weights import BACK_END_AWAY, backend_env_vars
 from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:
-    from rl_operator.api.run import BestCheckpoint, TrainingRun
+    from rl_operator.api.run import TrainingRun
+    from rl_operator.api.status_fields import BestCheckpoint
 
 
 Best = Annotated[bool, typer.Option("--best", help="The weights with the best held-out figure, not the last ones.")]

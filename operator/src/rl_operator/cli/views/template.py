@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from rl_operator.api.catalog import CatalogEnvironment
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, RUN_KIND
-from rl_operator.api.nested_fields import at_path
 from rl_operator.api.run import RunSpec
 from rl_operator.api.runtime import Bound, Runtime
+from rl_operator.api.settings.nested_fields import at_path
 from rl_operator.api.spec_parts.sandboxes import DEFAULT_SIZE
 from rl_operator.check.sandbox_rules import TERMINAL_BACKEND
 from rl_operator.documents.yaml_lines import block, flow

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from rl_operator.api.names import BUDGET_REACHED
-from rl_operator.api.run import Attempt, BestCheckpoint, Progress, RunMetrics
+from rl_operator.api.status_fields import Attempt, BestCheckpoint, Progress, RunMetrics
 from rl_operator.status.attempt.attempt_fate import CHECKPOINT_LOST, DIVERGED, Ending, Fate, classify
 from rl_operator.status.attempt.attempts import RESUMABLE, next_attempt_due, no_further, with_attempt
 from rl_operator.status.attempt.budget import budget_sentence, is_spent

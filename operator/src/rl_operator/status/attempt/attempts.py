@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from rl_operator.api.names import BUDGET_REACHED, TRAINER_CONTAINER
-from rl_operator.api.run import Attempt, RunStatus
+from rl_operator.api.status_fields import Attempt, RunStatus
 from rl_operator.status.attempt.attempt_fate import Ending, Fate
 from rl_operator.status.attempt.deadlines import DEADLINES
 from rl_operator.status.attempt.queue_rules import holds_slot

@@ -3,7 +3,7 @@
 from typing import Final
 
 from rl_operator.api.names import BUDGET_REACHED
-from rl_operator.api.run import RunCost
+from rl_operator.api.status_fields import RunCost
 from rl_operator.status.attempt.view import View
 from rl_operator.status.text.figure_text import money_spent
 

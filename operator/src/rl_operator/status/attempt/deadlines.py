@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from rl_operator.api.names import TRAINER_CONTAINER
-from rl_operator.api.run import Condition
+from rl_operator.api.status_fields import Condition
 from rl_operator.status.attempt.admission_gates import is_gated
 from rl_operator.status.attempt.attempt_fate import Ending, Fate
 from rl_operator.status.attempt.view import View

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from rl_operator.api.names import SANDBOX_CONTAINER
-from rl_operator.api.run import SandboxPods
+from rl_operator.api.status_fields import SandboxPods
 from rl_operator.status.attempt.environment_slots import Plan, Slot, is_over
 from rl_operator.status.attempt.retry_pauses import due_after, pause_seconds
 from rl_operator.status.attempt.view import View

@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Final, Literal
 
-from rl_operator.api.run import Condition
+from rl_operator.api.status_fields import Condition
 from rl_operator.status.observed.observation import format_time
 from rl_operator.status.text.table import holds_since
 

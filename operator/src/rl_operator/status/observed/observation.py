@@ -20,7 +20,7 @@ from rl_operator.api.names import (
     TRAINER_CONTAINER,
     TRAINING_COMPONENT,
 )
-from rl_operator.api.run import BestCheckpoint, RunCost, RunMetrics, WandbStatus
+from rl_operator.api.status_fields import BestCheckpoint, RunCost, RunMetrics, WandbStatus
 from rl_operator.status.observed.container_observation import ContainerObservation, observe_container
 from rl_operator.status.text.sentences import sentence
 

@@ -2,7 +2,8 @@
 
 import logging
 
-from rl_operator.api.run import Attempt, RunStatus, TrainingRun
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.status_fields import Attempt, RunStatus
 from rl_operator.status.text.sentences import cut
 
 LONGEST: int = 500

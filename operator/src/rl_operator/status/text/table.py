@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
 
-from rl_operator.api.run import Condition, Phase, RunStatus
+from rl_operator.api.status_fields import Condition, Phase, RunStatus
 
 
 class Situation(Enum):

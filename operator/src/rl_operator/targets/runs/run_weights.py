@@ -11,8 +11,9 @@ from rl_operator.errors import RefusedError
 from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:
-    from rl_operator.api.run import BestCheckpoint, TrainingRun
+    from rl_operator.api.run import TrainingRun
     from rl_operator.api.runtime import Runtime
+    from rl_operator.api.status_fields import BestCheckpoint
 
 BACK_END_AWAY: Final = 4
 """tinker-atropos' exit code for a backend that does not respond."""

@@ -6,7 +6,8 @@ The last answer given for a run: an early poll gets it again, and a wait ends wh
 from datetime import timedelta
 from typing import Final, Literal
 
-from rl_operator.api.run import Phase, TrainingRun
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.status_fields import Phase
 from rl_operator.errors import GoneError
 from rl_operator.tools.runs import is_draft
 from rl_operator.tools.tool import Answer

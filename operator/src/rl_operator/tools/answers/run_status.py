@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import ContainerStatus, Failure, TrainingRun
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.status_fields import ContainerStatus, Failure
 from rl_operator.api.value_text import text_of
 from rl_operator.experiments.run_figures import elapsed_seconds
 from rl_operator.metrics.wandb_query import entity_and_project

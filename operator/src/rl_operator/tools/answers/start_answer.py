@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from rl_operator.api.fields import TINKER_FIELDS
 from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
-from rl_operator.api.nested_fields import flattened
 from rl_operator.api.refusal import redacted
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.sections import effective_sections
+from rl_operator.api.settings.fields import TINKER_FIELDS
+from rl_operator.api.settings.nested_fields import flattened
 from rl_operator.targets.target import Missing
 from rl_operator.tools.answers.polls import next_look
 from rl_operator.tools.answers.run_status import headline, without_empty

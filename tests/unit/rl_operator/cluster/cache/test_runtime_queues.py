@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.unit.rl_operator.samples import make_run
 
-from rl_operator.api.run import QueueStatus, RunStatus, TrainingRun
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.status_fields import QueueStatus, RunStatus
 from rl_operator.cluster.cache.resource_cache import Key
 from rl_operator.cluster.cache.runtime_queues import RuntimeQueues
 from rl_operator.errors import ConflictError, ForbiddenError, TargetUnreachableError

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.rl_operator.samples import make_run
 
-from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.status_fields import RunStatus
 from rl_operator.cluster.cache.resource_cache import Key
 from rl_operator.cluster.cache.unstarted import Unstarted
 

@@ -19,7 +19,7 @@ from tests.unit.rl_operator.status.builders import (
     terminated,
 )
 
-from rl_operator.api.run import Attempt
+from rl_operator.api.status_fields import Attempt
 from rl_operator.status.attempt.attempt_fate import Ending, Fate
 from rl_operator.status.attempt.attempts import KEPT_ATTEMPTS, fruitless, next_attempt_due, no_further, with_attempt
 

@@ -23,7 +23,7 @@ from tests.unit.rl_operator.status.builders import (
     waiting,
 )
 
-from rl_operator.api.run import EnvironmentPods
+from rl_operator.api.status_fields import EnvironmentPods
 from rl_operator.status.attempt.environment_slots import (
     ENVIRONMENTS_FAILED,
     IN_ORDER_SECONDS,

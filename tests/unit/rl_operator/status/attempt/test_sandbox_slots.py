@@ -19,7 +19,7 @@ from tests.unit.rl_operator.status.builders import (
     waiting,
 )
 
-from rl_operator.api.run import RunMetrics, SandboxPods
+from rl_operator.api.status_fields import RunMetrics, SandboxPods
 from rl_operator.status.attempt.environment_slots import Slot
 from rl_operator.status.attempt.sandbox_slots import FAILED_SECONDS, observed_sandboxes, plan_sandboxes
 from rl_operator.status.attempt.view import View

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.rl_operator.status.builders import make_run
 from tests.unit.rl_operator.status.builders import result as result_text
 
-from rl_operator.api.run import Progress, RunMetrics, RunStatus
+from rl_operator.api.status_fields import Progress, RunMetrics, RunStatus
 from rl_operator.status.observed.history import (
     MAX_POINTS,
     Point,

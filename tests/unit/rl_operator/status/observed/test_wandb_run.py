@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rl_operator.api.run import RunMetrics, WandbStatus
+from rl_operator.api.status_fields import RunMetrics, WandbStatus
 from rl_operator.status.observed import wandb_run
 from rl_operator.status.observed.wandb_run import WandbRun, at_the_end, parse_summary, read_wandb_run, wandb_status
 from tinker_atropos.trainer.reporting.metric_table import METRICS, describe

@@ -10,10 +10,10 @@ import orjson
 import pytest
 
 from tinker_atropos.environments.base import SampledEnvironment
-from tinker_atropos.environments.evaluation import Estimate, Evaluation
+from tinker_atropos.environments.held_out.evaluation import Estimate, Evaluation
+from tinker_atropos.environments.rollout.sampled_work import SampledAnswers, _current
 from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evaluations
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
-from tinker_atropos.environments.sampled_work import SampledAnswers, _current
 from tinker_atropos.trainer.rollouts.reported_rollouts import RolloutReport
 
 

@@ -14,9 +14,15 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_rand
 from transformers import PreTrainedTokenizerBase
 
 from tinker_atropos.environments.base import SampledEnvironment
-from tinker_atropos.environments.failures import describe, environment_failed
-from tinker_atropos.environments.held_out_sets import PlayedItem
-from tinker_atropos.environments.rollouts import FailedRollout, scored_group
+from tinker_atropos.environments.held_out.held_out_sets import PlayedItem
+from tinker_atropos.environments.rollout.failures import describe, environment_failed
+from tinker_atropos.environments.rollout.rollouts import FailedRollout, scored_group
+from tinker_atropos.environments.rollout.sampled_work import (
+    SampledWork,
+    current_work,
+    sampling,
+    watch,
+)
 from tinker_atropos.environments.runner.reporting.counters import (
     Counters,
     FailureReason,
@@ -27,12 +33,6 @@ from tinker_atropos.environments.runner.reporting.counters import (
 )
 from tinker_atropos.environments.runner.reporting.group_mix import has_full_reward
 from tinker_atropos.environments.runner.reporting.rollout_reports import WHY_UNSENT, RolloutReports
-from tinker_atropos.environments.sampled_work import (
-    SampledWork,
-    current_work,
-    sampling,
-    watch,
-)
 from tinker_atropos.errors import EnvironmentLostError
 
 RETRY_SECONDS = 120.0

@@ -16,12 +16,12 @@ from typing import Any
 
 import httpx
 
-from tinker_atropos.environments.evaluation import EVAL_METRIC, Evaluation, fraction_metrics
-from tinker_atropos.environments.failures import describe, environment_failed
+from tinker_atropos.environments.held_out.evaluation import EVAL_METRIC, Evaluation, fraction_metrics
+from tinker_atropos.environments.rollout.failures import describe, environment_failed
+from tinker_atropos.environments.rollout.sampled_work import SampledAnswers, sampling
 from tinker_atropos.environments.runner.reporting.heartbeat import Heartbeat
 from tinker_atropos.environments.runner.reporting.reports import Reports
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
-from tinker_atropos.environments.sampled_work import SampledAnswers, sampling
 from tinker_atropos.scored_group import PROMPT_LOGPROB, PROMPT_MASK
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from tinker_atropos.chat.sampling import (
     UnavailableError,
 )
 from tinker_atropos.chat.tokenizer import ChatError
-from tinker_atropos.environments.conversation import Output, SampledSequence
+from tinker_atropos.environments.rollout.conversation import Output, SampledSequence
 from tinker_atropos.environments.sessions.sent_messages import SentMessages
 from tinker_atropos.environments.sessions.turn_record import TurnRecord
 

@@ -9,7 +9,7 @@ everywhere else.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tinker_atropos.environments.conversation import Output, SampledSequence
+from tinker_atropos.environments.rollout.conversation import Output, SampledSequence
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ async def _set_up(
     os.environ["ATROPOS_ALLOW_DUMMY_MANAGED_SERVER"] = "1"  # placeholders for tokens that a provider does not return
     wandb_relay.install(wandb_relay.MetricsQueue())
     with process_setup.torch_hidden(unless_mentioned_in=located.file):
-        from tinker_atropos.environments.failures import environment_failed
+        from tinker_atropos.environments.rollout.failures import environment_failed
         from tinker_atropos.environments.runner import atropos_patches
         from tinker_atropos.environments.runner.loading.environment_config import Wiring
         from tinker_atropos.environments.runner.loading.environment_loader import load_environment

@@ -9,12 +9,12 @@ from typing import Any
 import openai
 
 from tinker_atropos.environments.base import SampledEnvironment
-from tinker_atropos.environments.failures import IncompleteGroupError, describe, innermost
 from tinker_atropos.environments.recorded_environment import RecordedEnvironment
-from tinker_atropos.environments.rollouts import FailedRollout, Rollout
+from tinker_atropos.environments.rollout.failures import IncompleteGroupError, describe, innermost
+from tinker_atropos.environments.rollout.rollouts import FailedRollout, Rollout
+from tinker_atropos.environments.rollout.sampled_work import sampling, watch
 from tinker_atropos.environments.runner.atropos_patches import checked_pair, groups_of
 from tinker_atropos.environments.runner.reporting.counters import rewards
-from tinker_atropos.environments.sampled_work import sampling, watch
 from tinker_atropos.environments.trial.provider_server import MAX_SAID, ProviderError, ProviderServer, Traffic
 from tinker_atropos.environments.trial.report import Agent, Response, Step
 from tinker_atropos.errors import ConfigError, CredentialsError

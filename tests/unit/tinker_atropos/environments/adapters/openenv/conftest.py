@@ -10,7 +10,7 @@ from transformers import TokenizersBackend
 
 from tinker_atropos.bundled import bundled_model_folder
 from tinker_atropos.environments.adapters.openenv.openenv_environment import OpenEnvEnvironment
-from tinker_atropos.environments.conversation import Output
+from tinker_atropos.environments.rollout.conversation import Output
 
 END_OF_TURN = 2
 

@@ -11,7 +11,7 @@ from tests.unit.tinker_atropos.environments.adapters.openenv.guess_server import
     observation,
 )
 
-from tinker_atropos.environments.rollouts import FailedRollout, Rollout, scored_group
+from tinker_atropos.environments.rollout.rollouts import FailedRollout, Rollout, scored_group
 from tinker_atropos.errors import EnvironmentLostError
 from tinker_atropos.scored_group import PROMPT_MASK, ScoredGroup
 

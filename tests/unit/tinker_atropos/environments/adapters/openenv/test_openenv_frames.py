@@ -14,7 +14,7 @@ from tinker_atropos.environments.adapters.openenv.openenv_frames import (
     reset_frame,
     step_frame,
 )
-from tinker_atropos.environments.rollouts import TransportError
+from tinker_atropos.environments.rollout.rollouts import TransportError
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tinker_atropos.environments.adapters.verifiers.episode_rollouts import PlayedEpisode, played_episode, seat_groups
-from tinker_atropos.environments.rollouts import FailedRollout, scored_group
+from tinker_atropos.environments.rollout.rollouts import FailedRollout, scored_group
 from tinker_atropos.scored_group import PROMPT_LOGPROB, PROMPT_MASK
 
 

@@ -16,13 +16,13 @@ import orjson
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.check.policy_server import ScriptedPolicy
 from tinker_atropos.config.run_config import parse_config
-from tinker_atropos.environments.failures import IncompleteGroupError
+from tinker_atropos.environments.rollout.failures import IncompleteGroupError
+from tinker_atropos.environments.rollout.sampled_work import greedily, sampling
 from tinker_atropos.environments.runner import atropos_patches
 from tinker_atropos.environments.runner.loading import process_setup
 from tinker_atropos.environments.runner.loading.environment_config import wired_to_run
 from tinker_atropos.environments.runner.loading.environment_files import locate_environment
 from tinker_atropos.environments.runner.loading.environment_loader import load_environment
-from tinker_atropos.environments.sampled_work import greedily, sampling
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.settings import Settings
 

@@ -1,4 +1,4 @@
-from tinker_atropos.environments.rollouts import FailedRollout
+from tinker_atropos.environments.rollout.rollouts import FailedRollout
 from tinker_atropos.environments.runner.reporting.counters import Counters
 from tinker_atropos.environments.runner.reporting.rollout_counts import MIN_RECENT, RECENT
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState

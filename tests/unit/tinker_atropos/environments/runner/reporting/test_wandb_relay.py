@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
+from tinker_atropos.environments.rollout.sampled_work import SampledWork
 from tinker_atropos.environments.runner.reporting.wandb_relay import MAX_RECORDS, MetricsQueue
-from tinker_atropos.environments.sampled_work import SampledWork
 
 KEPT = {"int": 3, "float": 0.5, "bool": True, "np_float": np.float32(0.25), "np_int": np.int64(2)}
 LEFT = {"nan": math.nan, "inf": math.inf, "text": "x", "list": [1], "none": None, "array": np.zeros(2)}

@@ -12,7 +12,7 @@ from tenacity import AsyncRetrying, RetryError, retry_if_exception_type, stop_af
 from tinker_atropos.environments.adapters.openenv.openenv_frames import CapacityReachedError, Observed
 from tinker_atropos.environments.adapters.openenv.openenv_session import OpenEnvSession, UnreachableError
 from tinker_atropos.environments.adapters.openenv.openenv_settings import VARIABLE, OpenEnvSettings
-from tinker_atropos.environments.rollouts import TransportError
+from tinker_atropos.environments.rollout.rollouts import TransportError
 from tinker_atropos.errors import EnvironmentLostError
 from tinker_atropos.validation_errors import in_one_line
 

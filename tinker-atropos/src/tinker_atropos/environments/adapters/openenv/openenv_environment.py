@@ -25,9 +25,9 @@ from tinker_atropos.environments.adapters.openenv.openenv_session import OpenEnv
 from tinker_atropos.environments.adapters.openenv.openenv_settings import load_openenv_settings
 from tinker_atropos.environments.adapters.openenv.openenv_text import PromptText, observation_text, tool_text
 from tinker_atropos.environments.base import Message, SampledEnvironment, together
-from tinker_atropos.environments.conversation import Conversation
 from tinker_atropos.environments.multi_turn import MultiTurnConfig
-from tinker_atropos.environments.rollouts import Outcome, Rollout
+from tinker_atropos.environments.rollout.conversation import Conversation
+from tinker_atropos.environments.rollout.rollouts import Outcome, Rollout
 from tinker_atropos.errors import EnvironmentLostError
 from tinker_atropos.validation_errors import in_one_line
 

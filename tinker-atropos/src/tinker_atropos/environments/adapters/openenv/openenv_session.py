@@ -15,7 +15,7 @@ from tinker_atropos.environments.adapters.openenv.openenv_frames import (
     step_frame,
 )
 from tinker_atropos.environments.adapters.openenv.openenv_settings import OpenEnvSettings
-from tinker_atropos.environments.rollouts import TransportError
+from tinker_atropos.environments.rollout.rollouts import TransportError
 
 FRAMES_WAITING: Final = 1
 """Frames kept of a server that sends unasked; then its socket is not read anymore."""

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
 
-from tinker_atropos.environments.rollouts import TransportError
+from tinker_atropos.environments.rollout.rollouts import TransportError
 
 WORKERS: Final = 2
 """One may generate while the other grades."""

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tinker_atropos.environments.failures import MAX_MESSAGE
-from tinker_atropos.environments.rollouts import FailedRollout, FailureKind
+from tinker_atropos.environments.rollout.failures import MAX_MESSAGE
+from tinker_atropos.environments.rollout.rollouts import FailedRollout, FailureKind
 
 TRANSPORT: Final = frozenset({"InterceptionError", "TunnelError"})
 FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from tinker_atropos.environments.adapters.verifiers.episode_errors import failed_episode
-from tinker_atropos.environments.conversation import SampledSequence
-from tinker_atropos.environments.rollouts import FailedRollout, Rollout
+from tinker_atropos.environments.rollout.conversation import SampledSequence
+from tinker_atropos.environments.rollout.rollouts import FailedRollout, Rollout
 from tinker_atropos.scored_group import PROMPT_LOGPROB, PROMPT_MASK
 
 Seat: TypeAlias = tuple[str, int]

@@ -4,7 +4,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Final
 
-from tinker_atropos.environments.failures import MAX_MESSAGE
+from tinker_atropos.environments.rollout.failures import MAX_MESSAGE
 
 HUB_CLIENTS: Final = frozenset({"datasets", "huggingface_hub", "requests", "urllib3", "httpx", "httpcore"})
 WORD_LISTS: Final = "nltk"

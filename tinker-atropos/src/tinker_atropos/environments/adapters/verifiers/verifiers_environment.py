@@ -34,8 +34,8 @@ from tinker_atropos.environments.adapters.verifiers.verifiers_config import Veri
 from tinker_atropos.environments.adapters.verifiers.verifiers_package import message_to_wire
 from tinker_atropos.environments.base import Message, SampledEnvironment
 from tinker_atropos.environments.grader_check import ITEMS
-from tinker_atropos.environments.rollouts import Outcome, scored_group
-from tinker_atropos.environments.sampled_work import current_work
+from tinker_atropos.environments.rollout.rollouts import Outcome, scored_group
+from tinker_atropos.environments.rollout.sampled_work import current_work
 from tinker_atropos.errors import ConfigError
 
 logging.getLogger("verifiers").setLevel(logging.ERROR)  # rollouts that fail are counted, and reported, here

@@ -17,7 +17,7 @@ from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.environments.discovery.import_check import TAKEN_NAMES, imports_relatively, taken_sentence
 from tinker_atropos.environments.discovery.modules import Module
 from tinker_atropos.environments.discovery.source_parser import UnreadableSourceError, parse_file
-from tinker_atropos.environments.failures import environment_failed
+from tinker_atropos.environments.rollout.failures import environment_failed
 from tinker_atropos.environments.runner.loading.environment_config import Wiring, configure
 from tinker_atropos.environments.runner.loading.environment_files import LocatedEnvironment
 from tinker_atropos.environments.runner.sampling import policy_routing

@@ -19,7 +19,7 @@ import httpx
 from prometheus_client import CollectorRegistry, Gauge
 from starlette.applications import Starlette
 
-from tinker_atropos.environments.rollouts import FAILURE_KINDS
+from tinker_atropos.environments.rollout.rollouts import FAILURE_KINDS
 from tinker_atropos.environments.runner.reporting.counters import FAILURE_REASONS, FILTER_REASONS
 from tinker_atropos.environments.runner.reporting.rollout_sender import RolloutSender
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState

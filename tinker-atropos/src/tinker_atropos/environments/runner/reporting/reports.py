@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tinker_atropos.environments.failures import describe
+from tinker_atropos.environments.rollout.failures import describe
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from tinker_atropos.environments.rollouts import FAILURE_KINDS, FailedRollout, FailureKind
+from tinker_atropos.environments.rollout.rollouts import FAILURE_KINDS, FailedRollout, FailureKind
 
 RECENT: Final = 200
 MIN_RECENT: Final = 20

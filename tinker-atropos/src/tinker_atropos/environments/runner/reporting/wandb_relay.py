@@ -12,8 +12,8 @@ from numbers import Real
 from types import ModuleType
 from typing import Any
 
-from tinker_atropos.environments.evaluation import fraction_metrics
-from tinker_atropos.environments.sampled_work import SampledWork
+from tinker_atropos.environments.held_out.evaluation import fraction_metrics
+from tinker_atropos.environments.rollout.sampled_work import SampledWork
 
 MAX_RECORDS = 1_000
 """Records kept while the trajectory API does not answer; the oldest are dropped first."""

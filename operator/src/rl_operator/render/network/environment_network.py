@@ -19,8 +19,8 @@ from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import EgressRule
 from rl_operator.render.env_vars import API_PORT, INFERENCE_PORT, OPS_PORTS, SANDBOX_PORT
 from rl_operator.render.labels import pods_of_component
-from rl_operator.render.network_objects import network_child, network_policy, service_name, tcp_ports
-from rl_operator.render.server_egress import server_peers, server_port
+from rl_operator.render.network.network_objects import network_child, network_policy, service_name, tcp_ports
+from rl_operator.render.network.server_egress import server_peers, server_port
 
 TRAINER_POLICY: Final = "trainer"
 ENVIRONMENT_POLICY: Final = "environment"

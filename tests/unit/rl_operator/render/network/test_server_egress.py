@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.samples import make_run, make_runtime, openenv_environment, own_inputs
 
-from rl_operator.render.network import network_children
+from rl_operator.render.network.environment_network import network_children
 
 RUN = make_run(environment="own/digits")
 DNS = 53

@@ -2,9 +2,15 @@ import pytest
 from tests.unit.tinker_atropos.environments.scripted_environment import Capitals, alone
 
 from tinker_atropos.environments.base import Rollout
-from tinker_atropos.environments.evaluation import wilson_interval
-from tinker_atropos.environments.held_out_sets import MOST_SETS, PlayedItem, evaluation_of, items_to_play, named_sets
-from tinker_atropos.environments.sampled_work import _greedy, sampling
+from tinker_atropos.environments.held_out.evaluation import wilson_interval
+from tinker_atropos.environments.held_out.held_out_sets import (
+    MOST_SETS,
+    PlayedItem,
+    evaluation_of,
+    items_to_play,
+    named_sets,
+)
+from tinker_atropos.environments.rollout.sampled_work import _greedy, sampling
 from tinker_atropos.errors import ConfigError
 
 

@@ -5,7 +5,7 @@ import pytest
 from pydantic import BaseModel, SecretStr, ValidationError
 from tenacity import AsyncRetrying, RetryError, stop_after_attempt
 
-from tinker_atropos.environments.failures import MAX_MESSAGE, describe, environment_failed
+from tinker_atropos.environments.rollout.failures import MAX_MESSAGE, describe, environment_failed
 
 HERE = Path(__file__)
 

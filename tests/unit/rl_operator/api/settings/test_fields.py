@@ -1,6 +1,6 @@
 """The two packages share no code, but they must know the same fields."""
 
-from rl_operator.api.fields import LARGEST, SHARED_FIELDS, SMALLEST, TINKER_FIELDS, WIRED_FIELDS
+from rl_operator.api.settings.fields import LARGEST, SHARED_FIELDS, SMALLEST, TINKER_FIELDS, WIRED_FIELDS
 from rl_operator.check.types import type_problem
 from tinker_atropos.config.policy_losses import POLICY_LOSSES
 from tinker_atropos.config.shared_env import SharedEnvSection

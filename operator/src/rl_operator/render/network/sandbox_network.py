@@ -7,7 +7,7 @@ from rl_operator.api.names import ENVIRONMENT_COMPONENT, SANDBOX_COMPONENT, TRAI
 from rl_operator.api.run import TrainingRun
 from rl_operator.render.env_vars import SANDBOX_PORT
 from rl_operator.render.labels import pods_of_component
-from rl_operator.render.network_objects import network_child, network_policy, service_name, tcp_ports
+from rl_operator.render.network.network_objects import network_child, network_policy, service_name, tcp_ports
 
 SANDBOX_POLICY: Final = "sandbox"
 

@@ -7,8 +7,8 @@ from datetime import date
 import numpy as np
 import pytest
 
-from tinker_atropos.environments.conversation import SampledSequence
-from tinker_atropos.environments.rollouts import MAX_ITEM_CHARACTERS, Rollout, scored_group, shown_item
+from tinker_atropos.environments.rollout.conversation import SampledSequence
+from tinker_atropos.environments.rollout.rollouts import MAX_ITEM_CHARACTERS, Rollout, scored_group, shown_item
 
 
 @dataclass

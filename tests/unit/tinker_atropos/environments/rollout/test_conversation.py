@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from tinker_atropos.bundled import bundled_model_folder
-from tinker_atropos.environments.conversation import Conversation, Output
-from tinker_atropos.environments.rollouts import Rollout, scored_group
+from tinker_atropos.environments.rollout.conversation import Conversation, Output
+from tinker_atropos.environments.rollout.rollouts import Rollout, scored_group
 
 START, END = "<s>", "<e>"
 PIECES = [START, END, "a", "b", "ab", "ba", "aab", " ", "!", ":", "\n", "(", ")", "x"]

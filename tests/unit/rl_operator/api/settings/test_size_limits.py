@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rl_operator.api.size_limits import (
+from rl_operator.api.settings.size_limits import (
     MAX_CHARACTERS,
     MAX_DEPTH,
     MAX_ENTRIES,

@@ -6,8 +6,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import orjson
 
-from tinker_atropos.environments.conversation import SampledSequence
-from tinker_atropos.environments.prompt_tokens import Message
+from tinker_atropos.environments.rollout.conversation import SampledSequence
+from tinker_atropos.environments.rollout.prompt_tokens import Message
 
 FailureKind = Literal["raised", "timeout", "transport"]
 FAILURE_KINDS: Final[tuple[FailureKind, ...]] = ("raised", "timeout", "transport")

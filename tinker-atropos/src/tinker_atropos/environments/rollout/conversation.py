@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tinker_atropos.environments.prompt_tokens import Message, PromptTokens
+from tinker_atropos.environments.rollout.prompt_tokens import Message, PromptTokens
 from tinker_atropos.scored_group import PROMPT_LOGPROB, PROMPT_MASK
 
 

@@ -9,7 +9,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 from transformers import AutoTokenizer, TokenizersBackend
 
 from tinker_atropos.bundled import bundled_model_folder
-from tinker_atropos.environments.prompt_tokens import PromptTokens, render
+from tinker_atropos.environments.rollout.prompt_tokens import PromptTokens, render
 
 ALPHABET = "<e>s ab\n▁E"
 MERGES = [("b", "<"), ("a", "b"), ("ab", "a"), ("▁", "a"), ("<", "e"), ("s", ">"), ("\n", "\n"), (">", "a")]

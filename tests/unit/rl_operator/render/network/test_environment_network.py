@@ -7,7 +7,7 @@ from tests.unit.rl_operator.samples import UID, inputs_of, make_run, make_runtim
 
 from rl_operator.render import network_names, pod_of_attempt
 from rl_operator.render.environment_pod import environment_pod, environment_template
-from rl_operator.render.network import DATA_PORTS, network_children, service_host
+from rl_operator.render.network.environment_network import DATA_PORTS, network_children, service_host
 from rl_operator.render.pod import pod_template
 
 OWN_RUN = make_run(environment="own/digits")

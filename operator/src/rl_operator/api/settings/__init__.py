@@ -1,0 +1,1 @@
+"""The free-form settings of a run, `config` and `tinker`: their fields, limits and sections."""

@@ -1,0 +1,268 @@
+"""The status of an RLTrainingRun, as the operator writes it."""
+
+from typing import Literal, Self
+
+from pydantic import Field
+
+from rl_operator.api.model import ObservedModel, keyed_by
+from rl_operator.api.refusal import Refusal
+
+Phase = Literal["Pending", "Starting", "Running", "Stopping", "Stopped", "Succeeded", "Failed"]
+TERMINAL_PHASES: frozenset[Phase] = frozenset({"Succeeded", "Failed"})
+
+
+class Condition(ObservedModel):
+    """A Kubernetes condition."""
+
+    type: str = Field(description="Type of the condition.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
+    reason: str = Field(description="Stable CamelCase word for the cause.")
+    message: str = Field(default="", description="One sentence: what is the case and what to do.")
+    last_transition_time: str = Field(description="When the status last changed.")
+    observed_generation: int = Field(default=0, description="Generation of the spec that this speaks of.")
+
+
+class Progress(ObservedModel):
+    """Training progress of the current attempt, which begins with its checkpoint's steps."""
+
+    step: int = Field(description="Optimizer steps trained.")
+    from_step: int = Field(default=0, description="The step that the current attempt continued from.")
+    total_steps: int = Field(description="Optimizer steps of the whole run.")
+    stopped_early: str | None = Field(
+        default=None,
+        description="Why step is the last one before totalSteps: tinker.stop_at or tinker.patience. It is a success.",
+    )
+    percent: int = Field(description="step / totalSteps, in percent.")
+    seconds_per_step: float | None = Field(default=None, description="Recent mean.")
+    eta_seconds: int | None = Field(
+        default=None,
+        description="Seconds left, as the trainer estimated after its newest step: steps, checkpoints and evaluations, "
+        "the final one included once one was made in this attempt. While its trainer is not heard: the steps at this "
+        "pace.",
+    )
+
+
+class RunMetrics(ObservedModel):
+    """The latest metrics; fractions are 0 to 1, rounded to 4 digits. Advisory: the phase never depends on them."""
+
+    reward_mean: float | None = Field(default=None, description="Mean reward over all groups, also filtered ones.")
+    train_accuracy: float | None = Field(default=None, description="Fraction of rollouts that were correct.")
+    eval_accuracy: float | None = Field(default=None, description="Latest held-out evaluation.")
+    eval_step: int | None = Field(default=None, description="The step whose weights it evaluated.")
+    eval_accuracy_low: float | None = Field(default=None, description="Lower end of its 95 % interval.")
+    eval_accuracy_high: float | None = Field(default=None, description="Upper end of its 95 % interval.")
+    eval_accuracy_n: int | None = Field(default=None, description="Samples behind it.")
+    baseline_accuracy: float | None = Field(default=None, description="Held-out evaluation before training.")
+    baseline_accuracy_low: float | None = Field(default=None, description="Lower end of its 95 % interval.")
+    baseline_accuracy_high: float | None = Field(default=None, description="Upper end of its 95 % interval.")
+    baseline_accuracy_n: int | None = Field(default=None, description="Samples behind it.")
+    loss: float | None = Field(default=None, description="Mean loss per trained token.")
+    learning_rate: float | None = Field(
+        default=None, description="Adam's learning rate, as its schedule and `auto` make it."
+    )
+    logprob_gap: float | None = Field(
+        default=None, description="Mean absolute gap between sampling and training logprobs, staleness 0."
+    )
+    staleness: float | None = Field(default=None, description="Mean policy steps between sampling and training.")
+    source: str | None = Field(default=None, description="Where the metrics come from: trainer, result or wandb.")
+    observed_at: str | None = Field(default=None, description="When they were read.")
+
+
+class HistorySample(ObservedModel):
+    """One point of the reward curve."""
+
+    step: int = Field(description="Optimizer steps trained.")
+    reward_mean: float = Field(description="Mean reward at that step.")
+
+
+class RunCost(ObservedModel):
+    """What the run has cost, all attempts and evaluations included, by the runtime's prices."""
+
+    amount: float = Field(ge=0, description="Rounded to four decimals.")
+    currency: str = Field(description="As spec.backend.prices of the runtime names it.")
+    budget: float | None = Field(default=None, description="The spec.budget that the newest attempt keeps to.")
+
+    def after(self, before: "RunCost | None") -> Self:
+        """As a trainer told it, which knows of earlier attempts. It never falls: lost steps have cost something."""
+        amount = max(self.amount, before.amount if before else 0.0)
+        return self.with_changes(amount=round(amount, 4))
+
+
+class WandbStatus(ObservedModel):
+    """The run on Weights & Biases."""
+
+    url: str | None = Field(default=None, description="Page of the run.")
+    run_id: str | None = Field(default=None, description="Deterministic id of the run.")
+    state: str | None = Field(
+        default=None,
+        description="As the trainer knows it: running, finished, disabled, or offline with the command that sends it "
+        "later; with W&B's own state beside it where that is another one. Absent where it is unknown how it ended.",
+    )
+
+
+class ContainerStatus(ObservedModel):
+    """One container of the current attempt."""
+
+    name: str = Field(description="api, trainer or environment.")
+    state: Literal["Waiting", "Running", "Ready", "Terminated"] = Field(description="What it does.")
+    exit_code: int | None = Field(default=None, description="Exit code, once terminated.")
+    reason: str | None = Field(default=None, description="Why it waits or ended, in Kubernetes' word.")
+    restarts: int = Field(default=0, description="How often it was started again.")
+
+
+class Checkpoint(ObservedModel):
+    """The newest state checkpoint."""
+
+    step: int = Field(description="Optimizer step that it holds.")
+    state_path: str = Field(description="tinker:// path that training can continue from.")
+    expires_at: str | None = Field(default=None, description="When the backend deletes it.")
+
+
+class BestCheckpoint(ObservedModel):
+    """The weights with the best held-out figure so far: of equal figures, the earlier step's."""
+
+    step: int = Field(description="Optimizer step that they are of.")
+    eval_accuracy: float = Field(description="Their held-out evaluation.")
+    eval_accuracy_low: float | None = Field(default=None, description="Lower end of its 95 % interval.")
+    eval_accuracy_high: float | None = Field(default=None, description="Upper end of its 95 % interval.")
+    state_path: str = Field(description="tinker:// path to train on from.")
+    sampler_path: str = Field(description="tinker:// path to sample from.")
+    expires_at: str | None = Field(default=None, description="When the backend deletes them.")
+
+    def is_better_than(self, last: RunMetrics) -> bool:
+        """By more than noise: the 95 % intervals do not overlap. Stricter than a test of the difference, because the
+        best was chosen for being high.
+        """
+        high, low = last.eval_accuracy_high, self.eval_accuracy_low
+        return high is not None and low is not None and high < low
+
+
+class Weights(ObservedModel):
+    """The trained weights."""
+
+    sampler_path: str = Field(description="tinker:// path to sample from.")
+    state_path: str | None = Field(default=None, description="tinker:// path to train on from.")
+    expires_at: str | None = Field(default=None, description="When the backend deletes them.")
+
+
+class Failure(ObservedModel):
+    """Why the last attempt, or the run, failed."""
+
+    reason: str = Field(description="Stable CamelCase word.")
+    container: str | None = Field(default=None, description="The container that failed first.")
+    exit_code: int | None = Field(default=None, description="Its exit code.")
+    message: str = Field(default="", description="What it said, secrets removed.")
+
+
+class Attempt(ObservedModel):
+    """One attempt of the run: one pod."""
+
+    attempt: int = Field(description="Number, from 1.")
+    pod: str = Field(description="Name of its pod.")
+    started: str | None = Field(default=None, description="When the pod was created.")
+    ended: str | None = Field(default=None, description="When it was over.")
+    reason: str | None = Field(default=None, description="How it ended.")
+    from_step: int = Field(default=0, description="The step that it continued from.")
+    steps: int = Field(default=0, description="Steps trained at its end, those before fromStep included.")
+
+
+class EnvironmentPods(ObservedModel):
+    """Environments that run in their own pods: custom ones, and more than one replica."""
+
+    desired: int = Field(description="Pods that should work.")
+    ready: int = Field(description="Pods whose groups are accepted.")
+    failures: int = Field(default=0, description="Pods that failed in the current attempt.")
+
+
+class SandboxPods(ObservedModel):
+    """The pods of spec.sandbox."""
+
+    desired: int = Field(description="Pods that should be there: spec.sandbox.size.")
+    ready: int = Field(description="Pods that run: free, or in use by a rollout.")
+    replaced: int = Field(default=0, description="Pods of the current attempt that ended and were replaced.")
+    observed_at: str | None = Field(default=None, description="When these numbers last changed.")
+
+
+class QueueStatus(ObservedModel):
+    """The queue position of a run that waits for a slot of its runtime."""
+
+    place: int = Field(description="From 1; beyond 10 rounded to one significant digit.")
+    active: int = Field(description="Runs of the runtime that hold a slot.")
+    limit: int = Field(description="The runtime's limits.maxActiveRuns.")
+
+
+class StartedFrom(ObservedModel):
+    """The run that this one began from."""
+
+    run: str = Field(description="Name of the run.")
+    uid: str = Field(description="Its uid.")
+    step: int = Field(description="Its step that the weights are of.")
+    state_path: str = Field(description="The state that was loaded.")
+    wandb_url: str | None = Field(default=None, description="Its page on Weights & Biases.")
+
+
+class FrozenSettings(ObservedModel):
+    """Hashes of the free-form settings that the run started with: CRD rules cannot see into them."""
+
+    config: str = Field(description="Hash of spec.config.")
+    tinker: str = Field(description="Hash of spec.tinker.")
+
+
+class RunStatus(ObservedModel):
+    """The observed state of the run: the one place where people, agents and GitOps look."""
+
+    observed_generation: int = Field(default=-1, description="Generation of the spec that this status speaks of.")
+    phase: Phase | None = Field(default=None, description="Summary for people; conditions say more.")
+    message: str | None = Field(default=None, description="What happens now, and what to do.")
+    conditions: tuple[Condition, ...] = Field(
+        default=(), description="Conditions, by type.", json_schema_extra=keyed_by("type")
+    )
+    start_time: str | None = Field(default=None, description="When the spec was frozen; never cleared.")
+    completion_time: str | None = Field(default=None, description="When the run was over.")
+    attempt: int | None = Field(default=None, description="Number of the current attempt, from 1.")
+    attempts: tuple[Attempt, ...] = Field(
+        default=(), description="The last five attempts that ended.", json_schema_extra=keyed_by("attempt")
+    )
+    failed_attempts: int | None = Field(
+        default=None, description="Application failures so far, compared with backoffLimit."
+    )
+    pod_name: str | None = Field(default=None, description="Pod of the current attempt.")
+    config_map_name: str | None = Field(default=None, description="ConfigMap with the rendered config and pod.")
+    config_hash: str | None = Field(
+        default=None, description="Hash of its content; of a draft: of what it would be if it started now."
+    )
+    frozen: FrozenSettings | None = Field(default=None, description="What the settings were at the start.")
+    progress: Progress | None = Field(default=None, description="How far the training is.")
+    metrics: RunMetrics | None = Field(default=None, description="Latest metrics; advisory.")
+    cost: RunCost | None = Field(default=None, description="What it has cost, if the runtime knows prices.")
+    history: tuple[HistorySample, ...] = Field(default=(), description="At most ten samples of the reward curve.")
+    wandb: WandbStatus | None = Field(default=None, description="The run on Weights & Biases.")
+    containers: tuple[ContainerStatus, ...] = Field(
+        default=(), description="Containers of the current attempt.", json_schema_extra=keyed_by("name")
+    )
+    environments: EnvironmentPods | None = Field(default=None, description="Environments in pods of their own.")
+    sandboxes: SandboxPods | None = Field(default=None, description="Sandbox pods, if the run asks for them.")
+    queue: QueueStatus | None = Field(
+        default=None, description="Its queue position, while it waits for a slot of its runtime."
+    )
+    admitted_time: str | None = Field(
+        default=None, description="When the current attempt's pod was no longer gated; its start deadline begins then."
+    )
+    history_name: str | None = Field(
+        default=None, description="ConfigMap with a history of at most 500 points, once an attempt has ended."
+    )
+    started_from: StartedFrom | None = Field(default=None, description="The run that this one began from.")
+    checkpoint: Checkpoint | None = Field(default=None, description="Newest state checkpoint.")
+    best: BestCheckpoint | None = Field(
+        default=None, description="Weights with the best held-out figure, of those that were saved and evaluated."
+    )
+    weights: Weights | None = Field(default=None, description="The trained weights, once they exist.")
+    failure: Failure | None = Field(default=None, description="Why the last attempt, or the run, failed.")
+    refusals: tuple[Refusal, ...] = Field(default=(), description="What is refused of the spec, and why; at most 3.")
+
+    @property
+    def finished(self) -> bool:
+        return self.phase in TERMINAL_PHASES
+
+    def condition(self, type_: str) -> Condition | None:
+        return next((c for c in self.conditions if c.type == type_), None)

@@ -1,0 +1,1 @@
+"""What an environment is measured on: held-out sets and their figures."""
