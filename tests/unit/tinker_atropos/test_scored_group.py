@@ -72,11 +72,35 @@ def test_masks_that_atropos_environments_send(masks) -> None:
         ({"distill_logprobs": [[[1], [2]], [[3], [4], [5]]]}, "distill_token_ids", "distill_token_ids is missing"),
         (
             {
-                "distill_token_ids": [[[1], [2]], [[3], [4, 9], [5]]],
-                "distill_logprobs": [[[1], [2]], [[3], [4, 9], [5]]],
+                "distill_token_ids": [[[], [2]], [[3], [4, 9], [5]]],
+                "distill_logprobs": [[[], [2]], [[3], [4], [5]]],
+            },
+            "distill_logprobs",
+            r"distill_logprobs\[1\]\[1\] has 1 candidates \(K\), not 2",
+        ),
+        (
+            {
+                "distill_token_ids": [[[], [2]], [[3], [4, 9], [5]]],
+                "distill_logprobs": [[[], [2]], [[3], [4, float("inf")], [5]]],
+            },
+            "distill_logprobs",
+            "finite number",
+        ),
+        (
+            {
+                "distill_token_ids": [[[], [2]], [[3], [4]]],
+                "distill_logprobs": [[[], [2]], [[3], [4]]],
             },
             "distill_token_ids",
-            r"distill_token_ids\[1\]\[1\] has 2 candidates \(K\); K = 1 is supported",
+            r"distill_token_ids\[1\] has 2 positions, tokens\[1\] has 3",
+        ),
+        (
+            {
+                "distill_token_ids": [[[], [2]], [[], [], list(range(129))]],
+                "distill_logprobs": [[[], [2]], [[], [], [-9.0] * 129]],
+            },
+            "distill_token_ids",
+            r"distill_token_ids\[1\]\[2\] has 129 candidates \(K\); 128 at most",
         ),
         ({"group_overrides": {"rollouts": [0]}}, "group_overrides", "rollouts has 1 entries for 2 sequences"),
         ({"group_overrides": {"rollouts": ["a", "b"]}}, "group_overrides", "must be a list of integers"),
@@ -114,6 +138,17 @@ def test_tokens_unknown_to_the_model() -> None:
     group = ScoredGroup.model_validate(GROUP)
     assert (group.largest_token, group.outside_vocabulary(6)) == (5, None)
     assert group.outside_vocabulary(4) == "tokens[1][1] is 4; the model knows the ids 0 to 3"
+
+
+def test_a_teacher_says_something_of_some_positions_and_knows_no_other_tokens() -> None:
+    named = {"distill_token_ids": [[[], [2, 9, 1]], [[], [], [4, 5]]]}
+    group = ScoredGroup.model_validate(
+        GROUP | named | {"distill_logprobs": [[[], [-1, -2, -3]], [[], [], [-0.5, -1.5]]]}
+    )
+    assert (group.largest_token, group.outside_vocabulary(10)) == (9, None)
+    assert group.outside_vocabulary(9) == (
+        "distill_token_ids[0][1] names 9; the model knows the ids 0 to 8: a teacher needs the policy's tokenizer"
+    )
 
 
 def test_a_group_is_frozen() -> None:

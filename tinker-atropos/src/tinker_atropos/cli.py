@@ -285,6 +285,23 @@ def sample(
         typer.echo(completion.text)
 
 
+@app.command(short_help="Serve weights or a model as a teacher of others.")
+def teacher(
+    *,
+    model_path: Annotated[str | None, typer.Option(help="tinker://…/sampler_weights/… or tinker://…/weights/…")] = None,
+    base_model: Annotated[str | None, typer.Option(help="In place of weights: a model, as it was before.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: the kernel's choice.")] = 8100,
+    log_format: LogFormatOption = "text",
+) -> None:
+    """Serve weights or a model of the backend of TINKER_BASE_URL and TINKER_API_KEY as a teacher: it scores token ids
+    as vLLM does (prompt_logprobs of /v1/completions). With TEACHER_API_KEY, requests have to carry that key.
+    """
+    from tinker_atropos.weights.teacher_server import TeacherOptions, serve_teacher
+
+    _run(serve_teacher(TeacherOptions(model_path, base_model, host, port)), log_format)
+
+
 @app.command(short_help="Write trained weights as a PEFT folder.")
 def export(
     *,

@@ -1,8 +1,9 @@
 """The group as atroposlib 0.4.0 sends it: the one type shared by the api, the trainer and the environments.
 
 Field names are the protocol's. Axes: `S` sequences of the group, `T` tokens of one sequence (prompt and answer), `K`
-candidates of a teacher. A rollout gives one sequence, or several when a later prompt does not extend the earlier one:
-then `group_overrides` maps them (our extension): `{"group_size": S, "rollouts": [rollout of each sequence]}`.
+candidates of a teacher for the token at a position, at most; none where it says nothing. A rollout gives one sequence,
+or several when a later prompt does not extend the earlier one: then `group_overrides` maps them (our extension):
+`{"group_size": S, "rollouts": [rollout of each sequence]}`.
 """
 
 from collections.abc import Iterator, Sequence, Sized
@@ -20,6 +21,9 @@ PLAIN_TRAINED_MASK = 1
 
 PROMPT_LOGPROB = 1.0
 """Value of `inference_logprobs` at positions that were not sampled."""
+
+MAX_CANDIDATES = 128
+"""Most tokens that a teacher may name at a position: arrays of [T, K] are made of them."""
 
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
@@ -45,8 +49,8 @@ class ScoredGroup(BaseModel):
     group_overrides: dict[str, Any] | None = None
     images: Any = None
     env_id: int | None = Field(default=None, ge=0, lt=2**31)
-    distill_token_ids: list[list[list[TokenId]]] | None = Field(default=None, description="[S][T][K], K = 1")
-    distill_logprobs: list[list[list[float]]] | None = Field(default=None, description="[S][T][K], K = 1")
+    distill_token_ids: list[list[list[TokenId]]] | None = Field(default=None, description="[S][T][0 to K]")
+    distill_logprobs: list[list[list[float]]] | None = Field(default=None, description="[S][T][0 to K]")
 
     @property
     def size(self) -> int:
@@ -69,7 +73,8 @@ class ScoredGroup(BaseModel):
 
     @property
     def largest_token(self) -> int:
-        return max(max(row) for row in self.tokens)
+        named = (max(held) for row in self.distill_token_ids or () for held in row if held)
+        return max(*map(max, self.tokens), max(named, default=0))
 
     def outside_vocabulary(self, vocabulary: int) -> str | None:
         """A sentence about the first token id outside the model's `vocabulary` ids, or None."""
@@ -77,6 +82,13 @@ class ScoredGroup(BaseModel):
             if max(row) >= vocabulary:
                 position = next(position for position, token in enumerate(row) if token >= vocabulary)
                 return f"tokens[{index}][{position}] is {row[position]}; the model knows the ids 0 to {vocabulary - 1}"
+        for index, candidates in enumerate(self.distill_token_ids or ()):
+            for position, held in enumerate(candidates):
+                if held and max(held) >= vocabulary:
+                    return (
+                        f"distill_token_ids[{index}][{position}] names {max(held)}; the model knows the ids 0 to "
+                        f"{vocabulary - 1}: a teacher needs the policy's tokenizer"
+                    )
         return None
 
     @field_validator("advantages", "inference_logprobs", "overrides", "distill_token_ids", "distill_logprobs")
@@ -105,8 +117,13 @@ class ScoredGroup(BaseModel):
         for name, rows in given.items():
             if rows is None and any(other is not None for other in given.values()):
                 raise _wrong(name, f"{name} is missing; distill_token_ids and distill_logprobs come together")
-            for place, candidates in _ragged(rows or ()):
-                raise _wrong(name, f"{name}{place} has {candidates} candidates (K); K = 1 is supported")
+        for place, ids, logprobs in _candidates(self.distill_token_ids or (), self.distill_logprobs or ()):
+            if ids != logprobs:
+                raise _wrong("distill_logprobs", f"distill_logprobs{place} has {logprobs} candidates (K), not {ids}")
+            if ids > MAX_CANDIDATES:
+                raise _wrong(
+                    "distill_token_ids", f"distill_token_ids{place} has {ids} candidates (K); {MAX_CANDIDATES} at most"
+                )
 
     def _check_rollouts(self) -> None:
         rollouts = (self.group_overrides or {}).get("rollouts")
@@ -157,8 +174,10 @@ def _check_masks(index: int, tokens: list[int], masks: list[int]) -> None:
             )
 
 
-def _ragged(rows: Sequence[Sequence[Sized]]) -> Iterator[tuple[str, int]]:
-    """The positions, as `[i][j]`, that do not hold exactly one candidate, and how many they hold."""
-    for index, row in enumerate(rows):
-        if set(map(len, row)) != {1}:
-            yield from ((f"[{index}][{position}]", len(held)) for position, held in enumerate(row) if len(held) != 1)
+def _candidates(
+    ids_S: Sequence[Sequence[Sized]], logprobs_S: Sequence[Sequence[Sized]]
+) -> Iterator[tuple[str, int, int]]:
+    """Each position, as `[i][j]`, and how many token ids and logprobs it holds."""
+    for index, rows in enumerate(zip(ids_S, logprobs_S, strict=True)):
+        for position, (ids, logprobs) in enumerate(zip(*rows, strict=True)):
+            yield f"[{index}][{position}]", len(ids), len(logprobs)

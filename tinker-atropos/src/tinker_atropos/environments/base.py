@@ -9,10 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from atroposlib.envs.base import APIServerConfig, BaseEnv, BaseEnvConfig
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tinker_atropos.environments.difficulty_pools import PooledItems
 from tinker_atropos.environments.held_out.evaluation import EVAL_METRIC, Evaluation
@@ -34,6 +34,7 @@ from tinker_atropos.environments.rollout.rollouts import (
     scored_group,
 )
 from tinker_atropos.environments.rollout.sampled_work import current_work, greedily
+from tinker_atropos.environments.rollout.teacher import Teacher
 from tinker_atropos.errors import ConfigError
 
 __all__ = ["Environment", "EnvironmentConfig", "FailedRollout", "Item", "Message", "Rollout", "SampledEnvironment"]
@@ -63,6 +64,27 @@ class EnvironmentConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib ship
         default=False,
         description="Whether items whose last group earned all the same, and taught nothing, are drawn less often.",
     )
+    teacher_top_k: int = Field(
+        default=0,
+        ge=0,
+        le=128,  # as many as a group's row may hold
+        description="How many of its likeliest tokens a teacher names for each sampled one, to be learned; 1: it "
+        "scores the sampled token; 0: there is no teacher.",
+    )
+    teacher_url: str = Field(default="", description="Where the teacher is served.")
+    teacher_api: Literal["openai", "sglang", "vllm"] = Field(
+        default="openai",
+        description="How it is asked: vLLM's completions, as tinker-atropos teacher has them, or SGLang's or Atropos' "
+        "generate.",
+    )
+    teacher_model: str = Field(default="", description="Its name at the server, if that has several models.")
+
+    @model_validator(mode="after")
+    def _teacher_teaches_all_groups(self) -> Self:
+        """What it says does not depend on rewards: groups of equal ones are sent, too."""
+        if self.teacher_top_k:
+            self.ensure_scores_are_not_same = False
+        return self
 
 
 class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # atroposlib ships no types
@@ -171,6 +193,18 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         rollouts = await self._whole_group(item)
         self.was_rewarded(item, [rollout.score for rollout in rollouts])
         return scored_group(rollouts, item=item), []
+
+    async def postprocess_histories(self, trajectories: Any) -> Any:
+        """With what the teacher says. If it does not answer, the group is lost."""
+        if self._teacher is None:
+            return trajectories
+        several = isinstance(trajectories, list)
+        groups = [await self._teacher.teach(group) for group in (trajectories if several else [trajectories])]
+        return groups if several else groups[0]
+
+    @cached_property
+    def _teacher(self) -> Teacher | None:
+        return Teacher.of(self.config)
 
     def was_rewarded(self, item: Item, rewards: Sequence[float]) -> None:
         """A group is whole: one reward for each rollout."""
@@ -281,7 +315,7 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         if a held-out set has a name that it cannot have.
         """
         self.all_held_out()
-        _ = self._pooled
+        _ = self._pooled, self._teacher
         prompts = [self.first_prompt(item) for item in self.held_out_items()[:SOME_ITEMS]]
         if prompts and not any(map(self.room, prompts)):
             raise ConfigError(

@@ -48,13 +48,11 @@ async def sample(options: SampleOptions) -> list[Completion]:
     """Sample from the weights at `model_path`, or from `base_model`. Raises ConfigError for what can be fixed in the
     options.
     """
-    if (options.model_path is None) == (options.base_model is None):
-        raise ConfigError("name either trained weights with --model-path or a model with --base-model")
-    kind = None if options.model_path is None else kind_of(options.model_path, ("weights", "sampler_weights"))
+    check_one_is_named(options.model_path, options.base_model)
     async with session("sample") as service:
         from tinker import types
 
-        client = await _sampling_client(service, options, kind)
+        client = await sampling_client(service, options.model_path, options.base_model)
         tokenizer = _tokenizer(options, client)
         prompt = types.ModelInput.from_ints(_prompt_ids(options, tokenizer))
         params = types.SamplingParams(max_tokens=options.max_tokens, temperature=options.temperature, seed=options.seed)
@@ -70,15 +68,22 @@ async def sample(options: SampleOptions) -> list[Completion]:
     ]
 
 
-async def _sampling_client(
-    service: "tinker.ServiceClient", options: SampleOptions, kind: str | None
+def check_one_is_named(path: str | None, base_model: str | None) -> None:
+    """Raises ConfigError."""
+    if (path is None) == (base_model is None):
+        raise ConfigError("name either trained weights with --model-path or a model with --base-model")
+    if path is not None:
+        kind_of(path, ("weights", "sampler_weights"))
+
+
+async def sampling_client(
+    service: "tinker.ServiceClient", path: str | None, base_model: str | None
 ) -> "tinker.SamplingClient":
     """State checkpoints cannot be sampled from as they are: a training client takes a snapshot of them."""
-    path = options.model_path
-    if path is None or kind == "sampler_weights":
+    if path is None or kind_of(path) == "sampler_weights":
         client: tinker.SamplingClient = await ask(
-            f"opening {path or options.base_model}",
-            lambda: service.create_sampling_client(model_path=path, base_model=options.base_model),
+            f"opening {path or base_model}",
+            lambda: service.create_sampling_client(model_path=path, base_model=base_model),
         )
         return client
     training: tinker.TrainingClient = await ask(

@@ -1,5 +1,6 @@
 """Optimizer steps through the real SDK and the real Tinker service, against torch.optim.AdamW."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,13 @@ import torch
 from safetensors.numpy import load_file
 
 from tinker_atropos.bundled import BUNDLED
+from tinker_atropos.errors import ConfigError
 from tinker_atropos.trainer.backend.backend import Backend, StepOutput, Training
 from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall
+from tinker_atropos.trainer.backend.token_use import TokenUse
 from tinker_atropos.trainer.data.datums import Datum
+from tinker_atropos.trainer.data.groups import TeacherTopK
+from tinker_atropos.trainer.update.forward_kl import teacher_metrics
 
 METADATA = {"run_uid": "step-requests-test", "attempt": "1", "step": "1"}
 LOSS = LossCall("importance_sampling")
@@ -101,6 +106,134 @@ async def test_two_optimizer_steps_of_a_batch_are_two_steps_with_one_snapshot(ti
     sampled = [(await each.sampler.logprobs(np.array([1, 2, 3]))).tolist() for each in (output, outputs[-1])]
     assert sampled[0][1:] == sampled[1][1:]
     await backend.close("success")
+
+
+def taught(token: int = 5, advantage: float = 0.0) -> Datum:
+    """A teacher that names 2 of 3 positions' tokens, two of one and three of the other."""
+    tokens_TK = np.array([[0, 0, 0], [3, 8, 0], [token, 9, 11]])
+    shares_TK = np.array([[0.0, 0.0, 0.0], [0.75, 0.25, 0.0], [0.5, 0.3, 0.2]])
+    alone = datum(token)
+    return replace(
+        alone, advantages_T=advantage * np.ones(3), teacher=TeacherTopK(tokens_TK, shares_TK), logprobs_T=-np.ones(3)
+    )
+
+
+async def all_logprobs(training: Training, vocabulary: int = 512) -> np.ndarray:
+    """Of every token after [1], [1, 2] and [1, 2, 3], by forward passes over one target each."""
+    row = np.array([1, 2, 3])
+    datums = [replace(datum(5), input_T=row, target_T=np.full(3, token)) for token in range(vocabulary)]
+    return np.stack(await training.forward(datums), axis=-1)
+
+
+async def test_the_loss_and_the_gradient_are_those_of_the_forward_kl_in_numpy() -> None:
+    """The loss by numpy, from the logprobs of the whole vocabulary, and a step goes down. The gradient is below."""
+    backend = await Backend.open(30, METADATA)
+    training = await backend.create(BUNDLED, 4, 0, METADATA)
+    example = taught()
+    tokens_TK, shares_TK = example.teacher.tokens_TK, example.teacher.shares_TK
+    named_TK = shares_TK > 0
+    entropy = -(shares_TK[named_TK] * np.log(shares_TK[named_TK])).sum()
+
+    def cross_entropy(logprobs_TV: np.ndarray) -> float:
+        assert np.exp(logprobs_TV).sum(axis=-1) == pytest.approx(1.0, abs=1e-5)
+        return float(-(shares_TK * np.take_along_axis(logprobs_TV, tokens_TK, axis=-1)).sum())
+
+    before = await all_logprobs(training)
+    output = await training.step([[example]], LossCall("importance_sampling", teacher_weight=3.0), AdamStep(1e-4))
+    assert output.loss_sum == pytest.approx(3.0 * cross_entropy(before), rel=1e-5)
+    np.testing.assert_allclose(
+        output.teacher_logprobs[0], np.take_along_axis(before, tokens_TK, axis=-1), rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_allclose(output.logprobs[0], before[range(3), example.target_T], rtol=1e-4, atol=1e-5)
+    metrics = teacher_metrics([example], output.teacher_logprobs)
+    assert metrics["distil/forward_kl"] == pytest.approx((cross_entropy(before) - entropy) / 2, rel=1e-5)
+    after = await all_logprobs(training)
+    assert cross_entropy(after) < cross_entropy(before)
+    await backend.close("success")
+
+
+async def first_moments(
+    backend: Backend, folder: Path, minibatch: list[Datum], loss: LossCall = LOSS
+) -> dict[str, np.ndarray]:
+    """A tenth of the gradient of a first step, from the same weights each time."""
+    training = await backend.create(BUNDLED, 4, 0, METADATA)
+    await training.step([[datum(5)]], LOSS, AdamStep(1e-2))  # then B is not zero, and A has a gradient too
+    before = await saved(training, "before", folder)
+    await training.step([minibatch], loss, AdamStep(1e-2))
+    after = await saved(training, "after", folder)
+    return {name: after[name] - 0.9 * before[name] for name in after if name.startswith("first.")}
+
+
+async def test_a_teachers_gradient_is_a_weighted_sum_over_its_tokens_and_adds_to_the_policys(tinker_service) -> None:
+    """On fresh tokens the policy's gradient is -A times that of log p: with A the teacher's weight, and each of its
+    tokens as if sampled, it is the same.
+    """
+    folder = Path(tinker_service.log).parent / "data"
+    backend = await Backend.open(30, METADATA)
+    example, weight = taught(), 2.0
+    training = await backend.create(BUNDLED, 4, 0, METADATA)
+    await training.step([[datum(5)]], LOSS, AdamStep(1e-2))
+    sampled = []
+    for tokens_T, shares_T in zip(example.teacher.tokens_TK.T, example.teacher.shares_TK.T, strict=True):
+        (fresh_T,) = await training.forward([replace(example, target_T=tokens_T)])
+        sampled.append(
+            replace(example, target_T=tokens_T, logprobs_T=fresh_T, advantages_T=weight * shares_T, teacher=None)
+        )
+    expected = await first_moments(backend, folder, sampled)
+    found = await first_moments(backend, folder, [example], LossCall("importance_sampling", teacher_weight=weight))
+    assert max(np.abs(moment).max() for moment in expected.values()) > 1e-4
+    for name, moment in expected.items():
+        np.testing.assert_allclose(found[name], moment, rtol=1e-3, atol=1e-7, err_msg=name)
+
+    both = [taught(7, advantage=1.0), datum(6)]
+    policy = await first_moments(backend, folder, [replace(both[0], teacher=None), both[1]])
+    teacher = await first_moments(backend, folder, [taught(7)])
+    together = await first_moments(backend, folder, both)
+    for name, moment in together.items():
+        np.testing.assert_allclose(moment, policy[name] + teacher[name], rtol=1e-3, atol=1e-7, err_msg=name)
+    await backend.close("success")
+
+
+async def test_a_replayed_step_with_a_teacher_gives_the_same_bytes(tinker_service) -> None:
+    folder = Path(tinker_service.log).parent / "data"
+    backend = await Backend.open(30, METADATA)
+    training = await backend.create(BUNDLED, 4, 0, METADATA)
+    await training.step([[datum(5)]], LOSS, AdamStep(1e-2))
+    path = await training.save_state("replayed", METADATA, ttl_seconds=None)
+    minibatches = [[taught(5, advantage=1.0), datum(8)], [taught(6)]]
+    found = []
+    for attempt in range(2):
+        again = await backend.load(path, METADATA, with_optimizer=True)
+        output = await again.step(minibatches, LOSS, AdamStep(1e-2))
+        tensors = await saved(again, f"replayed-{attempt}", folder)
+        found.append((output.loss_sum, {name: tensor.tobytes() for name, tensor in tensors.items()}))
+    assert found[0] == found[1]
+    await backend.close("success")
+
+
+async def test_without_advantages_only_the_teachers_loss_is_computed_and_charged_for() -> None:
+    used = TokenUse()
+    backend = await Backend.open(30, METADATA, used)
+    training = await backend.create(BUNDLED, 4, 0, METADATA)
+    output = await training.step([[taught()]], LOSS, AdamStep(1e-4))
+    assert used.train == 3
+    assert [len(row) for row in output.logprobs] == [3]
+    await training.step([[taught(), datum(6)]], LOSS, AdamStep(1e-4))
+    assert used.train == 3 + 2 * 3 + 3
+    dro = LossCall("dro", {"beta": 0.1})
+    await training.step([[taught()]], dro, AdamStep(1e-4))  # it pulls back to the sampler, whatever the advantages
+    assert used.train == 3 + 2 * 3 + 3 + 2 * 3
+    await backend.close("success")
+
+
+async def test_a_backend_that_refuses_what_a_teacher_named_ends_the_run_and_says_what_to_do() -> None:
+    backend = await Backend.open(30, METADATA)
+    training = await backend.create(BUNDLED, 4, 0, METADATA)
+    unknown = taught()
+    unknown.teacher.tokens_TK[2, 2] = 100_000
+    with pytest.raises(ConfigError, match=r"several targets per token: .*100000.* \(env.teacher_top_k: 1\)"):
+        await training.step([[unknown]], LOSS, AdamStep(1e-4))
+    await backend.close("errored")
 
 
 LAYERS = {"train_attn": "self_attn", "train_mlp": "mlp", "train_unembed": "lm_head"}

@@ -1,5 +1,7 @@
 """Loss inputs by hand, and a property: every generated token is trained once, with its own logprob."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -100,6 +102,36 @@ def test_the_teachers_terms_are_kept_separate_for_the_metrics() -> None:
     np.testing.assert_allclose(first.distilled_T, [np.nan, 0.2, np.nan], atol=1e-12)
     np.testing.assert_allclose(second.distilled_T, [np.nan, -1.0], atol=1e-12)
     assert batch_of(group()).datums[0].distilled_T is None
+
+
+TOP_K = {
+    "distill_token_ids": [[[1, 2], [1, 2], [13, 9], [9, 8]], [[], [], [15, 3]]],
+    "distill_logprobs": [[[0.0, 0.0], [0.0, 0.0], [-1.0, -1.0], [-2.0, -2.0]], [[], [], [-1.0, -1.0]]],
+}
+
+
+def test_what_a_teacher_would_sample_is_learned_where_something_was_sampled() -> None:
+    first, second = batch_of(group(**TOP_K)).datums
+    assert first.teacher.tokens_TK.tolist() == [[1, 2], [13, 9], [9, 8]]
+    assert first.teacher.shares_TK.tolist() == [[0, 0], [0.5, 0.5], [0.5, 0.5]]
+    assert second.teacher.shares_TK.tolist() == [[0, 0], [0.5, 0.5]]
+    assert first.advantages_T.tolist() == [0.0, 0.5, 0.5], "the advantages have no term of it"
+    assert first.distilled_T is None
+
+
+def test_a_teacher_is_enough_to_train_a_group_without_advantages() -> None:
+    assert len(batch_of(group(**TOP_K, scores=[1.0, 1.0])).datums) == 2
+    assert batch_of(group(**TOP_K, scores=[1.0, 1.0]), distill_coefficient=0.0).datums == []
+    muted = [{"set_advantage_to_zero": True}, {}]
+    first, second = batch_of(group(**TOP_K, scores=[1.0, 1.0], overrides=muted)).datums
+    assert (first.teacher is None, second.teacher is None) == (True, False)
+
+
+def test_what_is_cut_off_by_length_is_not_learned_from_a_teacher_either() -> None:
+    taught = group(**TOP_K)
+    cut = replace(taught, sequences_S=(taught.sequences_S[0], replace(taught.sequences_S[1], truncated=True)))
+    (datum,) = batch_of(cut, truncated_rollouts="mask").datums
+    assert datum.rollout == 0
 
 
 def test_every_sequence_of_a_rollout_gets_the_rollouts_advantage_and_the_baseline_is_over_rollouts() -> None:

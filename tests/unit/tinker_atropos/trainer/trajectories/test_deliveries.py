@@ -60,6 +60,33 @@ def test_the_teachers_logprob_is_of_the_sampled_token_or_missing() -> None:
     np.testing.assert_array_equal(second.teacher_logprobs_T, [-3.0, -1.0])
 
 
+def test_the_likeliest_tokens_of_a_teacher_have_its_probabilities_divided_by_their_sum() -> None:
+    half, quarter = float(np.log(0.5)), float(np.log(0.25))
+    taught = group(
+        distill_token_ids=[[[], [], [8, 7], [9]], [[], [6, 5, 4]]],
+        distill_logprobs=[[[], [], [half, quarter], [-3.0]], [[], [quarter, quarter, half]]],
+    )
+    first, second = taught.sequences_S
+    assert first.teacher_logprobs_T is None
+    assert first.teacher_topk.tokens_TK.tolist() == [[0, 0, 0], [0, 0, 0], [8, 7, 0], [9, 0, 0]]
+    np.testing.assert_allclose(
+        first.teacher_topk.shares_TK, [[0, 0, 0], [0, 0, 0], [2 / 3, 1 / 3, 0], [1, 0, 0]], rtol=1e-12
+    )
+    assert first.teacher_topk.spoken_T.tolist() == [False, False, True, True]
+    np.testing.assert_allclose(second.teacher_topk.shares_TK, [[0, 0, 0], [0.25, 0.25, 0.5]], rtol=1e-12)
+
+
+def test_a_teacher_that_scores_the_sampled_tokens_may_say_nothing_of_prompts() -> None:
+    taught = group(
+        distill_token_ids=[[[], [], [7], [9]], [[], [6]]],
+        distill_logprobs=[[[], [], [-0.25], [-0.5]], [[], [-1.0]]],
+    )
+    first, second = taught.sequences_S
+    np.testing.assert_array_equal(first.teacher_logprobs_T, [np.nan, np.nan, -0.25, np.nan])
+    np.testing.assert_array_equal(second.teacher_logprobs_T, [np.nan, -1.0])
+    assert first.teacher_topk is None
+
+
 def test_advantages_per_token_are_taken_as_sent() -> None:
     first, second = group(advantages=[[0.0, 0.0, 1.5, -2.0], [0.0, 0.5]]).sequences_S
     assert first.advantages_T.tolist() == [0.0, 0.0, 1.5, -2.0]

@@ -25,8 +25,17 @@ from tinker_atropos.config.policy_losses import POLICY_LOSSES
 from tinker_atropos.errors import BackendError, BackendLostError, ConfigError, RunError
 from tinker_atropos.trainer.backend import reachability
 from tinker_atropos.trainer.backend.policy import Sampler
-from tinker_atropos.trainer.backend.sdk_calls import answered, gone_or, refused, submitted
-from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall, probe, submitted_step, to_score
+from tinker_atropos.trainer.backend.sdk_calls import answered, gone, gone_or, refused, submitted
+from tinker_atropos.trainer.backend.step_requests import (
+    AdamStep,
+    LossCall,
+    SubmittedStep,
+    SubmittedUpdate,
+    probe,
+    submitted_step,
+    taught,
+    to_score,
+)
 from tinker_atropos.trainer.backend.stored_checkpoints import StoredCheckpoints
 from tinker_atropos.trainer.backend.tinker_sampler import TinkerSampler
 from tinker_atropos.trainer.backend.token_use import TokenUse
@@ -43,17 +52,28 @@ SNAPSHOT = "taking a snapshot to sample from"
 class StepOutput:
     """What one or several optimizer steps returned.
 
-    `logprobs` per datum are under the weights before its optimizer step, `loss_sum` is a SUM over tokens (Tinker's
-    reduction), `sampler` holds the weights after the last step, `optimizer_metrics` is what the backend chooses to say
-    about each gradient, and `seconds` is how long forward_backward, optim_step and snapshot were awaited: they run back
-    to back, so the three add up to the step.
+    `logprobs` per datum are under the weights before its optimizer step, as are those of its teacher's tokens
+    (`teacher_logprobs`, of taught datums only, [T, K]); `loss_sum` is a SUM over tokens (Tinker's reduction), `sampler`
+    holds the weights after the last step, `optimizer_metrics` is what the backend chooses to say about each gradient,
+    and `seconds` is how long forward_backward, optim_step and snapshot were awaited: they run back to back, so the
+    three add up to the step.
     """
 
     logprobs: list[Floats]
+    teacher_logprobs: list[Floats]
     loss_sum: float
     sampler: Sampler
     optimizer_metrics: Sequence[Mapping[str, float]]
     seconds: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """What the requests of one optimizer step's gradient returned. See `StepOutput`."""
+
+    logprobs: list[Floats]
+    teacher_logprobs: list[Floats]
+    loss_sum: float
 
 
 async def wait_for_backend(base_url: str, deadline_seconds: float) -> None:
@@ -201,33 +221,61 @@ class Training:
         """An optimizer step for each minibatch, and the snapshot after the last one.
 
         All requests are submitted before the first is awaited: those of an optimizer step land in one clock cycle of
-        the backend. Raises DivergedError if a loss, a gradient or a trained token's logprob is not a finite number.
+        the backend. Raises DivergedError if a loss, a gradient or a trained token's logprob is not a finite number, and
+        ConfigError if the backend refuses what a teacher said.
         """
-        futures = submitted_step(self._client, loss, minibatches, adam)
-        self._used.train += sum(len(datum.input_T) for datums in minibatches for datum in datums)
+        submitted_all = submitted_step(self._client, loss, minibatches, adam)
+        for datums, asked in zip(minibatches, submitted_all.updates, strict=True):
+            sent = [*(datums if asked.policy else ()), *(datum for datum, _ in taught(datums))]
+            self._used.train += sum(len(datum.input_T) for datum in sent)
         try:
-            return await self._answers(minibatches, futures)
+            return await self._answers(minibatches, submitted_all)
         finally:
-            for future in futures:  # what is not done by now must not continue after a failed call
+            for future in submitted_all.futures:  # what is not done by now must not continue after a failed call
                 future.future().cancel()
 
-    async def _answers(self, minibatches: Sequence[Sequence[Datum]], futures: Sequence[Any]) -> StepOutput:
+    async def _answers(self, minibatches: Sequence[Sequence[Datum]], asked: SubmittedStep) -> StepOutput:
         logprobs: list[Floats] = []
+        teacher_logprobs: list[Floats] = []
         loss_sum, metrics = 0.0, []
         clock = Laps()
-        for datums, gradient, update in zip(minibatches, futures[0:-1:2], futures[1:-1:2], strict=True):
-            output = await self._wait(gradient, "forward_backward")
+        for datums, update in zip(minibatches, asked.updates, strict=True):
+            gradient = await self._gradient(datums, update)
             clock.lap("forward_backward")
-            rows, loss_part = _logprobs(output), float(output.metrics["loss:sum"])
-            check_loss(loss_part, (row[datum.trained_T] for row, datum in zip(rows, datums, strict=True)))
-            metrics.append((await self._wait(update, "optim_step")).metrics or {})
+            trained = zip(gradient.logprobs, datums, strict=True)
+            check_loss(gradient.loss_sum, (row[datum.trained_T] for row, datum in trained))
+            metrics.append((await self._wait(update.optimizer, "optim_step")).metrics or {})
             check_gradient(metrics[-1])
             clock.lap("optim_step")
-            logprobs += rows
-            loss_sum += loss_part
-        sampler = self._sampler(await self._wait(futures[-1], SNAPSHOT))
+            logprobs += gradient.logprobs
+            teacher_logprobs += gradient.teacher_logprobs
+            loss_sum += gradient.loss_sum
+        sampler = self._sampler(await self._wait(asked.snapshot, SNAPSHOT))
         clock.lap("snapshot")
-        return StepOutput(logprobs, loss_sum, sampler, metrics, clock.seconds)
+        return StepOutput(logprobs, teacher_logprobs, loss_sum, sampler, metrics, clock.seconds)
+
+    async def _gradient(self, datums: Sequence[Datum], asked: SubmittedUpdate) -> Gradient:
+        outputs = [await self._wait(asked.policy, "forward_backward")] if asked.policy else []
+        logprobs, teacher_logprobs = [row for output in outputs for row in _logprobs(output)], []
+        if asked.teacher:
+            outputs.append(await self._taught(asked.teacher))
+            rows = _logprobs(outputs[-1])
+            logprobs = logprobs or [row_TK[:, 0] for row_TK in rows]  # if all are taught, and nothing else
+            found = zip(rows, taught(datums), strict=True)
+            teacher_logprobs = [row_TK[:, 1 : 1 + teacher.tokens_TK.shape[1]] for row_TK, (_, teacher) in found]
+        return Gradient(logprobs, teacher_logprobs, sum(float(output.metrics["loss:sum"]) for output in outputs))
+
+    async def _taught(self, future: Any) -> Any:
+        try:
+            return await self._wait(future, "forward_backward to a teacher's top-k")
+        except BackendLostError as error:
+            cause = error.__cause__ or error
+            if not refused(cause) or gone(cause):
+                raise
+            raise ConfigError(
+                f"the backend refuses the cross-entropy to a teacher's top-k, which has several targets per token: "
+                f"{error}. Let the teacher score the sampled tokens only (env.teacher_top_k: 1), or leave it out"
+            ) from error
 
     async def base_logprobs(self, base_model: str, rows: Sequence[Ints]) -> list[Floats]:
         """Logprob of each row's tokens under the model without an adapter, NaN for the first of a row.

@@ -12,7 +12,7 @@ import numpy as np
 from tinker_atropos.arrays import Bools, Floats, Ints
 from tinker_atropos.config.policy_losses import POLICY_LOSSES
 from tinker_atropos.config.tinker_section import TinkerSection
-from tinker_atropos.trainer.data.groups import Group, TokenSequence
+from tinker_atropos.trainer.data.groups import Group, TeacherTopK, TokenSequence
 from tinker_atropos.trainer.data.reward_shaping import group_advantages, masked_rollouts
 
 LEFT_OUT_REASONS = ("no_advantage", "nothing_generated", "truncated_masked")
@@ -24,7 +24,8 @@ class Datum:
 
     `distilled_T` is the teacher's term within the advantages, NaN where it gave none; None without a teacher.
     `group` and `rollout` count from 0 within the batch and within the group. `masked_T`: the trust region took the
-    token's advantage away; None: it took none.
+    token's advantage away; None: it took none. `teacher`: what a teacher would sample, where the datum is trained on it
+    (forward KL); None: nowhere.
     """
 
     input_T: Ints
@@ -38,6 +39,11 @@ class Datum:
     group: int
     rollout: int
     masked_T: Bools | None = None
+    teacher: TeacherTopK | None = None
+
+    @property
+    def has_gradient(self) -> bool:
+        return self.teacher is not None or bool(self.advantages_T.any())
 
     @property
     def tokens_T(self) -> Ints:
@@ -77,7 +83,9 @@ class TrainingBatch:
 
 
 def build_batch(groups: Sequence[Group], config: TinkerSection) -> TrainingBatch:
-    """Turn groups into datums. A group in which every advantage is zero has no gradient and is left out."""
+    """Turn groups into datums. A group in which every advantage is zero, and of which no teacher spoke, has no gradient
+    and is left out.
+    """
     batch = TrainingBatch(groups)
     for index, group in enumerate(groups):
         advantages_R, masked_R = group_advantages(group, config), masked_rollouts(group, config)
@@ -88,7 +96,7 @@ def build_batch(groups: Sequence[Group], config: TinkerSection) -> TrainingBatch
             if not masked_R[rollout]
         ]
         datums = [datum for datum in found if datum is not None]
-        if any(datum.advantages_T.any() for datum in datums):
+        if any(datum.has_gradient for datum in datums):
             batch.datums.extend(datums)
             batch.left_out["nothing_generated"] += len(found) - len(datums)
         else:
@@ -105,6 +113,7 @@ def build_datum(
         return None
     distilled_T = None if sequence.muted else distillation(sequence, distill_coefficient)
     advantages_T = token_advantages(sequence, advantage, distilled_T)
+    teacher = None if sequence.muted or not distill_coefficient else sequence.teacher_topk
     return Datum(
         input_T=sequence.tokens_T[:-1],
         target_T=sequence.tokens_T[1:],
@@ -116,6 +125,7 @@ def build_datum(
         score=sequence.score,
         group=place[0],
         rollout=place[1],
+        teacher=None if teacher is None else teacher.predicting(trained_T),
     )
 
 
@@ -130,7 +140,8 @@ def token_advantages(sequence: TokenSequence, advantage: float, distilled_T: Flo
 
 
 def distillation(sequence: TokenSequence, coefficient: float) -> Floats | None:
-    """On-policy distillation: coefficient * (log p_teacher - log p_sampler) for each sampled token.
+    """On-policy distillation by a teacher that scores the sampled tokens: coefficient * (log p_teacher - log p_sampler)
+    for each.
 
     Its expectation under the sampler is minus the reverse KL to the teacher (Thinking Machines, "On-Policy
     Distillation", 2025; tinker-cookbook's distillation.train_on_policy adds the same to its advantages).

@@ -17,14 +17,34 @@ UNKNOWN_STEP = -1
 
 
 @dataclass(frozen=True, slots=True)
+class TeacherTopK:
+    """The tokens that a teacher gives the most probability to at each position, and their shares of it, [T, K]. The
+    shares of a position add up to 1, or are all 0 where it said nothing.
+    """
+
+    tokens_TK: Ints
+    shares_TK: Floats
+
+    @property
+    def spoken_T(self) -> Bools:
+        return np.asarray(self.shares_TK.any(axis=-1))
+
+    def predicting(self, trained_T: Bools) -> "TeacherTopK | None":
+        """Of T-1 predictions, those that are trained; None if it said nothing of them."""
+        shares_TK = np.where(trained_T[:, None], self.shares_TK[1:], 0.0)
+        return TeacherTopK(self.tokens_TK[1:], shares_TK) if shares_TK.any() else None
+
+
+@dataclass(frozen=True, slots=True)
 class TokenSequence:
     """One scored sequence. What is unknown is NaN in `logprobs_T` and UNKNOWN_STEP in `policy_step_T`.
 
     `generated_T` marks what is to be trained, and `marked_T` what the environment said was generated. `advantages_T`
     replaces the score if the environment sent it. `teacher_logprobs_T` is for the sequence's own tokens, NaN where the
-    teacher scored another token. `muted`: the environment wants no advantage here, although the score counts in the
-    group's baseline. `recomputed_T`: the logprob is not the sampler's, but by a forward pass of a later policy.
-    `truncated`: its last generation ended by length, and not where the policy would have; unknown counts as no.
+    teacher scored another token; one that names several tokens per position gives `teacher_topk` instead. `muted`: the
+    environment wants no advantage here, although the score counts in the group's baseline. `recomputed_T`: the logprob
+    is not the sampler's, but by a forward pass of a later policy. `truncated`: its last generation ended by length, and
+    not where the policy would have; unknown counts as no.
     """
 
     tokens_T: Ints
@@ -38,6 +58,7 @@ class TokenSequence:
     marked_T: Bools | None = None
     recomputed_T: Bools | None = None
     truncated: bool = False
+    teacher_topk: TeacherTopK | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,8 @@ _STALE = "the same over tokens sampled by older weights: expected to grow with s
 
 METRICS: tuple[Metric, ...] = (
     Metric("train/step", "steps", "optimizer steps trained so far: the x axis of everything"),
-    Metric("train/loss", "per token", "the loss's SUM over all trained tokens, divided by their number"),
+    Metric("train/loss", "per token", "the loss's SUM over all trained tokens, divided by their number; with the "
+           "cross-entropy to a teacher's top-k, times tinker.distill_coefficient"),
     Metric("train/learning_rate", "1", "Adam's learning rate in this step, by tinker.learning_rate and its schedule"),
     Metric("train/grad_norm", "1", "the gradient's norm before clipping, mean over the step's optimizer steps; only of "
            "backends that report it"),
@@ -60,7 +61,10 @@ METRICS: tuple[Metric, ...] = (
     Metric("advantages/mean", "reward", "mean over trained sequences of the mean advantage of their trained tokens"),
     Metric("advantages/std", "reward", "standard deviation of the same"),
     Metric("advantages/sum", "reward", "sum of the same"),
-    Metric("distil/tokens", "tokens", "trained tokens about which the teacher gave a logprob"),
+    Metric("distil/tokens", "tokens", "trained tokens about which the teacher gave a logprob, or its top-k"),
+    Metric("distil/token_fraction", "fraction", "the same, of all trained tokens"),
+    Metric("distil/forward_kl", "nats", "KL(teacher || policy) per taught token, of a teacher's top-k: mean of the "
+           "sum of w (log w - log p), w its probabilities divided by their sum, p the trainer's before the step"),
     Metric("distil/other_token", "tokens", "trained tokens at which the teacher spoke of another token: no term there"),
     Metric("distil/advantage_mean", "nats", "mean of distill_coefficient * (log p_teacher - log p_sampler): minus the "
            "reverse KL to the teacher, times the coefficient"),

@@ -31,7 +31,8 @@ Record = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class TrainedSequence:
     """What the step did with one sequence. Arrays are as long as its tokens; where nothing was trained, `trained_T` is
-    False and `logprobs_T` (by the trainer's forward pass) means nothing.
+    False and `logprobs_T` (by the trainer's forward pass) means nothing. `taught_T`: trained by a teacher's top-k,
+    whatever became of the advantage.
     """
 
     trained_T: npt.NDArray[np.bool_]
@@ -39,6 +40,7 @@ class TrainedSequence:
     logprobs_T: Floats
     clipped_T: npt.NDArray[np.bool_]
     masked_T: npt.NDArray[np.bool_]
+    taught_T: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,7 @@ def token_fates(
         fates_T[trained.trained_T & (trained.advantages_T != 0)] = _CODE["trained"]
         fates_T[trained.clipped_T] = _CODE["clipped"]
         fates_T[trained.masked_T] = _CODE["masked"]
+        fates_T[trained.taught_T] = _CODE["trained"]
     if sampled_T[0]:
         fates_T[0] = _CODE["first"]
     return fates_T

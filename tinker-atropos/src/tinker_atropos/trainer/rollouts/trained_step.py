@@ -60,6 +60,7 @@ def trained_sequence(datum: Datum, logprobs_T: Floats, config: TinkerSection) ->
         logprobs_T=_of_tokens(logprobs_T),
         clipped_T=np.concatenate([[False], clipped_T]),
         masked_T=np.concatenate([[False], _nowhere(datum) if datum.masked_T is None else datum.masked_T]),
+        taught_T=np.concatenate([[False], _nowhere(datum) if datum.teacher is None else datum.teacher.spoken_T]),
     )
 
 

@@ -7,6 +7,7 @@ of a step, so only shapes are checked here, during the conversion to arrays.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +16,7 @@ import orjson
 
 from tinker_atropos import scored_group
 from tinker_atropos.arrays import Floats, Ints
-from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, Story, TokenSequence
+from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, Story, TeacherTopK, TokenSequence
 
 MUTE = "set_advantage_to_zero"
 """The one key of `overrides` that Atropos' trainers honor."""
@@ -62,8 +63,11 @@ def read_group(group: Mapping[str, Any], received_at: float = math.inf) -> Group
     for name, rows in {**of_each_sequence, "group_overrides.rollouts": rollouts_S}.items():
         if len(rows) != size:
             raise ValueError(f"{name} has {len(rows)} entries for {size} sequences of tokens")
+    candidates = max((len(held) for row in _given(group, "distill_token_ids") or () for held in row), default=0)
     return Group(
-        sequences_S=tuple(_sequence(group, index, overrides) for index, overrides in enumerate(overrides_S)),
+        sequences_S=tuple(
+            _sequence(group, index, overrides, candidates) for index, overrides in enumerate(overrides_S)
+        ),
         rollout_of_S=np.array([number[rollout] for rollout in rollouts_S], np.int64),
         unknown_overrides=tuple(sorted({name for overrides in overrides_S for name in overrides} - {MUTE})),
         received_at=received_at,
@@ -76,7 +80,7 @@ def _story(group: Mapping[str, Any]) -> Story:
     return Story(told.get("item"), told.get("components"), group.get("messages"), told.get("environment"))
 
 
-def _sequence(group: Mapping[str, Any], index: int, overrides: Mapping[str, Any]) -> TokenSequence:
+def _sequence(group: Mapping[str, Any], index: int, overrides: Mapping[str, Any], candidates: int) -> TokenSequence:
     tokens = group["tokens"][index]
     length = len(tokens)
     tokens_T = np.fromiter(tokens, np.int64, length)
@@ -88,9 +92,10 @@ def _sequence(group: Mapping[str, Any], index: int, overrides: Mapping[str, Any]
         policy_step_T=np.full(length, UNKNOWN_STEP, np.int64),
         score=float(group["scores"][index]),
         advantages_T=_advantages(_given(group, "advantages"), index, length),
-        teacher_logprobs_T=_teacher_logprobs(group, index, tokens_T),
+        teacher_logprobs_T=_teacher_logprobs(group, index, tokens_T) if candidates == 1 else None,
         muted=bool(overrides.get(MUTE)),
         marked_T=marked_T,
+        teacher_topk=_teacher_topk(group, index, length, candidates) if candidates > 1 else None,
     )
 
 
@@ -108,14 +113,35 @@ def _advantages(rows_S: Sequence[Any] | None, index: int, length: int) -> Floats
 
 
 def _teacher_logprobs(group: Mapping[str, Any], index: int, tokens_T: Ints) -> Floats | None:
-    """For the tokens that were sampled; the teacher scores one token per position (K = 1)."""
+    """For the tokens that were sampled, of a teacher that scores one token per position (K = 1)."""
+    if (found := _candidates(group, index, len(tokens_T), 1)) is None:
+        return None
+    (ids_T,), (logprobs_T,) = found[0].T, found[1].T
+    return np.where((ids_T == tokens_T) & np.isfinite(logprobs_T), logprobs_T, np.nan)
+
+
+def _teacher_topk(group: Mapping[str, Any], index: int, length: int, candidates: int) -> TeacherTopK | None:
+    """The teacher's probabilities of what it names, divided by their sum."""
+    if (found := _candidates(group, index, length, candidates)) is None:
+        return None
+    tokens_TK, logprobs_TK = found
+    highest_T1 = logprobs_TK.max(axis=-1, keepdims=True)
+    odds_TK = np.exp(logprobs_TK - np.where(np.isfinite(highest_T1), highest_T1, 0.0))
+    return TeacherTopK(tokens_TK, odds_TK / np.maximum(odds_TK.sum(axis=-1, keepdims=True), 1.0))
+
+
+def _candidates(group: Mapping[str, Any], index: int, length: int, width: int) -> tuple[Ints, Floats] | None:
+    """Token ids and logprobs of a teacher, [T, K]; where it names less than K tokens, 0 and minus infinity."""
     ids_S, logprobs_S = _given(group, "distill_token_ids"), _given(group, "distill_logprobs")
     if ids_S is None or logprobs_S is None:
         return None
-    ids = [token for (token,) in ids_S[index]]
-    logprobs = [logprob for (logprob,) in logprobs_S[index]]
-    ids_T = _row("distill_token_ids", ids, len(tokens_T), np.int64)
-    return np.where(ids_T == tokens_T, _row("distill_logprobs", logprobs, len(tokens_T), np.float64), np.nan)
+    held_T = _row("distill_token_ids", [len(held) for held in ids_S[index]], length, np.int64)
+    named_TK = np.arange(width) < held_T[:, None]
+    tokens_TK, logprobs_TK = np.zeros(named_TK.shape, np.int64), np.full(named_TK.shape, -np.inf)
+    total = int(held_T.sum())
+    tokens_TK[named_TK] = _row("distill_token_ids", [*chain.from_iterable(ids_S[index])], total, np.int64)
+    logprobs_TK[named_TK] = _row("distill_logprobs", [*chain.from_iterable(logprobs_S[index])], total, np.float64)
+    return tokens_TK, logprobs_TK
 
 
 def _given(group: Mapping[str, Any], name: str) -> Sequence[Any] | None:

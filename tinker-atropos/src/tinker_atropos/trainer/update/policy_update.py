@@ -11,6 +11,7 @@ from tinker_atropos.trainer.data.datums import TrainingBatch
 from tinker_atropos.trainer.update.base_kl import compared_to_base
 from tinker_atropos.trainer.update.batch_adjustment import adjusted
 from tinker_atropos.trainer.update.clipping import clip_metrics
+from tinker_atropos.trainer.update.forward_kl import teacher_metrics
 from tinker_atropos.trainer.update.optimizer import adam_at, dealt_out, gradient_metrics
 from tinker_atropos.trainer.update.trust_region import mask_metrics
 
@@ -42,12 +43,13 @@ async def update_policy(training: Training, batch: TrainingBatch, config: RunCon
     output = await training.step(shares, loss, adam)
     metrics = {"train/learning_rate": adam.learning_rate} | gradient_metrics(output.optimizer_metrics)
     clipped = clip_metrics(batch.datums, output.logprobs, config.tinker)
+    learned = teacher_metrics(batch.datums, output.teacher_logprobs)
     return Updated(
         batch=batch,
         logprobs=output.logprobs,
         loss_sum=output.loss_sum,
         sampler=output.sampler,
-        metrics=metrics | compared.metrics | mask_metrics(batch) | clipped,
+        metrics=metrics | compared.metrics | mask_metrics(batch) | clipped | learned,
         seconds=output.seconds | {"base_logprobs": compared.seconds, "forward": forward_seconds},
         first_datums=len(shares[0]),
         warnings=compared.warnings,

@@ -96,6 +96,18 @@ def test_rollouts_of_several_sequences_a_muted_one_and_a_teacher_together() -> N
     assert {name: metrics[name] for name in expected} == pytest.approx(expected)
 
 
+def test_the_share_of_tokens_of_which_a_teacher_named_the_likeliest() -> None:
+    fields = {
+        **GROUP,
+        "distill_token_ids": [[[], [2, 1], []], [[], [4, 5]]],
+        "distill_logprobs": [[[], [-1.0, -1.0], []], [[], [-0.5, -2.0]]],
+    }
+    batch = batch_of(read_group(fields))
+    metrics = batch_metrics(batch, policy_step=0)
+    found = {name: value for name, value in metrics.items() if name.startswith("distil/")}
+    assert found == {"distil/tokens": 2, "distil/token_fraction": 2 / batch.trained_tokens}
+
+
 def test_a_token_of_a_later_step_has_no_negative_staleness() -> None:
     metrics = batch_metrics(batch_of(attributed(7, 5)), policy_step=5)
     assert (metrics["staleness/mean"], metrics["staleness/max"]) == (0.0, 0.0)

@@ -42,11 +42,13 @@ def wired_to_run(run: RunConfig, settings: Settings) -> Wiring:
     return Wiring({"rollout_server_url": settings.api_url}, server)
 
 
-def configure(config_init: tuple[Any, Any], run: RunConfig, wiring: Wiring, name: str) -> EnvironmentArguments:
+def configure(
+    config_init: tuple[Any, Any], run: RunConfig, wiring: Wiring, name: str, teachers: list[Any] | None = None
+) -> EnvironmentArguments:
     """Overlay the config file on the environment's own values, and the wiring on both.
 
     There is always a first server, the trained policy's: with none, atroposlib would look for four on fixed ports. The
-    others are the author's (see `_other_servers`). Raises ConfigError naming the field.
+    others are the author's (see `_others_of`), or, given a list, a teacher's. Raises ConfigError naming the field.
     """
     env_config, server_configs = config_init
     given = run.env.model_dump(exclude_unset=True)
@@ -66,7 +68,7 @@ def configure(config_init: tuple[Any, Any], run: RunConfig, wiring: Wiring, name
         config=overlay(env_config, given, wired_env, "env"),
         servers=[
             overlay(_as_server(own[0] if own else None), first, wired_server, "openai.0"),
-            *_other_servers(own, others),
+            *_other_servers(_others_of(own) if teachers is None else teachers, others),
         ],
     )
 
@@ -102,12 +104,16 @@ def _checked(field: str, value: Any, annotation: Any, metadata: list[Any]) -> An
         raise ConfigError(f"{field} is {value!r}: {message[0].lower()}{message[1:]}") from None
 
 
-def _other_servers(own: list[Any], given: list[dict[str, Any]]) -> list[Any]:
-    """Servers of other models: those of `config_init`, with the config file's values, and those that only the file has.
-
-    Further servers of the first one's model are left out: they are replicas of the policy, which has one server here.
+def _others_of(own: list[Any]) -> list[Any]:
+    """Servers of other models. Further servers of the first one's model are left out: they are replicas of the policy,
+    which has one server here.
     """
-    servers = [_as_server(each) for each in own[1:] if each.model_name != own[0].model_name]
+    return [each for each in own[1:] if each.model_name != own[0].model_name]
+
+
+def _other_servers(own: list[Any], given: list[dict[str, Any]]) -> list[Any]:
+    """Those of the environment, with the config file's values, and those that only the file has."""
+    servers = [_as_server(each) for each in own]
     servers += [APIServerConfig() for _ in given[len(servers) :]]
     for index, values in enumerate(given):
         section = f"openai.{index + 1}"

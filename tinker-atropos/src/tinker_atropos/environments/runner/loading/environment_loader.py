@@ -20,9 +20,12 @@ from tinker_atropos.environments.discovery.source_parser import UnreadableSource
 from tinker_atropos.environments.rollout.failures import environment_failed
 from tinker_atropos.environments.runner.loading.environment_config import Wiring, configure
 from tinker_atropos.environments.runner.loading.environment_files import LocatedEnvironment
-from tinker_atropos.environments.runner.sampling import policy_routing
+from tinker_atropos.environments.runner.sampling import policy_routing, prompt_logprobs
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.garbage import uncollected
+
+TEACHER_SERVERS = "teacher_server_configs"
+"""The argument of atroposlib's TeacherDistillationEnv, which is newer than its last release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +43,31 @@ class LoadedEnvironment:
             raise environment_failed("in config_init", error, self.source) from error
         return config, servers
 
+    def _teacher_config_init(self) -> list[Any] | None:
+        """The servers of a teacher that atroposlib's TeacherDistillationEnv is built with; None for all others."""
+        if TEACHER_SERVERS not in inspect.signature(self.environment_class).parameters:
+            return None
+        try:
+            found = self.environment_class.teacher_config_init()
+        except (Exception, SystemExit) as error:  # the author's code
+            raise environment_failed("in teacher_config_init", error, self.source) from error
+        return found if isinstance(found, list) else [] if found is None else [found]
+
     def build(self, run: RunConfig, wiring: Wiring) -> Any:
         """An instance, configured for the run. Raises ConfigError, or EnvironmentLostError if the class raises."""
-        arguments = configure(self.config_init(), run, wiring, self.environment_class.name or self.source.stem)
-        if len(arguments.servers) > 1:
+        name = self.environment_class.name or self.source.stem
+        teachers = self._teacher_config_init()
+        arguments = configure(self.config_init(), run, wiring, name, teachers)
+        servers: dict[str, Any] = {"server_configs": arguments.servers}
+        if teachers is not None:
+            policy, *others = arguments.servers
+            servers = {"server_configs": [policy], TEACHER_SERVERS: others or None}
+        prompt_logprobs.install()
+        if len(servers["server_configs"]) > 1:
             policy_routing.install()
         try:
             # As atroposlib builds it: many environments default to slurm=True, and then look for a cluster.
-            return self.environment_class(
-                config=arguments.config, server_configs=arguments.servers, slurm=False, testing=False
-            )
+            return self.environment_class(config=arguments.config, **servers, slurm=False, testing=False)
         except (Exception, SystemExit) as error:  # the author's code
             raise environment_failed("while it was built", error, self.source) from error
 

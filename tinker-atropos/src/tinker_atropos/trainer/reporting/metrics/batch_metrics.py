@@ -57,13 +57,19 @@ def _advantage_metrics(batch: TrainingBatch) -> Metrics:
 
 
 def _distillation_metrics(batch: TrainingBatch) -> Metrics:
-    """The teacher's terms (including the coefficient) on trained tokens, and the tokens without one."""
+    """Trained tokens of which a teacher spoke; of one that scored them, its terms (including the coefficient), and the
+    tokens without one.
+    """
+    named = sum(int(datum.teacher.spoken_T.sum()) for datum in batch.datums if datum.teacher is not None)
     terms = [datum.distilled_T[datum.trained_T] for datum in batch.datums if datum.distilled_T is not None]
-    if not terms:
+    if not terms and not named:
         return {}
-    terms_N = np.concatenate(terms)
+    terms_N = np.concatenate([*terms, np.zeros(0)])
     spoken_N = terms_N[~np.isnan(terms_N)]
-    metrics = {"distil/tokens": float(len(spoken_N)), "distil/other_token": float(len(terms_N) - len(spoken_N))}
+    tokens = named + len(spoken_N)
+    metrics = {"distil/tokens": float(tokens), "distil/token_fraction": tokens / batch.trained_tokens}
+    if terms:
+        metrics["distil/other_token"] = float(len(terms_N) - len(spoken_N))
     if len(spoken_N):
         metrics |= {"distil/advantage_mean": float(spoken_N.mean()), "distil/advantage_std": float(spoken_N.std())}
     return metrics
