@@ -78,7 +78,11 @@ class Surroundings:
             "masks": [[-100] * len(PROMPT) + output for output in outputs],
             "scores": self.scores[step],
         }
-        return await self.admission.admit(read_group(group), step)
+        return await self.admission.admit(read_group(self.taught(group)), step)
+
+    def taught(self, group: dict) -> dict:
+        """With what a teacher says: here there is none."""
+        return group
 
     def enter(self, phase: str) -> None:
         self.entered.append(phase)
@@ -121,6 +125,37 @@ async def test_three_steps_one_of_them_without_advantage(training: Training) -> 
         assert metrics["logprobs/ess"] == pytest.approx(1, abs=1e-5)
         assert metrics["time/forward_backward"] > 0
     assert run.warnings == {"kl": None, "recomputed": None}
+
+
+class OfOneMind(Surroundings):
+    """With a teacher that would nearly always sample one token, whatever was sampled."""
+
+    TOKEN, OTHER = 9, 11
+
+    def taught(self, group: dict) -> dict:
+        said = {"distill_token_ids": [self.TOKEN, self.OTHER], "distill_logprobs": [-0.125, -2.25]}
+        masks = group["masks"]
+        return group | {
+            name: [[[] if mask == -100 else row for mask in masks_T] for masks_T in masks] for name, row in said.items()
+        }
+
+
+@pytest.mark.parametrize("loss", ["importance_sampling", "dro"])
+async def test_a_teacher_is_learned_although_no_reward_tells_rollouts_apart(loss: str, training: Training) -> None:
+    policy = CurrentPolicy()
+    policy.swap(Policy(0, await training.snapshot()))
+    run = OfOneMind(policy, [[0.0] * 4] * 6, groups=2)
+    config = run_config(learning_rate=2e-2, num_substeps=2, batch_size=8, loss=loss)
+    await train(run, training=training, policy=policy, config=config, steps=range(6))
+    apart = [metrics["distil/forward_kl"] for metrics in run.logged]
+    assert apart[-1] < apart[0] / 4
+    for metrics in run.logged:
+        assert (metrics["distil/token_fraction"], metrics["reward/std"]) == (1.0, 0.0)
+        assert metrics["advantages/std"] == 0.0
+        assert [name for name in metrics if describe(name) is None] == []
+    sampled = await policy.latest.sampler.sample(np.array(PROMPT), 32, SamplingSettings(max_tokens=4, seed=1))
+    tokens = np.concatenate([sample.tokens_T for sample in sampled])
+    assert np.mean(tokens == OfOneMind.TOKEN) > 0.5
 
 
 async def test_tokens_that_nobody_knows_have_no_gap_and_a_warning(training: Training) -> None:

@@ -41,7 +41,7 @@ class TinkerSection(BaseModel):
     min_ess: float = Field(
         default=0.9, ge=0, le=1, description="effective sample size of stale tokens to steer for; 0: no steering"
     )
-    distill_coefficient: float = Field(default=1.0, ge=0, description="weight of the teacher's log-ratio per token")
+    distill_coefficient: float = Field(default=1.0, ge=0, description="weight of what a teacher says, per token")
     truncated_rollouts: Literal["train", "mask", "zero", "clamp"] = "train"
     length_penalty: float = Field(default=0.0, ge=0, description="reward per 1,000 tokens at a pass rate of 1; 0: none")
     max_token_trainer_length: int = Field(default=9000, gt=0, description="longest trained sequence, in tokens")

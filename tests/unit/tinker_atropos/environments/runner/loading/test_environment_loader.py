@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tinker_atropos.config.run_config import parse_config
+from tinker_atropos.environments.runner.loading.environment_config import Wiring
 from tinker_atropos.environments.runner.loading.environment_files import locate_environment
 from tinker_atropos.environments.runner.loading.environment_loader import load_environment
 from tinker_atropos.errors import ConfigError
@@ -55,6 +57,55 @@ def test_a_taken_name_is_refused_and_nothing_is_replaced(tmp_path: Path, name: s
         load_environment(locate_environment(str(tmp_path / name)))
     assert sys.modules.get(Path(name).stem) is before
     assert str(tmp_path) not in sys.path
+
+
+DISTILLING = """\
+from atroposlib.envs.base import APIServerConfig, BaseEnv, BaseEnvConfig
+from atroposlib.envs.server_handling.server_manager import ServerManager
+
+
+class Distilling(BaseEnv):
+    \"\"\"Built as the TeacherDistillationEnv that atroposlib's repository has after its last release.\"\"\"
+
+    @classmethod
+    def config_init(cls):
+        return BaseEnvConfig(), [APIServerConfig(model_name="policy")]
+
+    @classmethod
+    def teacher_config_init(cls):
+        return APIServerConfig(model_name="policy", base_url="http://127.0.0.1:1/v1", api_key="x")
+
+    def __init__(self, config, server_configs, teacher_server_configs=None, slurm=False, testing=False):
+        super().__init__(config, server_configs, slurm=slurm, testing=testing)
+        self.teacher_server = ServerManager(teacher_server_configs, slurm=False, testing=False)
+
+    async def get_next_item(self): ...
+
+    async def evaluate(self, *args, **kwargs): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("others", "address", "timeout"),
+    [
+        ([], "http://127.0.0.1:1/v1", 1200),
+        ([{"base_url": "http://127.0.0.1:2/v1", "timeout": 5}], "http://127.0.0.1:2/v1", 5),
+    ],
+)
+def test_an_environment_that_is_built_with_a_teacher_gets_its_servers(
+    tmp_path: Path, others: list[dict], address: str, timeout: int
+) -> None:
+    """Those of `teacher_config_init`, of the policy's model, too, with the config file's values: `openai[1]` and on."""
+    file = tmp_path / "loaded_by_a_test.py"
+    file.write_text(DISTILLING)
+    loaded = load_environment(locate_environment(str(file)))
+    env = {"tokenizer_name": "bundled", "group_size": 4, "batch_size": 4, "total_steps": 1, "max_token_length": 64}
+    run = parse_config({"env": env, "openai": [{"model_name": "bundled"}, *others]})
+    policy = {"server_type": "sglang", "base_url": "http://127.0.0.1:3/v1", "api_key": "x", "model_name": "bundled"}
+    built = loaded.build(run, Wiring({}, policy))
+    assert [server.config.base_url for server in built.server.servers] == ["http://127.0.0.1:3/v1"]
+    (teacher,) = built.teacher_server.servers
+    assert (teacher.config.base_url, teacher.config.timeout) == (address, timeout)
 
 
 REFUSED_FOLDERS = {
