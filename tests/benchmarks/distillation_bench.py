@@ -66,9 +66,6 @@ def trained_teacher(server: TinkerServiceProcess) -> str:
 
 async def student(folder: Path, server: TinkerServiceProcess, path: str, top_k: int, steps: int) -> str:
     """A line of the table."""
-    folder.mkdir()
-    file = folder / "unrewarded.py"
-    file.write_text(UNREWARDED)
     async with training_half(folder, server) as half:
         port = free_port()
         teacher = await half.start("teacher", "--model-path", path, "--port", str(port))
@@ -79,7 +76,7 @@ async def student(folder: Path, server: TinkerServiceProcess, path: str, top_k: 
         config = half.write_config(env=env, tinker={"learning_rate": 5e-3, "lora_rank": RANK})
         await half.start_api()
         trainer = await half.start_trainer(config)
-        await half.start("environment", str(file), "serve", "--config", str(config))
+        await half.start("environment", str(folder / "unrewarded.py"), "serve", "--config", str(config))
         await half.reached(trainer, steps - 1, seconds=SECONDS)
         points = (await half.client.get(f"{trainer.ops_url}/history")).json()["points"]
         assert await trainer.exit_code(SECONDS) == 0, trainer.log
@@ -96,7 +93,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, running_tinker_service(Path(name), real_start=True) as server:
         path = trained_teacher(server)
         for top_k in (8, 1, 0):
-            print(asyncio.run(student(Path(name) / f"top-{top_k}", server, path, top_k, steps)), flush=True)
+            folder = Path(name) / f"top-{top_k}"
+            folder.mkdir()
+            (folder / "unrewarded.py").write_text(UNREWARDED)
+            print(asyncio.run(student(folder, server, path, top_k, steps)), flush=True)
 
 
 if __name__ == "__main__":
