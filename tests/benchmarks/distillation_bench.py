@@ -76,8 +76,12 @@ async def student(folder: Path, server: TinkerServiceProcess, path: str, top_k: 
         config = half.write_config(env=env, tinker={"learning_rate": 5e-3, "lora_rank": RANK})
         await half.start_api()
         trainer = await half.start_trainer(config)
-        await half.start("environment", str(folder / "unrewarded.py"), "serve", "--config", str(config))
-        await half.reached(trainer, steps - 1, seconds=SECONDS)
+        environment = await half.start("environment", str(folder / "unrewarded.py"), "serve", "--config", str(config))
+        try:
+            await half.reached(trainer, steps - 1, seconds=SECONDS)
+        except AssertionError:
+            print(environment.log)
+            raise
         points = (await half.client.get(f"{trainer.ops_url}/history")).json()["points"]
         assert await trainer.exit_code(SECONDS) == 0, trainer.log
         metrics = half.result["metrics"]
