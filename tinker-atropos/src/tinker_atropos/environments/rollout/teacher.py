@@ -1,7 +1,7 @@
 """A teacher: a second model, which says what it would have sampled in place of each token of a group's answers.
 
 It is asked through atroposlib's `get_logprobs`, which gives for each token of a sequence the token itself and the K
-likeliest in its place, with their logprobs. It has to have the policy's vocabulary: token ids go to and fro.
+likeliest in its place, with their logprobs. It has to have the policy's vocabulary: token ids are all that is said.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any
 from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 from atroposlib.envs.server_handling.server_manager import ServerManager
 
-from tinker_atropos.environments.rollouts import TransportError
+from tinker_atropos.environments.rollout.rollouts import TransportError
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.scored_group import PROMPT_MASK
 

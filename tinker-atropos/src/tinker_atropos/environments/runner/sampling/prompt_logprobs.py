@@ -11,7 +11,7 @@ import aiohttp
 from atroposlib.envs.server_handling.openai_server import OpenAIServer
 from atroposlib.envs.server_handling.sglang_server import SGLangServer
 
-from tinker_atropos.environments.rollouts import TransportError
+from tinker_atropos.environments.rollout.rollouts import TransportError
 
 SHOWN_CHARACTERS = 300
 
