@@ -51,7 +51,7 @@ class Capitals(Environment[str]):
 def alone(environment_class: type[Any], **config: Any) -> Any:
     """An instance without what BaseEnv connects to; failures are kept in `reported`."""
     env = object.__new__(environment_class)
-    values = {"group_size": 4, "item_seed": 0, "max_token_length": 64, "difficulty_pools": False}
+    values: dict[str, Any] = {"group_size": 4, "item_seed": 0, "max_token_length": 64, "difficulty_pools": False}
     values |= {"eval_items": 2, "eval_samples": 2, "eval_greedy": False}
     values |= {"teacher_top_k": 0, "teacher_url": "", "teacher_api": "openai", "teacher_model": ""}
     env.config = SimpleNamespace(**{**values, **config})
