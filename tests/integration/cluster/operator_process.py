@@ -22,6 +22,7 @@ FAST = (
 )  # fmt: skip
 """Flags that leave nothing to wait for."""
 
+LOOPBACK = "127.0.0.1"
 END_SECONDS = 240.0
 """Only ends a hang."""
 
@@ -37,8 +38,7 @@ class OperatorProcess:
         self._port = free_port()
         self._log = Path(tempfile.mkstemp(prefix="rl-operator-", suffix=".log")[1])
         self._command = [
-            sys.executable, "-m", "rl_operator", "--kubeconfig", str(kubeconfig),
-            "--probe-host", "127.0.0.1", "--probe-port", str(self._port), "--metrics-port", "0",
+            sys.executable, "-m", "rl_operator", "--kubeconfig", str(kubeconfig), "--metrics-port", "0",
             "--operator-namespace", OPERATOR_NAMESPACE, "--lease-name", "", *flags,
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
@@ -63,8 +63,9 @@ class OperatorProcess:
 
     def spawn(self) -> None:
         """Start it and wait for nothing."""
+        command = [*self._command, "--probe-host", LOOPBACK, "--probe-port", str(self._port)]
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, env=self._env_vars, stdout=log, stderr=subprocess.STDOUT)
+            self._process = subprocess.Popen(command, env=self._env_vars, stdout=log, stderr=subprocess.STDOUT)
 
     def start(self) -> None:
         self.spawn()
@@ -106,7 +107,7 @@ class OperatorProcess:
     def probe(self, path: str) -> tuple[int, str]:
         """The answer to a probe, code and sentence; code 0: none."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=20) as response:
+            with urllib.request.urlopen(f"http://{LOOPBACK}:{self._port}{path}", timeout=20) as response:
                 return response.status, response.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -117,5 +118,9 @@ class OperatorProcess:
     def _ready(self) -> bool:
         assert self._process
         code = self._process.poll()
+        if code is not None and f"cannot be served at {LOOPBACK}:{self._port}: " in self.log:
+            self._port = free_port()  # another program was faster
+            self.spawn()
+            return False
         assert code is None, f"the operator ended with {code}:\n{self.log[-3000:]}"
         return self.probe("/readyz")[0] == 200

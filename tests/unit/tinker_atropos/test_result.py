@@ -12,6 +12,7 @@ from tinker_atropos.errors import DivergedError
 from tinker_atropos.result import (
     MAX_BYTES,
     BestCheckpoint,
+    EvaluatedFigures,
     Result,
     ResultError,
     ResultFile,
@@ -115,6 +116,18 @@ def test_with_real_paths_the_best_and_the_held_out_figures_have_room() -> None:
     decoded = json.loads(result.to_json())
     assert BestCheckpoint.from_wire(decoded["best"]) == BEST
     assert decoded["metrics"].keys() >= {"evalAccuracy", "evalStep", "baselineAccuracy", "rewardMean"}
+
+
+def test_figures_of_the_evaluation_have_the_room_that_is_left() -> None:
+    rows = tuple((f"set_{number}_of_many/percent_correct", 0.123456, 0.1111, 0.2222, 640) for number in range(16))
+    figures = EvaluatedFigures(40, rows, more=3)
+    told = json.loads(replace(FULL, evaluated=figures).to_json())["evaluation"]
+    assert told["step"] == 40
+    assert told["figures"][0] == ["set_0_of_many/percent_correct", 0.1235, 0.1111, 0.2222, 640]
+    assert 8 < len(told["figures"]) < 16
+    assert len(told["figures"]) + told["more"] == 19
+    crowded = replace(FULL, metrics={f"metric_{number:03}": 0.5 for number in range(99)}, evaluated=figures)
+    assert crowded.to_json() == replace(crowded, evaluated=None).to_json()
 
 
 def test_the_best_at_the_last_step_does_not_repeat_its_paths() -> None:

@@ -1,4 +1,4 @@
-"""The trainer's result: the container's termination message, at most 1,024 bytes.
+"""The trainer's result: the container's termination message, at most 1,360 bytes.
 
 It is written at readiness and rewritten at every checkpoint with `outcome: running`, so that even a process that is
 killed leaves behind its last state path. The other processes have no result; they leave behind why they failed.
@@ -17,7 +17,9 @@ import orjson
 
 from tinker_atropos.errors import ErrorClass, RunError
 
-MAX_BYTES = 1024
+MAX_BYTES = 1360
+"""A kubelet keeps 12 KiB for all containers of a pod: so much for each of nine."""
+
 SCHEMA = 1
 
 Outcome = Literal["running", "succeeded", "stopped", "failed"]
@@ -65,6 +67,31 @@ class BestCheckpoint:
 
 _OPTIONAL_OF_BEST = {"low": "evalAccuracyLow", "high": "evalAccuracyHigh", "expires_at": "expiresAt"}
 
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedFigures:
+    """What one evaluation found, if that is more than one figure, as it travels: what matters most comes first.
+
+    A row is a name, a value, the ends of its 95 % interval, and the samples behind it; None: unknown. `more` others
+    have no room.
+    """
+
+    step: int
+    rows: tuple["FigureRow", ...]
+    more: int = 0
+
+    @property
+    def shorter(self) -> "EvaluatedFigures | None":
+        """Without the last row; None: there is no other."""
+        return replace(self, rows=self.rows[:-1], more=self.more + 1) if len(self.rows) > 1 else None
+
+    def to_wire(self) -> dict[str, Any]:
+        rows = [[each if each is None or isinstance(each, str) else rounded(each) for each in row] for row in self.rows]
+        return {"step": self.step, "figures": rows, "more": self.more}
+
+
+FigureRow = tuple[str, float, float | None, float | None, int | None]
+
 _METRICS_BY_WEIGHT = (
     *("evalAccuracy", "evalStep", "baselineAccuracy", "rewardMean"),
     *("evalAccuracyLow", "evalAccuracyHigh", "baselineAccuracyLow", "baselineAccuracyHigh"),
@@ -80,6 +107,7 @@ class Result:
     `expires_at`: when the backend may delete the state at `state_path`; None when it never may, or this is unknown.
     `stopped_early`: why the last step is not `total_steps`, in a run that is complete all the same.
     `cost`: the run's so far; None without prices.
+    `evaluated`: all figures of the newest evaluation, if it has several.
     """
 
     attempt: int
@@ -95,10 +123,15 @@ class Result:
     best: BestCheckpoint | None = None
     stopped_early: str | None = None
     cost: Mapping[str, Any] | None = None
+    evaluated: EvaluatedFigures | None = None
     error: ResultError | None = None
 
     def to_json(self) -> bytes:
-        """The wire form, at most MAX_BYTES: metrics are dropped first, and the message is cut before a path is lost."""
+        """The wire form, at most MAX_BYTES: figures of the evaluation are dropped first, then metrics, and the message
+        is cut before a path is lost.
+        """
+        if self.evaluated is not None and len(orjson.dumps(self.to_wire())) > MAX_BYTES:
+            return replace(self, evaluated=self.evaluated.shorter).to_json()
         weights = {name: weight for weight, name in enumerate(_METRICS_BY_WEIGHT)}
         names = sorted(self.metrics, key=lambda name: weights.get(name, len(weights)))
         encoded = orjson.dumps(self.to_wire())
@@ -141,6 +174,8 @@ class Result:
             wire["stoppedEarly"] = self.stopped_early
         if self.cost is not None:
             wire["cost"] = self.cost
+        if self.evaluated is not None:
+            wire["evaluation"] = self.evaluated.to_wire()
         if self.error is not None:
             wire["error"] = {"class": self.error.error_class, "message": self.error.message}
         return wire
@@ -181,9 +216,10 @@ class ResultFile:
         self._path = path
         self.result = result
         self.cost: Callable[[], Mapping[str, Any] | None] = lambda: None
+        self.evaluated: Callable[[], EvaluatedFigures | None] = lambda: None
 
     def write(self, **changes: Any) -> None:
-        self.result = replace(self.result, cost=self.cost(), **changes)
+        self.result = replace(self.result, cost=self.cost(), evaluated=self.evaluated(), **changes)
         write_result(self._path, self.result)
 
     def write_failure(self, error: RunError, metrics: Mapping[str, float] | None = None) -> None:

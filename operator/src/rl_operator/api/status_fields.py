@@ -1,6 +1,6 @@
 """The status of an RLTrainingRun, as the operator writes it."""
 
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 from pydantic import Field
 
@@ -66,6 +66,30 @@ class RunMetrics(ObservedModel):
     staleness: float | None = Field(default=None, description="Mean policy steps between sampling and training.")
     source: str | None = Field(default=None, description="Where the metrics come from: trainer, result or wandb.")
     observed_at: str | None = Field(default=None, description="When they were read.")
+
+
+MOST_FIGURES: Final = 16
+"""Of an evaluation: as the trainer tells (`tinker_atropos.trainer.reporting.evaluated_figures`)."""
+
+
+class EvaluationFigure(ObservedModel):
+    """One figure of an evaluation."""
+
+    name: str = Field(description="As its metric is named, without `eval/`: pass_at_4, SET/pass_at_4.")
+    value: float = Field(description="A fraction, or the score of another metric.")
+    low: float | None = Field(default=None, description="Lower end of its 95 % interval.")
+    high: float | None = Field(default=None, description="Upper end of its 95 % interval.")
+    n: int | None = Field(default=None, description="Samples behind it.")
+
+
+class EvaluationFigures(ObservedModel):
+    """The figures of one evaluation."""
+
+    step: int = Field(description="The step whose weights it evaluated.")
+    figures: tuple[EvaluationFigure, ...] = Field(
+        max_length=MOST_FIGURES, description="What it found, by name.", json_schema_extra=keyed_by("name")
+    )
+    more: int = Field(default=0, description="Figures that have no room here; the rollouts of the step have them.")
 
 
 class HistorySample(ObservedModel):
@@ -234,6 +258,10 @@ class RunStatus(ObservedModel):
     frozen: FrozenSettings | None = Field(default=None, description="What the settings were at the start.")
     progress: Progress | None = Field(default=None, description="How far the training is.")
     metrics: RunMetrics | None = Field(default=None, description="Latest metrics; advisory.")
+    evaluation: EvaluationFigures | None = Field(
+        default=None,
+        description="All figures of the newest evaluation, if it has several: held-out sets, pass@k, greedy answers.",
+    )
     cost: RunCost | None = Field(default=None, description="What it has cost, if the runtime knows prices.")
     history: tuple[HistorySample, ...] = Field(default=(), description="At most ten samples of the reward curve.")
     wandb: WandbStatus | None = Field(default=None, description="The run on Weights & Biases.")

@@ -9,9 +9,19 @@ newest, and `metrics.observedAt` is when they last changed.
 from datetime import datetime
 
 from rl_operator.api.run import TrainingRun
-from rl_operator.api.status_fields import BestCheckpoint, Checkpoint, HistorySample, Progress, RunMetrics, RunStatus
+from rl_operator.api.status_fields import (
+    MOST_FIGURES,
+    BestCheckpoint,
+    Checkpoint,
+    EvaluationFigure,
+    EvaluationFigures,
+    HistorySample,
+    Progress,
+    RunMetrics,
+    RunStatus,
+)
 from rl_operator.status.observed.history import is_metric, round_metric
-from rl_operator.status.observed.observation import TrainerResult, TrainerStatus, format_time
+from rl_operator.status.observed.observation import ToldFigures, TrainerResult, TrainerStatus, format_time
 from rl_operator.status.observed.wandb_run import WandbRun, wandb_status
 
 HISTORY_SAMPLES = 10
@@ -30,6 +40,7 @@ KEPT = {True: ("baseline_", OF_AN_EVALUATION, *OF_ALL_METRICS), False: ("baselin
 def continued(status: RunStatus, step: int) -> RunStatus:
     """What still holds for an attempt that continues from `step`."""
     metrics, checkpoint, progress = status.metrics, status.checkpoint, status.progress
+    evaluation = status.evaluation
     if metrics:
         known = metrics.model_dump(exclude_none=True, by_alias=False)
         evaluated = metrics.eval_step is not None and metrics.eval_step <= step
@@ -38,6 +49,7 @@ def continued(status: RunStatus, step: int) -> RunStatus:
     return status.with_changes(
         progress=_progress(step, progress.total_steps, None, step) if progress else None,
         metrics=metrics,
+        evaluation=evaluation if evaluation and evaluation.step <= step else None,
         history=tuple(sample for sample in status.history if sample.step <= step),
         checkpoint=checkpoint if checkpoint and checkpoint.step <= step else None,
     )
@@ -82,6 +94,7 @@ def with_trainer(status: RunStatus, trainer: TrainerStatus, now: datetime) -> Ru
             stopped_early=trainer.stopped_early,
         ),
         checkpoint=checkpoint,
+        evaluation=_evaluation(status, trainer.metrics, trainer.evaluation),
         best=_best(status, trainer.best, trainer.from_step),
         wandb=trainer.wandb or status.wandb,
         cost=trainer.cost.after(status.cost) if trainer.cost else status.cost,
@@ -113,7 +126,7 @@ def with_result(status: RunStatus, result: TrainerResult, now: datetime) -> RunS
     if result.steps_trained >= _step(status):
         status = _with_metrics(
             status, result.steps_trained, result.total_steps, result.metrics, source="result", now=now
-        )
+        ).with_changes(evaluation=_evaluation(status, result.metrics, result.evaluation))
     return status.with_changes(
         progress=_advanced(status, result.steps_trained, result.total_steps, pace, stopped_early=result.stopped_early),
         checkpoint=checkpoint,
@@ -125,6 +138,29 @@ def with_result(status: RunStatus, result: TrainerResult, now: datetime) -> RunS
 def _best(status: RunStatus, told: BestCheckpoint | None, from_step: int | None) -> BestCheckpoint | None:
     """As the trainer tells, once its training is open: it was given the status's, and knows whether it still exists."""
     return status.best if from_step is None else told
+
+
+def _evaluation(status: RunStatus, metrics: RunMetrics, told: ToldFigures | None) -> EvaluationFigures | None:
+    """As the source of the `metrics` tells, if it knows of an evaluation. A result has room for few figures: those of
+    the same evaluation that were told before stay.
+    """
+    before, found = status.evaluation, _figures(told) if told else None
+    if metrics.eval_step is None:
+        return before
+    if before and before.step == metrics.eval_step:
+        first = found.figures if found else ()
+        return before if before.figures[: len(first)] == first else found
+    return found
+
+
+def _figures(told: ToldFigures) -> EvaluationFigures:
+    """Those that are numbers, rounded."""
+    numbers = [row for row in told.figures if all(each is None or is_metric(each) for each in row[1:])]
+    figures = tuple(
+        EvaluationFigure(name=name, value=_rounded(value), low=low and _rounded(low), high=high and _rounded(high), n=n)
+        for name, value, low, high, n in numbers[:MOST_FIGURES]
+    )
+    return EvaluationFigures(step=told.step, figures=figures, more=told.more + len(told.figures) - len(figures))
 
 
 def _with_metrics(

@@ -10,7 +10,9 @@ from rl_operator.status.text.sentences import shorten
 
 WHILE_IT_LIVES: Final = 2048
 AT_THE_END: Final = 4096
-"""Bytes of JSON. Five recorded attempts alone take half of the first: with them it is a target, not a guarantee."""
+"""Bytes of JSON, besides the figures of an evaluation, which are few. Five recorded attempts alone take half of the
+first: with them it is a target, not a guarantee.
+"""
 
 SHORT: Final = 64
 """Bytes of repeated text when there is too much."""
@@ -25,7 +27,7 @@ def fit_size(status: RunStatus) -> RunStatus:
     """The status, with less repetition if it is too large. `message` and what decisions depend on stay complete."""
     limit = AT_THE_END if status.finished else WHILE_IT_LIVES
     for cut in _CUTS:
-        if size_of(status) <= limit:
+        if size_of(status.with_changes(evaluation=None)) <= limit:
             break
         status = cut(status)
     return status

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.status.builders import NOW, RUNNING, make_pod, make_view, ready, result, running, terminated
 
-from rl_operator.api.status_fields import Progress, RunCost, RunMetrics, RunStatus
+from rl_operator.api.status_fields import EvaluationFigure, EvaluationFigures, Progress, RunCost, RunMetrics, RunStatus
 from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import derive, started, worth_writing
 from rl_operator.status.lifecycle import assess
 from rl_operator.status.observed.observation import TrainerResult, TrainerStatus
 from rl_operator.status.observed.wandb_run import WandbRun
+from rl_operator.status.run_metrics import continued
 
 TRAINER = TrainerStatus.model_validate(
     {"phase": "training", "step": 12, "totalSteps": 40, "secondsPerStep": 0.5,
@@ -262,6 +263,50 @@ def test_an_evaluation_has_no_figures_of_another(told: RunMetrics, known: Any) -
         known if isinstance(known, dict) else known.model_dump(exclude_none=True, by_alias=False)
     )
     assert found.model_dump(exclude_none=True, by_alias=False, exclude={"source", "observed_at"}) == expected
+
+
+def told_figures(step: int, *figures: tuple[str, float]) -> dict[str, Any]:
+    rows = [[name, value, value - 0.1, value + 0.1, 64] for name, value in figures]
+    return {"metrics": {"evalAccuracy": 0.5, "evalStep": step}, "evaluation": {"step": step, "figures": rows}}
+
+
+FIGURES = (("percent_correct", 0.5), ("pass_at_4", 0.8123456), ("hard/percent_correct", 0.2))
+
+
+def test_all_figures_of_an_evaluation_as_the_trainer_tells_them() -> None:
+    trainer = TrainerStatus.model_validate({"step": 12, "totalSteps": 40, **told_figures(11, *FIGURES)})
+    found = status_of(after(WORKING, trainer=trainer)).evaluation
+    assert found is not None
+    assert (found.step, [each.name for each in found.figures]) == (11, [name for name, _ in FIGURES])
+    assert found.figures[1] == EvaluationFigure(name="pass_at_4", value=0.8123, low=0.7123, high=0.9123, n=64)
+    silent = after(after(WORKING, trainer=trainer), trainer=TRAINER)
+    assert status_of(silent).evaluation == found, "one that evaluated nothing itself takes nothing back"
+    next_one = TrainerStatus.model_validate({"step": 20, "totalSteps": 40, "metrics": {"evalStep": 20}})
+    assert status_of(after(silent, trainer=next_one)).evaluation is None, "that has one figure only"
+    assert continued(status_of(silent), 10).evaluation is None, "its weights are lost"
+    assert continued(status_of(silent), 11).evaluation == found
+
+
+@pytest.mark.parametrize(
+    ("step", "kept", "more", "shown"),
+    [(40, 2, 1, 2), (11, 2, 1, 3), (11, 0, 0, 3), (40, 0, 0, 0)],
+    ids=["a newer evaluation", "the same with less room", "the same without room", "a newer one without room"],
+)
+def test_a_result_tells_them_as_far_as_they_have_room(step: int, kept: int, more: int, shown: int) -> None:
+    trainer = TrainerStatus.model_validate({"step": 12, "totalSteps": 40, **told_figures(11, *FIGURES)})
+    told = told_figures(step, *FIGURES[:kept])
+    told["evaluation"] = told["evaluation"] | {"more": more} if kept else None
+    pod = make_pod(ready(), terminated(0, result(**told)), terminated(0), phase="Succeeded")
+    found = status_of(after(after(WORKING, trainer=trainer), pod=pod)).evaluation
+    assert (len(found.figures) if found else 0) == shown
+    assert found is None or (found.step, found.more) == (step, more if shown == kept else 0)
+
+
+def test_a_figure_that_is_not_a_number_is_left_out() -> None:
+    told = {"step": 3, "figures": [["a", float("nan"), None, None, None], ["b", 0.5, None, None, None]]}
+    trainer = TrainerStatus.model_validate({"evaluation": told, "metrics": {"evalStep": 3}})
+    found = status_of(after(WORKING, trainer=trainer)).evaluation
+    assert found == EvaluationFigures(step=3, figures=(EvaluationFigure(name="b", value=0.5),), more=1)
 
 
 def test_a_new_time_alone_is_not_written() -> None:

@@ -21,7 +21,7 @@ from tests.unit.rl_operator.status.builders import (
 
 from rl_operator.api.hints import FROZEN
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.status_fields import RunStatus
+from rl_operator.api.status_fields import MOST_FIGURES, RunStatus
 from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import derive
 from rl_operator.status.lifecycle import assess
@@ -164,6 +164,18 @@ def test_refusals_of_any_text_fit(texts: list[str]) -> None:
     status = status_of(make_view(refusals=refusals))
     assert size_of(status) <= AT_THE_END
     assert len(status.refusals) == 3
+
+
+def test_the_figures_of_an_evaluation_are_bounded_and_cost_the_status_nothing() -> None:
+    rows = [[f"{number:064}", 0.1234, 0.1234, 0.1234, 123_456] for number in range(2 * MOST_FIGURES)]
+    told = {"step": 123_456, "figures": rows, "more": 300}
+    trainer = TrainerStatus.model_validate({"evaluation": told, "metrics": {"evalAccuracy": 0.5, "evalStep": 123_456}})
+    without, status = (status_of(make_view(LARGEST, pod=WORKING, trainer=each)) for each in
+                       (trainer.with_changes(evaluation=None), trainer))  # fmt: skip
+    assert status.evaluation is not None
+    assert (len(status.evaluation.figures), status.evaluation.more) == (MOST_FIGURES, 300 + MOST_FIGURES)
+    assert size_of(status) - size_of(without) < WHILE_IT_LIVES + 512
+    assert status.with_changes(evaluation=None) == without
 
 
 def test_a_status_that_fits_is_unchanged() -> None:

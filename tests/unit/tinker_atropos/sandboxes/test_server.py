@@ -25,10 +25,11 @@ class Served:
     def __init__(self, folder: Path) -> None:
         self.stream, self.theirs = socket.socketpair()
         self.worked: list[str] = []
+        self.watch = ProcessWatch(64, 4)
         self.server = SandboxServer(
             self.theirs,
             str(folder),
-            ProcessWatch(64, 4),
+            self.watch,
             ["a wall"],
             {"PATH": "/bin"},
             at_work=lambda: self.worked.append("once more"),
@@ -52,6 +53,17 @@ def served(tmp_path: Path) -> Iterator[Served]:
     served.stream.close()
     assert served.has_returned()
     served.theirs.close()
+
+
+def test_once_a_sandbox_ends_its_end_is_the_only_answer(served: Served) -> None:
+    """A command that cannot start any more, and one that was killed, are lost: they have no result of their own."""
+    served.watch.close()
+    served.server._answer({"id": 1, "method": "run", "program": "true", "stdin": "", "folder": None, "env_vars": {},
+                           "timeout": SECONDS, "max_output": 100})  # fmt: skip
+    assert served.worked
+    served.stream.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        served.stream.recv(1)
 
 
 def test_what_works_in_the_sandbox_is_told_apart(served: Served) -> None:

@@ -89,6 +89,7 @@ class Run:
         self.api = ApiClient(settings.api_url)
         self.spending = Spending(TokenUse(), settings.prices, settings.spent, settings.budget)
         results.cost = self.spending.at_end
+        results.evaluated = lambda: status.evaluated
         self.lease = TrainerLease(self.api, state.status.heard_of)
         self.generator = Generator(
             state.policy, self._ledger, on_failure=self._sampling_failed,

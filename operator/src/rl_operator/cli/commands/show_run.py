@@ -8,6 +8,7 @@ import typer
 from rl_operator.cli.options import Output, OutputFormat, RunName, Scope, on_target
 from rl_operator.cli.printing import age, columns, fitted, one_line, print_object, sparkline, visible
 from rl_operator.cli.views.follow import exit_code
+from rl_operator.cli.views.progress import held_out_table
 from rl_operator.cli.views.summary import summary
 from rl_operator.status.text.figure_text import interval, money_spent
 from rl_operator.targets.runs.run_lookup import existing_run
@@ -86,6 +87,7 @@ def _metrics(run: "TrainingRun") -> Iterator[str]:
     if metrics and metrics.eval_accuracy is not None:
         low, high = metrics.eval_accuracy_low, metrics.eval_accuracy_high
         yield f"  held-out    {interval(metrics.eval_accuracy, low, high)}"
+    yield from held_out_table(run)
 
 
 def _containers(status: "RunStatus") -> Iterator[str]:
@@ -107,6 +109,7 @@ PARTS = (
     "message",
     "progress",
     "metrics",
+    "evaluation",
     "cost",
     "history",
     "historyName",

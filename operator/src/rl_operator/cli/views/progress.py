@@ -1,11 +1,12 @@
 """What a follower prints of a run: a plain line, and its curve. What others wrote into it is cleaned."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rl_operator.cli.printing import one_line, sparkline
+from rl_operator.cli.printing import columns, one_line, sparkline
 from rl_operator.status.text.figure_text import interval
-from rl_operator.targets.runs.run_text import time_left
+from rl_operator.targets.runs.run_text import HELD_OUT_COLUMNS, held_out_caption, held_out_rows, time_left
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
@@ -49,6 +50,13 @@ def news(run: "TrainingRun") -> str:
     if status.metrics and status.metrics.eval_accuracy is not None:
         parts.append(f"held-out {held_out(run)}")
     return "   ".join(parts)
+
+
+def held_out_table(run: "TrainingRun") -> Iterator[str]:
+    """If the newest evaluation has more than the one figure."""
+    if rows := held_out_rows(run):
+        yield f"  held out    {held_out_caption(run)}"
+        yield from (f"    {line}" for line in columns(HELD_OUT_COLUMNS, rows).splitlines())
 
 
 def held_out(run: "TrainingRun") -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rl_operator.api.names import BUDGET_REACHED
 from rl_operator.cli.printing import age, fitted, one_line, program, sparkline, visible
-from rl_operator.cli.views.progress import CURVE_WIDTH, baseline, held_out
+from rl_operator.cli.views.progress import CURVE_WIDTH, baseline, held_out, held_out_table
 from rl_operator.status.text.figure_text import interval, money_spent
 from rl_operator.targets.runs.run_lookup import kept_rewards
 from rl_operator.targets.runs.run_text import best_sentence, notable_best, weight_commands
@@ -33,6 +33,7 @@ def _success(run: "TrainingRun", target: Target) -> Iterator[str]:
         samples = status.metrics.eval_accuracy_n
         after = f" over {samples} samples" if samples else ""
         yield f"  held-out   before {baseline(run)}   after {held_out(run)}   (95 % intervals{after})"
+    yield from held_out_table(run)
     yield from reward_line(run, target)
     yield from _cost(run)
     if status.weights:
@@ -57,6 +58,7 @@ def _no_success(run: "TrainingRun", target: Target) -> Iterator[str]:
     yield f"{name}: {status.phase}: {one_line(status.message or '')} ({target.label})"
     for refusal in status.refusals:
         yield f"  {refusal.code}: {one_line(refusal.sentence)}"
+    yield from held_out_table(run)
     if status.checkpoint:
         yield f"  checkpoint  step {status.checkpoint.step}   {status.checkpoint.state_path}"
     yield from reward_line(run, target)

@@ -54,6 +54,14 @@ class ResultBest(ObservedModel):
     expires_at: str | None = None
 
 
+class ToldFigures(ObservedModel):
+    """The figures of an evaluation that has several, in little space: name, value, ends of its interval, samples."""
+
+    step: int
+    figures: tuple[tuple[str, float, float | None, float | None, int | None], ...] = ()
+    more: int = 0
+
+
 class TrainerResult(ObservedModel):
     """The trainer's termination message (contract: Result)."""
 
@@ -67,6 +75,7 @@ class TrainerResult(ObservedModel):
     sampler_path: str | None = None
     checkpoint: ResultCheckpoint = Field(default_factory=ResultCheckpoint)
     metrics: RunMetrics = Field(default_factory=RunMetrics)
+    evaluation: ToldFigures | None = None
     best: ResultBest | None = None
     stopped_early: str | None = None
     cost: RunCost | None = None
@@ -108,6 +117,7 @@ class TrainerStatus(ObservedModel):
     best: BestCheckpoint | None = None
     stopped_early: str | None = Field(default=None, max_length=MAX_REASON)
     metrics: RunMetrics = Field(default_factory=RunMetrics)
+    evaluation: ToldFigures | None = None
     wandb: WandbStatus | None = None
     cost: RunCost | None = None
     waiting: str | None = None

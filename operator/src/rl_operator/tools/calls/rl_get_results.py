@@ -6,6 +6,7 @@ from typing import Final
 from pydantic import Field
 
 from rl_operator.api.run import TrainingRun
+from rl_operator.api.status_fields import EvaluationFigure
 from rl_operator.status.observed.history import Point
 from rl_operator.targets.runs.run_lookup import kept_points
 from rl_operator.tools.answers.changed_settings import SettingsInForce
@@ -45,6 +46,7 @@ def results_of(context: ToolContext, run: TrainingRun, samples: int = SAMPLES) -
             **headline(run),
             **SettingsInForce(context.target).changed(run.spec),
             "final_metrics": metrics_of(run) | _intervals(run),
+            "held_out": _held_out(run),
             "cost": status.cost.to_wire() if status.cost else None,
             "history": _history(run, kept_points(run, context.target), samples),
             "weights": plain(status.weights, "sampler_path", "state_path", "expires_at"),
@@ -84,6 +86,19 @@ def _intervals(run: TrainingRun) -> Answer:
     }
     known = {name: pair for name, pair in bounds.items() if None not in pair}
     return without_empty({**known, "eval_samples": metrics.eval_accuracy_n})
+
+
+def _held_out(run: TrainingRun) -> Answer:
+    """All figures of the newest evaluation, if it has several."""
+    told = run.status.evaluation
+    if told is None:
+        return {}
+    figures = {each.name: without_empty({"value": each.value, **_ends(each), "n": each.n}) for each in told.figures}
+    return {"step": told.step, "figures": figures, **({"more": told.more} if told.more else {})}
+
+
+def _ends(figure: EvaluationFigure) -> Answer:
+    return {} if figure.low is None or figure.high is None else {"interval": [figure.low, figure.high]}
 
 
 TOOLS: Final = (

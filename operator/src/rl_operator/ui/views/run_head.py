@@ -8,7 +8,7 @@ from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import TrainingRun
 from rl_operator.status.text.figure_text import duration, interval, money_spent
 from rl_operator.status.text.sentences import sentence
-from rl_operator.targets.runs.run_text import best_sentence, notable_best, time_left
+from rl_operator.targets.runs.run_text import best_sentence, held_out_caption, held_out_rows, notable_best, time_left
 from rl_operator.ui.views.short_text import short, short_value
 
 
@@ -37,6 +37,12 @@ class RunHead:
     tracker_url: str
     """On W&B; empty: there is none."""
 
+    held_out: tuple[tuple[str, str, str, str], ...]
+    """Name, figure, 95 % interval and samples, if the newest evaluation has several figures."""
+
+    evaluated: str
+    """Which evaluation that is."""
+
     worse: str
     """That the last weights are worse than the best ones."""
 
@@ -56,6 +62,8 @@ def run_head(run: TrainingRun, now: datetime) -> RunHead:
         left="" if status.finished else time_left(run),
         facts=tuple(_facts(run, now)),
         tracker_url=short(url) if url.startswith(("https://", "http://")) else "",
+        held_out=tuple((short(name, 64), *rest) for name, *rest in held_out_rows(run)),
+        evaluated=held_out_caption(run),
         worse=best_sentence(run) if notable_best(run) else "",
     )
 

@@ -25,13 +25,15 @@ class ProcessWatch:
 
     With `idle_seconds` it looks that often while no command runs, too: the first process of a container inherits
     orphans of processes that others started in it.
+
+    `is_closed` once the sandbox ends: what is killed from then on has no result.
     """
 
     def __init__(self, memory_mb: int, processes: int, idle_seconds: float | None = None) -> None:
         self._memory_mb, self._processes, self._idle_seconds = memory_mb, processes, idle_seconds
         self._running: dict[int, str] = {}
         self._lock = threading.Lock()
-        self._is_closed = False
+        self.is_closed = False
         self._is_busy = threading.Event()
 
     def start(self, program: list[str], **options: Any) -> "subprocess.Popen[bytes]":
@@ -40,7 +42,7 @@ class ProcessWatch:
         Raises OSError, also once the sandbox ends.
         """
         with self._lock:
-            if self._is_closed:
+            if self.is_closed:
                 raise OSError("the sandbox ends")
             process = subprocess.Popen(program, **options)
             self._running[process.pid] = ""
@@ -49,7 +51,7 @@ class ProcessWatch:
 
     def close(self) -> None:
         """Nothing starts any more: whoever kills all there is then misses nobody."""
-        self._is_closed = True
+        self.is_closed = True
         if self._lock.acquire(timeout=STARTING_SECONDS):
             self._lock.release()
 

@@ -87,7 +87,8 @@ class SandboxServer:
             answer = {"id": request["id"], "result": self._result(request)}
         except Exception as error:  # whatever it is, somebody waits for an answer
             answer = {"id": request["id"], "error": str(error) or type(error).__name__}
-        self.send(answer)
+        if not self._watch.is_closed:  # else the end of the stream is the answer: the sandbox is lost
+            self.send(answer)
 
     def _result(self, request: Request) -> Any:
         if request["method"] == "walls":

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from tinker_atropos.result import BestCheckpoint, timestamp
+from tinker_atropos.result import BestCheckpoint, EvaluatedFigures, timestamp
 from tinker_atropos.trainer.reporting.collapse import CollapseWatch
 from tinker_atropos.trainer.reporting.decline import Decline, held_out_decline, reward_decline
+from tinker_atropos.trainer.reporting.evaluated_figures import evaluated_figures
 from tinker_atropos.trainer.reporting.time_left import Schedule, TimeLeft
 from tinker_atropos.trainer.reporting.wait_reasons import GroupsMade
 from tinker_atropos.trainer.trajectories.api_client import MetricsRecord, Peer
@@ -105,6 +106,7 @@ class RunStatus:
     best: BestCheckpoint | None = None
     stopped_early: str | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+    evaluated: EvaluatedFigures | None = None
     warnings: dict[str, str] = field(default_factory=dict)
     environment_warnings: tuple[str, ...] = ()
     environment_state: str | None = None
@@ -223,6 +225,7 @@ class RunStatus:
         latest = {f"eval{name}": value for name, value in found.items()} | {"evalStep": step}
         if step >= self.metrics.get("evalStep", 0):
             _replace_evaluation(self.metrics, latest)
+            self.evaluated = evaluated_figures(step, metrics)
         self.history.evaluated(step, latest)
 
     def to_wire(
@@ -251,6 +254,7 @@ class RunStatus:
             "stoppedEarly": self.stopped_early,
             "best": None if self.best is None else self.best.to_wire(),
             "metrics": self.metrics,
+            "evaluation": None if self.evaluated is None else self.evaluated.to_wire(),
             **trackers,
             "queue": {"groups": self.queued_groups, "oldestStep": self.oldest_queued_step},
             "books": books,
