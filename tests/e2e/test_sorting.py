@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from tests.e2e.conftest import EVERY_GROUP, PATIENCE_SECONDS, ROOT, Kubectl
 
-STEPS = 40  # seconds, in which a run can be stopped
+STEPS = 1000
+EVALUATED_EVERY = 50
+BUDGET = 20
+"""Of a run that its budget ends before its first evaluation, and that evaluation before its last step."""
 
 pytestmark = pytest.mark.timeout(2400)
 
@@ -81,24 +84,60 @@ def test_a_task_of_reasoning_gym_learns(installed: Kubectl, namespace: str) -> N
     assert metrics["evalAccuracyLow"] > metrics["baselineAccuracyHigh"], json.dumps(status, indent=2)
 
 
-def test_stop_saves_and_resume_continues(installed: Kubectl, namespace: str) -> None:
-    """Suspending a running run keeps a checkpoint; the next attempt trains the rest, no step twice."""
+def test_a_spent_budget_saves_and_resume_trains_on_until_it_is_good_enough(installed: Kubectl, namespace: str) -> None:
+    """An attempt ends with a checkpoint before it costs more than it may; the next one, with a higher budget, trains
+    no step twice, and ends early.
+    """
     kubectl = installed
     run = {
         "apiVersion": "rl-operator.dev/v1alpha1",
         "kind": "RLTrainingRun",
         "metadata": {"name": "pause"},
-        "spec": {"environment": "sort_digits", "runtime": "tiny", "config": {"total_steps": STEPS, **EVERY_GROUP}},
+        "spec": {
+            "environment": "sort_digits",
+            "runtime": priced_runtime(kubectl),
+            "config": {"total_steps": STEPS, "steps_per_eval": EVALUATED_EVERY, **EVERY_GROUP},
+            "tinker": {"stop_at": 0.3},
+            "budget": BUDGET,
+        },
     }
     kubectl("-n", namespace, "apply", "-f", "-", stdin=json.dumps(run))
-    kubectl.patiently("-n", namespace, "wait", "--for=condition=Ready", "rlrun/pause")
-    kubectl("-n", namespace, "patch", "rlrun", "pause", "--type=merge", "-p", '{"spec": {"suspend": true}}')
     kubectl.patiently("-n", namespace, "wait", "--for=condition=Suspended", "rlrun/pause")
     stopped = kubectl.json("-n", namespace, "get", "rlrun", "pause")["status"]
-    assert stopped["phase"] == "Stopped"
-    assert 0 < stopped["checkpoint"]["step"] < STEPS
-    kubectl("-n", namespace, "patch", "rlrun", "pause", "--type=merge", "-p", '{"spec": {"suspend": false}}')
+    saved, spent = stopped["checkpoint"]["step"], stopped["cost"]["amount"]
+    assert (stopped["phase"], 0 < saved < EVALUATED_EVERY, 0 < spent <= BUDGET) == ("Stopped", True, True), stopped
+    assert ("Suspended", "BudgetReached") in {(each["type"], each["reason"]) for each in stopped["conditions"]}
+    assert f"Stopped with a checkpoint of step {saved} of {STEPS}; to go on, raise spec.budget" in stopped["message"]
+    assert [(each["reason"], each["steps"]) for each in stopped["attempts"]] == [("BudgetReached", saved)]
+    assert "failure" not in stopped
+    assert f"rlctl resume pause --budget AMOUNT -n {namespace}" in rlctl("results", "pause", "-n", namespace)
+
+    rlctl("resume", "pause", "--budget", str(1000 * BUDGET), "-n", namespace)
     status = finish(kubectl, namespace, "pause")["status"]
     assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
-    assert status["attempt"] == 2
-    assert status["progress"]["step"] == STEPS
+    second = status["attempts"][1]
+    assert (second["reason"], second["fromStep"]) == ("Succeeded", saved)
+    progress = status["progress"]
+    assert EVALUATED_EVERY <= progress["step"] == second["steps"] < STEPS
+    assert "reached tinker.stop_at 0.3" in progress["stoppedEarly"]
+    assert status["message"].startswith(f"Stopped early at step {progress['step']}: held-out ")
+    assert status["cost"]["amount"] > spent
+    told = rlctl("results", "pause", "-n", namespace)
+    assert f"trained sort_digits for {progress['step']} steps" in told
+    codes = {each["name"]: each.get("exitCode") for each in status["containers"]}
+    assert codes == {"api": 0, "trainer": 0, "environment": 0}
+
+
+def priced_runtime(kubectl: Kubectl) -> str:
+    """The tiny one with prices, so that a step costs about 1 USD."""
+    spec = kubectl.json("get", "rlruntime", "tiny")["spec"]
+    prices = {"prefill": 1000, "sample": 1000, "train": 1000}
+    name = "tiny-priced"
+    priced = {
+        "apiVersion": "rl-operator.dev/v1alpha1",
+        "kind": "RLRuntime",
+        "metadata": {"name": name},
+        "spec": {**spec, "backend": {**spec["backend"], "prices": prices}},
+    }
+    kubectl("apply", "-f", "-", stdin=json.dumps(priced))
+    return name

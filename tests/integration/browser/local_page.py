@@ -15,7 +15,7 @@ from playwright.sync_api import Page, StorageState
 from tests.integration.browser.watched_tabs import WatchedTabs
 from tests.integration.local.conftest import Rlctl, end_everything
 from tests.integration.local.scripted import start_scripted
-from tests.unit.rl_operator.rollouts.made_rollouts import Record, group, lost, rollout, sequence, step
+from tests.unit.rl_operator.rollouts.made_rollouts import Record, frame, group, lost, rollout, sequence, step
 from tests.unit.rl_operator.ui.rollout_pages import HOSTILE, StateFolder
 
 END_SECONDS = 60
@@ -33,19 +33,40 @@ TALK = [
     {"role": "assistant", "content": "it is two"},
 ]
 EACH_FATE = {
-    **sequence("abcdef"),
+    **sequence("abcdefg"),
     "fates": [[at, at + 1, fate] for at, fate in
-              enumerate(("trained", "clipped", "muted", "not_sampled", "first", "no_advantage"))],
+              enumerate(("trained", "clipped", "muted", "not_sampled", "first", "no_advantage", "masked"))],
 }  # fmt: skip
 RECORDS: list[Record] = [
     lost("timeout", count=3, tokens=7),
-    step(3, {"trained": 10, "clipped": 1, "muted": 1, "not_sampled": 1, "first": 1, "no_advantage": 4, "dropped": 3}),
+    step(3, {"trained": 10, "clipped": 1, "muted": 1, "not_sampled": 1, "first": 1, "no_advantage": 4, "dropped": 3,
+             "masked": 1}),
     group(0, rollout(0.0, "low"), {"reward": 1.0, "advantage": 0.5, "sequences": [EACH_FATE]},
           rollout(0.5, "mid", messages=TALK), rollout(0.25, "qrt")),
     group(1, rollout(1.0, "eq1", "no_advantage"), fate="no_advantage"),
     group(2, rollout(1.0, "old", "dropped"), fate="dropped", reason="stale", why="it waited too long"),
     group(3, rollout(1.0, "yes", "evaluated"), fate="evaluated", step=3),
 ]  # fmt: skip
+
+METRICS: list[Record] = [
+    step(number, {}, **{
+        "reward/mean": number / 3, "train/entropy": 1 / number, "batch/clipped_fraction": 0.02 * number,
+        "batch/masked_fraction": 0.01 * number, "groups/all_right": 0.1 * number, "groups/mixed": 0.6,
+        "groups/all_wrong": 0.4 - 0.1 * number, "staleness/mean": 0.5 * number, "staleness/max": 1.0 * number,
+        "staleness/allowed": 5.0 - number, "cost/total": 1.25 * number,
+    })
+    for number in (1, 2, 3)
+]  # fmt: skip
+EVALUATION = {
+    "step": 3, "more": 2,
+    "figures": [
+        {"name": "percent_correct", "value": 0.8125, "low": 0.7, "high": 0.89, "n": 64},
+        {"name": "pass_at_4", "value": 0.9375, "low": 0.75, "high": 0.98, "n": 64},
+        {"name": "greedy_percent_correct", "value": 0.75, "low": 0.5, "high": 0.9},
+        {"name": "the-longest-name-that-a-held-out-set-has/greedy_percent_correct", "value": 0.5},
+        {"name": "hard/percent_correct", "value": 0.25, "low": 0.125, "high": 0.5, "n": 128},
+    ],
+}  # fmt: skip
 
 
 def hostile_records() -> list[Record]:
@@ -132,7 +153,9 @@ def put_runs(page: LocalPage) -> None:
     page.start_run(REFUSED, config={"group_sise": 8})
     rlctl.store.create(stored_run(OLDER))
     rewards = [{"step": number, "rewardMean": number / 3} for number in (1, 2, 3)]
-    folder.files(folder.run(KEPT, phase="Succeeded", history=rewards), {"3-1": RECORDS}, name=KEPT)
+    uid = folder.run(KEPT, phase="Succeeded", history=rewards, evaluation=EVALUATION)
+    kept = folder.files(uid, {"3-1": RECORDS}, name=KEPT)
+    (kept / "metrics-1.jsonl.zst").write_bytes(frame(*METRICS))
     folder.files(folder.run(MALICIOUS, phase="Succeeded", message="<img src=x onerror=alert(1)>"),
                  {"3-1": hostile_records()}, name=MALICIOUS)  # fmt: skip
     rlctl("list", "--local")  # a look at the runs starts the supervisor of the one that crashes

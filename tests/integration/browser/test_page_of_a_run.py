@@ -3,7 +3,7 @@
 import re
 
 from playwright.sync_api import Page, expect
-from tests.integration.browser.local_page import FINISHED, STEPS, LocalPage, path_of
+from tests.integration.browser.local_page import FINISHED, KEPT, STEPS, LocalPage, path_of
 from tests.integration.browser.watched_tabs import WatchedTabs
 
 CURVES = ("Reward", "Held-out", "Loss", "Staleness", "Entropy", "Length", "Seconds of a step")
@@ -55,6 +55,36 @@ def test_curves_are_drawn(local_page: LocalPage, tabs: WatchedTabs) -> None:
     expect(rows.last.locator("th")).to_have_text(str(STEPS))
     expect(page.locator(".marks")).to_contain_text(f"best weights: step {STEPS}")
     expect(page.locator("p.progress")).to_contain_text(f"step {STEPS} of {STEPS}")
+
+
+def test_curves_of_what_is_not_always_measured(local_page: LocalPage, tabs: WatchedTabs) -> None:
+    page = local_page.open(tabs, path_of(KEPT))
+    page.wait_for_selector(".charts canvas")
+    told = {
+        "Entropy": ["entropy"],
+        "Clipped and masked": ["clipped", "masked"],
+        "Groups": ["all right", "mixed", "all wrong"],
+        "Staleness": ["oldest", "mean", "allowed"],
+        "Cost": ["so far"],
+    }
+    for title, lines in told.items():
+        figure = page.locator("figure", has=page.get_by_role("heading", name=title, exact=True))
+        assert len(figure.locator("canvas").evaluate(COLORS)) > 1, title
+        for line in lines:
+            expect(figure.locator(".u-legend th", has_text=line)).to_be_visible()
+
+
+def test_all_figures_of_an_evaluation(local_page: LocalPage, tabs: WatchedTabs) -> None:
+    page = local_page.open(tabs, path_of(KEPT))
+    table = page.get_by_role("region", name="Table of held-out figures")
+    expect(table.locator("caption")).to_have_text("Held out, after step 3, which has 2 more")
+    expect(table.locator("tbody tr")).to_have_count(5)
+    expect(table.locator("tr", has_text="hard/percent_correct").locator("td")).to_have_text(
+        ["0.250", "[0.125, 0.500]", "128"]
+    )
+    page = local_page.open(tabs, path_of(FINISHED))
+    expect(page.locator("dl.facts")).to_contain_text("held-out now")
+    expect(page.get_by_role("region", name="Table of held-out figures")).to_have_count(0)
 
 
 def test_what_is_around_the_curves(local_page: LocalPage, tabs: WatchedTabs) -> None:

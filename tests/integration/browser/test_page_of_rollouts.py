@@ -49,14 +49,16 @@ def test_a_token_says_in_words_what_became_of_it(local_page: LocalPage, tabs: Wa
         "d": "not sampled",
         "e": "first, with nothing to predict them from",
         "f": "no advantage",
+        "g": "masked by the trust region",
     }
     for letter, words in said.items():
         answer.locator(".tokens i", has_text=letter).hover()
         expect(page.locator("#token-line")).to_contain_text(words)
     colors = {
-        answer.locator(".run").nth(at).evaluate("(run) => getComputedStyle(run).backgroundColor") for at in range(6)
+        answer.locator(".run").nth(at).evaluate("(run) => getComputedStyle(run).backgroundColor") for at in range(7)
     }
-    assert len(colors) == 6
+    assert len(colors) == 7
+    expect(page.locator(".legend")).to_contain_text("masked by the trust region")
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rl_operator.cli.printing import columns, one_line, sparkline
+from rl_operator.cli.printing import columns, one_line, program, sparkline
 from rl_operator.status.text.figure_text import interval
-from rl_operator.targets.runs.run_text import HELD_OUT_COLUMNS, held_out_caption, held_out_rows, time_left
+from rl_operator.targets.runs.run_text import held_out_rows, time_left
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
 
 CURVE_WIDTH = 40
+HELD_OUT_COLUMNS = ("FIGURE", "VALUE", "95 % INTERVAL", "N")
 
 
 @dataclass
@@ -54,9 +55,12 @@ def news(run: "TrainingRun") -> str:
 
 def held_out_table(run: "TrainingRun") -> Iterator[str]:
     """If the newest evaluation has more than the one figure."""
-    if rows := held_out_rows(run):
-        yield f"  held out    {held_out_caption(run)}"
-        yield from (f"    {line}" for line in columns(HELD_OUT_COLUMNS, rows).splitlines())
+    if told := run.status.evaluation:
+        more = (
+            f"; {program()} rollouts {run.metadata.name} --step {told.step} has {told.more} more" if told.more else ""
+        )
+        yield f"  held out    after step {told.step}{more}"
+        yield from (f"    {line}" for line in columns(HELD_OUT_COLUMNS, held_out_rows(told)).splitlines())
 
 
 def held_out(run: "TrainingRun") -> str:

@@ -1,12 +1,12 @@
 """What is said of a run, in the same words wherever it is shown. Pure."""
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rl_operator.status.text.figure_text import duration, interval
 
 if TYPE_CHECKING:  # importing the kinds costs start-up time that not every command needs
     from rl_operator.api.run import TrainingRun
-    from rl_operator.api.status_fields import BestCheckpoint
+    from rl_operator.api.status_fields import BestCheckpoint, EvaluationFigures
     from rl_operator.experiments.run_figures import RunFigures
     from rl_operator.targets.target import Target
 
@@ -51,25 +51,10 @@ def best_sentence(run: "TrainingRun") -> str:
     return f"The weights of step {metrics.eval_step} are worse by more than noise."
 
 
-HELD_OUT_COLUMNS: Final = ("HELD OUT", "FIGURE", "95 % INTERVAL", "N")
-
-
-def held_out_rows(run: "TrainingRun") -> list[tuple[str, str, str, str]]:
-    """All figures of the newest evaluation, if it has several; what is not known is empty."""
-    told = run.status.evaluation
-    if told is None:
-        return []
+def held_out_rows(told: "EvaluationFigures") -> list[tuple[str, str, str, str]]:
+    """Name, figure, 95 % interval and samples; what is not known is empty."""
     texts = ((each, interval(each.value, each.low, each.high).partition(" ")) for each in told.figures)
     return [(each.name, value, ends, "" if each.n is None else str(each.n)) for each, (value, _, ends) in texts]
-
-
-def held_out_caption(run: "TrainingRun") -> str:
-    """Which evaluation the rows are of, and how many more it has."""
-    told = run.status.evaluation
-    if told is None:
-        return ""
-    more = f"; {told.more} more: rlctl rollouts {run.metadata.name} --step {told.step} -o json" if told.more else ""
-    return f"after step {told.step}{more}"
 
 
 def flags_for(target: "Target", namespace: str) -> str:

@@ -84,6 +84,10 @@ OF_STEP: Final[Figures] = {
     "ess_stale": _of("logprobs/ess_stale"),
     "staleness": _of("staleness/mean"),
     "staleness_max": _of("staleness/max"),
+    "staleness_allowed": _of("staleness/allowed"),
+    "clipped": _of("batch/clipped_fraction"),
+    "masked": _of("batch/masked_fraction"),
+    "cost": _of("cost/total"),
     "entropy": _entropy,
     "length": _length,
     "length_right": _of("length/right"),
@@ -162,8 +166,18 @@ CHARTS: Final = (
     ),
     Chart(
         "staleness", "Staleness", "policy steps",
-        "Steps between the weights that sampled a token and those that are trained with it.",
-        (Line("staleness_max", "oldest", DASHED), Line("staleness", "mean")),
+        "Steps between the weights that sampled a token and those that are trained with it. Allowed: how old rollouts "
+        "may become, by tinker.min_ess.",
+        (
+            Line("staleness_max", "oldest", DASHED),
+            Line("staleness", "mean"),
+            Line("staleness_allowed", "allowed", DOTTED),
+        ),
+    ),
+    Chart(
+        "clipped", "Clipped and masked", "fraction",
+        "Of the trained tokens: clipped by the loss function, and masked by tinker.trust_region.",
+        (Line("clipped", "clipped"), Line("masked", "masked", DASHED)),
     ),
     Chart(
         "entropy", "Entropy", "nats per token",
@@ -196,5 +210,10 @@ CHARTS: Final = (
         "Where the time goes, one above the other. Waiting for rollouts: sampling and scoring are the bottleneck.",
         tuple(Line(part, words) for part, words in SECONDS.items()),
         stacked=True,
+    ),
+    Chart(
+        "cost", "Cost", "in the prices' currency",
+        "Of the run so far, all attempts and evaluations included.",
+        (Line("cost", "so far"),),
     ),
 )  # fmt: skip

@@ -8,7 +8,7 @@ from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import TrainingRun
 from rl_operator.status.text.figure_text import duration, interval, money_spent
 from rl_operator.status.text.sentences import sentence
-from rl_operator.targets.runs.run_text import best_sentence, held_out_caption, held_out_rows, notable_best, time_left
+from rl_operator.targets.runs.run_text import best_sentence, held_out_rows, notable_best, time_left
 from rl_operator.ui.views.short_text import short, short_value
 
 
@@ -38,17 +38,17 @@ class RunHead:
     """On W&B; empty: there is none."""
 
     held_out: tuple[tuple[str, str, str, str], ...]
-    """Name, figure, 95 % interval and samples, if the newest evaluation has several figures."""
+    """Name, figure, 95 % interval and samples, if the newest evaluation, of `evaluated_step`, has several figures."""
 
-    evaluated: str
-    """Which evaluation that is."""
+    evaluated_step: int | None
+    more_figures: int
 
     worse: str
     """That the last weights are worse than the best ones."""
 
 
 def run_head(run: TrainingRun, now: datetime) -> RunHead:
-    status, progress = run.status, run.status.progress
+    status, progress, told = run.status, run.status.progress, run.status.evaluation
     failure = status.failure if status.phase != "Succeeded" else None
     url = (status.wandb.url if status.wandb else None) or ""
     return RunHead(
@@ -62,8 +62,9 @@ def run_head(run: TrainingRun, now: datetime) -> RunHead:
         left="" if status.finished else time_left(run),
         facts=tuple(_facts(run, now)),
         tracker_url=short(url) if url.startswith(("https://", "http://")) else "",
-        held_out=tuple((short(name, 64), *rest) for name, *rest in held_out_rows(run)),
-        evaluated=held_out_caption(run),
+        held_out=tuple((short(name, 64), *rest) for name, *rest in held_out_rows(told)) if told else (),
+        evaluated_step=told.step if told else None,
+        more_figures=told.more if told else 0,
         worse=best_sentence(run) if notable_best(run) else "",
     )
 
