@@ -59,7 +59,7 @@ def held_out_table(run: "TrainingRun") -> Iterator[str]:
         more = (
             f"; {program()} rollouts {run.metadata.name} --step {told.step} has {told.more} more" if told.more else ""
         )
-        yield f"  held out    after step {told.step}{more}"
+        yield f"  evaluated after step {told.step}{more}"
         yield from (f"    {line}" for line in columns(HELD_OUT_COLUMNS, held_out_rows(told)).splitlines())
 
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
-from rl_operator.cli.views.progress import CURVE_WIDTH, Curve, plain_line
+from rl_operator.cli.views.progress import CURVE_WIDTH, Curve, held_out_table, plain_line
 from rl_operator.cli.views.summary import summary
 from rl_operator.targets.runs.run_text import time_left
 
@@ -17,6 +17,27 @@ FIGURES = {
     "baselineAccuracyLow": 0.46,
     "baselineAccuracyHigh": 0.54,
 }
+
+
+EVALUATION = {
+    "step": 40, "more": 2,
+    "figures": [
+        {"name": "percent_correct", "value": 0.9, "low": 0.88, "high": 0.92, "n": 500},
+        {"name": "hard/greedy_percent_correct", "value": 0.25},
+    ],
+}  # fmt: skip
+
+
+def test_figures_of_an_evaluation() -> None:
+    lines = list(held_out_table(parsed(run_manifest("sorting", evaluation=EVALUATION))))
+    assert lines[0].startswith("  evaluated after step 40; ")
+    assert lines[0].endswith(" rollouts sorting --step 40 has 2 more")
+    assert lines[1:] == [
+        "    FIGURE                        VALUE   95 % INTERVAL    N",
+        "    percent_correct               0.900   [0.880, 0.920]   500",
+        "    hard/greedy_percent_correct   0.250",
+    ]
+    assert list(held_out_table(parsed(run_manifest(metrics=FIGURES)))) == []
 
 
 def test_a_running_run_in_one_line() -> None:

@@ -9,9 +9,10 @@ from tests.unit.rl_operator.strategies import SECRET
 from tests.unit.rl_operator.tools.contexts import drafted, write_status
 from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.run import MOST_FIGURES, TrainingRun
 from rl_operator.render.config_maps import history_config_map
 from rl_operator.tools.answers.changed_settings import MOST_FIELDS
+from rl_operator.tools.answers.shown_text import tokens
 from rl_operator.tools.calls.rl_get_results import evenly, results_of
 from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import Outcome
@@ -48,6 +49,18 @@ def test_metrics_and_weights_of_a_success(context: ToolContext, call: Call) -> N
         "eval_interval": [0.7, 0.9],
         "eval_samples": 64,
     }
+
+
+def test_all_figures_of_the_newest_evaluation(context: ToolContext, call: Call) -> None:
+    names = [f"{'s' * 40}/greedy_percent_{number:02}" for number in range(MOST_FIGURES)]
+    figures = [{"name": name, "value": 0.8125, "low": 0.7125, "high": 0.9125, "n": 640} for name in names]
+    unknown = {"name": names[0], "value": 0.5}
+    over(context, metrics=METRICS, evaluation={"step": 40, "figures": [unknown, *figures[1:]], "more": 3})
+    told = call("rl_get_results").answer["held_out"]
+    assert (told["step"], told["more"], list(told["figures"])) == (40, 3, names)
+    assert told["figures"][names[0]] == {"value": 0.5}
+    assert told["figures"][names[1]] == {"value": 0.8125, "interval": [0.7125, 0.9125], "n": 640}
+    assert tokens(told) < 1_000, "as much as there can be"
 
 
 def test_what_the_run_changed(context: ToolContext, call: Call) -> None:

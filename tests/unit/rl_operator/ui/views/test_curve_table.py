@@ -7,6 +7,7 @@ from rl_operator.ui.views.curve_table import CHARTS, OF_EVALUATION, OF_STEP
 STEP = {
     "reward/mean": 0.6, "reward/std": 0.5, "reward/min": 0.2, "reward/max": 1.0,
     "logprobs/mean": -0.25, "batch/trained_tokens": 90.0, "batch/trained_sequences": 30.0, "time/waiting": 2.0,
+    "staleness/allowed": 3.0, "batch/clipped_fraction": 0.1, "batch/masked_fraction": 0.2, "cost/total": 1.5,
 }  # fmt: skip
 
 
@@ -19,6 +20,10 @@ STEP = {
         ("entropy", 0.25),
         ("length", 3.0),
         ("waiting", 2.0),
+        ("staleness_allowed", 3.0),
+        ("clipped", 0.1),
+        ("masked", 0.2),
+        ("cost", 1.5),
         ("kl", None),
         ("grad_norm", None),
     ],
