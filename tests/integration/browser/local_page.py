@@ -49,7 +49,7 @@ RECORDS: list[Record] = [
 ]  # fmt: skip
 
 METRICS: list[Record] = [
-    step(number, {}, **{
+    step(number, {}, attempt=1, **{
         "reward/mean": number / 3, "train/entropy": 1 / number, "batch/clipped_fraction": 0.02 * number,
         "batch/masked_fraction": 0.01 * number, "groups/all_right": 0.1 * number, "groups/mixed": 0.6,
         "groups/all_wrong": 0.4 - 0.1 * number, "staleness/mean": 0.5 * number, "staleness/max": 1.0 * number,

@@ -62,7 +62,9 @@ def run_head(run: TrainingRun, now: datetime) -> RunHead:
         left="" if status.finished else time_left(run),
         facts=tuple(_facts(run, now)),
         tracker_url=short(url) if url.startswith(("https://", "http://")) else "",
-        held_out=tuple((short(name, 64), *rest) for name, *rest in held_out_rows(told)) if told else (),
+        held_out=tuple((short(name, 64), value, ends, n) for name, value, ends, n in held_out_rows(told))
+        if told
+        else (),
         evaluated_step=told.step if told else None,
         more_figures=told.more if told else 0,
         worse=best_sentence(run) if notable_best(run) else "",
