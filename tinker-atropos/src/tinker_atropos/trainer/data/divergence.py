@@ -17,9 +17,9 @@ def check_loss(loss_sum: float, logprobs: Iterable[Floats]) -> None:
     """
     if not math.isfinite(loss_sum):
         raise DivergedError(f"the loss is {loss_sum}")
-    for logprobs_N in logprobs:
-        if not np.isfinite(logprobs_N).all():
-            raise DivergedError(f"the logprob of a trained token is {_first_bad(logprobs_N)}")
+    logprobs_N = np.concatenate(list(logprobs))
+    if not np.isfinite(logprobs_N).all():
+        raise DivergedError(f"the logprob of a trained token is {_first_bad(logprobs_N)}")
 
 
 def check_gradient(metrics: Mapping[str, float] | None) -> None:

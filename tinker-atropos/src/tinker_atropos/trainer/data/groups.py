@@ -104,14 +104,18 @@ class Group:
     @property
     def scores_R(self) -> Floats:
         """The score of each rollout, which all its sequences carry."""
-        first_R = np.unique(self.rollout_of_S, return_index=True)[1]
-        return np.array([self.sequences_S[index].score for index in first_R], np.float64)
+        return np.array([sequence.score for sequence in self._last_R], np.float64)
 
     @property
     def truncated_R(self) -> Bools:
         """Whether the last sequence of each rollout was cut off by length."""
-        last_R = dict(zip(self.rollout_of_S.tolist(), self.sequences_S, strict=True))
-        return np.array([last_R[rollout].truncated for rollout in range(self.rollout_count)], np.bool_)
+        return np.array([sequence.truncated for sequence in self._last_R], np.bool_)
+
+    @property
+    def _last_R(self) -> list[TokenSequence]:
+        """The last sequence of each rollout."""
+        last = dict(zip(self.rollout_of_S.tolist(), self.sequences_S, strict=True))
+        return [last[rollout] for rollout in range(len(last))]
 
     @property
     def sampled_tokens_R(self) -> Floats:

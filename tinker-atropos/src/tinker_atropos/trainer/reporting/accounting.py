@@ -64,14 +64,14 @@ class Accounting:
     def trained(self, step: int, batch: TrainingBatch, seconds: float) -> None:
         """`seconds` since the metrics of the step before."""
         self._steps.append((time.time(), step))
-        sampled = self.generator.totals.training.tokens
+        sampled, tokens = self.generator.totals.training.tokens, batch.trained_tokens
         self._of_step = self.spending.step_trained()
         if seconds > 0:
             self._of_step["tokens/sampled_per_second"] = (sampled - self._sampled_before) / seconds
-            self._of_step["tokens/trained_per_second"] = batch.trained_tokens / seconds
+            self._of_step["tokens/trained_per_second"] = tokens / seconds
         self._sampled_before = sampled
         self._trained["rollouts"] += batch.trained_rollouts
-        self._trained["tokens"] += batch.trained_tokens
+        self._trained["tokens"] += tokens
         self._trained["masked_tokens"] += batch.masked_tokens
         self._left_out.update(batch.left_out)
 

@@ -24,8 +24,9 @@ async def adjusted(
     A trust region needs the pass if a token was sampled by older weights; a loss that pulls all tokens back to their
     logprobs needs it always. Raises DivergedError.
     """
-    region = config.trust_region if has_stale_tokens(batch.datums, policy_step) else "none"
-    anchored = POLICY_LOSSES[config.loss].pulls_back
+    region, anchored = config.trust_region, POLICY_LOSSES[config.loss].pulls_back
+    if region != "none" and not has_stale_tokens(batch.datums, policy_step):
+        region = "none"
     if region == "none" and not anchored:
         return batch, 0.0
     begun = time.perf_counter()

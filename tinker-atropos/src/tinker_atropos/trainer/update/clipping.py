@@ -8,7 +8,7 @@ from tinker_atropos.arrays import Bools, Floats
 from tinker_atropos.config.policy_losses import POLICY_LOSSES
 from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.trainer.data.datums import Datum
-from tinker_atropos.trainer.update.ess_steering import log_ratios
+from tinker_atropos.trainer.data.trained_tokens import lengths, log_ratios, of_trained, sequence_means
 
 
 def clip_metrics(datums: Sequence[Datum], logprobs: Sequence[Floats], config: TinkerSection) -> dict[str, float]:
@@ -39,10 +39,9 @@ def clipped_tokens(datums: Sequence[Datum], logprobs: Sequence[Floats], config: 
     if thresholds is None or not row.clip_stops_gradient:
         return np.zeros(len(log_ratio_N), np.bool_)
     if row.marks_sequence:
-        lengths = [np.count_nonzero(datum.trained_T) for datum in datums]
-        sums = np.add.reduceat(log_ratio_N, np.cumsum([0, *lengths[:-1]]))
-        log_ratio_N = np.repeat(sums / lengths, lengths)
-    advantages_N = np.concatenate([datum.advantages_T[datum.trained_T] for datum in datums])
+        lengths_S = lengths(datums)
+        log_ratio_N = np.repeat(sequence_means(log_ratio_N, lengths_S), lengths_S)
+    advantages_N = of_trained(datums, (datum.advantages_T for datum in datums))
     up_N = (advantages_N > 0) & (log_ratio_N > np.log(thresholds.high))
     with np.errstate(divide="ignore"):
         down_N = (advantages_N < 0) & (log_ratio_N < np.log(thresholds.low))

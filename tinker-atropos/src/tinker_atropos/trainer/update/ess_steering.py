@@ -14,9 +14,10 @@ from typing import Final
 
 import numpy as np
 
-from tinker_atropos.arrays import Floats
+from tinker_atropos.arrays import Floats, Ints
 from tinker_atropos.trainer.data.datums import Datum
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP
+from tinker_atropos.trainer.data.trained_tokens import log_ratios, policy_steps
 
 SMOOTHING: Final = 0.2
 """Weight of the newest step in what staleness costs."""
@@ -45,17 +46,18 @@ class StaleTokens:
 
 
 def has_stale_tokens(datums: Sequence[Datum], policy_step: int) -> bool:
-    return any(bool((_ages(datum, policy_step) > 0).any()) for datum in datums)
+    return bool(datums) and bool((_ages(datums, policy_step) > 0).any())
 
 
 def stale_tokens(datums: Sequence[Datum], logprobs: Sequence[Floats], policy_step: int) -> StaleTokens | None:
     """`logprobs` are the trainer's, for each datum. None: none is stale."""
-    if not has_stale_tokens(datums, policy_step):
+    if not datums:
         return None
-    ages_N = np.concatenate([_ages(datum, policy_step) for datum in datums])
+    ages_N = _ages(datums, policy_step)
     stale_N = ages_N > 0
-    log_ratio_N = log_ratios(datums, logprobs)
-    return StaleTokens(effective_sample_size(log_ratio_N[stale_N]), float(ages_N[stale_N].mean()))
+    if not stale_N.any():
+        return None
+    return StaleTokens(effective_sample_size(log_ratios(datums, logprobs)[stale_N]), float(ages_N[stale_N].mean()))
 
 
 @dataclass(slots=True)
@@ -103,14 +105,8 @@ class AllowedStaleness:
         )
 
 
-def _ages(datum: Datum, policy_step: int) -> Floats:
+def _ages(datums: Sequence[Datum], policy_step: int) -> Ints:
     """Policy steps since each trained token was sampled, [N]; 0 where that is not known."""
-    steps_N = datum.policy_step_T[datum.trained_T]
-    ages_N: Floats = np.where(steps_N == UNKNOWN_STEP, 0.0, np.maximum(policy_step - steps_N, 0)).astype(np.float64)
+    steps_N = policy_steps(datums)
+    ages_N: Ints = np.where(steps_N == UNKNOWN_STEP, 0, np.maximum(policy_step - steps_N, 0))
     return ages_N
-
-
-def log_ratios(datums: Sequence[Datum], logprobs: Sequence[Floats]) -> Floats:
-    """Of the trained tokens, [N]: log p - log q."""
-    rows = zip(datums, logprobs, strict=True)
-    return np.concatenate([(row - datum.logprobs_T)[datum.trained_T] for datum, row in rows])

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from tinker_atropos.arrays import Ints
 from tinker_atropos.trainer.data.datums import TrainingBatch
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP
+from tinker_atropos.trainer.data.trained_tokens import lengths, of_trained, policy_steps, sequence_means
 from tinker_atropos.trainer.reporting.metrics.rollout_metrics import rollout_metrics
 from tinker_atropos.trainer.trajectories.admission import DROP_REASONS
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
@@ -29,14 +29,12 @@ def collection_metrics(collected: Collected, batch: TrainingBatch) -> Metrics:
 
 def batch_metrics(batch: TrainingBatch, policy_step: int) -> Metrics:
     """What is known before the optimizer step: rewards, advantages, staleness in policy steps, what was left out."""
-    scores = np.concatenate([group.scores_R for group in batch.groups])
-    metrics = {"reward/mean": float(scores.mean()), "reward/std": float(scores.std())}
-    metrics |= {"reward/min": float(scores.min()), "reward/max": float(scores.max())}
-    metrics |= {f"batch/{reason}": float(count) for reason, count in batch.left_out.items()}
+    truncated_R = np.concatenate([group.truncated_R for group in batch.groups])
+    metrics = {f"batch/{reason}": float(count) for reason, count in batch.left_out.items()}
     metrics |= {
         "batch/groups": float(len(batch.groups)),
-        "batch/rollouts": float(len(scores)),
-        "batch/truncated": float(np.concatenate([group.truncated_R for group in batch.groups]).mean()),
+        "batch/rollouts": float(len(truncated_R)),
+        "batch/truncated": float(truncated_R.mean()),
         "batch/trained_rollouts": float(batch.trained_rollouts),
         "batch/trained_sequences": float(len(batch.datums)),
     }
@@ -48,7 +46,8 @@ def batch_metrics(batch: TrainingBatch, policy_step: int) -> Metrics:
 
 def _advantage_metrics(batch: TrainingBatch) -> Metrics:
     """Over sequences, as upstream: the mean over each one's trained tokens, which are mostly equal."""
-    advantages = np.array([datum.advantages_T.sum() / np.count_nonzero(datum.trained_T) for datum in batch.datums])
+    advantages_N = of_trained(batch.datums, (datum.advantages_T for datum in batch.datums))
+    advantages = sequence_means(advantages_N, lengths(batch.datums))
     return {
         "advantages/mean": float(advantages.mean()),
         "advantages/std": float(advantages.std()),
@@ -77,7 +76,7 @@ def _distillation_metrics(batch: TrainingBatch) -> Metrics:
 
 def _staleness_metrics(batch: TrainingBatch, policy_step: int) -> Metrics:
     """In policy steps. A token of a later step (an earlier attempt had trained past this step) counts as fresh."""
-    steps_N = policy_steps(batch)
+    steps_N = policy_steps(batch.datums)
     known_N = steps_N[steps_N != UNKNOWN_STEP]
     metrics = {"staleness/unknown": 1.0 - len(known_N) / len(steps_N)}
     if len(known_N):
@@ -85,10 +84,3 @@ def _staleness_metrics(batch: TrainingBatch, policy_step: int) -> Metrics:
         metrics["staleness/mean"] = float(staleness_N.mean())
         metrics["staleness/max"] = float(staleness_N.max())
     return metrics
-
-
-def policy_steps(batch: TrainingBatch) -> Ints:
-    """Policy steps of the trained tokens, [N]."""
-    trained = np.concatenate([datum.trained_T for datum in batch.datums])
-    steps_N: Ints = np.concatenate([datum.policy_step_T for datum in batch.datums])[trained]
-    return steps_N

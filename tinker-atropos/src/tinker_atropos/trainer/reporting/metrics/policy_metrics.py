@@ -12,7 +12,7 @@ import numpy as np
 from tinker_atropos.arrays import Floats
 from tinker_atropos.trainer.data.datums import TrainingBatch
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP
-from tinker_atropos.trainer.reporting.metrics.batch_metrics import policy_steps
+from tinker_atropos.trainer.data.trained_tokens import lengths, of_trained, policy_steps
 from tinker_atropos.trainer.update.ess_steering import effective_sample_size
 
 Metrics = dict[str, float]
@@ -30,16 +30,17 @@ def training_metrics(
     `first_datums` are of the step's first optimizer step (None: all); the others count as stale: it has moved the
     weights that their logprobs are of.
     """
-    trained = np.concatenate([datum.trained_T for datum in batch.datums])
-    sampling_N = np.concatenate([datum.logprobs_T for datum in batch.datums])[trained]
-    training_N = np.concatenate(training_logprobs)[trained]
-    steps_N = policy_steps(batch)
+    datums = batch.datums
+    sampling_N = of_trained(datums, (datum.logprobs_T for datum in datums))
+    training_N = of_trained(datums, training_logprobs)
+    steps_N = policy_steps(datums)
     metrics = {"train/loss": loss_sum / len(sampling_N)}
     metrics |= _distribution("", sampling_N) | _distribution("_training", training_N)
-    first = sum(int(datum.trained_T.sum()) for datum in batch.datums[:first_datums])
-    fresh_N, known_N = (steps_N == policy_step) & (np.arange(len(steps_N)) < first), steps_N != UNKNOWN_STEP
+    fresh_N = steps_N == policy_step
+    fresh_N[int(lengths(datums[:first_datums]).sum()) :] = False
+    stale_N = (steps_N != UNKNOWN_STEP) & ~fresh_N
     metrics |= gap_metrics("", sampling_N[fresh_N], training_N[fresh_N])
-    metrics |= gap_metrics("_stale", sampling_N[known_N & ~fresh_N], training_N[known_N & ~fresh_N])
+    metrics |= gap_metrics("_stale", sampling_N[stale_N], training_N[stale_N])
     return metrics
 
 

@@ -1,4 +1,5 @@
-"""What the rollouts of a batch are like: how long, how sure the policy was, which parts their rewards have. Pure.
+"""What the rollouts of a batch are like: their rewards, and the parts of those, how long they are, how sure the policy
+was. Pure.
 
 All rollouts count that came with the batch, trained or not. Axes: _R rollouts, _N their generated tokens.
 """
@@ -28,7 +29,21 @@ LONGEST_NAME: Final = 48
 def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
     scores_R = np.concatenate([group.scores_R for group in groups])
     tokens_R = np.concatenate([group.sampled_tokens_R for group in groups])
-    return length_metrics(tokens_R, scores_R) | entropy_metrics(groups) | component_metrics(groups)
+    return (
+        reward_metrics(scores_R)
+        | length_metrics(tokens_R, scores_R)
+        | entropy_metrics(groups)
+        | component_metrics(groups)
+    )
+
+
+def reward_metrics(scores_R: Floats) -> dict[str, float]:
+    return {
+        "reward/mean": float(scores_R.mean()),
+        "reward/std": float(scores_R.std()),
+        "reward/min": float(scores_R.min()),
+        "reward/max": float(scores_R.max()),
+    }
 
 
 def length_metrics(tokens_R: Floats, scores_R: Floats) -> dict[str, float]:
