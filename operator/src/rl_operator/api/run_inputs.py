@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from rl_operator.api import verifiers
 from rl_operator.api.catalog import Catalog, CatalogEnvironment
@@ -28,7 +29,8 @@ class ParentRun:
     base_model: str | None = None
     """What it trained, according to its own frozen config; None: the ConfigMap is gone."""
 
-    lora_rank: int | None = None
+    adapter_shape: Mapping[str, Any] = field(default_factory=dict)
+    """The rank and the layers of the adapter that it trained, by the trainer's fields."""
 
 
 @dataclass(frozen=True)

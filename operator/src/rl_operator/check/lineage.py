@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
+
+from pydantic.alias_generators import to_camel
 
 from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.run import TrainingRun
@@ -15,17 +17,27 @@ from rl_operator.api.value_text import text_of
 from rl_operator.check.subject import Subject
 
 
+SHAPE: Final[Mapping[str, str]] = {
+    "lora_rank": "a LoRA rank of",
+    "train_attn": "train_attn",
+    "train_mlp": "train_mlp",
+    "train_unembed": "train_unembed",
+}
+"""The trainer's fields that an adapter has from its beginning on, as a hint speaks of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Adapter:
     """What a state belongs to. It can be loaded into nothing else."""
 
     base_model: str | None
-    lora_rank: Any
+    shape: Mapping[str, Any]
+    """The trainer's fields of SHAPE."""
 
 
 def adapter_of(env: Mapping[str, Any], openai: Mapping[str, Any], tinker: Mapping[str, Any]) -> Adapter:
     """The adapter that a config file makes the trainer train."""
-    return Adapter(base_model(env, openai), tinker.get("lora_rank", TINKER_FIELDS["lora_rank"].default))
+    return Adapter(base_model(env, openai), {name: tinker.get(name, TINKER_FIELDS[name].default) for name in SHAPE})
 
 
 def describe_parent(run: TrainingRun, adapter: Adapter | None, now: datetime) -> ParentRun:
@@ -39,7 +51,7 @@ def describe_parent(run: TrainingRun, adapter: Adapter | None, now: datetime) ->
         expires_at=expires_at,
         expired=_is_past(expires_at, now),
         base_model=adapter.base_model if adapter else None,
-        lora_rank=adapter.lora_rank if adapter else None,
+        adapter_shape=adapter.shape if adapter else {},
     )
 
 
@@ -72,13 +84,16 @@ def _objections(subject: Subject, parent: ParentRun) -> Iterator[tuple[str, Any]
         given = f"it trained the model {model}, and this run trains {_text(own.base_model)}"
         hint = f"{given}: choose a runtime that trains {model}, or start from another run"
         yield hint, {"baseModel": redacted(parent.base_model)}
-    if not same_value(own.lora_rank, parent.lora_rank):
-        rank, locked = _text(parent.lora_rank), "lora_rank" in subject.tinker.locked
-        given = f"it trained with a LoRA rank of {rank}, and this run has {_text(own.lora_rank)}"
+    for name, trained in parent.adapter_shape.items():
+        if same_value(own.shape[name], trained):
+            continue
+        given = f"it trained with {SHAPE[name]} {_text(trained)}, and this run has {_text(own.shape[name])}"
         advice = (
-            "choose a runtime that does not lock it to another" if locked else f"set spec.tinker.lora_rank to {rank}"
+            "choose a runtime that does not lock it to another"
+            if name in subject.tinker.locked
+            else f"set spec.tinker.{name} to {_text(trained)}"
         )
-        yield f"{given}: {advice}, or start from another run", {"loraRank": redacted(parent.lora_rank)}
+        yield f"{given}: {advice}, or start from another run", {to_camel(name): redacted(trained)}
 
 
 def _text(value: Any) -> str:

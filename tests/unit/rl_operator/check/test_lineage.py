@@ -21,9 +21,11 @@ from tinker_atropos.config.run_config import parse_config
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 STATE = StartedFrom(run="sorting-1", uid="u-1", step=40, state_path="tinker://m/weights/end")
+ALL_LAYERS = {"train_attn": True, "train_mlp": True, "train_unembed": True}
+TRAINED = {"lora_rank": 16, **ALL_LAYERS}  # what `tiny` trains
 PARENT = ParentRun(
-    "sorting-1", exists=True, phase="Succeeded", state=STATE, base_model="bundled", lora_rank=16
-)  # what `tiny` trains
+    "sorting-1", exists=True, phase="Succeeded", state=STATE, base_model="bundled", adapter_shape=TRAINED
+)
 
 
 def refusals(parent: ParentRun | None = PARENT, **spec: Any) -> list[Refusal]:
@@ -38,7 +40,7 @@ def test_accepted() -> None:
     assert refusals(replace(PARENT, phase="Failed")) == []
     assert refusals(startFrom={"run": "sorting-1", "withOptimizer": True}) == []
     assert refusals(replace(PARENT, expires_at="2027-01-01T00:00:00Z")) == []
-    assert refusals(replace(PARENT, lora_rank=16.0)) == []
+    assert refusals(replace(PARENT, adapter_shape=TRAINED | {"lora_rank": 16.0})) == []
 
 
 ONE_THAT_IS_OVER = "a run of this namespace that is over, with a state that has not expired"
@@ -63,7 +65,7 @@ BY_PATH = "to start from its state of step 40, set spec.startFrom to {statePath:
             "its state of step 40 expired at 2026-04-30T00:00:00Z: name another run",
         ),
         (
-            replace(PARENT, base_model=None, lora_rank=None),
+            replace(PARENT, base_model=None, adapter_shape={}),
             f"what it trained is no longer known (its ConfigMap is gone): {BY_PATH}",
         ),
     ],
@@ -76,7 +78,8 @@ def test_a_parent_that_cannot_be_used(parent: ParentRun, hint: str) -> None:
 
 
 def test_a_different_model_or_rank_is_named_with_both_values() -> None:
-    model, rank = refusals(replace(PARENT, base_model="Qwen/Qwen3-8B", lora_rank=32), tinker={"lora_rank": 4})
+    parent = replace(PARENT, base_model="Qwen/Qwen3-8B", adapter_shape=TRAINED | {"lora_rank": 32})
+    model, rank = refusals(parent, tinker={"lora_rank": 4})
     assert model.allowed == {"baseModel": "Qwen/Qwen3-8B"}
     assert model.sentence == (
         'spec.startFrom.run is "sorting-1": it trained the model "Qwen/Qwen3-8B", and this run trains "bundled": '
@@ -87,6 +90,19 @@ def test_a_different_model_or_rank_is_named_with_both_values() -> None:
         'spec.startFrom.run is "sorting-1": it trained with a LoRA rank of 32, and this run has 4: '
         "set spec.tinker.lora_rank to 32, or start from another run"
     )
+
+
+def test_other_layers_are_named_with_both_values() -> None:
+    off, on = refusals(
+        replace(PARENT, adapter_shape=TRAINED | {"train_mlp": False}), tinker={"train_unembed": False}
+    )
+    assert off.allowed == {"trainMlp": False}
+    assert off.sentence == (
+        'spec.startFrom.run is "sorting-1": it trained with train_mlp false, and this run has true: '
+        "set spec.tinker.train_mlp to false, or start from another run"
+    )
+    assert on.allowed == {"trainUnembed": True}
+    assert on.hint.startswith("it trained with train_unembed true, and this run has false: ")
 
 
 def test_an_unset_rank_is_the_trainers_default() -> None:
@@ -150,12 +166,12 @@ SUCCESS = {
 )
 def test_the_last_state(status: dict[str, Any], path: str, step: int, expires_at: str | None) -> None:
     run = ended(**status)
-    parent = describe_parent(run, Adapter("bundled", 16), NOW)
+    parent = describe_parent(run, Adapter("bundled", TRAINED), NOW)
     assert parent.state is not None
     assert (parent.state.state_path, parent.state.step, parent.expires_at) == (path, step, expires_at)
     assert (parent.state.run, parent.state.uid, parent.expired) == ("sorting", run.metadata.uid, False)
     assert parent.state.wandb_url == ("https://wandb.ai/a/b/runs/c" if "wandb" in status else None)
-    assert (parent.base_model, parent.lora_rank) == ("bundled", 16)
+    assert (parent.base_model, parent.adapter_shape) == ("bundled", TRAINED)
 
 
 def test_a_failure_before_the_first_checkpoint_kept_nothing() -> None:
@@ -177,14 +193,20 @@ def test_expiry(expires_at: str, expired: bool) -> None:
     assert describe_parent(ended(phase="Failed", checkpoint=checkpoint), None, NOW).expired is expired
 
 
-@given(name=st.none() | st.text(max_size=3), rank=st.none() | st.integers(1, 64))
-def test_the_adapter_is_what_the_trainer_reads_from_the_config_file(name: str | None, rank: int | None) -> None:
+@given(
+    name=st.none() | st.text(max_size=3),
+    shape=st.fixed_dictionaries(
+        {}, optional={"lora_rank": st.integers(1, 64), "train_attn": st.booleans(), "train_mlp": st.booleans()}
+    ),
+)
+def test_the_adapter_is_what_the_trainer_reads_from_the_config_file(name: str | None, shape: dict[str, Any]) -> None:
     config = render_config(make_run(), inputs_of(make_run()))
     openai = {**config["openai"][0], "model_name": name}
     tinker = {key: value for key, value in config["tinker"].items() if key != "lora_rank"}
-    document = {**config, "openai": [openai], "tinker": tinker | ({"lora_rank": rank} if rank else {})}
+    document = {**config, "openai": [openai], "tinker": tinker | shape}
     read = parse_config(document)
-    assert adapter_of(document["env"], openai, document["tinker"]) == Adapter(read.base_model, read.tinker.lora_rank)
+    trained = {"lora_rank": read.tinker.lora_rank, **read.tinker.lora_layers}
+    assert adapter_of(document["env"], openai, document["tinker"]) == Adapter(read.base_model, trained)
 
 
 def test_the_samples_match_their_runtime() -> None:
