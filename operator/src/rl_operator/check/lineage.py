@@ -16,7 +16,6 @@ from rl_operator.api.status_fields import TERMINAL_PHASES, StartedFrom
 from rl_operator.api.value_text import text_of
 from rl_operator.check.subject import Subject
 
-
 SHAPE: Final[Mapping[str, str]] = {
     "lora_rank": "a LoRA rank of",
     "train_attn": "train_attn",

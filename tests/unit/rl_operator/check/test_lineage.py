@@ -93,9 +93,7 @@ def test_a_different_model_or_rank_is_named_with_both_values() -> None:
 
 
 def test_other_layers_are_named_with_both_values() -> None:
-    off, on = refusals(
-        replace(PARENT, adapter_shape=TRAINED | {"train_mlp": False}), tinker={"train_unembed": False}
-    )
+    off, on = refusals(replace(PARENT, adapter_shape=TRAINED | {"train_mlp": False}), tinker={"train_unembed": False})
     assert off.allowed == {"trainMlp": False}
     assert off.sentence == (
         'spec.startFrom.run is "sorting-1": it trained with train_mlp false, and this run has true: '

@@ -1,6 +1,8 @@
 """What a run costs, and when it stops: prices are of a million tokens."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tinker_atropos.settings import Spent, TokenPrices
 from tinker_atropos.trainer.backend.token_use import TokenUse
@@ -54,6 +56,17 @@ def test_it_stops_before_the_most_expensive_of_the_last_steps_would_pass_the_bud
     )
     assert reached is not None
     assert reached.error_class == "budget"
+
+
+@given(st.lists(st.integers(0, 9), min_size=1), st.integers(1, 40))
+def test_it_passes_the_budget_by_no_more_than_what_a_step_costs_more_than_all_before(costs, budget) -> None:
+    spending, dearest = Spending(TokenUse(), TokenPrices(0.0, 0.0, 1.0), budget=float(budget)), 0
+    for number, cost in enumerate(costs):
+        if spending.reached(number):
+            break
+        step(spending, cost * MILLION)
+        assert spending.amount <= budget + max(0, cost - dearest)
+        dearest = max(dearest, cost)
 
 
 def test_what_is_asked_for_and_not_answered_counts_as_spent() -> None:

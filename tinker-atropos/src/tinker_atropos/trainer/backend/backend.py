@@ -32,6 +32,7 @@ from tinker_atropos.trainer.backend.step_requests import (
     SubmittedStep,
     SubmittedUpdate,
     probe,
+    step_content,
     submitted_step,
     taught,
     to_score,
@@ -224,21 +225,22 @@ class Training:
         the backend. Raises DivergedError if a loss, a gradient or a trained token's logprob is not a finite number, and
         ConfigError if the backend refuses what a teacher said.
         """
-        submitted_all = submitted_step(self._client, loss, minibatches, adam)
+        content = step_content(minibatches, loss)
+        clock = Laps()
+        submitted_all = submitted_step(self._client, loss, content, adam)
         for datums, asked in zip(minibatches, submitted_all.updates, strict=True):
             sent = [*(datums if asked.policy else ()), *(datum for datum, _ in taught(datums))]
             self._used.train += sum(len(datum.input_T) for datum in sent)
         try:
-            return await self._answers(minibatches, submitted_all)
+            return await self._answers(minibatches, submitted_all, clock)
         finally:
             for future in submitted_all.futures:  # what is not done by now must not continue after a failed call
                 future.future().cancel()
 
-    async def _answers(self, minibatches: Sequence[Sequence[Datum]], asked: SubmittedStep) -> StepOutput:
+    async def _answers(self, minibatches: Sequence[Sequence[Datum]], asked: SubmittedStep, clock: "Laps") -> StepOutput:
         logprobs: list[Floats] = []
         teacher_logprobs: list[Floats] = []
         loss_sum, metrics = 0.0, []
-        clock = Laps()
         for datums, update in zip(minibatches, asked.updates, strict=True):
             gradient = await self._gradient(datums, update)
             clock.lap("forward_backward")

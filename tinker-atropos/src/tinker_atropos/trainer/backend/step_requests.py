@@ -83,10 +83,17 @@ class SubmittedStep:
         return [*(future for update in self.updates for future in update.futures), self.snapshot]
 
 
+StepContent = Sequence[tuple[list[types.Datum], list[types.Datum]]]
+"""For each minibatch: what the policy loss is computed of, and the cross-entropy to the teacher."""
+
+
+def step_content(minibatches: Sequence[Sequence[Datum]], loss: LossCall) -> StepContent:
+    return [(to_policy(datums, loss), to_teacher(datums, loss.teacher_weight)) for datums in minibatches]
+
+
 def submitted_step(
-    client: tinker.TrainingClient, loss: LossCall, minibatches: Sequence[Sequence[Datum]], adam: AdamStep
+    client: tinker.TrainingClient, loss: LossCall, content: StepContent, adam: AdamStep
 ) -> SubmittedStep:
-    content = [(to_policy(datums, loss), to_teacher(datums, loss.teacher_weight)) for datums in minibatches]
     params = types.AdamParams(
         learning_rate=adam.learning_rate,
         beta1=ADAM_BETA1,

@@ -45,7 +45,8 @@ the baseline, and trains none of its tokens (DAPO's overlong filtering, arXiv:25
 def length_penalized(rewards_R: Floats, tokens_R: Floats, passed_R: Bools, coefficient: float) -> Floats:
     """Is r - coefficient * p * N / 1000, with N the rollout's sampled tokens and p the share of the group that passed.
 
-    Easy items pay for every token, and hard ones do not (ALP, arXiv:2506.05256).
+    Easy items pay for every token, and hard ones do not. ALP (arXiv:2506.05256) has max(p, 1 / K) for K rollouts in the
+    place of p: there, a group that nobody solved is taught by nothing but its lengths to give up sooner.
     """
     penalized_R: Floats = rewards_R - coefficient * passed_R.mean() * tokens_R / PENALTY_TOKENS
     return penalized_R
