@@ -8,6 +8,7 @@ from concurrent.futures import Future
 
 import numpy as np
 import pytest
+from tests.unit.tinker_atropos.trainer.backend.made_datums import datum
 from tinker.lib.internal_client_holder import _internal_client_holder_thread_singleton as sdk_thread
 from tinker.types import LossFnType
 
@@ -17,7 +18,6 @@ from tinker_atropos.errors import BackendError, BackendLostError, CredentialsErr
 from tinker_atropos.trainer.backend.backend import Backend
 from tinker_atropos.trainer.backend.sdk_calls import CheckpointGoneError, answered, in_thread
 from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall
-from tinker_atropos.trainer.data.datums import Datum
 
 METADATA = {"run_uid": "backend-test"}
 
@@ -26,22 +26,6 @@ METADATA = {"run_uid": "backend-test"}
 def _addressed(tinker_service, monkeypatch) -> None:
     for name, value in tinker_service.env_vars.items():
         monkeypatch.setenv(name, value)
-
-
-def datum(token: int = 5, logprob: float = -1.0) -> Datum:
-    ones = np.ones(3)
-    return Datum(
-        input_T=np.array([1, 2, 3]),
-        target_T=np.array([2, 3, token]),
-        logprobs_T=logprob * ones,
-        advantages_T=ones,
-        trained_T=np.ones(3, bool),
-        policy_step_T=np.zeros(3, np.int64),
-        distilled_T=None,
-        score=1.0,
-        group=0,
-        rollout=0,
-    )
 
 
 async def test_a_failed_step_names_the_lost_session_and_leaves_nothing_running() -> None:

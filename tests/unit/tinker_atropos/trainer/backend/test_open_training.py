@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.integration.training.faults import Fault, FaultProxy
+from tests.unit.tinker_atropos.trainer.backend.made_datums import datum
 
 from tinker_atropos.bundled import BUNDLED
 from tinker_atropos.config.run_config import RunConfig, parse_config
@@ -14,7 +15,6 @@ from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.backend.backend import Backend, Training
 from tinker_atropos.trainer.backend.open_training import Opened, TrainingOpener
 from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall
-from tinker_atropos.trainer.data.datums import Datum
 
 METADATA = {"run_uid": "the-parent"}
 PROBE_T = np.array([1, 2, 3])
@@ -38,20 +38,7 @@ def opening(path: str, *, with_optimizer: bool = False, **changes) -> TrainingOp
 
 
 async def step(training: Training, token: int):
-    ones = np.ones(3)
-    datum = Datum(
-        input_T=PROBE_T,
-        target_T=np.array([2, 3, token]),
-        logprobs_T=-ones,
-        advantages_T=ones,
-        trained_T=np.ones(3, bool),
-        policy_step_T=np.zeros(3, np.int64),
-        distilled_T=None,
-        score=1.0,
-        group=0,
-        rollout=0,
-    )
-    return (await training.step([[datum]], LossCall("importance_sampling"), AdamStep(1e-2))).sampler
+    return (await training.step([[datum(token)]], LossCall("importance_sampling"), AdamStep(1e-2))).sampler
 
 
 async def parent() -> tuple[str, list[float], list[float]]:

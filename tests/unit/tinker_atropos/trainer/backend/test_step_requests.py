@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+from tests.unit.tinker_atropos.trainer.backend.made_datums import datum
 
 from tinker_atropos.bundled import BUNDLED
 from tinker_atropos.errors import ConfigError
@@ -25,22 +26,6 @@ LOSS = LossCall("importance_sampling")
 def _addressed(tinker_service, monkeypatch) -> None:
     for name, value in tinker_service.env_vars.items():
         monkeypatch.setenv(name, value)
-
-
-def datum(token: int) -> Datum:
-    ones = np.ones(3)
-    return Datum(
-        input_T=np.array([1, 2, 3]),
-        target_T=np.array([2, 3, token]),
-        logprobs_T=-ones,
-        advantages_T=ones,
-        trained_T=np.ones(3, bool),
-        policy_step_T=np.zeros(3, np.int64),
-        distilled_T=None,
-        score=1.0,
-        group=token,
-        rollout=0,
-    )
 
 
 async def saved(training: Training, name: str, folder: Path) -> dict[str, np.ndarray]:
