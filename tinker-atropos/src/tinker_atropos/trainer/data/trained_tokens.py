@@ -18,7 +18,8 @@ Scalar = TypeVar("Scalar", np.int64, np.float64)
 def of_trained(datums: Sequence[Datum], rows: Iterable[npt.NDArray[Scalar]]) -> npt.NDArray[Scalar]:
     """Of a row for each datum, as long as its own arrays: the values of the trained tokens, [N]."""
     trained = np.concatenate([datum.trained_T for datum in datums])
-    return np.concatenate(list(rows))[trained]
+    found_N: npt.NDArray[Scalar] = np.concatenate(list(rows))[trained]
+    return found_N
 
 
 def policy_steps(datums: Sequence[Datum]) -> Ints:
