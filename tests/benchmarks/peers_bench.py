@@ -157,7 +157,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     arguments.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
-    arguments.add_argument("--steps", type=int, default=40, help="half as many where groups are dropped")
+    arguments.add_argument("--steps", type=int, default=40)
     arguments.add_argument("--every", type=int, default=5, help="steps between points of the curve")
     arguments.add_argument("--samples", type=int, default=2, help="answers to each held-out question")
     arguments.add_argument("--results", type=Path, default=Path("peers-bench.jsonl"))
@@ -166,8 +166,9 @@ def main() -> None:
         raise SystemExit(f"{PEER_PYTHON} is not there: install TRL (tests/benchmarks/peers/README.md)")
     torch.set_num_threads(1)
     runs = kept_runs(given.results)
-    steps = {side: given.steps // 2 if side == "ours" else given.steps for side in SIDES}
-    asked = [RunKey(side, *each, steps[side]) for each in itertools.product(given.tasks, given.seeds) for side in SIDES]
+    asked = [
+        RunKey(side, *each, given.steps) for each in itertools.product(given.tasks, given.seeds) for side in SIDES
+    ]
     for key in asked:
         if key not in runs:
             print(f"{key.side} trains {key.task}, seed {key.seed} (load {os.getloadavg()[0]:.1f})", flush=True)

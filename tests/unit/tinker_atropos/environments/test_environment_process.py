@@ -104,6 +104,19 @@ async def test_rewards_are_reported_before_groups_are_filtered(run):
     assert max(metrics.get("env/reward_mean", 0) for metrics in runner) > sum(trained) / len(trained)
 
 
+@pytest.mark.parametrize("environment", ["sort_digits", DATA / "plain_digits.py"], ids=["ours", "unmodified"])
+async def test_a_solved_task_is_not_searched_forever_for_a_group_to_learn_from(run, environment):
+    run.policy.share_right = 1.0
+    config = run.write_config(tinker={"max_all_right_replaced": 2})
+    process = await run.start_environment(environment, config=config)
+    await asyncio.wait_for(run.train(), TRAIN_SECONDS)
+    assert await process.ends() == 0, process.output
+    assert {score for batch in run.batches for group in batch for score in group["scores"]} == {1.0}
+    counts = await run.runner_metrics()
+    assert counts["env/groups_kept_all_right"] == counts["env/groups_kept"] >= sum(map(len, run.batches))
+    assert counts["env/groups_filtered"] == counts["env/groups_filtered_equal"] == 2
+
+
 async def test_conversations_are_sent_with_every_answer_marked(run):
     run.env_section |= {"max_token_length": 64}
     environment = await run.start_environment(DATA / "second_chance.py")

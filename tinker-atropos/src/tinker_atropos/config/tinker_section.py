@@ -45,6 +45,9 @@ class TinkerSection(BaseModel):
     truncated_rollouts: Literal["train", "mask", "zero", "clamp"] = "train"
     length_penalty: float = Field(default=0.0, ge=0, description="reward per 1,000 tokens at a pass rate of 1; 0: none")
     max_token_trainer_length: int = Field(default=9000, gt=0, description="longest trained sequence, in tokens")
+    max_all_right_replaced: int | None = Field(
+        default=4, ge=0, description="all-right groups in a row that environments replace; null: any number"
+    )
     dynamic_sampling: bool = Field(default=False, description="replace groups in which every advantage is zero")
     max_staleness: int = Field(default=8, ge=0, description="oldest policy that is trained on, in policy steps")
     missing_logprobs: Literal["recompute", "refuse"] = "recompute"
@@ -75,6 +78,11 @@ class TinkerSection(BaseModel):
     def lora_layers(self) -> Mapping[str, bool]:
         """Which layers the adapter is on, by Tinker's names."""
         return {"train_attn": self.train_attn, "train_mlp": self.train_mlp, "train_unembed": self.train_unembed}
+
+    @property
+    def most_all_right_replaced(self) -> int | None:
+        """None is any number: with `dynamic_sampling` the trainer would replace the groups that are sent."""
+        return None if self.dynamic_sampling else self.max_all_right_replaced
 
     @property
     def clip_thresholds(self) -> ClipThresholds | None:

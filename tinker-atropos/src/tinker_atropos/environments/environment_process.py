@@ -109,6 +109,7 @@ async def _serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbe
             sender,
             ending.settle,
             reports=shared.rollouts,
+            max_all_right_replaced=run.tinker.most_all_right_replaced,
         )
         try:
             await _finish(env, rollouts, ending, loaded.source, plan)

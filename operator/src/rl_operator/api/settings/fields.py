@@ -81,6 +81,12 @@ TINKER_FIELDS: Final = {
         ),
         _field("length_penalty", "float", 0.0, "reward taken per 1,000 tokens, times the group's pass rate; 0: none"),
         _field("max_token_trainer_length", "int", 9000, "longest trained sequence, in tokens"),
+        _field(
+            "max_all_right_replaced",
+            "int | None",
+            4,
+            "groups in a row that are all right and are replaced by others, before one is sent; null: any number",
+        ),
         _field("dynamic_sampling", "bool", False, "whether groups in which every advantage is zero are replaced"),
         _field("max_staleness", "int", 8, "oldest policy whose rollouts are trained, in policy steps"),
         _field(
@@ -144,6 +150,7 @@ SMALLEST: Final[dict[tuple[Section, str], Smallest]] = {
     ("tinker", "min_ess"): Smallest(0),
     ("tinker", "distill_coefficient"): Smallest(0),
     ("tinker", "length_penalty"): Smallest(0),
+    ("tinker", "max_all_right_replaced"): Smallest(0),
     ("tinker", "max_staleness"): Smallest(0),
     ("tinker", "kl_warning"): Smallest(0, exclusive=True),
     ("tinker", "max_context_overflows"): Smallest(1),
@@ -187,6 +194,7 @@ LARGEST: Final[dict[tuple[Section, str], int]] = {
     ("tinker", "min_ess"): 1,
     ("tinker", "distill_coefficient"): 1_000,
     ("tinker", "length_penalty"): 1_000,
+    ("tinker", "max_all_right_replaced"): 1_000_000,
     ("tinker", "max_staleness"): 1_000_000,
     ("tinker", "kl_warning"): 1_000,
     ("tinker", "max_context_overflows"): 1_000_000_000,

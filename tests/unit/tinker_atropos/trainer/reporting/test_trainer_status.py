@@ -111,6 +111,13 @@ def test_several_environments_are_added_up_and_a_replaced_one_starts_over() -> N
     assert status.groups_made == GroupsMade(8, 14)
 
 
+def test_groups_that_are_sent_with_nothing_to_learn_count_as_equal() -> None:
+    status = RunStatus(total_steps=40)
+    metrics = {"env/groups_kept": 4, "env/groups_kept_all_right": 3, "env/groups_filtered_equal": 10}
+    status.relayed(MetricsRecord(source="runner", metrics=metrics))
+    assert status.groups_made == GroupsMade(kept=1, equal=13)
+
+
 def test_the_curve_ends_with_the_reward_of_the_status() -> None:
     """What an environment made for a step is reported after it: the two figures never part."""
     status = RunStatus(total_steps=2)

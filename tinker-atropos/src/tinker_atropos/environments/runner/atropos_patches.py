@@ -23,6 +23,7 @@ from tinker_atropos.environments.rollout.sampled_work import (
     sampling,
     watch,
 )
+from tinker_atropos.environments.runner.equal_groups import EqualGroups
 from tinker_atropos.environments.runner.reporting.counters import (
     Counters,
     FailureReason,
@@ -31,7 +32,7 @@ from tinker_atropos.environments.runner.reporting.counters import (
     generated_tokens,
     rewards,
 )
-from tinker_atropos.environments.runner.reporting.group_mix import has_full_reward
+from tinker_atropos.environments.runner.reporting.group_mix import IsCorrect, has_full_reward
 from tinker_atropos.environments.runner.reporting.rollout_reports import WHY_UNSENT, RolloutReports
 from tinker_atropos.errors import EnvironmentLostError
 
@@ -104,9 +105,14 @@ class AtroposPatches:
         give_up: Callable[[EnvironmentLostError], None],
         *,
         reports: RolloutReports | None = None,
+        max_all_right_replaced: int | None = None,
     ) -> None:
-        """`reports`: where rollouts that are not trained are kept for people to read."""
+        """`reports`: where rollouts that are not trained are kept for people to read. `max_all_right_replaced`: as in
+        EqualGroups.
+        """
         self._env, self._source, self._counters, self._sender = env, source, counters, sender
+        self._drops_equal, env.config.ensure_scores_are_not_same = env.config.ensure_scores_are_not_same, False
+        self._equal_groups = EqualGroups(max_all_right_replaced, counters)
         self._reports = RolloutReports() if reports is None else reports
         self._give_up = give_up
         self._collect, self._handle = env.collect_trajectories, env.handle_send_to_api
@@ -180,21 +186,27 @@ class AtroposPatches:
         if (handled := _handled.get()) is not None:
             handled += groups
         for group in groups:
-            self._counters.scored(rewards(group), getattr(self._env, "is_correct", has_full_reward))
+            self._counters.scored(rewards(group), self._is_correct)
         try:
             with _kept_in(_sent, sent):
                 answer = await self._handle(scored, *args, **kwargs)
         except Exception as error:  # noqa: BLE001 -- an author's override or a malformed group; BaseEnv swallows both
             self._raised(error, sum(map(generated_tokens, groups)))
             return None
-        self._account(groups, len(sent))
+        self._account(groups, sent)
         return answer
 
-    def _account(self, groups: list[Any], sent: int) -> None:
-        for _ in range(sent):
+    @property
+    def _is_correct(self) -> IsCorrect:
+        return getattr(self._env, "is_correct", has_full_reward)
+
+    def _account(self, groups: list[Any], sent: list[Any]) -> None:
+        for _ in sent:
             self._counters.was_kept()
-        dropped = [(reason, group) for group in groups if (reason := self._filter_reason(group))]
-        unexplained = max(0, len(groups) - sent - len(dropped))
+        unsent = [group for group in groups if not any(group is each for each in sent)]
+        missing = max(0, len(groups) - len(sent))  # an override may send copies
+        dropped = [(reason, group) for group in unsent if (reason := self._filter_reason(group))][:missing]
+        unexplained = missing - len(dropped)
         for reason, group in dropped:
             self._counters.was_filtered(reason, generated_tokens(group))
             self._reports.dropped(self._env.curr_step + 1, reason, WHY_UNSENT[reason], group)
@@ -204,21 +216,28 @@ class AtroposPatches:
 
     def _filter_reason(self, group: Any) -> FilterReason | None:
         config = self._env.config
-        return filter_reason(
-            group, config.group_size, self._env.max_token_len, drops_equal=config.ensure_scores_are_not_same
-        )
+        return filter_reason(group, config.group_size, self._env.max_token_len, drops_equal=self._drops_equal)
 
     async def send(self, scored: Any) -> None:
-        groups = groups_of(scored)
+        """Equal groups are dropped here: BaseEnv would drop all of them, by a field of the config that groups in the
+        making share. So an author's overrides see them, as ever.
+        """
+        groups = [group for group in groups_of(scored) if not self._is_dropped(group)]
         if (sent := _sent.get()) is not None:
             sent += groups
+        if not groups:
+            return
         try:
-            await self._sender.send(self._env, scored)
+            await self._sender.send(self._env, groups if isinstance(scored, list) else groups[0])
         except httpx.HTTPError as error:
             unreachable = f"the trajectory API is not reachable: {error!r}"
             self._counters.has_failed("undelivered", unreachable)
             self._reports.lost("group", "undelivered", unreachable)
             raise
+
+    def _is_dropped(self, group: Any) -> bool:
+        scores = list(group.get("scores") or [])
+        return self._drops_equal and self._equal_groups.drops(scores, self._is_correct)
 
     def _raised(self, error: Exception, tokens: int) -> None:
         self._note_failure(

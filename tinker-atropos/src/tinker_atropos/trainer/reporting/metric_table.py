@@ -152,6 +152,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("env/reward_mean", "reward", "mean over all rollouts made since the last report, filtered or not", "runner"),
     Metric("env/evaluation_seconds", "s", "of an evaluation: sampling and scoring", "runner"),
     Metric("env/groups_kept", "groups", "sent to the trainer, since the process began", "runner"),
+    Metric("env/groups_kept_all_right", "groups", "of these, all right and with nothing to learn: sent because "
+           "tinker.max_all_right_replaced before them were replaced", "runner"),
     Metric("env/groups_filtered", "groups", "made and not sent, since the process began", "runner"),
     Metric("env/groups_filtered_*", "groups", "of these, by reason: equal scores, too long, wrong size, by the "
            "environment itself", "runner"),

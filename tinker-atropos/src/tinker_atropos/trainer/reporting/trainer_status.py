@@ -31,11 +31,15 @@ _FROM_TRAINING = {
     "staleness/mean": "staleness",
 }
 _EVALUATION_SECONDS = "env/evaluation_seconds"
-_GROUPS_MADE = {
-    "env/groups_kept": "kept",
-    "env/groups_filtered_equal": "equal",
-    "env/groups_filtered_by_environment": "withheld",
-}
+_GROUPS_MADE = (
+    ("env/groups_kept", "kept", 1),
+    ("env/groups_kept_all_right", "kept", -1),
+    ("env/groups_kept_all_right", "equal", 1),
+    ("env/groups_filtered_equal", "equal", 1),
+    ("env/groups_filtered_by_environment", "withheld", 1),
+)
+"""Which counts make which of GroupsMade, with their signs."""
+
 _GROUP_MIX = {f"env/groups_{mix}": f"groups/{mix}" for mix in ("all_right", "all_wrong", "mixed")}
 _FROM_EVALUATION = {
     "eval/percent_correct": "Accuracy",
@@ -43,6 +47,15 @@ _FROM_EVALUATION = {
     "eval/percent_correct_high": "AccuracyHigh",
     "eval/n": "AccuracyN",
 }
+
+
+def _groups_made(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Fields of GroupsMade that the metrics tell of."""
+    counts: dict[str, float] = {}
+    for name, kind, sign in _GROUPS_MADE:
+        if name in metrics:
+            counts[kind] = counts.get(kind, 0.0) + sign * metrics[name]
+    return counts
 
 
 class History:
@@ -171,8 +184,7 @@ class RunStatus:
             if _EVALUATION_SECONDS in record.metrics:
                 self.time_left.evaluated(record.evaluated_step, record.metrics[_EVALUATION_SECONDS])
         environment = record.environment or 0
-        counts = {_GROUPS_MADE[name]: record.metrics[name] for name in _GROUPS_MADE & record.metrics.keys()}
-        made = self._count(environment, counts)
+        made = self._count(environment, _groups_made(record.metrics))
         if self.phase != "done":
             self.collapsed = self.collapse.report(made, record.metrics.get("env/reward_mean"), self.step)
         for name, value in record.metrics.items():

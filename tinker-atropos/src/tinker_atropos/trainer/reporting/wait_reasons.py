@@ -17,8 +17,8 @@ SILENT_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class GroupsMade:
-    """The environments' own counts of groups: sent, dropped because all their scores were equal, and withheld by the
-    environment's own code.
+    """The environments' own counts of groups: sent to be learned from, of equal scores and so mostly dropped, and
+    withheld by the environment's own code.
     """
 
     kept: float = 0.0

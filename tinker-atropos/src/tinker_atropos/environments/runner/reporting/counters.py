@@ -1,6 +1,6 @@
 """What an environment has done so far. Written in its thread, read in the heartbeat's thread.
 
-Why atroposlib dropped a group before it was sent is determined by its own rules, in its order
+Why a group was dropped before it was sent is determined by atroposlib's rules, in its order
 (`BaseEnv.handle_send_to_api`).
 """
 
@@ -46,11 +46,13 @@ FAILURE_REASONS: tuple[FailureReason, ...] = ("raised", "empty", "overdue", "und
 @dataclass
 class Counters:
     """Groups made, and what happened to them: filtered (by atroposlib or the environment), or kept (sent), and of these
-    accepted (200) or refused (4xx). Groups that produced nothing have failed.
+    accepted (200) or refused (4xx). Groups that produced nothing have failed. `kept_all_right` were sent though their
+    rewards are equal (see `runner/equal_groups.py`).
     """
 
     made: int = 0
     kept: int = 0
+    kept_all_right: int = 0
     accepted: int = 0
     refused: int = 0
     filtered_by: Counter[FilterReason] = field(default_factory=Counter)
@@ -79,7 +81,7 @@ class Counters:
         """A group came out of a rollout, with the rewards of its rollouts, before anything is filtered."""
         self.made += 1
         self.rollouts.were_scored(len(rewards))
-        known = [float(each) for each in rewards if isinstance(each, Real) and math.isfinite(each)]
+        known = finite_rewards(rewards)
         self._rewards.extend(known)
         self.mix.add(known, is_correct)
 
@@ -150,6 +152,7 @@ class Counters:
     def _counts(self) -> dict[str, float]:
         counts: dict[str, float] = {
             "env/groups_kept": self.kept,
+            "env/groups_kept_all_right": self.kept_all_right,
             "env/groups_filtered": self.filtered,
             "env/groups_refused": self.refused,
             "env/groups_failed": self.failed,
@@ -181,7 +184,7 @@ class Counters:
 
 
 def filter_reason(group: Any, group_size: int, max_token_len: int, *, drops_equal: bool) -> FilterReason | None:
-    """None if atroposlib would have sent it. `max_token_len` 0 or less: no limit."""
+    """None if nothing speaks against it. `max_token_len` 0 or less: no limit."""
     if not isinstance(group, Mapping):
         return "wrong_size"
     tokens, overrides = group.get("tokens") or [], group.get("group_overrides") or {}
@@ -203,6 +206,11 @@ def rewards(group: Any) -> list[Any]:
     if not isinstance(owners, list) or len(owners) != len(scores):
         return scores
     return list(dict(zip(owners, scores, strict=True)).values())
+
+
+def finite_rewards(rewards: Sequence[Any]) -> list[float]:
+    """Without what is no number: the trajectory API refuses that."""
+    return [float(each) for each in rewards if isinstance(each, Real) and math.isfinite(each)]
 
 
 def generated_tokens(group: Any) -> int:
