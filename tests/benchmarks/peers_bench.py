@@ -166,9 +166,7 @@ def main() -> None:
         raise SystemExit(f"{PEER_PYTHON} is not there: install TRL (tests/benchmarks/peers/README.md)")
     torch.set_num_threads(1)
     runs = kept_runs(given.results)
-    asked = [
-        RunKey(side, *each, given.steps) for each in itertools.product(given.tasks, given.seeds) for side in SIDES
-    ]
+    asked = [RunKey(side, *each, given.steps) for each in itertools.product(given.tasks, given.seeds) for side in SIDES]
     for key in asked:
         if key not in runs:
             print(f"{key.side} trains {key.task}, seed {key.seed} (load {os.getloadavg()[0]:.1f})", flush=True)

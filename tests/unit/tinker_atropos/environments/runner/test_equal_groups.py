@@ -1,10 +1,12 @@
+from typing import Any
+
 import pytest
 
 from tinker_atropos.environments.runner.equal_groups import EqualGroups
 from tinker_atropos.environments.runner.reporting.counters import Counters
 from tinker_atropos.environments.runner.reporting.group_mix import has_full_reward
 
-REWARDS = {
+REWARDS: dict[str, list[Any]] = {
     "R": [1.0, 1.0],
     "2": [1.0, 2.0],
     "W": [0.0, 0.0],
@@ -26,7 +28,16 @@ REWARDS = {
         (1, "RR2RR", "-R2-R", 2),
         (0, "n", "-", 0),
     ],
-    ids=["in a row", "a mixed one ends it", "all wrong ones do not", "none", "any number", "wrong", "unequal", "no numbers"],
+    ids=[
+        "in a row",
+        "a mixed one ends it",
+        "all wrong ones do not",
+        "none",
+        "any number",
+        "wrong",
+        "unequal",
+        "no numbers",
+    ],
 )
 def test_only_so_many_groups_in_a_row_that_are_all_right_are_dropped(
     limit: int | None, groups: str, sent: str, all_right: int
