@@ -9,7 +9,9 @@ import numpy as np
 
 Side = Literal["ours", "ours, every group", "TRL"]
 SIDES: Final[tuple[Side, ...]] = ("ours", "ours, every group", "TRL")
-"""Ours drops groups of equal rewards and samples others for them, unless told to train every group, as TRL does."""
+"""Ours drops groups of equal rewards and samples others for them, up to a limit, unless told to train every group, as
+TRL does.
+"""
 
 COSTS: Final = (("tokens", "sampled tokens", ",.0f"), ("cpu", "CPU seconds", ".1f"))
 """Fields of a point, with their format."""
