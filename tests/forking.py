@@ -1,10 +1,10 @@
-"""Processes of `tinker-atropos` without the seconds of CPU that its imports cost each start.
+"""Processes of `tinker-atropos` and `rlctl` without the seconds of CPU that their imports cost each start.
 
 A process of its own has imported them already (`tests/preloaded.py`) and forks for each start: the standard library's
-fork server, one per pytest process (and one with torch, for Tinker services), started when it is first needed. A child
-gets what a new process would get
-(arguments, variables, folder, standard streams, signal handlers, random numbers, a `__main__`), runs the program and
-ends as the interpreter does, and dies with pytest, however that dies.
+fork server, one per pytest process (one more with torch, for Tinker services, and one for `rlctl`), started when it is
+first needed. A child gets what a new process would get (arguments, variables, folder, standard streams, signal
+handlers, random numbers, a `__main__`), runs the program and ends as the interpreter does, and dies with pytest,
+however that dies.
 
 Not where a real start is needed: a test of the start itself, a command in front of the program, or a variable that a
 library reads when it is imported (which is refused).
@@ -33,6 +33,8 @@ from unittest.mock import patch
 ROOT = Path(__file__).parents[1]
 PROGRAM = "from tinker_atropos.cli import main\nmain()\n"
 """What the console script `tinker-atropos` runs."""
+RLCTL = "from rl_operator.cli import main\nmain()\n"
+"""What the console script `rlctl` runs."""
 
 STARTED = "tests.forking"
 """The audit event of a start."""
@@ -43,7 +45,7 @@ READ_AT_IMPORT = (
 )  # fmt: skip
 """Beginnings of variables that count when the interpreter starts or a library is imported."""
 
-PRELOADED, PRELOADED_TORCH = "tests.preloaded", "tests.preloaded_torch"
+PRELOADED, PRELOADED_TORCH, PRELOADED_RLCTL = "tests.preloaded", "tests.preloaded_torch", "tests.preloaded_rlctl"
 SERVER_ENV_VARS = {
     "PYTHONPATH": str(ROOT),
     "OPENBLAS_NUM_THREADS": "1",  # no thread may run beside the one that forks
@@ -82,7 +84,8 @@ class Program:
         sys.argv = list(self.argv)
         sys.path[:] = [entry for entry in sys.path if entry not in ("", str(ROOT))]
         sys.modules["__main__"] = ModuleType("__main__")
-        sys.modules["numpy"].random.seed()  # Python seeds its own after a fork
+        if numpy := sys.modules.get("numpy"):
+            numpy.random.seed()  # Python seeds its own after a fork
         _forget_the_server()
 
 
@@ -120,6 +123,15 @@ def server_pid(preloaded: str = PRELOADED) -> int:
     return pid
 
 
+def _preloaded(argv: Sequence[str]) -> str:
+    match argv:
+        case "rlctl", *_:
+            return PRELOADED_RLCTL
+        case _, "tinker-service", *_:
+            return PRELOADED_TORCH
+    return PRELOADED
+
+
 class _Forked:
     """A child of the fork server: what subprocess.Popen and asyncio's Process have in common."""
 
@@ -134,8 +146,8 @@ class _Forked:
         """`streams` are the descriptors of stdin, stdout and stderr."""
         sys.audit(STARTED, arguments)  # as Popen does: the start may be undeclared (tests/plugins/programs.py)
         _refuse_what_is_read_at_import(env_vars)
-        argv = ("tinker-atropos", *map(str, arguments))
-        server = _server(PRELOADED_TORCH if argv[1] == "tinker-service" else PRELOADED)
+        argv = ("rlctl" if code == RLCTL else "tinker-atropos", *map(str, arguments))
+        server = _server(_preloaded(argv))
         self._ended, request = server.connect_to_new_process(streams)
         with open(request, "wb") as child:  # noqa: PTH123 -- a descriptor
             pickle.dump({}, child)  # nothing of pytest's is the child's
@@ -216,7 +228,7 @@ def run(
     code: str = PROGRAM,
     timeout: float = 100.0,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `tinker-atropos`, or other Python code, to its end."""
+    """Run `tinker-atropos`, `rlctl` (`code=RLCTL`), or other Python code, to its end."""
     with ExitStack() as files:
         given, said, complained = (files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3))
         given.write(stdin)

@@ -94,6 +94,13 @@ def test_a_server_has_one_thread(argument: str, preloaded: str) -> None:
     assert len(list(Path(f"/proc/{forking.server_pid(preloaded)}/task").iterdir())) == 1
 
 
+def test_rlctl_is_forked_like_its_script() -> None:
+    ended = forking.run(["get", "-h"], VARIABLES, code=forking.RLCTL)
+    assert ended.returncode == 0, ended
+    assert "Usage: rlctl get" in ended.stdout
+    assert len(list(Path(f"/proc/{forking.server_pid(forking.PRELOADED_RLCTL)}/task").iterdir())) == 1
+
+
 def test_a_variable_read_at_import_is_refused() -> None:
     with pytest.raises(ValueError, match="HF_HUB_OFFLINE is read before a fork would have it: this needs a real start"):
         forking.run(["x"], {"HF_HUB_OFFLINE": "a test's"}, code="")

@@ -1,44 +1,24 @@
 """Sweeps and comparisons against a real API server: labels, drafts, and the ConfigMap that keeps the table."""
 
 import json
-import os
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.cluster.control_plane import ADMIN_TOKEN, GUEST, GUEST_TOKEN, RIGHTS, ControlPlane
+from tests.integration.cluster.control_plane import GUEST, GUEST_TOKEN, RIGHTS, ControlPlane
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.polling import wait_for
+from tests.integration.cluster.rlctl_calls import Call, rlctl_in
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
 
-RLCTL = Path(sys.executable).with_name("rlctl")
 NAMES = ("trial-lr1e-4", "trial-lr1e-3")
-
-Call = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def caller(control_plane: ControlPlane, namespace: str, token: str) -> Call:
-    """Calls rlctl in the test's namespace."""
-
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [RLCTL, *arguments, "-n", namespace],
-            env={**os.environ, "KUBECONFIG": str(control_plane.kubeconfig(token))},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    return call
 
 
 @pytest.fixture
 def rlctl(control_plane: ControlPlane, runs: RunsNamespace) -> Call:
-    return caller(control_plane, runs.namespace, ADMIN_TOKEN)
+    return rlctl_in(control_plane, runs.namespace)
 
 
 @pytest.fixture
@@ -57,7 +37,7 @@ def reader(control_plane: ControlPlane, runs: RunsNamespace) -> Iterator[Call]:
     role = {"metadata": {"name": "test-reader"}, "rules": rules}
     control_plane.admin.post(RIGHTS["Role"].format(namespace=runs.namespace), role)
     control_plane.admin.post(RIGHTS["RoleBinding"].format(namespace=runs.namespace), binding)
-    yield caller(control_plane, runs.namespace, GUEST_TOKEN)
+    yield rlctl_in(control_plane, runs.namespace, GUEST_TOKEN)
     for kind in ("RoleBinding", "Role"):
         control_plane.admin.delete(f"{RIGHTS[kind].format(namespace=runs.namespace)}/test-reader")
 

@@ -1,8 +1,6 @@
 """What happens to a run when a GitOps tool applies its file again and again: docs/how-to/gitops.md, row by row."""
 
 import json
-import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,8 +21,8 @@ from tests.integration.cluster.kubectl import Kubectl
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.policies import PATHS, policy_documents
 from tests.integration.cluster.polling import stays, wait_for
+from tests.integration.cluster.rlctl_calls import rlctl_in
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
-from tests.integration.cluster.test_rlctl import RLCTL
 
 from rl_operator.documents.parse import load_documents
 from rl_operator.documents.shipped import bundled_runtime_text
@@ -61,14 +59,8 @@ def rlctl(control_plane: ControlPlane, runs: RunsNamespace) -> Callable[..., str
     """Its messages for users."""
 
     def call(*arguments: str) -> str:
-        done = subprocess.run(
-            [RLCTL, *arguments, "-n", runs.namespace],
-            env={**os.environ, "KUBECONFIG": str(control_plane.kubeconfig(ADMIN_TOKEN))},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
+        done = rlctl_in(control_plane, runs.namespace)(*arguments)
+        done.check_returncode()
         return done.stderr
 
     return call

@@ -14,11 +14,10 @@ from tests.integration.cluster.admin import RUNS
 from tests.integration.cluster.control_plane import ADMIN_TOKEN, GUEST, GUEST_TOKEN, RIGHTS, ControlPlane
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.polling import wait_for
+from tests.integration.cluster.rlctl_calls import Call, rlctl_in
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_runtime
 
 RLCTL = Path(sys.executable).with_name("rlctl")
-
-Call = Callable[..., subprocess.CompletedProcess[str]]
 
 TINY = ("--runtime", "tiny")
 """Other tests leave runtimes of theirs, so there is not just one to choose."""
@@ -26,19 +25,7 @@ TINY = ("--runtime", "tiny")
 
 @pytest.fixture
 def rlctl(control_plane: ControlPlane, runs: RunsNamespace) -> Call:
-    """Calls rlctl in the test's namespace."""
-
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [RLCTL, *arguments, "-n", runs.namespace],
-            env={**os.environ, "KUBECONFIG": str(control_plane.kubeconfig(ADMIN_TOKEN))},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    return call
+    return rlctl_in(control_plane, runs.namespace)
 
 
 @pytest.fixture
