@@ -49,12 +49,11 @@ coverage: test ## The same, and which lines it runs; that alone takes half as lo
 
 # Four workers also on two cores: these tests mostly wait.
 TEST_WORKERS ?= 4
-test-programs: TESTS := process and not smoke
-test-programs: test-all ## Run what `make test` leaves out: what starts programs, API servers, or needs a cluster
-
-# In one go: the fast tests run while programs are waited for, and each worker collects once.
-test-all: $(VENV)/dev ## Run all tests, or TESTS=EXPRESSION; what an API server or a cluster is missing for is skipped, and said
+TESTS ?= process and not smoke
+test-programs: $(VENV)/dev ## Run what `make test` leaves out: what starts programs, API servers, or needs a cluster
 	@$(PYTEST) --numprocesses $(TEST_WORKERS) --dist loadscope --no-loadscope-reorder -m "$(TESTS)"
+
+test-all: test test-programs ## Run all tests; what an API server or a cluster is missing for is skipped, and said
 
 chaos: $(VENV)/dev ## Random faults and kills at every call (RL_CHAOS_RUNS, RL_CHAOS_SCHEDULES, RL_CHAOS_SEED)
 	@RL_CHAOS_RUNS=$${RL_CHAOS_RUNS:-200} $(PYTEST) tests/integration/training/test_chaos.py
