@@ -8,7 +8,6 @@ from tests.integration.browser.watched_tabs import DESKTOP, PHONE, WatchedTabs, 
 VIEWS = {
     "runs": "/runs",
     "run": path_of(FINISHED),
-    "figures": path_of(KEPT),
     "crashed": path_of(CRASHED),
     "refused": path_of(REFUSED),
     "config": path_of(FINISHED, "/config"),
