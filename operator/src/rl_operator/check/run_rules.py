@@ -119,6 +119,7 @@ def shared_field_refusals(subject: Subject) -> Iterator[Refusal]:
         yield from _batch(env["batch_size"], env["group_size"])
         yield from _group(env, subject.tinker.in_force.get("advantage"))
         yield from _early_stop(subject, env.get("steps_per_eval"))
+        yield from _teacher(subject, env)
         yield from _lengths(env["max_token_length"], subject.tinker.in_force["max_token_trainer_length"])
         yield from _substeps(env["batch_size"] // env["group_size"], subject.tinker.in_force["num_substeps"])
 
@@ -154,9 +155,22 @@ def _early_stop(subject: Subject, steps_per_eval: Any) -> Iterator[Refusal]:
             yield _inconsistent(subject.tinker.path(name), value, hint)
 
 
+def _teacher(subject: Subject, env: Mapping[str, Any]) -> Iterator[Refusal]:
+    """The environment says the same, only later."""
+    top_k, url = env.get("teacher_top_k"), env.get("teacher_url")
+    if top_k and not url:
+        hint = "no teacher_url says where the teacher is served: set it, or leave teacher_top_k out"
+        yield _inconsistent(subject.env.path("teacher_top_k"), top_k, hint)
+    if url and not top_k:
+        hint = (
+            "the teacher is not asked, because teacher_top_k is 0: set it to 20, say, or to 1 to score sampled tokens"
+        )
+        yield _inconsistent(subject.env.path("teacher_url"), url, hint)
+
+
 def _group(env: Mapping[str, Any], advantage: Any) -> Iterator[Refusal]:
     """Whoever lets groups of equal scores through has another signal than their advantages, such as a teacher's."""
-    if env["group_size"] == 1 and env.get("ensure_scores_are_not_same", True):
+    if env["group_size"] == 1 and env.get("ensure_scores_are_not_same", True) and not env.get("teacher_top_k"):
         hint = (
             f"an advantage ({advantage}) compares the rollouts of a group, and in a group of one there is nothing to "
             f"compare: set it to 2 or more"
