@@ -16,9 +16,7 @@ help: ## Show this list
 
 # --- the virtual environment -------------------------------------------------------------------------------------
 # Bytecode has to be written once: with PYTHONDONTWRITEBYTECODE set, every start would compile torch and transformers
-# again. Of all that is installed, a run imports a fifth: `make demo` and CI compile that as they go, `make setup`
-# everything.
-COMPILED ?= $(VENV)/lib operator/src tinker-atropos/src
+# again. Of all that is installed, a run imports a fifth: `make demo` compiles that as it goes, `make setup` everything.
 export UV_OVERRIDE := $(CURDIR)/tinker-atropos/overrides.txt
 $(VENV)/runtime: operator/pyproject.toml tinker-atropos/pyproject.toml tinker-atropos/overrides.txt tinker-atropos/install_torch.py tinker-atropos/installer.py operator/src/rl_operator/pip_settings.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
@@ -30,7 +28,7 @@ $(VENV)/runtime: operator/pyproject.toml tinker-atropos/pyproject.toml tinker-at
 $(VENV)/dev: $(VENV)/runtime pyproject.toml
 	@$(BIN)/python tinker-atropos/installer.py --group dev
 	@$(BIN)/python tinker-atropos/installer.py --no-deps tinker-cookbook==0.6.1
-	@$(if $(COMPILED),$(BIN)/python -m compileall -qq -j 0 $(COMPILED) || true)
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib operator/src tinker-atropos/src || true
 	@touch $@
 
 setup: $(VENV)/dev ## Set up .venv with everything for development
