@@ -410,7 +410,9 @@ PARENTS = st.none() | st.fixed_dictionaries(
         "expires_at": st.sampled_from([None, "2099-01-01T00:00:00Z"]),
         "expired": st.booleans(),
         "base_model": st.sampled_from([None, "bundled", "Qwen/Qwen3-8B"]),
-        "lora_rank": st.sampled_from([None, 16, 32]),
+        "adapter_shape": st.dictionaries(
+            st.sampled_from(["lora_rank", "train_mlp"]), st.sampled_from([None, 16, 32, True, False])
+        ),
     },
 )
 NAMESPACE_LABELS = st.sampled_from([{}, {"team": "a"}, {"kubernetes.io/metadata.name": "team-a"}])
