@@ -21,6 +21,7 @@ from tests.forking import ForkedProcess
 from tests.ports import free_port
 
 from tinker_atropos.environments.bundled.digits import prompt, split
+from tinker_atropos.result import MAX_BYTES
 
 CLI = str(Path(sys.executable).with_name("tinker-atropos"))
 END_SECONDS = 90.0
@@ -95,7 +96,7 @@ class TrainingHalf:
 
     @property
     def result(self) -> dict[str, Any]:
-        assert self.result_file.stat().st_size <= 1024
+        assert self.result_file.stat().st_size <= MAX_BYTES
         result: dict[str, Any] = json.loads(self.result_file.read_text())
         return result
 
