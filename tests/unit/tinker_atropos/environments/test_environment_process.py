@@ -313,7 +313,8 @@ async def test_trainer_that_never_starts_is_waited_for_until_the_deadline(run):
 
 async def test_environment_without_contrast_ends_at_the_first_group_deadline(run):
     run.policy.share_right = 1.0
-    environment = await run.start_environment("sort_digits", RL_FIRST_GROUP_DEADLINE="1")
+    config = run.write_config(tinker={"max_all_right_replaced": None})
+    environment = await run.start_environment("sort_digits", config=config, RL_FIRST_GROUP_DEADLINE="1")
     training = asyncio.create_task(run.train())
     assert await environment.ends() == 1
     training.cancel()
