@@ -9,11 +9,12 @@ instead: RL_OPENENV_IMAGE=openenv-hostile:dev.
 import json
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import pytest
-from tests.e2e.conftest import ROOT, Kubectl
+from tests.e2e.conftest import PATIENCE_SECONDS, ROOT, Kubectl
 from tests.e2e.test_own_environments import apply, environment_pods, run_of
 from tests.e2e.test_sorting import finish
 from tests.integration.cluster.polling import wait_for
@@ -61,13 +62,23 @@ def says(kubectl: Kubectl, namespace: str, run: str, words: str) -> bool:
     return words in kubectl.json("-n", namespace, "get", "rlrun", run)["status"].get("message", "")
 
 
+def serving_pod(kubectl: Kubectl, namespace: str, run: str) -> dict[str, Any]:
+    """The environment's pod, while the run trains: soon after its end it is gone."""
+    kubectl.patiently("-n", namespace, "wait", "--for=condition=Ready", f"rlrun/{run}")
+    [pod] = environment_pods(kubectl, namespace, run)
+    return pod
+
+
 def test_every_wall_holds_and_the_run_succeeds(installed: Kubectl, namespace: str) -> None:
     kubectl = installed
     run = start(kubectl, namespace, openenv("walls", "walls"), steps=4)
-    status = finish(kubectl, namespace, run)["status"]
-    assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
-    [pod] = environment_pods(kubectl, namespace, run)
-    said = kubectl("-n", namespace, "logs", pod["metadata"]["name"], "-c", "openenv")
+    pod = serving_pod(kubectl, namespace, run)["metadata"]["name"]
+    with ThreadPoolExecutor() as threads:
+        follow = ("-n", namespace, "logs", "--follow", pod, "-c", "openenv")
+        log = threads.submit(kubectl, *follow, timeout=PATIENCE_SECONDS)
+        status = finish(kubectl, namespace, run)["status"]
+        assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
+        said = log.result()
     assert status["metrics"]["evalAccuracy"] > 0.2, status["metrics"]
 
     walls = {name: (verdict, detail) for name, verdict, detail in re.findall(r"WALL (\S+) (\w+) (.*)", said)}
@@ -82,11 +93,12 @@ def test_a_server_that_ends_and_one_that_answers_nonsense(installed: Kubectl, na
     kubectl = installed
     dies = start(kubectl, namespace, openenv("dies", "dies", timeoutSeconds=120), steps=5)
     mixed = start(kubectl, namespace, openenv("mixed", "mixed", timeoutSeconds=5), steps=5)
+    pod = serving_pod(kubectl, namespace, dies)
+    assert [each["name"] for each in pod["status"]["initContainerStatuses"]] == ["openenv"]
+    restarted = "--for=jsonpath={.status.initContainerStatuses[0].restartCount}=1"
+    kubectl.patiently("-n", namespace, "wait", restarted, f"pod/{pod['metadata']['name']}")
     status = finish(kubectl, namespace, dies)["status"]
     assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
-    [pod] = environment_pods(kubectl, namespace, dies)  # soon after its end they are gone
-    [server] = pod["status"]["initContainerStatuses"]
-    assert (server["name"], server["restartCount"]) == ("openenv", 1)
     status = finish(kubectl, namespace, mixed)["status"]
     assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
 
@@ -153,7 +165,6 @@ def test_one_that_runs_elsewhere(installed: Kubectl, namespace: str) -> None:
     environment = openenv("elsewhere", "plain")
     environment["spec"] = {"openenv": {"url": f"http://sorting-server.{namespace}.svc:8000"}}
     run = start(kubectl, namespace, environment, steps=3)
+    assert "initContainers" not in serving_pod(kubectl, namespace, run)["spec"]
     status = finish(kubectl, namespace, run)["status"]
     assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
-    [pod] = environment_pods(kubectl, namespace, run)
-    assert "initContainers" not in pod["spec"]
