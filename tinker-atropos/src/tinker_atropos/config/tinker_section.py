@@ -39,7 +39,7 @@ class TinkerSection(BaseModel):
     dro_beta: float = Field(default=0.05, gt=0, description="how much dro pulls the policy back to the sampler")
     trust_region: Literal["none", "dppo", "icepop"] = "none"
     min_ess: float = Field(
-        default=0.9, ge=0, le=1, description="effective sample size of stale tokens to steer for; 0: no steering"
+        default=0.95, ge=0, le=1, description="effective sample size of stale tokens to steer for; 0: no steering"
     )
     distill_coefficient: float = Field(default=1.0, ge=0, description="weight of what a teacher says, per token")
     truncated_rollouts: Literal["train", "mask", "zero", "clamp"] = "train"

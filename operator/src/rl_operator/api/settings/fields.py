@@ -71,7 +71,7 @@ TINKER_FIELDS: Final = {
             "none",
             "which stale tokens are not trained because their probability moved too far",
         ),
-        _field("min_ess", "float", 0.9, "effective sample size of stale tokens that training steers for; 0: none"),
+        _field("min_ess", "float", 0.95, "effective sample size of stale tokens that training steers for; 0: none"),
         _field("distill_coefficient", "float", 1.0, "weight of what a teacher says, per token"),
         _field(
             "truncated_rollouts",
