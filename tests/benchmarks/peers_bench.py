@@ -27,7 +27,7 @@ import torch
 import yaml
 from tests.benchmarks.demo_bench import PEER, PEER_PYTHON, RLCTL, ROOT
 from tests.benchmarks.peers.peer_tasks import LORA_RANK, TASKS, PeerTask, bundled_model, right_share
-from tests.benchmarks.peers.side_by_side import SIDES, Point, RunKey, SideRun, table
+from tests.benchmarks.peers.side_by_side import REPLACED, SIDES, Point, RunKey, SideRun, table
 from tests.benchmarks.run_cpu import RunCpu
 
 from rl_operator.local.state.locks import holder
@@ -52,6 +52,7 @@ def run_file(task: PeerTask, key: RunKey, every: int) -> dict[str, Any]:
     tinker = {
         "learning_rate": 1e-3,
         "lora_rank": LORA_RANK,
+        "max_all_right_replaced": key.replaced,
         "seed": key.seed,
         "save_checkpoint_interval": every,
         "keep_checkpoints": key.steps,
@@ -160,13 +161,17 @@ def main() -> None:
     arguments.add_argument("--steps", type=int, default=40)
     arguments.add_argument("--every", type=int, default=5, help="steps between points of the curve")
     arguments.add_argument("--samples", type=int, default=2, help="answers to each held-out question")
+    arguments.add_argument("--replaced", type=int, default=REPLACED, help="max_all_right_replaced of ours")
     arguments.add_argument("--results", type=Path, default=Path("peers-bench.jsonl"))
     given = arguments.parse_args()
     if not PEER_PYTHON.exists():
         raise SystemExit(f"{PEER_PYTHON} is not there: install TRL (tests/benchmarks/peers/README.md)")
     torch.set_num_threads(1)
     runs = kept_runs(given.results)
-    asked = [RunKey(side, *each, given.steps) for each in itertools.product(given.tasks, given.seeds) for side in SIDES]
+    asked = [
+        RunKey(side, task, seed, given.steps, given.replaced if side == "ours" else REPLACED)
+        for task, seed, side in itertools.product(given.tasks, given.seeds, SIDES)
+    ]
     for key in asked:
         if key not in runs:
             print(f"{key.side} trains {key.task}, seed {key.seed} (load {os.getloadavg()[0]:.1f})", flush=True)

@@ -22,12 +22,19 @@ GAIN: Final = 0.8
 ROW: Final = "  {:<36} {:>26} {:>26} {:>26}"
 
 
+REPLACED: Final = 4
+"""The default of `tinker.max_all_right_replaced`."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunKey:
+    """`replaced`: of "ours", the `tinker.max_all_right_replaced`."""
+
     side: Side
     task: str
     seed: int
     steps: int
+    replaced: int = REPLACED
 
 
 @dataclass(frozen=True, slots=True)
