@@ -1,13 +1,14 @@
 """Errors in a client's request. The message reaches the SDK's user: it says what is wrong and what to do."""
 
-from typing import Final
+from typing import ClassVar, Final, Literal
 
 CANCELLED: Final = "the request was cancelled"
-DROPPED: Final = "the request was dropped: its session was finished, or had been silent for 30 s"
 
 
 class RequestError(Exception):
-    """A request that cannot be served; `status` is its HTTP status. Retrying cannot help."""
+    """A request that cannot be served; `status` is its HTTP status, `category` the SDK's. Retrying cannot help."""
+
+    category: ClassVar[Literal["user", "server"]] = "user"
 
     def __init__(self, message: str, status: int = 422) -> None:
         super().__init__(message)
@@ -19,3 +20,12 @@ class NotFoundError(RequestError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, status=404)
+
+
+class DroppedError(RequestError):
+    """Nobody waited any more. The request itself may be right: a newer session of its client can send it again."""
+
+    category = "server"
+
+    def __init__(self) -> None:
+        super().__init__("the request was dropped: its session was finished, or had been silent for 30 s", status=503)

@@ -11,7 +11,7 @@ from tinker_atropos.tinker_service.model.model_worker import Job, Worker
 from tinker_atropos.tinker_service.model.sampling.continuations import SamplingRequest
 from tinker_atropos.tinker_service.model.sampling.sample_jobs import SampleJob
 from tinker_atropos.tinker_service.model.sampling.scoring import PromptScoring
-from tinker_atropos.tinker_service.request_errors import CANCELLED, DROPPED, RequestError
+from tinker_atropos.tinker_service.request_errors import CANCELLED, DroppedError, RequestError
 
 SHORT = SamplingRequest(prompt=(5, 6), num_samples=1, max_tokens=3, seed=1)
 LONG = SamplingRequest(prompt=(5, 6), num_samples=1, max_tokens=500, seed=1)
@@ -84,7 +84,7 @@ def test_samples_of_a_lost_client_are_dropped(worker: Worker, held: threading.Ev
     held.set()
     submitted(worker).future.result(60)
     lost.set()
-    assert {str(job.future.exception(60)) for job in jobs} == {DROPPED}
+    assert {type(job.future.exception(60)) for job in jobs} == {DroppedError}
     assert len(steps) < 400
     assert len(submitted(worker).future.result(60).continuations) == 1
 

@@ -218,7 +218,7 @@ def _result_response(future: Future[Any]) -> Response:
         return json_response({"error": CANCELLED, "category": "user"})
     error = future.exception()
     if isinstance(error, RequestError):
-        return json_response({"error": str(error), "category": "user"})
+        return json_response({"error": str(error), "category": error.category})
     if error is not None:
         return json_response({"error": f"{_FAILED} ({type(error).__name__}: {error})", "category": "server"})
     result = future.result()

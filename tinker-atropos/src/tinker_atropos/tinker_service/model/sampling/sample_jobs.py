@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tinker_atropos.tinker_service.model.lora import Adapter
 from tinker_atropos.tinker_service.model.sampling.continuations import Continuation, SamplingRequest, new_continuations
 from tinker_atropos.tinker_service.model.sampling.scoring import PromptScores, PromptScoring
-from tinker_atropos.tinker_service.request_errors import CANCELLED, DROPPED, RequestError
+from tinker_atropos.tinker_service.request_errors import CANCELLED, DroppedError, RequestError
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class SampleJob:
         """Why nobody waits for the answer (any more)."""
         if self.future.given_up:
             return RequestError(CANCELLED)
-        return None if self.has_client() else RequestError(DROPPED)
+        return None if self.has_client() else DroppedError()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
