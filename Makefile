@@ -9,7 +9,7 @@ GENERATE := PYTHONPATH=operator $(BIN)/python -m generate
 BUNDLED := operator/src/rl_operator/documents/bundled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test coverage test-programs test-all chaos lint stats format verify generate dist e2e bench soak lock images image-sizes clean
+.PHONY: help setup demo test coverage test-programs nightly test-all chaos lint stats format verify generate dist e2e bench soak lock images image-sizes clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,16 +40,21 @@ demo: $(VENV)/runtime ## Train a small model for real, on this machine, and watc
 
 # Which tests start programs, how they are distributed over workers, and what is reported at the end: tests/plugins/.
 test: $(VENV)/dev ## Run the fast tests, one real training run, and one run's life on an API server
-	@$(PYTEST) --numprocesses auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder -m "not process or smoke" $(COVERAGE)
+	@$(PYTEST) --numprocesses auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder -m "(not process or smoke) and not nightly" $(COVERAGE)
 
 coverage: COVERAGE := --cov --cov-report=
 coverage: test ## The same, and which lines it runs; that alone takes half as long again
 
 # Four workers also on two cores: these tests mostly wait.
 TEST_WORKERS ?= 4
-TESTS ?= process and not smoke
+TESTS ?= process and not smoke or nightly
 test-programs: $(VENV)/dev ## Run what `make test` leaves out: what starts programs, API servers, or needs a cluster
 	@$(PYTEST) --numprocesses $(TEST_WORKERS) --dist loadscope --no-loadscope-reorder -m "$(TESTS)"
+
+nightly: ## Run what CI runs a quarter of: all faults, installs, widths and themes; then chaos and soak
+	@$(MAKE) test-programs TESTS=nightly
+	@$(MAKE) chaos
+	@$(MAKE) soak
 
 test-all: test test-programs ## Run all tests; what an API server or a cluster is missing for is skipped, and said
 

@@ -18,6 +18,7 @@ pytest_plugins = (
     "tests.plugins.programs",
     "tests.plugins.scheduling",
     "tests.plugins.summary",
+    "tests.plugins.tiers",
 )
 
 TINKER_KEY = "tml-test"
