@@ -17,7 +17,7 @@ MODULES = (
     "aiohttp", "h2", "httpx", "jinja2", "jsonlines", "markdown", "numpy.random", "openai", "orjson", "PIL",
     "pydantic_cli", "pygments.lexers", "rich", "tenacity", "tinker", "tqdm.asyncio", "transformers", "typer",
     "uvicorn", "yaml", "tinker_atropos.cli", "tinker_atropos.check.check_process",
-    "tinker_atropos.environments.environment_process",
+    "tinker_atropos.environments.runner.environment_process",
     "tinker_atropos.environments.trial.trial_process",
     "tinker_atropos.trainer.inference.inference_routes", "tinker_atropos.trainer.trainer_process",
     "tinker_atropos.trainer.backend.open_training",

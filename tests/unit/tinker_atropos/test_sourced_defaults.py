@@ -16,7 +16,7 @@ from tinker import AdamParams, SamplingParams, ServiceClient, types
 from tinker_atropos.chat.sampling import SamplingSettings
 from tinker_atropos.config.policy_losses import POLICY_LOSSES, ClipThresholds
 from tinker_atropos.config.tinker_section import TinkerSection
-from tinker_atropos.environments.held_out.evaluation import Z_95
+from tinker_atropos.environments.items.held_out import Z_95
 from tinker_atropos.tinker_service.model.adamw import AdamSettings
 from tinker_atropos.tinker_service.model.lora import ALPHA, LoraSpec
 from tinker_atropos.tinker_service.model.losses import LOSSES

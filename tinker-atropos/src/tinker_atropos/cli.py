@@ -113,7 +113,7 @@ def environment(
     log_format: LogFormatOption = "text",
 ) -> None:
     """Serve an environment (make rollouts, score them, evaluate), or try it with a model of a provider."""
-    from tinker_atropos.environments.environment_process import run_environment
+    from tinker_atropos.environments.runner.environment_process import run_environment
     from tinker_atropos.environments.runner.serve_loop import Deadlines
     from tinker_atropos.environments.trial.provider import Wishes
     from tinker_atropos.environments.trial.trial_process import TrialOptions, run_trial
@@ -169,7 +169,7 @@ def environments(
     """List environments, read from their source without running it."""
     import gc
 
-    from tinker_atropos.environments.environment_list import as_json, as_table, look
+    from tinker_atropos.environments.adapters.environment_list import as_json, as_table, look
 
     gc.disable()  # syntax trees are many objects, and all of them live until this short process exits
     try:

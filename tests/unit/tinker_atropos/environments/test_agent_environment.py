@@ -14,10 +14,10 @@ from tests.unit.tinker_atropos.sandboxes.pod_servers import OWNER, PodProcess
 from tinker_atropos.environments.agent_environment import AgentConfig, AgentEnvironment
 from tinker_atropos.environments.agents import sandbox_turns
 from tinker_atropos.environments.agents.agent_result import AgentResult
+from tinker_atropos.environments.agents.sandbox_source import SandboxSource
 from tinker_atropos.environments.agents.tool import Tool
 from tinker_atropos.environments.agents.tool_context import ToolContext
 from tinker_atropos.environments.rollout.rollouts import FailedRollout, Rollout
-from tinker_atropos.environments.sandbox_source import SandboxSource
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.sandboxes.sandbox import NotIsolatedError, SandboxLostError
 

@@ -9,8 +9,8 @@ from tests.unit.tinker_atropos.environments.harness_programs import ASK, ITEM, o
 from tests.unit.tinker_atropos.environments.scripted_environment import TOKENIZER
 
 from tinker_atropos.environments.adapters.harness.task_harness import environment_class
-from tinker_atropos.environments.grader_check import warnings_about_grader
 from tinker_atropos.environments.harness_environment import HarnessEnvironment
+from tinker_atropos.environments.items.grader_check import warnings_about_grader
 from tinker_atropos.environments.rollout.rollouts import FailedRollout, Rollout
 from tinker_atropos.errors import ConfigError
 

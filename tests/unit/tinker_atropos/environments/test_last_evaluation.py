@@ -5,7 +5,7 @@ import selectors
 from pathlib import Path
 from types import SimpleNamespace
 
-from tinker_atropos.environments.environment_process import _finish
+from tinker_atropos.environments.runner.environment_process import _finish
 from tinker_atropos.environments.runner.evaluations import EvaluationPlan
 from tinker_atropos.environments.runner.run_end import RunEnd
 from tinker_atropos.environments.runner.serve_loop import SETUP_SECONDS

@@ -17,7 +17,7 @@ from tinker_atropos.check.observations import GradedKind, HeldOut, Observations
 from tinker_atropos.check.policy_server import RequestLog, ScriptedPolicy
 from tinker_atropos.config.run_config import RunConfig, parse_config
 from tinker_atropos.environments.base import SampledEnvironment
-from tinker_atropos.environments.grader_check import ITEMS, grade
+from tinker_atropos.environments.items.grader_check import ITEMS, grade
 from tinker_atropos.environments.rollout.failures import describe
 from tinker_atropos.environments.runner.loading.environment_config import Wiring, wired_to_run
 from tinker_atropos.environments.runner.loading.environment_files import LocatedEnvironment

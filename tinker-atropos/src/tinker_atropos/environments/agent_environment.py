@@ -21,6 +21,7 @@ from tinker_atropos.environments.agents import toolbox
 from tinker_atropos.environments.agents.agent_loop import AgentLoop, ChatServer, ToolSchemas
 from tinker_atropos.environments.agents.agent_result import AgentResult
 from tinker_atropos.environments.agents.recorded_chat import ProviderChat, SessionChat
+from tinker_atropos.environments.agents.sandbox_source import sandbox_source
 from tinker_atropos.environments.agents.sandbox_turns import SandboxTurns
 from tinker_atropos.environments.agents.sync_bridge import Bridged
 from tinker_atropos.environments.agents.tool import Tool
@@ -28,11 +29,10 @@ from tinker_atropos.environments.agents.tool_context import ToolContext
 from tinker_atropos.environments.agents.toolbox import ReservedSandbox, Toolbox
 from tinker_atropos.environments.agents.toolsets import check_toolsets, tools_of_group
 from tinker_atropos.environments.base import Item, Message
-from tinker_atropos.environments.held_out.evaluation import Evaluation
-from tinker_atropos.environments.held_out.held_out_sets import evaluation_of
+from tinker_atropos.environments.items.held_out import Evaluation
+from tinker_atropos.environments.items.held_out_sets import evaluation_of
 from tinker_atropos.environments.offline_modes import OfflineModes
 from tinker_atropos.environments.rollout.rollouts import Outcome, Rollout
-from tinker_atropos.environments.sandbox_source import sandbox_source
 from tinker_atropos.environments.sessions.rollout_session import RolloutSession
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.sandboxes.sandbox import SandboxLimits

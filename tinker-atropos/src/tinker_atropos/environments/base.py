@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 from atroposlib.envs.base import APIServerConfig, BaseEnv, BaseEnvConfig
 from pydantic import Field, model_validator
 
-from tinker_atropos.environments.difficulty_pools import PooledItems
-from tinker_atropos.environments.held_out.evaluation import EVAL_METRIC, Evaluation
-from tinker_atropos.environments.held_out.held_out_sets import (
+from tinker_atropos.environments.items.difficulty_pools import PooledItems
+from tinker_atropos.environments.items.held_out import EVAL_METRIC, Evaluation
+from tinker_atropos.environments.items.held_out_sets import (
     HeldOutSets,
     PlayedItem,
     evaluation_of,

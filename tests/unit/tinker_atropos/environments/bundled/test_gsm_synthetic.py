@@ -3,7 +3,7 @@
 import pytest
 
 from tinker_atropos.environments.bundled.gsm_synthetic import SYSTEM_PROMPT, GsmSynthetic
-from tinker_atropos.environments.grader_check import grade, grader_warnings
+from tinker_atropos.environments.items.grader_check import grade, grader_warnings
 
 
 @pytest.fixture

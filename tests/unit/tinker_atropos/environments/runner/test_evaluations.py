@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from tinker_atropos.environments.base import SampledEnvironment
-from tinker_atropos.environments.held_out.evaluation import Estimate, Evaluation
+from tinker_atropos.environments.items.held_out import Estimate, Evaluation
 from tinker_atropos.environments.rollout.sampled_work import SampledAnswers, _current
 from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evaluations
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tinker_atropos.environments.held_out.evaluation import Evaluation
+from tinker_atropos.environments.items.held_out import Evaluation
 from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evaluations
 from tinker_atropos.environments.runner.reporting.heartbeat import HeartbeatAnswer
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState

@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 
-from tinker_atropos.environments.held_out.evaluation import fraction_metrics
+from tinker_atropos.environments.items.held_out import fraction_metrics
 from tinker_atropos.environments.runner.reporting.counters import Counters
 from tinker_atropos.trainer.data.progress import Progress
 from tinker_atropos.trainer.reporting.metric_table import METRICS, describe

@@ -14,7 +14,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_rand
 from transformers import PreTrainedTokenizerBase
 
 from tinker_atropos.environments.base import SampledEnvironment
-from tinker_atropos.environments.held_out.held_out_sets import PlayedItem
+from tinker_atropos.environments.items.held_out_sets import PlayedItem
 from tinker_atropos.environments.rollout.failures import describe, environment_failed
 from tinker_atropos.environments.rollout.rollouts import FailedRollout, scored_group
 from tinker_atropos.environments.rollout.sampled_work import (

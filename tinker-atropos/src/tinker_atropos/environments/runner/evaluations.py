@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from tinker_atropos.environments.held_out.evaluation import EVAL_METRIC, Evaluation, fraction_metrics
+from tinker_atropos.environments.items.held_out import EVAL_METRIC, Evaluation, fraction_metrics
 from tinker_atropos.environments.rollout.failures import describe, environment_failed
 from tinker_atropos.environments.rollout.sampled_work import SampledAnswers, sampling
 from tinker_atropos.environments.runner.reporting.heartbeat import Heartbeat

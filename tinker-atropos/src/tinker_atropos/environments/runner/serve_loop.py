@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tinker_atropos.environments.grader_check import warnings_about_grader
+from tinker_atropos.environments.items.grader_check import warnings_about_grader
 from tinker_atropos.environments.own_class import is_own
 from tinker_atropos.environments.rollout.failures import environment_failed
 from tinker_atropos.environments.runner import kept_state

@@ -8,7 +8,7 @@ from tests.unit.tinker_atropos.environments.scripted_environment import TOKENIZE
 
 from tinker_atropos.environments.adapters.reasoning_gym.reasoning_gym_environment import environment_class
 from tinker_atropos.environments.adapters.reasoning_gym.task_worker import TaskSettings, TaskWorkers
-from tinker_atropos.environments.grader_check import warnings_about_grader
+from tinker_atropos.environments.items.grader_check import warnings_about_grader
 from tinker_atropos.environments.rollout.rollouts import FailedRollout, Rollout
 from tinker_atropos.errors import ConfigError
 

@@ -24,8 +24,8 @@ from tinker_atropos.environments.adapters.reasoning_gym.reasoning_gym_config imp
 from tinker_atropos.environments.adapters.reasoning_gym.task_catalog import FAMILY, MIX, VALUES
 from tinker_atropos.environments.adapters.reasoning_gym.task_worker import TaskSettings, TaskWorkers, forking_server
 from tinker_atropos.environments.base import Environment, Message
-from tinker_atropos.environments.grader_check import ITEMS
-from tinker_atropos.environments.held_out.held_out_sets import MOST_SETS, HeldOutSets
+from tinker_atropos.environments.items.grader_check import ITEMS
+from tinker_atropos.environments.items.held_out_sets import MOST_SETS, HeldOutSets
 from tinker_atropos.errors import ConfigError
 
 logger = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ from tinker_atropos.environments.adapters.verifiers.taskset_name import TasksetN
 from tinker_atropos.environments.adapters.verifiers.verifiers_config import VerifiersConfig
 from tinker_atropos.environments.adapters.verifiers.verifiers_package import message_to_wire
 from tinker_atropos.environments.base import Message, SampledEnvironment
-from tinker_atropos.environments.grader_check import ITEMS
+from tinker_atropos.environments.items.grader_check import ITEMS
 from tinker_atropos.environments.rollout.rollouts import Outcome, scored_group
 from tinker_atropos.environments.rollout.sampled_work import current_work
 from tinker_atropos.errors import ConfigError

@@ -12,7 +12,7 @@ from numbers import Real
 from types import ModuleType
 from typing import Any
 
-from tinker_atropos.environments.held_out.evaluation import fraction_metrics
+from tinker_atropos.environments.items.held_out import fraction_metrics
 from tinker_atropos.environments.rollout.sampled_work import SampledWork
 
 MAX_RECORDS = 1_000

@@ -2,8 +2,8 @@ import pytest
 from tests.unit.tinker_atropos.environments.scripted_environment import Capitals, alone
 
 from tinker_atropos.environments.base import Rollout
-from tinker_atropos.environments.held_out.evaluation import wilson_interval
-from tinker_atropos.environments.held_out.held_out_sets import (
+from tinker_atropos.environments.items.held_out import wilson_interval
+from tinker_atropos.environments.items.held_out_sets import (
     MOST_SETS,
     PlayedItem,
     evaluation_of,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
-from tinker_atropos.environments.held_out.evaluation import PREFIX, Estimate, Evaluation, pass_at, passes_reported
+from tinker_atropos.environments.items.held_out import PREFIX, Estimate, Evaluation, pass_at, passes_reported
 from tinker_atropos.environments.rollout.rollouts import Rollout
 from tinker_atropos.errors import ConfigError
 

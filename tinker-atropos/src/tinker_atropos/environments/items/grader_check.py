@@ -8,12 +8,9 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from tinker_atropos.environments.rollout.failures import describe
-
-if TYPE_CHECKING:  # it imports atroposlib, which finds our `wandb` only if that was installed before
-    from tinker_atropos.environments.base import SampledEnvironment
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +24,20 @@ PAID: Final = 0.5
 AnswerKind = Literal["empty", "wrong", "gold"]
 
 
+class Graded(Protocol):
+    """What is asked of an environment here: all that derive from `base.py` have it."""
+
+    def held_out_items(self) -> Sequence[Any]: ...
+
+    def gold_answer(self, item: Any, /) -> str | None: ...
+
+    def wrong_answers(self, item: Any, /) -> Sequence[str]: ...
+
+    async def score_answer(self, item: Any, answer: str, /) -> float | None: ...
+
+    def is_correct(self, score: float, /) -> bool: ...
+
+
 @dataclass(frozen=True, slots=True)
 class GradedAnswer:
     kind: AnswerKind
@@ -34,7 +45,7 @@ class GradedAnswer:
     reward: float
 
 
-async def grade(env: "SampledEnvironment[Any]", items: Iterable[Any]) -> list[GradedAnswer]:
+async def grade(env: Graded, items: Iterable[Any]) -> list[GradedAnswer]:
     """The answers' rewards; empty if the environment scores only whole rollouts. Raises what the grader raises."""
     graded: list[GradedAnswer] = []
     for item in items:
@@ -50,7 +61,7 @@ async def grade(env: "SampledEnvironment[Any]", items: Iterable[Any]) -> list[Gr
     return graded
 
 
-async def warnings_about_grader(env: "SampledEnvironment[Any]", source: Path) -> tuple[str, ...]:
+async def warnings_about_grader(env: Graded, source: Path) -> tuple[str, ...]:
     """What is wrong with an environment's grader, for the log and the run's status."""
     try:
         graded = await grade(env, env.held_out_items()[:ITEMS])

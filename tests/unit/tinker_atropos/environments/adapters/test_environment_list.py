@@ -91,7 +91,7 @@ def test_names_and_texts_that_are_not_unicode(tmp_path: Path) -> None:
 
 def test_nothing_heavy_is_imported() -> None:
     code = (
-        "import sys; from tinker_atropos.environments.environment_list import look; look(None, None); "
+        "import sys; from tinker_atropos.environments.adapters.environment_list import look; look(None, None); "
         "print(*sorted({'torch', 'transformers', 'atroposlib', 'pydantic', 'numpy', 'wandb'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.unit.tinker_atropos.environments.scripted_environment import Capitals, alone
 
-from tinker_atropos.environments.grader_check import warnings_about_grader
+from tinker_atropos.environments.items.grader_check import warnings_about_grader
 
 GRADERS = {
     "a good one": (lambda item, text: float(text == item.upper()), ()),

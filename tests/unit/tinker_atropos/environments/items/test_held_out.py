@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinker_atropos.environments.held_out.evaluation import (
+from tinker_atropos.environments.items.held_out import (
     Estimate,
     Evaluation,
     effective_samples,

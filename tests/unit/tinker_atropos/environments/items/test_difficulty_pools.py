@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.tinker_atropos.environments.scripted_environment import Capitals, alone
 
-from tinker_atropos.environments.difficulty_pools import DRAWN_SHARE, MOST_ITEMS, DifficultyPools, PooledItems
+from tinker_atropos.environments.items.difficulty_pools import DRAWN_SHARE, MOST_ITEMS, DifficultyPools, PooledItems
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.trajectory_api.messages.requests import MAX_STATE
 

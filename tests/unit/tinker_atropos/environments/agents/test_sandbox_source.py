@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tinker_atropos.environments.sandbox_source import NO_PODS, sandbox_source
+from tinker_atropos.environments.agents.sandbox_source import NO_PODS, sandbox_source
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.sandboxes.sandbox import SandboxLimits
 

@@ -1,1 +1,0 @@
-"""What an environment is measured on: held-out sets and their figures."""
