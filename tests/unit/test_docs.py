@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 INDEX = Path("docs/README.md")
-PAGES = [Path("README.md"), Path("CONTRIBUTING.md"), Path("charts/README.md"), *sorted(Path("docs").rglob("*.md"))]
+PAGES = [
+    *map(Path, ("README.md", "CONTRIBUTING.md", "SECURITY.md", "charts/README.md")),
+    *sorted(Path("docs").rglob("*.md")),
+]
 
 FENCE = re.compile(r"^( *)```.*?^\1```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
