@@ -9,7 +9,7 @@ GENERATE := PYTHONPATH=operator $(BIN)/python -m generate
 BUNDLED := operator/src/rl_operator/documents/bundled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test coverage test-programs nightly test-all chaos lint stats format verify generate dist e2e bench soak lock images image-sizes clean
+.PHONY: help setup demo test coverage test-programs nightly test-all chaos lint stats format verify generate dist release-dry-run e2e bench soak lock images image-sizes clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,7 +63,7 @@ chaos: $(VENV)/dev ## Random faults and kills at every call (RL_CHAOS_RUNS, RL_C
 	@RL_CHAOS_SCHEDULES=$${RL_CHAOS_SCHEDULES:-30} $(PYTEST) tests/integration/cluster/test_random_schedules.py
 	@RL_KILL_POINTS=all $(PYTEST) tests/integration/cluster/test_kill_every_call.py
 
-lint: $(VENV)/dev ## Format check, ruff, mypy, layers, declared imports, words
+lint: $(VENV)/dev ## Format check, ruff, mypy, layers, declared imports, words, workflows
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -71,6 +71,7 @@ lint: $(VENV)/dev ## Format check, ruff, mypy, layers, declared imports, words
 	@for name in operator tinker-atropos; do (cd $$name && ../$(BIN)/deptry --no-ansi src) || exit 1; done
 	@$(BIN)/codespell .
 	@$(BIN)/python tests/words.py
+	@$(BIN)/python tests/workflows.py
 
 stats: ## Count modules, lines, folders and names
 	@$(PYTHON) tests/stats.py
@@ -108,6 +109,12 @@ dist: $(VENV)/dev ## Build both distributions into dist/, check them, and use th
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(PYTHON) -m venv "$$folder" && \
 	  env -u UV_OVERRIDE "$$folder/bin/python" tinker-atropos/installer.py dist/*.whl && \
 	  "$$folder/bin/tinker-atropos" environments && "$$folder/bin/rlctl" validate examples/sorting.yaml --local
+
+# In .github/workflows/release.yaml with TAG=v1.2.3: then it is not a dry run, and what is missing fails.
+release-dry-run: $(VENV)/dev ## Everything of a release that needs no credentials: versions, changelog, tag, dist/, charts, notes
+	@$(BIN)/python .ci/release.py check $(TAG)
+	@$(MAKE) --no-print-directory dist
+	@$(BIN)/python .ci/release.py collect $(TAG)
 
 e2e: $(VENV)/dev ## Run the tests on a real cluster (KUBECONFIG, images loaded)
 	@$(PYTEST) tests/e2e
