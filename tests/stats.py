@@ -7,7 +7,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-DISTRIBUTIONS = {"rl_operator": "operator/src/rl_operator", "tinker_atropos": "tinker-atropos/src/tinker_atropos"}
+DISTRIBUTIONS = {
+    "rl_contract": "tinker-atropos/contract/src/rl_contract",
+    "rl_operator": "operator/src/rl_operator",
+    "tinker_atropos": "tinker-atropos/src/tinker_atropos",
+}
 
 
 def lengths(tree: ast.AST) -> Iterator[int]:

@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from generate.cel import Cel, fault, filled, is_number, listed, literal, looks_like_a_key
+from rl_contract.trainer_settings import AUTO
 from rl_operator.api import hints
 from rl_operator.api.names import LAST_APPLIED_ANNOTATION
 from rl_operator.api.refusal import KEY_IN_TEXT
-from rl_operator.api.settings.fields import AUTO, LARGEST, SMALLEST, WIRED_FIELDS, Section
+from rl_operator.api.settings.fields import LARGEST, SMALLEST, WIRED_FIELDS, Section
 from rl_operator.api.settings.size_limits import MAX_CHARACTERS, TOO_LARGE
 
 SETTINGS: Final[dict[str, Section]] = {"config": "env", "tinker": "tinker"}

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import orjson
 
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.arrays import Ints
 from tinker_atropos.chat.request_handling import MAX_BODY_BYTES, validated
 from tinker_atropos.chat.tokenizer import Tokenizer
-from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.environments.runner.reporting.rollout_sender import MAX_BYTES
 from tinker_atropos.rollout_files.rollout_folder import MEGABYTE, RolloutFolder
 from tinker_atropos.trainer.data.datums import build_batch
@@ -109,7 +109,7 @@ def sequence(prompt: Ints, answer: Ints, random: np.random.Generator, index: int
     return TokenSequence(tokens, generated, logprobs, policy_steps, float(index % 2), marked_T=generated)
 
 
-def step_of(made: tuple[Group, ...], config: TinkerSection) -> TrainedStep:
+def step_of(made: tuple[Group, ...], config: TrainerSettings) -> TrainedStep:
     batch = build_batch(made, config)
     logprobs = [datum.logprobs_T - 1e-3 for datum in batch.datums]
     return TrainedStep(Collected(made, Counter(), 0, 0, 0, waited=0.0), batch, logprobs)
@@ -128,7 +128,7 @@ class MeteredKeeper(RolloutKeeper):
 
 def measure(size: Size, text: Callable[[Tokenizer, np.random.Generator, int], Ints]) -> tuple[list[float], int]:
     """CPU seconds of each step, and the bytes of one."""
-    random, tokenizer, config = np.random.default_rng(1), Tokenizer("bundled"), TinkerSection(loss="ppo")
+    random, tokenizer, config = np.random.default_rng(1), Tokenizer("bundled"), TrainerSettings(loss="ppo")
     made = tuple(groups(size, lambda length: text(tokenizer, random, length), random))
     step = step_of(made, config)
     with tempfile.TemporaryDirectory() as place:

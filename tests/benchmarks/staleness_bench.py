@@ -26,10 +26,10 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
+from rl_contract.policy_losses import POLICY_LOSSES, LossName
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.arrays import Floats
 from tinker_atropos.bundled import bundled_model_folder
-from tinker_atropos.config.policy_losses import POLICY_LOSSES, LossName
-from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.environments.bundled import digits
 from tinker_atropos.tinker_service.model.adamw import AdamSettings
 from tinker_atropos.tinker_service.model.engine import Engine
@@ -59,7 +59,7 @@ class Guard:
     shrink: bool = False
 
 
-MIN_ESS = TinkerSection().min_ess
+MIN_ESS = TrainerSettings().min_ess
 GUARDS = {
     "none": Guard(),
     "min_ess": Guard(min_ess=MIN_ESS),
@@ -200,7 +200,7 @@ def sent(datum: Datum, loss: LossName) -> TrainingDatum:
 class Trainer:
     def __init__(self, case: Case) -> None:
         self.case, self.guard = case, GUARDS[case.guard]
-        self.config = TinkerSection(loss=case.loss, max_staleness=case.stale)
+        self.config = TrainerSettings(loss=case.loss, max_staleness=case.stale)
         self.trainee = Trainee(engine().model.new_adapter(LoraSpec(RANK, case.seed)))
         self.allowed = AllowedStaleness(case.stale, self.guard.min_ess)
         self.ess: list[float] = []

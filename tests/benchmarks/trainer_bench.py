@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from tinker_atropos.config.tinker_section import TinkerSection
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.backend.step_requests import to_tinker
 from tinker_atropos.trainer.data.datums import build_batch
@@ -71,7 +71,7 @@ class Stages:
 
 
 async def measure(steps: int, *, with_logprobs: bool) -> Stages:
-    config, ledger, policy, stages = TinkerSection(), Ledger(), CurrentPolicy(), Stages()
+    config, ledger, policy, stages = TrainerSettings(), Ledger(), CurrentPolicy(), Stages()
     policy.swap(Policy(0, sampler=None))  # type: ignore[arg-type]  # nothing here samples
     admission = Admission(ledger, policy, config)
     for step in range(steps):

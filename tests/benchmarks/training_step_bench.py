@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 from tests.ports import free_port
 
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.chat_rendering import chat_renderer
 from tinker_atropos.chat.sampling import SamplingSettings
 from tinker_atropos.chat.tokenizer import Tokenizer
-from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.environments.bundled.digits import Item, answer, prompt, split
 from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.data.datums import build_batch
@@ -30,7 +30,7 @@ from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
 from tinker_atropos.trainer.reporting.metrics.policy_metrics import training_metrics
 
 GROUPS, GROUP_SIZE = 4, 8
-CONFIG = TinkerSection(lora_rank=16)
+CONFIG = TrainerSettings(lora_rank=16)
 LEARNING_RATE = 1e-3
 
 

@@ -15,7 +15,7 @@ from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, UID
 
 from rl_operator.api.catalog import EnvironmentField
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, RUN_KIND, RUNTIME_KIND
-from rl_operator.api.settings.fields import SHARED_FIELDS, TINKER_FIELDS, WIRED_FIELDS
+from rl_operator.api.settings.fields import SHARED_FIELDS, TRAINER_FIELDS, WIRED_FIELDS
 
 SECRET = "tml-0123456789abcdefghij"
 """Looks like a key of Tinker. No answer may repeat it."""
@@ -149,7 +149,7 @@ def values_of(fields: Mapping[str, EnvironmentField], section: str) -> Documents
 
 SORT_DIGITS = next(each for each in CATALOG.environments if each.name == "sort_digits")
 ENV_VALUES = SOUND_CONFIGS | SOUND_CONFIGS | values_of(SORT_DIGITS.fields_by_name, "env")
-TINKER_VALUES = SOUND_TINKER | SOUND_TINKER | values_of(TINKER_FIELDS, "tinker")
+TINKER_VALUES = SOUND_TINKER | SOUND_TINKER | values_of(TRAINER_FIELDS, "tinker")
 
 WANDB = some_of(
     {

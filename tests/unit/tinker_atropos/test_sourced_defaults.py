@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from tinker import AdamParams, SamplingParams, ServiceClient, types
 
+from rl_contract.policy_losses import POLICY_LOSSES, ClipThresholds
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.sampling import SamplingSettings
-from tinker_atropos.config.policy_losses import POLICY_LOSSES, ClipThresholds
-from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.environments.items.held_out import Z_95
 from tinker_atropos.tinker_service.model.adamw import AdamSettings
 from tinker_atropos.tinker_service.model.lora import ALPHA, LoraSpec
@@ -44,7 +44,7 @@ def service_clips(loss: str) -> ClipThresholds:
 
 
 def trainer_clips(**given: Any) -> ClipThresholds:
-    sent = loss_config(TinkerSection(**given))
+    sent = loss_config(TrainerSettings(**given))
     assert sent is not None
     return ClipThresholds(sent["clip_low_threshold"], sent["clip_high_threshold"])
 
@@ -58,9 +58,9 @@ SDK = [
       for name in ("seed", "train_attn", "train_mlp", "train_unembed")),
     *((f"the service's Adam, {name}", lambda name=name: of_ours(AdamSettings, name), AdamParams, name)
       for name in ("weight_decay", "grad_clip_norm")),
-    *((f"the run's {name}", lambda name=name: TinkerSection.model_fields[name].default, AdamParams, name)
+    *((f"the run's {name}", lambda name=name: TrainerSettings.model_fields[name].default, AdamParams, name)
       for name in ("weight_decay", "grad_clip_norm")),
-    *((f"the run's {name}", lambda name=name: TinkerSection.model_fields[name].default, types.LoraConfig, name)
+    *((f"the run's {name}", lambda name=name: TrainerSettings.model_fields[name].default, types.LoraConfig, name)
       for name in ("train_attn", "train_mlp", "train_unembed")),
     ("the trainer's Adam, beta1", lambda: ADAM_BETA1, AdamParams, "beta1"),
     ("the trainer's Adam, beta2", lambda: ADAM_BETA2, AdamParams, "beta2"),
@@ -82,7 +82,7 @@ STATED = [
      "arXiv:2507.18071, section 5.1"),
     ("gspo, in the trainer", lambda: trainer_clips(loss="gspo"), ClipThresholds(1 - 3e-4, 1 + 4e-4),
      "arXiv:2507.18071, section 5.1"),
-    ("dro's beta, in the trainer", lambda: loss_config(TinkerSection(loss="dro")), {"beta": 0.05},
+    ("dro's beta, in the trainer", lambda: loss_config(TrainerSettings(loss="dro")), {"beta": 0.05},
      "Tinker's documentation of dro, its example"),
     ("DPPO's threshold", lambda: DPPO_SHIFT, 0.2, "arXiv:2602.04879"),
     ("IcePop's ratios", lambda: ICEPOP_RATIOS, (0.5, 5.0), "Ring-1T, arXiv:2510.18855"),
@@ -120,7 +120,7 @@ def test_the_learning_rate_and_the_rank_are_the_cookbooks() -> None:
     (config,) = [each for each in cookbooks_rl_loop().body if isinstance(each, ast.ClassDef) and each.name == "Config"]
     fields = {ast.unparse(each.target): each.value for each in config.body if isinstance(each, ast.AnnAssign)}
     for name in ("learning_rate", "lora_rank"):
-        assert TinkerSection.model_fields[name].default == ast.literal_eval(fields[name] or ast.Constant(None)), name
+        assert TrainerSettings.model_fields[name].default == ast.literal_eval(fields[name] or ast.Constant(None)), name
 
 
 def test_the_rank_of_a_request_that_names_none_is_the_sdks() -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from rl_operator.api.catalog import CatalogEnvironment, EnvironmentField
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
-from rl_operator.api.settings.fields import ROLLOUT_SECONDS, SHARED_FIELDS, TINKER_FIELDS, WIRED_FIELDS, Section
+from rl_operator.api.settings.fields import ROLLOUT_SECONDS, SHARED_FIELDS, TRAINER_FIELDS, WIRED_FIELDS, Section
 from rl_operator.api.settings.nested_fields import flattened
 
 WORKER_TIMEOUT: Final = "worker_timeout"
@@ -44,7 +44,7 @@ def effective_sections(run: TrainingRun, runtime: Runtime, environment: CatalogE
             _known_only(flattened(locked.env, known), known),
         ),
         openai=_merge("openai", defaults.openai, locked.openai),
-        tinker=_merge("tinker", _known_only(defaults.tinker, TINKER_FIELDS), run.spec.tinker, locked.tinker),
+        tinker=_merge("tinker", _known_only(defaults.tinker, TRAINER_FIELDS), run.spec.tinker, locked.tinker),
     )
 
 

@@ -11,7 +11,7 @@ from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import ParentRun
 from rl_operator.api.sections import base_model, same_value
-from rl_operator.api.settings.fields import TINKER_FIELDS
+from rl_operator.api.settings.fields import TRAINER_FIELDS
 from rl_operator.api.status_fields import TERMINAL_PHASES, StartedFrom
 from rl_operator.api.value_text import text_of
 from rl_operator.check.subject import Subject
@@ -36,7 +36,7 @@ class Adapter:
 
 def adapter_of(env: Mapping[str, Any], openai: Mapping[str, Any], tinker: Mapping[str, Any]) -> Adapter:
     """The adapter that a config file makes the trainer train."""
-    return Adapter(base_model(env, openai), {name: tinker.get(name, TINKER_FIELDS[name].default) for name in SHAPE})
+    return Adapter(base_model(env, openai), {name: tinker.get(name, TRAINER_FIELDS[name].default) for name in SHAPE})
 
 
 def describe_parent(run: TrainingRun, adapter: Adapter | None, now: datetime) -> ParentRun:

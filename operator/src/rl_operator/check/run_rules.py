@@ -1,21 +1,26 @@
 """Rules over the run's own fields, and over the effective values together, no matter who set them."""
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from rl_contract.consistency import CONFIG_RULES, REQUEST_RULES, Names, Rule, inconsistencies, some_layer
 from rl_operator.api.hints import KEY_IN_RUN, NO_PRICES
 from rl_operator.api.names import LAST_APPLIED_ANNOTATION, OPENENV_ENVIRONMENT, OWN_PREFIX
 from rl_operator.api.refusal import Refusal, redacted, text_holds_a_key
 from rl_operator.api.runtime import Bound
 from rl_operator.api.sections import base_model
-from rl_operator.api.settings.fields import LORA_LAYERS, SHARED_NUMBERS
+from rl_operator.api.settings.fields import SHARED_NUMBERS
 from rl_operator.check.field_rules import field_refusals, refuse_outside
 from rl_operator.check.name_lists import MOST_NAMES, unknown_environment
 from rl_operator.check.subject import Subject
 from rl_operator.documents.parse import field_path
 
 NEEDS_SERVER: Final = "it plays against a server: create an RLEnvironment with spec.openenv, and name it as own/NAME"
+
+
+SECTIONS: Final = Names(env="spec.config", tinker="spec.tinker")
+RULES: Final = tuple(rule for rule in (*CONFIG_RULES, *REQUEST_RULES) if rule is not some_layer)
+"""Those that need the shared fields."""
 
 
 def environment_refusals(subject: Subject) -> Iterator[Refusal]:
@@ -116,85 +121,18 @@ def shared_field_refusals(subject: Subject) -> Iterator[Refusal]:
             hint = f"set it to {needed}: neither the environment nor the runtime says one"
             yield _inconsistent(subject.env.path(name), env.get(name), hint)
     if not missing:
-        yield from _batch(env["batch_size"], env["group_size"])
-        yield from _group(env, subject.tinker.in_force.get("advantage"))
-        yield from _early_stop(subject, env.get("steps_per_eval"))
-        yield from _teacher(subject, env)
-        yield from _lengths(env["max_token_length"], subject.tinker.in_force["max_token_trainer_length"])
-        yield from _substeps(env["batch_size"] // env["group_size"], subject.tinker.in_force["num_substeps"])
+        yield from _together(subject, RULES)
 
 
 def adapter_refusals(subject: Subject) -> Iterator[Refusal]:
-    """The trainer says the same (`RunConfig` of tinker_atropos), only later."""
-    if not any(subject.tinker.in_force[name] for name in LORA_LAYERS):
-        yield _inconsistent(
-            "spec.tinker.train_attn",
-            False,
-            f"{', '.join(LORA_LAYERS)} are all false, and nothing would be trained: set one of them to true",
-        )
+    """Whatever else is missing."""
+    yield from _together(subject, [some_layer])
 
 
-def _batch(batch_size: int, group_size: int) -> Iterator[Refusal]:
-    if batch_size % group_size:
-        hint = (
-            f"a batch holds whole groups, and {batch_size} rollouts cannot be divided into groups of {group_size} "
-            f"(group_size): set batch_size to {math.ceil(batch_size / group_size) * group_size}, say"
-        )
-        yield _inconsistent("spec.config.batch_size", batch_size, hint)
-
-
-def _early_stop(subject: Subject, steps_per_eval: Any) -> Iterator[Refusal]:
-    """Without evaluations nothing tells when to stop."""
-    stop_at, patience = (subject.tinker.in_force.get(name) for name in ("stop_at", "patience"))
-    for name, value in (("stop_at", stop_at), ("patience", patience or None)):
-        if steps_per_eval == 0 and value is not None:
-            hint = (
-                f"the run has no evaluations that could end it, because steps_per_eval is 0: set "
-                f"{subject.env.path('steps_per_eval')} to 1 or more, or leave {name} out"
-            )
-            yield _inconsistent(subject.tinker.path(name), value, hint)
-
-
-def _teacher(subject: Subject, env: Mapping[str, Any]) -> Iterator[Refusal]:
-    """The environment says the same, only later."""
-    top_k, url = env.get("teacher_top_k"), env.get("teacher_url")
-    if top_k and not url:
-        hint = "no teacher_url says where the teacher is served: set it, or leave teacher_top_k out"
-        yield _inconsistent(subject.env.path("teacher_top_k"), top_k, hint)
-    if url and not top_k:
-        hint = (
-            "the teacher is not asked, because teacher_top_k is 0: set it to 20, say, or to 1 to score sampled tokens"
-        )
-        yield _inconsistent(subject.env.path("teacher_url"), url, hint)
-
-
-def _group(env: Mapping[str, Any], advantage: Any) -> Iterator[Refusal]:
-    """Whoever lets groups of equal scores through has another signal than their advantages, such as a teacher's."""
-    if env["group_size"] == 1 and env.get("ensure_scores_are_not_same", True) and not env.get("teacher_top_k"):
-        hint = (
-            f"an advantage ({advantage}) compares the rollouts of a group, and in a group of one there is nothing to "
-            f"compare: set it to 2 or more"
-        )
-        yield _inconsistent("spec.config.group_size", 1, hint)
-
-
-def _lengths(rollout: int, trained: Any) -> Iterator[Refusal]:
-    """Upstream drops longer rollouts with no more than a warning: a run could go on forever without a batch."""
-    if _is_positive(trained) and rollout > trained:
-        hint = (
-            f"rollouts of up to {rollout} tokens would be dropped, because the trainer takes {trained} "
-            f"(max_token_trainer_length): lower it, or raise spec.tinker.max_token_trainer_length"
-        )
-        yield _inconsistent("spec.config.max_token_length", rollout, hint)
-
-
-def _substeps(groups: int, substeps: Any) -> Iterator[Refusal]:
-    if _is_positive(substeps) and substeps > max(groups, 1):
-        hint = (
-            f"a batch holds {groups} groups (batch_size / group_size), and each optimizer step needs one: lower it, or "
-            f"raise spec.config.batch_size"
-        )
-        yield _inconsistent("spec.tinker.num_substeps", substeps, hint)
+def _together(subject: Subject, rules: Iterable[Rule]) -> Iterator[Refusal]:
+    for found in inconsistencies(subject.sections.env, subject.tinker.in_force, rules):
+        section = subject.env if found.section == "env" else subject.tinker
+        yield _inconsistent(section.path(found.field), found.value, found.told(SECTIONS))
 
 
 def _is_positive(value: Any) -> bool:

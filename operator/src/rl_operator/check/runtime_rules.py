@@ -9,7 +9,7 @@ from typing import Any, Final
 from rl_operator.api import hints
 from rl_operator.api.refusal import Refusal, RefusalCode, first_refusals, looks_like_a_key, redacted
 from rl_operator.api.runtime import ALL_PRICES, RESERVED_VARIABLES, SOME_PRICES, TRAINER_KEYS, Bound, Runtime
-from rl_operator.api.settings.fields import TINKER_FIELDS, WIRED_FIELDS, Section
+from rl_operator.api.settings.fields import TRAINER_FIELDS, WIRED_FIELDS, Section
 from rl_operator.api.settings.nested_fields import flattened, outer_names, steps_of
 from rl_operator.api.spec_parts.rollout_sinks import ONE_AUTHORITY, ONE_SINK
 from rl_operator.api.value_text import text_of
@@ -106,13 +106,13 @@ def _key(at: _SetValue) -> Refusal | None:
 
 
 def _unknown(at: _SetValue) -> Refusal | None:
-    if at.section != "tinker" or at.name in TINKER_FIELDS:
+    if at.section != "tinker" or at.name in TRAINER_FIELDS:
         return None
-    return at.refuse("UnknownField", f"the trainer has no such field{nearest(at.name, TINKER_FIELDS)}")
+    return at.refuse("UnknownField", f"the trainer has no such field{nearest(at.name, TRAINER_FIELDS)}")
 
 
 def _wrong_type(at: _SetValue) -> Refusal | None:
-    known = TINKER_FIELDS[at.name] if at.section == "tinker" else None
+    known = TRAINER_FIELDS[at.name] if at.section == "tinker" else None
     expected = type_problem(at.value, known.type) if known else None
     return at.refuse("WrongType", hints.MUST_BE % expected) if expected else None
 

@@ -10,7 +10,7 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.api.sections import Sections, effective_sections
-from rl_operator.api.settings.fields import TINKER_FIELDS, Section
+from rl_operator.api.settings.fields import TRAINER_FIELDS, Section
 from rl_operator.api.settings.nested_fields import flattened, outer_names, steps_of
 from rl_operator.documents.parse import field_path
 
@@ -96,7 +96,7 @@ class Subject:
             written=self.run.spec.tinker,
             given=self.run.spec.tinker,
             effective=self.sections.tinker,
-            known=TINKER_FIELDS,
+            known=TRAINER_FIELDS,
             locked=self.runtime.spec.locked.tinker,
             bounds=self.runtime.spec.bounds.tinker,
         )

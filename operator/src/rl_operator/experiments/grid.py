@@ -21,7 +21,7 @@ from rl_operator.api.names import (
 from rl_operator.api.refusal import redacted
 from rl_operator.api.run import RunSpec, TrainingRun
 from rl_operator.api.sections import same_value
-from rl_operator.api.settings.fields import TINKER_FIELDS
+from rl_operator.api.settings.fields import TRAINER_FIELDS
 from rl_operator.api.value_text import text_of
 from rl_operator.documents.parse import nearest, parse_run
 from rl_operator.documents.yaml_text import YamlError, json_value, read_yaml
@@ -76,7 +76,7 @@ def _require_field(field: str) -> None:
     if section in SECTIONS and not inner:
         raise RefusedError(f"--set {field}: it must name a field of it, like {EXAMPLE}")
     if section not in names or "" in field.split(".") or not re.fullmatch(SWEPT_FIELD, field):
-        known = sorted({*names.difference(SECTIONS), *(f"tinker.{name}" for name in TINKER_FIELDS)})
+        known = sorted({*names.difference(SECTIONS), *(f"tinker.{name}" for name in TRAINER_FIELDS)})
         ways = f"{', '.join(f'{each}.FIELD' for each in SECTIONS)}, or one of {', '.join(sorted(names - {*SECTIONS}))}"
         raise RefusedError(f"--set {field}: a run has no such field{nearest(field, known) or f'; it must be {ways}'}")
 
@@ -199,5 +199,5 @@ def swept_values(annotations: Mapping[str, str]) -> dict[str, Any]:
 
 def belongs_to_trainer(fields: Iterable[str]) -> str:
     """A hint for `config.learning_rate`, which is the trainer's; empty if there is no such mistake."""
-    meant = [each for field in fields if (each := field.removeprefix("spec.config.")) in TINKER_FIELDS]
+    meant = [each for field in fields if (each := field.removeprefix("spec.config.")) in TRAINER_FIELDS]
     return f"; {meant[0]} is the trainer's: --set tinker.{meant[0]}=…" if meant else ""

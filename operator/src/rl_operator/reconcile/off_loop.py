@@ -15,7 +15,7 @@ from rl_operator.api.identity import Same
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime
-from rl_operator.api.settings.fields import TINKER_FIELDS
+from rl_operator.api.settings.fields import TRAINER_FIELDS
 from rl_operator.api.settings.nested_fields import flattened
 from rl_operator.api.settings.size_limits import are_small
 
@@ -38,7 +38,7 @@ def is_quick(run: TrainingRun, inputs: RunInputs) -> bool:
     if known is None or inputs.environment.own or len(known.fields) > MAX_KNOWN:
         return False
     names = known.fields_by_name.keys()
-    spelled = flattened(spec.config, names).keys() <= names and spec.tinker.keys() <= TINKER_FIELDS.keys()
+    spelled = flattened(spec.config, names).keys() <= names and spec.tinker.keys() <= TRAINER_FIELDS.keys()
     return spelled and are_small(spec.config, spec.tinker) and _is_small(Same(inputs.runtime))
 
 

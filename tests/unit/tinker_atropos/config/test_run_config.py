@@ -33,9 +33,12 @@ def test_the_model_is_the_one_of_the_inference_server() -> None:
     [
         ({}, "env is missing"),
         ({"env": {key: ENV[key] for key in ENV if key != "total_steps"}}, "env.total_steps is missing"),
-        ({"env": ENV | {"total_steps": 0}}, "env.total_steps is 0: input should be greater than 0"),
+        ({"env": ENV | {"total_steps": 0}}, "env.total_steps is 0: input should be greater than or equal to 1"),
         ({"env": ENV | {"total_steps": "40"}}, "env.total_steps is '40': input should be a valid integer"),
-        ({"env": ENV | {"batch_size": 12}}, "env.batch_size is 12 and env.group_size is 8: a batch holds whole groups"),
+        (
+            {"env": ENV | {"batch_size": 12}},
+            "env.batch_size is 12: a batch holds whole groups, and 12 rollouts cannot be divided into groups of 8",
+        ),
         ({"env": ENV | {"max_batches_offpolicy": 0}}, "env.max_batches_offpolicy is 0: input should be greater than"),
         (
             {"env": ENV, "tinker": {"lora_ranks": 8}},
@@ -52,13 +55,13 @@ def test_the_model_is_the_one_of_the_inference_server() -> None:
         (
             {"env": ENV, "tinker": {"num_substeps": 5}},
             (
-                "tinker.num_substeps is 5, and a batch holds 4 groups (env.batch_size / env.group_size): each "
-                "optimizer step needs one, so lower tinker.num_substeps or raise env.batch_size"
+                "tinker.num_substeps is 5: a batch holds 4 groups (batch_size / group_size), and each optimizer step "
+                "needs one: lower it, or raise env.batch_size"
             ),
         ),
         (
             {"env": ENV, "tinker": {"train_attn": False, "train_mlp": False, "train_unembed": False}},
-            "tinker.train_attn, tinker.train_mlp, tinker.train_unembed are all false: train one",
+            "tinker.train_attn is False: train_attn, train_mlp, train_unembed are all false",
         ),
         ({"env": ENV, "openai": {}}, "openai is {}: input should be a valid list"),
         ({"env": None}, "env is None: input should be a valid dictionary"),

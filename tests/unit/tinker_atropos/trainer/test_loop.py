@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tinker
 
+from rl_contract.policy_losses import POLICY_LOSSES
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.sampling import SamplingSettings
-from tinker_atropos.config.policy_losses import POLICY_LOSSES
 from tinker_atropos.config.run_config import RunConfig, parse_config
-from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.trainer.backend.backend import Training
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy, Sampler
@@ -51,7 +51,7 @@ class Surroundings:
     ) -> None:
         self.policy, self.ledger, self.scores, self.off, self.groups = policy, Ledger(), scores, off, groups
         self.behind = behind
-        self.admission = Admission(self.ledger, policy, TinkerSection())
+        self.admission = Admission(self.ledger, policy, TrainerSettings())
         self.logged: list[Mapping[str, float]] = []
         self.batches: list[TrainingBatch] = []
         self.entered: list[str] = []
@@ -284,7 +284,7 @@ async def test_stale_tokens_outside_of_the_trust_region_are_not_trained(training
 
 @pytest.mark.parametrize("loss", POLICY_LOSSES)
 async def test_the_service_takes_every_loss_that_a_run_may_choose(loss: str, training: Training) -> None:
-    await training.check_loss(LossCall.of_run(TinkerSection(loss=loss)), np.array([5, 5]))
+    await training.check_loss(LossCall.of_run(TrainerSettings(loss=loss)), np.array([5, 5]))
 
 
 async def test_a_loss_that_the_backend_refuses_ends_the_run_at_once(training: Training) -> None:
@@ -326,7 +326,7 @@ async def test_a_loss_matches_its_formula(loss: str, training: Training) -> None
         true_T = await sampler.logprobs(np.array(row))
         logprobs.append(np.minimum(np.nan_to_num(true_T, nan=-1.0) + off.uniform(-0.3, 0.3, len(row)), 0.0).tolist())
     group = {"tokens": tokens, "masks": masks, "scores": [1.0, 0.0], "inference_logprobs": logprobs}
-    config = TinkerSection(loss=loss, **CLIPS)
+    config = TrainerSettings(loss=loss, **CLIPS)
     datums = build_batch([read_group(group)], config).datums
 
     output = await training.step([datums], LossCall(config.loss, loss_config(config) or {}), AdamStep(1e-6))

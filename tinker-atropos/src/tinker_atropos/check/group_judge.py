@@ -11,11 +11,11 @@ import numpy as np
 import orjson
 from pydantic import ValidationError
 
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.arrays import Bools, Floats
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.check.observations import AnswerSeen, GroupSeen, ReportedLogprobs, ScriptedKind, SequenceSeen
 from tinker_atropos.check.policy_server import ScriptedPolicy
-from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.environments.runner.reporting.counters import rewards
 from tinker_atropos.environments.runner.reporting.group_sender import encode
 from tinker_atropos.scored_group import ScoredGroup
@@ -33,7 +33,7 @@ SAME_LOGPROB: Final = 1e-3
 class GroupJudge:
     """`policy` None: there is no ledger to compare with, and the trainer's judgment is left out."""
 
-    def __init__(self, tokenizer: Tokenizer, tinker: TinkerSection, policy: ScriptedPolicy | None) -> None:
+    def __init__(self, tokenizer: Tokenizer, tinker: TrainerSettings, policy: ScriptedPolicy | None) -> None:
         self._tokenizer, self._tinker, self._policy = tokenizer, tinker, policy
 
     async def judge(self, sent: Mapping[str, Any]) -> GroupSeen:

@@ -13,8 +13,9 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tinker_atropos.config.shared_env import SharedEnvSection
-from tinker_atropos.config.tinker_section import TinkerSection
+from rl_contract.consistency import CONFIG_FILE, CONFIG_RULES, inconsistencies
+from rl_contract.shared_env import SharedEnvSection
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.errors import ConfigError
 
 
@@ -25,7 +26,7 @@ class RunConfig(BaseModel):
 
     env: SharedEnvSection
     openai: list[dict[str, Any]] = Field(default_factory=list)
-    tinker: TinkerSection = Field(default_factory=TinkerSection)
+    tinker: TrainerSettings = Field(default_factory=TrainerSettings)
     slurm: Any = False
     testing: Any = False
 
@@ -60,27 +61,9 @@ def parse_config(document: Mapping[str, Any]) -> RunConfig:
 
 
 def _check_together(config: RunConfig) -> None:
-    """What no field can tell alone."""
-    batch_size, group_size, tinker = config.env.batch_size, config.env.group_size, config.tinker
-    if batch_size % group_size:
-        raise ConfigError(
-            f"env.batch_size is {batch_size} and env.group_size is {group_size}: a batch holds whole groups, "
-            f"so batch_size must be a multiple of group_size"
-        )
-    for name, given in (("stop_at", tinker.stop_at), ("patience", tinker.patience or None)):
-        if given is not None and not config.env.steps_per_eval:
-            raise ConfigError(
-                f"tinker.{name} is {given:g} and env.steps_per_eval is 0: without evaluations nothing tells when to "
-                f"stop, so set env.steps_per_eval or leave tinker.{name} out"
-            )
-    groups = batch_size // group_size
-    if tinker.num_substeps > groups:
-        raise ConfigError(
-            f"tinker.num_substeps is {tinker.num_substeps}, and a batch holds {groups} groups (env.batch_size / "
-            f"env.group_size): each optimizer step needs one, so lower tinker.num_substeps or raise env.batch_size"
-        )
-    if not any(tinker.lora_layers.values()):
-        raise ConfigError(f"{', '.join(f'tinker.{name}' for name in tinker.lora_layers)} are all false: train one")
+    found = next(inconsistencies(config.env.model_dump(), config.tinker.model_dump(), CONFIG_RULES), None)
+    if found is not None:
+        raise ConfigError(found.sentence(CONFIG_FILE))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -100,7 +83,7 @@ Yaml12Loader.add_implicit_resolver(
 )
 
 
-_KNOWN_KEYS = {(): RunConfig.model_fields, ("tinker",): TinkerSection.model_fields}
+_KNOWN_KEYS = {(): RunConfig.model_fields, ("tinker",): TrainerSettings.model_fields}
 
 
 def _explain(error: ValidationError) -> str:

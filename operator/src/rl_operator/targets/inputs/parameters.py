@@ -5,12 +5,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rl_contract.trainer_settings import AUTO
 from rl_operator.api.catalog import CatalogEnvironment, EnvironmentField
 from rl_operator.api.model import ObjectMeta
 from rl_operator.api.run import RunSpec, TrainingRun
 from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.api.sections import effective_sections
-from rl_operator.api.settings.fields import AUTO, LARGEST, SMALLEST, TINKER_FIELDS, WIRED_FIELDS, Section
+from rl_operator.api.settings.fields import LARGEST, SMALLEST, TRAINER_FIELDS, WIRED_FIELDS, Section
 from rl_operator.api.settings.nested_fields import flattened, outer_names, steps_of
 from rl_operator.check.types import type_problem
 from rl_operator.documents.yaml_lines import flow
@@ -67,7 +68,7 @@ def fields_of(environment: CatalogEnvironment, runtime: Runtime) -> tuple[Settab
     """The fields of `spec.config`, then of `spec.tinker`: settable ones first. Wired ones cannot be set."""
     found = (
         *_section("config", environment.fields_by_name, environment, runtime),
-        *_section("tinker", TINKER_FIELDS, environment, runtime),
+        *_section("tinker", TRAINER_FIELDS, environment, runtime),
     )
     return tuple(sorted(found, key=lambda field: field.locked))
 

@@ -10,7 +10,7 @@ from rl_operator.api.refusal import redacted
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.sections import effective_sections
-from rl_operator.api.settings.fields import TINKER_FIELDS, WIRED_FIELDS
+from rl_operator.api.settings.fields import TRAINER_FIELDS, WIRED_FIELDS
 from rl_operator.api.settings.nested_fields import flattened
 from rl_operator.documents.source_files import source_hash
 from rl_operator.documents.yaml_text import YamlError, read_yaml
@@ -101,7 +101,7 @@ def _paths(
         yield from ((f"startFrom.{name}", value) for name, value in run.spec.start_from.to_wire().items())
     yield "environmentReplicas", run.spec.environment_replicas
     environment = {name: field.default for name, field in (known.fields_by_name if known else {}).items()}
-    trainer = {name: field.default for name, field in TINKER_FIELDS.items()}
+    trainer = {name: field.default for name, field in TRAINER_FIELDS.items()}
     for name, value in {**environment, **sections["env"]}.items():
         if ("env", name) not in WIRED_FIELDS:
             yield f"config.{name}", value

@@ -9,7 +9,7 @@ from rl_operator.api.refusal import redacted
 from rl_operator.api.run import RunSpec
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.sections import same_value
-from rl_operator.api.settings.fields import TINKER_FIELDS
+from rl_operator.api.settings.fields import TRAINER_FIELDS
 from rl_operator.api.settings.nested_fields import flattened
 from rl_operator.api.value_text import text_of
 from rl_operator.errors import ForbiddenError
@@ -55,7 +55,7 @@ class SettingsInForce:
 
     def _read(self, runtime_name: str, environment: str) -> Mapping[Place, Any]:
         """Of an own environment only the trainer's are known."""
-        trainer = {("tinker", name): field.default for name, field in TINKER_FIELDS.items()}
+        trainer = {("tinker", name): field.default for name, field in TRAINER_FIELDS.items()}
         runtime = self._runtimes.get(runtime_name)
         if runtime and runtime_name not in self._catalogs:
             self._catalogs[runtime_name] = self._target.catalog(runtime)

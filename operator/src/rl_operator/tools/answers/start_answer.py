@@ -8,7 +8,7 @@ from rl_operator.api.refusal import redacted
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.sections import effective_sections
-from rl_operator.api.settings.fields import TINKER_FIELDS
+from rl_operator.api.settings.fields import TRAINER_FIELDS
 from rl_operator.api.settings.nested_fields import flattened
 from rl_operator.targets.target import Missing
 from rl_operator.tools.answers.polls import next_look
@@ -52,7 +52,7 @@ def _effective(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
     """The effective values, whatever set them."""
     assert inputs.environment.known is not None, "the caller looked"
     sections = effective_sections(run, inputs.runtime, inputs.environment.known)
-    rate = sections.tinker.get("learning_rate", TINKER_FIELDS["learning_rate"].default)
+    rate = sections.tinker.get("learning_rate", TRAINER_FIELDS["learning_rate"].default)
     return {
         "model": sections.openai.get("model_name") or sections.env.get("tokenizer_name"),
         **{name: sections.env[name] for name in MATTERS if name in sections.env},

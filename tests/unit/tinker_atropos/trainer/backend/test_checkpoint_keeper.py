@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.bundled import BUNDLED
-from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.errors import InternalError
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.backend.backend import Backend, Training
@@ -28,7 +28,7 @@ async def training(backend: Backend) -> Training:
 
 
 def keeper(run_uid: str, attempt: int, **settings: int) -> CheckpointKeeper:
-    return CheckpointKeeper(Settings(run_uid=run_uid, attempt=attempt), TinkerSection(**settings))
+    return CheckpointKeeper(Settings(run_uid=run_uid, attempt=attempt), TrainerSettings(**settings))
 
 
 async def steps(backend: Backend, run_uid: str) -> list[tuple[int, int, str]]:

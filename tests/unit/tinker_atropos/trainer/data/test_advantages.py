@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinker_atropos.config.tinker_section import TinkerSection
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.trainer.data.advantages import ADVANTAGES, advantages
 
 ROOT2, ROOT3 = np.sqrt(2), np.sqrt(3)
@@ -42,4 +42,4 @@ def test_advantages_are_finite_and_sum_to_zero(strategy: str, scores: list[float
 
 
 def test_every_name_the_config_allows_has_a_strategy() -> None:
-    assert set(ADVANTAGES) == set(TinkerSection.model_fields["advantage"].annotation.__args__)
+    assert set(ADVANTAGES) == set(TrainerSettings.model_fields["advantage"].annotation.__args__)

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinker_atropos.config.tinker_section import TinkerSection
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.trainer.data.datums import TrainingBatch, build_batch, loss_config
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group
 from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
 from tinker_atropos.trainer.trajectories.deliveries import read_group
 
-CENTERED = TinkerSection()
+CENTERED = TrainerSettings()
 
 PAIR = {
     "tokens": [[11, 12, 13, 14], [11, 12, 15]],
@@ -32,7 +32,7 @@ def group(**fields) -> Group:
 
 
 def batch_of(*groups: Group, **settings) -> TrainingBatch:
-    return build_batch(groups, TinkerSection(**settings))
+    return build_batch(groups, TrainerSettings(**settings))
 
 
 def test_a_group_by_hand() -> None:
@@ -163,10 +163,10 @@ def test_a_sequence_without_generated_tokens_is_not_trained() -> None:
 
 def test_only_clipped_losses_get_thresholds() -> None:
     assert loss_config(CENTERED) is None
-    assert loss_config(TinkerSection(loss="dro", dro_beta=0.2)) == {"beta": 0.2}
+    assert loss_config(TrainerSettings(loss="dro", dro_beta=0.2)) == {"beta": 0.2}
     for loss in ("ppo", "cispo", "gspo"):
         clips = {"clip_low_threshold": 0.7, "clip_high_threshold": 1.3}
-        assert loss_config(TinkerSection(loss=loss, **clips)) == clips
+        assert loss_config(TrainerSettings(loss=loss, **clips)) == clips
 
 
 @st.composite

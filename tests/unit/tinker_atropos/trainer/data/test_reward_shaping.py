@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinker_atropos.config.tinker_section import TinkerSection
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
 from tinker_atropos.trainer.data.reward_shaping import TRUNCATION, group_advantages, shaped_rewards
@@ -49,34 +49,34 @@ MIXED = group((1.0, 4, False), (1.0, 8, True), (0.0, 2, False), (-0.5, 8, True))
     ],
 )
 def test_what_a_truncated_rollout_is_worth(policy, expected) -> None:
-    config = TinkerSection(truncated_rollouts=policy)
+    config = TrainerSettings(truncated_rollouts=policy)
     assert shaped_rewards(MIXED, config).tolist() == expected
     assert group_advantages(MIXED, config) == pytest.approx(np.array(expected) - np.mean(expected))
     assert MIXED.scores_R.tolist() == [1.0, 1.0, 0.0, -0.5]  # what people see
 
 
 def test_every_choice_has_a_row() -> None:
-    choices = TinkerSection.model_fields["truncated_rollouts"].annotation.__args__
+    choices = TrainerSettings.model_fields["truncated_rollouts"].annotation.__args__
     assert set(TRUNCATION) == set(choices)
 
 
 def test_the_length_penalty_by_hand() -> None:
     """Half of the group passed: r - 100 * 0.5 * N / 1000. Whether a truncated one passed is judged before it is cut."""
-    config = TinkerSection(length_penalty=100.0)
+    config = TrainerSettings(length_penalty=100.0)
     assert shaped_rewards(MIXED, config) == pytest.approx([1.0 - 0.2, 1.0 - 0.4, 0.0 - 0.1, -0.5 - 0.4])
-    zero = TinkerSection(length_penalty=100.0, truncated_rollouts="zero")
+    zero = TrainerSettings(length_penalty=100.0, truncated_rollouts="zero")
     assert shaped_rewards(MIXED, zero) == pytest.approx([1.0 - 0.2, 0.0 - 0.4, 0.0 - 0.1, 0.0 - 0.4])
 
 
 def test_nothing_is_paid_where_nobody_passed() -> None:
     graded = group((0.9, 4, False), (0.4, 8, False))
-    assert shaped_rewards(graded, TinkerSection(length_penalty=100.0)).tolist() == [0.9, 0.4]
+    assert shaped_rewards(graded, TrainerSettings(length_penalty=100.0)).tolist() == [0.9, 0.4]
 
 
 def test_equal_rewards_of_different_lengths_have_a_gradient() -> None:
     solved = group((1.0, 4, False), (1.0, 8, False))
-    assert not build_batch([solved], TinkerSection()).datums
-    shorter, longer = build_batch([solved], TinkerSection(length_penalty=100.0)).datums
+    assert not build_batch([solved], TrainerSettings()).datums
+    shorter, longer = build_batch([solved], TrainerSettings(length_penalty=100.0)).datums
     assert shorter.advantages_T[-1] == pytest.approx(0.2)
     assert longer.advantages_T[-1] == pytest.approx(-0.2)
 
@@ -94,14 +94,14 @@ def test_the_formula(rollouts, policy, coefficient) -> None:
     if policy == "clamp":
         expected[truncated] = np.minimum(expected[truncated], 0.0)
     expected -= coefficient * np.mean(rewards >= 1.0) * lengths / 1000
-    config = TinkerSection(truncated_rollouts=policy, length_penalty=coefficient)
+    config = TrainerSettings(truncated_rollouts=policy, length_penalty=coefficient)
     assert shaped_rewards(group(*rollouts), config) == pytest.approx(expected)
 
 
 @given(st.lists(st.tuples(st.sampled_from([0.0, 1.0]), st.integers(1, 5), st.booleans()), min_size=2, max_size=6))
 def test_masked_rollouts_count_in_the_baseline_and_no_token_of_them_is_trained(rollouts) -> None:
     asked = group(*rollouts)
-    batch = build_batch([asked], TinkerSection(truncated_rollouts="mask"))
+    batch = build_batch([asked], TrainerSettings(truncated_rollouts="mask"))
     trained, left_out = batch.trained_rollouts, batch.left_out
     assert left_out["truncated_masked"] == sum(truncated for _, _, truncated in rollouts)
     assert trained + left_out["truncated_masked"] + left_out["no_advantage"] == len(rollouts)
@@ -120,7 +120,7 @@ def test_a_rollout_of_several_sequences_is_truncated_if_its_last_one_is_and_pays
     )
     assert first.truncated_R.tolist() == [False, True]
     assert first.sampled_tokens_R.tolist() == [8, 10]
-    masked = build_batch([first], TinkerSection(truncated_rollouts="mask"))
+    masked = build_batch([first], TrainerSettings(truncated_rollouts="mask"))
     assert [(datum.rollout, len(datum.input_T)) for datum in masked.datums] == [(0, 4), (0, 6)]
     assert masked.left_out["truncated_masked"] == 1
 
@@ -129,7 +129,7 @@ def test_the_truncated_fraction_is_of_the_whole_batch() -> None:
     """Whatever the policy is, and also of groups that are not trained."""
     equal = group((0.0, 4, True), (0.0, 8, True))
     for policy in TRUNCATION:
-        metrics = batch_metrics(build_batch([MIXED, equal], TinkerSection(truncated_rollouts=policy)), 0)
+        metrics = batch_metrics(build_batch([MIXED, equal], TrainerSettings(truncated_rollouts=policy)), 0)
         assert metrics["batch/truncated"] == pytest.approx(4 / 6)
         assert metrics["reward/mean"] == pytest.approx(1.5 / 6)  # the environment's own
 
@@ -137,5 +137,5 @@ def test_the_truncated_fraction_is_of_the_whole_batch() -> None:
 def test_advantages_of_the_environments_own_are_not_shaped() -> None:
     given_T = np.array([0.0, 0.0, 3.0, 3.0])
     own = replace(sequence(2, 0.0, truncated=True), advantages_T=given_T)
-    (datum,) = build_batch([Group((own,), np.array([0]))], TinkerSection(truncated_rollouts="zero")).datums
+    (datum,) = build_batch([Group((own,), np.array([0]))], TrainerSettings(truncated_rollouts="zero")).datums
     assert datum.advantages_T.tolist() == [0.0, 3.0, 3.0]

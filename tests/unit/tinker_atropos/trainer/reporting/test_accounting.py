@@ -5,7 +5,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from tinker_atropos.config.shared_env import SharedEnvSection
+from rl_contract.shared_env import SharedEnvSection
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.settings import TokenPrices
 from tinker_atropos.trainer.backend.policy import CurrentPolicy

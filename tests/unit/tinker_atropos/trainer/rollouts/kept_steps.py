@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from tinker_atropos.config.tinker_section import TinkerSection
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.rollout_files.rollout_folder import MEGABYTE, RolloutFolder
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.rollouts.reported_rollouts import RolloutReport
@@ -36,7 +36,7 @@ def pieces(tokens: Sequence[int]) -> list[str]:
 
 def trained(*groups: dict[str, Any], unusable: tuple[DroppedGroup, ...] = ()) -> TrainedStep:
     read = tuple(map(read_group, groups))
-    batch = build_batch(read, TinkerSection())
+    batch = build_batch(read, TrainerSettings())
     collected = Collected(read, Counter(), 0, 0, 0, waited=0.0, unusable=unusable)
     return TrainedStep(collected, batch, [np.full(len(datum.target_T), -0.5) for datum in batch.datums])
 
@@ -49,7 +49,7 @@ def report(**fields: Any) -> RolloutReport:
 def keeping(folder: Path | RolloutFolder, *, megabytes: int = 256, **options: Any) -> Iterator[RolloutKeeper]:
     """All that was given to the keeper in the block is written after it."""
     kept = folder if isinstance(folder, RolloutFolder) else RolloutFolder(folder, megabytes * MEGABYTE)
-    config = TinkerSection(keep_rollouts_mb=megabytes)
+    config = TrainerSettings(keep_rollouts_mb=megabytes)
     keeper = RolloutKeeper(kept, RUN, config, options.pop("pieces", pieces), clock=lambda: 1.5e9, **options)
     yield keeper
     keeper.close(CLOSE_SECONDS)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinker_atropos.config.tinker_section import TinkerSection
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import Group, Shaping, TokenSequence
 from tinker_atropos.trainer.rollouts.group_records import TOKEN_FATES, GroupFacts, fate_totals, group_record, runs
@@ -36,7 +36,7 @@ def pieces(tokens) -> list[str]:
 
 def step_of(*groups: Group, unusable: tuple[DroppedGroup, ...] = (), logprobs=None, **settings) -> list[GroupFacts]:
     """What became of the groups of a step. Unless given, the trainer's logprobs are those at sampling."""
-    config = TinkerSection(**settings)
+    config = TrainerSettings(**settings)
     batch = build_batch(groups, config)
     if logprobs is None:
         logprobs = [np.nan_to_num(datum.logprobs_T) for datum in batch.datums]
@@ -370,7 +370,7 @@ def groups(draw: st.DrawFn) -> Group:
 )  # fmt: skip
 def test_each_token_has_one_fate_and_the_counts_balance(trained, dropped, loss, region, random) -> None:
     unusable = tuple(DroppedGroup(group, "stale", "old") for group in dropped)
-    config = TinkerSection(loss=loss)
+    config = TrainerSettings(loss=loss)
     batch = build_batch(trained, config)
     logprobs = [np.array([random.uniform(-1, 0) for _ in datum.target_T]) for datum in batch.datums]
     found = step_of(*trained, unusable=unusable, logprobs=logprobs, loss=loss, trust_region=region)

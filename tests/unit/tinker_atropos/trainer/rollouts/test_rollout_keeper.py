@@ -17,7 +17,7 @@ from tests.unit.tinker_atropos.trainer.rollouts.kept_steps import (
     trained,
 )
 
-from tinker_atropos.config.tinker_section import TinkerSection
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.rollout_files.rollout_folder import RolloutFolder
 from tinker_atropos.trainer.rollouts.rollout_keeper import MOST_WAITING, RolloutKeeper
 from tinker_atropos.trainer.trajectories.batch_collector import DroppedGroup
@@ -169,7 +169,7 @@ def test_a_failure_is_a_note_until_something_is_kept_again(tmp_path, error, why,
     assert len(caplog.records) == 1, "of each trouble the log has a line"
 
     folder.error = None
-    again = RolloutKeeper(folder, RUN, TinkerSection(), pieces)
+    again = RolloutKeeper(folder, RUN, TrainerSettings(), pieces)
     again.note = keeper.note
     again.step_trained(4, trained(GROUP), {})
     again.close(60)
@@ -262,7 +262,7 @@ def test_a_mirror_that_is_away_is_a_note_and_the_folder_keeps_on(tmp_path) -> No
 
 def test_a_slow_disk_costs_rollouts_and_no_time(tmp_path) -> None:
     folder = SlowFolder(tmp_path)
-    keeper = RolloutKeeper(folder, RUN, TinkerSection(), pieces)
+    keeper = RolloutKeeper(folder, RUN, TrainerSettings(), pieces)
     keeper.step_trained(0, trained(GROUP), {})
     assert folder.entered.wait(60)
     for step in range(1, MOST_WAITING + 3):
@@ -279,7 +279,7 @@ def test_a_slow_disk_costs_rollouts_and_no_time(tmp_path) -> None:
 
 def test_reports_of_environments_do_not_push_out_what_is_trained(tmp_path) -> None:
     folder = SlowFolder(tmp_path)
-    keeper = RolloutKeeper(folder, RUN, TinkerSection(), pieces)
+    keeper = RolloutKeeper(folder, RUN, TrainerSettings(), pieces)
     keeper.step_trained(0, trained(GROUP), {})
     assert folder.entered.wait(60)
     lost = {"what": "rollout", "reason": "raised", "why": "no data"}
@@ -305,7 +305,7 @@ def test_the_next_attempt_has_files_of_its_own(tmp_path) -> None:
         keeper.step_trained(1, trained(GROUP), {})
     earlier = (tmp_path / "000001-2.jsonl.zst").read_bytes()
     kept = RolloutFolder(tmp_path, MEGABYTE)
-    later = RolloutKeeper(kept, type(RUN)("sorting-1", "team", "uid-1", 3, "bundled"), TinkerSection(), pieces)
+    later = RolloutKeeper(kept, type(RUN)("sorting-1", "team", "uid-1", 3, "bundled"), TrainerSettings(), pieces)
     later.step_trained(1, trained(GROUP), {})
     later.close(60)
     assert (tmp_path / "000001-2.jsonl.zst").read_bytes() == earlier

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.sampling import Sample, SampleRefusedError, SamplingSettings
-from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Shaping
 from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
@@ -43,7 +43,7 @@ class Gate:
     def __init__(self, **settings) -> None:
         self.sampler, self.ledger, self.policy = UnshapedSampler(), Ledger(), CurrentPolicy()
         self.policy.swap(Policy(STEP, self.sampler))
-        self.admission = Admission(self.ledger, self.policy, TinkerSection(**settings))
+        self.admission = Admission(self.ledger, self.policy, TrainerSettings(**settings))
 
     def sampled(self, prompt: list[int], output: list[int], step: int = STEP, **settings) -> None:
         logprobs = np.full(len(output), -0.5)

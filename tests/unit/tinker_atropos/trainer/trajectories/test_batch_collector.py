@@ -7,7 +7,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tinker_atropos.config.tinker_section import TinkerSection
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.errors import EnvironmentLostError
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
@@ -67,7 +67,7 @@ def collector_of(
     policy.swap(Policy(STEP, sampler=None))
     for token, step in steps.items():
         ledger.record(np.array([1]), np.array([token]), LedgerEntry(np.array([-0.5]), step))
-    config = TinkerSection(missing_logprobs="refuse", **settings)
+    config = TrainerSettings(missing_logprobs="refuse", **settings)
     return Collector(queue, Admission(ledger, policy, config), warnings if warnings is not None else Warnings())
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.unit.tinker_atropos.trainer.update.test_trust_region import STEP, datum
 
-from tinker_atropos.config.tinker_section import TinkerSection
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.errors import DivergedError
 from tinker_atropos.trainer.data.datums import TrainingBatch
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP
@@ -36,7 +36,7 @@ class Backend:
 async def test_a_pass_is_made_only_if_a_token_is_stale(region, steps, asked) -> None:
     backend = Backend([0.9, 0.9])
     batch = TrainingBatch(datums=[datum([0.5, 0.8], [1.0, 1.0], steps)])
-    found, seconds = await adjusted(backend, batch, TinkerSection(trust_region=region), STEP)
+    found, seconds = await adjusted(backend, batch, TrainerSettings(trust_region=region), STEP)
     assert backend.asked == asked
     assert (seconds > 0) == bool(asked)
     assert found.masked_tokens == asked
@@ -47,7 +47,7 @@ async def test_dro_pulls_nothing_back_where_nothing_is_trained() -> None:
     """There, log p is compared with the present log p, and not with a probability of 1."""
     backend = Backend([0.3, 0.6])
     batch = TrainingBatch(datums=[datum([0.5, 0.5], [1.0, 1.0], [STEP, STEP], trained=[False, True])])
-    found, _ = await adjusted(backend, batch, TinkerSection(loss="dro"), STEP)
+    found, _ = await adjusted(backend, batch, TrainerSettings(loss="dro"), STEP)
     assert np.exp(found.datums[0].logprobs_T).tolist() == pytest.approx([0.3, 0.5])
     assert found.datums[0].advantages_T.tolist() == [0.0, 1.0]
     assert mask_metrics(found) == {}
@@ -56,7 +56,7 @@ async def test_dro_pulls_nothing_back_where_nothing_is_trained() -> None:
 async def test_dro_within_a_trust_region_needs_one_pass() -> None:
     backend = Backend([0.3, 0.9])
     batch = TrainingBatch(datums=[datum([0.5, 0.5], [1.0, 1.0], trained=[False, True])])
-    found, _ = await adjusted(backend, batch, TinkerSection(loss="dro", trust_region="dppo"), STEP)
+    found, _ = await adjusted(backend, batch, TrainerSettings(loss="dro", trust_region="dppo"), STEP)
     assert backend.asked == 1
     assert found.datums[0].masked_T.tolist() == [False, True]
     assert np.exp(found.datums[0].logprobs_T).tolist() == pytest.approx([0.3, 0.5])
@@ -65,4 +65,4 @@ async def test_dro_within_a_trust_region_needs_one_pass() -> None:
 async def test_a_logprob_that_is_not_finite_is_divergence() -> None:
     batch = TrainingBatch(datums=[datum([0.5], [1.0])])
     with pytest.raises(DivergedError, match="a trained token is nan"):
-        await adjusted(Backend([np.nan]), batch, TinkerSection(trust_region="dppo"), STEP)
+        await adjusted(Backend([np.nan]), batch, TrainerSettings(trust_region="dppo"), STEP)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinker_atropos.config.tinker_section import TinkerSection
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.trainer.data.datums import Datum
 from tinker_atropos.trainer.update.clipping import clip_metrics
 
@@ -40,10 +40,10 @@ def by_hand(loss: str, sequences: list[Tokens]) -> float:
 def test_the_share_is_that_of_the_formula(loss: str, sequences: list[Tokens]) -> None:
     trained = [tokens for tokens in sequences if any(token[3] for token in tokens)]
     rows = [np.array([token[1] for token in tokens]) for tokens in trained]
-    metrics = clip_metrics(list(map(datum_of, trained)), rows, TinkerSection(loss=loss))
+    metrics = clip_metrics(list(map(datum_of, trained)), rows, TrainerSettings(loss=loss))
     assert metrics == ({"batch/clipped_fraction": pytest.approx(by_hand(loss, trained))} if trained else {})
 
 
 def test_a_loss_without_thresholds_clips_nothing_and_says_nothing() -> None:
     datum = datum_of([(-1.0, 0.0, 1.0, True)])
-    assert clip_metrics([datum], [np.zeros(1)], TinkerSection(loss="importance_sampling")) == {}
+    assert clip_metrics([datum], [np.zeros(1)], TrainerSettings(loss="importance_sampling")) == {}

@@ -14,6 +14,7 @@ from typing import Any
 from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 from atroposlib.envs.server_handling.server_manager import ServerManager
 
+from rl_contract.consistency import CONFIG_FILE, whole_teacher
 from tinker_atropos.environments.rollout.rollouts import TransportError
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.scored_group import PROMPT_MASK
@@ -33,11 +34,8 @@ class Teacher:
     @classmethod
     def of(cls, config: Any) -> "Teacher | None":
         """By an `EnvironmentConfig`; None: it names none. Raises ConfigError."""
-        if bool(config.teacher_top_k) != bool(config.teacher_url):
-            raise ConfigError(
-                f"env.teacher_url is {config.teacher_url!r} and env.teacher_top_k is {config.teacher_top_k}: set both "
-                f"for a teacher (top_k 1 scores the sampled tokens), or none of them"
-            )
+        for half in whole_teacher(vars(config), {}):
+            raise ConfigError(half.sentence(CONFIG_FILE))
         if not config.teacher_top_k:
             return None
         server = APIServerConfig(

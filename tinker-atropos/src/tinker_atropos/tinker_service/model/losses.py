@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from tinker_atropos.config.policy_losses import POLICY_LOSSES, LossName
+from rl_contract.policy_losses import POLICY_LOSSES, LossName
 
 Inputs = Mapping[str, torch.Tensor]
 LossFunction = Callable[[torch.Tensor, Inputs, Mapping[str, float]], torch.Tensor]

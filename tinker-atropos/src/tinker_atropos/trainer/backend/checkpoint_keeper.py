@@ -4,7 +4,7 @@ import logging
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 
-from tinker_atropos.config.tinker_section import TinkerSection
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.errors import InternalError, RunError
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.backend.backend import Training
@@ -26,7 +26,7 @@ class CheckpointKeeper:
     Periodic states get a TTL in case no process is left to delete them. What a run ends or stops with has none.
     """
 
-    def __init__(self, settings: Settings, config: TinkerSection) -> None:
+    def __init__(self, settings: Settings, config: TrainerSettings) -> None:
         self._run_uid = settings.run_uid
         self._attempt = settings.attempt
         self._config = config

@@ -18,9 +18,9 @@ import numpy.typing as npt
 import tinker
 from tinker import types
 
+from rl_contract.policy_losses import POLICY_LOSSES, LossName
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.arrays import Ints
-from tinker_atropos.config.policy_losses import POLICY_LOSSES, LossName
-from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.trainer.data.datums import Datum, loss_config
 from tinker_atropos.trainer.data.groups import TeacherTopK
 
@@ -38,7 +38,7 @@ class LossCall:
     teacher_weight: float = 1.0
 
     @classmethod
-    def of_run(cls, config: TinkerSection) -> "LossCall":
+    def of_run(cls, config: TrainerSettings) -> "LossCall":
         return cls(config.loss, loss_config(config) or {}, config.distill_coefficient)
 
     def is_flat(self, datums: Sequence[Datum]) -> bool:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rl_contract.policy_losses import POLICY_LOSSES
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.arrays import Bools, Floats, Ints
-from tinker_atropos.config.policy_losses import POLICY_LOSSES
-from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.trainer.data.groups import Group, TeacherTopK, TokenSequence
 from tinker_atropos.trainer.data.reward_shaping import group_advantages, masked_rollouts
 
@@ -82,7 +82,7 @@ class TrainingBatch:
         return sum(int(datum.masked_T.sum()) for datum in self.datums if datum.masked_T is not None)
 
 
-def build_batch(groups: Sequence[Group], config: TinkerSection) -> TrainingBatch:
+def build_batch(groups: Sequence[Group], config: TrainerSettings) -> TrainingBatch:
     """Turn groups into datums. A group in which every advantage is zero, and of which no teacher spoke, has no gradient
     and is left out.
     """
@@ -151,7 +151,7 @@ def distillation(sequence: TokenSequence, coefficient: float) -> Floats | None:
     return coefficient * (sequence.teacher_logprobs_T - sequence.logprobs_T)
 
 
-def loss_config(config: TinkerSection) -> dict[str, float] | None:
+def loss_config(config: TrainerSettings) -> dict[str, float] | None:
     """The thresholds, for the losses that clip, and dro's beta. Always sent, so that no backend's defaults can differ
     from ours; other losses reject them.
     """

@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.arrays import Bools, Floats
-from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.trainer.data.advantages import ADVANTAGES, advantages
 from tinker_atropos.trainer.data.groups import Group
 
@@ -52,7 +52,7 @@ def length_penalized(rewards_R: Floats, tokens_R: Floats, passed_R: Bools, coeff
     return penalized_R
 
 
-def shaped_rewards(group: Group, config: TinkerSection) -> Floats:
+def shaped_rewards(group: Group, config: TrainerSettings) -> Floats:
     """In this order: what a truncated rollout is worth, then the length penalty. Whether a rollout passed is judged by
     the environment's own reward.
     """
@@ -63,12 +63,12 @@ def shaped_rewards(group: Group, config: TinkerSection) -> Floats:
     return length_penalized(shaped_R, group.sampled_tokens_R, rewards_R >= FULL_REWARD, config.length_penalty)
 
 
-def group_advantages(group: Group, config: TinkerSection) -> Floats:
+def group_advantages(group: Group, config: TrainerSettings) -> Floats:
     """The advantage of each rollout."""
     return advantages(shaped_rewards(group, config), ADVANTAGES[config.advantage])
 
 
-def masked_rollouts(group: Group, config: TinkerSection) -> Bools:
+def masked_rollouts(group: Group, config: TrainerSettings) -> Bools:
     """The rollouts of which no token is trained, although their rewards count in the baseline."""
     masked_R: Bools = group.truncated_R & (config.truncated_rollouts == "mask")
     return masked_R

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Never
 
-from tinker_atropos.config.shared_env import SharedEnvSection
+from rl_contract.shared_env import SharedEnvSection
 from tinker_atropos.errors import RunError
 from tinker_atropos.trainer.backend.token_use import TokenUse
 from tinker_atropos.trainer.data.datums import TrainingBatch

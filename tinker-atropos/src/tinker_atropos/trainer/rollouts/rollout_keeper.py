@@ -16,9 +16,9 @@ from typing import Any, Final
 import orjson
 import zstandard
 
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.config.run_config import RunConfig
-from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.rollout_files.background_mirror import BackgroundMirror
 from tinker_atropos.rollout_files.file_names import StepFile, metrics_name
 from tinker_atropos.rollout_files.rollout_folder import MEGABYTE, RolloutFolder
@@ -82,7 +82,7 @@ class RolloutKeeper:
         self,
         folder: RolloutFolder,
         run: KeptRun,
-        config: TinkerSection,
+        config: TrainerSettings,
         pieces: Pieces,
         *,
         mirror: RolloutMirror | None = None,

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.arrays import Bools, Floats
-from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.trainer.data.datums import Datum, TrainingBatch
 from tinker_atropos.trainer.data.reward_shaping import group_advantages, masked_rollouts
 from tinker_atropos.trainer.rollouts.group_records import GroupFacts, TrainedSequence
@@ -23,7 +23,7 @@ class TrainedStep:
     logprobs: Sequence[Floats] = ()
 
 
-def group_facts(step: TrainedStep, config: TinkerSection) -> Iterator[GroupFacts]:
+def group_facts(step: TrainedStep, config: TrainerSettings) -> Iterator[GroupFacts]:
     """Of the batch's groups, then of those that were dropped."""
     datums_of: dict[int, list[tuple[Datum, Floats]]] = {}
     for datum, logprobs_T in zip(step.batch.datums, step.logprobs, strict=True):
@@ -50,7 +50,7 @@ def _dropped(number: int, dropped: DroppedGroup) -> GroupFacts:
     return GroupFacts(dropped.group, "dropped", number, reason=dropped.reason, why=dropped.why)
 
 
-def trained_sequence(datum: Datum, logprobs_T: Floats, config: TinkerSection) -> TrainedSequence:
+def trained_sequence(datum: Datum, logprobs_T: Floats, config: TrainerSettings) -> TrainedSequence:
     """Shifted back: prediction t of a datum is of token t + 1."""
     clipped_T = _nowhere(datum)
     clipped_T[datum.trained_T] = clipped_tokens([datum], [logprobs_T], config)

@@ -7,8 +7,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.sampling import SampleRefusedError
-from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, Shaping, TokenSequence
@@ -44,7 +44,7 @@ class Admitted:
 class Admission:
     """Checks groups, one by one."""
 
-    def __init__(self, ledger: Ledger, policy: CurrentPolicy, config: TinkerSection) -> None:
+    def __init__(self, ledger: Ledger, policy: CurrentPolicy, config: TrainerSettings) -> None:
         self._ledger = ledger
         self._policy = policy
         self._config = config

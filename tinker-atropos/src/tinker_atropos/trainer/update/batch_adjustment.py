@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from rl_contract.policy_losses import POLICY_LOSSES
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.arrays import Floats
-from tinker_atropos.config.policy_losses import POLICY_LOSSES
-from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.trainer.backend.backend import Training
 from tinker_atropos.trainer.data.datums import Datum, TrainingBatch
 from tinker_atropos.trainer.data.divergence import check_loss
@@ -17,7 +17,7 @@ from tinker_atropos.trainer.update.trust_region import within
 
 
 async def adjusted(
-    training: Training, batch: TrainingBatch, config: TinkerSection, policy_step: int
+    training: Training, batch: TrainingBatch, config: TrainerSettings, policy_step: int
 ) -> tuple[TrainingBatch, float]:
     """The batch as the loss is to see it, and the seconds that the backend took for that.
 

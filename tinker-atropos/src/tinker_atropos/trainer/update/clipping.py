@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rl_contract.policy_losses import POLICY_LOSSES
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.arrays import Bools, Floats
-from tinker_atropos.config.policy_losses import POLICY_LOSSES
-from tinker_atropos.config.tinker_section import TinkerSection
 from tinker_atropos.trainer.data.datums import Datum
 from tinker_atropos.trainer.data.trained_tokens import lengths, log_ratios, of_trained, sequence_means
 
 
-def clip_metrics(datums: Sequence[Datum], logprobs: Sequence[Floats], config: TinkerSection) -> dict[str, float]:
+def clip_metrics(datums: Sequence[Datum], logprobs: Sequence[Floats], config: TrainerSettings) -> dict[str, float]:
     """`logprobs` are the trainer's, for each datum. Empty for a loss without thresholds.
 
     Where clipping takes the gradient away, the share of tokens that lost it; elsewhere (cispo) of those whose weight is
@@ -28,7 +28,7 @@ def clip_metrics(datums: Sequence[Datum], logprobs: Sequence[Floats], config: Ti
     return {"batch/clipped_fraction": float(found_N.mean())}
 
 
-def clipped_tokens(datums: Sequence[Datum], logprobs: Sequence[Floats], config: TinkerSection) -> Bools:
+def clipped_tokens(datums: Sequence[Datum], logprobs: Sequence[Floats], config: TrainerSettings) -> Bools:
     """Where min(r A, clip(r) A), the objective of ppo and gspo, has no gradient: r is past the threshold that A pushes
     it to (Schulman et al. 2017, arXiv:1707.06347, equation 7), [N]. The other losses have one everywhere.
 

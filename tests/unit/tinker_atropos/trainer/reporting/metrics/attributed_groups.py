@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tinker_atropos.config.tinker_section import TinkerSection
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.trainer.data.datums import TrainingBatch, build_batch
 from tinker_atropos.trainer.data.groups import Group
 from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
@@ -30,4 +30,4 @@ def attributed(first: int | None, second: int | None, **fields: Any) -> Group:
 
 
 def batch_of(*groups: Group) -> TrainingBatch:
-    return build_batch(groups, TinkerSection())
+    return build_batch(groups, TrainerSettings())

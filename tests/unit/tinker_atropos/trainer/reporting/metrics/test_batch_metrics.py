@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.unit.tinker_atropos.trainer.reporting.metrics.attributed_groups import GROUP, attributed, batch_of
 
-from tinker_atropos.config.tinker_section import TinkerSection
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.reporting.metrics.batch_metrics import batch_metrics, collection_metrics
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
@@ -72,7 +72,7 @@ def test_rollouts_of_several_sequences_a_muted_one_and_a_teacher_together() -> N
         "distill_token_ids": [[[0], [2], [7]], [[0], [0], [4]], [[0], [5]], [[0], [6]]],
         "distill_logprobs": [[[0.0], [-0.1], [-0.1]], [[0.0], [0.0], [-0.5]], [[0.0], [-0.5]], [[0.0], [-1.0]]],
     }
-    batch = build_batch([read_group(fields)], TinkerSection(distill_coefficient=2.0))
+    batch = build_batch([read_group(fields)], TrainerSettings(distill_coefficient=2.0))
     terms = 2 * np.array([-0.1 + 0.5, -0.5 + 0.75, -1.0 + 2.0])  # nothing of the muted one
     of_each_token = [[0.5 + terms[0], 0.5], [0.0, 0.5 + terms[1]], [0.0], [0.0 + terms[2]]]
     for datum, expected in zip(batch.datums, of_each_token, strict=True):

@@ -6,8 +6,8 @@ from typing import get_args
 import pytest
 from tinker import types
 
-from tinker_atropos.config.policy_losses import POLICY_LOSSES, LossName
-from tinker_atropos.config.tinker_section import TinkerSection
+from rl_contract.policy_losses import POLICY_LOSSES, LossName
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.tinker_service.model.losses import LOSSES
 from tinker_atropos.trainer.data.datums import loss_config
 
@@ -22,7 +22,7 @@ def test_each_loss_has_a_row_and_the_sdk_knows_it() -> None:
 @pytest.mark.parametrize("name", POLICY_LOSSES)
 def test_what_the_trainer_sends_is_what_the_service_takes(name: LossName) -> None:
     row, of_service = POLICY_LOSSES[name], LOSSES[name]
-    assert set(loss_config(TinkerSection(loss=name)) or {}) == set(of_service.settings)
+    assert set(loss_config(TrainerSettings(loss=name)) or {}) == set(of_service.settings)
     assert row.marks_sequence == ("sequence_ratio_mask" in of_service.required)
 
 

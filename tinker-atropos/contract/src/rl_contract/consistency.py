@@ -1,0 +1,153 @@
+"""What no setting can tell alone: rules over the settings of a run together, for the operator and for its processes.
+
+A rule looks at values that may be of any type, because the operator names all mistakes of a file at once; one that is
+wrong by itself is refused for that. Sentences name fields by where the reader has set them: see `Names`.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from rl_contract.trainer_settings import LORA_LAYERS
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Where the reader of a sentence has set the fields: `spec.config` in a run, `env` in a config file."""
+
+    env: str
+    tinker: str
+
+
+CONFIG_FILE: Final = Names(env="env", tinker="tinker")
+
+
+@dataclass(frozen=True, slots=True)
+class Inconsistency:
+    """A field that does not fit to others. `hint` has `{env}` and `{tinker}` for the names of the sections."""
+
+    section: Literal["env", "tinker"]
+    field: str
+    value: Any
+    hint: str
+
+    def path(self, names: Names) -> str:
+        return f"{names.env if self.section == 'env' else names.tinker}.{self.field}"
+
+    def sentence(self, names: Names) -> str:
+        return f"{self.path(names)} is {self.value!r}: {self.told(names)}"
+
+    def told(self, names: Names) -> str:
+        """The hint, with the names of this reader."""
+        return self.hint.replace("{env}", names.env).replace("{tinker}", names.tinker)
+
+
+Values = Mapping[str, Any]
+Rule = Callable[[Values, Values], Iterator[Inconsistency]]
+
+
+def whole_groups(env: Values, _: Values) -> Iterator[Inconsistency]:
+    batch_size, group_size = _count(env, "batch_size"), _count(env, "group_size")
+    if batch_size and group_size and batch_size % group_size:
+        yield Inconsistency(
+            "env",
+            "batch_size",
+            batch_size,
+            f"a batch holds whole groups, and {batch_size} rollouts cannot be divided into groups of {group_size} "
+            f"(group_size): set batch_size to {math.ceil(batch_size / group_size) * group_size}, say",
+        )
+
+
+def evaluated_early_stop(env: Values, tinker: Values) -> Iterator[Inconsistency]:
+    """Without evaluations nothing tells when to stop."""
+    for name, value in (("stop_at", tinker.get("stop_at")), ("patience", tinker.get("patience") or None)):
+        if env.get("steps_per_eval") == 0 and value is not None:
+            yield Inconsistency(
+                "tinker",
+                name,
+                value,
+                f"the run has no evaluations that could end it, because steps_per_eval is 0: set "
+                f"{{env}}.steps_per_eval to 1 or more, or leave {name} out",
+            )
+
+
+def group_for_each_substep(env: Values, tinker: Values) -> Iterator[Inconsistency]:
+    batch_size, group_size = _count(env, "batch_size"), _count(env, "group_size")
+    substeps = _count(tinker, "num_substeps")
+    groups = batch_size // group_size if batch_size and group_size else None
+    if groups is not None and substeps and substeps > max(groups, 1):
+        yield Inconsistency(
+            "tinker",
+            "num_substeps",
+            substeps,
+            f"a batch holds {groups} groups (batch_size / group_size), and each optimizer step needs one: lower it, or "
+            f"raise {{env}}.batch_size",
+        )
+
+
+def some_layer(_: Values, tinker: Values) -> Iterator[Inconsistency]:
+    if not any(tinker.get(name, True) for name in LORA_LAYERS):
+        yield Inconsistency(
+            "tinker",
+            LORA_LAYERS[0],
+            False,
+            f"{', '.join(LORA_LAYERS)} are all false, and nothing would be trained: set one of them to true",
+        )
+
+
+def whole_teacher(env: Values, _: Values) -> Iterator[Inconsistency]:
+    """Also the environment's own rule, over its config."""
+    top_k, url = env.get("teacher_top_k"), env.get("teacher_url")
+    if top_k and not url:
+        hint = "no teacher_url says where the teacher is served: set it, or leave teacher_top_k out"
+        yield Inconsistency("env", "teacher_top_k", top_k, hint)
+    if url and not top_k:
+        hint = (
+            "the teacher is not asked, because teacher_top_k is 0: set it to 20, say, or to 1 to score sampled tokens"
+        )
+        yield Inconsistency("env", "teacher_url", url, hint)
+
+
+def compared_rollouts(env: Values, tinker: Values) -> Iterator[Inconsistency]:
+    """Whoever lets groups of equal scores through has another signal than their advantages, such as a teacher's."""
+    if env.get("group_size") == 1 and env.get("ensure_scores_are_not_same", True) and not env.get("teacher_top_k"):
+        yield Inconsistency(
+            "env",
+            "group_size",
+            1,
+            f"an advantage ({tinker.get('advantage')}) compares the rollouts of a group, and in a group of one there "
+            f"is nothing to compare: set it to 2 or more",
+        )
+
+
+def trainable_lengths(env: Values, tinker: Values) -> Iterator[Inconsistency]:
+    """Upstream drops longer rollouts with no more than a warning: a run could go on forever without a batch."""
+    rollout, trained = _count(env, "max_token_length"), _count(tinker, "max_token_trainer_length")
+    if rollout and trained and rollout > trained:
+        yield Inconsistency(
+            "env",
+            "max_token_length",
+            rollout,
+            f"rollouts of up to {rollout} tokens would be dropped, because the trainer takes {trained} "
+            f"(max_token_trainer_length): lower it, or raise {{tinker}}.max_token_trainer_length",
+        )
+
+
+CONFIG_RULES: Final[tuple[Rule, ...]] = (whole_groups, evaluated_early_stop, group_for_each_substep, some_layer)
+"""Of every config file: the trainer refuses what breaks one, too."""
+
+REQUEST_RULES: Final[tuple[Rule, ...]] = (whole_teacher, compared_rollouts, trainable_lengths)
+"""Of what a run asks for: their values are known where the environment's own defaults are, too."""
+
+
+def inconsistencies(env: Values, tinker: Values, rules: Iterable[Rule]) -> Iterator[Inconsistency]:
+    """What breaks a rule, in the order of the rules."""
+    for rule in rules:
+        yield from rule(env, tinker)
+
+
+def _count(values: Values, name: str) -> int | None:
+    """A number of at least 1; None for everything else."""
+    value = values.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
