@@ -15,8 +15,7 @@ from rl_operator.cluster.api_server.connection import own_namespace
 from rl_operator.cluster.api_server.event_recorder import EventRecorder
 from rl_operator.cluster.api_server.request_guard import WatchAges
 from rl_operator.cluster.api_server.resources import CHILDREN, NAMESPACES
-from rl_operator.cluster.cache.caches import Caches, Changes, list_catalogs, list_own_kinds
-from rl_operator.cluster.cache.catalogs import Catalogs
+from rl_operator.cluster.cache.caches import Caches, Catalogs, Changes, list_catalogs, list_own_kinds
 from rl_operator.cluster.cache.informer import Informer
 from rl_operator.cluster.cache.queue import WorkQueue
 from rl_operator.cluster.cache.resource_cache import Key

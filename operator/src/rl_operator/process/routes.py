@@ -12,7 +12,7 @@ from rl_operator.cluster.cache.caches import Caches, Changes
 from rl_operator.cluster.cache.queue import WorkQueue
 from rl_operator.cluster.cache.resource_cache import Key, ResourceCache, key_of
 from rl_operator.status.attempt.pod_cleanup import expires_at
-from rl_operator.status.attempt.queue_rules import order_of
+from rl_operator.status.attempt.run_admission import order_of
 from rl_operator.status.observed.observation import PodObservation
 
 RawEvent = Mapping[str, Any]

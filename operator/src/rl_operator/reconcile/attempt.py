@@ -27,10 +27,9 @@ from rl_operator.render import (
 )
 from rl_operator.render.labels import controller_uid
 from rl_operator.status.attempt.environment_slots import EVALUATOR
-from rl_operator.status.attempt.queue_rules import must_wait
+from rl_operator.status.attempt.run_admission import must_wait
 from rl_operator.status.attempt.view import View
-from rl_operator.status.derive import started
-from rl_operator.status.frozen import frozen_settings
+from rl_operator.status.derive import frozen_settings, started
 from rl_operator.status.observed.observation import PodObservation
 
 

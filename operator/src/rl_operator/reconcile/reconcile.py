@@ -31,8 +31,7 @@ from rl_operator.status.attempt.environment_slots import in_force, replacement_s
 from rl_operator.status.attempt.pod_cleanup import with_loss
 from rl_operator.status.attempt.restored import is_unmarked
 from rl_operator.status.attempt.view import Assessment, View
-from rl_operator.status.derive import derive, worth_writing
-from rl_operator.status.frozen import frozen_refusals
+from rl_operator.status.derive import derive, frozen_refusals, worth_writing
 from rl_operator.status.lifecycle import Action, assess, decide, requeue_after
 from rl_operator.status.observed.attempt_metrics import AttemptMetrics
 from rl_operator.status.observed.observation import PodObservation

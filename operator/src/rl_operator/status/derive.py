@@ -1,20 +1,32 @@
 """Build the status: assessment, the table's row for it, and the metrics (`run_metrics.py`). One author, one value."""
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
-from rl_operator.api.status_fields import Condition, ContainerStatus, Failure, RunStatus, StartedFrom, Weights
-from rl_operator.status.attempt.admission_gates import admitted_time
+from rl_operator.api.hints import FROZEN
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import RunSpec, TrainingRun
+from rl_operator.api.status_fields import (
+    Condition,
+    ContainerStatus,
+    Failure,
+    FrozenSettings,
+    RunStatus,
+    StartedFrom,
+    Weights,
+)
+from rl_operator.documents.yaml_text import json_value
 from rl_operator.status.attempt.attempt_fate import Ending, Fate
 from rl_operator.status.attempt.attempts import with_attempt
 from rl_operator.status.attempt.environment_slots import at_start, observed
-from rl_operator.status.attempt.queue_rules import QUEUED, queue_place
 from rl_operator.status.attempt.restored import is_restored, without_former_life
+from rl_operator.status.attempt.run_admission import QUEUED, admitted_time, queue_place
 from rl_operator.status.attempt.sandbox_slots import observed_sandboxes
 from rl_operator.status.attempt.view import Assessment, View
-from rl_operator.status.frozen import frozen_settings
 from rl_operator.status.observed.history import history_map_name
 from rl_operator.status.observed.observation import PodObservation, TrainerResult, format_time, parse_time
 from rl_operator.status.observed.wandb_run import at_the_end
@@ -195,3 +207,25 @@ def _failure(ending: Ending) -> Failure | None:
 
 def _weights(result: TrainerResult) -> Weights | None:
     return Weights(sampler_path=result.sampler_path, state_path=result.state_path) if result.sampler_path else None
+
+
+def frozen_settings(spec: RunSpec) -> FrozenSettings:
+    return FrozenSettings(config=_hash(spec.config), tinker=_hash(spec.tinker))
+
+
+def frozen_refusals(run: TrainingRun) -> tuple[Refusal, ...]:
+    """One refusal per section that was edited after the start; none while they are unchanged. What is too large to
+    be read may be what it was: nothing is said of it.
+    """
+    before, now = run.status.frozen, frozen_settings(run.spec)
+    if before is None or before == now:
+        return ()
+    read = (name for name in FrozenSettings.model_fields if not run.is_unread(name))
+    edited = [name for name in read if getattr(before, name) != getattr(now, name)]
+    return tuple(Refusal(code="FrozenField", field=f"spec.{name}", hint=FROZEN) for name in edited)
+
+
+def _hash(settings: dict[str, Any]) -> str:
+    """8 hex digits of the canonical JSON; 1.0 is 1, as the API server stores it."""
+    canonical = json.dumps(json_value(settings), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:8]

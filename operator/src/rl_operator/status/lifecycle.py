@@ -10,16 +10,15 @@ from typing import Final
 
 from rl_operator.api.names import ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
 from rl_operator.api.refusal import and_more
-from rl_operator.status.attempt.admission_gates import deleted_while_gated
 from rl_operator.status.attempt.attempt_end import (
     after_attempt,
     between_attempts,
     blame_sentence,
+    is_spent,
     stop_asked,
     vanished,
 )
 from rl_operator.status.attempt.attempts import next_attempt_due
-from rl_operator.status.attempt.budget import is_spent
 from rl_operator.status.attempt.deadlines import DELETING, SAVING, deadlines, overdue, recorded
 from rl_operator.status.attempt.environment_slots import (
     ENVIRONMENTS_FAILED,
@@ -31,8 +30,8 @@ from rl_operator.status.attempt.environment_slots import (
     verdict,
 )
 from rl_operator.status.attempt.pod_cleanup import lost_at
-from rl_operator.status.attempt.queue_rules import must_wait, queued
 from rl_operator.status.attempt.restored import is_restored, restored_finding
+from rl_operator.status.attempt.run_admission import deleted_while_gated, must_wait, queued
 from rl_operator.status.attempt.sandbox_slots import plan_sandboxes
 from rl_operator.status.attempt.start_waits import (
     ended_sentence,

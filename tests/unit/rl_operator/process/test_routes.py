@@ -11,8 +11,7 @@ from tests.unit.rl_operator.cluster.documents import (
     runtime_document,
 )
 
-from rl_operator.cluster.cache.caches import Caches, Changes
-from rl_operator.cluster.cache.catalogs import Catalogs
+from rl_operator.cluster.cache.caches import Caches, Catalogs, Changes
 from rl_operator.cluster.cache.queue import WorkQueue
 from rl_operator.process.routes import Queues, Routes
 

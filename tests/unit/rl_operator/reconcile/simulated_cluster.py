@@ -24,8 +24,7 @@ from rl_operator.api.names import (
 from rl_operator.cluster.api_server.client import JSON, JSON_PATCH, MERGE_PATCH, ClusterClient, Params, PatchType
 from rl_operator.cluster.api_server.event_recorder import EventRecorder
 from rl_operator.cluster.api_server.resources import CONFIG_MAPS, NETWORK_POLICIES, PODS, RUNS, SERVICES, Resource
-from rl_operator.cluster.cache.caches import Caches, list_own_kinds
-from rl_operator.cluster.cache.catalogs import Catalogs
+from rl_operator.cluster.cache.caches import Caches, Catalogs, list_own_kinds
 from rl_operator.cluster.cache.resource_cache import Key, ResourceCache, key_of
 from rl_operator.cluster.cluster_run_client import ClusterRunClient
 from rl_operator.documents.shipped import bundled_runtimes

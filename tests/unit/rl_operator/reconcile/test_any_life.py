@@ -27,7 +27,7 @@ from generate.transitions import TRANSITIONS, situation_of
 from rl_operator.api.names import POD_FINALIZER
 from rl_operator.api.status_fields import RunStatus
 from rl_operator.cluster.api_server.resources import PODS, RUNS
-from rl_operator.status.attempt.queue_rules import EXACT_POSITIONS
+from rl_operator.status.attempt.run_admission import EXACT_POSITIONS
 from rl_operator.status.observed.observation import format_time
 
 NAMES = ("anna", "bert", "cleo")

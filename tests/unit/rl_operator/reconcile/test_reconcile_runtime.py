@@ -11,8 +11,7 @@ from tests.unit.rl_operator.cluster.documents import runtime_document
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, serving
 
 from rl_operator.cluster.api_server.event_recorder import EventRecorder
-from rl_operator.cluster.cache.caches import Caches
-from rl_operator.cluster.cache.catalogs import Catalogs
+from rl_operator.cluster.cache.caches import Caches, Catalogs
 from rl_operator.cluster.kinds_client import KindsClient
 from rl_operator.reconcile.reconcile_runtime import TROUBLE_SECONDS, reconcile_runtime
 

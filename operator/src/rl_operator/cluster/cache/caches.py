@@ -1,10 +1,12 @@
 """The caches and which parts of an object each keeps."""
 
+from collections import OrderedDict
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from sys import intern
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
@@ -17,15 +19,87 @@ from rl_operator.api.runtime import Runtime, RuntimeStatus
 from rl_operator.api.status_fields import TERMINAL_PHASES, Phase, RunStatus
 from rl_operator.cluster.api_server.client import METADATA_ONLY, ClusterClient
 from rl_operator.cluster.api_server.resources import CONFIG_MAPS, ENVIRONMENTS, NAMESPACES, RUNS, RUNTIMES
-from rl_operator.cluster.cache.catalogs import Catalogs
-from rl_operator.cluster.cache.immutable_config_maps import ImmutableConfigMaps
 from rl_operator.cluster.cache.resource_cache import Document, Key, ResourceCache, key_of
-from rl_operator.cluster.cache.runtime_queues import RuntimeQueues
-from rl_operator.cluster.cache.unstarted import Unstarted
+from rl_operator.cluster.cache.run_indexes import RuntimeQueues, Unstarted
 from rl_operator.documents.parse import DocumentError, parse_environment, parse_runtime, parse_stored_run
-from rl_operator.render.config_maps import CATALOG_SELECTOR, stored_catalog
+from rl_operator.documents.shipped import bundled_catalog
+from rl_operator.render.config_maps import CATALOG_SELECTOR, ImageCatalog, stored_catalog
 from rl_operator.status.final_status import is_as_written
 from rl_operator.status.observed.observation import PodObservation, observe_pod
+
+MOST_CHARACTERS: Final = 4_000_000
+"""Those of about 250 runs with sandboxes."""
+
+_READ_LATER: Final = ("name", "namespace", "uid", "resourceVersion", "ownerReferences")
+"""Of the metadata: whose it is, and which."""
+
+
+class ImmutableConfigMaps:
+    """ConfigMaps that cannot change, read once: what pods are made from would otherwise be read for each of them.
+
+    By namespace and name; those that were not asked for longest make room. Nothing here is a memory of what happened:
+    what the watch shows in another version (its owners may change), or as gone, is forgotten; what is absent is read.
+    """
+
+    def __init__(self, most_characters: int = MOST_CHARACTERS) -> None:
+        self._most_characters = most_characters
+        self._held: OrderedDict[Key, Document] = OrderedDict()
+        self._characters = 0
+
+    def get(self, key: Key) -> Document | None:
+        if key in self._held:
+            self._held.move_to_end(key)
+        return self._held.get(key)
+
+    def hold(self, config_map: Document) -> None:
+        """Keep what is read of it later, if the API server says that it cannot change."""
+        if not config_map.get("immutable"):
+            return
+        key = key_of(config_map)
+        self.forget(key)
+        kept = self._held[key] = _kept(config_map)
+        self._characters += _characters(kept)
+        while self._characters > self._most_characters:
+            self.forget(next(iter(self._held)))
+
+    def forget(self, key: Key) -> None:
+        if (kept := self._held.pop(key, None)) is not None:
+            self._characters -= _characters(kept)
+
+
+def _kept(config_map: Document) -> Document:
+    metadata = config_map["metadata"]
+    return {
+        "metadata": {name: metadata[name] for name in _READ_LATER if name in metadata},
+        "immutable": True,
+        "data": config_map.get("data") or {},
+    }
+
+
+def _characters(kept: Document) -> int:
+    texts = kept["data"]
+    return len(str(kept["metadata"])) + sum(map(len, texts)) + sum(map(len, texts.values()))
+
+
+class Catalogs:
+    """The catalog of each image: known at once for the image that this package was built with, else after reading it.
+
+    By image reference: runtimes of the same image share one.
+    """
+
+    def __init__(self, bundled_images: AbstractSet[str] = frozenset()) -> None:
+        self._bundled = bundled_images
+        self._read: dict[str, ImageCatalog] = {}
+
+    def is_bundled(self, image: str) -> bool:
+        return image in self._bundled
+
+    def of(self, image: str) -> ImageCatalog | None:
+        """None: the image has not been read yet."""
+        return ImageCatalog(bundled_catalog()) if image in self._bundled else self._read.get(image)
+
+    def hold(self, image: str, found: ImageCatalog) -> None:
+        self._read[image] = found
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from rl_operator.backoff import backoff, jittered
-from rl_operator.cluster.api_server.client import ClusterClient
-from rl_operator.cluster.api_server.failures import ExpiredError
+from rl_operator.cluster.api_server.client import ClusterClient, ExpiredError
 from rl_operator.cluster.api_server.resources import Resource
 from rl_operator.cluster.cache.resource_cache import Key, ResourceCache, key_of
 from rl_operator.errors import OperatorError

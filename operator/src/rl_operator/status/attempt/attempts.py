@@ -7,10 +7,10 @@ from typing import Final
 
 from rl_operator.api.names import BUDGET_REACHED, TRAINER_CONTAINER
 from rl_operator.api.status_fields import Attempt, RunStatus
+from rl_operator.backoff import due_after, pause_seconds
 from rl_operator.status.attempt.attempt_fate import Ending, Fate
 from rl_operator.status.attempt.deadlines import DEADLINES
-from rl_operator.status.attempt.queue_rules import holds_slot
-from rl_operator.status.attempt.retry_pauses import due_after, pause_seconds
+from rl_operator.status.attempt.run_admission import holds_slot
 from rl_operator.status.attempt.view import View
 from rl_operator.status.observed.observation import PodObservation, format_time, parse_time
 

@@ -12,8 +12,8 @@ from typing import Final
 
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.api.status_fields import Condition
-from rl_operator.status.attempt.admission_gates import is_gated
 from rl_operator.status.attempt.attempt_fate import Ending, Fate
+from rl_operator.status.attempt.run_admission import is_gated
 from rl_operator.status.attempt.view import View
 from rl_operator.status.observed.observation import PodObservation, parse_time
 

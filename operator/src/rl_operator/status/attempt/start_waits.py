@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from rl_operator.api.names import API_CONTAINER, OPENENV_CONTAINER, TRAINER_CONTAINER
-from rl_operator.status.attempt.admission_gates import gated_detail
+from rl_operator.status.attempt.attempt_fate import is_unanswered, server_advice
 from rl_operator.status.attempt.environment_slots import live_environments, replacement_sentence
+from rl_operator.status.attempt.run_admission import gated_detail
 from rl_operator.status.attempt.sandbox_slots import failed_sandbox, live_sandboxes, observed_sandboxes
-from rl_operator.status.attempt.server_trouble import is_unanswered, server_advice
 from rl_operator.status.attempt.view import View
 from rl_operator.status.observed.container_observation import CONFIG_MISSING, CRASHING, ContainerObservation
 from rl_operator.status.observed.observation import PodObservation, format_time

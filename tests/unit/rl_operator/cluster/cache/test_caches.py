@@ -1,4 +1,5 @@
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from tests.unit.rl_operator import samples
@@ -7,8 +8,8 @@ from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
 
 from rl_operator.api.names import POD_FINALIZER
 from rl_operator.cluster.api_server.client import ClusterClient
-from rl_operator.cluster.cache.caches import Caches, UnreadableRuntime, list_catalogs
-from rl_operator.cluster.cache.catalogs import Catalogs
+from rl_operator.cluster.cache.caches import Caches, Catalogs, ImmutableConfigMaps, UnreadableRuntime, list_catalogs
+from rl_operator.documents.shipped import bundled_catalog
 from rl_operator.render.config_maps import ImageCatalog, catalog_config_map
 from rl_operator.status.attempt.pod_cleanup import expires_at
 from rl_operator.status.attempt.view import QueuePosition
@@ -141,3 +142,68 @@ def test_slots_follow_the_cache_of_runs_and_the_runtimes_limit() -> None:
     assert caches.runtime_queues.queue_position(other) == QueuePosition(limit=1, active=0, before=0)
     caches.runtimes.put(runtime_document(5))
     assert caches.runtime_queues.queue_position(other) is None
+
+
+def test_the_operators_own_image_is_known_and_others_once_they_are_read() -> None:
+    catalogs = Catalogs(frozenset({"ours:1"}))
+    known = catalogs.of("ours:1")
+    assert known is not None
+    assert known.catalog == bundled_catalog()
+    assert catalogs.of("theirs:1") is None
+    found = ImageCatalog(samples.catalog_of(), "sha256:1")
+    catalogs.hold("theirs:1", found)
+    assert catalogs.of("theirs:1") == found
+    assert (catalogs.is_bundled("ours:1"), catalogs.is_bundled("theirs:1")) == (True, False)
+
+
+def config_map(name: str, characters: int, **more: Any) -> dict[str, Any]:
+    metadata = {"namespace": "lab", "name": name, "uid": f"uid-{name}"}
+    return {"metadata": metadata, "immutable": True, "data": {"config.yaml": "x" * characters}, **more}
+
+
+def names_in(held: ImmutableConfigMaps, names: str) -> str:
+    return "".join(name for name in names if held.get(("lab", name)))
+
+
+def test_those_that_were_not_asked_for_longest_make_room() -> None:
+    held = ImmutableConfigMaps(most_characters=1000)
+    for name in "ab":
+        held.hold(config_map(name, 400))
+    assert names_in(held, "a") == "a"
+    held.hold(config_map("c", 400))
+    assert names_in(held, "abc") == "ac"
+    held.hold(config_map("h", 1001))
+    assert names_in(held, "ach") == ""
+    held.hold(config_map("d", 900))
+    assert names_in(held, "d") == "d"
+
+
+def test_what_may_change_is_not_held() -> None:
+    held = ImmutableConfigMaps()
+    held.hold(config_map("a", 1, immutable=False))
+    assert held.get(("lab", "a")) is None
+
+
+def test_only_what_is_read_later_is_held_and_all_of_it_is_counted() -> None:
+    held = ImmutableConfigMaps(most_characters=1000)
+    large = config_map("a", 1, binaryData={"x": "x" * 2000})
+    large["metadata"] |= {"annotations": {"x": "x" * 2000}, "managedFields": ["x" * 2000]}
+    held.hold(large)
+    assert held.get(("lab", "a")) == config_map("a", 1)
+    large["metadata"]["ownerReferences"] = [{"uid": "x" * 2000}]
+    held.hold(large)
+    assert held.get(("lab", "a")) is None
+    held.hold(config_map("b", 1, data={"x" * 2000: ""}))
+    assert held.get(("lab", "b")) is None
+
+
+def test_what_is_forgotten_leaves_its_room() -> None:
+    held = ImmutableConfigMaps(most_characters=1000)
+    for _ in range(3):
+        held.hold(config_map("a", 400))
+        held.hold(config_map("a", 400))
+        held.hold(config_map("b", 400))
+        assert names_in(held, "ab") == "ab"
+        held.forget(("lab", "a"))
+        held.forget(("lab", "a"))
+        assert names_in(held, "ab") == "b"

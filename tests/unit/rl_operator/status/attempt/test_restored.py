@@ -9,8 +9,8 @@ from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import Attempt
-from rl_operator.status.attempt.queue_rules import holds_slot
 from rl_operator.status.attempt.restored import is_restored, mark_of
+from rl_operator.status.attempt.run_admission import holds_slot
 from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import derive
 from rl_operator.status.lifecycle import Action, assess, decide, requeue_after

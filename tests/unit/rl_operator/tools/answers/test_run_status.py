@@ -11,8 +11,7 @@ from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 from rl_operator.api.refusal import RefusalCode
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import Phase
-from rl_operator.status.attempt.attempt_end import RESUME
-from rl_operator.status.attempt.budget import RAISE
+from rl_operator.status.attempt.attempt_end import RAISE, RESUME
 from rl_operator.status.text.reasons import REASONS
 from rl_operator.tools.answers.run_status import RETRYABLE, failure_of, metrics_of, status_of, wandb_of
 from rl_operator.tools.answers.shown_text import tokens

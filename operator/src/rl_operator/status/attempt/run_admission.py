@@ -1,10 +1,13 @@
-"""Which runs may start at a runtime with `limits.maxActiveRuns`, and what is reported for those that must wait.
+"""Admission: of a run at a runtime with `limits.maxActiveRuns`, and of its pod at a scheduling gate (Kueue's, or any).
 
-The rule. A run holds a slot from its start until it is finished or Stopped, also between two attempts. A run that is
-new, or that was stopped and is resumed, starts when the held slots and the runs that wait before it are together fewer
-than the limit. Runs wait in order of priority, then age. A run that holds a slot never loses it to the queue: not when
-the limit is lowered, and not to a higher priority. A waiting run has `status.queue`: that is the only state, so that a
-restarted operator continues with the same queue.
+The rule of a runtime. A run holds a slot from its start until it is finished or Stopped, also between two attempts. A
+run that is new, or that was stopped and is resumed, starts when the held slots and the runs that wait before it are
+together fewer than the limit. Runs wait in order of priority, then age. A run that holds a slot never loses it to the
+queue: not when the limit is lowered, and not to a higher priority. A waiting run has `status.queue`: that is the only
+state, so that a restarted operator continues with the same queue.
+
+The gate. Kueue gates a pod by its label and lifts the gate when its queue has room. The wait is not the run's fault:
+the start deadline begins when the gate is lifted, and a gated pod that someone deletes does not count as an attempt.
 """
 
 from collections.abc import Iterator
@@ -14,6 +17,7 @@ from itertools import takewhile
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import QueueStatus
 from rl_operator.status.attempt.view import Assessment, QueuePosition, View
+from rl_operator.status.observed.observation import PodObservation, format_time
 from rl_operator.status.text.table import Situation
 
 QUEUED = "Queued"
@@ -89,3 +93,37 @@ def _positions_with_news(digits: int, *, moved_up: bool) -> tuple[int, ...]:
 
 def _reads(position: int) -> tuple[int, bool]:
     return shown_position(position), position > EXACT_POSITIONS
+
+
+GATED = "Gated"
+
+
+def is_gated(pod: PodObservation) -> bool:
+    """According to the API server's condition, which holds until the scheduler has seen the pod."""
+    return pod.reason == "SchedulingGated"
+
+
+def gated_detail(view: View) -> tuple[str, str] | None:
+    """Reason and sentence of a run whose pod is gated."""
+    if view.pod is None or not is_gated(view.pod):
+        return None
+    if view.pod.deleting:
+        return GATED, f"Pod {view.pod.name} was deleted before it was admitted: it is created again."
+    queue = view.pod.queue
+    who = f"Kueue admits it when queue {queue!r} has room" if queue else "the controller that set the gate removes it"
+    return GATED, f"Waiting for admission: pod {view.pod.name} has a scheduling gate; {who}."
+
+
+def deleted_while_gated(view: View) -> bool:
+    """Whether the pod is being deleted before it was admitted. Unless the run itself is to end, it is released and
+    created again, as the same attempt.
+    """
+    return view.pod is not None and is_gated(view.pod) and view.pod.deleting
+
+
+def admitted_time(view: View) -> str | None:
+    """`status.admittedTime`: when the attempt's pod was first seen without its gate."""
+    known, before = view.run.status.admitted_time, view.run.status.condition("Reconciling")
+    if known or view.pod is None or is_gated(view.pod):
+        return known
+    return format_time(view.now) if before and before.reason == GATED else None

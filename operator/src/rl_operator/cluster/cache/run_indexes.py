@@ -1,7 +1,7 @@
-"""The slots of runtimes that limit their active runs: which runs hold one, which wait, and which to wake.
+"""Indexes over the cache of runs, updated by its changes: none of them costs a scan of all runs.
 
-An index over the cache of runs, updated by its changes: one change costs a search in a sorted list, not a scan of all
-runs. The rule itself is in `status/attempt/queue_rules.py`. A claim holds a run's slot between the decision to start it
+`RuntimeQueues`: the slots of runtimes that limit their active runs: which runs hold one, which wait, and which to wake.
+The rule itself is in `status/attempt/run_admission.py`. A claim holds a run's slot between the decision to start it
 and the cache's update: without it, concurrent reconciles would all take the last slot.
 """
 
@@ -15,7 +15,7 @@ from enum import Enum
 from rl_operator.api.run import TrainingRun
 from rl_operator.cluster.cache.resource_cache import Key
 from rl_operator.errors import ConflictError, TargetUnreachableError
-from rl_operator.status.attempt.queue_rules import Order, holds_slot, order_of, positions_with_news, waits_in_queue
+from rl_operator.status.attempt.run_admission import Order, holds_slot, order_of, positions_with_news, waits_in_queue
 from rl_operator.status.attempt.view import QueuePosition
 
 OnChange = Callable[[Key], None]
@@ -173,3 +173,36 @@ def _entry(run: TrainingRun) -> QueueEntry | None:
 
 def _key(order: Order) -> Key:
     return order[3], order[2]
+
+
+class Unstarted:
+    """Runs that have not started, and the runs whose weights they wait for."""
+
+    def __init__(self) -> None:
+        self._runs: dict[Key, TrainingRun] = {}
+        self._children: defaultdict[Key, set[Key]] = defaultdict(set)
+
+    def __iter__(self) -> Iterator[TrainingRun]:
+        return iter(self._runs.values())
+
+    def begin_from(self, parent: Key) -> tuple[Key, ...]:
+        """The runs that start from that run's weights."""
+        return tuple(sorted(self._children.get(parent, ())))
+
+    def changed(self, key: Key, run: TrainingRun | None) -> None:
+        """The cache holds another version of a run, or none anymore."""
+        before = self._runs.pop(key, None)
+        if before is not None and (parent := _parent(before)):
+            self._children[parent].discard(key)
+            if not self._children[parent]:
+                del self._children[parent]
+        if run is None or run.status.finished or run.status.attempt is not None:
+            return
+        self._runs[key] = run
+        if parent := _parent(run):
+            self._children[parent].add(key)
+
+
+def _parent(run: TrainingRun) -> Key | None:
+    start_from = run.spec.start_from
+    return (run.metadata.namespace, start_from.run) if start_from and start_from.run else None

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.unit.rl_operator.samples import make_run
@@ -14,9 +14,9 @@ from tests.unit.rl_operator.samples import make_run
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import QueueStatus, RunStatus
 from rl_operator.cluster.cache.resource_cache import Key
-from rl_operator.cluster.cache.runtime_queues import RuntimeQueues
+from rl_operator.cluster.cache.run_indexes import RuntimeQueues, Unstarted
 from rl_operator.errors import ConflictError, ForbiddenError, TargetUnreachableError
-from rl_operator.status.attempt.queue_rules import has_room, order_of, queue_place
+from rl_operator.status.attempt.run_admission import has_room, order_of, queue_place
 from rl_operator.status.attempt.view import QueuePosition
 
 WAITING = RunStatus(phase="Pending", queue=QueueStatus(place=1, active=1, limit=1))
@@ -343,3 +343,47 @@ class AnyOrder(RuleBasedStateMachine):
 
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+NEW = RunStatus()
+PENDING = RunStatus(phase="Pending")
+STARTED = RunStatus(phase="Starting", start_time="2026-05-01T12:00:00Z", attempt=1)
+RESTORED = RunStatus(phase="Stopped", start_time="2026-05-01T12:00:00Z")
+REFUSED_FOR_GOOD = RunStatus(phase="Failed")
+STATUSES = (NEW, PENDING, STARTED, RESTORED, REFUSED_FOR_GOOD)
+
+
+def child(name: str, status: RunStatus, parent: str | None = None) -> TrainingRun:
+    made = make_run(**({"startFrom": {"run": parent}} if parent else {}))
+    return made.with_changes(metadata=made.metadata.with_changes(name=name), status=status)
+
+
+CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from("abc"), st.one_of(st.none(), st.sampled_from(STATUSES)), st.sampled_from(["p", "q", None])
+    )
+)
+
+
+@given(CHANGES)
+def test_it_agrees_with_a_scan_of_all_runs(changes: list[tuple[str, RunStatus | None, str | None]]) -> None:
+    index, held = Unstarted(), dict[Key, TrainingRun]()
+    for name, status, parent in changes:
+        key = ("team-a", name)
+        held.pop(key, None)
+        if status is not None:
+            held[key] = child(name, status, parent)
+        index.changed(key, held.get(key))
+    unstarted = {k: r for k, r in held.items() if not r.status.finished and r.status.attempt is None}
+    assert {r.key: r for r in index} == unstarted
+    for parent in ("p", "q"):
+        named = [k for k, r in unstarted.items() if r.spec.start_from and r.spec.start_from.run == parent]
+        assert index.begin_from(("team-a", parent)) == tuple(sorted(named))
+    assert index.begin_from(("team-b", "p")) == ()
+
+
+def test_weights_given_by_path_have_no_parent_to_wait_for() -> None:
+    index = Unstarted()
+    made = make_run(startFrom={"statePath": "tinker://m/weights/000004"})
+    index.changed(made.key, made)
+    assert list(index) == [made]
