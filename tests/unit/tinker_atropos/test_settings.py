@@ -61,7 +61,7 @@ def test_every_variable() -> None:
     "variable",
     [
         *("RL_START_FROM", "RL_START_FROM_OPTIMIZER", "RL_PARENT_RUN", "RL_PARENT_STEP", "RL_PARENT_WANDB_URL"),
-        *("RL_RESULT_FILE", "RL_WANDB_RUN_ID", "RL_ATTEMPT", "RL_TRACKER"),
+        *("RL_RESULT_FILE", "RL_WANDB_RUN_ID", "RL_ATTEMPT"),
         *("RL_REMOTE_ENVIRONMENTS", "RL_ENVIRONMENT_GRACE", "RL_ENVIRONMENT_INDEX", "RL_SANDBOX_HOST"),
     ],
 )
@@ -88,20 +88,6 @@ def test_a_value_that_is_not_an_address(url) -> None:
 def test_a_switch_that_is_neither_on_nor_off(value) -> None:
     with pytest.raises(ConfigError, match=f"RL_REMOTE_ENVIRONMENTS is '{value}'; it must be 1, or 0"):
         load_settings("api", {"RL_REMOTE_ENVIRONMENTS": value})
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [("wandb", ("wandb",)), ("trackio", ("trackio",)), ("wandb, trackio", ("wandb", "trackio"))],
-)
-def test_trackers(value, expected) -> None:
-    assert load_settings("trainer", {"RL_TRACKER": value}).trackers == expected
-
-
-@pytest.mark.parametrize("value", ["tensorboard", "wandb,", "none", "W&B"])
-def test_trackers_that_do_not_exist(value) -> None:
-    with pytest.raises(ConfigError, match=f"RL_TRACKER is '{value}'; it must be wandb, trackio, or both with a comma"):
-        load_settings("trainer", {"RL_TRACKER": value})
 
 
 def test_best_weights_that_are_none_are_refused() -> None:

@@ -20,7 +20,6 @@ DEFAULT_INFERENCE_URL = "http://127.0.0.1:8001"
 DEFAULT_OPS_PORTS = {"api": 8003, "trainer": 8002, "environment": 8004}
 
 ONE_OR_NOTHING = {"": False, "0": False, "1": True}
-TRACKERS = ("wandb", "trackio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +109,8 @@ class Settings:
     `environment_index` numbers them; 0 evaluates. None is the one in the run's own pod: it evaluates too, and is not
     replaced. `sandboxes` is None if the run asks for none in pods. `wandb_close_seconds` is how long W&B may take at
     the end: by default what is left of the 25 s of a stop if everything else takes its full time
-    (trainer/attempt_end.py); other `trackers`, beside it, have the same time. `prices` None: what the run costs is not
-    known; `budget` is what it may cost in all, earlier attempts (`spent`) included.
+    (trainer/attempt_end.py). `prices` None: what the run costs is not known; `budget` is what it may cost in all,
+    earlier attempts (`spent`) included.
     """
 
     api_url: str = DEFAULT_API_URL
@@ -140,7 +139,6 @@ class Settings:
     result_file: str | None = None
     wandb_run_id: str | None = None
     wandb_close_seconds: int = 4
-    trackers: tuple[str, ...] = ("wandb",)
 
     @property
     def api_address(self) -> Address:
@@ -180,16 +178,7 @@ def load_settings(container: str, environ: Mapping[str, str] = os.environ) -> Se
         result_file=environ.get("RL_RESULT_FILE") or None,
         wandb_run_id=environ.get("RL_WANDB_RUN_ID") or None,
         wandb_close_seconds=_integer(environ, "RL_WANDB_CLOSE_SECONDS", Settings.wandb_close_seconds),
-        trackers=_trackers(environ),
     )
-
-
-def _trackers(environ: Mapping[str, str]) -> tuple[str, ...]:
-    value = environ.get("RL_TRACKER") or ",".join(Settings.trackers)
-    chosen = tuple(name.strip() for name in value.split(","))
-    if not set(chosen) <= set(TRACKERS):
-        raise ConfigError(f"RL_TRACKER is {value!r}; it must be wandb, trackio, or both with a comma between them")
-    return chosen
 
 
 def _recorded(environ: Mapping[str, str]) -> RecordedCheckpoint | None:

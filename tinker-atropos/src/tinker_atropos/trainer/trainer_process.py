@@ -23,7 +23,7 @@ from tinker_atropos.garbage import uncollected
 from tinker_atropos.result import Result, ResultFile
 from tinker_atropos.serving import bind, json_response, ops_app, serve
 from tinker_atropos.settings import Settings
-from tinker_atropos.trainer.reporting.trackers.chosen_trackers import chosen_trackers
+from tinker_atropos.trainer.reporting.trackers.wandb_tracker import wandb_settings, wandb_tracker
 from tinker_atropos.trainer.stop_request import StopRequest
 
 logger = logging.getLogger(__name__)
@@ -101,7 +101,8 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
     ):
         tokenizer = await asyncio.to_thread(Tokenizer, config.env.tokenizer_name)
         config = await asyncio.to_thread(with_learning_rate, config)
-        sink = chosen_trackers(settings, config, os.environ)
+        wandb = wandb_settings(settings, config, os.environ)
+        sink = wandb_tracker(wandb, os.environ, settings.wandb_close_seconds)
         run = Run(settings, config, results, sink, stop, tokenizer=tokenizer, ledger_folder=folder)
 
         async def show_history(request: Request) -> Response:

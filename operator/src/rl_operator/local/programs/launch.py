@@ -21,8 +21,8 @@ PASSED_ON = re.compile(
 )
 """The machine's variables that a process needs. All others are withheld: keys reach only containers that name them."""
 
-TRACKER_WISHES = re.compile(r"WANDB_MODE|WANDB_BASE_URL|RL_TRACKER|TRACKIO_\w+")
-"""Which trackers the caller wants, whether W&B may be reached, and which server: the caller's key must not go
+TRACKER_WISHES = ("WANDB_MODE", "WANDB_BASE_URL")
+"""Whether W&B may be reached, and which server: the caller's key must not go
 elsewhere. For the trainer; what the run or its runtime says about the server takes precedence.
 """
 
@@ -137,7 +137,7 @@ def passed_on(caller: Mapping[str, str]) -> dict[str, str]:
 
 def tracker_wishes(caller: Mapping[str, str]) -> dict[str, str]:
     """The caller's variables that only the trainer gets."""
-    return {key: value for key, value in caller.items() if TRACKER_WISHES.fullmatch(key)}
+    return {key: value for key, value in caller.items() if key in TRACKER_WISHES}
 
 
 def mounted_paths(container: Mapping[str, Any], folder: PodFolder) -> dict[str, str]:

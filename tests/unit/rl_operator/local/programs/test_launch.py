@@ -174,15 +174,6 @@ def test_wandb_is_reached_with_the_callers_settings() -> None:
     assert not [name for name in environment.env_vars if name.startswith("WANDB")]
 
 
-def test_the_tracker_is_the_callers_and_reaches_only_the_trainer() -> None:
-    caller = {"RL_TRACKER": "trackio", "TRACKIO_DIR": "/curves", "TRACKIO_SPACE_ID": "me/curves"}
-    assert caller.items() <= plan(caller).env_vars.items()
-    environment = plan_launch(
-        {"name": "environment", "command": [sys.executable]}, Surroundings(FOLDER, PORTS, caller, OURS), {}
-    )
-    assert not caller.keys() & environment.env_vars.keys()
-
-
 def test_the_log_format_is_the_callers() -> None:
     assert plan({"RL_LOG_FORMAT": "json"}).env_vars["RL_LOG_FORMAT"] == "json"
 

@@ -170,9 +170,9 @@ def test_a_step_changes_pace_and_metrics() -> None:
     status.step_trained(2, 2.0, {"reward/mean": 0.5})
     status.step_trained(3, 4.0, {"reward/mean": 0.5})
     books = {"trained": {"rollouts": 8, "tokens": 40}}
-    wire = status.to_wire({"wandb": {"state": "disabled"}, "tracker": None}, "Waiting.", books)
+    wire = status.to_wire({"state": "disabled"}, "Waiting.", books)
     assert (wire["waiting"], wire["books"], wire["warnings"]) == ("Waiting.", books, [])
-    assert (wire["wandb"], wire["tracker"]) == ({"state": "disabled"}, None)
+    assert wire["wandb"] == {"state": "disabled"}
     assert (wire["runUid"], wire["attempt"]) == ("u-1", 2)
     assert wire["step"] == 3
     assert wire["totalSteps"] == 4
@@ -210,12 +210,6 @@ def test_what_environments_warn_of_is_shown_after_the_trainers_own_warnings() ->
     status.warn("kl", "the sampler and the trainer disagree")
     status.heard_of(Peer(state="working", warnings=("the grader pays",), environment_state='{"level": 1}'))
     assert status.to_wire({}, None, {})["warnings"] == ["the sampler and the trainer disagree", "the grader pays"]
-    trackers = {"wandb": {"state": "failed"}, "tracker": {"state": "failed", "trouble": "nothing is recorded"}}
-    assert status.to_wire(trackers, None, {})["warnings"] == [
-        "the sampler and the trainer disagree",
-        "nothing is recorded",
-        "the grader pays",
-    ]
     status.heard_of(Peer(state="away"))
     assert status.to_wire({}, None, {})["warnings"] == ["the sampler and the trainer disagree"]
     assert status.environment_state == '{"level": 1}', "the next checkpoint keeps what was known last"

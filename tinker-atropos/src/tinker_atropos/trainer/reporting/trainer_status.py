@@ -241,9 +241,9 @@ class RunStatus:
         self.history.evaluated(step, latest)
 
     def to_wire(
-        self, trackers: Mapping[str, Any], waiting: str | None, books: Mapping[str, Mapping[str, int]]
+        self, wandb: Mapping[str, Any], waiting: str | None, books: Mapping[str, Mapping[str, int]]
     ) -> dict[str, Any]:
-        """`/status`. `trackers` is what each says under its key (`Tracker.to_wire`), `waiting` a sentence on what the
+        """`/status`. `wandb` is what the tracker says of itself (`Tracker.to_wire`), `waiting` a sentence on what the
         trainer waits for and why; `books` says where everything is.
 
         `runUid` and `attempt` identify the run: a pod's IP address may belong to another pod a moment later.
@@ -253,7 +253,7 @@ class RunStatus:
             "attempt": self.attempt,
             "phase": self.phase,
             "waiting": waiting,
-            "warnings": [*self.warnings.values(), *_troubles(trackers), *self.environment_warnings][:MAX_WARNINGS],
+            "warnings": [*self.warnings.values(), *self.environment_warnings][:MAX_WARNINGS],
             "step": self.step,
             "fromStep": self.from_step,
             "totalSteps": self.total_steps,
@@ -267,15 +267,10 @@ class RunStatus:
             "best": None if self.best is None else self.best.to_wire(),
             "metrics": self.metrics,
             "evaluation": None if self.evaluated is None else self.evaluated.to_wire(),
-            **trackers,
+            "wandb": wandb,
             "queue": {"groups": self.queued_groups, "oldestStep": self.oldest_queued_step},
             "books": books,
         }
-
-
-def _troubles(trackers: Mapping[str, Any]) -> list[str]:
-    """What trackers do not record. W&B's own state says that already."""
-    return [wire["trouble"] for wire in trackers.values() if wire and wire.get("trouble")]
 
 
 def console_line(step: int, total_steps: int, metrics: Mapping[str, float], warnings: Collection[str] = ()) -> str:

@@ -1,1 +1,1 @@
-"""Where a run's curves go beside its own status: W&B, Trackio. Advisory: none of them delays or fails a run."""
+"""Where a run's curves go beside its own status: W&B. Advisory: it never delays or fails a run."""

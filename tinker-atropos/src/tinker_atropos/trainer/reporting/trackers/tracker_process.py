@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tinker_atropos.trainer.reporting.samples import COLUMNS, Row
-from tinker_atropos.trainer.reporting.trackers.tracker import SUCCESSES
 
 logger = logging.getLogger(__name__)
+
+SUCCESSES = ("succeeded", "stopped")
+"""The outcomes of a result that are no failure."""
 
 MAX_WAITING_BYTES = 16 * 2**20
 """Limit of points that the process has not accepted yet; beyond it, logging stops."""
@@ -20,7 +22,7 @@ MAX_WAITING_BYTES = 16 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to record a run: a program (`tracker_program.py`), its arguments and all of its environment variables.
+    """One way to record a run: a program (as `wandb_program.py`), its arguments and all of its environment variables.
 
     `unopened` is why it is given up, where it ends without having opened the run and without a reason of its own; the
     next way is then taken. One that `connects` is given up early when the run ends.
@@ -31,7 +33,6 @@ class Way:
     env_vars: Mapping[str, str]
     unopened: str
     connects: bool = False
-    python: str = sys.executable
 
 
 class TrackerProcess:
@@ -47,16 +48,12 @@ class TrackerProcess:
         ways: Sequence[Way],
         close_seconds: float,
         connect_seconds: float | None = None,
-        *,
-        why_not: str | None = None,
     ) -> None:
-        """`wire` is what is known before the process says more. No ways: disabled, every call is a no-op; or failed, if
-        `why_not` says why there are none. When the run ends, a server has `connect_seconds` to answer if it has not
-        yet; everything has `close_seconds`.
+        """`wire` is what is known before the process says more. No ways: disabled, every call is a no-op. When the run
+        ends, a server has `connect_seconds` to answer if it has not yet; everything has `close_seconds`.
         """
         self._title = title
         self._ways = ways
-        self._why_not = why_not
         self._close_seconds = close_seconds
         self._connect_seconds = close_seconds if connect_seconds is None else connect_seconds
         self._process: asyncio.subprocess.Process | None = None
@@ -65,13 +62,9 @@ class TrackerProcess:
         self._if_unsent = ""
         self._connecting = self._closing = False
         self._wire: dict[str, Any] = {"state": "disabled", **wire}
-        self.trouble: str | None = None
-        """A sentence on what is not recorded, and why."""
 
     def start(self) -> None:
-        if self._why_not:
-            self._fail(self._why_not)
-        elif self._ways:
+        if self._ways:
             self._wire["state"] = "starting"
             self._life = asyncio.create_task(self._live(), name=self._title)
 
@@ -122,7 +115,7 @@ class TrackerProcess:
         """Start a process and read from it until it ends; returns why it could not continue."""
         self._connecting = way.connects
         self._process = process = await asyncio.create_subprocess_exec(
-            *(way.python, "-P", "-m", way.module, json.dumps(way.arguments)),
+            *(sys.executable, "-P", "-m", way.module, json.dumps(way.arguments)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=way.env_vars,
@@ -145,8 +138,6 @@ class TrackerProcess:
     def _heard(self, told: dict[str, Any], reason: str | None) -> None:
         if note := told.pop("note", None):
             logger.info("%s: %s", self._title, note)
-        if trouble := told.pop("trouble", None):
-            self._in_trouble(f"{self._title} may miss points: {trouble}")
         if self._wire["state"] == "failed" or "state" not in told:
             return
         self._if_unsent = told.pop("if_unsent", self._if_unsent)
@@ -154,13 +145,9 @@ class TrackerProcess:
         self._unopened.clear()
         self._connecting = False
         if told["state"] == "running":
-            logger.info("%s run: %s", self._title, self._wire.get("url") or self._wire.get("show"))
+            logger.info("%s run: %s", self._title, self._wire.get("url"))
         elif told["state"] != "finished":
-            self._in_trouble(f"{self._title} is {told['state']}{f' ({reason})' if reason else ''}")
-
-    def _in_trouble(self, sentence: str) -> None:
-        self.trouble = sentence
-        logger.warning("%s", sentence)
+            logger.warning("%s is %s%s", self._title, told["state"], f" ({reason})" if reason else "")
 
     def _send(self, message: Mapping[str, Any]) -> None:
         if self._life is None or self._wire["state"] == "failed":
@@ -202,4 +189,4 @@ class TrackerProcess:
         if self._wire["state"] != "failed":
             self._wire["state"] = "failed"
             self._unopened.clear()
-            self._in_trouble(f"{self._title} is off for this run: {reason}")
+            logger.warning("%s is off for this run: %s", self._title, reason)

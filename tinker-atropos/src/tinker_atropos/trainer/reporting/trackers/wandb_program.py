@@ -1,33 +1,24 @@
 """W&B in a process of its own: `python -m tinker_atropos.trainer.reporting.trackers.wandb_program SETTINGS`.
 
-When its server does not answer, wandb blocks for minutes and delays the exit of its process, which is harmless here.
-What the server does not accept stays on disk: an offline run, which the next attempt or a user sends.
+Points are read as JSON lines from stdin, whose end finishes the run; states are written as JSON lines to stdout. When
+its server does not answer, wandb blocks for minutes and delays the exit of its process, which is harmless here. What
+the server does not accept stays on disk: a folder per attempt, which the next attempt or a user sends with `wandb
+sync`. Every row keeps its number (`_step`) in the folder, so sending a folder again creates no duplicates.
 """
 
+import contextlib
 import json
 import os
+import shlex
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from tinker_atropos.trainer.reporting.trackers.step_axis import STEP_KEY, StepAxis
-from tinker_atropos.trainer.reporting.trackers.tracker_program import (
-    SAMPLES_KEY,
-    follow,
-    take_the_background,
-    tell,
-    tell_failure,
-)
-from tinker_atropos.trainer.reporting.trackers.wandb_folders import (
-    LastStep,
-    mark_sent,
-    send,
-    sync_command,
-    unsent_folders,
-)
+from tinker_atropos.trainer.reporting.trackers.step_axis import STEP_KEY, Point, StepAxis
 
 INIT_SECONDS = 30.0
 """How long the server may take to answer before the run is recorded offline."""
@@ -35,38 +26,85 @@ INIT_SECONDS = 30.0
 SEND_SECONDS = 60.0
 ANSWER_SECONDS = 2.0
 
+NICE = 10
+"""W&B's processes yield to the trainer where they share its cores."""
+
+SAMPLES_KEY = "samples"
+
+EMPTY_LOG_BYTES = 7
+"""A log with only its header: the server never accepted the run, and `wandb sync` stops at such a folder."""
+
+SYNC_ARGUMENTS = ("sync", "--yes", "--include-online")
+
+_TELLING = os.fdopen(os.dup(1), "wb", buffering=0)
+"""Our own standard output: processes that W&B starts would inherit fd 1, and keep it open after this process has
+exited.
+"""
+
+
+class LastStep:
+    """The last step on the axis, on disk: for when the server that knows it cannot be reached."""
+
+    def __init__(self, wandb_folder: Path, run_id: str) -> None:
+        self._path = wandb_folder / f"last-step-{run_id}"
+
+    def read(self) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            return int(self._path.read_text(encoding="ascii"))
+        return 0
+
+    def write(self, step: int) -> None:
+        with contextlib.suppress(OSError):
+            self._path.write_text(str(step), encoding="ascii")
+
 
 class WandbRecording:
-    """The open run. Implements `tracker_program.Recording`."""
+    """The open run."""
 
     def __init__(self, wandb: Any, run: Any, last_step: LastStep) -> None:
         self._wandb = wandb
         self._run = run
         self._last_step = last_step
+        self._axis = StepAxis(max(last_step.read(), int(run.summary.get(STEP_KEY) or 0)))
         run.define_metric(STEP_KEY)
         run.define_metric("*", step_metric=STEP_KEY)
 
-    def axis(self) -> StepAxis:
-        """The axis after what earlier attempts logged."""
-        return StepAxis(max(self._last_step.read(), int(self._run.summary.get(STEP_KEY) or 0)))
+    def follow(self, lines: Iterable[bytes]) -> int:
+        """Log what arrives; returns the exit code that the run ends with: 1, unless a message sets another."""
+        exit_code = 1
+        for line in lines:
+            match json.loads(line):
+                case {"step": step, "metrics": metrics, "samples": samples}:
+                    if (trained := self._axis.trained(step, metrics)) is not None:
+                        self._log(trained, {SAMPLES_KEY: self._table(samples, step)} if samples else {})
+                case {"reported_step": step, "metrics": metrics}:
+                    if (reported := self._axis.reported(step, metrics)) is not None:
+                        self._log(reported)
+                case {"summary": summary, "exit_code": exit_code}:
+                    self._run.summary.update(summary)
+        if self._axis.replayed:
+            tell(note=f"{self._axis.replayed} points are in W&B since they were first trained: not logged again")
+        return exit_code
 
-    def log(self, point: Mapping[str, Any]) -> None:
-        self._run.log(point)
+    def _log(self, point: Point, table: Mapping[str, Any] | None = None) -> None:
+        self._run.log({**point, **(table or {})})
         self._last_step.write(int(point[STEP_KEY]))
 
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> Any:
+    def _table(self, samples: Mapping[str, Any], step: int) -> Any:
         """Binding makes W&B create an artifact and wait for its server: not done if that cannot be reached."""
-        table = self._wandb.Table(columns=columns, data=rows)
+        table = self._wandb.Table(columns=samples["columns"], data=samples["data"])
         if not self._run.offline and not _answers(self._run.settings.base_url):
             table.bind_to_run(self._run, SAMPLES_KEY, step)
         return table
 
-    def conclude(self, summary: Mapping[str, Any]) -> None:
-        self._run.summary.update(summary)
+
+def tell(**told: str | None) -> None:
+    _TELLING.write(json.dumps(told).encode() + b"\n")
 
 
 def main() -> None:
-    take_the_background(stdout=2)
+    os.dup2(2, 1)  # what W&B prints is nothing for the trainer
+    os.nice(NICE)
     wanted = {key: value for key, value in json.loads(sys.argv[1]).items() if value is not None}
     finish_seconds = wanted.pop("finish_seconds")
     try:
@@ -82,10 +120,10 @@ def main() -> None:
         run = _open(wandb, wanted, settings)
         folder = Path(run.settings.sync_dir)
         recording = WandbRecording(wandb, run, LastStep(folder.parent, run.id))
-        exit_code = follow(sys.stdin.buffer, recording.axis(), recording, "W&B")
+        exit_code = recording.follow(sys.stdin.buffer)
         _finish(run, folder, exit_code)
     except Exception as error:  # noqa: BLE001 -- the process's edge: the trainer logs it once and continues
-        tell_failure(error)
+        tell(failure=f"{type(error).__name__}: {error}".splitlines()[0])
         os._exit(1)  # W&B would keep trying to reach its server for minutes
 
 
@@ -95,8 +133,8 @@ def _open(wandb: Any, wanted: Mapping[str, Any], settings: Any) -> Any:
     Raises if the server does not accept it, or has not accepted what earlier attempts left, which is sent first.
     """
     wandb_folder, run_id = Path(wandb.setup().settings.wandb_dir), wanted["id"]
-    earlier, online = unsent_folders(wandb_folder, run_id), wanted["mode"] == "online"
-    if online and earlier and (left := send(earlier, run_id, SEND_SECONDS)):
+    earlier, online = _unsent_folders(wandb_folder, run_id), wanted["mode"] == "online"
+    if online and earlier and (left := _send(earlier, run_id, SEND_SECONDS)):
         raise ConnectionError(f"the server did not take what earlier attempts left in {left[0]}")
     run = wandb.init(**wanted, settings=settings, resume="allow", allow_val_change=True)
     unsent = _unsent_state([*([] if online else earlier), Path(run.settings.sync_dir)])
@@ -113,7 +151,7 @@ def _finish(run: Any, folder: Path, exit_code: int) -> None:
     except TimeoutError:
         tell(state=_unsent_state([folder]), failure="its server has not taken everything")
     else:
-        mark_sent(folder, run.id)
+        _mark_sent(folder, run.id)
         tell(state="finished")
 
 
@@ -126,7 +164,44 @@ def _answers(base_url: str) -> bool:
 
 
 def _unsent_state(folders: Sequence[Path]) -> str:
-    return f"offline; to send it: {sync_command(folders)}"
+    return f"offline; to send it: {_sync_command(folders)}"
+
+
+def _unsent_folders(wandb_folder: Path, run_id: str) -> list[Path]:
+    """The folders of earlier attempts that may hold what the server does not have, oldest first."""
+    named = [*wandb_folder.glob(f"run-*-{run_id}"), *wandb_folder.glob(f"offline-run-*-{run_id}")]
+    unsent = [folder for folder in named if _has_rows(folder, run_id) and not _mark(folder, run_id).exists()]
+    return sorted(unsent, key=lambda folder: folder.name.removeprefix("offline-"))
+
+
+def _mark_sent(folder: Path, run_id: str) -> None:
+    """Mark a folder as sent, as `wandb sync` does."""
+    with contextlib.suppress(OSError):
+        _mark(folder, run_id).touch()
+
+
+def _sync_command(folders: Sequence[Path]) -> str:
+    """The shell command that sends the folders."""
+    return shlex.join(["wandb", *SYNC_ARGUMENTS, *map(str, folders)])
+
+
+def _send(folders: Sequence[Path], run_id: str, seconds: float) -> list[Path]:
+    """Send the folders, for at most `seconds`; returns those that were not sent."""
+    command = [sys.executable, "-m", "wandb", *SYNC_ARGUMENTS, *map(str, folders)]
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(  # noqa: S603 -- W&B's own command line
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False
+        )
+    return [folder for folder in folders if not _mark(folder, run_id).exists()]
+
+
+def _has_rows(folder: Path, run_id: str) -> bool:
+    log = folder / f"run-{run_id}.wandb"
+    return log.exists() and log.stat().st_size > EMPTY_LOG_BYTES
+
+
+def _mark(folder: Path, run_id: str) -> Path:
+    return folder / f"run-{run_id}.wandb.synced"
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ from typing import Any
 
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.settings import Settings
-from tinker_atropos.trainer.reporting.trackers.tracker import described
 from tinker_atropos.trainer.reporting.trackers.tracker_process import TrackerProcess, Way
 
 PROGRAM = "tinker_atropos.trainer.reporting.trackers.wandb_program"
@@ -47,7 +46,7 @@ def wandb_settings(settings: Settings, config: RunConfig, environ: Mapping[str, 
         group=config.tinker.wandb_group,
         name=config.tinker.wandb_run_name or settings.run_name,
         notes="\n".join(filter(None, notes)) or None,
-        config=described(settings, config),
+        config=_described(settings, config),
     )
 
 
@@ -81,3 +80,24 @@ def _ways(settings: WandbSettings, environ: Mapping[str, str], finish_seconds: f
     online = Way(PROGRAM, arguments | {"mode": "online"}, env_vars, "its server did not answer", connects=True)
     offline = Way(PROGRAM, arguments | {"mode": "offline"}, env_vars, "its process ended")
     return [offline] if environ.get("WANDB_MODE") == "offline" else [online, offline]
+
+
+def _described(settings: Settings, config: RunConfig) -> dict[str, Any]:
+    """The run's config, where it runs, and the weights that it started from."""
+    place = {"name": settings.run_name, "namespace": settings.run_namespace, "uid": settings.run_uid}
+    return {**config.model_dump(mode="json"), "run": place, **_start(settings)}
+
+
+def _start(settings: Settings) -> dict[str, Any]:
+    """The state that the run started from, and which run saved it."""
+    if settings.start_from is None:
+        return {}
+    parent = settings.parent
+    return {
+        "start_from": {
+            "run": parent.run,
+            "step": parent.step,
+            "state_path": settings.start_from,
+            "wandb_url": parent.wandb_url,
+        }
+    }
