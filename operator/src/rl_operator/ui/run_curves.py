@@ -11,8 +11,7 @@ from rl_operator.rollouts.metrics_history import MetricsHistory, metrics_files
 from rl_operator.rollouts.rollout_source import RolloutSource
 from rl_operator.targets.runs.run_lookup import kept_points
 from rl_operator.targets.target import Target
-from rl_operator.ui.views.curve_table import CHARTS, OF_EVALUATION, OF_STEP
-from rl_operator.ui.views.kept_curves import kept_tables
+from rl_operator.ui.views.curve_table import CHARTS, OF_EVALUATION, OF_STEP, kept_tables
 
 MOST_RUNS: Final = 16
 """Whose curves are in memory: up to 2 MB each."""

@@ -25,8 +25,7 @@ from rl_operator.errors import (
 )
 from rl_operator.ui.live_runs import Listener, NoLongerLiveError
 from rl_operator.ui.pages import compare_page, rollouts_page, run_details, run_page, runs_page, talk_page
-from rl_operator.ui.security import SAFE_METHODS
-from rl_operator.ui.ui_context import STATIC, STATIC_PATH, UiContext, context_of, visitor_of
+from rl_operator.ui.ui_context import SAFE_METHODS, STATIC, STATIC_PATH, UiContext, context_of, visitor_of
 
 KEEP_ALIVE_SECONDS = 20.0
 """Proxies end connections that are silent for a minute."""

@@ -18,14 +18,14 @@ from rl_operator import __version__
 from rl_operator.targets.runs.run_text import flags_for
 from rl_operator.ui.live_runs import OpenStreams
 from rl_operator.ui.preparations import Preparations
-from rl_operator.ui.row_cache import RowCache
 from rl_operator.ui.run_curves import CurveCache
-from rl_operator.ui.views.run_rows import spark_points
+from rl_operator.ui.run_rows import RowCache, spark_points
 from rl_operator.ui.visitor import Visitor
 
 HERE: Final = Path(__file__).parent
 STATIC: Final = HERE / "static"
 STATIC_PATH: Final = "/static/"
+SAFE_METHODS: Final = ("GET", "HEAD")
 SPARK_WIDTH, SPARK_HEIGHT = 80, 20
 MOST_READERS: Final = 2
 """One page is made while the next step is fetched."""

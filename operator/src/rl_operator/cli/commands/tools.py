@@ -124,7 +124,13 @@ def serve_http(
     target = opened_target(local=local, kubeconfig=kubeconfig, context=context, state_dir=state_dir)
     sessions, calls = _sessions(target, namespace, token_file, state_dir), Calls()
     offered, hosts = _offered(read_only=read_only), allow_host or ()
-    app = build_app(offered, sessions, calls, hosts=hosts, pinned=bool(namespace), pages=ui)
+    page = None
+    if ui:
+        from rl_operator.ui.serving.page_gate import page_at
+
+        may_change = not all(tool.reads_only for tool in offered)
+        page = page_at(sessions, calls, hosts, pinned=bool(namespace), may_change=may_change)
+    app = build_app(offered, sessions, calls, hosts=hosts, pinned=bool(namespace), page=page)
     listener = listen(host, port)
     typer.echo(f"Serving tools of {target.label} at {address_of(listener)}, MCP at {address_of(listener)}/mcp")
     if ui:

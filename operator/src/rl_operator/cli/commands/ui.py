@@ -25,7 +25,7 @@ def ui(
     """
     if importlib.util.find_spec("jinja2") is None or importlib.util.find_spec("starlette") is None:
         raise RefusedError("the page needs the extra `ui`: pip install 'rl-operator[ui]'")
-    from rl_operator.ui.local_server import listen, opened_page, serve
+    from rl_operator.ui.serving.local_page import listen, opened_page, serve
 
     listener = listen(port)
     token = secrets.token_urlsafe(24)

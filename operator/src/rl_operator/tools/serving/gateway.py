@@ -18,7 +18,7 @@ from rl_operator.errors import ForbiddenError
 from rl_operator.tools.serving.call_pool import Calls
 from rl_operator.tools.serving.gate import MAX_BODY, MCP_PATH, PROBE_PATH, Caller, Gate, json_response
 from rl_operator.tools.serving.mcp_endpoint import McpEndpoint
-from rl_operator.tools.serving.sessions import LocalSessions, Sessions
+from rl_operator.tools.serving.sessions import Sessions
 from rl_operator.tools.serving.token_check import TokenCheck
 from rl_operator.tools.tool import Answer, Tool
 from rl_operator.tools.tool_context import ToolContext
@@ -41,6 +41,9 @@ class ToolRoute:
     def shown(self, answer: Answer) -> Any:
         return answer[self.part] if self.part else answer
 
+
+Page = Callable[[ASGIApp, TokenCheck], ASGIApp]
+"""The same with the page at /ui, which shares the check of tokens."""
 
 ROUTES: Final = (
     ToolRoute("GET", "/environments", "rl_list_environments", part="environments"),
@@ -66,12 +69,11 @@ def build_app(
     *,
     hosts: Collection[str] = (),
     pinned: bool = False,
-    pages: bool = False,
+    page: Page | None = None,
     answer_seconds: float = ANSWER_SECONDS,
 ) -> ASGIApp:
     """`hosts`: allowed host names, besides those that cannot be public domains; `pinned`: callers may name no other
-    namespace than the context's; `pages`: serve the page at /ui, which changes something only if a tool may;
-    `answer_seconds`: whatever happens, a call is answered by then.
+    namespace than the context's; `answer_seconds`: whatever happens, a call is answered by then.
     """
     offered = {tool.name: tool for tool in tools}
 
@@ -91,16 +93,7 @@ def build_app(
     app.router.redirect_slashes = False  # only 200 is success
     tokens = TokenCheck(sessions, calls)
     gate = Gate(app, tokens, hosts)
-    if not pages:
-        return gate
-    from rl_operator.tools.serving.page.page_gate import PageGate
-    from rl_operator.tools.serving.page.page_login import PageLogin
-    from rl_operator.tools.serving.page.pages import Pages
-
-    shown = Pages(sessions, pinned=pinned, may_change=not all(tool.reads_only for tool in offered.values()))
-    login = PageLogin(tokens, shown.context, on_cluster=not isinstance(sessions, LocalSessions))
-    calls.when_ending(shown.context.streams.end)
-    return PageGate(shown, login, tokens, hosts, others=gate)
+    return gate if page is None else page(gate, tokens)
 
 
 @contextmanager

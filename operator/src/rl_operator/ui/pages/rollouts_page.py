@@ -21,10 +21,9 @@ from rl_operator.rollouts.step_files import StepFiles
 from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.target import Target
 from rl_operator.ui.ui_context import asked, context_of, visitor_of
-from rl_operator.ui.views.rollouts.rollout_address import RolloutAddress, read_address
-from rl_operator.ui.views.rollouts.rollout_step import step_values
-from rl_operator.ui.views.rollouts.step_groups import HeldFiles, chosen_lines, read_groups
-from rl_operator.ui.views.rollouts.step_search import search_steps
+from rl_operator.ui.views.rollout_address import RolloutAddress, read_address
+from rl_operator.ui.views.rollout_step import step_values
+from rl_operator.ui.views.step_groups import HeldFiles, chosen_lines, read_groups, search_steps
 
 LARGE_BYTES: Final = 2_000_000
 """Of a step's files, compressed. 128 rollouts of 512 tokens have 0.5 million."""

@@ -21,8 +21,7 @@ from rl_operator.targets.target import Target
 from rl_operator.ui.pages.run_page import PROGRAM, RUN, run_key
 from rl_operator.ui.ui_context import asked, context_of, visitor_of
 from rl_operator.ui.views.config_rows import ORIGINS, config_rows, run_file
-from rl_operator.ui.views.log_text import log_text
-from rl_operator.ui.views.short_text import short
+from rl_operator.ui.views.page_text import log_text, short
 
 TAIL: Final = 200
 

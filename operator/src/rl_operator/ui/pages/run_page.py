@@ -27,9 +27,8 @@ from rl_operator.ui.preparations import Preparation, Preparations, Progress
 from rl_operator.ui.run_curves import EVERYTHING
 from rl_operator.ui.ui_context import asked, context_of, visitor_of
 from rl_operator.ui.views.curve_marks import marks_of, run_events
-from rl_operator.ui.views.run_head import RunHead, run_head
-from rl_operator.ui.views.short_text import short
-from rl_operator.ui.views.status_rows import attempt_rows, condition_rows, weights_rows
+from rl_operator.ui.views.page_text import short
+from rl_operator.ui.views.run_facts import RunHead, attempt_rows, condition_rows, run_head, weights_rows
 
 PROGRAM: Final = "rlctl"
 SHOWN_EVENTS: Final = 100

@@ -11,8 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from rl_operator.errors import ForbiddenError
-from rl_operator.ui.ui_context import asked, context_of, visitor_of
-from rl_operator.ui.views.run_rows import (
+from rl_operator.ui.run_rows import (
     ATTENTION,
     MOST_ROWS,
     NEEDS_ATTENTION,
@@ -21,6 +20,7 @@ from rl_operator.ui.views.run_rows import (
     filtered,
     in_order,
 )
+from rl_operator.ui.ui_context import asked, context_of, visitor_of
 
 
 async def show_runs(request: Request) -> Response:

@@ -12,7 +12,7 @@ from rl_operator.api.settings.fields import WIRED_FIELDS
 from rl_operator.documents.yaml_text import write_yaml
 from rl_operator.rollouts.visible_text import visible
 from rl_operator.targets.inputs.parameters import SPEC_SECTIONS, SettableField
-from rl_operator.ui.views.short_text import short, short_value
+from rl_operator.ui.views.page_text import short, short_value
 
 Origin = Literal["set", "default", "locked", "wired"]
 

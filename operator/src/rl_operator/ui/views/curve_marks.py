@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from rl_operator.api.run import TrainingRun
-from rl_operator.ui.views.short_text import short
+from rl_operator.ui.views.page_text import short
 
 MOST_EVENTS: Final = 40
 LONGEST_TEXT: Final = 400

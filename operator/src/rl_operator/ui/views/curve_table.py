@@ -1,10 +1,10 @@
-"""Which curves a run has: what each is computed from, and how charts show them. Pure."""
+"""Which curves a run has: what each is computed from, how charts show them, and which are kept at the end. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from rl_operator.rollouts.metrics_history import Figures, Metrics
+from rl_operator.rollouts.metrics_history import NOT_KNOWN, Figures, Metrics
 
 HELD_OUT: Final = "eval/percent_correct"
 LOGPROB: Final = "logprobs/mean"
@@ -217,3 +217,32 @@ CHARTS: Final = (
         (Line("cost", "so far"),),
     ),
 )  # fmt: skip
+
+
+Point = Mapping[str, float]
+KeptTable = tuple[list[int], list[float], dict[str, list[float]]]
+"""Steps, times (not known) and columns, as `rollouts.metrics_history` has them."""
+
+KEPT: Final = {"reward": "rewardMean", "loss": "loss", "staleness": "staleness"}
+
+
+def kept_tables(points: Sequence[Point]) -> dict[str, KeptTable]:
+    """A point repeats the newest held-out figure: an evaluation is where it changes."""
+    columns = {column: [point.get(name, NOT_KNOWN) for point in points] for column, name in KEPT.items()}
+    evaluated = _evaluations(points)
+    return {
+        "steps": ([int(point["step"]) for point in points], [NOT_KNOWN] * len(points), columns),
+        "evaluations": (
+            [int(point["step"]) for point in evaluated],
+            [NOT_KNOWN] * len(evaluated),
+            {"held_out": [point["evalAccuracy"] for point in evaluated]},
+        ),
+    }
+
+
+def _evaluations(points: Sequence[Point]) -> list[Point]:
+    found: list[Point] = []
+    for point in points:
+        if "evalAccuracy" in point and (not found or found[-1]["evalAccuracy"] != point["evalAccuracy"]):
+            found.append(point)
+    return found

@@ -4,12 +4,28 @@ Templates escape them. Characters that steer, hide or turn around what follows a
 """
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import regex
 
+from rl_operator.api.value_text import text_of
 from rl_operator.rollouts.visible_text import visible
+from rl_operator.status.text.sentences import cut, redacted, without_control
+
+LONGEST: Final = 1_024
+"""Characters, before what cannot be seen is written as it is in Python."""
+
+
+def short(text: str, most: int = LONGEST) -> str:
+    return visible(cut(text, most))
+
+
+def short_value(value: Any) -> str:
+    """A value of JSON; texts without quotes."""
+    return short(value if isinstance(value, str) else text_of(value))
+
 
 _STACKED: Final = regex.compile(r"(?<=\p{M}{4})\p{M}+")
 
@@ -70,3 +86,20 @@ def figure_text(value: float | None, digits: int = 3) -> str:
         return f"{value:.3g}".replace("-", "−")
     short = f"{value:.{digits}f}".rstrip("0").rstrip(".")
     return "0" if short == "-0" else short.replace("-", "−")
+
+
+LONGEST_LINE: Final = 2_000
+_READ: Final = 4 * LONGEST_LINE
+"""Characters of a line that are looked at: what steers a terminal may be most of them."""
+
+
+def log_text(lines: Iterable[str]) -> Sequence[str]:
+    return [log_line(line) for line in lines]
+
+
+def log_line(line: str) -> str:
+    """Of a progress bar that overwrites itself, its latest output."""
+    latest = line.rstrip("\r\n").rpartition("\r")[2]
+    shown = visible(redacted(without_control(latest[:_READ])).expandtabs(4))
+    left = len(latest) - _READ
+    return cut(shown, LONGEST_LINE) + (f" [{len(latest):,} characters]" if left > 0 else "")

@@ -14,6 +14,7 @@ from rl_operator.errors import OperatorError, UnauthenticatedError
 from rl_operator.tools.serving.call_pool import Calls
 from rl_operator.tools.serving.gateway import build_app
 from rl_operator.tools.tool_context import ToolContext
+from rl_operator.ui.serving.page_gate import page_at
 
 ADDRESS = "http://127.0.0.1:8080"
 OWN = {"Origin": ADDRESS}
@@ -75,7 +76,9 @@ def two_callers() -> MadeSessions:
 
 def gateway_of(sessions: MadeSessions, *, read_only: bool = False, pinned: bool = False) -> ASGIApp:
     tools = [tool for tool in TOOLS if tool.reads_only or not read_only]
-    return build_app(tools, sessions, Calls(), hosts=["RL.example.com"], pinned=pinned, pages=True)
+    calls, hosts = Calls(), ["RL.example.com"]
+    page = page_at(sessions, calls, hosts, pinned=pinned, may_change=not read_only)
+    return build_app(tools, sessions, calls, hosts=hosts, pinned=pinned, page=page)
 
 
 def browser_at(app: ASGIApp, address: str = ADDRESS) -> httpx.AsyncClient:

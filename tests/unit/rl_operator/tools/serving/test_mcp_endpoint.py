@@ -33,7 +33,7 @@ async def test_first_requests_that_come_together_begin_it_once() -> None:
 
 
 def test_a_server_that_nobody_calls_does_not_import_it(process: None) -> None:
-    imports = "import sys, rl_operator.tools.serving.gateway, rl_operator.tools.serving.page.page_gate"
+    imports = "import sys, rl_operator.tools.serving.gateway, rl_operator.ui.serving.page_gate"
     program = f"{imports}; print('mcp' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
     assert said.stdout == "False\n"

@@ -17,7 +17,7 @@ from rl_operator.documents.parse import parse_stored_run
 from rl_operator.rollouts.rollout_source import RolloutListing, RolloutSource
 from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.ui.ui_context import MOST_READERS
-from rl_operator.ui.views.rollouts.rollout_address import SORTS
+from rl_operator.ui.views.rollout_address import SORTS
 
 END_SECONDS = 60  # only ends a hang
 PATH = "/runs/default/sorting/rollouts"

@@ -1,8 +1,10 @@
 """What each curve is computed from, and that charts show what there is."""
 
+import math
+
 import pytest
 
-from rl_operator.ui.views.curve_table import CHARTS, OF_EVALUATION, OF_STEP
+from rl_operator.ui.views.curve_table import CHARTS, OF_EVALUATION, OF_STEP, kept_tables
 
 STEP = {
     "reward/mean": 0.6, "reward/std": 0.5, "reward/min": 0.2, "reward/max": 1.0,
@@ -73,3 +75,26 @@ def test_lines_of_a_chart_can_be_told_apart_without_color() -> None:
 def test_what_newer_trainers_report_themselves_wins() -> None:
     newer = STEP | {"train/entropy": 0.75, "length/mean": 12.0, "groups/mixed": 0.5, "train/grad_norm": 0.1}
     assert [OF_STEP[name](newer) for name in ("entropy", "length", "mixed", "grad_norm")] == [0.75, 12.0, 0.5, 0.1]
+
+
+POINTS = [
+    {"step": 1, "rewardMean": 0.5, "evalAccuracy": 0.4, "loss": -0.1},
+    {"step": 3, "rewardMean": 0.6, "evalAccuracy": 0.4},
+    {"step": 5, "rewardMean": 0.7, "evalAccuracy": 0.8, "staleness": 1.0},
+]
+
+
+def test_columns_of_steps() -> None:
+    steps, times, columns = kept_tables(POINTS)["steps"]
+    assert (steps, columns["reward"], columns["loss"][0]) == ([1, 3, 5], [0.5, 0.6, 0.7], -0.1)
+    assert math.isnan(columns["loss"][1])
+    assert all(map(math.isnan, times))
+
+
+def test_an_evaluation_is_where_the_figure_changes() -> None:
+    steps, _, columns = kept_tables(POINTS)["evaluations"]
+    assert (steps, columns) == ([1, 5], {"held_out": [0.4, 0.8]})
+
+
+def test_nothing_is_kept() -> None:
+    assert kept_tables([])["steps"] == ([], [], {"reward": [], "loss": [], "staleness": []})

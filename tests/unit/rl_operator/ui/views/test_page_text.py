@@ -2,7 +2,7 @@
 
 import pytest
 
-from rl_operator.ui.views.page_text import figure_text, shown_lines, token_text, value_text
+from rl_operator.ui.views.page_text import LONGEST_LINE, figure_text, log_line, shown_lines, token_text, value_text
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,27 @@ def test_values_take_one_line(value: object, text: str) -> None:
 )  # fmt: skip
 def test_figures(value: float | None, text: str) -> None:
     assert figure_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("step 1\n", "step 1"),
+        ("\x1b[31mred\x1b[0m\n", "red"),
+        ("\x1b]0;title\x07text", "text"),
+        ("10 %\r50 %\r100 %\n", "100 %"),
+        ("a\tb\n", "a   b"),
+        ("right\u202eleft", "rightleft"),
+        ("<script>alert(1)</script>", "<script>alert(1)</script>"),
+        ("TINKER_API_KEY=tml-0123456789abcdef", "TINKER_API_KEY=[redacted]"),
+        ("\ue000 private", r"\ue000 private"),
+    ],
+)
+def test_lines(line: str, shown: str) -> None:
+    assert log_line(line) == shown
+
+
+def test_a_long_line_is_cut_and_says_how_long_it_is() -> None:
+    shown = log_line("x" * 1_000_000)
+    assert len(shown) < LONGEST_LINE + 40
+    assert shown.endswith("… [1,000,000 characters]")

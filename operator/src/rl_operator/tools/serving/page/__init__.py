@@ -1,1 +1,0 @@
-"""The page, /ui, in front of a cluster: who sees it, and where."""

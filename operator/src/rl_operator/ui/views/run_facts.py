@@ -1,0 +1,201 @@
+"""What a run's page says: what happens, what to do, how far it is, its weights, attempts and conditions. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import TrainingRun
+from rl_operator.status.text.figure_text import duration, interval, money_spent
+from rl_operator.status.text.sentences import sentence
+from rl_operator.targets.runs.run_text import best_sentence, held_out_rows, notable_best, time_left
+from rl_operator.ui.views.page_text import short, short_value
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalRow:
+    """Empty: it does not apply."""
+
+    code: str
+    field: str
+    given: str
+    allowed: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunHead:
+    phase: str
+    sentence: str
+    refusals: tuple[RefusalRow, ...]
+    failure: str
+    failed_container: str
+    step: int | None
+    total_steps: int | None
+    left: str
+    facts: tuple[tuple[str, str], ...]
+    tracker_url: str
+    """On W&B; empty: there is none."""
+
+    held_out: tuple[tuple[str, str, str, str], ...]
+    """Name, figure, 95 % interval and samples, if the newest evaluation, of `evaluated_step`, has several figures."""
+
+    evaluated_step: int | None
+    more_figures: int
+
+    worse: str
+    """That the last weights are worse than the best ones."""
+
+
+def run_head(run: TrainingRun, now: datetime) -> RunHead:
+    status, progress, told = run.status, run.status.progress, run.status.evaluation
+    failure = status.failure if status.phase != "Succeeded" else None
+    url = (status.wandb.url if status.wandb else None) or ""
+    return RunHead(
+        phase=status.phase or "Pending",
+        sentence=short(status.message or "Nobody has looked at this run yet."),
+        refusals=tuple(_refusals(run)),
+        failure=short(f"{failure.reason}: {failure.message}".rstrip(": ")) if failure else "",
+        failed_container=short(failure.container or "trainer", 64) if failure and status.pod_name else "",
+        step=progress.step if progress else None,
+        total_steps=progress.total_steps if progress else None,
+        left="" if status.finished else time_left(run),
+        facts=tuple(_facts(run, now)),
+        tracker_url=short(url) if url.startswith(("https://", "http://")) else "",
+        held_out=tuple((short(name, 64), value, ends, n) for name, value, ends, n in held_out_rows(told))
+        if told
+        else (),
+        evaluated_step=told.step if told else None,
+        more_figures=told.more if told else 0,
+        worse=best_sentence(run) if notable_best(run) else "",
+    )
+
+
+def _refusals(run: TrainingRun) -> Iterator[RefusalRow]:
+    for each in run.status.refusals:
+        yield RefusalRow(
+            code=each.code,
+            field=short(each.field),
+            given="" if each.given is None else short_value(each.given),
+            allowed="; ".join(_allowed(each)),
+            hint=sentence(short(each.hint)) if each.hint else "",
+        )
+
+
+def _allowed(refusal: Refusal) -> Iterator[str]:
+    """What the hint does not say."""
+    if refusal.allowed is not None:
+        text = short_value(refusal.allowed)
+        if text not in refusal.hint:
+            yield text
+    if refusal.locked is not None:
+        yield f"locked to {short_value(refusal.locked)}"
+
+
+def _facts(run: TrainingRun, now: datetime) -> Iterator[tuple[str, str]]:
+    """Name and value, those that are known."""
+    yield "environment", short(run.spec.environment)
+    yield "runtime", short(run.spec.runtime)
+    yield from _times(run, now)
+    yield from _figures(run)
+    if origin := run.status.started_from:
+        yield "began with", short(f"the weights of {origin.run} after step {origin.step}")
+    yield from _pods(run)
+
+
+def _times(run: TrainingRun, now: datetime) -> Iterator[tuple[str, str]]:
+    status = run.status
+    if queue := status.queue:
+        yield "queue", f"place {queue.place}; {queue.active} of {queue.limit} runs active"
+    if status.start_time:
+        end = datetime.fromisoformat(status.completion_time) if status.completion_time else now
+        took = duration((end - datetime.fromisoformat(status.start_time)).total_seconds())
+        yield ("took" if status.finished else "since the start"), took
+    if status.progress and status.progress.seconds_per_step and not status.finished:
+        yield "pace", f"{status.progress.seconds_per_step:.2f} s per step"
+    if status.cost:
+        yield "cost", money_spent(status.cost.amount, status.cost.currency, status.cost.budget)
+
+
+def _figures(run: TrainingRun) -> Iterator[tuple[str, str]]:
+    metrics = run.status.metrics
+    if metrics is None:
+        return
+    if metrics.reward_mean is not None:
+        yield "reward", f"{metrics.reward_mean:.3f}"
+    if metrics.baseline_accuracy is not None:
+        before = interval(metrics.baseline_accuracy, metrics.baseline_accuracy_low, metrics.baseline_accuracy_high)
+        yield "held-out before", before
+    if metrics.eval_accuracy is not None:
+        yield "held-out now", interval(metrics.eval_accuracy, metrics.eval_accuracy_low, metrics.eval_accuracy_high)
+    if metrics.learning_rate is not None:
+        yield "learning rate", f"{metrics.learning_rate:.3g}"
+
+
+def _pods(run: TrainingRun) -> Iterator[tuple[str, str]]:
+    status = run.status
+    if status.attempt and status.attempt > 1:
+        yield "attempt", str(status.attempt)
+    if (apart := status.environments) and not status.finished:
+        failed = f", {apart.failures} failed" if apart.failures else ""
+        yield "environments", f"{apart.ready} of {apart.desired} ready{failed}"
+    if (sandboxes := status.sandboxes) and not status.finished:
+        yield "sandboxes", f"{sandboxes.ready} of {sandboxes.desired} ready"
+    if status.wandb and status.wandb.state and status.wandb.state.startswith(("offline", "failed")):
+        yield "W&B", short(status.wandb.state)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsRow:
+    what: str
+    path: str
+    use: str
+    expires: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    number: int
+    pod: str
+    from_step: int
+    steps: int
+    ended: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionRow:
+    type: str
+    status: str
+    since: str
+    reason: str
+    message: str
+
+
+def weights_rows(run: TrainingRun) -> Iterator[WeightsRow]:
+    status = run.status
+    if weights := status.weights:
+        until = short(weights.expires_at or "")
+        yield WeightsRow("final", short(weights.sampler_path), "sample from", until)
+        if weights.state_path:
+            yield WeightsRow("final", short(weights.state_path), "train on from", until)
+    if best := status.best:
+        name, until = f"best, step {best.step}", short(best.expires_at or "")
+        yield WeightsRow(name, short(best.sampler_path), "sample from (--best)", until)
+        yield WeightsRow(name, short(best.state_path), "train on from", until)
+    if checkpoint := status.checkpoint:
+        name, until = f"checkpoint, step {checkpoint.step}", short(checkpoint.expires_at or "")
+        yield WeightsRow(name, short(checkpoint.state_path), "train on from", until)
+
+
+def attempt_rows(run: TrainingRun) -> Iterator[AttemptRow]:
+    for each in run.status.attempts:
+        pod, ended, reason = map(short, (each.pod, each.ended or "–", each.reason or "–"))
+        yield AttemptRow(each.attempt, pod, each.from_step, each.steps, ended, reason)
+
+
+def condition_rows(run: TrainingRun) -> Iterator[ConditionRow]:
+    for each in run.status.conditions:
+        yield ConditionRow(
+            short(each.type), each.status, short(each.last_transition_time), short(each.reason), short(each.message)
+        )
