@@ -23,7 +23,7 @@ from tinker_atropos.environments.runner.reporting.rollout_sender import MAX_BYTE
 from tinker_atropos.rollout_files.rollout_folder import MEGABYTE, RolloutFolder
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import Group, Story, TokenSequence
-from tinker_atropos.trainer.rollouts.report_budget import MAX_BRACKETS, ReportBudget
+from tinker_atropos.trainer.rollouts.report_route import MAX_BRACKETS, ReportBudget
 from tinker_atropos.trainer.rollouts.reported_rollouts import MAX_GROUPS, RolloutReport
 from tinker_atropos.trainer.rollouts.rollout_keeper import KeptRun, RolloutKeeper
 from tinker_atropos.trainer.rollouts.token_pieces import TokenPieces

@@ -39,8 +39,8 @@ from tinker_atropos.tinker_service.model.sampling.sample_jobs import SampleJob
 from tinker_atropos.tinker_service.model.training import Trainee, TrainingDatum, forward_backward, optim_step
 from tinker_atropos.trainer.data.datums import Datum, TrainingBatch, build_batch, loss_config
 from tinker_atropos.trainer.data.groups import Group, TokenSequence
-from tinker_atropos.trainer.update.batch_adjustment import at_rest
 from tinker_atropos.trainer.update.ess_steering import AllowedStaleness, has_stale_tokens, stale_tokens
+from tinker_atropos.trainer.update.policy_update import at_rest
 from tinker_atropos.trainer.update.trust_region import TrustRegion, within
 
 STEPS, GROUPS, GROUP_SIZE, RANK, ANSWER_TOKENS = 60, 4, 8, 16, 16

@@ -4,7 +4,7 @@ import httpx
 from tests.integration.training.kept_rollouts import check_kept_rollouts
 
 from tinker_atropos.bundled import BUNDLED
-from tinker_atropos.trainer.update.automatic_learning_rate import automatic_learning_rate
+from tinker_atropos.trainer.update.optimizer import automatic_learning_rate
 
 
 async def test_real_starts_of_four_programs_train_and_end_by_themselves(half, tinker_service) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from generate.crds import crd_files, custom_resource_definitions, generated_files
-from tinker_atropos.trajectory_api.messages.leases import MAX_LEASES
+from tinker_atropos.trajectory_api.service.held_leases import MAX_LEASES
 
 DEFINITIONS = custom_resource_definitions()
 

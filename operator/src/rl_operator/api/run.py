@@ -13,7 +13,7 @@ from rl_operator.api.status_fields import RunStatus
 LONGEST_SECONDS = 10 * 365 * 86_400
 """Ten years. A pod's own deadline must fit into 31 bits."""
 MAX_ENVIRONMENT_REPLICAS = 64
-"""The most that a run's trajectory API admits (`tinker_atropos.trajectory_api.messages.leases.MAX_LEASES`)."""
+"""The most that a run's trajectory API admits (`tinker_atropos.trajectory_api.service.held_leases.MAX_LEASES`)."""
 
 TYPED_FROZEN_FIELDS: Final = ("environment", "runtime", "backoffLimit", "wandb", "startFrom", "sandbox")
 """Fields of the spec that are fixed once the run has started. The API server enforces it."""

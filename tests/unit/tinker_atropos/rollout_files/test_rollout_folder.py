@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tinker_atropos.rollout_files.file_names import StepFile
-from tinker_atropos.rollout_files.rollout_folder import MEGABYTE, RolloutFolder, TooLargeError
+from tinker_atropos.rollout_files.rollout_folder import (
+    MEGABYTE,
+    RolloutFolder,
+    StepFile,
+    TooLargeError,
+    is_rollout_file,
+    metrics_name,
+    parse_name,
+)
 
 
 def kept(folder: Path, limit: int) -> RolloutFolder:
@@ -126,7 +133,7 @@ def test_metrics_are_beside_the_steps_and_are_never_removed(tmp_path) -> None:
 FULL_DISK = """
 import resource, sys
 from pathlib import Path
-from tinker_atropos.rollout_files.file_names import StepFile
+from tinker_atropos.rollout_files.rollout_folder import StepFile
 from tinker_atropos.rollout_files.rollout_folder import RolloutFolder
 
 folder = RolloutFolder(Path(sys.argv[1]), 2**24)
@@ -194,3 +201,31 @@ def test_a_file_that_is_removed_while_files_are_listed_is_left_out(tmp_path, mon
 
     monkeypatch.setattr(os, "scandir", scanned)
     assert folder.names() == {"000002-1.jsonl.zst": 3}
+
+
+@given(st.integers(0, 10**12 - 1), st.integers(1, 10**9 - 1))
+def test_a_name_says_the_step_and_the_attempt(step, attempt) -> None:
+    assert parse_name(StepFile(step, attempt).name) == StepFile(step, attempt)
+    assert is_rollout_file(metrics_name(attempt))
+    assert parse_name(metrics_name(attempt)) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "12-1.jsonl.zst",
+        "000012.jsonl.zst",
+        "000012-1.jsonl",
+        "000012-1.jsonl.zst\n",
+        "000012-1.jsonl.zst.tmp",
+        "../000012-1.jsonl.zst",
+        "/000012-1.jsonl.zst",
+        "metrics-1.jsonl.zst/..",
+        "metrics-.jsonl.zst",
+        "٠٠٠٠١٢-1.jsonl.zst",
+    ],
+)
+def test_other_files(name) -> None:
+    assert parse_name(name) is None
+    assert not is_rollout_file(name)

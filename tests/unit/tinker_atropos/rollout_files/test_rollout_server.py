@@ -6,10 +6,17 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.applications import Starlette
 
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.rollout_files.rollout_folder import RolloutFolder
-from tinker_atropos.rollout_files.rollout_server import QuietStore, interval, rollout_app, serve_rollouts
+from tinker_atropos.rollout_files.rollout_folder import RolloutFolder, StepFile
+from tinker_atropos.rollout_files.rollout_server import (
+    QuietStore,
+    interval,
+    rollout_app,
+    rollout_routes,
+    serve_rollouts,
+)
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.settings import load_settings
 
@@ -71,3 +78,81 @@ async def test_it_ends_when_nobody_asks(tmp_path: Path) -> None:
 async def test_without_a_place_it_does_not_start() -> None:
     with pytest.raises(ConfigError):
         await serve_rollouts(load_settings("trainer", {}), 0.01)
+
+
+def client_of(store) -> httpx.AsyncClient:
+    app = Starlette(routes=rollout_routes(store, lambda: {"every": 2, "note": None}))
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://trainer")
+
+
+async def test_files_are_listed_in_order_and_sent(tmp_path) -> None:
+    folder = RolloutFolder(tmp_path, 1000)
+    for step in (12, 0, 2):
+        folder.append(StepFile(step, 1), b"%d" % step)
+    async with client_of(folder) as client:
+        listed = (await client.get("/rollouts")).json()
+        assert listed == {
+            "files": [
+                {"name": "000000-1.jsonl.zst", "bytes": 1},
+                {"name": "000002-1.jsonl.zst", "bytes": 1},
+                {"name": "000012-1.jsonl.zst", "bytes": 2},
+            ],
+            "every": 2,
+            "note": None,
+        }
+        sent = await client.get("/rollouts/000012-1.jsonl.zst")
+    assert (sent.content, sent.headers["content-type"]) == (b"12", "application/zstd")
+    assert "content-encoding" not in sent.headers, "a client would take the frame off"
+
+
+@pytest.mark.parametrize("name", ["000013-1.jsonl.zst", "secret", "..%2Fsecret", "%2e%2e%2fsecret", "%00"])
+async def test_a_file_that_is_not_there(tmp_path, name) -> None:
+    (tmp_path.parent / "secret").write_text("no")
+    async with client_of(RolloutFolder(tmp_path, 1000)) as client:
+        answer = await client.get(f"/rollouts/{name}")
+    assert answer.status_code == 404
+    assert answer.text != "no"
+
+
+class FailingStore:
+    def names(self):
+        raise PermissionError(13, "Permission denied")
+
+    def read(self, name):
+        raise PermissionError(13, f"Permission denied: {name}")
+
+
+async def test_a_store_that_fails_is_unavailable_and_says_why() -> None:
+    async with client_of(FailingStore()) as client:
+        for path in ("/rollouts", "/rollouts/000012-1.jsonl.zst"):
+            answer = await client.get(path)
+            assert (answer.status_code, "Permission denied" in answer.json()["error"]) == (503, True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "sent", "range_sent"),
+    [
+        ("bytes=0-", 206, b"0123456789", "bytes 0-9/10"),
+        ("bytes=8-", 206, b"89", "bytes 8-9/10"),
+        ("bytes=3-4", 206, b"34", "bytes 3-4/10"),
+        ("bytes=3-99", 206, b"3456789", "bytes 3-9/10"),
+        ("bytes=10-", 416, None, "bytes */10"),
+        ("bytes=99-100", 416, None, "bytes */10"),
+        ("bytes=4-3", 200, b"0123456789", None),
+        ("bytes=-2", 200, b"0123456789", None),
+        ("bytes=0-1,3-4", 200, b"0123456789", None),
+        ("lines=1-", 200, b"0123456789", None),
+    ],
+)
+async def test_a_reader_gets_the_part_that_it_lacks(tmp_path, asked, status, sent, range_sent) -> None:
+    """What RFC 9110 does not ask servers for gets the whole file."""
+    folder = RolloutFolder(tmp_path, 1000)
+    folder.append(StepFile(1, 1), b"0123456789")
+    async with client_of(folder) as client:
+        answer = await client.get("/rollouts/000001-1.jsonl.zst", headers={"Range": asked})
+    assert (answer.status_code, answer.headers.get("content-range")) == (status, range_sent)
+    if sent is None:
+        assert answer.json() == {"error": f"000001-1.jsonl.zst has 10 bytes, and '{asked}' begins after them"}
+    else:
+        assert (answer.content, answer.headers["accept-ranges"]) == (sent, "bytes")
+        assert answer.headers["content-type"] == "application/zstd"

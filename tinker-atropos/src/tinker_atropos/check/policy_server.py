@@ -20,8 +20,7 @@ from tinker_atropos.errors import RunError
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.inference.generation import Generator
-from tinker_atropos.trainer.inference.inference_routes import InferenceServer, inference_app
-from tinker_atropos.trainer.inference.inference_tokens import SEQUENCE_FULL
+from tinker_atropos.trainer.inference.inference_routes import SEQUENCE_FULL, InferenceServer, inference_app
 from tinker_atropos.trainer.inference.ledger import Ledger
 
 START_SECONDS: Final = 60.0

@@ -15,7 +15,7 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.rollout_files.file_names import is_rollout_file
+from tinker_atropos.rollout_files.rollout_folder import is_rollout_file
 from tinker_atropos.rollout_files.store_errors import NO_SUCH_FILE, StoreError, code_of, sentence_of
 
 KEY_VARIABLES: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")

@@ -1,11 +1,42 @@
-"""A folder of rollout files, of bounded size."""
+"""A folder of rollout files, of bounded size, and the names of these files."""
 
 import contextlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Final, NamedTuple
 
-from tinker_atropos.rollout_files.file_names import StepFile, is_rollout_file, metrics_name, parse_name
+_METRICS: Final = re.compile(r"metrics-(\d{1,9})\.jsonl\.zst", re.ASCII)
+_PATTERN: Final = re.compile(r"(\d{6,12})-(\d{1,9})\.jsonl\.zst", re.ASCII)
+
+
+class StepFile(NamedTuple):
+    """Step `step` as attempt `attempt` (from 1) trained it."""
+
+    step: int
+    attempt: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.step:06d}-{self.attempt}.jsonl.zst"
+
+
+def parse_name(name: str) -> StepFile | None:
+    """None for any other file."""
+    found = _PATTERN.fullmatch(name)
+    return StepFile(int(found[1]), int(found[2])) if found else None
+
+
+def metrics_name(attempt: int) -> str:
+    """The file with the metrics of all steps of an attempt (from 1)."""
+    return f"metrics-{attempt}.jsonl.zst"
+
+
+def is_rollout_file(name: str) -> bool:
+    """Whether the name is one of ours."""
+    return bool(_PATTERN.fullmatch(name) or _METRICS.fullmatch(name))
+
 
 MEGABYTE = 2**20
 

@@ -1,7 +1,12 @@
-"""Where rollout files are, as their readers and their mirror see it."""
+"""Where rollout files are, as their readers and their mirror see it, and which store that is by the settings."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Protocol
+
+from tinker_atropos.errors import ConfigError
+from tinker_atropos.rollout_files.rollout_folder import RolloutFolder
+from tinker_atropos.settings import Settings
 
 
 class RolloutStore(Protocol):
@@ -37,3 +42,23 @@ class RolloutMirror(WritableStore, Protocol):
     def close(self, seconds: float) -> None:
         """Do what was asked for and still waits, for at most so long."""
         ...
+
+
+def open_store(url: str) -> WritableStore:
+    """The bucket at `s3://BUCKET/FOLDER`; nothing is called yet. Only this loads its library. Raises ConfigError."""
+    try:
+        from tinker_atropos.rollout_files.object_store import ObjectStore
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"RL_ROLLOUTS_URL is {url!r}, and {error.name} is missing: pip install 'tinker-atropos[object-store]'"
+        ) from None
+    return ObjectStore(url)
+
+
+def kept_rollouts(settings: Settings) -> RolloutStore:
+    """What outlived a trainer, for readers. Raises ConfigError."""
+    if settings.rollouts_url:
+        return open_store(settings.rollouts_url)
+    if settings.rollouts_dir:
+        return RolloutFolder(Path(settings.rollouts_dir), limit_bytes=0)
+    raise ConfigError("RL_ROLLOUTS_DIR or RL_ROLLOUTS_URL must say where the rollouts are, and neither is set")

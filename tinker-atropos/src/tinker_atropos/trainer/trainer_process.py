@@ -82,14 +82,14 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
     with uncollected():
         from tinker_atropos.chat.chat_rendering import chat_renderer
         from tinker_atropos.chat.tokenizer import Tokenizer
-        from tinker_atropos.rollout_files.rollout_routes import rollout_routes
+        from tinker_atropos.rollout_files.rollout_server import rollout_routes
         from tinker_atropos.trainer.backend.open_training import TrainingOpener
         from tinker_atropos.trainer.inference.inference_routes import InferenceServer, inference_app
         from tinker_atropos.trainer.reporting.prometheus import registry
         from tinker_atropos.trainer.reporting.trainer_status import chosen
         from tinker_atropos.trainer.rollouts.report_route import report_route
         from tinker_atropos.trainer.run import Run
-        from tinker_atropos.trainer.update.automatic_learning_rate import with_learning_rate
+        from tinker_atropos.trainer.update.optimizer import with_learning_rate
 
     stop = StopRequest()
     for number in (signal.SIGTERM, signal.SIGINT):

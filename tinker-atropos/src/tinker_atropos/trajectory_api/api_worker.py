@@ -6,26 +6,132 @@ stdin that closes when the parent is gone.
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import orjson
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from tinker_atropos.environments_path import below
 from tinker_atropos.errors import ExitCode, RunError
 from tinker_atropos.logs import configure_logging, log_format_of
 from tinker_atropos.serving import ops_app, serve
+from tinker_atropos.trajectory_api.messages.records import Books
 from tinker_atropos.trajectory_api.routes.api_routes import trajectory_app
-from tinker_atropos.trajectory_api.routes.ops import ServiceCollector, ops_status
+from tinker_atropos.trajectory_api.service.held_leases import PEERS
 from tinker_atropos.trajectory_api.service.trajectory_service import TrajectoryService
 from tinker_atropos.trajectory_api.store.journal import Journal
+
+
+def ops_status(service: TrajectoryService, restarts: int) -> dict[str, Any]:
+    """`GET /status` of the ops port."""
+    run = service.run_state
+    live = {env.env_id for env in service.live_environments()}
+    books = service.journal.books()
+    return {
+        "registered": run.registration is not None,
+        "started": run.started,
+        "step": run.progress.steps_trained,
+        "totalSteps": run.registration.num_steps if run.registration else None,
+        "runOver": service.over_reason(),
+        "queue": {
+            "buffered": {unit: entries["buffered"] for unit, entries in books.items()},
+            "queued": {unit: entries["queued"] for unit, entries in books.items()},
+            "delivered": {unit: entries["delivered"] for unit, entries in books.items()},
+        },
+        "oldestQueuedSeconds": _oldest_queued_seconds(service),
+        "keptBatches": {"fromStep": run.covered_step, "batches": service.journal.kept_batches()},
+        "environments": [
+            {"envId": env.env_id, "name": env.wandb_name, "live": env.env_id in live}
+            for env in service.journal.environments()
+        ],
+        "leases": {role: service.lease(role).to_wire() for role in PEERS},
+        "environmentLeases": list(service.leases.to_wire()),
+        "books": books,
+        "heldPosts": service.held_posts,
+        "worker": {"pid": os.getpid(), "restarts": restarts},
+        "journal": {"bytes": service.journal.used_bytes(), "error": service.unready()},
+    }
+
+
+def _oldest_queued_seconds(service: TrajectoryService) -> float | None:
+    received_at = service.journal.oldest_queued_at()
+    return None if received_at is None else max(0.0, time.time() - received_at)
+
+
+class ServiceCollector(Collector):
+    """Prometheus metrics, read from the service when scraped."""
+
+    def __init__(self, service: TrajectoryService, restarts: int) -> None:
+        self._service = service
+        self._restarts = restarts
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        service = self._service
+        for unit, books in service.journal.books().items():
+            yield from _of_books(unit, books)
+        yield GaugeMetricFamily(
+            "rl_api_oldest_queued_seconds",
+            "How long the oldest queued group waits.",
+            value=_oldest_queued_seconds(service) or 0.0,
+        )
+        yield GaugeMetricFamily(
+            "rl_api_kept_batches", "Trained batches that can be replayed.", value=service.journal.kept_batches()
+        )
+        yield GaugeMetricFamily(
+            "rl_api_held_posts", "POSTs that wait for room in the journal.", value=service.held_posts
+        )
+        yield CounterMetricFamily("rl_api_worker_restarts", "Times the worker was started again.", value=self._restarts)
+        yield GaugeMetricFamily("rl_api_step", "Steps trained.", value=service.run_state.progress.steps_trained)
+        yield GaugeMetricFamily(
+            "rl_api_journal_bytes", "Bytes in use in the journal.", value=service.journal.used_bytes()
+        )
+        yield GaugeMetricFamily(
+            "rl_api_journal_failing",
+            "1 while the journal refuses a kind of write.",
+            value=float(service.unready() is not None),
+        )
+
+
+def _of_books(unit: str, books: Books) -> Iterator[Metric]:
+    """`unit` is groups or rollouts. received = buffered + queued + delivered + trained + dropped."""
+    name = f"rl_api_{unit}"
+    held = GaugeMetricFamily(name, f"{unit.title()} in the journal, by state.", labels=["state"])
+    held.add_metric(["buffered"], books["buffered"])
+    held.add_metric(["queued"], books["queued"])
+    held.add_metric(["delivered"], books["delivered"])
+    yield held
+    yield CounterMetricFamily(f"{name}_received", f"{unit.title()} stored, each once.", value=books["received"])
+    yield CounterMetricFamily(f"{name}_duplicates", f"{unit.title()} sent again.", value=books["duplicates"])
+    yield GaugeMetricFamily(f"{name}_trained", f"{unit.title()} trained, each once.", value=books["trained"])
+    yield CounterMetricFamily(
+        f"{name}_replay_evicted",
+        f"{unit.title()} trained, whose content made room before a checkpoint covered them.",
+        value=books["replay_evicted"],
+    )
+    yield _by_reason(f"{name}_refused", f"{unit.title()} refused for good.", books["refused"])
+    yield _by_reason(f"{name}_dropped", f"{unit.title()} stored, and never to be trained.", books["dropped"])
+
+
+def _by_reason(name: str, meaning: str, reasons: Mapping[str, int]) -> Metric:
+    counter = CounterMetricFamily(name, meaning, labels=["reason"])
+    for reason, amount in reasons.items():
+        counter.add_metric([reason], amount)
+    return counter
+
 
 logger = logging.getLogger(__name__)
 

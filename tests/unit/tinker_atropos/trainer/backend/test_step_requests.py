@@ -16,7 +16,7 @@ from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall
 from tinker_atropos.trainer.backend.token_use import TokenUse
 from tinker_atropos.trainer.data.datums import Datum
 from tinker_atropos.trainer.data.groups import TeacherTopK
-from tinker_atropos.trainer.update.forward_kl import teacher_metrics
+from tinker_atropos.trainer.update.policy_update import teacher_metrics
 
 METADATA = {"run_uid": "step-requests-test", "attempt": "1", "step": "1"}
 LOSS = LossCall("importance_sampling")

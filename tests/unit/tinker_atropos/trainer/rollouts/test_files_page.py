@@ -10,7 +10,7 @@ from tests.unit.tinker_atropos.trainer.rollouts.kept_steps import GROUP, keeping
 
 from tinker_atropos.chat.request_handling import MAX_BODY_BYTES
 from tinker_atropos.trainer.rollouts.group_records import TOKEN_FATES, GroupFate
-from tinker_atropos.trainer.rollouts.report_budget import (
+from tinker_atropos.trainer.rollouts.report_route import (
     AT_ONCE_BYTES,
     BRACKET_BYTES,
     MAX_BRACKETS,

@@ -2,8 +2,160 @@
 
 import pytest
 
-from tinker_atropos.trajectory_api.messages.leases import MAX_LEASES
 from tinker_atropos.trajectory_api.messages.requests import MAX_ENVIRONMENTS
+from tinker_atropos.trajectory_api.service.held_leases import (
+    MAX_LEASES,
+    Lease,
+    LeaseView,
+    environments_view,
+    first_to_forget,
+    view,
+)
+
+
+@pytest.mark.parametrize(
+    ("lease", "silence", "expected"),
+    [
+        (None, 0, LeaseView("absent")),
+        (("starting", None), 15, LeaseView("starting")),
+        (("working", None), 15, LeaseView("working")),
+        (("working", None), 15.1, LeaseView("lost", "no heartbeat from the trainer for more than 15 seconds")),
+        (("starting", None), 99, LeaseView("lost", "no heartbeat from the trainer for more than 15 seconds")),
+        (("done", None), 10_000, LeaseView("done")),
+        (("failed", "out of memory"), 10_000, LeaseView("failed", "out of memory")),
+    ],
+)
+def test_what_the_peer_receives(lease, silence, expected) -> None:
+    held = None if lease is None else Lease(*lease, ttl_seconds=15, renewed_at=100)
+    assert view("trainer", held, 100 + silence) == expected
+
+
+@pytest.mark.parametrize(
+    ("state", "gone"),
+    [
+        ("absent", False),
+        ("away", False),
+        ("starting", False),
+        ("working", False),
+        ("done", False),
+        ("failed", True),
+        ("lost", True),
+    ],
+)
+def test_gone_means_an_unclean_end(state, gone) -> None:
+    assert LeaseView(state).gone is gone
+
+
+NOW = 1000.0
+SILENT = LeaseView("lost", "no heartbeat from the environment for more than 15 seconds")
+
+
+def lease(index: int, state: str, ago: float, reason: str | None = None) -> Lease:
+    return Lease(state, reason, ttl_seconds=15, renewed_at=NOW - ago, index=index, replaced=True)
+
+
+def in_the_run_pod(state: str, ago: float, reason: str | None = None) -> Lease:
+    return Lease(state, reason, ttl_seconds=15, renewed_at=NOW - ago)
+
+
+SIDES = {
+    "none has come": ([], LeaseView("absent")),
+    "one works": ([(0, "working", 1, "making rollouts")], LeaseView("working", "making rollouts")),
+    "one still starts": ([(0, "starting", 1, "setting up"), (1, "working", 1)], LeaseView("working")),
+    "both start": ([(1, "starting", 1, "b"), (0, "starting", 1, "a")], LeaseView("starting", "a")),
+    "one failed, another works": ([(0, "failed", 1, "boom"), (1, "working", 1)], LeaseView("working")),
+    "one is silent, another works": ([(0, "working", 99), (1, "working", 1)], LeaseView("working")),
+    "one is done, another works": ([(0, "done", 1), (1, "working", 1)], LeaseView("working")),
+    "a new process in the place of a silent one": ([(0, "working", 99), (0, "starting", 1)], LeaseView("starting")),
+    "both are done": ([(0, "done", 5), (1, "done", 9)], LeaseView("done")),
+    "one is done, one failed": ([(0, "done", 1), (1, "failed", 9, "boom")], LeaseView("failed", "boom")),
+    "two failed: the last one's reason": ([(0, "failed", 9, "a"), (1, "failed", 5, "b")], LeaseView("failed", "b")),
+    "one failed, then the other fell silent": ([(0, "failed", 50, "boom"), (1, "working", 40)], SILENT),
+}
+
+
+@pytest.mark.parametrize(("leases", "expected"), SIDES.values(), ids=SIDES)
+def test_several_environments_count_as_one_side(leases, expected) -> None:
+    assert environments_view([lease(*each) for each in leases], NOW) == expected
+
+
+AWAY = {
+    "failed just now": ([(0, "failed", 10, "boom")], "away"),
+    "done too early": ([(0, "done", 10)], "away"),
+    "silent for less than the grace": ([(0, "working", 15 + 299)], "away"),
+    "silent for longer": ([(0, "working", 15 + 300)], "lost"),
+    "failed long ago": ([(0, "failed", 300, "boom")], "failed"),
+    "the grace counts from the last live one": ([(0, "failed", 900, "boom"), (1, "done", 10)], "away"),
+    "one is live": ([(0, "failed", 900, "boom"), (1, "starting", 10)], "starting"),
+    "none has ever come": ([], "absent"),
+}
+
+
+@pytest.mark.parametrize(("leases", "state"), AWAY.values(), ids=AWAY)
+def test_a_replaceable_side_is_away_before_it_is_gone(leases, state) -> None:
+    assert environments_view([lease(*each) for each in leases], NOW, grace_seconds=300).state == state
+
+
+def test_an_absence_names_the_last_failure_and_how_long_it_may_last() -> None:
+    leases = [lease(0, "failed", 42, "ValueError: no data")]
+    assert environments_view(leases, NOW, grace_seconds=300).reason == (
+        "no environment has been live for more than 30 s, and 300 s are allowed until another one comes; the last one "
+        "is failed: "
+        "ValueError: no data"
+    )
+
+
+OVER = {
+    "the evaluator works": ([(0, "working", 1), (1, "done", 1)], 100, "working"),
+    "the others have a moment": ([(0, "done", 1), (1, "working", 1)], 9, "working"),
+    "and no more": ([(0, "done", 1), (1, "working", 1)], 11, "done"),
+    "the evaluator's replacement is waited for": ([(0, "failed", 1), (1, "done", 1)], 1, "away"),
+    "also when it fell silent before": ([(0, "working", 99)], 1, "away"),
+    "and not forever": ([(0, "failed", 1), (1, "done", 1)], 300, "failed"),
+    "it is there": ([(0, "failed", 99), (0, "starting", 1)], 301, "starting"),
+    "nobody else is replaced any more": ([(0, "done", 1), (1, "failed", 1)], 1, "done"),
+    "nor who evaluates, once that is done": ([(0, "working", 20), (0, "done", 9)], 11, "done"),
+    "no evaluator has ever come": ([(1, "working", 1)], 100, "working"),
+}
+
+
+@pytest.mark.parametrize(("leases", "over_for", "state"), OVER.values(), ids=OVER)
+def test_when_the_run_is_over_the_evaluator_decides(leases, over_for, state) -> None:
+    seen = environments_view([lease(*each) for each in leases], NOW, grace_seconds=300, over_for=over_for)
+    assert seen.state == state
+
+
+def test_when_the_run_is_over_the_run_pods_evaluator_is_not_replaced() -> None:
+    leases = [in_the_run_pod("failed", 1, "boom"), lease(1, "done", 1)]
+    assert environments_view(leases, NOW, grace_seconds=300, over_for=1) == LeaseView("failed", "boom")
+    assert environments_view([lease(0, "failed", 1, "boom")], NOW, over_for=1) == LeaseView("failed", "boom")
+
+
+INSIDE = {
+    "it works": (in_the_run_pod("working", 1), "working"),
+    "it failed": (in_the_run_pod("failed", 1, "boom"), "failed"),
+    "it fell silent": (in_the_run_pod("working", 16), "lost"),
+    "it left early": (in_the_run_pod("done", 1), "done"),
+}
+
+
+@pytest.mark.parametrize(("inside", "state"), INSIDE.values(), ids=INSIDE)
+def test_the_end_of_an_irreplaceable_environment_is_the_end_though_others_live(inside, state) -> None:
+    leases = [inside, lease(1, "working", 1), lease(2, "failed", 0, "bang")]
+    assert environments_view(leases, NOW, grace_seconds=300).state == state
+    assert environments_view(leases, NOW, grace_seconds=300, over_for=1).state == "working"
+    assert environments_view(leases, NOW).state == "working", "without anybody who replaces, all are alike"
+
+
+def test_the_lease_that_ended_first_is_forgotten_first() -> None:
+    leases = {
+        "live": lease(0, "working", 1),
+        "silent": lease(1, "working", 20),
+        "failed": lease(2, "failed", 10),
+        "long silent": lease(3, "working", 40),
+    }
+    assert first_to_forget(leases, NOW) == "long silent"
+    assert first_to_forget({"live": leases["live"]}, NOW) is None
 
 
 async def beat(api, name: str, index: int, state: str = "working", reason: str | None = None):

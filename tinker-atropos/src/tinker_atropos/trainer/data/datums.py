@@ -4,10 +4,12 @@ A sequence of T tokens is T-1 predictions: position t of the input predicts toke
 advantages are shifted by one relative to the tokens. Positions that were not generated are zero and not trained.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from rl_contract.policy_losses import POLICY_LOSSES
 from rl_contract.trainer_settings import TrainerSettings
@@ -159,3 +161,35 @@ def loss_config(config: TrainerSettings) -> dict[str, float] | None:
         return {"beta": config.dro_beta}
     thresholds = config.clip_thresholds
     return None if thresholds is None else thresholds.as_loss_config()
+
+
+Scalar = TypeVar("Scalar", np.int64, np.float64)
+
+
+def of_trained(datums: Sequence[Datum], rows: Iterable[npt.NDArray[Scalar]]) -> npt.NDArray[Scalar]:
+    """Of a row for each datum, as long as its own arrays: the values of the trained tokens, [N]."""
+    trained = np.concatenate([datum.trained_T for datum in datums])
+    found_N: npt.NDArray[Scalar] = np.concatenate(list(rows))[trained]
+    return found_N
+
+
+def policy_steps(datums: Sequence[Datum]) -> Ints:
+    """That sampled the trained tokens, [N]."""
+    return of_trained(datums, (datum.policy_step_T for datum in datums))
+
+
+def log_ratios(datums: Sequence[Datum], logprobs: Sequence[Floats]) -> Floats:
+    """Of the trained tokens, [N]: log p - log q. `logprobs` are the trainer's, for each datum."""
+    return of_trained(datums, logprobs) - of_trained(datums, (datum.logprobs_T for datum in datums))
+
+
+def lengths(datums: Sequence[Datum]) -> Ints:
+    """How many tokens of each datum are trained: one at least."""
+    return np.array([np.count_nonzero(datum.trained_T) for datum in datums])
+
+
+def sequence_means(values_N: Floats, lengths_S: Ints) -> Floats:
+    """The mean over the trained tokens of each datum."""
+    starts_S = np.cumsum(lengths_S) - lengths_S
+    means_S: Floats = np.add.reduceat(values_N, starts_S) / lengths_S
+    return means_S

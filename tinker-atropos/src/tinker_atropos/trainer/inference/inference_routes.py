@@ -15,11 +15,17 @@ tokenizer's.
 
 Not bounded here: how much is sampled, how often, and how many requests at once. A hostile environment can spend the
 run's sampling budget and slow the trainer down; it can mark its samples as an evaluation's, which are never trained.
+
+atroposlib's servers ask for token ids with sglang's `POST /generate`, the client of the library `renderers` (0.1.12)
+with `POST /inference/v1/generate`: verifiers samples through that client. It renders chats itself, sends token ids, and
+takes every sampled token's id and logprob from the answer; it rejects an answer that leaves one of them out.
 """
 
+import uuid
 from collections.abc import Sequence
+from typing import Annotated, Any, Final, Self
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, model_validator
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -28,13 +34,131 @@ from starlette.routing import Route
 from tinker_atropos.arrays import Ints
 from tinker_atropos.chat.chat_endpoint import AnyCaller, Endpoint, encoded
 from tinker_atropos.chat.chat_rendering import ChatRenderer
-from tinker_atropos.chat.openai_requests import InferenceRequest, WireRequest
-from tinker_atropos.chat.request_handling import Told, guarded, parse, unless_gone
-from tinker_atropos.chat.sampling import GeneratedSamples
+from tinker_atropos.chat.openai_answers import Written, write
+from tinker_atropos.chat.openai_requests import (
+    InferenceRequest,
+    UnsupportedFieldError,
+    WireRequest,
+    sampled_tokens_only,
+)
+from tinker_atropos.chat.request_handling import RefusedRequestError, Told, guarded, parse, unless_gone
+from tinker_atropos.chat.sampling import GeneratedSamples, Sample
+from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.serving import json_response
 from tinker_atropos.trainer.inference.generation import Generator
-from tinker_atropos.trainer.inference.inference_tokens import TokenRequest, token_answer
-from tinker_atropos.trainer.inference.sglang_generate import GenerateRequest, generate_answer
+
+SEQUENCE_FULL: Final = "sequence_full"
+"""The code of the answer that ends a conversation at its `rl_max_length`. It is no fault, and not logged."""
+
+
+class TokenSampling(InferenceRequest):
+    """`max_tokens` None: as many as a chat that names no limit, which is what this client renders.
+
+    verifiers sends the fields of its `SamplingConfig` as they are, additional ones too: an evaluation is marked by
+    `vf.SamplingConfig(temperature=1.0, max_tokens=64, rl_purpose="evaluation", rl_evaluation=STEP)`. It has one
+    `max_tokens` for all turns of an episode, and does not know how long a prompt is: `rl_max_length` bounds prompt and
+    answer together.
+    """
+
+    max_tokens: int | None = Field(default=None, ge=1)
+    rl_max_length: int | None = Field(default=None, ge=1)
+    logprobs: Annotated[bool | int | None, BeforeValidator(sampled_tokens_only)] = None
+
+    def answer_limit(self, prompt_length: int, default: int) -> int:
+        """Most tokens that are sampled after a prompt. Raises RefusedRequestError if there is room for none."""
+        limit = self.max_tokens or default
+        if self.rl_max_length is None:
+            return limit
+        if prompt_length >= self.rl_max_length:
+            raise RefusedRequestError(
+                f"the prompt has {prompt_length} tokens, and sampling_params.rl_max_length is {self.rl_max_length}: "
+                f"there is no room for an answer",
+                code=SEQUENCE_FULL,
+            )
+        return min(limit, self.rl_max_length - prompt_length)
+
+
+class TokenRequest(WireRequest):
+    """One prompt in token ids. A run has one model: `model` selects nothing, as on the other routes."""
+
+    token_ids: list[int]
+    sampling_params: TokenSampling = TokenSampling()
+    model: str = ""
+    request_id: str | None = None
+
+
+def token_answer(body: TokenRequest, generation: GeneratedSamples) -> dict[str, Any]:
+    """All sampled tokens of each sample, the stop that ended it included, each with its logprob."""
+    return {
+        "request_id": body.request_id or uuid.uuid4().hex,
+        "choices": [_choice(index, sample) for index, sample in enumerate(generation.samples)],
+        "policy_step": generation.policy_step,
+    }
+
+
+def _choice(index: int, sample: Sample) -> dict[str, Any]:
+    tokens, logprobs = sample.tokens_T.tolist(), sample.logprobs_T.tolist()
+    content = [
+        {"token": f"token_id:{token}", "logprob": logprob} for token, logprob in zip(tokens, logprobs, strict=True)
+    ]
+    return {
+        "index": index,
+        "token_ids": tokens,
+        "finish_reason": sample.stop_reason,
+        "logprobs": {"content": content},
+    }
+
+
+class SglangSampling(InferenceRequest):
+    max_new_tokens: int = Field(default=128, ge=1)
+
+
+class GenerateRequest(WireRequest):
+    """`POST /generate` in sglang's shape: `text` or `input_ids` of one prompt."""
+
+    text: str | None = None
+    input_ids: list[int] | None = None
+    sampling_params: SglangSampling = SglangSampling()
+    return_text_in_logprobs: bool = False
+
+    @model_validator(mode="after")
+    def _one_prompt(self) -> Self:
+        if (self.text is None) == (self.input_ids is None):
+            raise UnsupportedFieldError("a prompt is needed, once: set input_ids (token ids) or text")
+        return self
+
+
+def generate_answer(body: GenerateRequest, generation: GeneratedSamples, prompt_T: Ints, tokenizer: Tokenizer) -> Any:
+    """One object for one sample, a list for several. `policy_step` is ours; sglang's clients ignore it."""
+    answers = [
+        {
+            "text": written.text,
+            "output_ids": written.sample.tokens_T.tolist(),
+            "meta_info": {
+                "id": uuid.uuid4().hex,
+                "finish_reason": _sglang_finish(written),
+                "prompt_tokens": len(prompt_T),
+                "completion_tokens": len(written.sample.tokens_T),
+                "policy_step": generation.policy_step,
+                "output_token_logprobs": _sglang_logprobs(
+                    written.sample, tokenizer if body.return_text_in_logprobs else None
+                ),
+            },
+        }
+        for written in (write(sample, body.sampling_params, tokenizer) for sample in generation.samples)
+    ]
+    return answers[0] if len(answers) == 1 else answers
+
+
+def _sglang_finish(written: Written) -> dict[str, Any]:
+    if written.sample.stop_reason == "length":
+        return {"type": "length", "length": len(written.sample.tokens_T)}
+    return {"type": "stop", "matched": written.matched}
+
+
+def _sglang_logprobs(sample: Sample, tokenizer: Tokenizer | None) -> list[tuple[float, int, str | None]]:
+    texts = tokenizer.decode_each(sample.tokens_T) if tokenizer else [None] * len(sample.tokens_T)
+    return list(zip(sample.logprobs_T.tolist(), sample.tokens_T.tolist(), texts, strict=True))
 
 
 class EvaluationRequest(WireRequest):

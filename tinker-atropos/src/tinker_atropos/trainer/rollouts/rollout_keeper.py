@@ -20,10 +20,8 @@ from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.rollout_files.background_mirror import BackgroundMirror
-from tinker_atropos.rollout_files.file_names import StepFile, metrics_name
-from tinker_atropos.rollout_files.rollout_folder import MEGABYTE, RolloutFolder
-from tinker_atropos.rollout_files.rollout_store import RolloutMirror, RolloutStore
-from tinker_atropos.rollout_files.store_choice import open_store
+from tinker_atropos.rollout_files.rollout_folder import MEGABYTE, RolloutFolder, StepFile, metrics_name
+from tinker_atropos.rollout_files.rollout_store import RolloutMirror, RolloutStore, open_store
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.rollouts.group_records import GroupFacts, Pieces, Record, fate_totals, group_record
 from tinker_atropos.trainer.rollouts.reported_rollouts import RolloutReport, UntrainedGroup

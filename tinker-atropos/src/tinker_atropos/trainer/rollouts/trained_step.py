@@ -11,7 +11,7 @@ from tinker_atropos.trainer.data.datums import Datum, TrainingBatch
 from tinker_atropos.trainer.data.reward_shaping import group_advantages, masked_rollouts
 from tinker_atropos.trainer.rollouts.group_records import GroupFacts, TrainedSequence
 from tinker_atropos.trainer.trajectories.batch_collector import Collected, DroppedGroup
-from tinker_atropos.trainer.update.clipping import clipped_tokens
+from tinker_atropos.trainer.update.trust_region import clipped_tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,8 @@ from typing import Final
 import numpy as np
 
 from tinker_atropos.arrays import Floats, Ints
-from tinker_atropos.trainer.data.datums import Datum
+from tinker_atropos.trainer.data.datums import Datum, log_ratios, policy_steps
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP
-from tinker_atropos.trainer.data.trained_tokens import log_ratios, policy_steps
 
 SMOOTHING: Final = 0.2
 """Weight of the newest step in what staleness costs."""

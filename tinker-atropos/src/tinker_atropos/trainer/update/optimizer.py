@@ -9,15 +9,27 @@ Of step s (0 is the first) of n = total_steps, with a warm-up of w = `warmup_ste
 
 Without a warm-up these are tinker-cookbook's (utils/lr_scheduling.py). Only the step
 decides, so an attempt that continues, or a step that is replayed, has the same rate.
+
+`tinker.learning_rate: auto` is tinker-cookbook's rule for LoRA, in which the best rate falls with the model's width:
+
+    5e-4 * (2000 / hidden_size) ** exponent
+
+(tinker-cookbook 0.6.1, hyperparam_utils.get_lr: 5e-5, ten times that for LoRA.) The exponents are fitted, for two
+families. For other models there is no rule, and a guess would be a run that learns nothing, or one that diverges.
 """
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from tinker_atropos.bundled import BUNDLED
+from tinker_atropos.chat.model_config import read_model_config
 from tinker_atropos.config.run_config import RunConfig
+from tinker_atropos.errors import ConfigError
 from tinker_atropos.trainer.backend.step_requests import AdamStep
 from tinker_atropos.trainer.data.datums import Datum
 
@@ -60,3 +72,75 @@ def gradient_metrics(answers: Sequence[Mapping[str, float]]) -> dict[str, float]
     """
     norms = [norm for answer in answers for name, norm in answer.items() if name.split(":")[0] == "grad_norm"]
     return {"train/grad_norm": sum(norms) / len(norms)} if norms else {}
+
+
+logger = logging.getLogger(__name__)
+
+LORA_RATE: Final = 5e-4
+REFERENCE_WIDTH: Final = 2000
+EXPONENTS: Final[Mapping[str, float]] = {"llama": 0.781, "qwen": 0.0775}
+
+WIDTHS: Final[Mapping[str, int]] = {
+    "meta-llama/Llama-3.2-1B": 2048,
+    "meta-llama/Llama-3.2-3B": 3072,
+    "meta-llama/Llama-3.1-8B": 4096,
+    "meta-llama/Llama-3.1-8B-Instruct": 4096,
+    "meta-llama/Llama-3.1-70B": 8192,
+    "meta-llama/Llama-3.3-70B-Instruct": 8192,
+    "Qwen/Qwen3-4B-Instruct-2507": 2560,
+    "Qwen/Qwen3-8B": 4096,
+    "Qwen/Qwen3-8B-Base": 4096,
+    "Qwen/Qwen3-30B-A3B": 2048,
+    "Qwen/Qwen3-30B-A3B-Base": 2048,
+    "Qwen/Qwen3-30B-A3B-Instruct-2507": 2048,
+    "Qwen/Qwen3-32B": 5120,
+    "Qwen/Qwen3-235B-A22B-Instruct-2507": 4096,
+    "Qwen/Qwen3-VL-30B-A3B-Instruct": 2048,
+    "Qwen/Qwen3-VL-235B-A22B-Instruct": 4096,
+    "Qwen/Qwen3.5-4B": 2560,
+    "Qwen/Qwen3.5-9B": 4096,
+    "Qwen/Qwen3.5-9B-Base": 4096,
+    "Qwen/Qwen3.5-27B": 5120,
+    "Qwen/Qwen3.5-35B-A3B": 2048,
+    "Qwen/Qwen3.5-35B-A3B-Base": 2048,
+    "Qwen/Qwen3.5-397B-A17B": 4096,
+    "Qwen/Qwen3.6-27B": 5120,
+    "Qwen/Qwen3.6-35B-A3B": 2048,
+    "Qwen/Qwen3.8-27B": 5120,
+}
+"""Hidden sizes of models that Tinker serves, from their public configs: several are gated."""
+
+
+def with_learning_rate(config: RunConfig) -> RunConfig:
+    """The config with a number in place of auto. Raises ConfigError if the rule has none for the model."""
+    if config.tinker.learning_rate != "auto":
+        return config
+    rate = automatic_learning_rate(config.base_model, config.env.tokenizer_name)
+    logger.info("tinker.learning_rate: auto is %.3g for %s", rate, config.base_model)
+    tinker = config.tinker.model_copy(update={"learning_rate": rate})
+    return config.model_copy(update={"tinker": tinker})
+
+
+def automatic_learning_rate(base_model: str, tokenizer_name: str) -> float:
+    """By the model's hidden size. A local folder, and the bundled model, are known by their tokenizer's name: a Tinker
+    service may serve them under any other.
+    """
+    name = base_model.split(":", 1)[0]  # Qwen/Qwen3-8B:peft:262144 is served by Tinker
+    kind, width = name, WIDTHS.get(name)
+    if width is None:
+        local = tokenizer_name == BUNDLED or Path(tokenizer_name).is_absolute()
+        found = read_model_config(tokenizer_name if local else name)
+        if found is None or not found.hidden_size:
+            raise _unknown(base_model, "the config of that model, with its hidden size, cannot be read")
+        kind, width = found.kind, found.hidden_size
+    family = next((family for family in EXPONENTS if family in kind.lower()), None)
+    if family is None:
+        raise _unknown(base_model, f"the rule is known for models of the families {' and '.join(EXPONENTS)}")
+    return float(LORA_RATE * (REFERENCE_WIDTH / width) ** EXPONENTS[family])
+
+
+def _unknown(base_model: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"tinker.learning_rate is 'auto', and for the model {base_model!r} that is no number: {why}; "
+        f"set tinker.learning_rate to a number, such as 4e-5"
+    )

@@ -1,9 +1,36 @@
 """The trajectory API's routes: read the request, call the service, write the answer.
 
 There is no `/reset_data` (one GET would wipe the run) and no CORS: browsers are not clients.
-"""
+
+Who may call which route, and what harm a hostile environment can still do.
+
+If environments run in their own pods, this port is not limited to loopback, and environments may be untrusted code.
+The trainer is in the same pod as the api: so its routes only accept peers on loopback (by the connection's own
+address, not a header); all others get a 403.
+
+| route | for | why, and what harm is left |
+|---|---|---|
+| `GET /` | anyone | says which protocol this is |
+| `POST /register-env`, `/disconnect-env` | environments | at most MAX_ENVIRONMENTS numbers; one can report that another has left |
+| `GET /wandb_info`, `/info`, `/status` | environments | names of a W&B project and group, sizes, the step: each of them gets all of it anyway |
+| `GET /status-env` | environments | a pace; one can keep another's number alive |
+| `POST /scored_data`, `/scored_data_list` | environments | groups with any scores, under any number: that is an environment's purpose; bounded by body, vocabulary, batch and journal |
+| `PUT /rl/lease/environment` | environments | at most MAX_LEASES at a time; one can report that it is alive or failed |
+| `POST /rl/metrics` | environments | any metric, including an evaluation's, but none of the trainer's (`trainer/reporting/relay.py`); at most MAX_METRICS names and METRICS_BODY_BYTES per report, METRICS_KEPT reports |
+| `POST /register`, `GET /batch`, `POST /rl/drop`, `/rl/progress` | trainer | would wipe, steal, drop or end the run |
+| `PUT /rl/lease/trainer` | trainer | would end the run for everyone |
+| `GET /rl/books`, `/rl/metrics`, `/latest_example` | trainer | counts, metrics and rollouts of all environments: no other client needs them |
+
+So a hostile environment can spoil, stall or end its own run, which it could do by its scores alone, and drive this
+process to its container's limits: connections, POSTs that wait for room (each holds its body) and the request rate are
+not bounded here. It cannot reach any key, another run, or the trainer's record of what was trained.
+
+An environment in the run's own pod (a bundled one) is on loopback and trusted as the trainer is. What is beside an
+environment in its pod, but is none (an OpenEnv server), is kept out by the path (`environments_path.py`).
+"""  # noqa: E501 -- a table
 
 import secrets
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import orjson
@@ -12,6 +39,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tinker_atropos.environments_path import is_loopback
 from tinker_atropos.serving import json_response
 from tinker_atropos.trajectory_api.messages.bodies import (
     MAX_BODY_BYTES,
@@ -21,7 +49,6 @@ from tinker_atropos.trajectory_api.messages.bodies import (
     read,
     step_of,
 )
-from tinker_atropos.trajectory_api.messages.leases import PEERS, Role
 from tinker_atropos.trajectory_api.messages.records import StepBatch
 from tinker_atropos.trajectory_api.messages.requests import (
     DropRequest,
@@ -33,9 +60,32 @@ from tinker_atropos.trajectory_api.messages.requests import (
     TrainerRegistration,
 )
 from tinker_atropos.trajectory_api.routes.group_routes import receive_group, receive_groups
-from tinker_atropos.trajectory_api.routes.route_access import trainers_only
+from tinker_atropos.trajectory_api.service.held_leases import PEERS, Role
 from tinker_atropos.trajectory_api.service.trajectory_service import TrajectoryService
 from tinker_atropos.trajectory_api.store.database import JournalError
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def trainers_only(path: str, endpoint: Endpoint, method: str = "GET") -> Route:
+    """A route that answers the same machine only."""
+
+    async def guarded(request: Request) -> Response:
+        if not is_loopback(request.scope):
+            raise Refusal(
+                403,
+                "not_local",
+                f"{method} {path} is for the run's trainer, which calls it on loopback; this request came from "
+                f"{_peer(request)}: an environment has no need of it",
+            )
+        return await endpoint(request)
+
+    return Route(path, guarded, methods=[method])
+
+
+def _peer(request: Request) -> str:
+    return request.client.host if request.client else "an unknown address"
+
 
 MAX_WAIT_SECONDS = 30.0
 NDJSON = "application/x-ndjson"
@@ -222,7 +272,7 @@ ROUTES = [
     trainers_only("/rl/books", show_books),
     trainers_only("/rl/metrics", show_metrics),
 ]
-"""Who may call them and why: `route_access.py`."""
+"""Who may call them and why: above."""
 
 
 def trajectory_app(service: TrajectoryService, max_body_bytes: int = MAX_BODY_BYTES) -> Starlette:

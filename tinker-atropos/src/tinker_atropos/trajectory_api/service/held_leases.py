@@ -1,20 +1,136 @@
-"""The current leases: which processes are live, and how a side ended. Bounded, because any client can request one."""
+"""The current leases: which processes are live, and how a side ended. Bounded, because any client can request one.
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+The trainer has one lease. Each environment process has its own, under the `id` that it generated when it started; one
+that sends none (a single environment, as in Atropos) holds the lease without a name. The trainer sees all of them as
+one side: it is live while any of them is, and the last failure says how it ended.
 
-from tinker_atropos.lease_states import EVALUATOR
+Environments in other pods are replaced when they die. So a side without a live environment is `away`
+for a grace period, and only then gone. The environment in the run's own pod is not replaced: when it has ended, the
+side is gone even if others are live, because nothing would be evaluated anymore. When the run is over, only the
+evaluating environment (index 0) is waited for longer than OTHERS_SECONDS, and only it is replaced: it has to evaluate
+the final weights.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tinker_atropos.durations import more_than
+from tinker_atropos.lease_states import EVALUATOR, PeerState, ReportedState
 from tinker_atropos.trajectory_api.messages.bodies import Refusal
-from tinker_atropos.trajectory_api.messages.leases import (
-    MAX_LEASES,
-    Lease,
-    LeaseView,
-    Role,
-    environments_view,
-    first_to_forget,
-    view,
-)
 from tinker_atropos.trajectory_api.messages.requests import LeaseReport
+
+Role = Literal["trainer", "environment"]
+
+PEERS: dict[Role, Role] = {"trainer": "environment", "environment": "trainer"}
+
+OTHERS_SECONDS = 10.0
+MAX_LEASES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What a process last reported about itself, and when (`renewed_at`, seconds of the caller's clock)."""
+
+    state: ReportedState
+    reason: str | None
+    ttl_seconds: float
+    renewed_at: float
+    index: int = EVALUATOR
+    replaced: bool = False
+    warnings: tuple[str, ...] = ()
+    environment_state: str | None = None
+
+    @property
+    def ended_at(self) -> float:
+        """When it ended, or will end unless it is renewed."""
+        return self.renewed_at + (self.ttl_seconds if self.state in ("starting", "working") else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseView:
+    """What the other side sees. `lost`: the lease expired without a report of `done` or `failed`."""
+
+    state: PeerState
+    reason: str | None = None
+    warnings: tuple[str, ...] = ()
+    environment_state: str | None = None
+
+    @property
+    def gone(self) -> bool:
+        return self.state in ("failed", "lost")
+
+    @property
+    def live(self) -> bool:
+        return self.state in ("starting", "working")
+
+    def to_wire(self) -> dict[str, Any]:
+        """Without what only some environments report."""
+        said = {"warnings": list(self.warnings), "environment_state": self.environment_state}
+        return {"state": self.state, "reason": self.reason, **{name: each for name, each in said.items() if each}}
+
+
+def view(role: Role, lease: Lease | None, now: float) -> LeaseView:
+    """One process's lease."""
+    if lease is None:
+        return LeaseView("absent")
+    if lease.state in ("starting", "working") and now > lease.ended_at:
+        return LeaseView("lost", f"no heartbeat from the {role} for more than {lease.ttl_seconds:g} seconds")
+    warnings = lease.warnings if lease.state in ("starting", "working") else ()  # how it ended says more
+    return LeaseView(lease.state, lease.reason, warnings, lease.environment_state)
+
+
+def environments_view(
+    leases: Iterable[Lease], now: float, grace_seconds: float = 0.0, over_for: float | None = None
+) -> LeaseView:
+    """All environments as one side. `over_for`: seconds since the run ended, None while it continues."""
+    considered = list(leases)
+    if over_for is not None and over_for > OTHERS_SECONDS:
+        considered = [lease for lease in considered if lease.index == EVALUATOR] or considered
+    if not considered:
+        return LeaseView("absent")
+    views = {lease: view("environment", lease, now) for lease in considered}
+    if grace_seconds and over_for is None and (missed := _missed_for_good(views)):
+        return views[missed]
+    live = [lease for lease, seen in views.items() if seen.live]
+    if live:
+        return views[min(live, key=lambda lease: (lease.state != "working", lease.index, -lease.renewed_at))]
+    evaluators = {lease: seen for lease, seen in views.items() if lease.index == EVALUATOR}
+    if over_for is not None and any(seen.state == "done" for seen in evaluators.values()):
+        return LeaseView("done")  # whatever happened to its predecessors and to others
+    last = _last(views)
+    without_one = now - max(lease.ended_at for lease in considered)
+    waited = without_one if over_for is None else over_for
+    comes = over_for is None or (bool(evaluators) and all(lease.replaced for lease in evaluators))
+    if comes and waited < grace_seconds:
+        return _away(views[last], without_one, grace_seconds)
+    return views[last]
+
+
+def _missed_for_good(views: Mapping[Lease, LeaseView]) -> Lease | None:
+    """An environment that has ended and is not replaced, although others are."""
+    lasting = {lease: seen for lease, seen in views.items() if not lease.replaced}
+    return _last(lasting) if lasting and not any(seen.live for seen in lasting.values()) else None
+
+
+def _last(views: Mapping[Lease, LeaseView]) -> Lease:
+    """Of the leases that ended, the one that says how: a failure takes precedence over a normal end."""
+    return max(views, key=lambda lease: (views[lease].gone, lease.ended_at))
+
+
+def _away(last: LeaseView, without_one: float, grace_seconds: float) -> LeaseView:
+    return LeaseView(
+        "away",
+        f"no environment has been live for {more_than(without_one)}, and {grace_seconds:g} s are allowed until another "
+        f"one comes; the last one is {last.state}" + (f": {last.reason}" if last.reason else ""),
+    )
+
+
+def first_to_forget(leases: Mapping[str, Lease], now: float) -> str | None:
+    """The key of the lease that ended first; None while all are live."""
+    ended = [key for key, lease in leases.items() if not view("environment", lease, now).live]
+    return min(ended, key=lambda key: leases[key].ended_at, default=None)
+
 
 TRAINER = "trainer"
 

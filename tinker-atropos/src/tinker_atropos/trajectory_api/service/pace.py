@@ -20,10 +20,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tinker_atropos.trajectory_api.messages.leases import LeaseView
 from tinker_atropos.trajectory_api.messages.records import GroupCount, RegisteredEnv
 from tinker_atropos.trajectory_api.messages.requests import ProgressReport, TrainerRegistration
-from tinker_atropos.trajectory_api.store.batch_forming import first_exact
+from tinker_atropos.trajectory_api.service.held_leases import LeaseView
+from tinker_atropos.trajectory_api.store.batches import first_exact
 
 MIN_ENV_WEIGHT = 0.01
 ENOUGH_OF_ITS_OWN = 1_000_000

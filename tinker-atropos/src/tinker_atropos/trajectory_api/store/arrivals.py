@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 import orjson
 
 from tinker_atropos.trajectory_api.messages.records import NewGroupState, PostedGroups, ReceivedGroup
-from tinker_atropos.trajectory_api.store.batch_forming import first_exact
-from tinker_atropos.trajectory_api.store.batches import evict_oldest_replay
+from tinker_atropos.trajectory_api.store.batches import evict_oldest_replay, first_exact
 from tinker_atropos.trajectory_api.store.books import post, post_refused
 from tinker_atropos.trajectory_api.store.database import used_bytes
 

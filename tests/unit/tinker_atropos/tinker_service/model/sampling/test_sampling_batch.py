@@ -12,11 +12,10 @@ from tests.unit.tinker_atropos.tinker_service.sampled import finished, new_batch
 from tinker_atropos.tinker_service.model.engine import Engine
 from tinker_atropos.tinker_service.model.lora import Adapter, LoraSpec
 from tinker_atropos.tinker_service.model.sampling.continuations import Continuation, SamplingRequest
-from tinker_atropos.tinker_service.model.sampling.prompts import TOKENS_PER_STEP
 from tinker_atropos.tinker_service.model.sampling.sample_jobs import SampleJob
 from tinker_atropos.tinker_service.model.sampling.sampling_batch import SamplingBatch
 from tinker_atropos.tinker_service.model.sampling.scoring import PromptScoring, score_prompts
-from tinker_atropos.tinker_service.model.sampling.sequence_cache import KeyValues
+from tinker_atropos.tinker_service.model.sampling.sequence_cache import TOKENS_PER_STEP, KeyValues
 from tinker_atropos.tinker_service.request_errors import CANCELLED, DroppedError, RequestError
 
 Prompts = list[tuple[int, ...]]

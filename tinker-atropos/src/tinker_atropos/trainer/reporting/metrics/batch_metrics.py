@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from tinker_atropos.trainer.data.datums import TrainingBatch
+from tinker_atropos.trainer.data.datums import TrainingBatch, lengths, of_trained, policy_steps, sequence_means
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP
-from tinker_atropos.trainer.data.trained_tokens import lengths, of_trained, policy_steps, sequence_means
 from tinker_atropos.trainer.reporting.metrics.rollout_metrics import rollout_metrics
 from tinker_atropos.trainer.trajectories.admission import DROP_REASONS
 from tinker_atropos.trainer.trajectories.batch_collector import Collected

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tinker_atropos.arrays import Floats
-from tinker_atropos.trainer.data.datums import TrainingBatch
+from tinker_atropos.trainer.data.datums import TrainingBatch, lengths, of_trained, policy_steps
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP
-from tinker_atropos.trainer.data.trained_tokens import lengths, of_trained, policy_steps
 from tinker_atropos.trainer.update.ess_steering import effective_sample_size
 
 Metrics = dict[str, float]

@@ -8,7 +8,7 @@ from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.errors import DivergedError
 from tinker_atropos.trainer.data.datums import TrainingBatch
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP
-from tinker_atropos.trainer.update.batch_adjustment import adjusted
+from tinker_atropos.trainer.update.policy_update import adjusted
 from tinker_atropos.trainer.update.trust_region import mask_metrics
 
 

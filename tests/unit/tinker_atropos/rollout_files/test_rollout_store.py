@@ -4,7 +4,7 @@ import pytest
 
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.rollout_files.rollout_folder import RolloutFolder
-from tinker_atropos.rollout_files.store_choice import kept_rollouts
+from tinker_atropos.rollout_files.rollout_store import kept_rollouts
 from tinker_atropos.settings import load_settings
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tinker_atropos.trajectory_api.messages.bodies import Refusal
 from tinker_atropos.trajectory_api.messages.requests import MAX_ENVIRONMENTS, EnvRegistration
-from tinker_atropos.trajectory_api.service.roster import Roster
+from tinker_atropos.trajectory_api.service.trajectory_service import Roster
 
 
 def registration(name: str = "sort", index: int | None = None) -> EnvRegistration:
