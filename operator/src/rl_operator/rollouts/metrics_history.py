@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from rl_contract.rollout_records import BadLineError, MetricsLine, Number, read_metrics_line
 from rl_operator.rollouts.file_lines import FileFaults, lines_of
-from rl_operator.rollouts.rollout_records import BadLineError, MetricsLine, Number, read_metrics_line
 from rl_operator.rollouts.rollout_source import RolloutFile, RolloutListing
 
 MOST_STEPS: Final = 5_000

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from rl_contract.rollout_records import GroupRecord, Rollout, SampledSequence
 from rl_operator.rollouts.choices import Figure
-from rl_operator.rollouts.rollout_records import GroupRecord, Rollout, SampledSequence
 from rl_operator.rollouts.token_ledger import FATE_WORDS, UNKNOWN
 
 GIVEN: Final = frozenset({"prompt", "not_sampled"})

@@ -5,10 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from rl_operator.errors import RefusedError
-from rl_operator.rollouts.choices import Fate, Figure
-from rl_operator.rollouts.rollout_figures import FIGURES, strings_in, texts_of
-from rl_operator.rollouts.rollout_records import (
+from rl_contract.rollout_records import (
     EvaluationRecord,
     GroupRecord,
     KnownRecord,
@@ -16,6 +13,9 @@ from rl_operator.rollouts.rollout_records import (
     StepRecord,
     read_record,
 )
+from rl_operator.errors import RefusedError
+from rl_operator.rollouts.choices import Fate, Figure
+from rl_operator.rollouts.rollout_figures import FIGURES, strings_in, texts_of
 from rl_operator.rollouts.rollout_source import LastFile, RolloutListing, RolloutSource
 from rl_operator.rollouts.step_files import StepFiles, files_by_step, nearest_steps
 from rl_operator.rollouts.step_reading import StepReading, StepSummary

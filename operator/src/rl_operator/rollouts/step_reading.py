@@ -5,10 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from rl_operator.errors import GoneError
-from rl_operator.rollouts.file_lines import LONGEST_LINE, FileFaults, lines_of
-from rl_operator.rollouts.rollout_figures import finite, tokens_by_fate
-from rl_operator.rollouts.rollout_records import (
+from rl_contract.rollout_records import (
     BadLineError,
     EvaluationRecord,
     GroupRecord,
@@ -19,6 +16,9 @@ from rl_operator.rollouts.rollout_records import (
     UnknownRecord,
     read_record,
 )
+from rl_operator.errors import GoneError
+from rl_operator.rollouts.file_lines import LONGEST_LINE, FileFaults, lines_of
+from rl_operator.rollouts.rollout_figures import finite, tokens_by_fate
 from rl_operator.rollouts.rollout_source import RolloutSource
 from rl_operator.rollouts.step_files import AttemptFile, StepFiles
 from rl_operator.rollouts.token_ledger import FATE_WORDS, UNKNOWN, TokenLedger, by_known_fate, is_arrived

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.rollouts.made_rollouts import group, line, rollout, sequence
 
+from rl_contract.rollout_records import GroupRecord, Rollout, SampledSequence, read_record
 from rl_operator.rollouts.choices import Figure
 from rl_operator.rollouts.rollout_figures import (
     FIGURES,
@@ -13,7 +14,6 @@ from rl_operator.rollouts.rollout_figures import (
     texts_of,
     tokens_by_fate,
 )
-from rl_operator.rollouts.rollout_records import GroupRecord, Rollout, SampledSequence, read_record
 
 
 def read(record: dict[str, Any]) -> GroupRecord:

@@ -3,11 +3,11 @@
 import pytest
 from tests.unit.tinker_atropos.environments.scripted_environment import Capitals, alone
 
+from rl_contract.scored_group import PROMPT_MASK
 from tinker_atropos.environments.base import REPLACEMENT_ROUNDS
 from tinker_atropos.environments.rollout.failures import IncompleteGroupError
 from tinker_atropos.environments.rollout.rollouts import TransportError
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.scored_group import PROMPT_MASK
 
 ERRORS = {
     "raised": (ZeroDivisionError("no"), "raised"),

@@ -11,6 +11,7 @@ import numpy as np
 import orjson
 from pydantic import ValidationError
 
+from rl_contract.scored_group import ScoredGroup
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.arrays import Bools, Floats
 from tinker_atropos.chat.tokenizer import Tokenizer
@@ -18,7 +19,6 @@ from tinker_atropos.check.observations import AnswerSeen, GroupSeen, ReportedLog
 from tinker_atropos.check.policy_server import ScriptedPolicy
 from tinker_atropos.environments.runner.reporting.counters import rewards
 from tinker_atropos.environments.runner.reporting.group_sender import encode
-from tinker_atropos.scored_group import ScoredGroup
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
 from tinker_atropos.trainer.inference.ledger import Attribution, generated_spans

@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from rl_contract.scored_group import MAX_CANDIDATES
 from tinker_atropos.chat.request_handling import RefusedRequestError, Told, guarded, parse, unless_gone
 from tinker_atropos.chat.sampling import UnavailableError
 from tinker_atropos.errors import ConfigError, RunError
-from tinker_atropos.scored_group import MAX_CANDIDATES
 from tinker_atropos.serving import bind, json_response, serve
 from tinker_atropos.weights.backend_session import ask, session
 from tinker_atropos.weights.sample_weights import check_one_is_named, sampling_client

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from rl_contract.rollout_records import GroupRecord, LostRecord, Rollout
 from rl_operator.cli.printing import fitted
 from rl_operator.rollouts.choices import Figure
 from rl_operator.rollouts.rollout_figures import FIGURES, answer_of, finite, prompt_of
 from rl_operator.rollouts.rollout_query import RankedGroup, RolloutQuery, StepAnswer
-from rl_operator.rollouts.rollout_records import GroupRecord, LostRecord, Rollout
 from rl_operator.rollouts.step_reading import Reasons, StepSummary
 from rl_operator.rollouts.token_ledger import FATE_WORDS, TRAINER_REASONS
 from rl_operator.rollouts.visible_text import columns_of, shortened, visible, wrapped

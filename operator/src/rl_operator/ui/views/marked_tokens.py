@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from rl_contract.rollout_records import GroupRecord, Rollout, SampledSequence
 from rl_operator.rollouts.rollout_figures import spans
-from rl_operator.rollouts.rollout_records import GroupRecord, Rollout, SampledSequence
 from rl_operator.rollouts.token_ledger import FATE_SENTENCES, FATE_WORDS, known_fate
 from rl_operator.ui.views.page_text import token_text
 from rl_operator.ui.views.rollout_turns import RoleSpan, is_given, turns_of

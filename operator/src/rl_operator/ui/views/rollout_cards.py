@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rl_contract.rollout_records import GroupRecord, Rollout, SampledSequence
 from rl_operator.rollouts.rollout_figures import finite, gap, length, prompt_of, staleness
 from rl_operator.rollouts.rollout_query import RankedGroup
-from rl_operator.rollouts.rollout_records import GroupRecord, Rollout, SampledSequence
 from rl_operator.rollouts.token_ledger import GROUP_SENTENCES, GROUP_WORDS, TRAINER_REASONS, known_fate
 from rl_operator.ui.views.marked_tokens import ShownSequence, TokenMarking, mean_surprise, shown_sequence
 from rl_operator.ui.views.page_text import ShownText, figure_text, shown_lines, value_text

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rl_contract.rollout_records import GroupRecord, Rollout, SampledSequence
 from rl_operator.rollouts.rollout_figures import GIVEN, spans
-from rl_operator.rollouts.rollout_records import GroupRecord, Rollout, SampledSequence
 from rl_operator.ui.views.page_text import ShownText, shown_lines, value_text
 
 OPENERS: Final[Mapping[str, str]] = {

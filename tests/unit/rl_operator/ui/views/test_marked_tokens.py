@@ -6,7 +6,7 @@ import math
 import pytest
 from tests.unit.rl_operator.rollouts.made_rollouts import rollout
 
-from rl_operator.rollouts.rollout_records import Rollout, SampledSequence
+from rl_contract.rollout_records import Rollout, SampledSequence
 from rl_operator.ui.views.marked_tokens import (
     TokenMarking,
     advantage_mark,

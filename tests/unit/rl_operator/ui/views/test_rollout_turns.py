@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.rollouts.made_rollouts import group, rollout
 
-from rl_operator.rollouts.rollout_records import GroupRecord, SampledSequence
+from rl_contract.rollout_records import GroupRecord, SampledSequence
 from rl_operator.ui.views.rollout_turns import conversation_of, segments_of, turns_of
 
 

@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 from openai.types.chat import ChatCompletion
 
+from rl_contract.scored_group import PROMPT_LOGPROB
 from tinker_atropos.chat.openai_requests import ChatRequest
 from tinker_atropos.chat.sampling import GeneratedSamples, Sample
 from tinker_atropos.environments.sessions.rollout_session import RolloutSession
-from tinker_atropos.scored_group import PROMPT_LOGPROB
 
 MALFORMED: Final = "malformed_arguments"
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rl_contract.scored_group import PROMPT_LOGPROB, PROMPT_MASK
 from tinker_atropos.environments.rollout.prompt_tokens import Message, PromptTokens
-from tinker_atropos.scored_group import PROMPT_LOGPROB, PROMPT_MASK
 
 
 @dataclass(frozen=True, slots=True)

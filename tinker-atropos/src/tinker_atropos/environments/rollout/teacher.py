@@ -15,9 +15,9 @@ from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 from atroposlib.envs.server_handling.server_manager import ServerManager
 
 from rl_contract.consistency import CONFIG_FILE, whole_teacher
+from rl_contract.scored_group import PROMPT_MASK
 from tinker_atropos.environments.rollout.rollouts import TransportError
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.scored_group import PROMPT_MASK
 
 API_KEY = "TEACHER_API_KEY"
 

@@ -16,13 +16,13 @@ from typing import Any
 
 import httpx
 
+from rl_contract.scored_group import PROMPT_LOGPROB, PROMPT_MASK
 from tinker_atropos.environments.items.held_out import EVAL_METRIC, Evaluation, fraction_metrics
 from tinker_atropos.environments.rollout.failures import describe, environment_failed
 from tinker_atropos.environments.rollout.sampled_work import SampledAnswers, sampling
 from tinker_atropos.environments.runner.reporting.heartbeat import Heartbeat
 from tinker_atropos.environments.runner.reporting.reports import Reports
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
-from tinker_atropos.scored_group import PROMPT_LOGPROB, PROMPT_MASK
 
 logger = logging.getLogger(__name__)
 

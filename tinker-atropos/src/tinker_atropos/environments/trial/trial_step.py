@@ -8,6 +8,7 @@ from typing import Any
 
 import openai
 
+from rl_contract.scored_group import PROMPT_MASK
 from tinker_atropos.environments.base import SampledEnvironment
 from tinker_atropos.environments.recorded_environment import RecordedEnvironment
 from tinker_atropos.environments.rollout.failures import IncompleteGroupError, describe, innermost
@@ -18,7 +19,6 @@ from tinker_atropos.environments.runner.reporting.counters import rewards
 from tinker_atropos.environments.trial.provider_server import MAX_SAID, ProviderError, ProviderServer, Traffic
 from tinker_atropos.environments.trial.report import Agent, Response, Step
 from tinker_atropos.errors import ConfigError, CredentialsError
-from tinker_atropos.scored_group import PROMPT_MASK
 
 SHOWN_CHARACTERS = 500
 """Characters shown of a response to a prompt."""

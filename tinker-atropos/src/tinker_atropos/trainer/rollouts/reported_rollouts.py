@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tinker_atropos.scored_group import ScoredGroup
+from rl_contract.scored_group import ScoredGroup
 
 MAX_GROUPS = 64
 MAX_LOST = 256

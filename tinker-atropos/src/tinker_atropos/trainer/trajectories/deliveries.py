@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from tinker_atropos import scored_group
+from rl_contract import scored_group
 from tinker_atropos.arrays import Floats, Ints
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, Story, TeacherTopK, TokenSequence
 

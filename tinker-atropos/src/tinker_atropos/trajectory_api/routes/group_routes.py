@@ -13,7 +13,7 @@ from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tinker_atropos.scored_group import ScoredGroup
+from rl_contract.scored_group import ScoredGroup
 from tinker_atropos.serving import json_response
 from tinker_atropos.trajectory_api.messages.bodies import JsonBody, Refusal, parse, read_body, split_list, strict
 from tinker_atropos.trajectory_api.messages.records import NewGroupState, PostedGroups, ReceivedGroup, RefusedGroup

@@ -11,9 +11,9 @@ from tests.unit.tinker_atropos.environments.adapters.openenv.guess_server import
     observation,
 )
 
+from rl_contract.scored_group import PROMPT_MASK, ScoredGroup
 from tinker_atropos.environments.rollout.rollouts import FailedRollout, Rollout, scored_group
 from tinker_atropos.errors import EnvironmentLostError
-from tinker_atropos.scored_group import PROMPT_MASK, ScoredGroup
 
 SEED = 103
 """Its secret is 3."""

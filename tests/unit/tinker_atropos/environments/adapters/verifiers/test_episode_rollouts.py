@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from rl_contract.scored_group import PROMPT_LOGPROB, PROMPT_MASK
 from tinker_atropos.environments.adapters.verifiers.episode_rollouts import PlayedEpisode, played_episode, seat_groups
 from tinker_atropos.environments.rollout.rollouts import FailedRollout, scored_group
-from tinker_atropos.scored_group import PROMPT_LOGPROB, PROMPT_MASK
 
 
 @dataclass(eq=False)

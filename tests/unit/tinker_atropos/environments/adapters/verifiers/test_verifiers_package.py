@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.tasksets import RL_TASKSETS
 
-from tinker_atropos.scored_group import PROMPT_LOGPROB, PROMPT_MASK
+from rl_contract.scored_group import PROMPT_LOGPROB, PROMPT_MASK
 
 PROGRAM = Path(__file__).with_name("verifiers_program.py")
 WORDS = ("apple", "bread", "cloud", "dream", "eagle", "flame", "grape", "house", "input", "joker")

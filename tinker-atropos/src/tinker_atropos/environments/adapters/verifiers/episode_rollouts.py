@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from rl_contract.scored_group import PROMPT_LOGPROB, PROMPT_MASK
 from tinker_atropos.environments.adapters.verifiers.episode_errors import failed_episode
 from tinker_atropos.environments.rollout.conversation import SampledSequence
 from tinker_atropos.environments.rollout.rollouts import FailedRollout, Rollout
-from tinker_atropos.scored_group import PROMPT_LOGPROB, PROMPT_MASK
 
 Seat: TypeAlias = tuple[str, int]
 """An agent's name, and which of its runs in the episode it is, from 0."""

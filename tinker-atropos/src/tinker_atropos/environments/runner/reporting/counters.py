@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Literal
 
+from rl_contract.scored_group import PROMPT_MASK
 from tinker_atropos.environments.rollout.rollouts import FailedRollout
 from tinker_atropos.environments.runner.reporting.group_mix import GroupMix, IsCorrect, has_full_reward
 from tinker_atropos.environments.runner.reporting.rollout_counts import RolloutCounts
-from tinker_atropos.scored_group import PROMPT_MASK
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from tinker_atropos.scored_group import ScoredGroup
+from rl_contract.scored_group import ScoredGroup
 
 GROUP = {"tokens": [[1, 2], [3, 4, 5]], "masks": [[-100, 2], [-100, 4, 5]], "scores": [0, 1.5]}
 

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.rollouts.made_rollouts import group, line, lost, rollout, step
 
-from rl_operator.rollouts.rollout_records import (
+from rl_contract.rollout_records import (
     BadLineError,
     EvaluationRecord,
     GroupRecord,
