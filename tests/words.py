@@ -1,6 +1,7 @@
 """Words that this project does not use, each with the one to use instead: `make lint` runs this.
 
-Spelling is codespell's. This is about words that mean something else elsewhere, and unidiomatic English.
+Spelling is codespell's. This is about words that mean something else elsewhere, and unidiomatic English. Names are read
+as the words that they are made of: `for_ever` and `forEver` are both "for ever".
 """
 
 import re
@@ -19,8 +20,10 @@ INSTEAD = {
     r"catalogues?": "catalog",
     r"programmes?": "program, or application",
 }
-FILES = ("*.py", "*.md", "*.yaml", "*.toml", "Makefile", ".ci/run")
+FILES = ("*.py", "*.md", "*.yaml", "*.yml", "*.toml", "*.html", "*.js", "*.tpl", "Makefile", ".ci/run")
 NOT_OURS = ("tests/data/", "tests/words.py")
+NAMES = re.compile(r"_|(?<=[a-z])(?=[A-Z])")
+"""Where a name becomes words."""
 
 
 def main() -> int:
@@ -30,7 +33,7 @@ def main() -> int:
         f"{name}:{number}: {match[0]!r}: say {instead}"
         for name in listed
         if not name.startswith(NOT_OURS)
-        for number, line in enumerate(Path(name).read_text(encoding="utf-8").splitlines(), 1)
+        for number, line in enumerate(NAMES.sub(" ", Path(name).read_text(encoding="utf-8")).splitlines(), 1)
         for word, instead in words.items()
         if (match := word.search(line))
     ]

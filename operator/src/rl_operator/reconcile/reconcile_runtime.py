@@ -69,9 +69,9 @@ async def _look_at_image(runtime: Runtime, client: KindsClient, now: datetime, n
     reading = runtime_reading(runtime, namespace)
     stored = stored_catalog(live) if live else None
     current = stored is not None and stored.image == image
-    wanted_anew = stored is not None and current and stored.rediscover != reading.rediscover
+    wanted_again = stored is not None and current and stored.rediscover != reading.rediscover
     found = client.catalog(image)
-    if found is None or (wanted_anew and not client.is_bundled(image)):
+    if found is None or (wanted_again and not client.is_bundled(image)):
         read = await read_image(reading, client, now)
         if isinstance(read, Wait):
             failing = read.reason == DISCOVERY_FAILED and found is None

@@ -24,7 +24,7 @@ class Stored:
 
     def __init__(self) -> None:
         self.paths: list[str] = []
-        self.for_ever: list[str] = []
+        self.forever: list[str] = []
         self.spared: set[str] = set()
         self.error: Exception | None = None
         self.silent = False
@@ -46,12 +46,12 @@ class Stored:
             raise BackendError(f"deleting {path}: the disk is full")
         self.paths.remove(path)
 
-    async def keep_for_ever(self, path: str) -> None:
+    async def keep_forever(self, path: str) -> None:
         if self.silent:
             await asyncio.Event().wait()
         if self.error is not None:
             raise self.error
-        self.for_ever.append(path)
+        self.forever.append(path)
 
     async def tidy(self, stored: "Stored", spared: set[str]) -> None:
         assert stored is self
@@ -146,7 +146,7 @@ async def test_the_best_never_expires(training) -> None:
     training.evaluate(10, 0.5)
     assert training.weights.best.expires_at == "2026-12-24T18:00:00Z"
     await training.weights.tidy(training.stored)
-    assert training.stored.for_ever == ["state-10", "sampler-10"]
+    assert training.stored.forever == ["state-10", "sampler-10"]
     assert training.weights.best.expires_at is None
 
 
@@ -214,7 +214,7 @@ async def test_one_failed_deletion_holds_nothing_else_up(training, caplog) -> No
     training.stored.stuck = "sampler-20"
     await training.weights.tidy(training.stored)
     assert [path for path in training.stored.paths if path.startswith("sampler")] == ["sampler-20", "sampler-40"]
-    assert training.stored.for_ever == ["state-40", "sampler-40"]
+    assert training.stored.forever == ["state-40", "sampler-40"]
     assert caplog.messages == ["weights of an evaluation could not be deleted: deleting sampler-20: the disk is full"]
     training.stored.stuck = None
     await training.weights.tidy(training.stored)

@@ -77,7 +77,7 @@ class AttemptEnd:
         """Save the weights, to be kept until the run continues. `trouble`: why that is no longer possible."""
         self.state.status.phase = "saving"
         if trouble is None and self.state.progress.weights > self.state.progress.saved:
-            trouble = await self._in_time(self.weights.save(for_ever=True), SAVED_BY_SECONDS)
+            trouble = await self._in_time(self.weights.save(forever=True), SAVED_BY_SECONDS)
         if self.state.status.checkpoint and self.state.status.checkpoint["expiresAt"]:
             await self._keep_last_checkpoint()
         if trouble is not None and self.state.progress.counted > self.state.progress.saved:
@@ -96,7 +96,7 @@ class AttemptEnd:
         opened, path = self.state.opened, self.state.results.result.state_path
         assert opened is not None
         assert path is not None
-        trouble = await self._in_time(opened.backend.stored.keep_for_ever(path), KEPT_BY_SECONDS)
+        trouble = await self._in_time(opened.backend.stored.keep_forever(path), KEPT_BY_SECONDS)
         if trouble is not None:
             logger.warning("%s still expires at %s: %s", path, self.state.results.result.expires_at, trouble)
             return

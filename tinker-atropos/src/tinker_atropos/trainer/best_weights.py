@@ -157,6 +157,6 @@ class BestWeights:
 
     async def _keep(self, stored: StoredCheckpoints) -> None:
         if self.best is not None and self.best.expires_at is not None:
-            await stored.keep_for_ever(self.best.state_path)
-            await stored.keep_for_ever(self.best.sampler_path)
+            await stored.keep_forever(self.best.state_path)
+            await stored.keep_forever(self.best.sampler_path)
             self._set(replace(self.best, expires_at=None))

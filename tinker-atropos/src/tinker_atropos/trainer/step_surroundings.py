@@ -114,7 +114,7 @@ class StepSurroundings:
         """Save a state checkpoint, let the api discard what it covers, and delete what it replaces."""
         final = step == self.state.progress.total
         async with self._reporting():
-            await self.weights.save(for_ever=final)
+            await self.weights.save(forever=final)
         totals = self.accounting.totals()
         await self.api.report_progress(step, done=False, checkpoint_step=step, totals=totals)
         if self.config.env.evaluates_at(step) and not final:  # the final sampler weights are saved in any case

@@ -49,13 +49,13 @@ class Weights:
             expires_at=opened.resumed.expires_at if opened.resumed else None,
         )
 
-    async def save(self, *, for_ever: bool) -> None:
-        """Save their state. The final one, and the one that a stop saves, is `for_ever`."""
+    async def save(self, *, forever: bool) -> None:
+        """Save their state. The final one, and the one that a stop saves, is `forever`."""
         state, status = self.state, self.state.status
         final = state.progress.weights == state.progress.total
         checkpoint = await self.keeper.save_state(
             state.session.training, state.progress.weights, status.environment_state,
-            status.stopped_early if final else None, for_ever=for_ever,
+            status.stopped_early if final else None, forever=forever,
         )  # fmt: skip
         state.progress.saved = checkpoint.step
         state.status.checkpoint = checkpoint.to_wire()
@@ -77,7 +77,7 @@ class Weights:
 
     async def save_for_evaluation(self, step: int) -> None:
         """Save the sampler weights of the state that was saved last: they may turn out to be the best."""
-        path = await self.keeper.save_sampler(self.state.session.training, step, for_ever=False)
+        path = await self.keeper.save_sampler(self.state.session.training, step, forever=False)
         self._to_evaluate(step, path)
 
     def _to_evaluate(self, step: int, sampler_path: str) -> None:

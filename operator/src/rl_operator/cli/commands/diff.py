@@ -127,7 +127,7 @@ def _to_wire(given: "RunFile", found: Difference, target: Target) -> dict[str, A
         for change in found.fields
     ]
     refusals = [{**refusal.to_wire(), "sentence": refusal.sentence} for refusal in found.refusals]
-    head = {"backEnd": target.label, "run": given.run.metadata.name, "new": found.new}
+    head = {"target": target.label, "run": given.run.metadata.name, "new": found.new}
     return {**head, "changes": changes, "texts": list(found.texts), "refusals": refusals}
 
 

@@ -29,7 +29,7 @@ def list_runs(
         selector = ",".join(filter(None, (selector, selector_of(experiment))))
     runs = list(target.runs(place, selector))
     if output in (Output.JSON, Output.YAML):
-        print_object({"backEnd": target.label, "items": runs}, output)
+        print_object({"target": target.label, "items": runs}, output)
         return
     where = f"namespace {place}" if place else "all namespaces"
     if not runs:

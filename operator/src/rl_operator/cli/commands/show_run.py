@@ -137,7 +137,7 @@ def results(
     if output in (Output.JSON, Output.YAML):
         status = manifest.get("status", {})
         parts = {part: status[part] for part in PARTS if part in status}
-        print_object({"name": name, "namespace": place, "backEnd": target.label, **parts}, output)
+        print_object({"name": name, "namespace": place, "target": target.label, **parts}, output)
         return
     run = TrainingRun.model_validate(manifest)
     typer.echo(summary(run, target).lstrip("\n"))

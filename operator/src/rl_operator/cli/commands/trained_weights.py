@@ -20,7 +20,7 @@ from rl_operator.cli.views.follow import at_rest
 from rl_operator.errors import RefusedError
 from rl_operator.programs import ProgramMissingError, find_program
 from rl_operator.targets.runs.run_lookup import existing_run
-from rl_operator.targets.runs.run_weights import BACK_END_AWAY, backend_env_vars, best_of, tokenizer_of, weights_of
+from rl_operator.targets.runs.run_weights import BACKEND_AWAY, backend_env_vars, best_of, tokenizer_of, weights_of
 from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:
@@ -150,4 +150,4 @@ def call_tinker_atropos(run: "TrainingRun", target: Target, arguments: Sequence[
     env_vars = {**os.environ, **backend_env_vars(run, target, os.environ)}
     code = subprocess.run([found, *arguments], env=env_vars, check=False).returncode  # noqa: S603 -- our own program
     if code:
-        raise typer.Exit(ExitCode.UNREACHABLE if code == BACK_END_AWAY else ExitCode.REFUSED)
+        raise typer.Exit(ExitCode.UNREACHABLE if code == BACKEND_AWAY else ExitCode.REFUSED)

@@ -53,7 +53,7 @@ class LiveLines:
         """
         return len(self._shown) < size.lines and all(line.width < size.columns for line in self._shown)
 
-    def begin_anew(self) -> None:
+    def begin_again(self) -> None:
         """Something else wrote to the terminal: show everything, below that."""
         self._shown, self._source = (), None
 
@@ -87,7 +87,7 @@ def live_lines() -> Iterator[LiveLines]:
     things may be on the screen.
     """
     lines = LiveLines()
-    with _without_echo(), _when_continued(lines.begin_anew):
+    with _without_echo(), _when_continued(lines.begin_again):
         yield lines
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rl_operator.api.runtime import Runtime
     from rl_operator.api.status_fields import BestCheckpoint
 
-BACK_END_AWAY: Final = 4
+BACKEND_AWAY: Final = 4
 """tinker-atropos' exit code for a backend that does not respond."""
 
 

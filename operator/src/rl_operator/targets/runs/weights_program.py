@@ -11,7 +11,7 @@ from rl_operator.errors import RefusedError, TargetUnreachableError, WaitTimeout
 from rl_operator.local.programs.launch import passed_on
 from rl_operator.programs import ProgramMissingError, find_program
 from rl_operator.status.text.sentences import redacted, without_control
-from rl_operator.targets.runs.run_weights import BACK_END_AWAY, backend_env_vars
+from rl_operator.targets.runs.run_weights import BACKEND_AWAY, backend_env_vars
 from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def completions(
         found: list[Completion] = json.loads(printed)["completions"]
         return found
     reason = _one_line((errors.strip().splitlines() or ["it ended without a word"])[-1]).removeprefix("error: ")
-    raise TargetUnreachableError(reason) if process.returncode == BACK_END_AWAY else RefusedError(reason)
+    raise TargetUnreachableError(reason) if process.returncode == BACKEND_AWAY else RefusedError(reason)
 
 
 def _one_line(text: str) -> str:

@@ -76,8 +76,8 @@ def test_a_dry_run_says_the_same_and_writes_nothing(context: ToolContext, call: 
     assert suspended(context, name)
     assert dry["status"] == "draft"
     started = call("rl_start_training").answer
-    told_anew = {"status", "message", "next_check_in_seconds"}
-    assert {**dry, **dict.fromkeys(told_anew)} == {**started, **dict.fromkeys(told_anew)}
+    told_again = {"status", "message", "next_check_in_seconds"}
+    assert {**dry, **dict.fromkeys(told_again)} == {**started, **dict.fromkeys(told_again)}
 
 
 def test_the_short_name_is_enough(context: ToolContext, call: Call) -> None:

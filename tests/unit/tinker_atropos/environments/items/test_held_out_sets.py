@@ -37,7 +37,7 @@ def test_an_object_in_several_sets_is_played_once():
     assert items_to_play(sets, 1) == [(first, ("main", "more")), (second, ("hard",))]
 
 
-def test_equal_items_that_are_made_anew_each_time_stay_apart():
+def test_equal_items_that_are_made_again_each_time_stay_apart():
     """Nothing says that they are the same to the environment."""
     many = range(1_000, 2_000)
     assert [sets for _, sets in items_to_play({"main": many, "hard": many}, 2)] == [("main",)] * 2 + [("hard",)] * 2

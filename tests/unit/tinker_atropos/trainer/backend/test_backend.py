@@ -100,7 +100,7 @@ async def test_stored_checkpoints_are_listed_with_their_marks_and_expiry() -> No
     (found,) = [one for one in await backend.stored.list() if one.run_uid == "listing-test"]
     assert (found.path, found.kind, found.attempt, found.step) == (path, "state", 2, 7)
     assert found.expires_at is not None
-    await backend.stored.keep_for_ever(path)
+    await backend.stored.keep_forever(path)
     (kept,) = [one for one in await backend.stored.list() if one.run_uid == "listing-test"]
     assert kept.expires_at is None
     await backend.close("success")

@@ -39,12 +39,12 @@ class CheckpointKeeper:
         environment_state: str | None = None,
         stopped_early: str | None = None,
         *,
-        for_ever: bool,
+        forever: bool,
     ) -> Checkpoint:
         """`environment_state` and `stopped_early` are kept beside the weights, for an attempt that continues from
         them.
         """
-        ttl = None if for_ever else timedelta(days=self._config.checkpoint_ttl_days)
+        ttl = None if forever else timedelta(days=self._config.checkpoint_ttl_days)
         path = await training.save_state(
             checkpoint_name(self._attempt, step, stopped_early=stopped_early is not None),
             checkpoint_metadata(self._run_uid, self._attempt, step, environment_state, stopped_early),
@@ -57,10 +57,10 @@ class CheckpointKeeper:
         )
 
     async def save_sampler(
-        self, training: Training, step: int, *, for_ever: bool = True, stopped_early: bool = False
+        self, training: Training, step: int, *, forever: bool = True, stopped_early: bool = False
     ) -> str:
-        """Save sampler weights; returns their path. Those that are not `for_ever` get the TTL of periodic states."""
-        ttl = None if for_ever else int(timedelta(days=self._config.checkpoint_ttl_days).total_seconds())
+        """Save sampler weights; returns their path. Those that are not `forever` get the TTL of periodic states."""
+        ttl = None if forever else int(timedelta(days=self._config.checkpoint_ttl_days).total_seconds())
         name = checkpoint_name(self._attempt, step, stopped_early=stopped_early)
         return await training.save_sampler(name, self._metadata(step), ttl)
 

@@ -193,7 +193,7 @@ class StoredCheckpoints:
             if not isinstance(gone_or(error), CheckpointGoneError):
                 raise
 
-    async def keep_for_ever(self, path: str) -> None:
+    async def keep_forever(self, path: str) -> None:
         """Remove a checkpoint's expiry."""
         await submitted(
             f"keeping {path}",

@@ -49,7 +49,7 @@ def installed(*, local: Local = True, state_dir: StateDir = None, output: Output
     found = list(target.interpreters.all())
     if output in (Output.JSON, Output.YAML):
         items = [{"name": each.name, "program": str(each.program(told)), **_as_told(told)} for each, told in found]
-        print_object({"backEnd": target.label, "interpreters": items}, output)
+        print_object({"target": target.label, "interpreters": items}, output)
         return
     rows = [[each.name, _size(told), told.tinker_atropos, ", ".join(told.packages) or "-"] for each, told in found]
     typer.echo(columns(["NAME", "SIZE", "TINKER-ATROPOS", "PACKAGES"], rows))

@@ -50,7 +50,7 @@ def _members(catalog: "Catalog | None", family: str) -> "list[CatalogEnvironment
 
 def _show_family(members: "Sequence[CatalogEnvironment]", target: Target, output: Output) -> None:
     if output in (Output.JSON, Output.YAML):
-        print_object({"backEnd": target.label, "environments": [each.to_wire() for each in members]}, output)
+        print_object({"target": target.label, "environments": [each.to_wire() for each in members]}, output)
         return
     table = columns if output is Output.WIDE else cut_columns
     typer.echo(table(["NAME", "DESCRIPTION"], [[each.name, each.description] for each in members]))
@@ -61,7 +61,7 @@ def _show_all(runtime: "Runtime", target: Target, namespace: str, output: Output
     catalog, own = target.catalog(runtime), target.environments(namespace)
     bundled = catalog.outline if catalog else ()
     if output in (Output.JSON, Output.YAML):
-        head = {"backEnd": target.label, "runtime": runtime.metadata.name, "namespace": namespace}
+        head = {"target": target.label, "runtime": runtime.metadata.name, "namespace": namespace}
         warnings = list(catalog.warnings) if catalog else []
         complete = [catalog.completed(each).to_wire() for each in catalog.nameable] if catalog else []
         found = {"environments": complete, "own": [each.to_wire() for each in own]}
@@ -93,7 +93,7 @@ def _show_one(environment: "CatalogEnvironment", runtime: "Runtime", target: Tar
     fields = fields_of(environment, runtime)
     if output in (Output.JSON, Output.YAML):
         head = environment.model_dump(mode="json", by_alias=True, exclude={"fields"})
-        where = {"backEnd": target.label, "runtime": runtime.metadata.name}
+        where = {"target": target.label, "runtime": runtime.metadata.name}
         print_object({**where, **head, "fields": [field.to_wire() for field in fields]}, output)
         return
     typer.echo(f"{environment.name}: {environment.description}")

@@ -45,7 +45,7 @@ def _show_runs(target: Target, namespace: str, names: list[str], output: Output)
 
     rows = _rows(target, namespace, names)
     if output in (Output.JSON, Output.YAML):
-        print_object({"backEnd": target.label, "namespace": namespace, **comparison_values(rows)}, output)
+        print_object({"target": target.label, "namespace": namespace, **comparison_values(rows)}, output)
         return
     typer.echo(fitted(side_by_side(rows, _width())))
 
@@ -75,7 +75,7 @@ def show_experiment(target: Target, namespace: str, name: str, output: Output) -
 
     found = read_experiment(target, namespace, name)
     if output in (Output.JSON, Output.YAML):
-        head = {"backEnd": target.label, "namespace": namespace, "experiment": name}
+        head = {"target": target.label, "namespace": namespace, "experiment": name}
         print_object({**head, **experiment_values(found.rows)}, output)
     else:
         typer.echo(fitted(experiment_table(found.rows, text_width())))

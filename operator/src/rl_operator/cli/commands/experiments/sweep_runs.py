@@ -153,4 +153,4 @@ def sweep_values(made: Sweep, target: Target) -> dict[str, Any]:
     """The sweep as JSON."""
     pairs = zip(made.runs, made.points, strict=True)
     runs = [{"name": run.metadata.name, "swept": dict(point)} for run, point in pairs]
-    return {"backEnd": target.label, "namespace": made.namespace, "experiment": made.experiment, "runs": runs}
+    return {"target": target.label, "namespace": made.namespace, "experiment": made.experiment, "runs": runs}

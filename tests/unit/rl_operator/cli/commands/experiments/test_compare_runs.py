@@ -81,6 +81,7 @@ def test_for_programs(store: StateStore, call: Call, output: str) -> None:
     add(store, "two", None)
     out = call("compare", "one", "two", "-o", output)[1]
     answer = json.loads(out) if output == "json" else yaml.safe_load(out)
+    assert answer["target"].startswith("local:")
     assert answer["verdicts"][0]["kind"] == "no-figure"
     assert answer["runs"][0]["heldOut"]["n"] == 500
     assert (answer["namespace"], answer["differences"]) == ("default", {})

@@ -65,6 +65,7 @@ def test_without_more_the_grid_is_only_shown(call: Call, tmp_path: Path, asked: 
 
 def test_for_programs(call: Call) -> None:
     answer = json.loads(call("run.yaml", *GRID, "--name", "trial", "-o", "json")[1])
+    assert answer["target"].startswith("local:")
     assert (answer["experiment"], len(answer["runs"])) == ("trial", 4)
     assert answer["runs"][0] == {
         "name": "trial-lr1e-4-seed0",
