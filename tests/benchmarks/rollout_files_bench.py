@@ -23,9 +23,11 @@ from tinker_atropos.environments.runner.reporting.rollout_sender import MAX_BYTE
 from tinker_atropos.rollout_files.rollout_folder import MEGABYTE, RolloutFolder
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import Group, Story, TokenSequence
+from tinker_atropos.trainer.rollouts.kept_files import KeptFiles
 from tinker_atropos.trainer.rollouts.report_route import MAX_BRACKETS, ReportBudget
 from tinker_atropos.trainer.rollouts.reported_rollouts import MAX_GROUPS, RolloutReport
-from tinker_atropos.trainer.rollouts.rollout_keeper import KeptRun, RolloutKeeper
+from tinker_atropos.trainer.rollouts.rollout_keeper import RolloutKeeper
+from tinker_atropos.trainer.rollouts.rollout_lines import KeptRun, RolloutLines
 from tinker_atropos.trainer.rollouts.token_pieces import TokenPieces
 from tinker_atropos.trainer.rollouts.trained_step import TrainedStep
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
@@ -133,12 +135,13 @@ def measure(size: Size, text: Callable[[Tokenizer, np.random.Generator, int], In
     step = step_of(made, config)
     with tempfile.TemporaryDirectory() as place:
         folder = RolloutFolder(Path(place), 2**32)
-        keeper = MeteredKeeper(folder, KeptRun("bench", "", "", 1, "bundled"), config, TokenPieces(tokenizer).of)
+        lines = RolloutLines(KeptRun("bench", "", "", 1, "bundled"), config, TokenPieces(tokenizer).of)
+        keeper = MeteredKeeper(KeptFiles(folder, 1), lines)
         keeper.seconds = []
         for number in range(1, STEPS + 1):
             keeper.step_trained(number, step, {})
         keeper.close(600)
-        assert keeper.note is None, keeper.note
+        assert keeper.warning is None, keeper.warning
         return keeper.seconds, folder.names()[f"{STEPS:06d}-1.jsonl.zst"]
 
 

@@ -3,8 +3,9 @@
 import io
 import json
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,12 @@ import zstandard
 
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.rollout_files.rollout_folder import MEGABYTE, RolloutFolder
+from tinker_atropos.rollout_files.rollout_store import RolloutMirror
 from tinker_atropos.trainer.data.datums import build_batch
+from tinker_atropos.trainer.rollouts.kept_files import KeptFiles
 from tinker_atropos.trainer.rollouts.reported_rollouts import RolloutReport
-from tinker_atropos.trainer.rollouts.rollout_keeper import KeptRun, RolloutKeeper
+from tinker_atropos.trainer.rollouts.rollout_keeper import RolloutKeeper
+from tinker_atropos.trainer.rollouts.rollout_lines import KeptRun, RolloutLines
 from tinker_atropos.trainer.rollouts.trained_step import TrainedStep
 from tinker_atropos.trainer.trajectories.batch_collector import Collected, DroppedGroup
 from tinker_atropos.trainer.trajectories.deliveries import read_group
@@ -45,12 +49,24 @@ def report(**fields: Any) -> RolloutReport:
     return RolloutReport.model_validate_json(json.dumps({"environment": 1, **fields}))
 
 
+def new_keeper(
+    folder: RolloutFolder,
+    run: KeptRun = RUN,
+    *,
+    megabytes: int = 256,
+    text_of: Callable[[Sequence[int]], list[str]] = pieces,
+    mirror: RolloutMirror | None = None,
+    clock: Callable[[], float] = time.time,
+) -> RolloutKeeper:
+    lines_of = RolloutLines(run, TrainerSettings(keep_rollouts_mb=megabytes), text_of)
+    return RolloutKeeper(KeptFiles(folder, run.attempt, mirror=mirror, clock=clock), lines_of, clock=clock)
+
+
 @contextmanager
 def keeping(folder: Path | RolloutFolder, *, megabytes: int = 256, **options: Any) -> Iterator[RolloutKeeper]:
     """All that was given to the keeper in the block is written after it."""
     kept = folder if isinstance(folder, RolloutFolder) else RolloutFolder(folder, megabytes * MEGABYTE)
-    config = TrainerSettings(keep_rollouts_mb=megabytes)
-    keeper = RolloutKeeper(kept, RUN, config, options.pop("pieces", pieces), clock=lambda: 1.5e9, **options)
+    keeper = new_keeper(kept, megabytes=megabytes, clock=lambda: 1.5e9, **options)
     yield keeper
     keeper.close(CLOSE_SECONDS)
 

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,12 +13,11 @@ from tests.unit.tinker_atropos.trainer.rollouts.kept_steps import (
     SlowFolder,
     keeping,
     lines,
-    pieces,
+    new_keeper,
     report,
     trained,
 )
 
-from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.rollout_files.rollout_folder import RolloutFolder
 from tinker_atropos.trainer.rollouts.rollout_keeper import MOST_WAITING, RolloutKeeper
 from tinker_atropos.trainer.trajectories.batch_collector import DroppedGroup
@@ -56,7 +56,7 @@ def test_a_step(tmp_path) -> None:
         ("group", "dropped", 0),
     ]
     assert groups[0]["prompt"] == {"tokens": [11, 12], "pieces": ["<11>", "<12>"]}
-    assert (keeper.note, keeper.listing()) == (None, {"every": 1, "note": None})
+    assert (keeper.warning, keeper.listing()) == (None, {"every": 1, "note": None})
     assert lines(tmp_path / "metrics-2.jsonl.zst") == [step]
 
 
@@ -87,7 +87,7 @@ def test_answers_whose_reward_is_not_known_have_none(tmp_path) -> None:
         keeper.reported(report(groups=[evaluated(5) | {"group": group}]), collecting=6)
     [line] = lines(tmp_path / "000005-2.jsonl.zst")
     assert [(rollout["reward"], rollout["advantage"]) for rollout in line["rollouts"]] == [(None, None)] * 2
-    assert keeper.note is None
+    assert keeper.warning is None
 
 
 def test_dropped_groups_have_a_number_each_whoever_dropped_them(tmp_path) -> None:
@@ -114,7 +114,7 @@ def test_what_cannot_be_written_as_json_costs_only_itself(tmp_path) -> None:
     assert [rollout["reward"] for rollout in strange["rollouts"]] == [1.0, 0.0]
     assert strange["rollouts"][0].keys() == plain["rollouts"][0].keys()
     assert (lost["why"], "item" in lost) == ("30 s", False)
-    assert keeper.note is None
+    assert keeper.warning is None
 
 
 def test_nothing_is_kept_with_0(tmp_path) -> None:
@@ -164,16 +164,16 @@ def test_a_failure_is_a_note_until_something_is_kept_again(tmp_path, error, why,
     with keeping(folder) as keeper:
         for step in (1, 2, 3):
             keeper.step_trained(step, trained(GROUP), {})
-    assert keeper.note == f"rollouts of step 3 were not kept: {why}"
-    assert keeper.listing() == {"every": 1, "note": keeper.note}
+    assert keeper.warning == f"rollouts of step 3 were not kept: {why}"
+    assert keeper.listing() == {"every": 1, "note": keeper.warning}
     assert len(caplog.records) == 1, "of each trouble the log has a line"
 
     folder.error = None
-    again = RolloutKeeper(folder, RUN, TrainerSettings(), pieces)
-    again.note = keeper.note
+    again = new_keeper(folder)
+    again.files.note.warn(keeper.warning)
     again.step_trained(4, trained(GROUP), {})
     again.close(60)
-    assert again.note is None
+    assert again.warning is None
     assert [line["record"] for line in lines(tmp_path / "000004-2.jsonl.zst")] == ["step", "group"]
 
 
@@ -215,7 +215,7 @@ def test_a_mirror_has_what_the_folder_has(tmp_path) -> None:
             group = {"tokens": tokens, "masks": tokens, "scores": [1.0, 0.0]}
             keeper.reported(report(groups=[{"fate": "evaluated", "step": step, "group": group}]), collecting=step)
             wait_until_written(keeper)
-    assert keeper.note is None
+    assert keeper.warning is None
     assert folder.every > 1
     assert mirror.files == {name: folder.read(name) for name in folder.names()}
     assert mirror.closed, "it does what waits before the trainer leaves"
@@ -235,7 +235,7 @@ def test_what_earlier_attempts_left_takes_room_too(tmp_path) -> None:
         for step in (39, 40):
             keeper.reported(report(groups=[group | {"step": step}]), collecting=38)
             wait_until_written(keeper)
-    assert keeper.note is None
+    assert keeper.warning is None
     assert folder.every == 4
     assert set(folder.names()) == {"000040-2.jsonl.zst"}
     kept = {f"{step:06d}-1.jsonl.zst" for step in range(0, 40, 4)}
@@ -255,31 +255,31 @@ def test_a_mirror_that_is_away_is_a_note_and_the_folder_keeps_on(tmp_path) -> No
     mirror.error = OSError("cannot put it in bucket b: the server does not answer in time")
     with keeping(tmp_path, mirror=mirror) as keeper:
         keeper.step_trained(1, trained(GROUP), {})
-    assert keeper.note == f"metrics-2.jsonl.zst was not copied: {mirror.error}"
+    assert keeper.warning == f"metrics-2.jsonl.zst was not copied: {mirror.error}"
     assert (tmp_path / "000001-2.jsonl.zst").exists()
     assert mirror.asked == ["metrics-2.jsonl.zst", "000001-2.jsonl.zst", "metrics-2.jsonl.zst"], "all of it, at once"
 
 
 def test_a_slow_disk_costs_rollouts_and_no_time(tmp_path) -> None:
     folder = SlowFolder(tmp_path)
-    keeper = RolloutKeeper(folder, RUN, TrainerSettings(), pieces)
+    keeper = new_keeper(folder)
     keeper.step_trained(0, trained(GROUP), {})
     assert folder.entered.wait(60)
     for step in range(1, MOST_WAITING + 3):
         keeper.step_trained(step, trained(GROUP), {})
-    assert keeper.note == f"rollouts of step {MOST_WAITING + 2} were not kept: writing takes longer than training"
+    assert keeper.warning == f"rollouts of step {MOST_WAITING + 2} were not kept: writing takes longer than training"
     begun = time.monotonic()
     keeper.close(1)
     assert 1 <= time.monotonic() - begun < 2, "not twice: until there is room, and until it is written"
     folder.go_on.set()
     keeper.close(60)
     assert [int(name[:6]) for name in sorted(folder.names()) if name[0] == "0"] == list(range(MOST_WAITING + 1))
-    assert keeper.note is None
+    assert keeper.warning is None
 
 
 def test_reports_of_environments_do_not_push_out_what_is_trained(tmp_path) -> None:
     folder = SlowFolder(tmp_path)
-    keeper = RolloutKeeper(folder, RUN, TrainerSettings(), pieces)
+    keeper = new_keeper(folder)
     keeper.step_trained(0, trained(GROUP), {})
     assert folder.entered.wait(60)
     lost = {"what": "rollout", "reason": "raised", "why": "no data"}
@@ -305,7 +305,7 @@ def test_the_next_attempt_has_files_of_its_own(tmp_path) -> None:
         keeper.step_trained(1, trained(GROUP), {})
     earlier = (tmp_path / "000001-2.jsonl.zst").read_bytes()
     kept = RolloutFolder(tmp_path, MEGABYTE)
-    later = RolloutKeeper(kept, type(RUN)("sorting-1", "team", "uid-1", 3, "bundled"), TrainerSettings(), pieces)
+    later = new_keeper(kept, replace(RUN, attempt=3))
     later.step_trained(1, trained(GROUP), {})
     later.close(60)
     assert (tmp_path / "000001-2.jsonl.zst").read_bytes() == earlier

@@ -1,0 +1,107 @@
+"""The lines of rollout files, as docs/reference/rollout-files.md describes them."""
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import orjson
+
+from rl_contract.trainer_settings import TrainerSettings
+from tinker_atropos.trainer.rollouts.group_records import GroupFacts, Pieces, Record, fate_totals, group_record
+from tinker_atropos.trainer.rollouts.reported_rollouts import RolloutReport, UntrainedGroup
+from tinker_atropos.trainer.rollouts.trained_step import TrainedStep, group_facts
+from tinker_atropos.trainer.trajectories.deliveries import read_group
+
+FORMAT: Final = 1
+
+TOLD: Final = ("components", "messages")
+"""Fields of a rollout that hold whatever the environment sent."""
+
+OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
+
+Lines = Iterator[Record]
+"""They are made one by one, in the thread that writes them: as objects, a large step takes ten times its bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRun:
+    """Whose rollouts they are."""
+
+    run: str
+    namespace: str
+    uid: str
+    attempt: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutLines:
+    """Groups of one fate and step are numbered in the order in which their lines are made."""
+
+    run: KeptRun
+    config: TrainerSettings
+    pieces: Pieces
+    _numbers: defaultdict[tuple[int, str], Iterator[int]] = field(default_factory=lambda: defaultdict(itertools.count))
+
+    def of_step(self, step: int, trained: TrainedStep, metrics: Mapping[str, float], at: float) -> Lines:
+        found = list(group_facts(trained, self.config))
+        run = {"run": self.run.run, "namespace": self.run.namespace, "uid": self.run.uid}
+        yield {
+            "record": "step", "format": FORMAT, **run, "attempt": self.run.attempt, "model": self.run.model,
+            "step": step, "time": at, "metrics": metrics, "tokens": fate_totals(found),
+        }  # fmt: skip
+        for facts in found:
+            if facts.fate == "dropped":  # the environment's are in the same file
+                facts = replace(facts, number=next(self._numbers[step, "dropped"]))  # noqa: PLW2901
+            yield group_record(facts, self.pieces)
+
+    def of_evaluation(self, step: int, metrics: Mapping[str, float], at: float) -> Lines:
+        yield {"record": "evaluation", "step": step, "time": at, "metrics": metrics}
+
+    def of_report(self, report: RolloutReport, collecting: int, at: float) -> Iterator[tuple[int, Lines]]:
+        """The lines of each step that the report is about, while step `collecting` is collected."""
+        evaluated: defaultdict[int, list[UntrainedGroup]] = defaultdict(list)
+        dropped: list[UntrainedGroup] = []
+        for group in report.groups:
+            (dropped if group.step is None else evaluated[group.step]).append(group)
+        for step, groups in evaluated.items():
+            yield step, self._untrained(step, groups, report.environment)
+        if dropped or report.lost:
+            lines = self._untrained(collecting, dropped, report.environment)
+            yield collecting, itertools.chain(lines, _lost(report, at))
+
+    def _untrained(self, step: int, groups: Sequence[UntrainedGroup], environment: int) -> Lines:
+        for untrained in groups:
+            number = next(self._numbers[step, untrained.fate])
+            yield group_record(_facts(untrained, number, environment), self.pieces)
+
+
+def encoded(record: Record) -> bytes:
+    """A line. What an environment says besides is left out if it cannot be written, such as lists in 300 lists."""
+    try:
+        return orjson.dumps(record, option=OPTIONS)
+    except orjson.JSONEncodeError:
+        plain = {name: value for name, value in record.items() if name != "item"}
+        if rollouts := record.get("rollouts"):
+            plain["rollouts"] = [
+                {name: value for name, value in rollout.items() if name not in TOLD} for rollout in rollouts
+            ]
+        return orjson.dumps(plain, option=OPTIONS)
+
+
+def _facts(untrained: UntrainedGroup, number: int, environment: int) -> GroupFacts:
+    told = untrained.group.model_dump()
+    group = read_group(told | {"scores": [math.nan if score is None else score for score in told["scores"]]})
+    return GroupFacts(
+        replace(group, story=replace(group.story, environment=environment)), untrained.fate, number,
+        reason=untrained.reason, why=untrained.why, step=untrained.step, sets=untrained.sets, greedy=untrained.greedy,
+    )  # fmt: skip
+
+
+def _lost(report: RolloutReport, at: float) -> Lines:
+    for lost in report.lost:
+        told = {"record": "lost", **lost.model_dump(exclude_none=True)}
+        yield told | {"environment": report.environment, "time": at}
