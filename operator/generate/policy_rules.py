@@ -86,7 +86,7 @@ def texts_changed() -> Cel:
 
 
 def _pasted(place: str, excluded: tuple[str, ...], now: Cel, before: Cel) -> Cel:
-    """Mirrors `run_rules.pasted_key_refusals`; what was there before stays, or nothing could be written anymore."""
+    """Mirrors `run_check.pasted_key_refusals`; what was there before stays, or nothing could be written anymore."""
     kept = f"k in {before} && {before}[k] == {now}[k]"
     holds = f"'%s'.format([{now}[k]]).matches({literal(KEY_IN_TEXT)})"
     condition = f"!(k in {literal(list(excluded))}) && !({kept}) && {holds}"
@@ -249,7 +249,7 @@ def _namespace() -> Cel:
 
 
 def _selected() -> Cel:
-    """A Kubernetes label selector, as `check.runtime_access.selects` reads it; an empty one matches everything."""
+    """A Kubernetes label selector, as `check.run_check.selects` reads it; an empty one matches everything."""
     labels, values = "variables.labels", "(r.key in variables.labels && variables.labels[r.key] in r.values)"
     matched = "variables.selector.?matchLabels.orValue({})"
     operators = (

@@ -25,7 +25,7 @@ from rl_operator.errors import ForbiddenError, GoneError, RefusedError
 from rl_operator.rollouts.rollout_source import RolloutFile, RolloutListing
 from rl_operator.targets.cluster_rollouts import PodRollouts
 from rl_operator.targets.cluster_target import ClusterTarget
-from rl_operator.targets.loop import LoopThread
+from rl_operator.targets.target_loop import LoopThread
 
 NAME, CONTENT = "000001-1.jsonl.zst", bytes(range(256)) * 1000
 FILES = (RolloutFile(NAME, len(CONTENT)),)

@@ -16,7 +16,7 @@ from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.local.state.layout import Layout
 from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.targets.local_target import LocalTarget
-from rl_operator.targets.loop import LoopThread
+from rl_operator.targets.target_loop import LoopThread
 from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
 

@@ -1,12 +1,11 @@
 """The catalog: which environments there are and which fields each has, as found by static reading."""
 
-from typing import Any
+from typing import Any, Final
 
 from pydantic import Field
 
 from rl_operator.api.model import ObservedModel
 from rl_operator.api.names import OPENENV_ENVIRONMENT
-from rl_operator.api.verifiers import listed_name
 
 
 class EnvironmentField(ObservedModel):
@@ -137,3 +136,32 @@ class Catalog(ObservedModel):
             CatalogEnvironment(name=f"{each.name}/NAME", description=each.description) for each in self.families
         )
         return tuple({each.name: each for each in (*single, *families)}.values())
+
+
+_VERIFIERS: Final = "verifiers"
+
+
+def needs_image(runtime: str) -> str:
+    """On a cluster, where the image that the runtime takes environments from has no taskset."""
+    return (
+        f"the image of runtime {runtime!r} has no verifiers: set spec.environmentImage of the runtime "
+        "(images/environment-verifiers)"
+    )
+
+
+def is_taskset(name: str) -> bool:
+    """`verifiers/ID`, or the library's name alone, which lists them."""
+    return name.partition("/")[0] == _VERIFIERS
+
+
+def listed_name(name: str) -> str:
+    """The catalog's name of a taskset: `verifiers/word_game` for `verifiers/owner/word-game@VERSION`, which are the
+    forms that its library takes. Whether that version is installed is checked where the environment starts. Any other
+    name stays as it is.
+    """
+    if not is_taskset(name) or "/" not in name:
+        return name
+    taskset, at, version = name.rpartition("/")[2].partition("@")
+    if (at and not version) or "@" in version:
+        return name
+    return f"{_VERIFIERS}/{taskset.replace('-', '_').lower()}"

@@ -1,6 +1,6 @@
 """RLEnvironment: an environment of a user's or an agent's own. Untrusted: it runs in a pod apart from every key."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -11,6 +11,9 @@ from rl_operator.api.runtime import ENVIRONMENT_KEYS, SecretKey
 from rl_operator.api.spec_parts.container_resources import ResourceRequirements
 from rl_operator.api.spec_parts.openenv import OpenEnv
 from rl_operator.api.status_fields import Condition
+
+METADATA: Final = ("169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128")
+"""Link-local addresses and what clouds serve there and nearby: credentials of the node."""
 
 
 def is_own(environment: str) -> bool:

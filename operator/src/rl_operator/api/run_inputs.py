@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rl_operator.api import verifiers
-from rl_operator.api.catalog import Catalog, CatalogEnvironment
+from rl_operator.api.catalog import Catalog, CatalogEnvironment, is_taskset, needs_image
 from rl_operator.api.environment import Environment
 from rl_operator.api.names import OWN_PREFIX
 from rl_operator.api.runtime import Runtime
@@ -72,8 +71,8 @@ def choose_environment(
         what = f"the catalog of runtime {runtime.metadata.name!r}"
         return ChosenEnvironment(pending=("CatalogPending", _waiting(what, runtime.status.condition("Reconciling"))))
     absence = catalog.absence_of(name)
-    if absence is None and verifiers.is_taskset(name) and not any(map(verifiers.is_taskset, catalog.names)):
-        absence = verifiers.needs_image(runtime.metadata.name)
+    if absence is None and is_taskset(name) and not any(map(is_taskset, catalog.names)):
+        absence = needs_image(runtime.metadata.name)
     return ChosenEnvironment(known=catalog.chosen(name), available=catalog.names, absence=absence)
 
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
-from rl_operator.api.environment import Environment
-from rl_operator.api.metadata_addresses import METADATA
+from rl_operator.api.environment import METADATA, Environment
 from rl_operator.api.refusal import Refusal, RefusalCode
 from rl_operator.api.spec_parts.openenv import (
     COMMAND_OF_IMAGE,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Final
 
-from rl_operator.api.refusal import Refusal, redacted
+from rl_operator.api.refusal import Refusal, RefusalCode, redacted
 from rl_operator.api.spec_parts.container_resources import ResourceRequirements, parse_quantity
 from rl_operator.api.spec_parts.sandboxes import LEAST
 from rl_operator.documents.parse import field_path
@@ -42,7 +42,7 @@ def small_limits(path: tuple[str, ...], limits: Mapping[str, str | int]) -> Iter
             yield _refuse("OutOfBounds", (*path, name), limits[name], hint)
 
 
-def _problem(part: str, name: str, amount: Decimal | None) -> tuple[str, str] | None:
+def _problem(part: str, name: str, amount: Decimal | None) -> tuple[RefusalCode, str] | None:
     """A refusal's code and hint."""
     if not _RESOURCE.fullmatch(name):
         return "UnknownField", f"there is no such resource: use {', '.join(_OWN)}, or one like nvidia.com/gpu"
@@ -53,5 +53,5 @@ def _problem(part: str, name: str, amount: Decimal | None) -> tuple[str, str] | 
     return None
 
 
-def _refuse(code: str, path: tuple[str, ...], given: str | int, hint: str) -> Refusal:
-    return Refusal.model_validate({"code": code, "field": field_path(path), "given": redacted(given), "hint": hint})
+def _refuse(code: RefusalCode, path: tuple[str, ...], given: str | int, hint: str) -> Refusal:
+    return Refusal(code=code, field=field_path(path), given=redacted(given), hint=hint)

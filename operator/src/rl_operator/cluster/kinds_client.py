@@ -22,7 +22,7 @@ from rl_operator.errors import ConflictError, GoneError, NameTakenError
 from rl_operator.render.config_maps import ImageCatalog
 from rl_operator.render.discovery import CONTAINER, DISCOVERY_SELECTOR
 from rl_operator.render.labels import controller_uid
-from rl_operator.status.kinds.image_reading import MAX_OUTPUT_BYTES, ReadingPod, observe_reading_pod
+from rl_operator.status.image_reading import MAX_OUTPUT_BYTES, ReadingPod, observe_reading_pod
 
 
 class KindsClient:

@@ -19,14 +19,15 @@ from rl_operator.documents.shipped import openenv_environment
 from rl_operator.documents.source_files import source_hash
 from rl_operator.local.interpreters.requirement_files import fault_of
 from rl_operator.local.state.state_store import Manifest
-from rl_operator.status.kinds.environment_status import (
+from rl_operator.status.kind_status import (
     EnvironmentReading,
+    Readiness,
+    Verdict,
     environment_status,
     files_in,
     look_at_server,
     look_at_source,
 )
-from rl_operator.status.kinds.verdict import Readiness, Verdict
 
 FILE_ANNOTATION: Final = f"{GROUP}/environment-file"
 """On a run of `environment: ./my_env.py`: the file's absolute path, as rlctl found it next to the run's file."""

@@ -31,8 +31,7 @@ from rl_operator.process.pollers import polled_metrics
 from rl_operator.process.process_health import ProcessHealth
 from rl_operator.process.routes import Queues, Routes
 from rl_operator.reconcile.reconcile import Pace, reconcile
-from rl_operator.reconcile.reconcile_environment import reconcile_environment
-from rl_operator.reconcile.reconcile_runtime import reconcile_runtime
+from rl_operator.reconcile.reconcile_kinds import reconcile_environment, reconcile_runtime
 from rl_operator.settings import OperatorSettings
 from rl_operator.status.observed.observation import PodObservation
 

@@ -1,8 +1,11 @@
-"""The steps of an attempt's start. Their order makes them safe; any of them may be the last before a crash."""
+"""What an attempt consists of: the steps of its start, and the pods of its environments and sandboxes while it lasts.
+
+The order of the steps makes them safe; any of them may be the last before a crash.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
@@ -19,15 +22,21 @@ from rl_operator.render import (
     checkpoint_env_vars,
     config_map_name,
     cost_env_vars,
+    environment_pod,
+    network_names,
     pod_name,
     pod_of_attempt,
     render_run,
+    sandbox_network_names,
+    sandbox_pod,
     share_env_vars,
     templates_of,
+    with_share,
 )
 from rl_operator.render.labels import controller_uid
-from rl_operator.status.attempt.environment_slots import EVALUATOR
+from rl_operator.status.attempt.environment_slots import EVALUATOR, plan_environments
 from rl_operator.status.attempt.run_admission import must_wait
+from rl_operator.status.attempt.sandbox_slots import plan_sandboxes
 from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import frozen_settings, started
 from rl_operator.status.observed.observation import PodObservation
@@ -195,3 +204,67 @@ async def _freeze_again(run: TrainingRun, rendered: Rendered, client: RunClient)
 def _may_start(live: TrainingRun, run: TrainingRun) -> bool:
     same = live.metadata.uid == run.metadata.uid and live.metadata.deletion_timestamp is None
     return same and not live.spec.suspend and live.status.attempt == run.status.attempt
+
+
+async def reconcile_sandbox_pods(view: View, client: RunClient) -> None:
+    """Delete what has a successor, so that a quota has room, then create what is missing, step by step."""
+    plan = plan_sandboxes(view)
+    for each in plan.delete:
+        await client.delete_pod(each)
+    if plan.create or _walls_are_missing(view, client):
+        if not plan.create or any_vanishes(view.sandboxes):
+            await require_alive(view.run, client)
+        templates = await frozen_templates(view.run, client)
+        if templates is None or templates.sandbox is None:
+            name = f"ConfigMap {view.run.metadata.namespace}/{view.run.status.config_map_name}"
+            what = "is gone" if templates is None else "holds no sandboxes: the runtime had none when the run started"
+            raise InvalidError(f"{name} {what}; the run gets no new ones, so start a new run in its place")
+        await create_sandbox_network(view.run, templates, client)
+        for place in plan.create:
+            pod = sandbox_pod(templates.sandbox, view.run.status.attempt or 1, place.slot, place.incarnation)
+            await client.create_child(pod)
+
+
+def _walls_are_missing(view: View, client: RunClient) -> bool:
+    asks = view.run.spec.sandbox is not None and view.training
+    return asks and not sandbox_network_names(view.run) <= client.children(view.run.key)
+
+
+_CONSEQUENCE: Final = "without it the run gets no new environment pods; start a new run in its place"
+
+
+async def reconcile_environment_pods(view: View, client: RunClient) -> None:
+    """Delete what is not needed, create what is missing, step by step: any step may be the last."""
+    plan = plan_environments(view)
+    for pod in plan.delete:
+        await client.delete_pod(pod)
+    if not plan.create and not (view.training and network_missing(view.run, client)):
+        return
+    if not plan.create or any_vanishes(view.environments):
+        await require_alive(view.run, client)
+    templates = await frozen_templates(view.run, client)
+    if templates is None:
+        name = view.run.status.config_map_name
+        raise InvalidError(f"ConfigMap {view.run.metadata.namespace}/{name} is gone: {_CONSEQUENCE}")
+    await create_network(view.run, templates, client)
+    if plan.create:
+        _require_config_maps(view, templates, client)
+    for place in plan.create:
+        assert view.pod is not None, "environments follow the run's pod"
+        assert view.pod.address is not None, "and wait for its address"
+        where = (view.run.status.attempt or 1, place.slot, place.incarnation)
+        environment = environment_pod(templates.environment, *where, view.pod.address)
+        await client.create_child(with_share(environment, share_env_vars(view.run, place.slot)))
+
+
+def _require_config_maps(view: View, templates: Templates, client: RunClient) -> None:
+    """A pod whose ConfigMap is gone would wait forever and not report why."""
+    volumes = templates.environment["spec"]["volumes"]
+    mounted = {("ConfigMap", volume["configMap"]["name"]) for volume in volumes if "configMap" in volume}
+    for _, name in sorted(mounted - client.children(view.run.key)):
+        raise InvalidError(f"ConfigMap {view.run.metadata.namespace}/{name} is gone: {_CONSEQUENCE}")
+
+
+def network_missing(run: TrainingRun, client: RunClient) -> bool:
+    """Whether any of it needs to be created, as far as the caches know."""
+    return run.status.environments is not None and not network_names(run) <= client.children(run.key)

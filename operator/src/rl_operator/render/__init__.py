@@ -3,8 +3,7 @@
 from rl_operator.render.env_vars import checkpoint_env_vars, cost_env_vars, share_env_vars
 from rl_operator.render.environment_pod import environment_pod, with_share
 from rl_operator.render.manifests import Rendered, Templates, config_map_name, pod_name, render_run, templates_of
-from rl_operator.render.network.environment_network import network_names
-from rl_operator.render.network.sandbox_network import sandbox_network_names
+from rl_operator.render.network import network_names, sandbox_network_names
 from rl_operator.render.pod import pod_of_attempt
 from rl_operator.render.sandbox_pod import sandbox_pod
 

@@ -17,8 +17,7 @@ from rl_operator.render.config_maps import render_config
 from rl_operator.render.container_template import CONFIG_KEY, mounting
 from rl_operator.render.environment_pod import environment_template
 from rl_operator.render.labels import child_labels, owner_reference
-from rl_operator.render.network.environment_network import network_children
-from rl_operator.render.network.sandbox_network import sandbox_network_children
+from rl_operator.render.network import network_children, sandbox_network_children
 from rl_operator.render.pod import pod_name_prefix, pod_template
 from rl_operator.render.sandbox_pod import sandbox_template
 

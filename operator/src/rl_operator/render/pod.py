@@ -40,7 +40,7 @@ from rl_operator.render.env_vars import (
     trainer_env_vars,
 )
 from rl_operator.render.labels import owner_reference, pod_labels, queue_labels
-from rl_operator.render.network.sandbox_network import sandbox_host
+from rl_operator.render.network import sandbox_host
 from rl_operator.render.rollout_sink import sink_env_vars, sink_mounts, sink_security, sink_volumes
 
 JOURNAL_FOLDER: Final = "/var/lib/rl"

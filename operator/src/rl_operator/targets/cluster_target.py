@@ -24,8 +24,8 @@ from rl_operator.cluster.api_server.resources import (
 )
 from rl_operator.errors import ForbiddenError, GoneError, OperatorError, TargetUnreachableError
 from rl_operator.targets.job_pods import JOB_NAME_LABEL, JobPod, job_pod
-from rl_operator.targets.loop import LoopThread
 from rl_operator.targets.target import Missing, Note, TargetHealth
+from rl_operator.targets.target_loop import LoopThread
 
 if TYPE_CHECKING:
     from rl_operator.api.catalog import Catalog

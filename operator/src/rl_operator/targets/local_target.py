@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from rl_operator.api.names import (
     ENVIRONMENT_KIND,
@@ -29,11 +29,27 @@ from rl_operator.local.state.layout import STATE_DIR_VARIABLE, Layout, default_s
 from rl_operator.local.state.pod_logs import follow_log, read_events, tail_log
 from rl_operator.local.state.state_store import Manifest, StateStore
 from rl_operator.local.sweep import abandoned, remove_expired, remove_orphaned_traces, remove_traces
+from rl_operator.programs import INSTALL_COMMAND, INSTALL_HINT, ProgramMissingError, find_program, has_torch
 from rl_operator.targets.job_pods import JobContainer, JobPod
-from rl_operator.targets.local_programs import missing_programs
 from rl_operator.targets.runs.run_lookup import parse_selector
 from rl_operator.targets.supervisors import Supervisors, owner
 from rl_operator.targets.target import Missing, Note, TargetHealth
+
+TRAINER_PROGRAM: Final = "tinker-atropos"
+
+
+def missing_programs(runtime: str, *, computes: bool) -> tuple[Missing, ...]:
+    """For a run of that runtime: the program of its containers, and torch if the model is computed here."""
+    try:
+        program = find_program(TRAINER_PROGRAM, os.environ.get("PATH"))
+    except ProgramMissingError:
+        why = "the processes of every run are started with it"
+        return (Missing("program", TRAINER_PROGRAM, why, INSTALL_HINT, needed=True),)
+    if not computes or has_torch(program):
+        return ()
+    why = f"runtime {runtime} computes its model on this machine with it"
+    return (Missing("package", "torch", why, INSTALL_COMMAND, needed=True),)
+
 
 if TYPE_CHECKING:
     from rl_operator.api.catalog import Catalog
@@ -185,7 +201,7 @@ class LocalTarget:
     def environments(self, namespace: str) -> "list[Environment]":
         from rl_operator.discover import discover_files
         from rl_operator.local.own_environments import OwnEnvironments
-        from rl_operator.targets.loop import run_sync
+        from rl_operator.targets.target_loop import run_sync
 
         own = OwnEnvironments(self._store.get, discover_files)
         names = [each["metadata"]["name"] for each in self._store.list_all(ENVIRONMENT_KIND, namespace)]
@@ -203,7 +219,7 @@ class LocalTarget:
         import aiohttp
 
         from rl_operator.local.service import TinkerService
-        from rl_operator.targets.loop import run_sync
+        from rl_operator.targets.target_loop import run_sync
 
         async def ensure() -> Mapping[str, str] | None:
             async with aiohttp.ClientSession() as session:

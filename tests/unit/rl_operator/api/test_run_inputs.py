@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator import samples
 
-from rl_operator.api.catalog import AbsentFamily
+from rl_operator.api.catalog import AbsentFamily, needs_image
 from rl_operator.api.environment import Environment, EnvironmentStatus
 from rl_operator.api.run_inputs import choose_environment
 from rl_operator.api.runtime import RuntimeStatus
 from rl_operator.api.status_fields import Condition
-from rl_operator.api.verifiers import needs_image
 from rl_operator.documents.parse import parse_environment
 
 READY = {"type": "Ready", "status": "True", "reason": "EnvironmentFound"}

@@ -1,15 +1,23 @@
 import difflib
+import re
+from functools import lru_cache
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.rl_operator.check.lab import check
-from tests.unit.rl_operator.samples import catalog_of, inputs_of, make_run, make_runtime
+from tests.unit.rl_operator.check.lab import LAB, TOY, check
+from tests.unit.rl_operator.samples import CATALOG, catalog_of, inputs_of, make_run, make_runtime
 
-from rl_operator.api.refusal import MAX_REFUSALS
+from rl_operator.api.catalog import AbsentFamily
+from rl_operator.api.environment import Environment
+from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND
+from rl_operator.api.refusal import MAX_REFUSALS, Refusal
+from rl_operator.api.run_inputs import RunInputs, choose_environment
+from rl_operator.api.runtime import BackendPrices, LabelSelector, Runtime
 from rl_operator.check import check_run, runtime_not_found
-from rl_operator.documents.parse import MAX_ALIGNED
+from rl_operator.check.run_check import Same, selects
+from rl_operator.documents.parse import MAX_ALIGNED, parse_environment
 
 
 @pytest.mark.parametrize(
@@ -120,3 +128,184 @@ def test_many_misspelled_names_cost_little_each(monkeypatch: pytest.MonkeyPatch)
     assert len(refusals) == MAX_REFUSALS + 1
     assert 0 < len(aligned) <= (MAX_REFUSALS + 1) * MAX_ALIGNED
     assert max(aligned) == 40
+
+
+def test_only_the_very_same_object_is_the_same() -> None:
+    first, second = make_runtime(), make_runtime()
+    assert first == second
+    assert Same(first) == Same(first)
+    assert Same(first) != Same(second)
+
+
+def test_work_is_done_once_for_each_object() -> None:
+    asked = []
+
+    @lru_cache
+    def name_of(runtime: Same[Runtime]) -> str:
+        asked.append(runtime.model)
+        return runtime.model.metadata.name
+
+    first, second = make_runtime(), make_runtime()
+    assert [name_of(Same(each)) for each in (first, first, second, first)] == ["lab"] * 4
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "field", "hint"),
+    [
+        ({"startFrom": {}}, "Inconsistent", "spec.startFrom", "exactly one of run and statePath"),
+        ({"environment": "toi"}, "UnknownEnvironment", "spec.environment", "did you mean 'toy'.*available: toy"),
+        ({"environment": "own/mine"}, "UnknownEnvironment", "spec.environment", "no RLEnvironment 'mine' in team-a"),
+        ({"environment": "./mine.py"}, "UnknownEnvironment", "spec.environment", "files are for local mode"),
+        ({"environment": "openenv"}, "UnknownEnvironment", "spec.environment", "an RLEnvironment with spec.openenv"),
+        ({"activeDeadlineSeconds": 601}, "OutOfBounds", "spec.activeDeadlineSeconds", "at most 600"),
+    ],
+)
+def test_refused(spec: dict[str, Any], code: str, field: str, hint: str) -> None:
+    [refusal] = check(spec)
+    assert (refusal.code, refusal.field) == (code, field)
+    assert re.search(hint, refusal.hint), refusal.hint
+
+
+def test_an_environment_of_an_absent_library_is_refused_with_what_to_do() -> None:
+    absent = TOY.with_changes(absent=(AbsentFamily(name="verifiers", hint="install it: rlctl environments install"),))
+    [refusal] = check({"environment": "verifiers/echo"}, catalog=absent)
+    assert (refusal.code, refusal.field) == ("UnknownEnvironment", "spec.environment")
+    assert refusal.hint == "install it: rlctl environments install"
+    [other] = check({"environment": "verifier/echo"}, catalog=absent)
+    assert "there is no such environment" in other.hint
+
+
+TOKENS = {"prefill": 0.1, "sample": 0.4, "train": 0.4}
+
+
+def with_prices(**prices: Any) -> Runtime:
+    backend = LAB.spec.backend.with_changes(prices=BackendPrices.model_validate(prices))
+    return LAB.with_changes(spec=LAB.spec.with_changes(backend=backend))
+
+
+def test_a_budget_needs_prices() -> None:
+    [refusal] = check({"budget": 20})
+    assert (refusal.code, refusal.field, refusal.given) == ("Inconsistent", "spec.budget", 20)
+    assert "runtime 'lab' has no prices (its spec.backend.prices)" in refusal.hint
+    assert check({"budget": 20}, with_prices(**TOKENS)) == ()
+    assert check({"budget": 20}, with_prices(models={"bundled": TOKENS})) == ()
+    assert check({}) == ()
+
+
+def test_a_budget_needs_prices_of_the_model() -> None:
+    [refusal] = check({"budget": 20}, with_prices(models={"another": TOKENS}))
+    assert refusal.field == "spec.budget"
+    assert "spec.backend.prices has none for the model bundled" in refusal.hint
+
+
+LABELS = {"team": "ml", "stage": "prod"}
+
+
+def requirement(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
+
+
+@pytest.mark.parametrize(
+    ("selector", "taken"),
+    [
+        ({}, True),
+        ({"matchLabels": {"team": "ml"}}, True),
+        ({"matchLabels": {"team": "ml", "stage": "dev"}}, False),
+        ({"matchLabels": {"owner": "ml"}}, False),
+        ({"matchLabels": {"owner": ""}}, False),
+        ({"matchExpressions": [requirement("team", "In", "web", "ml")]}, True),
+        ({"matchExpressions": [requirement("team", "In", "web")]}, False),
+        ({"matchExpressions": [requirement("owner", "In", "ml")]}, False),
+        ({"matchExpressions": [requirement("team", "NotIn", "web")]}, True),
+        ({"matchExpressions": [requirement("team", "NotIn", "web", "ml")]}, False),
+        ({"matchExpressions": [requirement("owner", "NotIn", "ml")]}, True),
+        ({"matchExpressions": [requirement("team", "Exists")]}, True),
+        ({"matchExpressions": [requirement("owner", "Exists")]}, False),
+        ({"matchExpressions": [requirement("owner", "DoesNotExist")]}, True),
+        ({"matchExpressions": [requirement("team", "DoesNotExist")]}, False),
+        ({"matchExpressions": [requirement("team", "Exists"), requirement("stage", "In", "dev")]}, False),
+        ({"matchLabels": {"team": "web"}, "matchExpressions": [requirement("stage", "Exists")]}, False),
+    ],
+    ids=str,
+)
+def test_selectors_mean_the_same_as_in_kubernetes(selector: dict[str, Any], taken: bool) -> None:
+    assert selects(LabelSelector.model_validate(selector), LABELS) is taken
+
+
+WORDS = st.sampled_from(["", "a", "b", "team", "stage"])
+SELECTORS = st.builds(
+    LabelSelector,
+    match_labels=st.dictionaries(WORDS, WORDS, max_size=2),
+    match_expressions=st.lists(
+        st.builds(
+            dict,
+            key=st.sampled_from(["a", "b", "team"]),
+            operator=st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
+            values=st.lists(WORDS, max_size=2).map(tuple),
+        ),
+        max_size=2,
+    ).map(tuple),
+)
+
+
+@given(SELECTORS, st.dictionaries(WORDS, WORDS, max_size=3))
+def test_an_operator_and_its_opposite_never_both_match(selector: LabelSelector, labels: dict[str, str]) -> None:
+    opposite = {"In": "NotIn", "NotIn": "In", "Exists": "DoesNotExist", "DoesNotExist": "Exists"}
+    for expression in selector.match_expressions:
+        turned = expression.with_changes(operator=opposite[expression.operator])
+        one, other = LabelSelector(match_expressions=(expression,)), LabelSelector(match_expressions=(turned,))
+        assert selects(one, labels) != selects(other, labels)
+
+
+def test_a_namespace_that_is_not_selected_is_refused() -> None:
+    run, selector = make_run(runtime="lab"), {"matchLabels": {"team": "ml"}}
+    runtime = make_runtime(namespaceSelector=selector)
+    environment = choose_environment("sort_digits", runtime, CATALOG, None)
+    assert "NamespaceNotAllowed" not in {r.code for r in check_run(run, RunInputs(runtime, environment, LABELS))}
+    [refusal] = [
+        r for r in check_run(run, RunInputs(runtime, environment, {"team": "web"})) if r.code == "NamespaceNotAllowed"
+    ]
+    assert (refusal.field, refusal.given) == ("spec.runtime", "lab")
+    assert refusal.allowed == {"matchLabels": {"team": "ml"}, "matchExpressions": []}
+    assert refusal.sentence == (
+        'spec.runtime is "lab": '
+        "its namespaceSelector does not match the labels of this run's namespace: "
+        "choose another runtime, or ask an administrator for access"
+    )
+
+
+def own_environment(*secrets: tuple[str, str]) -> Environment:
+    spec = {
+        "source": {"configMap": {"name": "code"}},
+        "secretEnvironment": [{"name": name, "key": key} for name, key in secrets],
+    }
+    return parse_environment(
+        {"apiVersion": API_VERSION, "kind": ENVIRONMENT_KIND, "metadata": {"name": "mine"}, "spec": spec}
+    )
+
+
+def refused_secrets(listed: list[dict[str, str]], *asked: tuple[str, str]) -> list[Refusal]:
+    run, runtime = make_run(runtime="lab", environment="own/mine"), make_runtime(secretEnvironment=listed)
+    environment = choose_environment("own/mine", runtime, None, own_environment(*asked))
+    return [r for r in check_run(run, RunInputs(runtime, environment)) if r.code == "SecretNotAllowed"]
+
+
+JUDGE = {"name": "judge", "key": "JUDGE_KEY"}
+
+
+def test_an_own_environment_gets_only_listed_keys() -> None:
+    assert refused_secrets([]) == []
+    assert refused_secrets([JUDGE, {"name": "search", "key": "K"}], ("judge", "JUDGE_KEY")) == []
+    [refusal] = refused_secrets([JUDGE], ("judge", "JUDGE_KEY"), ("judge", "OTHER"), ("tinker", "JUDGE_KEY"))
+    assert (refusal.field, refusal.given, refusal.allowed) == ("spec.environment", "own/mine", [JUDGE])
+    assert refusal.sentence == (
+        'spec.environment is "own/mine": its secretEnvironment asks for key OTHER of Secret judge, '
+        "key JUDGE_KEY of Secret tinker, and runtime 'lab' lists key JUDGE_KEY of Secret judge: "
+        "take it out of the RLEnvironment, or ask an administrator to list it"
+    )
+
+
+def test_a_runtime_that_lists_no_key_says_so() -> None:
+    [refusal] = refused_secrets([], ("judge", "JUDGE_KEY"))
+    assert "runtime 'lab' lists no key:" in refusal.hint

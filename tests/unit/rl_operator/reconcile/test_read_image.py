@@ -14,10 +14,10 @@ from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, se
 from rl_operator.cluster.api_server.event_recorder import EventRecorder
 from rl_operator.cluster.cache.caches import Caches
 from rl_operator.cluster.kinds_client import KindsClient
-from rl_operator.reconcile.read_image import read_image, tidy
+from rl_operator.reconcile.reconcile_kinds import read_image, tidy
 from rl_operator.render.config_maps import ImageCatalog
 from rl_operator.render.discovery import discovery_pod, runtime_reading
-from rl_operator.status.kinds.image_reading import FIRST_PAUSE_SECONDS, Wait
+from rl_operator.status.image_reading import FIRST_PAUSE_SECONDS, Wait
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 READING = runtime_reading(samples.make_runtime(image="theirs:1"), "ops")

@@ -12,7 +12,7 @@ from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, se
 from rl_operator.cluster.api_server.event_recorder import EventRecorder
 from rl_operator.cluster.cache.caches import Caches
 from rl_operator.cluster.kinds_client import KindsClient
-from rl_operator.reconcile.reconcile_environment import READY_SECONDS, WAITING_SECONDS, reconcile_environment
+from rl_operator.reconcile.reconcile_kinds import READY_SECONDS, WAITING_SECONDS, reconcile_environment
 
 KEY = ("team-a", "maze")
 CONFIG_MAP = "/api/v1/namespaces/team-a/configmaps/maze"

@@ -13,7 +13,7 @@ from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, se
 from rl_operator.cluster.api_server.event_recorder import EventRecorder
 from rl_operator.cluster.cache.caches import Caches, Catalogs
 from rl_operator.cluster.kinds_client import KindsClient
-from rl_operator.reconcile.reconcile_runtime import TROUBLE_SECONDS, reconcile_runtime
+from rl_operator.reconcile.reconcile_kinds import TROUBLE_SECONDS, reconcile_runtime
 
 KEY = ("", "tiny")
 CONFIG_MAPS = "/api/v1/namespaces/ops/configmaps"

@@ -12,8 +12,11 @@ from rl_operator.api.runtime import Runtime
 from rl_operator.render.env_vars import share_env_vars
 from rl_operator.render.environment_pod import environment_pod, with_share
 from rl_operator.render.manifests import SANDBOXES_KEY, render_run, templates_of
-from rl_operator.render.network.environment_network import network_children
-from rl_operator.render.network.sandbox_network import sandbox_network_children, sandbox_network_names
+from rl_operator.render.network import (
+    network_children,
+    sandbox_network_children,
+    sandbox_network_names,
+)
 from rl_operator.render.pod import pod_of_attempt
 from rl_operator.render.sandbox_pod import sandbox_pod, sandbox_template
 

@@ -15,7 +15,7 @@ from generate.transitions import situation_of
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import RunStatus
 from rl_operator.status.derive import derive
-from rl_operator.status.kinds.verdict import CONDITIONS, Readiness
+from rl_operator.status.kind_status import CONDITIONS, Readiness
 from rl_operator.status.lifecycle import assess
 from rl_operator.status.text.table import TABLE, Situation
 

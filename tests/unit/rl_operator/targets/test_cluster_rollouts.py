@@ -24,7 +24,7 @@ from rl_operator.render import render_run
 from rl_operator.rollouts.rollout_source import RolloutFile, RolloutListing, RolloutSource
 from rl_operator.targets import cluster_rollouts
 from rl_operator.targets.cluster_rollouts import rollouts_of
-from rl_operator.targets.loop import LoopThread
+from rl_operator.targets.target_loop import LoopThread
 
 CORE = "/api/v1/namespaces/team-a"
 JOBS = "/apis/batch/v1/namespaces/team-a/jobs"

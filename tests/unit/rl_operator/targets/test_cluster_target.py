@@ -8,7 +8,7 @@ import pytest
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.errors import GoneError
 from rl_operator.targets.cluster_target import ClusterTarget
-from rl_operator.targets.loop import LoopThread
+from rl_operator.targets.target_loop import LoopThread
 
 
 class EventsClient:

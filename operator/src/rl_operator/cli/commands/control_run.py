@@ -64,7 +64,7 @@ def _warn(sentence: str) -> None:
 def _install_packages(target: Target, run: Manifest) -> None:
     """What the requirements.txt of the run's environment lists, unless it is there."""
     from rl_operator.documents.parse import parse_stored_run
-    from rl_operator.targets.separate_packages import install_requirements
+    from rl_operator.targets.target_choice import install_requirements
 
     install_requirements(target, parse_stored_run(run), (), installing)
 

@@ -55,7 +55,7 @@ def _own(source: Path, name: str, runtime: "Runtime") -> "tuple[str, CatalogEnvi
     from rl_operator.cli.views.template import own_environment_template
     from rl_operator.discover import discover_files
     from rl_operator.local.own_environments import OwnEnvironments
-    from rl_operator.targets.loop import run_sync
+    from rl_operator.targets.target_loop import run_sync
 
     own = OwnEnvironments(lambda *_: None, discover_files)
     found = run_sync(own.of_file(source.absolute(), "default"))

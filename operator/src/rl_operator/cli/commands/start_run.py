@@ -61,7 +61,7 @@ def run(
 
 def prepare(target: Target, wanted: "TrainingRun", beside: Sequence[Manifest] = ()) -> None:
     """Install what the environment's requirements.txt lists, before anything is applied: the caller sees it fail."""
-    from rl_operator.targets.separate_packages import install_requirements
+    from rl_operator.targets.target_choice import install_requirements
 
     if not wanted.spec.suspend and install_requirements(target, wanted, beside, installing):
         typer.echo(f"the requirements.txt of {wanted.spec.environment} is installed ({target.label})", err=True)

@@ -21,10 +21,10 @@ from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.reconcile.inputs import gather_inputs
 from rl_operator.reconcile.run_client import Key
 from rl_operator.render import Rendered, render_run
-from rl_operator.status.kinds.environment_status import environment_status, look_at_server
+from rl_operator.status.kind_status import environment_status, look_at_server
 from rl_operator.targets.inputs.run_file import RunFile, as_it_runs
-from rl_operator.targets.loop import run_sync
 from rl_operator.targets.target import Manifest, Target
+from rl_operator.targets.target_loop import run_sync
 
 
 class FileInputs:

@@ -21,12 +21,8 @@ SEARCHED = (
     SOURCE / "local" / "pods" / "kubelet.py",
 )
 OTHER_KINDS = {
-    "verdict.py",
-    "runtime_status.py",
-    "environment_status.py",
-    "reconcile_runtime.py",
-    "reconcile_environment.py",
-    "read_image.py",
+    "kind_status.py",
+    "reconcile_kinds.py",
     "image_reading.py",
     "reasons.py",
 }

@@ -11,7 +11,7 @@ from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, serving, wr
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.errors import TargetUnreachableError, UnauthenticatedError
 from rl_operator.targets.cluster_target import ClusterTarget
-from rl_operator.targets.loop import LoopThread
+from rl_operator.targets.target_loop import LoopThread
 from rl_operator.tools.serving.sessions import TRUSTED_SECONDS, ClusterSessions
 from rl_operator.tools.tool_context import ToolContext
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rl_operator.targets.loop import LoopThread, run_sync
+from rl_operator.targets.target_loop import LoopThread, run_sync
 
 
 async def answer() -> int:
@@ -99,7 +99,7 @@ def _interrupt_once_begun(monkeypatch: pytest.MonkeyPatch, begun: threading.Even
         waits.append(future)
         return Interrupted(future) if len(waits) == 1 else future
 
-    monkeypatch.setattr("rl_operator.targets.loop.asyncio.run_coroutine_threadsafe", interrupted_first)
+    monkeypatch.setattr("rl_operator.targets.target_loop.asyncio.run_coroutine_threadsafe", interrupted_first)
 
 
 def test_a_closed_loop_has_no_thread() -> None:

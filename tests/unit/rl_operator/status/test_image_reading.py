@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.names import DISCOVERY_ATTEMPT_LABEL, DISCOVERY_LABEL
-from rl_operator.status.kinds.image_reading import (
+from rl_operator.status.image_reading import (
     FIRST_PAUSE_SECONDS,
     MAX_PAUSE_SECONDS,
     Begin,

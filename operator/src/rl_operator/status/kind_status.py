@@ -1,21 +1,75 @@
-"""The status of an RLEnvironment: what its code defines, read without running it."""
+"""The status of an RLRuntime, and of an RLEnvironment: what its code defines, read without running it.
+
+The conditions of both: four cases, one table (kstatus: Ready, Reconciling, Stalled).
+"""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from enum import Enum
+from typing import Any, Final, Literal
 
-from rl_operator.api.catalog import Catalog, CatalogEnvironment, EnvironmentField
+from rl_operator.api.catalog import Catalog, CatalogEnvironment, EnvironmentField, listed_name
 from rl_operator.api.environment import Environment, EnvironmentStatus
 from rl_operator.api.names import OPENENV_ENVIRONMENT, REQUIREMENTS_FILE
 from rl_operator.api.refusal import Refusal
+from rl_operator.api.runtime import FieldsReference, RuntimeEnvironment, RuntimeStatus
 from rl_operator.api.spec_parts.openenv import NEEDS_CLUSTER
-from rl_operator.api.verifiers import listed_name
+from rl_operator.api.status_fields import Condition
 from rl_operator.documents.parse import nearest
 from rl_operator.documents.source_files import chosen_entry, source_hash
-from rl_operator.status.kinds.verdict import Readiness, Verdict, conditions_of
-from rl_operator.status.text.sentences import cut
+from rl_operator.status.observed.observation import format_time
+from rl_operator.status.text.sentences import cut, joined
+from rl_operator.status.text.table import holds_since
+
+
+class Readiness(Enum):
+    """The situation of the object."""
+
+    READY = "runs can use it"
+    RECONCILING = "it is being read, or will be again, without further action"
+    FAILING = "it could not be read, and is tried again"
+    STALLED = "someone must fix it"
+
+
+CONDITIONS: Final[Mapping[Readiness, Mapping[str, Literal["True", "False"]]]] = {
+    Readiness.READY: {"Ready": "True"},
+    Readiness.RECONCILING: {"Reconciling": "True"},
+    Readiness.FAILING: {"Ready": "False", "Reconciling": "True"},
+    Readiness.STALLED: {"Ready": "False", "Stalled": "True"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    readiness: Readiness
+    reason: str
+    message: str
+
+
+def conditions_of(
+    verdict: Verdict, previous: Sequence[Condition], generation: int, now: datetime
+) -> tuple[Condition, ...]:
+    """The table's row, with the times at which its conditions came to hold."""
+    before = {condition.type: condition for condition in previous}
+    return tuple(
+        Condition(
+            type=type_,
+            status=status,
+            reason=verdict.reason,
+            message=verdict.message,
+            last_transition_time=holds_since(before.get(type_), status, format_time(now)),
+            observed_generation=generation,
+        )
+        for type_, status in CONDITIONS[verdict.readiness].items()
+    )
+
+
+def reasons_of(conditions: Sequence[Condition]) -> frozenset[tuple[str, str]]:
+    """The content of the Event when it changes."""
+    return frozenset((condition.type, condition.reason) for condition in conditions)
+
 
 MAX_SOURCE_BYTES: Final = 900_000
 """The run's frozen copy must fit into a ConfigMap, too."""
@@ -176,3 +230,56 @@ def _names(names: Collection[str]) -> str:
     shown = sorted(names)[:10]
     more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
     return f"it has: {', '.join(shown)}{more}" if shown else "it is empty"
+
+
+MAX_DESCRIPTION: Final = 120
+MAX_WARNINGS: Final = 10
+
+EPHEMERAL_WARNING: Final = (
+    "Warning: the backend's checkpoints and weights are deleted with its pod (backend.ephemeral): a run that is to "
+    "continue after that ends as CheckpointLost."
+)
+
+
+def faults_verdict(faults: Sequence[Refusal]) -> Verdict:
+    """Invalid settings in the spec: all of them are named."""
+    return Verdict(Readiness.STALLED, "RuntimeInvalid", "\n".join(fault.sentence for fault in faults))
+
+
+def ready_verdict(image: str, catalog: Catalog, *, ephemeral: bool) -> Verdict:
+    """`image`: what was read; `ephemeral`: the backend does not keep checkpoints (`spec.backend.ephemeral`)."""
+    count = len(catalog.nameable)
+    found = f"{count} environment{'' if count == 1 else 's'} in image {image}."
+    return Verdict(Readiness.READY, "CatalogRead", joined(found, EPHEMERAL_WARNING if ephemeral else ""))
+
+
+def runtime_status(
+    previous: RuntimeStatus,
+    verdict: Verdict,
+    *,
+    generation: int,
+    now: datetime,
+    catalog: Catalog | None = None,
+    image_id: str | None = None,
+    fields_ref: FieldsReference | None = None,
+) -> RuntimeStatus:
+    """`catalog` None: nothing is known about the spec's image."""
+    environments = catalog.outline if catalog else ()
+    return RuntimeStatus(
+        observed_generation=generation,
+        conditions=conditions_of(verdict, previous.conditions, generation, now),
+        environments=tuple(
+            RuntimeEnvironment(name=each.name, description=cut(each.description, MAX_DESCRIPTION))
+            for each in environments
+        ),
+        fields_ref=fields_ref,
+        image_id=image_id,
+        warnings=_few(catalog.warnings) if catalog else (),
+    )
+
+
+def _few(warnings: Sequence[str]) -> tuple[str, ...]:
+    if len(warnings) <= MAX_WARNINGS:
+        return tuple(warnings)
+    kept = MAX_WARNINGS - 1
+    return (*warnings[:kept], f"and {len(warnings) - kept} more: the catalog's ConfigMap has all of them")

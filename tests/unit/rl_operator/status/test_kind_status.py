@@ -1,7 +1,7 @@
 """What is reported of own code, and how much of it fits in a status."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,19 +9,29 @@ from tests.unit.rl_operator.samples import tasksets
 
 from rl_operator.api.catalog import Catalog, EnvironmentField
 from rl_operator.api.environment import Environment
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.runtime import FieldsReference, RuntimeStatus
 from rl_operator.documents.parse import parse_environment
 from rl_operator.documents.source_files import source_hash
-from rl_operator.status.kinds.environment_status import (
+from rl_operator.status.kind_status import (
+    CONDITIONS,
     MAX_SOURCE_BYTES,
+    MAX_WARNINGS,
     EnvironmentReading,
+    Readiness,
+    Verdict,
+    conditions_of,
     environment_status,
+    faults_verdict,
     files_in,
     fitting_fields,
     look_at_image,
     look_at_source,
+    ready_verdict,
+    reasons_of,
+    runtime_status,
     still_true,
 )
-from rl_operator.status.kinds.verdict import Readiness
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 WHERE = "ConfigMap team-a/maze"
@@ -136,3 +146,63 @@ def test_an_images_entry_may_be_of_a_library(entry: str) -> None:
 def test_a_misspelled_entry_of_a_library_is_told_the_nearest() -> None:
     look = look_at_image(tasksets(), "verifiers/sorts", "hash", "sha256:1")
     assert look.verdict.message.endswith("(it has: toy, verifiers/NAME); did you mean 'verifiers/sorting'?")
+
+
+@pytest.mark.parametrize("readiness", Readiness)
+def test_a_condition_exists_only_while_it_says_something(readiness: Readiness) -> None:
+    """kstatus: an abnormal condition that is false is absent."""
+    conditions = conditions_of(Verdict(readiness, "Word", "A sentence."), (), 3, NOW)
+    assert {c.type: c.status for c in conditions} == CONDITIONS[readiness]
+    assert {(c.reason, c.message, c.observed_generation) for c in conditions} == {("Word", "A sentence.", 3)}
+
+
+def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
+    first = conditions_of(Verdict(Readiness.STALLED, "One", "1"), (), 1, NOW)
+    second = conditions_of(Verdict(Readiness.STALLED, "Two", "2"), first, 2, NOW + timedelta(hours=1))
+    third = conditions_of(Verdict(Readiness.READY, "Three", "3"), second, 3, NOW + timedelta(hours=2))
+    assert {c.last_transition_time for c in second} == {"2026-01-02T03:04:05Z"}
+    assert {c.last_transition_time for c in third} == {"2026-01-02T05:04:05Z"}
+    assert reasons_of(first) != reasons_of(second)
+
+
+REFERENCE = FieldsReference(namespace="ops", name="rl-catalog-x")
+
+
+def status_of(catalog: Catalog) -> RuntimeStatus:
+    return runtime_status(
+        RuntimeStatus(), ready_verdict("i:1", catalog, ephemeral=False), generation=2, now=NOW, catalog=catalog,
+        image_id="sha256:1", fields_ref=REFERENCE,
+    )  # fmt: skip
+
+
+def test_a_backend_that_keeps_nothing_is_warned_of() -> None:
+    catalog = Catalog.model_validate({"environments": [{"name": "maze"}]})
+    assert ready_verdict("i:1", catalog, ephemeral=False).message == "1 environment in image i:1."
+    warned = ready_verdict("i:1", catalog, ephemeral=True)
+    assert warned.readiness is Readiness.READY
+    assert warned.message.startswith("1 environment in image i:1. Warning: the backend's checkpoints")
+    assert "CheckpointLost" in warned.message
+
+
+def test_names_and_first_lines_are_in_the_status_but_fields_are_not() -> None:
+    environments = [
+        {"name": "maze", "description": "d" * 500, "fields": [{"name": "a", "type": "int"}]},
+        {"name": "maze", "description": "The same name again."},
+    ]
+    status = status_of(Catalog.model_validate({"environments": environments}))
+    assert [(e.name, e.description) for e in status.environments] == [("maze", "The same name again.")]
+    assert (status.observed_generation, status.image_id, status.fields_ref) == (2, "sha256:1", REFERENCE)
+    assert len(status_of(Catalog.model_validate({"environments": environments[:1]})).environments[0].description) < 130
+
+
+def test_many_warnings_are_counted() -> None:
+    status = status_of(Catalog(warnings=tuple(f"file {n}" for n in range(30))))
+    assert len(status.warnings) == MAX_WARNINGS
+    assert status.warnings[-1].startswith("and 21 more")
+
+
+def test_every_fault_is_named() -> None:
+    faults = [Refusal(code="Inconsistent", field=f"spec.bounds.env.{name}", hint="no value fits") for name in "ab"]
+    verdict = faults_verdict(faults)
+    assert verdict.readiness is Readiness.STALLED
+    assert verdict.message.splitlines() == ["spec.bounds.env.a: no value fits", "spec.bounds.env.b: no value fits"]

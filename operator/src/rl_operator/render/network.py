@@ -1,15 +1,17 @@
-"""How environments in separate pods reach their run's pod, and that they reach little else."""
+"""How environments and sandboxes in separate pods reach their run's pod, or are reached from it, and little else."""
 
 import ipaddress
 import itertools
+import re
 from typing import Any, Final
+from urllib.parse import urlsplit
 
-from rl_operator.api.environment import runs_apart
-from rl_operator.api.metadata_addresses import METADATA
+from rl_operator.api.environment import METADATA, runs_apart
 from rl_operator.api.names import (
     API_CONTAINER,
     ENVIRONMENT_COMPONENT,
     ENVIRONMENT_CONTAINER,
+    NAMESPACE_NAME_LABEL,
     SANDBOX_COMPONENT,
     TRAINER_CONTAINER,
     TRAINING_COMPONENT,
@@ -18,9 +20,34 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import EgressRule
 from rl_operator.render.env_vars import API_PORT, INFERENCE_PORT, OPS_PORTS, SANDBOX_PORT
-from rl_operator.render.labels import pods_of_component
-from rl_operator.render.network.network_objects import network_child, network_policy, service_name, tcp_ports
-from rl_operator.render.network.server_egress import server_peers, server_port
+from rl_operator.render.labels import child_labels, owner_reference, pods_of_component
+
+
+def service_name(run: TrainingRun) -> str:
+    return f"{run.metadata.name}-{run.metadata.uid[:5]}"
+
+
+def network_child(run: TrainingRun, api_version: str, kind: str, name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": run.metadata.namespace,
+            "labels": child_labels(run, "network"),
+            "ownerReferences": [owner_reference(run)],
+        },
+    }
+
+
+def network_policy(run: TrainingRun, component: str, spec: dict[str, Any]) -> dict[str, Any]:
+    name = f"{service_name(run)}-{component}"
+    return network_child(run, "networking.k8s.io/v1", "NetworkPolicy", name) | {"spec": spec}
+
+
+def tcp_ports(*ports: int) -> list[dict[str, Any]]:
+    return [{"protocol": "TCP", "port": port} for port in ports]
+
 
 TRAINER_POLICY: Final = "trainer"
 ENVIRONMENT_POLICY: Final = "environment"
@@ -148,3 +175,83 @@ def _strictly_within(
 ) -> bool:
     overlaps = inner.version == outer.version and inner.overlaps(outer)
     return overlaps and inner.prefixlen > outer.prefixlen
+
+
+ANYWHERE: Final = ("0.0.0.0/0", "::/0")
+
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_SERVICE: Final = re.compile(r"[^.]+\.(?P<namespace>[^.]+)\.svc(\..+)?")
+
+Peer = dict[str, Any]
+
+
+def server_port(url: str) -> int:
+    """The URL's port, or its scheme's."""
+    split = urlsplit(url)
+    return split.port or _DEFAULT_PORTS[split.scheme]
+
+
+def server_peers(url: str) -> tuple[list[Peer], tuple[str, ...]]:
+    """Whom a policy must let the environment reach for that URL: peers inside of the cluster, and address ranges.
+
+    A policy sees pods and addresses. An address is itself. The name of a Service stands for the pods of its namespace:
+    which of them are behind it, the Service may change. Any other name may stand for anything.
+    """
+    host = urlsplit(url).hostname or ""
+    try:
+        return [], (str(ipaddress.ip_network(host)),)
+    except ValueError:
+        pass
+    if "." not in host:
+        return [{"podSelector": {}}], ()
+    if service := _SERVICE.fullmatch(host):
+        return [{"namespaceSelector": {"matchLabels": {NAMESPACE_NAME_LABEL: service["namespace"]}}}], ()
+    return [{"namespaceSelector": {}}], ANYWHERE
+
+
+SANDBOX_POLICY: Final = "sandbox"
+
+
+def sandbox_host(run: TrainingRun) -> str:
+    """The name of the run's sandboxes for its environments: each connection leads to any of them."""
+    return f"{_sandboxes_name(run)}.{run.metadata.namespace}.svc"
+
+
+def _sandboxes_name(run: TrainingRun) -> str:
+    """Of the Service: with a run's name of 52 characters it has 62, and 63 are allowed."""
+    return f"{service_name(run)}-box"
+
+
+def sandbox_network_names(run: TrainingRun) -> frozenset[tuple[str, str]]:
+    """Kind and name of the objects that `sandbox_network_children` returns."""
+    policy = f"{service_name(run)}-{SANDBOX_POLICY}"
+    return frozenset({("Service", _sandboxes_name(run)), ("NetworkPolicy", policy)})
+
+
+def sandbox_network_children(run: TrainingRun) -> list[dict[str, Any]]:
+    """The NetworkPolicy of the sandboxes, then their Service."""
+    service = network_child(run, "v1", "Service", _sandboxes_name(run))
+    return [_sandbox_policy(run), service | {"spec": _sandbox_service(run)}]
+
+
+def _sandbox_policy(run: TrainingRun) -> dict[str, Any]:
+    """Only the pods that hold an environment get in, and nothing gets out, not even a look-up of a name."""
+    holders = [ENVIRONMENT_COMPONENT, *([] if runs_apart(run.spec.environment) else [TRAINING_COMPONENT])]
+    peers = [{"podSelector": pods_of_component(run, component)} for component in holders]
+    spec = {
+        "podSelector": pods_of_component(run, SANDBOX_COMPONENT),
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"from": peers, "ports": tcp_ports(SANDBOX_PORT)}],
+        "egress": [],
+    }
+    return network_policy(run, SANDBOX_POLICY, spec)
+
+
+def _sandbox_service(run: TrainingRun) -> dict[str, Any]:
+    """Not headless: an environment connects until it has found a free one. The addresses behind a name would come by
+    way of DNS, whose caches know a new sandbox up to half a minute late.
+    """
+    return {
+        "selector": pods_of_component(run, SANDBOX_COMPONENT)["matchLabels"],
+        "ports": [{"name": "sandbox", "port": SANDBOX_PORT, "protocol": "TCP"}],
+    }

@@ -1,1 +1,0 @@
-"""Services and NetworkPolicies of a run."""
