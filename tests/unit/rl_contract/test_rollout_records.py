@@ -9,8 +9,10 @@ from rl_contract.rollout_records import (
     EvaluationRecord,
     GroupRecord,
     LostRecord,
+    SharedPrompt,
     StepRecord,
     UnknownRecord,
+    line_of,
     read_head,
     read_record,
 )
@@ -37,6 +39,13 @@ def test_everything_that_is_written_is_read() -> None:
     read = read_record(line(GROUP))
     written = GROUP | {"rollouts": [GROUP["rollouts"][0]]}
     assert read.model_dump(mode="json", exclude_unset=True) == written
+
+
+def test_a_writer_fills_only_fields_that_readers_know() -> None:
+    assert line_of(LostRecord, reason="timeout") == {"record": "lost", "reason": "timeout"}
+    assert line_of(SharedPrompt, tokens=(1, 2)) == {"tokens": (1, 2)}
+    with pytest.raises(TypeError, match="LostRecord has no color"):
+        line_of(LostRecord, reason="timeout", color="red")
 
 
 def test_unknown_fields_are_skipped() -> None:

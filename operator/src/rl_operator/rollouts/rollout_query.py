@@ -3,8 +3,9 @@
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, get_args
 
+from rl_contract.rollout_fates import GroupFate
 from rl_contract.rollout_records import (
     EvaluationRecord,
     GroupRecord,
@@ -222,7 +223,7 @@ def in_order(record: GroupRecord, step: int, query: RolloutQuery) -> tuple[int, 
     return tuple(sorted(found, key=key))
 
 
-_FATE_ORDER: Final = {fate: place for place, fate in enumerate(("trained", "no_advantage", "dropped", "evaluated"))}
+_FATE_ORDER: Final = {fate: place for place, fate in enumerate(get_args(GroupFate))}
 """Of groups in no other order: what was trained is what most people look for."""
 
 

@@ -4,20 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from rl_contract.rollout_fates import DROP_REASONS, TOKEN_FATES
+
 UNKNOWN: Final = "unknown"
 
 FATE_WORDS: Final[Mapping[str, str]] = {
-    "trained": "trained",
-    "clipped": "clipped: no gradient",
-    "masked": "masked by the trust region",
-    "no_advantage": "no advantage",
-    "muted": "muted by the environment",
-    "truncated": "of rollouts cut off by length",
-    "not_sampled": "not sampled",
-    "first": "first, with nothing to predict them from",
-    "dropped": "dropped",
-    "prompt": "given to the policy",
-    "evaluated": "evaluated",
+    **{fate: text.words for fate, text in TOKEN_FATES.items()},
     UNKNOWN: "without a known fate",
 }
 """In this order. Any other fate counts as UNKNOWN: files may be anyone's."""
@@ -25,8 +17,7 @@ FATE_WORDS: Final[Mapping[str, str]] = {
 ARRIVED: Final = frozenset({"trained", "no_advantage", "dropped"})
 """Fates of groups that came to the trainer, so that its ledger has their tokens."""
 
-TRAINER_REASONS: Final = frozenset({"stale", "no_logprobs", "untrainable_sampling", "too_long", "no_gradient"})
-"""Why the trainer drops a group. One with another reason was dropped by its environment, and never arrived."""
+TRAINER_REASONS: Final = frozenset(DROP_REASONS)
 
 
 @dataclass(frozen=True)
@@ -87,22 +78,7 @@ def percent(part: int, total: int) -> str:
 
 
 FATE_SENTENCES: Final[Mapping[str, str]] = {
-    "trained": "It was in the loss.",
-    "clipped": "It was in the loss, but its ratio p/q was beyond the loss's threshold in the direction of its "
-    "advantage: no gradient.",
-    "masked": "It was sampled, but its probability has moved so far since then that tinker.trust_region took its "
-    "advantage away: no gradient.",
-    "no_advantage": "It was sampled, but its advantage is 0: all rollouts of its group earned the same, so there is "
-    "nothing to learn from it.",
-    "muted": "It was sampled, but the environment asked for an advantage of 0 (set_advantage_to_zero).",
-    "truncated": "It was sampled, but its rollout was cut off by length, and tinker.truncated_rollouts is mask: none "
-    "of its tokens is trained, and its reward counts in the baseline.",
-    "not_sampled": "The environment marked it as generated, but the policy did not sample it: a template's token, or "
-    "one that was added.",
-    "first": "It was sampled with nothing before it: there is no prediction to train.",
-    "dropped": "Its group was dropped; the group says why.",
-    "prompt": "It was given to the policy: a question, a tool's answer or a template.",
-    "evaluated": "It was sampled for an evaluation, which is never trained on.",
+    **{fate: text.sentence for fate, text in TOKEN_FATES.items()},
     UNKNOWN: "This version of rlctl does not know what became of it.",
 }
 

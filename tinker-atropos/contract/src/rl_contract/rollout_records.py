@@ -1,17 +1,21 @@
-"""The records of rollout files, typed: docs/reference/rollout-files.md says what they mean. Pure.
+"""The records of rollout files, typed: what a trainer writes, and what rlctl, the page and agents read.
 
-Unknown records and fields are skipped. A line that is wrong in any part counts as bad, and costs itself only.
+Descriptions are the tables of docs/reference/rollout-files.md. Readers skip unknown records and fields; a line that is
+wrong in any part counts as bad, and costs itself only. Writers fill records with arrays of their own: see `line_of`.
 """
 
 import json
-from typing import Annotated, ClassVar, Final, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, model_validator
 
 Number = float | None
 """NaN is written as null."""
 
+FORMAT: Final = 1
 MAIN_SET: Final = "main"
+"""The held-out set of `held_out_items`, whose figures have no set's name."""
+
 MOST_SETS: Final = 8
 """That are shown of a group."""
 
@@ -26,35 +30,60 @@ class _Record(BaseModel):
 
 class StepRecord(_Record):
     record: Literal["step"] = "step"
-    step: Count
-    format: int = 1
-    run: str = ""
-    namespace: str = ""
-    uid: str = ""
-    attempt: Count = 0
-    model: str | None = None
-    time: Number = None
-    metrics: dict[str, Number] = Field(default_factory=dict)
-    tokens: dict[str, Count] = Field(default_factory=dict)
+    format: int = Field(default=FORMAT, description=f"{FORMAT}")
+    run: str = Field(default="", description="whose it is: the run's name")
+    namespace: str = Field(default="", description="the run's namespace")
+    uid: str = Field(default="", description="the run's UID")
+    attempt: Count = Field(default=0, description="the attempt that trained it, from 1")
+    model: str | None = Field(default=None, description="the base model")
+    step: Count = Field(description="its number")
+    time: Number = Field(default=None, description="when it was trained, in seconds since the epoch")
+    metrics: dict[str, Number] = Field(default_factory=dict, description="all metrics of the step, by name")
+    tokens: dict[str, Count] = Field(
+        default_factory=dict,
+        description="what became of the tokens that arrived for this step: their number by fate, as below; `prompt` "
+        "leaves out prompts that a group shares",
+    )
 
 
 class EvaluationRecord(_Record):
     record: Literal["evaluation"] = "evaluation"
-    step: Count
-    time: Number = None
-    metrics: dict[str, Number] = Field(default_factory=dict)
+    step: Count = Field(description="the weights after this step")
+    time: Number = Field(default=None, description="when it was reported, in seconds since the epoch")
+    metrics: dict[str, Number] = Field(
+        default_factory=dict,
+        description="as the environment reports them: `eval/percent_correct` with its `_low` and `_high`, `eval/n`, "
+        "and [more](../explanation/evaluations.md#figures)",
+    )
 
 
 class SampledSequence(_Record):
     """All lists are as long as `tokens`."""
 
-    tokens: list[int]
-    pieces: list[str]
-    logprobs: list[Number] | None = None
-    trained_logprobs: list[Number] | None = None
-    advantages: list[Number] | None = None
-    policy_steps: list[PolicyRun] = Field(default_factory=list)
-    fates: list[FateRun] = Field(default_factory=list)
+    tokens: list[int] = Field(description="ids of the tokens after the group's `prompt`")
+    pieces: list[str] = Field(
+        description="their text. A character of several tokens is with the first of them, and the others are empty"
+    )
+    logprobs: list[Number] | None = Field(
+        default=None,
+        description="at sampling, natural logarithm, 5 decimals; `null` where not known or not sampled",
+    )
+    trained_logprobs: list[Number] | None = Field(
+        default=None,
+        description="of the same tokens by the trainer's forward pass, before the step's update; missing if nothing "
+        "of it was trained",
+    )
+    advantages: list[Number] | None = Field(
+        default=None, description="only if they differ from the rollout's `advantage` in some trained token"
+    )
+    policy_steps: list[PolicyRun] = Field(
+        default_factory=list,
+        description="runs of equal values: `[[start, end, step], …]`, the policy that sampled the tokens from `start` "
+        "to before `end`; unknown ones are left out",
+    )
+    fates: list[FateRun] = Field(
+        default_factory=list, description="runs that cover the whole list: `[[start, end, fate], …]`"
+    )
 
     @model_validator(mode="after")
     def _of_equal_length(self) -> "SampledSequence":
@@ -71,27 +100,62 @@ class SharedPrompt(_Record):
 
 
 class Rollout(_Record):
-    reward: Number = None
-    components: dict[str, JsonValue] | None = None
-    advantage: Number = None
-    messages: list[JsonValue] | None = None
-    sequences: list[SampledSequence] = Field(default_factory=list)
+    reward: Number = Field(
+        default=None, description="what the environment gave; `null` where that is not known, see below"
+    )
+    components: dict[str, JsonValue] | None = Field(
+        default=None, description="the parts of the reward by name, if the environment says them"
+    )
+    advantage: Number = Field(
+        default=None, description="of the rollout within its group; `null` where none was computed"
+    )
+    messages: list[JsonValue] | None = Field(default=None, description="the conversation, if the environment keeps it")
+    sequences: list[SampledSequence] = Field(
+        default_factory=list, description="one; more if a later prompt did not extend an earlier one"
+    )
 
 
 class GroupRecord(_Record):
     record: Literal["group"] = "group"
-    group: Count = 0
-    fate: str
-    reason: str | None = None
-    why: str | None = None
-    step: int | None = None
-    sets: list[str] = Field(default_factory=list)
-    greedy: bool = False
-    item: JsonValue = None
-    environment: int | None = None
-    sampling: dict[str, JsonValue] | None = None
-    prompt: SharedPrompt = Field(default_factory=SharedPrompt)
-    rollouts: list[Rollout] = Field(default_factory=list)
+    group: Count = Field(default=0, description="its number within its file and fate, from 0")
+    fate: str = Field(
+        description="`trained`; `no_advantage`: all rollouts earned the same; `dropped`: see `reason` and `why`; "
+        "`evaluated`: of the held-out set, never trained"
+    )
+    reason: str | None = Field(
+        default=None,
+        description="of a dropped group: `stale`, `no_logprobs`, `untrainable_sampling`, `too_long` or "
+        "`no_gradient`. Any other reason is the environment's: the group never arrived, and its tokens are not among "
+        "the step's `tokens`",
+    )
+    why: str | None = Field(default=None, description="of a dropped group: a sentence")
+    step: int | None = Field(default=None, description="of an `evaluated` group: the weights after this step")
+    sets: list[str] = Field(
+        default_factory=list,
+        description="of an `evaluated` group: the held-out sets that the item is in; `main` is that of the held-out "
+        "figure. Missing where that is not known",
+    )
+    greedy: bool = Field(
+        default=False,
+        description="true of an answer at temperature 0 to an item whose other answers are in a group of their own; "
+        "else missing",
+    )
+    item: JsonValue = Field(
+        default=None, description="what the environment calls the item, as JSON or text; may be missing"
+    )
+    environment: int | None = Field(
+        default=None, description="which environment process sent it, from 0; may be missing"
+    )
+    sampling: dict[str, JsonValue] | None = Field(
+        default=None,
+        description="temperature, top_p and top_k under which it was sampled, if all of it was sampled alike and the "
+        "trainer knows",
+    )
+    prompt: SharedPrompt = Field(
+        default_factory=SharedPrompt,
+        description="`tokens` and `pieces` that all its sequences begin with, and that nobody sampled",
+    )
+    rollouts: list[Rollout] = Field(default_factory=list, description="see below")
 
     @property
     def is_of_main_set(self) -> bool:
@@ -107,14 +171,14 @@ class GroupRecord(_Record):
 
 class LostRecord(_Record):
     record: Literal["lost"] = "lost"
-    what: str = "rollout"
-    reason: str = ""
-    why: str = ""
-    item: JsonValue = None
-    count: Count = 1
-    tokens: Count | None = None
-    environment: int | None = None
-    time: Number = None
+    what: str = Field(default="rollout", description="`rollout` or `group`")
+    reason: str = Field(default="", description="`raised`, `timeout`, `transport`, `overdue`, `refused`, `not_kept`, …")
+    why: str = Field(default="", description="a sentence")
+    item: JsonValue = Field(default=None, description="as above; may be missing")
+    count: Count = Field(default=1, description="how many in a row had this reason and this sentence")
+    tokens: Count | None = Field(default=None, description="sampled for them, and lost; may be missing")
+    environment: int | None = Field(default=None, description="as above")
+    time: Number = Field(default=None, description="when it was reported")
 
 
 class UnknownRecord(_Record):
@@ -140,6 +204,18 @@ class MetricsLine(_Record):
     step: Count = 0
     time: Number = None
     metrics: dict[str, Number] = Field(default_factory=dict)
+
+
+Line = dict[str, Any]
+"""A record as a writer has it, or a part of one: any values that its JSON library writes as the field's type."""
+
+
+def line_of(record: type[_Record], **fields: Any) -> Line:
+    """TypeError for fields that the record does not have. What is not known is left out by whoever calls."""
+    known = record.model_fields
+    if unknown := fields.keys() - known.keys():
+        raise TypeError(f"{record.__name__} has no {', '.join(sorted(unknown))}")
+    return {"record": known["record"].default, **fields} if "record" in known else fields
 
 
 KnownRecord = StepRecord | EvaluationRecord | GroupRecord | LostRecord

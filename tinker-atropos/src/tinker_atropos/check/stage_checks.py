@@ -2,10 +2,10 @@
 Pure.
 """
 
+from rl_contract.rollout_records import MAIN_SET
 from tinker_atropos.check.findings import Check, Judgment, counted
 from tinker_atropos.check.observations import AnswerSeen, GradedKind, HeldOut, Observations
 from tinker_atropos.environments.items.grader_check import AnswerKind, GradedAnswer, grader_warnings
-from tinker_atropos.environments.items.held_out_sets import MAIN_SET
 
 SLOW_SETUP_SECONDS = 300.0
 """Setups are waited for, but every attempt of a run waits again."""

@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
+from rl_contract.rollout_records import MAIN_SET
 from tinker_atropos.environments.items.held_out import PREFIX, Estimate, Evaluation, pass_at, passes_reported
 from tinker_atropos.environments.rollout.rollouts import Rollout
 from tinker_atropos.errors import ConfigError
-
-MAIN_SET: Final = "main"
-"""That of `held_out_items`, whose figures have no set's name."""
 
 MOST_SETS: Final = 16
 """Besides the main one. Each has up to 20 metrics, and the trajectory API takes 1,000 from an environment at once."""

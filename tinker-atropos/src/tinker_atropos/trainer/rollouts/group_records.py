@@ -1,31 +1,27 @@
-"""From groups to the records of a rollout file. Pure. docs/reference/rollout-files.md says what the fields mean.
+"""From groups to the records of a rollout file. Pure. rl_contract.rollout_records says what the fields mean.
 
 Axes: _S sequences of a group, _T tokens of one sequence after what all sequences of its group begin with.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from rl_contract.rollout_fates import TOKEN_FATES, GroupFate, TokenFate
+from rl_contract.rollout_records import GroupRecord, Line, Rollout, SampledSequence, SharedPrompt, line_of
 from tinker_atropos.arrays import Floats, Ints
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
 
-GroupFate = Literal["trained", "no_advantage", "dropped", "evaluated"]
-TokenFate = Literal[
-    "prompt", "trained", "clipped", "masked", "no_advantage", "muted", "truncated", "not_sampled", "first", "dropped",
-    "evaluated",
-]  # fmt: skip
-TOKEN_FATES: Final[tuple[TokenFate, ...]] = get_args(TokenFate)
-_CODE: Final[Mapping[TokenFate, int]] = {fate: code for code, fate in enumerate(TOKEN_FATES)}
+_FATES: Final = tuple(TOKEN_FATES)
+_CODE: Final[Mapping[TokenFate, int]] = {fate: code for code, fate in enumerate(_FATES)}
 
 DECIMALS: Final = 5
 
 Codes = npt.NDArray[np.int8]
 Pieces = Callable[[Sequence[int]], list[str]]
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +60,28 @@ class GroupFacts:
     greedy: bool = False
 
 
-def group_record(facts: GroupFacts, pieces: Pieces) -> Record:
-    group = facts.group
+def group_record(facts: GroupFacts, pieces: Pieces) -> Line:
+    group, story = facts.group, facts.group.story
     shared = shared_prompt(group.sequences_S)
-    sequences_S: list[Record] = []
+    sequences_S: list[Line] = []
     for index, (sequence, fates_T) in enumerate(zip(group.sequences_S, _fates(facts, shared), strict=True)):
         trained = facts.trained_S[index] if facts.trained_S else None
-        record = _sampled(sequence, shared, pieces) | _runs(sequence, shared, fates_T)
+        parts = _sampled(sequence, shared, pieces) | _runs(sequence, shared, fates_T)
         if trained is not None:
-            record |= _trained(trained, shared, _advantage(facts, int(group.rollout_of_S[index])))
-        sequences_S.append(record)
+            parts |= _trained(trained, shared, _advantage(facts, int(group.rollout_of_S[index])))
+        sequences_S.append(line_of(SampledSequence, **parts))
     prompt = group.sequences_S[0].tokens_T[:shared].tolist()
-    told: Record = {"record": "group", "group": facts.number, "fate": facts.fate}
-    told |= _given(reason=facts.reason, why=facts.why, step=facts.step, item=group.story.item)
-    told |= _given(sets=facts.sets or None, greedy=facts.greedy or None)
-    told |= _given(environment=group.story.environment, sampling=group.shaping and asdict(group.shaping))
-    told |= {"prompt": {"tokens": prompt, "pieces": pieces(prompt)}, "rollouts": list(_rollouts(facts, sequences_S))}
-    return told
+    known = _given(reason=facts.reason, why=facts.why, step=facts.step, item=story.item)
+    known |= _given(sets=facts.sets or None, greedy=facts.greedy or None)
+    known |= _given(environment=story.environment, sampling=group.shaping and asdict(group.shaping))
+    return line_of(
+        GroupRecord,
+        group=facts.number,
+        fate=facts.fate,
+        **known,
+        prompt=line_of(SharedPrompt, tokens=prompt, pieces=pieces(prompt)),
+        rollouts=list(_rollouts(facts, sequences_S)),
+    )
 
 
 def fate_totals(found: Iterable[GroupFacts]) -> dict[str, int]:
@@ -91,7 +92,7 @@ def fate_totals(found: Iterable[GroupFacts]) -> dict[str, int]:
     for facts in found:
         for fates_T in _fates(facts, shared_prompt(facts.group.sequences_S)):
             counts += np.bincount(fates_T, minlength=len(TOKEN_FATES))
-    return {fate: count for fate, count in zip(TOKEN_FATES, counts.tolist(), strict=True) if count}
+    return {fate: count for fate, count in zip(_FATES, counts.tolist(), strict=True) if count}
 
 
 def _fates(facts: GroupFacts, shared: int) -> Iterator[Codes]:
@@ -151,7 +152,7 @@ def _unmarked(sequence: TokenSequence) -> int:
     return int(marked_T.argmax()) if marked_T.any() else len(marked_T)
 
 
-def _sampled(sequence: TokenSequence, shared: int, pieces: Pieces) -> Record:
+def _sampled(sequence: TokenSequence, shared: int, pieces: Pieces) -> Line:
     tokens = sequence.tokens_T[shared:].tolist()
     known_T = sequence.generated_T
     if sequence.recomputed_T is not None:
@@ -160,30 +161,34 @@ def _sampled(sequence: TokenSequence, shared: int, pieces: Pieces) -> Record:
     return {"tokens": tokens, "pieces": pieces(tokens), "logprobs": _rounded(logprobs_T)}
 
 
-def _trained(trained: TrainedSequence, shared: int, rollout_advantage: float | None) -> Record:
+def _trained(trained: TrainedSequence, shared: int, rollout_advantage: float | None) -> Line:
     trained_T, advantages_T = trained.trained_T[shared:], trained.advantages_T[shared:]
-    record: Record = {"trained_logprobs": _rounded(np.where(trained_T, trained.logprobs_T[shared:], np.nan))}
+    parts: Line = {"trained_logprobs": _rounded(np.where(trained_T, trained.logprobs_T[shared:], np.nan))}
     if (advantages_T[trained_T] != rollout_advantage).any():
-        record["advantages"] = _rounded(np.where(trained_T, advantages_T, np.nan))
-    return record
+        parts["advantages"] = _rounded(np.where(trained_T, advantages_T, np.nan))
+    return parts
 
 
-def _runs(sequence: TokenSequence, shared: int, fates_T: Codes) -> Record:
+def _runs(sequence: TokenSequence, shared: int, fates_T: Codes) -> Line:
     steps_T: Ints = np.where(sequence.generated_T, sequence.policy_step_T, UNKNOWN_STEP)[shared:]
     return {
         "policy_steps": [run for run in runs(steps_T) if run[2] != UNKNOWN_STEP],
-        "fates": [(start, end, TOKEN_FATES[code]) for start, end, code in runs(fates_T)],
+        "fates": [(start, end, _FATES[code]) for start, end, code in runs(fates_T)],
     }
 
 
-def _rollouts(facts: GroupFacts, sequences_S: Sequence[Record]) -> Iterator[Record]:
+def _rollouts(facts: GroupFacts, sequences_S: Sequence[Line]) -> Iterator[Line]:
     group, story = facts.group, facts.group.story
     owners = group.rollout_of_S.tolist()
     for rollout, reward in enumerate(group.scores_R.tolist()):
         own = [index for index, owner in enumerate(owners) if owner == rollout]
-        record: Record = {"reward": reward, "advantage": _advantage(facts, rollout)}
-        record |= _given(components=_at(story.components_R, rollout), messages=_at(story.messages_S, own[0]))
-        yield record | {"sequences": [sequences_S[index] for index in own]}
+        yield line_of(
+            Rollout,
+            reward=reward,
+            advantage=_advantage(facts, rollout),
+            **_given(components=_at(story.components_R, rollout), messages=_at(story.messages_S, own[0])),
+            sequences=[sequences_S[index] for index in own],
+        )
 
 
 def _advantage(facts: GroupFacts, rollout: int) -> float | None:
@@ -195,7 +200,8 @@ def _at(rows: Any, index: int) -> Any:
     return rows[index] or None if isinstance(rows, list) and index < len(rows) else None
 
 
-def _given(**fields: Any) -> Record:
+def _given(**fields: Any) -> Line:
+    """Those that are known."""
     return {name: value for name, value in fields.items() if value is not None}
 
 

@@ -4,25 +4,24 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
 import orjson
 
+from rl_contract.rollout_records import FORMAT, EvaluationRecord, Line, LostRecord, StepRecord, line_of
 from rl_contract.trainer_settings import TrainerSettings
-from tinker_atropos.trainer.rollouts.group_records import GroupFacts, Pieces, Record, fate_totals, group_record
+from tinker_atropos.trainer.rollouts.group_records import GroupFacts, Pieces, fate_totals, group_record
 from tinker_atropos.trainer.rollouts.reported_rollouts import RolloutReport, UntrainedGroup
 from tinker_atropos.trainer.rollouts.trained_step import TrainedStep, group_facts
 from tinker_atropos.trainer.trajectories.deliveries import read_group
-
-FORMAT: Final = 1
 
 TOLD: Final = ("components", "messages")
 """Fields of a rollout that hold whatever the environment sent."""
 
 OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
 
-Lines = Iterator[Record]
+Lines = Iterator[Line]
 """They are made one by one, in the thread that writes them: as objects, a large step takes ten times its bytes."""
 
 
@@ -48,18 +47,17 @@ class RolloutLines:
 
     def of_step(self, step: int, trained: TrainedStep, metrics: Mapping[str, float], at: float) -> Lines:
         found = list(group_facts(trained, self.config))
-        run = {"run": self.run.run, "namespace": self.run.namespace, "uid": self.run.uid}
-        yield {
-            "record": "step", "format": FORMAT, **run, "attempt": self.run.attempt, "model": self.run.model,
-            "step": step, "time": at, "metrics": metrics, "tokens": fate_totals(found),
-        }  # fmt: skip
+        yield line_of(
+            StepRecord, format=FORMAT, **asdict(self.run), step=step, time=at, metrics=metrics,
+            tokens=fate_totals(found),
+        )  # fmt: skip
         for facts in found:
             if facts.fate == "dropped":  # the environment's are in the same file
                 facts = replace(facts, number=next(self._numbers[step, "dropped"]))  # noqa: PLW2901
             yield group_record(facts, self.pieces)
 
     def of_evaluation(self, step: int, metrics: Mapping[str, float], at: float) -> Lines:
-        yield {"record": "evaluation", "step": step, "time": at, "metrics": metrics}
+        yield line_of(EvaluationRecord, step=step, time=at, metrics=metrics)
 
     def of_report(self, report: RolloutReport, collecting: int, at: float) -> Iterator[tuple[int, Lines]]:
         """The lines of each step that the report is about, while step `collecting` is collected."""
@@ -79,7 +77,7 @@ class RolloutLines:
             yield group_record(_facts(untrained, number, environment), self.pieces)
 
 
-def encoded(record: Record) -> bytes:
+def encoded(record: Line) -> bytes:
     """A line. What an environment says besides is left out if it cannot be written, such as lists in 300 lists."""
     try:
         return orjson.dumps(record, option=OPTIONS)
@@ -103,5 +101,4 @@ def _facts(untrained: UntrainedGroup, number: int, environment: int) -> GroupFac
 
 def _lost(report: RolloutReport, at: float) -> Lines:
     for lost in report.lost:
-        told = {"record": "lost", **lost.model_dump(exclude_none=True)}
-        yield told | {"environment": report.environment, "time": at}
+        yield line_of(LostRecord, **lost.model_dump(exclude_none=True), environment=report.environment, time=at)

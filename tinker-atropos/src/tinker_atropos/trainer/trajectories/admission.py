@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
 
 import numpy as np
 
+from rl_contract.rollout_fates import DropReason
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.sampling import SampleRefusedError
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
@@ -14,9 +14,6 @@ from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, Shaping, TokenSequence
 from tinker_atropos.trainer.inference.ledger import Attribution, Ledger
 from tinker_atropos.trainer.trajectories.sampling_probe import SamplingProbe
-
-DropReason = Literal["stale", "no_logprobs", "untrainable_sampling", "too_long", "no_gradient"]
-DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)
 
 PROBE_PROMPT_TOKENS = 32
 

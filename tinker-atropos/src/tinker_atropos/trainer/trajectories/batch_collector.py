@@ -13,9 +13,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rl_contract.rollout_fates import DROP_REASONS, DropReason
 from tinker_atropos.errors import EnvironmentLostError
 from tinker_atropos.trainer.data.groups import Group
-from tinker_atropos.trainer.trajectories.admission import DROP_REASONS, Admission, Admitted, DropReason, UnusableError
+from tinker_atropos.trainer.trajectories.admission import Admission, Admitted, UnusableError
 from tinker_atropos.trainer.trajectories.deliveries import DeliveredBatch
 
 logger = logging.getLogger(__name__)

@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from rl_contract.rollout_fates import DROP_REASONS
 from tinker_atropos.trainer.data.datums import TrainingBatch, lengths, of_trained, policy_steps, sequence_means
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP
 from tinker_atropos.trainer.reporting.metrics.rollout_metrics import rollout_metrics
-from tinker_atropos.trainer.trajectories.admission import DROP_REASONS
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
 
 Metrics = dict[str, float]
