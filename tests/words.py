@@ -19,6 +19,7 @@ INSTEAD = {
     r"for ever": "forever",
     r"catalogues?": "catalog",
     r"programmes?": "program, or application",
+    r"whole numbers?": "integer",
 }
 FILES = ("*.py", "*.md", "*.yaml", "*.yml", "*.toml", "*.html", "*.js", "*.tpl", "Makefile", ".ci/run")
 NOT_OURS = ("tests/data/", "tests/words.py")

@@ -58,6 +58,12 @@ def test_every_image_is_released() -> None:
     assert folders == {path.parent.name for path in ROOT.glob("images/*/Dockerfile")}
 
 
+def test_every_distribution_is_kept_up_to_date() -> None:
+    updates = yaml.safe_load((ROOT / ".github/dependabot.yml").read_text(encoding="utf-8"))["updates"]
+    looked_at = {each["directory"] for each in updates if each["package-ecosystem"] == "pip"}
+    assert looked_at == {"/", *(f"/{each.folder.relative_to(ROOT)}" for each in distributions(ROOT))}
+
+
 # --- any repository --------------------------------------------------------------------------------------------------
 def test_a_dry_run_of_an_unreleased_version_shows_its_section(repository: Path) -> None:
     assert check(repository, None, UNTAGGED.get).text == "* New.\n"

@@ -72,7 +72,7 @@ def test_an_empty_variable_is_an_absent_one(variable) -> None:
 @pytest.mark.parametrize("variable", ["RL_OPS_PORT", "RL_ATTEMPT", "RL_PARENT_STEP", "RL_ENVIRONMENT_INDEX"])
 @pytest.mark.parametrize("value", ["one", "-1", "1.5", "²"])
 def test_a_value_that_is_not_a_number(variable, value) -> None:
-    with pytest.raises(ConfigError, match=f"{variable} is '{value}'; it must be a whole number"):
+    with pytest.raises(ConfigError, match=f"{variable} is '{value}'; it must be an integer"):
         load_settings("api", {variable: value})
 
 

@@ -101,7 +101,7 @@ _METRICS_BY_WEIGHT = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How far a run has come. Metrics are rounded to 4 significant digits, unless they are whole numbers.
+    """How far a run has come. Metrics are rounded to 4 significant digits, unless they are integers.
 
     `from_step`: the step that this attempt continued from; None until training is open.
     `expires_at`: when the backend may delete the state at `state_path`; None when it never may, or this is unknown.
@@ -182,7 +182,7 @@ class Result:
 
 
 def rounded(value: float) -> float:
-    """Whole numbers stay exact: counts and steps, also as floats."""
+    """Integers stay exact: counts and steps, also as floats."""
     return value if isinstance(value, int) or value.is_integer() else float(f"{value:.4g}")
 
 

@@ -266,5 +266,5 @@ def _integer(environ: Mapping[str, str], name: str, default: int | None) -> int 
     if not value:
         return default
     if not value.isdecimal():
-        raise ConfigError(f"{name} is {value!r}; it must be a whole number")
+        raise ConfigError(f"{name} is {value!r}; it must be an integer")
     return int(value)

@@ -114,7 +114,7 @@ def _too_small(field: GivenField) -> Refusal | None:
 
 
 def _too_large(field: GivenField) -> Refusal | None:
-    """Before the type: 1e21 steps are too many, rather than not a whole number."""
+    """Before the type: 1e21 steps are too many, rather than not an integer."""
     allowed = largest_problem(field.of.section, field.name, field.value)
     return field.refuse("OutOfBounds", hints.MUST_BE % allowed, allowed=allowed) if allowed else None
 
@@ -222,7 +222,7 @@ def _limits(value: Any, field: EnvironmentField) -> Iterator[tuple[str, bool]]:
         if field.max_length is not None:
             yield f"at most {field.max_length} {unit} long", len(value) <= field.max_length
     if isinstance(value, str) and field.pattern is not None:
-        yield f"a text that matches {field.pattern}", _matches(field.pattern, value)
+        yield f"a string that matches {field.pattern}", _matches(field.pattern, value)
 
 
 def _shown(limit: float) -> str:

@@ -204,7 +204,7 @@ def shared_field_refusals(subject: Subject) -> Iterator[Refusal]:
     if not subject.environment_exists:
         return
     env = subject.sections.env
-    missing = {name: "a whole number of at least 1" for name in SHARED_NUMBERS if not _is_positive(env.get(name))}
+    missing = {name: "an integer of at least 1" for name in SHARED_NUMBERS if not _is_positive(env.get(name))}
     if not isinstance(env.get("tokenizer_name"), str) or not env["tokenizer_name"]:
         missing["tokenizer_name"] = "the name of a tokenizer"
     refused = {refusal.field for refusal in field_refusals(subject)} if missing else set()

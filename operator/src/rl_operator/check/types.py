@@ -18,10 +18,10 @@ def _is_integer(value: Any) -> bool:
 
 
 _SIMPLE: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
-    "int": ("a whole number", _is_integer),
+    "int": ("an integer", _is_integer),
     "float": ("a number", is_number),
-    "str": ("a text", lambda value: isinstance(value, str)),
-    "Path": ("a text", lambda value: isinstance(value, str)),
+    "str": ("a string", lambda value: isinstance(value, str)),
+    "Path": ("a string", lambda value: isinstance(value, str)),
     "bool": ("true or false", lambda value: isinstance(value, bool)),
     "None": ("null", lambda value: value is None),
 }
@@ -32,11 +32,11 @@ _INTEGER_KEY: Final = re.compile(r"-?[0-9]+")
 
 
 def type_problem(value: Any, annotation: str, choices: Sequence[Any] | None = None) -> str | None:
-    """What the field accepts, e.g. `a whole number or null`, if the value does not fit; None if it does.
+    """What the field accepts, e.g. `an integer or null`, if the value does not fit; None if it does.
 
     The rules, the same as those of the environment's container except for the last but one:
 
-    * `float` also accepts whole numbers, and the API server stores 8.0 as 8, so an `int` accepts both. Nothing else is
+    * `float` also accepts integers, and the API server stores 8.0 as 8, so an `int` accepts both. Nothing else is
       converted: "8" is not an `int`, 1 is not a `bool`, true is not an `int`.
     * Lists, tuples, sets and similar types are JSON arrays; a tuple of fixed length has as many entries as types.
       Mappings are JSON objects. Entries, values and keys are checked, too.
@@ -160,9 +160,9 @@ def _describe(node: ast.expr, choices: Sequence[Any] | None) -> str:
     if name == "Literal":
         return _one_of(_literals(node) or ())
     if name in _ARRAYS:
-        return f"a list of {_describe(arguments[0], choices)}" if arguments else "a list"
+        return f"a list, each item {_describe(arguments[0], choices)}" if arguments else "a list"
     if name in _MAPPINGS:
-        return f"a mapping to {_describe(arguments[1], choices)}" if len(arguments) == 2 else "a mapping"
+        return f"a mapping, each value {_describe(arguments[1], choices)}" if len(arguments) == 2 else "a mapping"
     return ast.unparse(node) if choices is None else _one_of(choices)
 
 

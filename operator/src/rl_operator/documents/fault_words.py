@@ -17,10 +17,10 @@ from rl_operator.api.spec_parts.rollout_sinks import (
 )
 
 _TYPES: Final[Mapping[str, str]] = {
-    "int": "a whole number",
+    "int": "an integer",
     "float": "a number",
     "decimal": "a number",
-    "string": "a text",
+    "string": "a string",
     "bool": "true or false",
     "dict": "a mapping",
     "mapping": "a mapping",
@@ -47,7 +47,7 @@ _PATTERNS: Final[Mapping[str, str]] = {
     "^[A-Z]{3}$": "the code of a currency, three capital letters like USD",
     "^https?://": "a URL that begins with http:// or https://",
     URL_PATTERN: "a URL like http://host:8000, without a path, a user or a trailing slash",
-    "^[^,]{1,64}$": "a text of 1 to 64 characters without a comma",
+    "^[^,]{1,64}$": "a string of 1 to 64 characters without a comma",
     r"^\S+$": "the name of an image, without spaces",
     KEY_PATTERN: "a key of a ConfigMap or a Secret: letters, digits, '-', '_' and '.'",
     BUCKET_PATTERN: "a bucket, and a folder in it if you like: s3://bucket/folder",
@@ -59,7 +59,7 @@ _PATTERNS: Final[Mapping[str, str]] = {
 
 
 def allowed_instead(detail: ErrorDetails) -> tuple[RefusalCode, str | None]:
-    """`OutOfBounds` and `at least 1`, or `WrongType` and `a whole number`: what follows "it must be".
+    """`OutOfBounds` and `at least 1`, or `WrongType` and `an integer`: what follows "it must be".
 
     None for a rarer fault: its own message has to do.
     """
@@ -73,5 +73,5 @@ def allowed_instead(detail: ErrorDetails) -> tuple[RefusalCode, str | None]:
             return "WrongType", f"one of {str(context['expected']).replace(' or ', ', ').replace(chr(39), '')}"
         case "string_pattern_mismatch":
             pattern = str(context["pattern"])
-            return "WrongType", _PATTERNS.get(pattern, f"a text that matches {pattern}")
+            return "WrongType", _PATTERNS.get(pattern, f"a string that matches {pattern}")
     return "WrongType", _TYPES.get(kind.partition("_")[0])

@@ -51,8 +51,8 @@ def test_long_values_are_cut() -> None:
 
 
 def test_the_sentence_names_field_and_value() -> None:
-    refusal = Refusal(code="WrongType", field="spec.config.group_size", given="8", hint="it must be a whole number")
-    assert refusal.sentence == 'spec.config.group_size is "8": it must be a whole number'
+    refusal = Refusal(code="WrongType", field="spec.config.group_size", given="8", hint="it must be an integer")
+    assert refusal.sentence == 'spec.config.group_size is "8": it must be an integer'
     assert Refusal(code="MissingField", field="spec", hint="the field is required").sentence == (
         "spec: the field is required"
     )

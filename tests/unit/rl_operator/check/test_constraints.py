@@ -49,8 +49,8 @@ BROKEN: list[tuple[Any, dict[str, Any], str]] = [
     (1, {"exclusive_maximum": 0.5}, "below 0.5"),
     ("", {"min_length": 1}, "at least 1 characters long"),
     ([1, 2], {"max_length": 1}, "at most 1 entries long"),
-    ("b", {"pattern": "^a+$"}, "a text that matches ^a+$"),
-    ("a\n", {"pattern": "^a$"}, "a text that matches ^a$"),  # as pydantic's engine has it, not Python's
+    ("b", {"pattern": "^a+$"}, "a string that matches ^a+$"),
+    ("a\n", {"pattern": "^a$"}, "a string that matches ^a$"),  # as pydantic's engine has it, not Python's
 ]
 
 

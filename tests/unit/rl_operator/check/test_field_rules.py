@@ -29,8 +29,8 @@ from rl_operator.check import check_run
         ({"config": {"color": 10**20}}, "OutOfBounds", "spec.config.color", "at most 9223372036854775807"),
         ({"config": {"color": -(10**20)}}, "OutOfBounds", "spec.config.color", "at least -9223372036854775808"),
         ({"tinker": {"learning_rate": 1e308}}, "OutOfBounds", "spec.tinker.learning_rate", "at most 1"),
-        ({"config": {"group_size": "8"}}, "WrongType", "spec.config.group_size", "it must be a whole number"),
-        ({"config": {"group_size": None}}, "WrongType", "spec.config.group_size", "it must be a whole number"),
+        ({"config": {"group_size": "8"}}, "WrongType", "spec.config.group_size", "it must be an integer"),
+        ({"config": {"group_size": None}}, "WrongType", "spec.config.group_size", "it must be an integer"),
         ({"config": {"color": "green"}}, "WrongType", "spec.config.color", "one of red, blue"),
         (
             {"tinker": {"learning_rate": "4e-5"}},

@@ -37,7 +37,7 @@ def test_the_shipped_runtimes_are_valid(runtime: Any) -> None:
             "OutOfBounds",
             "what auto comes to is known only once the run has started",
         ),
-        ({"locked": {"tinker": {"lora_rank": "16"}}}, "WrongType", "it must be a whole number"),
+        ({"locked": {"tinker": {"lora_rank": "16"}}}, "WrongType", "it must be an integer"),
         ({"locked": {"tinker": {"lora_rnk": 16}}}, "UnknownField", "did you mean 'lora_rank'?"),
         ({"bounds": {"tinker": {"lora_rnk": {"min": 1}}}}, "UnknownField", "spec.bounds.tinker.lora_rnk"),
         ({"locked": {"openai": {"base_url": "http://x"}}}, "WiredField", "a value here has no effect: leave it out"),

@@ -34,7 +34,7 @@ LACKS = "environment 'verifiers/sorting' has no such field; did you mean"
         ({"taskset": {"sizes": 3}}, "UnknownField", f".taskset.sizes is 3: {LACKS} 'taskset.size'?"),
         ({"size": 3}, "UnknownField", f".size is 3: {LACKS} 'taskset.size'?"),
         ({"taskset": {"total_steps": 3}}, "UnknownField", f".taskset.total_steps is 3: {LACKS} 'total_steps'?"),
-        ({"taskset": {"size": "3"}}, "WrongType", '.taskset.size is "3": it must be a whole number'),
+        ({"taskset": {"size": "3"}}, "WrongType", '.taskset.size is "3": it must be an integer'),
         ({"taskset": {"level": "odd"}}, "WrongType", '.taskset.level is "odd": it must be one of easy, hard'),
         ({"taskset": {"size": 0}}, "OutOfBounds", ".taskset.size is 0: it must be at least 1"),
         ({"taskset": 3}, "WrongType", '.taskset is 3: it must be a mapping of its fields, like {"size": …}'),

@@ -57,7 +57,7 @@ def test_an_error_carries_additional_help(context: ToolContext) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"limit": "many"}, 'limit is "many": it must be a whole number'),
+        ({"limit": "many"}, 'limit is "many": it must be an integer'),
         ({"limit": 0}, "limit is 0: it must be at least 1"),
         ({"names": "a"}, 'names is "a": it must be a list'),
         ({"values": "a"}, 'values is "a": it must be a mapping'),

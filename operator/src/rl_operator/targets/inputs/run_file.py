@@ -143,12 +143,12 @@ def _check_config_map(document: Mapping[str, Any]) -> None:
     if not (isinstance(metadata, dict) and isinstance(metadata.get("name"), str)):
         raise _invalid("metadata.name", None, "a ConfigMap needs a name")
     if not isinstance(data, dict):
-        raise _invalid("data", data, "the data of a ConfigMap must be a mapping from file names to texts")
+        raise _invalid("data", data, "the data of a ConfigMap must be a mapping from file names to strings")
     for name, text in data.items():
         if not _FILE_NAME.fullmatch(name) or name in (".", ".."):
             raise _invalid("data", name, "a file name in a ConfigMap has letters, digits, '-', '_' and '.' only")
         if not isinstance(text, str):
-            raise _invalid(f"data[{name}]", text, "it must be a text: write it with | after the name")
+            raise _invalid(f"data[{name}]", text, "it must be a string: write it with | after the name")
 
 
 def _invalid(field: str, given: Any, hint: str) -> DocumentError:

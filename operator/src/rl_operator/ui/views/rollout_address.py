@@ -157,7 +157,7 @@ _PARAMETERS: Final[Mapping[str, tuple[Read, str]]] = {
     "fate": (_one_of(FATES), _listed(FATES)),
     "sort": (_one_of(SORTS), _listed(SORTS)),
     "reward": (_range, "a range like 0-0.5"),
-    "q": (_text, f"a text of at most {LONGEST_TEXT} characters"),
+    "q": (_text, f"a string of at most {LONGEST_TEXT} characters"),
     "scope": (_one_of(SCOPES), "all, or be left out"),
     "color": (_one_of(COLORS), _listed(COLORS)),
     "view": (_one_of(VIEWS), _listed(VIEWS)),

@@ -109,10 +109,10 @@ def _temperature(given: str) -> float:
 
 
 _FIELDS: Final[Mapping[str, tuple[Callable[[str], Any], str]]] = {
-    "count": (_whole(1, MOST_ANSWERS), f"a whole number from 1 to {MOST_ANSWERS}"),
-    "max_tokens": (_whole(1, MOST_TOKENS), f"a whole number from 1 to {MOST_TOKENS}"),
+    "count": (_whole(1, MOST_ANSWERS), f"an integer from 1 to {MOST_ANSWERS}"),
+    "max_tokens": (_whole(1, MOST_TOKENS), f"an integer from 1 to {MOST_TOKENS}"),
     "temperature": (_temperature, "a number from 0 to 2"),
-    "seed": (_whole(0, 2**31 - 1), f"a whole number from 0 to {2**31 - 1}"),
+    "seed": (_whole(0, 2**31 - 1), f"an integer from 0 to {2**31 - 1}"),
 }
 
 

@@ -129,7 +129,7 @@ def test_every_fault_is_reported_at_once(context: ToolContext, call: Call) -> No
         "there is no field \"lr\"; did you mean 'learning_rate'",
         'there is no field "steps"',
         "spec.config.total_steps is 0: it must be at least 1",
-        'spec.config.group_size is "many": it must be a whole number',
+        'spec.config.group_size is "many": it must be an integer',
     ):
         assert part in refused["error"]
     assert refused["available_fields"][0] == "learning_rate"

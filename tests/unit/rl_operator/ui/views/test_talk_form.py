@@ -32,7 +32,7 @@ def test_what_is_asked() -> None:
         ({"prompt": " \n"}, "not all blank"),
         ({"prompt": "x" * 8001}, "prompt has 8,001 characters: it must have 1 to 8,000"),
         ({"weights": "other"}, "weights is 'other': it must be one of final"),
-        ({"count": "5"}, "count is '5': it must be a whole number from 1 to 4"),
+        ({"count": "5"}, "count is '5': it must be an integer from 1 to 4"),
         ({"count": ""}, "count is ''"),
         ({"max_tokens": "1e3"}, "from 1 to 1024"),
         ({"temperature": "nan"}, "temperature is 'nan': it must be a number from 0 to 2"),

@@ -128,7 +128,7 @@ async def test_status_env_takes_its_json_body_with_get(api, build) -> None:
         ("POST", "/register-env", {"desired_name": "x" * 2**20}, 413, "the limit is 1048576"),
         ("GET", "/batch?wait=soon", None, 422, "wait"),
         ("GET", "/batch?wait=-1", None, 422, "wait"),
-        ("GET", "/batch?step=-1", None, 422, "step is '-1'; it must be a whole number"),
+        ("GET", "/batch?step=-1", None, 422, "step is '-1'; it must be an integer"),
         ("GET", "/batch?step=one", None, 422, "step"),
         ("GET", "/batch?step=9999999999", None, 422, "step"),
         ("POST", "/rl/progress", {"steps_trained": 2**63}, 422, "steps_trained"),

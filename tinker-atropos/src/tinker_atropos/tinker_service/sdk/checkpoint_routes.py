@@ -145,5 +145,5 @@ def page(request: Request, items: Sequence[_Item]) -> tuple[Sequence[_Item], dic
 def _query_integer(request: Request, name: str, default: int) -> int:
     text = request.query_params.get(name, str(default))
     if not text.isdecimal():
-        raise RequestError(f"{name} is {text!r}; it must be a whole number")
+        raise RequestError(f"{name} is {text!r}; it must be an integer")
     return int(text)

@@ -146,5 +146,5 @@ def step_of(request: Request) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) <= MAX_STEP_DIGITS):
-        raise Refusal(422, "step", f"step is {text!r}; it must be a whole number, at least 0")
+        raise Refusal(422, "step", f"step is {text!r}; it must be an integer, at least 0")
     return int(text)

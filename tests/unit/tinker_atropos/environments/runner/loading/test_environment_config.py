@@ -120,7 +120,7 @@ def test_a_wrong_value_for_another_server_is_refused(given, message):
 ACCEPTED = {
     "an enum by its value": ({"eval_handling": "NONE"}, "eval_handling", EvalHandlingEnum.NONE),
     "a list for a tuple": ({"colors": ["red", "blue"]}, "colors", ("red", "blue")),
-    "a whole number for a float": ({"weights": {"a": 1}}, "weights", {"a": 1.0}),
+    "an integer for a float": ({"weights": {"a": 1}}, "weights", {"a": 1.0}),
     "nothing for an optional": ({"reasoning_effort": None}, "reasoning_effort", None),
 }
 
