@@ -180,7 +180,7 @@ def test_a_reason_is_cut_between_characters(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("value", [12_345, 12_345.0, -0.1235, 0.0])
-def test_whole_numbers_and_few_digits_stay_exact(value: float) -> None:
+def test_integers_and_few_digits_stay_exact(value: float) -> None:
     assert rounded(value) == value
 
 
