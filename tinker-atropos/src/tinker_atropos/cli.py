@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from rl_contract.processes import TINKER_SERVICE_PORT, ExitCode
 from tinker_atropos.bundled import BUNDLED
-from tinker_atropos.errors import ConfigError, EnvironmentLostError, ExitCode, RunError
+from tinker_atropos.errors import ConfigError, EnvironmentLostError, RunError
 from tinker_atropos.logs import LOG_FORMAT_VARIABLE, LogFormat, configure_logging, log_format_of
 from tinker_atropos.result import write_reason
 
@@ -192,7 +193,7 @@ def tinker_service(
     model: Annotated[str, typer.Option(help="bundled, or the folder of a Hugging Face causal LM.")] = BUNDLED,
     data: Annotated[Path, typer.Option(help="Folder of the checkpoints.")] = Path("./tinker"),
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0: the kernel chooses.")] = 8005,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0: the kernel chooses.")] = TINKER_SERVICE_PORT,
     key_file: Annotated[
         Path | None, typer.Option(help="File with the key (tml-…) that clients must send; default: TINKER_API_KEY.")
     ] = None,

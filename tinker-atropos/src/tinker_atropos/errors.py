@@ -1,24 +1,8 @@
-"""How a process ends: one vocabulary of errors, named by who must act, and the exit code of each.
+"""How a process ends: one vocabulary of errors, named by who must act, and the exit code of each."""
 
-The codes are public (they decide whether the operator retries):
-0 done or stopped cleanly, 1 anything else, 2 bad configuration, 3 credentials or billing,
-4 backend unreachable past its deadline.
-"""
+from typing import ClassVar
 
-from enum import IntEnum
-from typing import ClassVar, Literal
-
-ErrorClass = Literal[
-    "config", "credentials", "billing", "backend", "checkpoint", "diverged", "environment", "budget", "internal"
-]
-
-
-class ExitCode(IntEnum):
-    DONE = 0
-    FAILURE = 1
-    BAD_CONFIG = 2
-    CREDENTIALS = 3
-    BACKEND_UNREACHABLE = 4
+from rl_contract.processes import ErrorClass, ExitCode
 
 
 class RunError(Exception):

@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 import orjson
 
-from tinker_atropos.errors import ErrorClass, RunError
+from rl_contract.processes import ErrorClass
+from tinker_atropos.errors import RunError
 
 MAX_BYTES = 1360
 """A kubelet keeps 12 KiB for all containers of a pod: so much for each of nine."""

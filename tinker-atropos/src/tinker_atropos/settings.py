@@ -12,12 +12,9 @@ from dataclasses import dataclass
 from typing import Any, overload
 from urllib.parse import urlsplit
 
+from rl_contract.processes import API_URL, INFERENCE_URL, OPS_PORTS
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.result import BestCheckpoint
-
-DEFAULT_API_URL = "http://127.0.0.1:8000"
-DEFAULT_INFERENCE_URL = "http://127.0.0.1:8001"
-DEFAULT_OPS_PORTS = {"api": 8003, "trainer": 8002, "environment": 8004}
 
 ONE_OR_NOTHING = {"": False, "0": False, "1": True}
 
@@ -40,7 +37,7 @@ class Address:
         except ValueError:
             port = None
         if parts.scheme != "http" or not parts.hostname or port is None:
-            raise ConfigError(f"{variable} is {url!r}; it must look like {DEFAULT_API_URL}")
+            raise ConfigError(f"{variable} is {url!r}; it must look like {API_URL}")
         return cls(parts.hostname, port, parts.path.rstrip("/"))
 
     def __str__(self) -> str:
@@ -113,8 +110,8 @@ class Settings:
     earlier attempts (`spent`) included.
     """
 
-    api_url: str = DEFAULT_API_URL
-    inference_url: str = DEFAULT_INFERENCE_URL
+    api_url: str = API_URL
+    inference_url: str = INFERENCE_URL
     ops_host: str = "0.0.0.0"  # noqa: S104 -- the kubelet and the operator reach the ops port from outside the pod
     ops_port: int = 0
     run_name: str = "run"
@@ -152,10 +149,10 @@ class Settings:
 def load_settings(container: str, environ: Mapping[str, str] = os.environ) -> Settings:
     """Read the `RL_*` variables of one container (`api`, `trainer` or `environment`)."""
     return Settings(
-        api_url=environ.get("RL_API_URL", DEFAULT_API_URL).rstrip("/"),
-        inference_url=environ.get("RL_INFERENCE_URL", DEFAULT_INFERENCE_URL).rstrip("/"),
+        api_url=environ.get("RL_API_URL", API_URL).rstrip("/"),
+        inference_url=environ.get("RL_INFERENCE_URL", INFERENCE_URL).rstrip("/"),
         ops_host=environ.get("RL_OPS_HOST", Settings.ops_host),
-        ops_port=_integer(environ, "RL_OPS_PORT", DEFAULT_OPS_PORTS[container]),
+        ops_port=_integer(environ, "RL_OPS_PORT", OPS_PORTS[container]),
         run_name=environ.get("RL_RUN_NAME", Settings.run_name),
         run_namespace=environ.get("RL_RUN_NAMESPACE", Settings.run_namespace),
         run_uid=environ.get("RL_RUN_UID", Settings.run_uid),

@@ -11,6 +11,7 @@ import aiohttp
 import orjson
 from pydantic import ValidationError
 
+from rl_contract.processes import TRAINER_PORT
 from rl_operator.api.names import TRAINER_CONTAINER, TRAINING_COMPONENT
 from rl_operator.metrics.outage import UnreadableAnswerError, read_json
 from rl_operator.status.observed.history import HISTORY_METRICS, Point, joined, read_points, thinned
@@ -78,7 +79,6 @@ def _moment(status: TrainerStatus) -> tuple[int, bool]:
     return status.step, status.phase in LAST_PHASES
 
 
-TRAINER_OPS_PORT = 8002
 ANSWER_SECONDS = 5.0
 HISTORY_SECONDS = 20.0
 STATUS_BYTES = 64 * 1024
@@ -101,7 +101,7 @@ STARTING_SILENCE_SECONDS = 20.0
 def pod_ops_url(pod: PodObservation) -> str | None:
     """The URL of a trainer in its pod; None: the pod has no address yet."""
     host = f"[{pod.address}]" if ":" in (pod.address or "") else pod.address
-    return f"http://{host}:{TRAINER_OPS_PORT}" if host else None
+    return f"http://{host}:{TRAINER_PORT}" if host else None
 
 
 @dataclass(slots=True)

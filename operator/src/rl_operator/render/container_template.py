@@ -4,10 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rl_contract.processes import OPS_PORTS
 from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.spec_parts.container_resources import ResourceRequirements
-from rl_operator.render.env_vars import OPS_PORTS, SCRATCH, EnvVar
+from rl_operator.render.env_vars import SCRATCH, EnvVar
 
 CONFIG_FOLDER: Final = "/etc/rl"
 CONFIG_KEY: Final = "config.yaml"

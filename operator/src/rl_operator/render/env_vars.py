@@ -4,17 +4,12 @@ import hashlib
 import json
 from typing import Any, Final
 
+from rl_contract.processes import API_PORT, API_URL, INFERENCE_PORT, INFERENCE_URL, OPS_PORTS, SANDBOX_PORT
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import ParentRun, RunInputs
 from rl_operator.api.runtime import Runtime, SecretKey
 from rl_operator.api.sections import base_model, effective_sections
 
-OPS_PORTS: Final = {"api": 8003, "trainer": 8002, "environment": 8004}
-API_PORT: Final = 8000
-INFERENCE_PORT: Final = 8001
-SANDBOX_PORT: Final = 8090
-API_URL: Final = f"http://127.0.0.1:{API_PORT}"
-INFERENCE_URL: Final = f"http://127.0.0.1:{INFERENCE_PORT}"
 RESULT_FILE: Final = "/dev/termination-log"
 SCRATCH: Final = "/tmp"  # noqa: S108 -- an emptyDir of the container's own
 

@@ -6,6 +6,7 @@ import re
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from rl_contract.processes import API_PORT, INFERENCE_PORT, OPS_PORTS, SANDBOX_PORT
 from rl_operator.api.environment import METADATA, runs_apart
 from rl_operator.api.names import (
     API_CONTAINER,
@@ -19,7 +20,6 @@ from rl_operator.api.names import (
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import EgressRule
-from rl_operator.render.env_vars import API_PORT, INFERENCE_PORT, OPS_PORTS, SANDBOX_PORT
 from rl_operator.render.labels import child_labels, owner_reference, pods_of_component
 
 

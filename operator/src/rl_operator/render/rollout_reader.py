@@ -6,6 +6,7 @@ It is made with the reader's rights, from the run's own pod as it was frozen: th
 from collections.abc import Mapping
 from typing import Any, Final
 
+from rl_contract.processes import TRAINER_PORT
 from rl_operator.api.names import (
     API_VERSION,
     QUEUE_NAME_LABEL,
@@ -16,7 +17,7 @@ from rl_operator.api.names import (
 )
 from rl_operator.api.run import TrainingRun
 from rl_operator.render.container_template import container_security, folder, probe
-from rl_operator.render.env_vars import OPS_PORTS, SCRATCH
+from rl_operator.render.env_vars import SCRATCH
 from rl_operator.render.labels import pod_labels
 from rl_operator.render.pod import ANNOTATIONS, pod_name_prefix
 from rl_operator.render.rollout_sink import ROLLOUT_VOLUME, SINK_VARIABLES, SINK_VOLUMES, URL_VARIABLE
@@ -96,7 +97,7 @@ def _container(trainer: Mapping[str, Any]) -> dict[str, Any]:
         "command": ["tinker-atropos", "rollouts", f"--idle-exit={IDLE_SECONDS}"],
         "workingDir": SCRATCH,
         "env": [{"name": "HOME", "value": SCRATCH}, *env_vars],
-        "ports": [{"name": READER_CONTAINER, "containerPort": OPS_PORTS[TRAINER_CONTAINER]}],
+        "ports": [{"name": READER_CONTAINER, "containerPort": TRAINER_PORT}],
         "readinessProbe": probe(TRAINER_CONTAINER, period_seconds=1, failure_threshold=3),
         "resources": RESOURCES,
         "securityContext": container_security(),

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from rl_contract.processes import SANDBOX_PORT
 from rl_operator.api.names import (
     ATTEMPT_LABEL,
     INCARNATION_LABEL,
@@ -33,7 +34,7 @@ from rl_operator.render.container_template import (
     pod_security,
     runtime_image,
 )
-from rl_operator.render.env_vars import SANDBOX_PORT, SCRATCH
+from rl_operator.render.env_vars import SCRATCH
 from rl_operator.render.pod import apart_metadata, placement, pull_secrets
 
 SANDBOX_GROUP: Final = 65531

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
+from rl_contract.processes import TRAINER_PORT
 from rl_operator.api.names import ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
 from rl_operator.api.refusal import and_more
 from rl_operator.status.attempt.attempt_end import (
@@ -252,10 +253,6 @@ def _training_message(view: View) -> str:
     return joined(step, trainer.waiting or "", *trainer.warnings, *environments)
 
 
-OPS_PORT: Final = 8002
-"""The trainer's port (contract: Containers)."""
-
-
 def unheard_sentence(view: View) -> str:
     """Reported as long as it lasts, unchanged: what is shown instead, the likely cause, and what to do."""
     pod, progress = view.pod, view.run.status.progress
@@ -264,7 +261,7 @@ def unheard_sentence(view: View) -> str:
     training = f"Training: step {step} or later." if step else "Training."
     source = "come from W&B meanwhile" if wandb else "come with the result, at the end"
     return (
-        f"{training} The operator cannot read the metrics of pod {pod.name if pod else '-'} (port {OPS_PORT}), though "
-        f"its trainer is ready: strict mTLS, a network policy, or an operator outside the cluster. They {source}; to "
-        f"see them sooner, let the operator reach that port."
+        f"{training} The operator cannot read the metrics of pod {pod.name if pod else '-'} (port {TRAINER_PORT}), "
+        f"though its trainer is ready: strict mTLS, a network policy, or an operator outside the cluster. They "
+        f"{source}; to see them sooner, let the operator reach that port."
     )

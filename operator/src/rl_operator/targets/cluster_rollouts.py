@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
+from rl_contract.processes import TRAINER_PORT
 from rl_operator.api.names import COMPONENT_LABEL, ROLLOUTS_LABEL, RUN_LABEL, TRAINER_CONTAINER, TRAINING_COMPONENT
 from rl_operator.api.run import TrainingRun
 from rl_operator.cluster.api_server.client import ClusterClient
@@ -24,7 +25,6 @@ from rl_operator.errors import (
     TargetUnreachableError,
     WaitTimeoutError,
 )
-from rl_operator.render.env_vars import OPS_PORTS
 from rl_operator.render.labels import controller_uid
 from rl_operator.render.manifests import templates_of
 from rl_operator.render.rollout_reader import READER_CONTAINER, keeps_rollouts, rollout_reader_job
@@ -67,7 +67,7 @@ class PodRollouts:
     namespace: str
     pod: str
     where: str
-    port: int = OPS_PORTS[TRAINER_CONTAINER]
+    port: int = TRAINER_PORT
 
     def listing(self) -> RolloutListing:
         try:

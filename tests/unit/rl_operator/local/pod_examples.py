@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rl_contract.processes import OPS_PORTS
 from rl_operator.local.pods.kubelet import KUBELET_FINALIZER, Kubelet
 from rl_operator.local.state.locks import FileLock
 from rl_operator.local.state.state_store import StateStore
@@ -25,8 +26,6 @@ print("serving", flush=True)
 http.server.HTTPServer(("127.0.0.1", int(os.environ["RL_OPS_PORT"])), Handler).serve_forever()
 """
 """Answers every GET with 200 on its ops port, ends in order on SIGTERM."""
-
-OPS_PORTS = {"api": 8003, "trainer": 8002, "environment": 8004}
 
 
 def container(name: str, code: str, **fields: Any) -> dict[str, Any]:

@@ -5,19 +5,8 @@ from tests.unit.rl_operator.samples import UID, inputs_of, make_run, make_runtim
 
 from rl_operator.api.run_inputs import ParentRun
 from rl_operator.api.status_fields import RunStatus, StartedFrom
-from rl_operator.render.env_vars import (
-    API_URL,
-    INFERENCE_URL,
-    OPS_PORTS,
-    api_env_vars,
-    cost_env_vars,
-    environment_env_vars,
-    trainer_env_vars,
-)
+from rl_operator.render.env_vars import api_env_vars, cost_env_vars, environment_env_vars, trainer_env_vars
 from tinker_atropos.settings import (
-    DEFAULT_API_URL,
-    DEFAULT_INFERENCE_URL,
-    DEFAULT_OPS_PORTS,
     Spent,
     TokenPrices,
     load_settings,
@@ -38,11 +27,6 @@ RUNTIME = make_runtime(
 def values(env_vars: list[dict[str, Any]]) -> dict[str, Any]:
     assert len({each["name"] for each in env_vars}) == len(env_vars)
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in env_vars}
-
-
-def test_ports_match_the_containers() -> None:
-    assert OPS_PORTS == DEFAULT_OPS_PORTS
-    assert (API_URL, INFERENCE_URL) == (DEFAULT_API_URL, DEFAULT_INFERENCE_URL)
 
 
 def test_trainer() -> None:

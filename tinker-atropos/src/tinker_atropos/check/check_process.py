@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from rl_contract.processes import ExitCode
 from tinker_atropos.check.check_report import CheckReport, OutputForm
 from tinker_atropos.check.descendants import adopt_orphans, end_descendants
 from tinker_atropos.check.observations import BrokenOffError, Observations
@@ -23,7 +24,6 @@ from tinker_atropos.environments.runner.loading.environment_files import Located
 from tinker_atropos.environments.runner.reporting import wandb_relay
 from tinker_atropos.environments.runner.run_end import STOP_SECONDS, Stop, exit_within
 from tinker_atropos.environments.trial.provider import Provider
-from tinker_atropos.errors import ExitCode
 
 STOPPED: Final = "stopped as asked"
 LINGER_SECONDS: Final = 2.0

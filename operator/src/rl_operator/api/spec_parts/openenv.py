@@ -8,10 +8,11 @@ from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field
 
+from rl_contract.processes import OPS_PORTS
 from rl_operator.api.model import ApiModel, NameReference, all_validated, keyed_by
 from rl_operator.api.spec_parts.container_resources import ResourceRequirements
 
-OPS_PORT: Final = 8004
+OPS_PORT: Final = OPS_PORTS["environment"]
 """Of the environment beside the server: the containers of a pod share their ports."""
 
 ONE_OF_TWO: Final = "give exactly one of image and url; a command without an image is for local mode"

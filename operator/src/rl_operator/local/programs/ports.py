@@ -7,11 +7,8 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rl_contract.processes import API_PORT, INFERENCE_PORT, OPS_PORTS
 from rl_operator.api.names import OPENENV_CONTAINER
-
-API_PORT, INFERENCE_PORT = 8000, 8001
-OPS_PORTS: Mapping[str, int] = {"trainer": 8002, "api": 8003, "environment": 8004}
-"""The ports of the contract, as a pod's manifest names them."""
 
 LISTENING_PORTS = range(20_000, 32_768)
 """Below those that the kernel gives to outgoing connections (from 32,768 on Linux, from 49,152 on macOS): a process

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
+from rl_contract.processes import ExitCode
 from rl_operator.api.names import (
     API_CONTAINER,
     BUDGET_REACHED,
@@ -44,11 +45,11 @@ class Ending:
 
 
 EXIT_CODES: Mapping[int, tuple[Fate, str]] = {
-    2: (Fate.FINAL, "ConfigInvalid"),
-    3: (Fate.FINAL, "CredentialsRefused"),
-    4: (Fate.INFRASTRUCTURE, "BackendUnreachable"),
+    ExitCode.BAD_CONFIG: (Fate.FINAL, "ConfigInvalid"),
+    ExitCode.CREDENTIALS: (Fate.FINAL, "CredentialsRefused"),
+    ExitCode.BACKEND_UNREACHABLE: (Fate.INFRASTRUCTURE, "BackendUnreachable"),
 }
-"""The contract's exit codes that mean more than `this container failed`."""
+"""Those that mean more than `this container failed`."""
 
 CONTAINER_FAILED: Mapping[str, str] = {
     API_CONTAINER: "ApiFailed",

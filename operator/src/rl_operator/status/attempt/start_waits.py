@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
+from rl_contract.processes import TRAINER_PORT
 from rl_operator.api.names import API_CONTAINER, OPENENV_CONTAINER, TRAINER_CONTAINER
 from rl_operator.status.attempt.attempt_fate import is_unanswered, server_advice
 from rl_operator.status.attempt.environment_slots import live_environments, replacement_sentence
@@ -41,8 +42,9 @@ ADVICE: Final[Mapping[str, str]] = {
 }
 
 UNHEARD: Final = (
-    "The trainer runs, and has not answered the operator at its port 8002 yet: its log says what it waits for. Where a "
-    "NetworkPolicy of the namespace denies everything, let the operator in, and the trainer out to DNS and its backend."
+    f"The trainer runs, and has not answered the operator at its port {TRAINER_PORT} yet: its log says "
+    "what it waits for. Where a NetworkPolicy of the namespace denies everything, let the operator in, and the trainer "
+    "out to DNS and its backend."
 )
 
 UNBOUND: Final = "It starts when its PersistentVolumeClaim is bound: kubectl get pvc says what that waits for."

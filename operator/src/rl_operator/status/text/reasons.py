@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from rl_contract.processes import TRAINER_PORT
 from rl_operator.status.text.table import Situation
 
 _WAITING, _STARTING, _STOPPING = Situation.WAITING, Situation.STARTING, Situation.STOPPING
@@ -99,7 +100,7 @@ _TROUBLE_AT_START: Final[Mapping[str, Meaning]] = {
         "The trainer runs, is not ready, and has not answered the operator: it takes long to start, or a NetworkPolicy"
         " keeps the operator from it, and perhaps it from its backend.",
         "Read its log: rlctl logs NAME -c trainer. In a namespace that denies everything, let the operator in to port"
-        " 8002, and the trainer out to DNS and its backend.",
+        f" {TRAINER_PORT}, and the trainer out to DNS and its backend.",
     ),
     "Unschedulable": Meaning(
         (_STARTING,),

@@ -4,7 +4,8 @@ import sqlite3
 
 import pytest
 
-from tinker_atropos.errors import ExitCode, InternalError
+from rl_contract.processes import ExitCode
+from tinker_atropos.errors import InternalError
 from tinker_atropos.trajectory_api.store.database import FILE_NAME, Database, JournalError
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rl_contract.processes import ExitCode
 from tinker_atropos.config.run_config import RunConfig, load_config
 from tinker_atropos.environments.own_class import is_own
 from tinker_atropos.environments.rollout.failures import describe, environment_failed
@@ -20,7 +21,7 @@ from tinker_atropos.environments.runner.reporting.reports import Reports
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.environments.runner.run_end import RunEnd, Stop, exit_within
 from tinker_atropos.environments.runner.serve_loop import SETUP_SECONDS, Deadlines, Rollouts
-from tinker_atropos.errors import EnvironmentLostError, ExitCode, RunError
+from tinker_atropos.errors import EnvironmentLostError, RunError
 from tinker_atropos.garbage import uncollected
 from tinker_atropos.result import write_reason
 from tinker_atropos.settings import Settings

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rl_contract.processes import ExitCode
 from tinker_atropos.config.run_config import RunConfig, load_config
 from tinker_atropos.environments.runner.loading import process_setup
 from tinker_atropos.environments.runner.loading.environment_files import LocatedEnvironment, locate_environment
@@ -18,7 +19,7 @@ from tinker_atropos.environments.runner.reporting import wandb_relay
 from tinker_atropos.environments.runner.run_end import exit_within
 from tinker_atropos.environments.trial.provider import Provider, Wishes
 from tinker_atropos.environments.trial.report import Report
-from tinker_atropos.errors import ConfigError, EnvironmentLostError, ExitCode, RunError
+from tinker_atropos.errors import ConfigError, EnvironmentLostError, RunError
 
 if TYPE_CHECKING:  # it imports atroposlib, which finds our `wandb` only if that was installed before
     from tinker_atropos.environments.trial.trial_step import Trying

@@ -10,10 +10,10 @@ import httpx
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rl_contract.processes import API_URL
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.errors import InternalError
 from tinker_atropos.lease_states import PeerState, ReportedState
-from tinker_atropos.settings import DEFAULT_API_URL
 from tinker_atropos.trainer.trajectories.deliveries import DeliveredBatch, read_delivery
 from tinker_atropos.validation_errors import in_one_line
 
@@ -135,7 +135,7 @@ class RunRegistration:
 class ApiClient:
     """Every method raises InternalError when the api is unavailable for longer than RETRY_SECONDS."""
 
-    def __init__(self, url: str = DEFAULT_API_URL, retry_seconds: float = RETRY_SECONDS) -> None:
+    def __init__(self, url: str = API_URL, retry_seconds: float = RETRY_SECONDS) -> None:
         self._url = url
         self._retry_seconds = retry_seconds
         self._client = httpx.AsyncClient(base_url=url, trust_env=False, timeout=30, headers={"accept": ACCEPTED})

@@ -1,0 +1,40 @@
+"""The processes of a run: where each listens, and how it ends.
+
+Ports are those of a pod's manifest. In local mode every process gets a free one instead, in a variable.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final, Literal
+
+API_PORT: Final = 8000
+INFERENCE_PORT: Final = 8001
+TRAINER_PORT: Final = 8002
+OPS_PORTS: Final[Mapping[str, int]] = {"trainer": TRAINER_PORT, "api": 8003, "environment": 8004}
+"""By container: `/healthz` and `/metrics`, and the trainer's `/status`, `/metrics` and `/rollouts`."""
+
+TINKER_SERVICE_PORT: Final = 8005
+SANDBOX_PORT: Final = 8090
+
+API_URL: Final = f"http://127.0.0.1:{API_PORT}"
+INFERENCE_URL: Final = f"http://127.0.0.1:{INFERENCE_PORT}"
+
+
+class ExitCode(IntEnum):
+    """How a process of a run ends: it decides whether the operator tries again."""
+
+    DONE = 0
+    """Also stopped as asked."""
+    FAILURE = 1
+    """Anything else."""
+    BAD_CONFIG = 2
+    CREDENTIALS = 3
+    """Or billing."""
+    BACKEND_UNREACHABLE = 4
+    """Past its deadline."""
+
+
+ErrorClass = Literal[
+    "config", "credentials", "billing", "backend", "checkpoint", "diverged", "environment", "budget", "internal"
+]
+"""Whose fault it is that a run cannot continue, in the trainer's result."""
