@@ -19,7 +19,7 @@ from tests.documented import ROOT, SHELLS, Block, Command, blocks, commands
 
 from rl_operator.api.names import API_VERSION, GROUP
 from rl_operator.cli.app import app as rlctl
-from rl_operator.cli.commands.environments.environments_group import DefaultsToShow
+from rl_operator.cli.commands.environments import DefaultsToShow
 from rl_operator.documents.parse import parse_environment, parse_run, parse_runtime
 from rl_operator.documents.yaml_text import read_yaml
 from tinker_atropos.cli import app as tinker_atropos

@@ -3,11 +3,18 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+from rl_contract.rollout_fates import GroupFate
 from rl_contract.rollout_records import GroupRecord, Rollout, SampledSequence
-from rl_operator.rollouts.choices import Figure
 from rl_operator.rollouts.token_ledger import FATE_WORDS, UNKNOWN
+
+Figure = Literal["reward", "advantage", "length", "gap", "staleness"]
+"""`length`: sampled tokens. `gap`: the largest |log p - log q| of a token, p by the trainer and q by the sampler."""
+
+Fate = Literal[GroupFate, "lost"]
+"""Of a group; of `lost` ones only the reason is kept."""
+
 
 GIVEN: Final = frozenset({"prompt", "not_sampled"})
 """Fates of tokens that the policy did not sample."""

@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol, get_args
+from typing import TYPE_CHECKING, Final, Protocol, Self, get_args
 
 from rl_contract.rollout_fates import GroupFate
 from rl_contract.rollout_records import (
@@ -15,11 +15,55 @@ from rl_contract.rollout_records import (
     read_record,
 )
 from rl_operator.errors import RefusedError
-from rl_operator.rollouts.choices import Fate, Figure
-from rl_operator.rollouts.rollout_figures import FIGURES, strings_in, texts_of
-from rl_operator.rollouts.rollout_source import LastFile, RolloutListing, RolloutSource
-from rl_operator.rollouts.step_files import StepFiles, files_by_step, nearest_steps
+from rl_operator.rollouts.rollout_figures import FIGURES, Fate, Figure, strings_in, texts_of
+from rl_operator.rollouts.rollout_source import (
+    LastFile,
+    RolloutListing,
+    RolloutSource,
+    StepFiles,
+    files_by_step,
+    nearest_steps,
+)
 from rl_operator.rollouts.step_reading import StepReading, StepSummary
+
+if TYPE_CHECKING:
+    from regex import Pattern
+
+LONGEST_PATTERN: Final = 1_000
+LONGEST_TEXT: Final = 4_000_000
+"""Characters. What follows them is not searched."""
+
+TEXT_SECONDS: Final = 2.0
+"""For one text."""
+
+
+@dataclass(frozen=True)
+class TextSearch:
+    pattern: "Pattern[str]"
+
+    @classmethod
+    def of(cls, text: str, name: str = "--grep") -> Self:
+        """`name`: of the option, for errors. Raises RefusedError."""
+        import regex
+
+        if len(text) > LONGEST_PATTERN:
+            raise RefusedError(f"{name} has {len(text):,} characters; {LONGEST_PATTERN:,} are allowed")
+        try:
+            return cls(regex.compile(text, regex.VERSION0))
+        except (regex.error, RecursionError) as error:
+            hint = r"put \ before characters that are meant as they are, like \( or \["
+            raise RefusedError(f"{name} is {text!r}, which is no regular expression: {error}; {hint}") from None
+
+    def finds(self, texts: Iterable[str]) -> bool:
+        """Raises RefusedError if the pattern takes too long."""
+        try:
+            return any(self.pattern.search(text[:LONGEST_TEXT], timeout=TEXT_SECONDS) for text in texts)
+        except TimeoutError:
+            raise RefusedError(
+                f"the pattern {self.pattern.pattern!r} takes more than {TEXT_SECONDS:g} seconds on one text: "
+                f"repetitions within repetitions, like (a+)+, do; use a simpler one"
+            ) from None
+
 
 MOST_LOST: Final = 1_000
 """Records of lost rollouts that are kept for one answer."""

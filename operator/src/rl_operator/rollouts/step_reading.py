@@ -19,8 +19,7 @@ from rl_contract.rollout_records import (
 from rl_operator.errors import GoneError
 from rl_operator.rollouts.file_lines import LONGEST_LINE, FileFaults, lines_of
 from rl_operator.rollouts.rollout_figures import finite, tokens_by_fate
-from rl_operator.rollouts.rollout_source import RolloutSource
-from rl_operator.rollouts.step_files import AttemptFile, StepFiles
+from rl_operator.rollouts.rollout_source import AttemptFile, RolloutSource, StepFiles
 from rl_operator.rollouts.token_ledger import FATE_WORDS, UNKNOWN, TokenLedger, by_known_fate, is_arrived
 
 MOST_REASONS: Final = 200

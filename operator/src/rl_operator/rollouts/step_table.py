@@ -10,8 +10,7 @@ from rl_operator.errors import GoneError
 from rl_operator.rollouts.file_lines import FileFaults, lines_of
 from rl_operator.rollouts.rollout_figures import finite
 from rl_operator.rollouts.rollout_query import RolloutSteps
-from rl_operator.rollouts.rollout_source import RolloutSource
-from rl_operator.rollouts.step_files import StepFiles
+from rl_operator.rollouts.rollout_source import RolloutSource, StepFiles
 from rl_operator.rollouts.step_reading import REWARD
 from rl_operator.rollouts.token_ledger import FATE_WORDS, UNKNOWN, is_arrived
 

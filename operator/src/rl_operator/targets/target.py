@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:  # importing the kinds costs start-up time that not every command needs
     from rl_operator.api.catalog import Catalog
@@ -15,6 +15,10 @@ if TYPE_CHECKING:  # importing the kinds costs start-up time that not every comm
 Manifest = dict[str, Any]
 Note = Callable[[str], None]
 """Receives a sentence that the caller should know in addition to the result."""
+
+
+CARE_SECONDS: Final = 2.0
+"""How often those that wait for a run make sure that it is being reconciled: `Target.look_after`."""
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from tests.unit.rl_operator.targets.fakes import parsed, run_manifest
 
-from rl_operator.cli.views.follow import Show, shown
-from rl_operator.cli.views.progress import Curve
-from rl_operator.cli.views.run_panel import panel
+from rl_operator.cli.views.follow import Show, panel, shown
+from rl_operator.cli.views.run_lines import Curve
 
 FIGURES = {
     "rewardMean": 0.75,

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
 from rl_operator.cli.commands.trained_weights import base_model, best_weights, call_tinker_atropos, weights_path
-from rl_operator.cli.views.summary import best_line
+from rl_operator.cli.views.run_lines import best_line
 from rl_operator.errors import RefusedError
 from rl_operator.targets.runs.run_weights import tokenizer_of
 

@@ -4,9 +4,9 @@ import pytest
 from tests.unit.rl_operator.rollouts.made_rollouts import group, line, rollout, sequence
 
 from rl_contract.rollout_records import GroupRecord, Rollout, SampledSequence, read_record
-from rl_operator.rollouts.choices import Figure
 from rl_operator.rollouts.rollout_figures import (
     FIGURES,
+    Figure,
     answer_of,
     prompt_of,
     spans,

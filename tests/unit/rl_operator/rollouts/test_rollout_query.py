@@ -5,9 +5,17 @@ import pytest
 from tests.unit.rl_operator.rollouts.made_rollouts import MemorySource, group, lost, rollout, source, step
 
 from rl_operator.errors import RefusedError
-from rl_operator.rollouts.rollout_query import RolloutQuery, RolloutSteps, StepAnswer, answers, streamed
+from rl_operator.rollouts import rollout_query
+from rl_operator.rollouts.rollout_query import (
+    LONGEST_TEXT,
+    RolloutQuery,
+    RolloutSteps,
+    StepAnswer,
+    TextSearch,
+    answers,
+    streamed,
+)
 from rl_operator.rollouts.rollout_source import RolloutListing
-from rl_operator.rollouts.text_search import TextSearch
 
 EVALUATED = group(0, rollout(0.5, "ab", "evaluated"), fate="evaluated", step=2)
 
@@ -126,3 +134,36 @@ def test_a_step_that_there_is_not(number: int, every: int, said: str) -> None:
     with pytest.raises(RefusedError) as raised:
         steps.step(number)
     assert str(raised.value) == said
+
+
+@pytest.mark.parametrize(
+    ("pattern", "texts", "found"),
+    [
+        ("a.c", ["xx", "abc"], True),
+        ("ABC", ["abc"], False),
+        ("(?i)ABC", ["abc"], True),
+        (r"^\d+$", ["12 3"], False),
+        ("b", ["a", "", "c"], False),
+        ("x", ["a" * LONGEST_TEXT + "x"], False),
+        ("a", [], False),
+    ],
+)
+def test_search(pattern: str, texts: list[str], found: bool) -> None:
+    assert TextSearch.of(pattern).finds(texts) is found
+
+
+def test_a_pattern_that_takes_exponential_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollout_query, "TEXT_SECONDS", 0.05)
+    with pytest.raises(RefusedError, match=r"takes more than 0\.05 seconds on one text"):
+        TextSearch.of(r"(a|aa|a?a)+\1$").finds(["a" * 200 + "b"])
+
+
+@pytest.mark.parametrize("pattern", ["(", "*a", "[z-a]", "\\"])
+def test_what_is_no_pattern(pattern: str) -> None:
+    with pytest.raises(RefusedError, match="which is no regular expression"):
+        TextSearch.of(pattern)
+
+
+def test_a_long_pattern() -> None:
+    with pytest.raises(RefusedError, match=r"--grep has 1,001 characters; 1,000 are allowed"):
+        TextSearch.of("a" * 1_001)

@@ -8,9 +8,8 @@ from tests.unit.rl_operator.tools.small_toolset import TOOLS
 from rl_operator.targets.local_target import LocalTarget
 from rl_operator.tools.serving.call_pool import Calls
 from rl_operator.tools.serving.gateway import build_app
-from rl_operator.tools.serving.guarded_connections import HEAD_SECONDS
 from rl_operator.tools.serving.http_access import make_token, read_tokens
-from rl_operator.tools.serving.http_server import address_of, listen, serve
+from rl_operator.tools.serving.http_server import HEAD_SECONDS, address_of, listen, serve
 from rl_operator.tools.serving.sessions import LocalSessions
 from rl_operator.tools.tool_context import ToolContext
 

@@ -14,9 +14,11 @@ from rl_operator.cli.options import RunName, Scope, on_target
 from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest, follow
 from rl_operator.cli.views.installing import installing
+from rl_operator.documents.parse import parse_stored_run
 from rl_operator.targets.runs.run_control import resume_run, stop_run
 from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.target import Manifest, Target
+from rl_operator.targets.target_choice import install_requirements
 
 
 @on_target
@@ -63,9 +65,6 @@ def _warn(sentence: str) -> None:
 
 def _install_packages(target: Target, run: Manifest) -> None:
     """What the requirements.txt of the run's environment lists, unless it is there."""
-    from rl_operator.documents.parse import parse_stored_run
-    from rl_operator.targets.target_choice import install_requirements
-
     install_requirements(target, parse_stored_run(run), (), installing)
 
 

@@ -3,20 +3,18 @@
 import contextlib
 import re
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from rl_operator.api.run import TrainingRun
 from rl_operator.cli.options import RunName, Scope, on_target
 from rl_operator.cli.printing import one_line, program
 from rl_operator.cli.views.follow import at_rest, exit_code, follow, shown
-from rl_operator.cli.views.summary import summary
+from rl_operator.cli.views.run_lines import summary
 from rl_operator.errors import RefusedError
 from rl_operator.status.text.sentences import without_control
 from rl_operator.targets.runs.run_lookup import container_named, existing_run
-
-if TYPE_CHECKING:
-    from rl_operator.api.run import TrainingRun
 
 
 @on_target
@@ -50,7 +48,7 @@ def wait(
     existing_run(target, place, name)
     target.look_after(place, name)
 
-    def ends(run: "TrainingRun") -> bool:
+    def ends(run: TrainingRun) -> bool:
         return is_reached(run, wanted) or at_rest(run) or is_too_far(run, wanted)
 
     run = follow(target, place, name, ends, lambda _: None, timeout=timeout)
@@ -74,14 +72,14 @@ def parse_until(text: str) -> int | None:
     raise RefusedError(f"--until is {text!r}; it must be finished or step=N, like step=10")
 
 
-def is_reached(run: "TrainingRun", step: int | None) -> bool:
+def is_reached(run: TrainingRun, step: int | None) -> bool:
     """None: the end."""
     if step is None:
         return run.status.finished
     return run.status.progress is not None and run.status.progress.step >= step
 
 
-def is_too_far(run: "TrainingRun", step: int | None) -> bool:
+def is_too_far(run: TrainingRun, step: int | None) -> bool:
     """A run's steps are frozen once it has started."""
     return step is not None and run.status.progress is not None and run.status.progress.total_steps < step
 

@@ -1,23 +1,19 @@
 """`rlctl get`: everything about one run that people ask for. `rlctl results`: its metrics and its weights."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import typer
 
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.status_fields import RunStatus
 from rl_operator.cli.options import Output, OutputFormat, RunName, Scope, on_target
 from rl_operator.cli.printing import age, columns, fitted, one_line, print_object, sparkline, visible
 from rl_operator.cli.views.follow import exit_code
-from rl_operator.cli.views.progress import held_out_table
-from rl_operator.cli.views.summary import summary
+from rl_operator.cli.views.run_lines import held_out_table, summary
 from rl_operator.status.text.figure_text import interval, money_spent
 from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.runs.run_text import time_left
 from rl_operator.targets.target import Manifest, Target
-
-if TYPE_CHECKING:
-    from rl_operator.api.run import TrainingRun
-    from rl_operator.api.status_fields import RunStatus
 
 SHOWN_EVENTS = 8
 
@@ -41,8 +37,6 @@ def get(
 
 def describe(run: Manifest, target: Target, *, wide: bool) -> Iterator[str]:
     """The run as lines of text."""
-    from rl_operator.api.run import TrainingRun
-
     parsed = TrainingRun.model_validate(run)
     spec, status = parsed.spec, parsed.status
     yield f"{parsed.metadata.namespace}/{parsed.metadata.name}   {status.phase or 'Pending'}   ({target.label})"
@@ -74,7 +68,7 @@ def describe(run: Manifest, target: Target, *, wide: bool) -> Iterator[str]:
     yield from (f"  {event}" for event in (events if wide else events[-SHOWN_EVENTS:]))
 
 
-def _metrics(run: "TrainingRun") -> Iterator[str]:
+def _metrics(run: TrainingRun) -> Iterator[str]:
     """Steps, reward and held-out accuracy, if there are any."""
     status, metrics = run.status, run.status.metrics
     if progress := status.progress:
@@ -90,7 +84,7 @@ def _metrics(run: "TrainingRun") -> Iterator[str]:
     yield from held_out_table(run)
 
 
-def _containers(status: "RunStatus") -> Iterator[str]:
+def _containers(status: RunStatus) -> Iterator[str]:
     """What the run's pod does, and how many environments run in separate pods."""
     for container in status.containers:
         end = f", exit code {container.exit_code}" if container.exit_code is not None else ""
@@ -129,8 +123,6 @@ def results(
     output: OutputFormat = Output.TEXT,
 ) -> None:
     """Show the results of a run: metrics before and after, weights, checkpoint."""
-    from rl_operator.api.run import TrainingRun
-
     target, place = scope.target, scope.namespace
     manifest = existing_run(target, place, name)
     target.look_after(place, name)

@@ -3,25 +3,27 @@
 import select
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from rl_operator.api.names import MAX_RUN_NAME_LENGTH, STARTED_AS_ANNOTATION
+from rl_operator.api.names import MAX_RUN_NAME_LENGTH, RUNTIME_KIND, STARTED_AS_ANNOTATION
+from rl_operator.api.run import TrainingRun
 from rl_operator.cli.exits import ExitCode
 from rl_operator.cli.options import ModelFolder, RunPath, Scope, on_target
 from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest, exit_code, follow, shown
 from rl_operator.cli.views.installing import installing
-from rl_operator.cli.views.summary import summary
+from rl_operator.cli.views.run_lines import summary
+from rl_operator.documents.merge_patch import merge_patch
+from rl_operator.documents.parse import parse_stored_run
 from rl_operator.errors import ConflictError, NameTakenError, RefusedError
 from rl_operator.targets.gitops import suspend_warning
+from rl_operator.targets.inputs.run_file import RunFile, read_run_file
 from rl_operator.targets.runs.run_lookup import was_restored
+from rl_operator.targets.runs.spec_changes import spec_changes
 from rl_operator.targets.target import Manifest, Target
-
-if TYPE_CHECKING:
-    from rl_operator.api.run import TrainingRun
-    from rl_operator.targets.inputs.run_file import RunFile
+from rl_operator.targets.target_choice import install_requirements
 
 MAX_NAMESAKES = 1000
 GLANCE_SECONDS = 0.2
@@ -40,8 +42,6 @@ def run(
     A ConfigMap and an RLEnvironment beside the run in the file are applied first. With suspend: true the run is a
     draft: it is checked, and nothing starts until `rlctl resume NAME`.
     """
-    from rl_operator.targets.inputs.run_file import read_run_file
-
     target = scope.target
     given = read_run_file(file, target, scope.asked_namespace, model)
     wanted, place = given.run, given.run.metadata.namespace
@@ -59,18 +59,14 @@ def run(
         _stop_or_detach(target, place, name)
 
 
-def prepare(target: Target, wanted: "TrainingRun", beside: Sequence[Manifest] = ()) -> None:
+def prepare(target: Target, wanted: TrainingRun, beside: Sequence[Manifest] = ()) -> None:
     """Install what the environment's requirements.txt lists, before anything is applied: the caller sees it fail."""
-    from rl_operator.targets.target_choice import install_requirements
-
     if not wanted.spec.suspend and install_requirements(target, wanted, beside, installing):
         typer.echo(f"the requirements.txt of {wanted.spec.environment} is installed ({target.label})", err=True)
 
 
-def apply_beside(target: Target, given: "RunFile") -> None:
+def apply_beside(target: Target, given: RunFile) -> None:
     """Apply what the run needs; report what rlctl does not apply."""
-    from rl_operator.api.names import RUNTIME_KIND
-
     for document in given.beside:
         what = f"{document['kind']} {document['metadata']['name']}"
         if document["kind"] == RUNTIME_KIND and document is not given.model_runtime:
@@ -82,7 +78,7 @@ def apply_beside(target: Target, given: "RunFile") -> None:
         typer.echo(f"the file also holds {kind} objects: rlctl leaves them alone", err=True)
 
 
-def submit(target: Target, wanted: "TrainingRun", namespace: str) -> str:
+def submit(target: Target, wanted: TrainingRun, namespace: str) -> str:
     """Create the run, or find the one that is meant. Prints what it did; returns the run's name."""
     name = wanted.metadata.name
     existing = target.run(namespace, name)
@@ -116,7 +112,7 @@ def submit(target: Target, wanted: "TrainingRun", namespace: str) -> str:
     return name
 
 
-def _create(target: Target, wanted: "TrainingRun", namespace: str, name: str) -> str:
+def _create(target: Target, wanted: TrainingRun, namespace: str, name: str) -> str:
     manifest = wanted.to_wire()
     metadata = {
         "name": name,
@@ -129,11 +125,8 @@ def _create(target: Target, wanted: "TrainingRun", namespace: str, name: str) ->
     return name
 
 
-def _say_difference(existing: Manifest, wanted: "TrainingRun") -> None:
+def _say_difference(existing: Manifest, wanted: TrainingRun) -> None:
     """What the file sets differently has no effect on a run that has started."""
-    from rl_operator.cli.views.changes import spec_changes
-    from rl_operator.documents.parse import parse_stored_run
-
     was, given = (each.to_wire()["spec"] for each in (parse_stored_run(existing), wanted))
     changes = spec_changes({**was, "suspend": False}, {**given, "suspend": False})
     if changes:
@@ -142,10 +135,8 @@ def _say_difference(existing: Manifest, wanted: "TrainingRun") -> None:
         typer.echo(f"  the file differs in {fields}, which does not reach it: {hint}", err=True)
 
 
-def _replacing(existing: Manifest, wanted: "TrainingRun") -> Manifest:
+def _replacing(existing: Manifest, wanted: TrainingRun) -> Manifest:
     """Changes that turn the existing spec into the requested one."""
-    from rl_operator.documents.merge_patch import merge_patch
-
     return merge_patch(existing["spec"], wanted.to_wire()["spec"])
 
 
@@ -159,7 +150,7 @@ def _free_name(target: Target, namespace: str, name: str) -> str:
     raise RefusedError(f"{name} and {MAX_NAMESAKES - 2} runs after it exist; delete some, or choose another name")
 
 
-def _detached(target: Target, wanted: "TrainingRun", name: str) -> str:
+def _detached(target: Target, wanted: TrainingRun, name: str) -> str:
     if wanted.spec.suspend:
         return f"{name} is a draft ({target.label}); start it: {program()} resume {name}{target.flags}"
     return f"{name} runs on its own ({target.label}); follow it: {program()} watch {name}{target.flags}"

@@ -1,4 +1,8 @@
-"""`rlctl tools`: the entry points for agents."""
+"""`rlctl tools`: the entry points for agents.
+
+What needs an extra (mcp, starlette, jinja2) is imported once that is known to be there, and the cluster's target once
+--kubeconfig is in the environment: the official client reads it when it is imported.
+"""
 
 import importlib.util
 import os

@@ -9,10 +9,12 @@ import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.status_fields import BestCheckpoint
 from rl_operator.cli.exits import ExitCode
 from rl_operator.cli.options import Output, OutputFormat, RunName, Scope, on_target
 from rl_operator.cli.printing import program
@@ -21,12 +23,8 @@ from rl_operator.errors import RefusedError
 from rl_operator.programs import ProgramMissingError, find_program
 from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.runs.run_weights import BACKEND_AWAY, backend_env_vars, best_of, tokenizer_of, weights_of
+from rl_operator.targets.runs.trained_settings import TrainedSettings
 from rl_operator.targets.target import Target
-
-if TYPE_CHECKING:
-    from rl_operator.api.run import TrainingRun
-    from rl_operator.api.status_fields import BestCheckpoint
-
 
 Best = Annotated[bool, typer.Option("--best", help="The weights with the best held-out figure, not the last ones.")]
 
@@ -56,8 +54,6 @@ def sample(
     answers: with --local and the runtime tiny, a service that is started on demand; else the one of TINKER_API_KEY
     and TINKER_BASE_URL (default: the runtime's URL).
     """
-    from rl_operator.api.run import TrainingRun
-
     if output not in (Output.TEXT, Output.JSON):
         raise RefusedError(f"--output is {output.value}; completions are printed as text or json")
     target = scope.target
@@ -88,8 +84,6 @@ def export(
 
     The folder holds adapter_model.safetensors and adapter_config.json, as peft and vllm (--lora-modules) read them.
     """
-    from rl_operator.api.run import TrainingRun
-
     target = scope.target
     run = TrainingRun.model_validate(existing_run(target, scope.namespace, name))
     weights = run.status.weights
@@ -98,17 +92,15 @@ def export(
     call_tinker_atropos(run, target, ["export", "--model-path", path, "--to", str(to)])
 
 
-def sampler_path(run: "TrainingRun", target: Target, *, best: bool) -> str:
+def sampler_path(run: TrainingRun, target: Target, *, best: bool) -> str:
     """Raises RefusedError if there is none."""
     weights = run.status.weights
     final = weights.sampler_path if weights else None
     return best_weights(run, target).sampler_path if best else weights_path(run, target, final)
 
 
-def base_model(run: "TrainingRun", target: Target) -> str:
+def base_model(run: TrainingRun, target: Target) -> str:
     """The one that the run was trained from. Raises RefusedError if that is not known any more."""
-    from rl_operator.targets.runs.trained_settings import TrainedSettings
-
     if model := TrainedSettings(target).of(run).get("model"):
         return str(model)
     raise RefusedError(
@@ -117,7 +109,7 @@ def base_model(run: "TrainingRun", target: Target) -> str:
     )
 
 
-def weights_path(run: "TrainingRun", target: Target, final: str | None) -> str:
+def weights_path(run: TrainingRun, target: Target, final: str | None) -> str:
     """`final` if the run has it, else its newest checkpoint, with a note. Raises RefusedError if it has none."""
     weights, status, name = weights_of(run, final), run.status, run.metadata.name
     if weights is not None:
@@ -131,7 +123,7 @@ def weights_path(run: "TrainingRun", target: Target, final: str | None) -> str:
     raise RefusedError(f"there are no weights of run {name} in {target.label}: {hint}")
 
 
-def best_weights(run: "TrainingRun", target: Target) -> "BestCheckpoint":
+def best_weights(run: TrainingRun, target: Target) -> BestCheckpoint:
     """The run's best weights, with a note which these are. Raises RefusedError if it has none."""
     best, metrics = best_of(run, target), run.status.metrics
     first = metrics.baseline_accuracy if metrics else None
@@ -141,7 +133,7 @@ def best_weights(run: "TrainingRun", target: Target) -> "BestCheckpoint":
     return best
 
 
-def call_tinker_atropos(run: "TrainingRun", target: Target, arguments: Sequence[str]) -> None:
+def call_tinker_atropos(run: TrainingRun, target: Target, arguments: Sequence[str]) -> None:
     """Run `tinker-atropos` with the backend of the run's runtime. Exits with the contract's code if it fails."""
     try:
         found = find_program("tinker-atropos", os.environ.get("PATH"))

@@ -1,1 +1,1 @@
-"""What commands show: a run that is followed, its summary, a template, the changes in a file."""
+"""What several commands show: a run that is followed, its summary, an install; and the rollouts of a step."""

@@ -1,5 +1,6 @@
 """A step's rollouts as text. What models and environments wrote is escaped: nothing of it steers the terminal."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -7,8 +8,7 @@ from typing import NamedTuple
 
 from rl_contract.rollout_records import GroupRecord, LostRecord, Rollout
 from rl_operator.cli.printing import fitted
-from rl_operator.rollouts.choices import Figure
-from rl_operator.rollouts.rollout_figures import FIGURES, answer_of, finite, prompt_of
+from rl_operator.rollouts.rollout_figures import FIGURES, Figure, answer_of, finite, prompt_of
 from rl_operator.rollouts.rollout_query import RankedGroup, RolloutQuery, StepAnswer
 from rl_operator.rollouts.step_reading import Reasons, StepSummary
 from rl_operator.rollouts.token_ledger import FATE_WORDS, TRAINER_REASONS
@@ -182,8 +182,6 @@ def _heading(record: GroupRecord, matching: int, query: RolloutQuery) -> str:
 
 def item_text(item: object, width: int) -> str:
     """Texts as they are, other JSON in its compact form."""
-    import json
-
     said = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False, separators=(",", ":"))
     return shortened(said, width)
 

@@ -7,9 +7,8 @@ from typing import Any, Final
 from pydantic import Field
 
 from rl_contract.rollout_records import GroupRecord, Rollout
-from rl_operator.rollouts.choices import Fate
 from rl_operator.rollouts.file_lines import SHORT_LINE
-from rl_operator.rollouts.rollout_figures import FIGURES, answer_of, prompt_of, texts_of
+from rl_operator.rollouts.rollout_figures import FIGURES, Fate, answer_of, prompt_of, texts_of
 from rl_operator.rollouts.rollout_query import RolloutQuery, RolloutSteps, newest_finished, wanted_records
 from rl_operator.rollouts.rollout_source import LastFile
 from rl_operator.rollouts.step_reading import Reasons, StepReading, StepSummary

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from rl_operator.errors import ForbiddenError
 from rl_operator.tools.serving.call_pool import Calls
 from rl_operator.tools.serving.gate import MAX_BODY, MCP_PATH, PROBE_PATH, Caller, Gate, json_response
-from rl_operator.tools.serving.mcp_endpoint import McpEndpoint
+from rl_operator.tools.serving.mcp_server import McpEndpoint
 from rl_operator.tools.serving.sessions import Sessions
 from rl_operator.tools.serving.token_check import TokenCheck
 from rl_operator.tools.tool import Answer, Tool

@@ -16,8 +16,7 @@ from starlette.types import Receive, Scope, Send
 from rl_operator.api.run import TrainingRun
 from rl_operator.errors import OperatorError, RefusedError
 from rl_operator.rollouts.rollout_query import RolloutSteps, newest_finished
-from rl_operator.rollouts.rollout_source import LastFile, RolloutSource
-from rl_operator.rollouts.step_files import StepFiles
+from rl_operator.rollouts.rollout_source import LastFile, RolloutSource, StepFiles
 from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.target import Target
 from rl_operator.ui.ui_context import asked, context_of, visitor_of

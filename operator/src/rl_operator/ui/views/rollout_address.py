@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from rl_operator.rollouts.choices import Figure
+from rl_operator.rollouts.rollout_figures import Figure
 from rl_operator.rollouts.token_ledger import UNKNOWN
 
 SORTS: Final[Mapping[str, tuple[Figure | None, bool, str]]] = {

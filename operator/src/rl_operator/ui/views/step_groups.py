@@ -14,8 +14,7 @@ from rl_contract.rollout_records import GroupRecord, KnownRecord, LostRecord
 from rl_operator.errors import GoneError
 from rl_operator.rollouts.rollout_figures import FIGURES, finite, prompt_of, strings_in, texts_of
 from rl_operator.rollouts.rollout_query import RankedGroup, RolloutQuery, RolloutSteps, in_order
-from rl_operator.rollouts.rollout_source import RolloutListing, RolloutSource
-from rl_operator.rollouts.step_files import StepFiles
+from rl_operator.rollouts.rollout_source import RolloutListing, RolloutSource, StepFiles
 from rl_operator.rollouts.step_reading import StepReading, StepSummary
 from rl_operator.rollouts.token_ledger import FATE_WORDS, known_fate
 from rl_operator.ui.views.marked_tokens import largest_advantage

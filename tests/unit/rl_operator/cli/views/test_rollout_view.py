@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.rollouts.made_rollouts import MemorySource, frame, group, lost, rollout, step
 
-from rl_operator.cli.views.rollout_steps import size_text, table_lines
+from rl_operator.cli.commands.show_rollouts import size_text, table_lines
 from rl_operator.cli.views.rollout_view import answer_text, shown_of
-from rl_operator.rollouts.rollout_query import RolloutQuery, RolloutSteps, answers
+from rl_operator.rollouts.rollout_query import RolloutQuery, RolloutSteps, TextSearch, answers
 from rl_operator.rollouts.step_table import step_rows
-from rl_operator.rollouts.text_search import TextSearch
 from rl_operator.rollouts.visible_text import columns_of
 
 HOSTILE = [

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
-from rl_operator.cli.commands.render import objects_of
+from rl_operator.cli.commands.run_files import objects_of
 from rl_operator.documents.parse import DocumentError
 from rl_operator.errors import RefusedError
 from rl_operator.targets.inputs.file_inputs import check_file, render_file

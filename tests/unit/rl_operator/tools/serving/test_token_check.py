@@ -7,8 +7,14 @@ from tests.unit.rl_operator.tools.serving.page_callers import ANN, MadeSessions,
 
 from rl_operator.errors import TargetUnreachableError, UnauthenticatedError
 from rl_operator.tools.serving.call_pool import Calls
-from rl_operator.tools.serving.token_check import TokenCheck, TurnedAwayError
-from rl_operator.tools.serving.wrong_tokens import MOST_WRONG
+from rl_operator.tools.serving.token_check import (
+    MAX_ADDRESSES,
+    MOST_WRONG,
+    WINDOW_SECONDS,
+    TokenCheck,
+    TurnedAwayError,
+    WrongTokens,
+)
 
 END_SECONDS = 60  # only ends a hang
 
@@ -67,3 +73,25 @@ async def test_an_answer_ends_with_its_token() -> None:
 
     await asyncio.wait_for(tokens.while_right(ANN, "address", answer()), END_SECONDS / 2)
     assert ended.is_set()
+
+
+def test_an_address_waits_until_its_window_is_over() -> None:
+    time = 100.0
+    wrong = WrongTokens(lambda: time)
+    for _ in range(MOST_WRONG):
+        assert wrong.seconds_to_wait("a") == 0
+        wrong.note("a")
+    time += 20
+    assert (wrong.seconds_to_wait("a"), wrong.seconds_to_wait("b")) == (WINDOW_SECONDS - 20, 0)
+    time += WINDOW_SECONDS
+    assert wrong.seconds_to_wait("a") == 0
+    wrong.note("a")
+    assert wrong.seconds_to_wait("a") == 0
+
+
+def test_so_many_addresses_are_remembered() -> None:
+    wrong = WrongTokens(lambda: 0.0)
+    for number in range(MAX_ADDRESSES + 1):
+        for _ in range(MOST_WRONG):
+            wrong.note(str(number))
+    assert (wrong.seconds_to_wait("0"), wrong.seconds_to_wait("1")) == (0, WINDOW_SECONDS)

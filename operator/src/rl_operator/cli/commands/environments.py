@@ -1,0 +1,146 @@
+"""`rlctl environments [NAME]`, and the commands below it: an argument that is none of their names is a NAME."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from rl_operator.api.catalog import Catalog, CatalogEnvironment
+from rl_operator.api.environment import Environment
+from rl_operator.api.runtime import Runtime
+from rl_operator.cli.commands.install_environments import install, installed, uninstall
+from rl_operator.cli.options import Output, OutputFormat, RuntimeName, Scope, on_target
+from rl_operator.cli.printing import columns, cut_columns, print_object, program
+from rl_operator.documents.yaml_lines import flow
+from rl_operator.targets.inputs.environment_choice import choose_runtime, known_environment
+from rl_operator.targets.inputs.parameters import SettableField, fields_of
+from rl_operator.targets.target import Target
+
+
+@on_target
+def environments(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Show what you may set of this one.")] = "",
+    *,
+    runtime: RuntimeName = "",
+    scope: Scope,
+    output: OutputFormat = Output.TEXT,
+) -> None:
+    """List environments; with NAME, what a run may set of one: type, default, limits and what is locked.
+
+    NAME is a bundled one, own/NAME, or with --local a file; a library's name lists its environments. -o wide says what
+    each field means, -o json everything.
+    """
+    target = scope.target
+    chosen, place = choose_runtime(target, runtime), scope.namespace
+    if members := _members(target.catalog(chosen) if name else None, name.rstrip("/")):
+        _show_family(members, target, output)
+    elif name:
+        _show_one(known_environment(target, name, chosen, place), chosen, target, output)
+    else:
+        _show_all(chosen, target, place, output)
+
+
+def _members(catalog: Catalog | None, family: str) -> list[CatalogEnvironment]:
+    """The environments of a library; none if it is no library's name."""
+    if catalog is None or family not in {each.name for each in catalog.families}:
+        return []
+    return [each for each in catalog.environments if each.name.startswith(f"{family}/")]
+
+
+def _show_family(members: Sequence[CatalogEnvironment], target: Target, output: Output) -> None:
+    if output in (Output.JSON, Output.YAML):
+        print_object({"target": target.label, "environments": [each.to_wire() for each in members]}, output)
+        return
+    table = columns if output is Output.WIDE else cut_columns
+    typer.echo(table(["NAME", "DESCRIPTION"], [[each.name, each.description] for each in members]))
+    typer.echo(f"\n{len(members)}; what you may set: {program()} environments NAME{target.flags}")
+
+
+def _show_all(runtime: Runtime, target: Target, namespace: str, output: Output) -> None:
+    catalog, own = target.catalog(runtime), target.environments(namespace)
+    bundled = catalog.outline if catalog else ()
+    if output in (Output.JSON, Output.YAML):
+        head = {"target": target.label, "runtime": runtime.metadata.name, "namespace": namespace}
+        warnings = list(catalog.warnings) if catalog else []
+        complete = [catalog.completed(each).to_wire() for each in catalog.nameable] if catalog else []
+        found = {"environments": complete, "own": [each.to_wire() for each in own]}
+        absent = [each.to_wire() for each in catalog.absent] if catalog else []
+        print_object({**head, **found, "absent": absent, "warnings": warnings}, output)
+        return
+    rows = [[each.name, "bundled", each.description] for each in bundled]
+    rows += [[f"own/{each.metadata.name}", *_state_of(each)] for each in own]
+    rows += [[f"{each.name}/NAME", "absent", each.hint] for each in (catalog.absent if catalog else ())]
+    table = columns if output is Output.WIDE else cut_columns
+    typer.echo(table(["NAME", "STATE", "DESCRIPTION"], rows))
+    if catalog is None:
+        typer.echo(f"The catalog of runtime {runtime.metadata.name} is not there yet: its image is being read.")
+    for warning in catalog.warnings if catalog else ():
+        typer.echo(f"warning: {warning}", err=True)
+    hint = f"{program()} environments NAME{target.flags}"
+    typer.echo(f"\n{len(rows)} for runtime {runtime.metadata.name} in {target.label}; what you may set: {hint}")
+
+
+def _state_of(environment: Environment) -> tuple[str, str]:
+    """Ready with its description, or why not."""
+    status = environment.status
+    return status.fault or ("Ready", status.description or "")
+
+
+def _show_one(environment: CatalogEnvironment, runtime: Runtime, target: Target, output: Output) -> None:
+    fields = fields_of(environment, runtime)
+    if output in (Output.JSON, Output.YAML):
+        head = environment.model_dump(mode="json", by_alias=True, exclude={"fields"})
+        where = {"target": target.label, "runtime": runtime.metadata.name}
+        print_object({**where, **head, "fields": [field.to_wire() for field in fields]}, output)
+        return
+    typer.echo(f"{environment.name}: {environment.description}")
+    typer.echo(f"What a run may set with runtime {runtime.metadata.name} of {target.label}:\n")
+    for section in ("config", "tinker"):
+        typer.echo(_table(section, [field for field in fields if field.section == section], output) + "\n")
+    flags = f"{environment.name} --runtime {runtime.metadata.name}{target.flags}"
+    typer.echo(f"What each means: {program()} environments {flags} -o wide")
+    typer.echo(f"A file to start from: {program()} init {flags} > run.yaml")
+
+
+def _table(section: str, fields: Sequence[SettableField], output: Output) -> str:
+    header = [f"SPEC.{section.upper()}", "TYPE", "DEFAULT", "ALLOWED"]
+    rows = [[field.name, field.type, *_limits(field)] for field in fields]
+    if output is not Output.WIDE:
+        return cut_columns(header, rows)
+    return columns(
+        [*header, "DESCRIPTION"], [[*row, field.field.description] for row, field in zip(rows, fields, strict=True)]
+    )
+
+
+def _limits(field: SettableField) -> tuple[str, str]:
+    """Default and what is allowed."""
+    return ("", f"locked to {flow(field.default)}") if field.locked else (flow(field.default), field.allowed)
+
+
+DEFAULT: Final = "show"
+HELP: Final = ("-h", "--help")
+
+
+class DefaultsToShow(TyperGroup):
+    """A group that is a command, too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, self.with_command(args))
+
+    def with_command(self, arguments: list[str]) -> list[str]:
+        """The arguments, with the command that they leave out."""
+        own = arguments[:1] and (arguments[0] in self.commands or arguments[0] in HELP)
+        return arguments if own else [DEFAULT, *arguments]
+
+
+app = typer.Typer(
+    cls=DefaultsToShow,
+    help="List environments, or what may be set of one; install some.",
+    rich_markup_mode=None,
+    context_settings={"help_option_names": [*HELP]},
+)
+app.command(DEFAULT, short_help="The default: environments [NAME].")(environments)
+app.command("install", short_help="Install a library in an interpreter of its own.")(install)
+app.command("installed", short_help="List the interpreters that were installed.")(installed)
+app.command("uninstall", short_help="Remove one.")(uninstall)

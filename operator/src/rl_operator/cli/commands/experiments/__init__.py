@@ -1,1 +1,0 @@
-"""Commands about several runs: a comparison, a grid."""

@@ -1,0 +1,176 @@
+"""What is printed of a run: lines while it is followed, its curve, and what a user wants to know at its end.
+
+What others wrote into it is cleaned. The curve of a run that is over comes from its stored history if there is one,
+else from the samples in its status.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from rl_operator.api.names import BUDGET_REACHED
+from rl_operator.api.run import TrainingRun
+from rl_operator.cli.printing import age, columns, fitted, one_line, program, sparkline, visible
+from rl_operator.status.text.figure_text import interval, money_spent
+from rl_operator.targets.runs.run_lookup import kept_rewards
+from rl_operator.targets.runs.run_text import best_sentence, held_out_rows, notable_best, time_left, weight_commands
+from rl_operator.targets.target import Target
+
+CURVE_WIDTH = 40
+HELD_OUT_COLUMNS = ("FIGURE", "VALUE", "95 % INTERVAL", "N")
+
+
+@dataclass
+class Curve:
+    """The reward at each step that was seen: the status alone keeps only ten samples."""
+
+    points: dict[int, float] = field(default_factory=dict)
+
+    def add(self, run: TrainingRun) -> None:
+        status = run.status
+        for sample in status.history:
+            self.points.setdefault(sample.step, sample.reward_mean)
+        if status.progress and status.metrics and status.metrics.reward_mean is not None:
+            self.points[status.progress.step] = status.metrics.reward_mean
+
+    def line(self, width: int = CURVE_WIDTH) -> str:
+        """At most `width` points, evenly spaced."""
+        values = [self.points[step] for step in sorted(self.points)]
+        stride = max(1, -(-len(values) // width))
+        return sparkline(values[::stride])
+
+
+def plain_line(run: TrainingRun) -> str:
+    """What happens, and how long it still takes."""
+    return "   ".join(filter(None, (news(run), time_left(run))))
+
+
+def news(run: TrainingRun) -> str:
+    """One line that changes whenever something worth reading changes: that time passes is not."""
+    status = run.status
+    if status.phase != "Running" or status.progress is None:
+        return f"{status.phase or 'Pending':<9} {one_line(status.message or '')}".rstrip()
+    parts = [f"{'Running':<9} step {status.progress.step}/{status.progress.total_steps}"]
+    if status.metrics and status.metrics.reward_mean is not None:
+        parts.append(f"reward {status.metrics.reward_mean:.3f}")
+    if status.metrics and status.metrics.eval_accuracy is not None:
+        parts.append(f"held-out {held_out(run)}")
+    return "   ".join(parts)
+
+
+def held_out_table(run: TrainingRun) -> Iterator[str]:
+    """If the newest evaluation has more than the one figure."""
+    if told := run.status.evaluation:
+        more = (
+            f"; {program()} rollouts {run.metadata.name} --step {told.step} has {told.more} more" if told.more else ""
+        )
+        yield f"  evaluated after step {told.step}{more}"
+        yield from (f"    {line}" for line in columns(HELD_OUT_COLUMNS, held_out_rows(told)).splitlines())
+
+
+def held_out(run: TrainingRun) -> str:
+    """The newest held-out accuracy with its interval."""
+    metrics = run.status.metrics
+    if metrics is None or metrics.eval_accuracy is None:
+        return "-"
+    return interval(metrics.eval_accuracy, metrics.eval_accuracy_low, metrics.eval_accuracy_high)
+
+
+def baseline(run: TrainingRun) -> str:
+    """The held-out accuracy before training, with its interval."""
+    metrics = run.status.metrics
+    if metrics is None or metrics.baseline_accuracy is None:
+        return "-"
+    low, high = metrics.baseline_accuracy_low, metrics.baseline_accuracy_high
+    return interval(metrics.baseline_accuracy, low, high)
+
+
+def summary(run: TrainingRun, target: Target) -> str:
+    """What was trained, before and after, where the weights are, and what to do next."""
+    lines = _success(run, target) if run.status.phase == "Succeeded" else _no_success(run, target)
+    return fitted(map(visible, ["", *lines]))
+
+
+def _success(run: TrainingRun, target: Target) -> Iterator[str]:
+    status, name = run.status, run.metadata.name
+    steps = status.progress.step if status.progress else 0
+    took = age(status.start_time, status.completion_time)
+    yield f"{name}: trained {run.spec.environment} for {steps} steps in {took} ({target.label}, {run.spec.runtime})"
+    if status.metrics and status.metrics.eval_accuracy is not None:
+        samples = status.metrics.eval_accuracy_n
+        after = f" over {samples} samples" if samples else ""
+        yield f"  held-out   before {baseline(run)}   after {held_out(run)}   (95 % intervals{after})"
+    yield from held_out_table(run)
+    yield from reward_line(run, target)
+    yield from _cost(run)
+    if status.weights:
+        yield f"  weights    {status.weights.sampler_path}   (to sample from)"
+        yield f"             {status.weights.state_path}   (to train on from)"
+    yield from best_line(run)
+    yield from _curves(run)
+    yield "Next:"
+    commands = {
+        f"{program()} results {name}{target.flags}": "these metrics and paths again; -o json for programs",
+        f"{program()} rollouts {name}{target.flags}": "what was paid, and what became of every token",
+        **weight_commands(run, program(), target.flags),
+        f"{program()} logs {name} -c environment{target.flags}": "what the environment said",
+        f"{program()} environments{target.flags}": "what else can be trained",
+    }
+    width = max(map(len, commands))
+    yield from (f"  {command:<{width}}   {purpose}" for command, purpose in commands.items())
+
+
+def _no_success(run: TrainingRun, target: Target) -> Iterator[str]:
+    status, name = run.status, run.metadata.name
+    yield f"{name}: {status.phase}: {one_line(status.message or '')} ({target.label})"
+    for refusal in status.refusals:
+        yield f"  {refusal.code}: {one_line(refusal.sentence)}"
+    yield from held_out_table(run)
+    if status.checkpoint:
+        yield f"  checkpoint  step {status.checkpoint.step}   {status.checkpoint.state_path}"
+    yield from reward_line(run, target)
+    yield from _cost(run)
+    yield from best_line(run)
+    yield from _curves(run)
+    if status.phase == "Stopped":
+        suspended = status.condition("Suspended")
+        raised = " --budget AMOUNT" if suspended and suspended.reason == BUDGET_REACHED else ""
+        yield f"Next: {program()} resume {name}{raised}{target.flags}"
+    if status.failure and status.pod_name:
+        container = status.failure.container or "trainer"
+        yield f"Next: {program()} logs {name} -c {container} --tail 50{target.flags}"
+
+
+def _cost(run: TrainingRun) -> Iterator[str]:
+    if run.status.cost:
+        yield f"  cost       {money_spent(run.status.cost.amount, run.status.cost.currency, run.status.cost.budget)}"
+
+
+def _curves(run: TrainingRun) -> Iterator[str]:
+    """The W&B URL, or why there is none; offline, the command that uploads the run."""
+    wandb = run.status.wandb
+    if wandb and wandb.url:
+        yield f"  W&B        {wandb.url}"
+    if wandb and wandb.state and wandb.state.startswith(("offline", "failed")):
+        yield f"  W&B        {wandb.state}"
+
+
+def best_line(run: TrainingRun) -> Iterator[str]:
+    """Where the best weights are, unless the last ones are as good; and whether that matters."""
+    best = notable_best(run)
+    if best is None:
+        return
+    figure = interval(best.eval_accuracy, best.eval_accuracy_low, best.eval_accuracy_high)
+    yield f"  best       step {best.step}: held-out {figure}   (sample and export take these with --best)"
+    if worse := best_sentence(run):
+        yield f"             {worse}"
+
+
+def reward_line(run: TrainingRun, target: Target) -> Iterator[str]:
+    """The first reward, the curve and the last reward, which is the status'; no line if no reward is known."""
+    rewards = kept_rewards(run, target) or [sample.reward_mean for sample in run.status.history]
+    shown = run.status.metrics.reward_mean if run.status.metrics else None
+    if rewards and shown is not None and shown != rewards[-1]:  # the curve of a run that runs is of some steps only
+        rewards = [*rewards, shown]
+    if rewards:
+        stride = max(1, -(-len(rewards) // CURVE_WIDTH))
+        yield f"  reward     {rewards[0]:.3f} {sparkline(rewards[::stride])} {rewards[-1]:.3f}"

@@ -1,0 +1,105 @@
+"""The runs of a sweep at a target: created together, and trained a few at a time."""
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+
+from rl_operator.api.names import EXPERIMENT_LABEL
+from rl_operator.api.run import TrainingRun
+from rl_operator.documents.parse import parse_stored_run
+from rl_operator.errors import GoneError, OperatorError, RefusedError
+from rl_operator.experiments.sweep_schedule import SweepSchedule, has_failed, is_over
+from rl_operator.targets.runs.spec_changes import spec_changes
+from rl_operator.targets.target import CARE_SECONDS, Manifest, Note, Target
+
+Over = Callable[[str, TrainingRun | None], None]
+"""Is told of each run that is over, by its name; None: it was deleted."""
+
+
+def runs_to_create(target: Target, runs: Sequence[TrainingRun], *, go_on: bool) -> list[TrainingRun]:
+    """Those that do not exist yet. Raises RefusedError if a name is taken; with `go_on`, by a run that is not of this
+    sweep.
+    """
+    return [run for run in runs if not _is_there(run, target, go_on=go_on)]
+
+
+def _is_there(run: TrainingRun, target: Target, *, go_on: bool) -> bool:
+    existing = target.run(*run.key)
+    if existing is None:
+        return False
+    name = run.metadata.name
+    if not go_on:
+        raise RefusedError(
+            f"run {name} is there already in namespace {run.metadata.namespace} of {target.label}, so none is started: "
+            "choose another --name, delete it, or go on with the same sweep by --continue"
+        )
+    if difference := _difference(existing, run):
+        raise RefusedError(f"run {name} is there already, and is not the one of this sweep: {difference}")
+    return True
+
+
+def _difference(existing: Manifest, run: TrainingRun) -> str:
+    """Empty if it is the same run of the same experiment, started or not."""
+    wanted = run.metadata.labels[EXPERIMENT_LABEL]
+    label = existing["metadata"].get("labels", {}).get(EXPERIMENT_LABEL)
+    if label != wanted:
+        return f"its label {EXPERIMENT_LABEL} is {label!r} instead of {wanted!r}"
+    was, given = (each.to_wire()["spec"] for each in (parse_stored_run(existing), run))
+    changes = spec_changes({**was, "suspend": False}, {**given, "suspend": False})
+    return ", ".join(f"{change.field} is {change.before} there and {change.after} here" for change in changes)
+
+
+def count_active(target: Target, runs: Sequence[TrainingRun]) -> int:
+    """How many exist and train, or are about to."""
+    found = (parse_stored_run(existing) for run in runs if (existing := target.run(*run.key)) is not None)
+    return sum(not (run.at_rest or run.spec.suspend) for run in found)
+
+
+def create_runs(target: Target, runs: Sequence[TrainingRun], free: int, size: int, say: Note) -> None:
+    """The first `free` of them start; the others are drafts until it is their turn. `size`: of the whole sweep."""
+    for number, run in enumerate(runs):
+        wanted = run if number < free else run.with_changes(spec=run.spec.with_changes(suspend=True))
+        document, metadata = wanted.to_wire(), run.metadata
+        head = {
+            "name": metadata.name,
+            "namespace": metadata.namespace,
+            "labels": metadata.labels,
+            "annotations": metadata.annotations,
+        }
+        try:
+            target.create({**{key: document[key] for key in ("apiVersion", "kind", "spec")}, "metadata": head})
+        except OperatorError:
+            if number:
+                say(f"{number} of {size} runs are created, and no more: see below; --continue goes on")
+            raise
+
+
+def train_all(target: Target, namespace: str, names: Sequence[str], at_once: int, over: Over) -> bool:
+    """Until all are over: `at_once` of them train at the same time; as one ends, the next draft starts. Blocks.
+
+    Returns whether one failed, was refused or was deleted.
+    """
+    schedule = SweepSchedule({name: _read(target, namespace, name) for name in names}, at_once)
+    failed, cared = False, time.monotonic()
+    while not schedule.is_over:
+        for name in [*schedule.active]:
+            run = _read(target, namespace, name)
+            if is_over(run):
+                schedule.end(name)
+                failed = failed or has_failed(run)
+                over(name, run)
+        for name in schedule.begin():
+            with contextlib.suppress(GoneError):  # it was deleted: the next look says so
+                target.change_spec(namespace, name, {"suspend": False})
+        if time.monotonic() - cared > CARE_SECONDS:
+            cared = time.monotonic()
+            for name in schedule.active:
+                target.look_after(namespace, name)
+        time.sleep(target.poll_seconds)
+    return failed
+
+
+def _read(target: Target, namespace: str, name: str) -> TrainingRun | None:
+    """None: it was deleted."""
+    manifest = target.run(namespace, name)
+    return TrainingRun.model_validate(manifest) if manifest is not None else None

@@ -1,1 +1,0 @@
-"""Trying an environment with a provider's models, before anything is trained."""

@@ -1,0 +1,260 @@
+"""`rlctl compare` over a state folder with runs that are over."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.unit.rl_operator.experiments.rows import row, swept
+from tests.unit.rl_operator.targets.fakes import run_manifest
+
+from rl_operator.api.names import EXPERIMENT_LABEL, RUN_KIND, SWEPT_ANNOTATION
+from rl_operator.cli import main
+from rl_operator.cli.commands.compare_runs import (
+    MOST_SETTINGS,
+    comparison_values,
+    experiment_table,
+    experiment_values,
+    side_by_side,
+)
+from rl_operator.cli.printing import fitted
+from rl_operator.experiments.run_figures import RunFigures
+from rl_operator.local.state.layout import Layout
+from rl_operator.local.state.state_store import StateStore
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateStore:
+    monkeypatch.setenv("RL_STATE_DIR", str(tmp_path))
+    return StateStore(Layout(tmp_path))
+
+
+@pytest.fixture
+def call(store: StateStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Rlctl with these arguments: its exit code, stdout and stderr."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["rlctl", *arguments, "--local"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    return call
+
+
+def add(
+    store: StateStore, name: str, accuracy: float | None, *, swept: dict[str, Any] | None = None, **spec: Any
+) -> None:
+    """A run that succeeded, of the experiment `trial` if something was swept."""
+    metrics = {
+        "rewardMean": 0.5,
+        "evalAccuracy": accuracy,
+        "evalAccuracyLow": accuracy - 0.03,
+        "evalAccuracyHigh": accuracy + 0.03,
+        "evalAccuracyN": 500,
+    } if accuracy is not None else {"rewardMean": 0.5}  # fmt: skip
+    manifest = run_manifest(name, spec=spec, phase="Succeeded", startTime="2026-01-01T00:00:00Z", metrics=metrics)
+    if swept is not None:
+        manifest["metadata"]["labels"] = {EXPERIMENT_LABEL: "trial"}
+        manifest["metadata"]["annotations"] = {SWEPT_ANNOTATION: json.dumps(swept)}
+    store.create(manifest)
+
+
+def test_two_runs_side_by_side(store: StateStore, call: Call) -> None:
+    add(store, "one", 0.81, tinker={"learning_rate": 1e-4})
+    add(store, "two", 0.94)
+    code, out, _ = call("compare", "one", "two")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0].split() == ["one", "two"]
+    assert [line.split() for line in lines if line.startswith("tinker.")] == [
+        ["tinker.learning_rate", "0.0001", "0.001"]
+    ]
+    assert lines[-1].startswith("two is better: held-out 0.940 [0.910, 0.970] against 0.810")
+
+
+def test_another_held_out_set_gives_no_verdict(store: StateStore, call: Call) -> None:
+    add(store, "one", 0.81, config={"eval_items": 100})
+    add(store, "two", 0.94)
+    out = call("compare", "one", "two")[1]
+    assert "different held-out sets: config.eval_items is 250 in two and 100 in one" in out
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_for_programs(store: StateStore, call: Call, output: str) -> None:
+    add(store, "one", 0.81)
+    add(store, "two", None)
+    out = call("compare", "one", "two", "-o", output)[1]
+    answer = json.loads(out) if output == "json" else yaml.safe_load(out)
+    assert answer["target"].startswith("local:")
+    assert answer["verdicts"][0]["kind"] == "no-figure"
+    assert answer["runs"][0]["heldOut"]["n"] == 500
+    assert (answer["namespace"], answer["differences"]) == ("default", {})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "two runs or more, or --experiment"),
+        (["one", "--experiment", "trial"], "two runs or more, or --experiment"),
+        (["one"], "one run is named: 2 to 10"),
+        (["one", "one"], "one is named twice"),
+        (["one", "nothing"], "there is no run 'nothing'"),
+        ([f"r{at}" for at in range(11)], "11 runs are named"),
+        (["--experiment", "nothing"], "there is no experiment 'nothing'"),
+        (["--experiment", "No"], "the experiment's name is 'No'"),
+    ],
+)
+def test_calls_that_make_no_sense(store: StateStore, call: Call, arguments: list[str], said: str) -> None:
+    add(store, "one", 0.81)
+    code, out, errors = call("compare", *arguments)
+    assert (code, out) == (2, "")
+    assert said in errors
+
+
+def test_an_experiment_is_ranked_and_its_table_outlives_its_runs(store: StateStore, call: Call) -> None:
+    add(store, "trial-a", 0.81, swept={"tinker.seed": 0})
+    add(store, "trial-b", 0.94, swept={"tinker.seed": 1})
+    add(store, "unrelated", 0.99)
+    first = call("compare", "--experiment", "trial")[1]
+    assert [line.split()[1] for line in first.splitlines()[1:3]] == ["trial-b", "trial-a"]
+    assert "they differ in their seed only" in first
+    for name in ("trial-a", "trial-b"):
+        store.delete(RUN_KIND, "default", name)
+    code, out, errors = call("compare", "--experiment", "trial")
+    assert code == 0
+    assert [line.split()[1:4] for line in out.splitlines()[1:3]] == [
+        ["trial-b", "Succeeded,", "gone"],
+        ["trial-a", "Succeeded,", "gone"],
+    ]
+    assert "2 runs of experiment trial, 2 of them gone" in errors
+
+
+def test_a_config_map_of_somebody_else_is_not_overwritten(store: StateStore, call: Call) -> None:
+    add(store, "trial-a", 0.81, swept={"tinker.seed": 0})
+    metadata = {"name": "experiment-trial", "namespace": "default"}
+    store.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"runs.json": "mine"}})
+    code, out, errors = call("compare", "--experiment", "trial")
+    assert (code, "trial-a" in out) == (0, True)
+    assert "note: the table is not kept: ConfigMap default/experiment-trial is not the table" in errors
+    found = store.get("ConfigMap", "default", "experiment-trial")
+    assert found is not None
+    assert found["data"] == {"runs.json": "mine"}
+
+
+def test_the_runs_of_an_experiment_are_listed(store: StateStore, call: Call) -> None:
+    add(store, "trial-a", 0.81, swept={"tinker.seed": 0})
+    add(store, "unrelated", 0.99)
+    out = call("list", "--experiment", "trial")[1]
+    assert "trial-a" in out
+    assert "unrelated" not in out
+    assert call("list", "--experiment", "trial", "-l", "team=a")[1].startswith("No runs")
+
+
+ONE = row("one", 0.81, reward=0.7, step=6, total_steps=6, seconds=12, attempts=1, settings={"tinker.seed": 0})
+TWO = row("two", 0.94, step=3, total_steps=6, phase="Failed", settings={"tinker.seed": 1})
+
+
+def test_figures_settings_and_verdict() -> None:
+    assert "\n".join(side_by_side([ONE, TWO])) == (
+        """\
+              one                    two
+phase         Succeeded              Failed
+step          6/6                    3/6
+reward        0.700                  -
+held-out      0.810 [0.780, 0.840]   0.940 [0.910, 0.970]
+  before      -                      -
+  best        -                      -
+took          12s                    -
+attempts      1                      -
+tinker.seed   0                      1
+
+two is better: held-out 0.940 [0.910, 0.970] against 0.810 [0.780, 0.840] of one; the intervals are apart"""
+    )
+
+
+@pytest.mark.parametrize(("width", "heads"), [(200, ["r0 r1 r2"]), (60, ["r0 r1", "r2"]), (40, ["r0", "r1", "r2"])])
+def test_a_narrow_terminal_gets_more_blocks(width: int, heads: list[str]) -> None:
+    rows = [row(f"r{at}", 0.5) for at in range(3)]
+    blocks = [block.splitlines() for block in side_by_side(rows, width) if "phase" in block]
+    assert [" ".join(lines[0].split()) for lines in blocks] == heads
+    assert max(len(line) for lines in blocks for line in lines) <= width
+
+
+def test_each_block_has_a_run_however_narrow_it_is() -> None:
+    blocks = [block for block in side_by_side([ONE, TWO], 1) if "phase" in block]
+    assert len(blocks) == 2
+
+
+def test_that_nothing_differs_is_said() -> None:
+    same = ONE.with_changes(name="three")
+    assert "settings: no difference is known" in list(side_by_side([ONE, same]))
+
+
+def test_of_many_settings_some_are_shown() -> None:
+    rows = [row(name, 0.5, settings={f"config.f{at}": name for at in range(MOST_SETTINGS + 2)}) for name in ("a", "b")]
+    lines = list(side_by_side(rows))
+    assert "2 more settings differ: -o yaml shows all of them" in lines
+    assert lines[0].count("config.") == MOST_SETTINGS
+
+
+def test_the_values_for_programs() -> None:
+    values = comparison_values([ONE, TWO])
+    assert values["differences"] == {"tinker.seed": {"one": 0, "two": 1}}
+    assert [each["name"] for each in values["runs"]] == ["one", "two"]
+    assert "settings" not in values["runs"][0]
+    assert values["verdicts"][0]["better"] == "two"
+
+
+ROWS = (
+    swept("trial-a", 0.5, learning_rate=1e-4, seed=0),
+    swept("trial-b", 0.9, learning_rate=1e-3, seed=0).with_changes(gone=True),
+    swept("trial-c", None, learning_rate=1e-2, seed=0).with_changes(phase="Failed"),
+)
+
+
+def test_the_ranking_says_what_was_swept_what_is_gone_and_why_there_is_no_figure() -> None:
+    assert "\n".join(experiment_table(ROWS)) == (
+        """\
+    NAME      PHASE             STEP   REWARD   HELD-OUT               TOOK   learning_rate
+1   trial-b   Succeeded, gone   -      -        0.900 [0.870, 0.930]   -      0.001
+2   trial-a   Succeeded         -      -        0.500 [0.470, 0.530]   -      0.0001
+3   trial-c   Failed            -      -        -                      -      0.01
+
+trial-c has no held-out figure: it ended without one (Failed)
+trial-b is better: held-out 0.900 [0.870, 0.930] against 0.500 [0.470, 0.530] of trial-a; the intervals are apart"""
+    )
+
+
+def test_a_narrow_terminal_does_without_columns_and_their_lines_stay_whole() -> None:
+    table = fitted(experiment_table(ROWS, 60), 60).splitlines()
+    assert table[0].split() == ["NAME", "HELD-OUT", "learning_rate"]
+    assert table[1].split() == ["1", "trial-b", "0.900", "[0.870,", "0.930]", "0.001"]
+    assert table[4] == "a wider terminal also shows TOOK, REWARD, STEP, PHASE"
+    assert max(map(len, table)) <= 60
+
+
+def test_fields_of_one_name_are_shown_with_their_section() -> None:
+    rows: list[RunFigures] = [
+        row(name, 0.5, swept={"tinker.seed": at, "config.seed": at, "tinker.loss": name})
+        for at, name in enumerate(("a", "b"))
+    ]
+    head = next(experiment_table(rows)).splitlines()[0]
+    assert head.split()[-3:] == ["tinker.seed", "config.seed", "loss"]
+
+
+def test_the_ranking_for_programs() -> None:
+    values = experiment_values(ROWS)
+    assert [(each["place"], each["name"]) for each in values["runs"]] == [
+        (1, "trial-b"),
+        (2, "trial-a"),
+        (3, "trial-c"),
+    ]
+    assert (values["runs"][0]["gone"], "gone" in values["runs"][1]) == (True, False)
+    assert values["runs"][2]["withoutFigure"] == "it ended without one (Failed)"
+    assert values["conclusions"] == [values["verdicts"][0]["sentence"]]
