@@ -7,15 +7,15 @@ such a stop, the backend's deadline is enough.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from tinker_atropos.errors import BackendError, RunError
+from tinker_atropos.trainer.api_reports import ApiReports
 from tinker_atropos.trainer.reporting.relay import Relay
 from tinker_atropos.trainer.stop_request import StopRequest, cancelled, unless_stopped
 from tinker_atropos.trainer.trainer_state import TrainerState
-from tinker_atropos.trainer.trajectories.api_client import ApiClient
 from tinker_atropos.trainer.trajectories.lease import TrainerLease
 from tinker_atropos.trainer.weights import Weights
 
@@ -29,6 +29,9 @@ CLOSE_SECONDS = 1.0
 REPLACED_SECONDS = 1200.0
 """How much longer than an evaluation's deadline the final one is waited for: a new environment may have to set up."""
 
+KEEP_SECONDS = 5.0
+"""For the last call of a run that failed, whose result has what it needs, and for the last files of rollouts."""
+
 ABSENT_SECONDS = 10.0
 """How long to wait at the end for an environment that never held a lease (one without our runner)."""
 
@@ -39,20 +42,20 @@ STOPPED_REASON = "the run was stopped on request"
 class AttemptEnd:
     state: TrainerState
     weights: Weights
-    api: ApiClient
+    reports: ApiReports
     lease: TrainerLease
     relay: Relay
     stop: StopRequest
     eval_deadline_seconds: float
     _lost_because: str | None = None
 
-    async def final_evaluation(self, totals: Callable[[], Mapping[str, int]]) -> None:
+    async def final_evaluation(self) -> None:
         """Report that training is done, and wait for the environment to evaluate the final weights.
 
         The books are reported twice: they include what was in flight only after the environment has ended.
         """
         self.state.status.phase = "done"
-        await self._report_done(totals)
+        await unless_stopped(self.reports.done(), self.stop)
         logger.info("training is done; the environment evaluates the final weights")
         seconds = self.eval_deadline_seconds + REPLACED_SECONDS
         peer = await unless_stopped(self.lease.environment_finished(seconds, ABSENT_SECONDS), self.stop)
@@ -60,11 +63,7 @@ class AttemptEnd:
             why = f"the environment is {peer.state}" + (f": {peer.reason}" if peer.reason else "")
             logger.warning("the final weights may not have been evaluated: %s", why)
         await unless_stopped(self.relay.collect(), self.stop)
-        await self._report_done(totals)
-
-    async def _report_done(self, totals: Callable[[], Mapping[str, int]]) -> None:
-        done = self.api.report_progress(self.state.progress.total, done=True, totals=totals())
-        await unless_stopped(done, self.stop)
+        await unless_stopped(self.reports.done(), self.stop)
 
     async def succeeded(self) -> None:
         """Rollouts that wait are those that an early stop has no use for; after the last step there are none."""
@@ -143,11 +142,17 @@ class AttemptEnd:
     async def _dropped(self) -> dict[str, float]:
         """Rollouts that are queued at the api of this machine: they are lost when it stops."""
         with contextlib.suppress(TimeoutError, RunError):  # a count is not worth the grace period
-            rollouts = (await asyncio.wait_for(self.api.books(), COUNT_SECONDS)).rollouts
+            rollouts = (await asyncio.wait_for(self.reports.api.books(), COUNT_SECONDS)).rollouts
             waiting = rollouts.buffered + rollouts.queued + rollouts.delivered
             logger.info("%d rollouts that were not trained yet are dropped with this attempt", waiting)
             return {"droppedAtStop": waiting}
         return {}
+
+    async def failed(self, error: RunError) -> None:
+        """Tell the environment why the run is over, and keep its best weights."""
+        await self.say("failed", str(error))
+        if self.state.opened is not None:
+            await self.weights.best.keep(self.state.opened.backend.stored, KEEP_SECONDS)
 
     async def say(self, state: Literal["done", "failed"], reason: str | None) -> None:
         """The final report to the environment and the backend. Neither is waited for long."""

@@ -124,10 +124,10 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
             try:
                 base_url, probe_T = os.environ.get("TINKER_BASE_URL"), tokenizer.encode("hi")
                 opener = TrainingOpener(settings, config, base_url, probe_T, run.backend_is_silent, run.spending.used)
-                await run.attempt(opener)
+                await run.attempt.run(opener)
             except RunError as error:
                 results.write_failure(error, run.state.status.metrics)
-                await run.fail(error)
+                await run.attempt.ending.failed(error)
                 raise
             finally:
                 await sink.close(results.result.to_wire())

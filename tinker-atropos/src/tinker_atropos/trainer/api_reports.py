@@ -1,0 +1,51 @@
+"""What the trainer tells the trajectory API: that the run begins, which steps are trained and saved, and its end."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+from tinker_atropos.config.run_config import RunConfig
+from tinker_atropos.trainer.reporting.accounting import Accounting
+from tinker_atropos.trainer.stop_request import cancelled
+from tinker_atropos.trainer.trainer_state import TrainerState
+from tinker_atropos.trainer.trajectories.api_client import ApiClient, RunRegistration
+from tinker_atropos.trainer.update.ess_steering import AllowedStaleness
+
+
+@dataclass(frozen=True)
+class ApiReports:
+    api: ApiClient
+    state: TrainerState
+    accounting: Accounting
+    allowed: AllowedStaleness
+
+    async def register(self, config: RunConfig, step: int, vocabulary: int) -> None:
+        registration = RunRegistration.of_run(config, step, vocabulary, self.state.status.environment_state)
+        await self.api.register(replace(registration, max_staleness=self.allowed.steps))
+
+    @contextlib.asynccontextmanager
+    async def trained(self) -> AsyncIterator[None]:
+        """Tell which step is trained, while the block waits for something else."""
+        report = asyncio.ensure_future(self._trained())
+        try:
+            yield
+            await report
+        finally:
+            await cancelled(report)
+
+    async def _trained(self) -> None:
+        progress = self.state.progress
+        step = progress.weights
+        if step != progress.reported:
+            totals = self.accounting.totals()
+            await self.api.report_progress(step, done=False, totals=totals, max_staleness=self.allowed.steps)
+            progress.reported = step
+
+    async def saved(self, step: int) -> None:
+        """Let the api discard what the checkpoint of this step covers."""
+        totals = self.accounting.totals()
+        await self.api.report_progress(step, done=False, checkpoint_step=step, totals=totals)
+
+    async def done(self) -> None:
+        await self.api.report_progress(self.state.progress.total, done=True, totals=self.accounting.totals())
