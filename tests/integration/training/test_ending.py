@@ -139,7 +139,10 @@ async def test_a_backend_that_dies_while_idle(half, start_tinker_service, tmp_pa
     [
         ({"tinker": {"learning_rte": 0.1}}, "tinker.learning_rte is not a known field; did you mean 'learning_rate'?"),
         ({"tinker": {"learning_rate": "fast"}}, "tinker.learning_rate is 'fast'"),
-        ({"env": {"batch_size": 9}}, "env.batch_size is 9 and env.group_size is 4"),
+        (
+            {"env": {"batch_size": 9}},
+            "env.batch_size is 9: a batch holds whole groups, and 9 rollouts cannot be divided into groups of 4",
+        ),
         ({"env": {"tokenizer_name": "/no/such/folder"}}, "env.tokenizer_name is '/no/such/folder'"),
     ],
 )
