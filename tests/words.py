@@ -20,6 +20,11 @@ INSTEAD = {
     r"catalogues?": "catalog",
     r"programmes?": "program, or application",
     r"whole numbers?": "integer",
+    r"(?<!there )(?:is|are|was|were) no (?:action|argument|array|distribution|finite|fraction|integer|json|library|list"
+    r"|mapping|number|object|plain|regular|string|task|text|toolset|utf|virtual)s?": "is not a, or are not",
+    r"(?:has|have|had)? left the numbers": "diverged",
+    r"its key says": "its key shows",
+    r"sits? in the seats?": "plays",
 }
 FILES = ("*.py", "*.md", "*.yaml", "*.yml", "*.toml", "*.html", "*.js", "*.tpl", "Makefile", ".ci/run")
 NOT_OURS = ("tests/data/", "tests/words.py")

@@ -1,7 +1,7 @@
 """Install a CPU build of torch into this interpreter, whatever the machine can reach.
 
 Tried in turn: a wheel that pip knows locally (find-links), PyTorch's CPU index on Linux (plain PyPI would bring the
-CUDA build, 5 GB installed), and what pip has. An index that cannot be reached costs seconds and is no error.
+CUDA build, 5 GB installed), and what pip has. An index that cannot be reached costs seconds and is not an error.
 """
 
 import importlib.util

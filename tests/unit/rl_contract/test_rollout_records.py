@@ -58,7 +58,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "torn": (line(GROUP)[:-20], "Invalid JSON"),
     "no object": (b"[1, 2]", "should be an object"),
     "no record": (b'{"group": 1}', "Unable to extract tag"),
-    "record is no text": (b'{"record": 7}', "record"),
+    "record is not text": (b'{"record": 7}', "record"),
     "wrong type": (line(GROUP | {"rollouts": "none"}), "rollouts"),
     "wrong type deep inside": (line(group(1, rollout(1.0, sequences=[{"tokens": ["x"], "pieces": [""]}]))), "tokens"),
     "lists of different lengths": (

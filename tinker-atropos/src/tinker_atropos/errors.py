@@ -56,7 +56,7 @@ class CheckpointLostError(RunError):
 
 
 class DivergedError(RunError):
-    """Training has left the numbers, or the policy has collapsed: from these weights nothing more is learned."""
+    """Training has diverged, or the policy has collapsed: from these weights nothing more is learned."""
 
     error_class = "diverged"
 

@@ -129,7 +129,7 @@ def _is_name(name: str) -> bool:
 
 
 def _word(field: str, value: Any) -> str:
-    """`lr1e-4`, `seed0`, `loss-ppo`; `?`, which is in no name, for what is no short word."""
+    """`lr1e-4`, `seed0`, `loss-ppo`; `?`, which is in no name, for values that are not a short word."""
     last = field.rpartition(".")[2].lower()
     short = NOT_INITIALS.get(last) or ("".join(part[:1] for part in last.split("_")) if "_" in last else last)
     match value:
@@ -185,8 +185,8 @@ def with_values(spec: Mapping[str, Any], point: Point) -> dict[str, Any]:
 
 
 def swept_values(annotations: Mapping[str, str]) -> dict[str, Any]:
-    """What a run has from its grid; empty if it is of none. What is no path of a field is left out: anybody who may
-    write the run may write the annotation.
+    """What a run has from its grid; empty if it is of none. Keys that are not a field's path are left out: anybody
+    who may write the run may write the annotation.
     """
     try:
         found = json.loads(annotations.get(SWEPT_ANNOTATION, "{}"))

@@ -149,7 +149,7 @@ def _config_of(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise _refused(path, f"its config.json cannot be read: {error}") from None
     if not isinstance(config, dict):
-        raise _refused(path, "its config.json is no mapping")
+        raise _refused(path, "its config.json is not a mapping")
     return config
 
 

@@ -111,7 +111,7 @@ async def require_alive(run: TrainingRun, client: RunClient) -> None:
 
 
 def any_vanishes(pods: Iterable[PodObservation]) -> bool:
-    """Whether a pod is deleted that had not ended. Those that end by themselves are no such sign."""
+    """Whether a pod is deleted that had not ended. Those that end by themselves do not count."""
     return any(pod.deleting and not pod.over for pod in pods)
 
 

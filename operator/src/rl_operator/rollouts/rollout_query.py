@@ -52,7 +52,7 @@ class TextSearch:
             return cls(regex.compile(text, regex.VERSION0))
         except (regex.error, RecursionError) as error:
             hint = r"put \ before characters that are meant as they are, like \( or \["
-            raise RefusedError(f"{name} is {text!r}, which is no regular expression: {error}; {hint}") from None
+            raise RefusedError(f"{name} is {text!r}, which is not a regular expression: {error}; {hint}") from None
 
     def finds(self, texts: Iterable[str]) -> bool:
         """Raises RefusedError if the pattern takes too long."""

@@ -1,4 +1,4 @@
-"""Whose request it is, and which runs they see."""
+"""Which user a request comes from, and which runs that user sees."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -103,7 +103,7 @@ def test_a_model_that_was_exchanged_or_is_gone_is_refused(folder: Path, store: S
     [
         (lambda folder: (folder / "config.json").unlink(), "it holds no config.json"),
         (lambda folder: (folder / "config.json").write_text("{"), "its config.json cannot be read"),
-        (lambda folder: (folder / "config.json").write_text("[]"), "its config.json is no mapping"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "its config.json is not a mapping"),
         (lambda folder: (folder / "config.json").write_text("{}"), "says no max_position_embeddings"),
         (lambda folder: (folder / "config.json").write_text("[" * 100_000), "its config.json cannot be read"),
         (

@@ -160,7 +160,7 @@ def test_a_pattern_that_takes_exponential_time_is_given_up(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("pattern", ["(", "*a", "[z-a]", "\\"])
 def test_what_is_no_pattern(pattern: str) -> None:
-    with pytest.raises(RefusedError, match="which is no regular expression"):
+    with pytest.raises(RefusedError, match="which is not a regular expression"):
         TextSearch.of(pattern)
 
 

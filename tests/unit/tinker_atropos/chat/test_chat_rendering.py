@@ -114,7 +114,7 @@ MALFORMED = {
         {"role": "assistant", "tool_calls": [{"id": "1"}]},
         "messages.0.tool_calls.0.function is missing",
     ),
-    "arguments that are no JSON": (
+    "arguments that are not JSON": (
         {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{a"}}]},
         "messages.0.tool_calls.0.function.arguments is not JSON",
     ),

@@ -43,7 +43,7 @@ def test_what_breaks_a_stage_is_the_finding_of_its_check() -> None:
     assert seen.broken == {"setup": "not done within 6 s"}
 
 
-def test_rewards_that_are_no_numbers_are_still_json() -> None:
+def test_rewards_that_are_not_numbers_are_still_json() -> None:
     seen = Observations("mine.py", groups=[GroupSeen((1.0, math.nan), refused="scores[1]: …"), seen_group(0.0, 0.5)])
     wire = json.loads(as_json(seen, findings(seen)))
     assert wire["rewards"] == {"min": 0.0, "max": 1.0, "mean": 0.5}

@@ -164,10 +164,10 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
         {"logprobs": "warning"},
         "inference_logprobs of 16 of 16 sequences are not those sampled",
     ),
-    "a reward is no number": (
+    "a reward is not a number": (
         COLLECT.format("group['scores'][0] = float('nan')"),
         {"groups": "failed", "rewards": "failed"},
-        "2 of 16 rewards are no finite numbers",
+        "2 of 16 rewards are not finite numbers",
     ),
     "a rollout is missing": (
         COLLECT.format("group['tokens'].pop()"),

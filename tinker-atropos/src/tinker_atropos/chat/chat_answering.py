@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 class Caller(Protocol):
-    """Whose request it is."""
+    """The rollout that a request belongs to."""
 
     @property
     def source(self) -> SampleSource:

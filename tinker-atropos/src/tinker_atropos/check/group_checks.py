@@ -82,7 +82,7 @@ def _rewards(seen: Observations) -> Judgment | None:
         return None
     wrong = sum(not math.isfinite(reward) for reward in rewards)
     if wrong:
-        return "failed", f"{wrong} of {counted(len(rewards), 'reward')} are no finite numbers"
+        return "failed", f"{wrong} of {counted(len(rewards), 'reward')} are not finite numbers"
     return "ok", f"{min(rewards):g} to {max(rewards):g}, mean {sum(rewards) / len(rewards):.3g}"
 
 

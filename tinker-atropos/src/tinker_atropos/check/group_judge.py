@@ -145,7 +145,7 @@ def _reported(given_T: Floats, sampled_T: Floats) -> ReportedLogprobs:
 
 
 def _number(reward: Any) -> float:
-    """NaN for what is no number."""
+    """NaN for a value that is not a number."""
     try:
         return float(reward)
     except (TypeError, ValueError):

@@ -49,7 +49,7 @@ class AnswerSeen:
 
 @dataclass(frozen=True, slots=True)
 class GroupSeen:
-    """One group that the environment sent. `rewards` has one entry for each rollout, NaN for what is no number.
+    """One group that the environment sent. `rewards` has one entry for each rollout, NaN for what is not a number.
 
     `refused` is why the trajectory API would not take it, `unusable` why the trainer would not; each of them None if it
     would. `rollouts` says whose each sequence is. `teaches`: its rewards differ, or it brings advantages of its own.

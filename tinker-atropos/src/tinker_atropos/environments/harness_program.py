@@ -114,7 +114,7 @@ def rewards_of(content: bytes, name: str) -> float | dict[str, float]:
     """What a result file says. Raises ProgramFailedError."""
     try:
         said = json.loads(content)
-    except ValueError:  # of JSON, and of what is no UTF-8
+    except ValueError:  # of JSON, and of bytes that are not UTF-8
         said = None
     if isinstance(said, int | float):
         return float(said)

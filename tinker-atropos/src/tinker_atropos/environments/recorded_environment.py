@@ -116,7 +116,7 @@ class RecordedEnvironment(SampledEnvironment[Item], ABC):
             self.end_session(session)
 
     def _outcome(self, session: RolloutSession, rewards: float | Mapping[str, float], split: str) -> Outcome:
-        """Raises ValueError for a reward that is no finite number."""
+        """Raises ValueError for a reward that is not a finite number."""
         sequences = session.sequences()
         if not sequences:
             return FailedRollout("raised", NO_ROOM if session.overflowed else NOTHING_ASKED)

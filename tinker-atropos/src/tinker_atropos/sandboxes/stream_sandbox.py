@@ -80,7 +80,7 @@ class StreamSandbox:
             self._waiting[number] = answers
             try:
                 self._stream.sendall(line)
-            except OSError:  # closed; or it does not read, and a part of a request is no stream to go on with
+            except OSError:  # closed; or it does not read, and nothing can follow half of a request
                 self.is_lost = True
         if self.is_lost:
             self.close()

@@ -27,8 +27,8 @@ def at_path(path: Collection[str], value: Any) -> Any:
 
 
 def flattened(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """A file's values by the names of fields, where `known` are all names. What is no mapping, and should be one, stays
-    under its outer name.
+    """A file's values by the names of fields, where `known` are all names. A value that should be a mapping and is
+    not stays under its outer name.
     """
     outer = outer_names(known)
     inside = {

@@ -42,7 +42,7 @@ def environments(
 
 
 def _members(catalog: Catalog | None, family: str) -> list[CatalogEnvironment]:
-    """The environments of a library; none if it is no library's name."""
+    """The environments of a library; none if it does not name a library."""
     if catalog is None or family not in {each.name for each in catalog.families}:
         return []
     return [each for each in catalog.environments if each.name.startswith(f"{family}/")]

@@ -74,7 +74,7 @@ _CELLS: dict[str, Cell] = {
     "AGE": lambda run: age(run["metadata"].get("creationTimestamp")),
 }
 _DISPENSABLE = ("ENVIRONMENT", "AGE", "REWARD", "ACCURACY", "NAMESPACE")
-"""Columns that a narrow terminal does without, in this order: lines that are broken are no table."""
+"""Columns that a narrow terminal does without, in this order: wrapped lines do not read as a table."""
 
 _WIDE_CELLS: dict[str, Cell] = {
     "RUNTIME": lambda run: str(run["spec"].get("runtime", "default")),

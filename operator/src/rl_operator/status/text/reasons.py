@@ -237,7 +237,7 @@ _ENDS_OF_CONTAINERS: Final[Mapping[str, Meaning]] = {
         " spec.onLostCheckpoint: restart goes back on its own.",
     ),
     "Diverged": _ends(
-        "Training left the numbers (a loss, gradient or logprob is not finite), or the policy collapsed: nothing more"
+        "Training diverged (a loss, gradient or logprob is not finite), or the policy collapsed: nothing more"
         " is learned from these weights, and another attempt would end the same way.",
         "Start a new run from an earlier checkpoint with what the message names lowered.",
     ),

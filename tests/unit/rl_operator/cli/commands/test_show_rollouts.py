@@ -125,7 +125,7 @@ def test_nothing_matches(call: Call) -> None:
     ("arguments", "said"),
     [
         (("--step", "9"), "there are no rollouts of step 9; the nearest steps that have some: 1, 2"),
-        (("--grep", "("), "--grep is '(', which is no regular expression"),
+        (("--grep", "("), "--grep is '(', which is not a regular expression"),
         (("--sort", "taste"), "not one of 'reward', 'advantage', 'length', 'gap', 'staleness'"),
         (("--fate", "eaten"), "not one of 'trained', 'no_advantage', 'dropped', 'evaluated', 'lost'"),
     ],

@@ -275,7 +275,7 @@ async def test_a_megabyte_in_one_line_does_not_fill_the_page(folder: StateFolder
     assert len((await get(folder, "?step=3&view=talk")).text) < 300_000
 
 
-async def test_bytes_that_are_no_text(folder: StateFolder) -> None:
+async def test_bytes_that_are_not_text(folder: StateFolder) -> None:
     sequences = b'[{"tokens":[1],"pieces":["\xff\xfe"],"fates":[[0,1,"trained"]]}]'
     line = b'{"record":"group","group":0,"fate":"trained","rollouts":[{"reward":1,"sequences":%s}]}\n' % sequences
     folder.files(folder.run(), {"3-1": [step(3, {"trained": 1}), line, b"\xff\xff{\n", b"[]\n"]})

@@ -43,7 +43,7 @@ def test_figures_of_a_step(figure: str, value: float | None) -> None:
         ("reward_high", {}),
     ],
 )
-def test_what_is_missing_is_no_number(figure: str, metrics: dict[str, float | None]) -> None:
+def test_what_is_missing_is_not_a_number(figure: str, metrics: dict[str, float | None]) -> None:
     assert OF_STEP[figure](metrics) is None
 
 

@@ -35,9 +35,9 @@ def test_a_distribution_is_drawn_for_each_group():
 @pytest.mark.parametrize(
     ("wishes", "message"),
     [
-        ((["terminals"], None, None), "env.enabled_toolsets names 'terminals', which is no toolset; did you mean"),
+        ((["terminals"], None, None), "env.enabled_toolsets names 'terminals', which is not a toolset; did you mean"),
         ((["web"], None, None), "env.enabled_toolsets names 'web', which is off here: an environment has no way"),
-        ((None, ["x"], None), "env.disabled_toolsets names 'x', which is no toolset .known: terminal, files, file"),
+        ((None, ["x"], None), "env.disabled_toolsets names 'x', which is not a toolset .known: terminal, files, file"),
         ((None, None, "all"), "env.distribution is 'all'; it must be one of default, development"),
         ((["files"], None, "default"), "env.distribution and env.enabled_toolsets exclude each other"),
     ],

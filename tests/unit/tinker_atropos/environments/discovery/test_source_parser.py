@@ -22,7 +22,7 @@ BROKEN = {
     "UTF-16": ("x = 1\n".encode("utf-16"), "Unreadable", 1, "save it as UTF-8"),
     "Latin-1 without a word of it": (b"x = 1\n\ny = '\xe9'", "Unreadable", 3, "not utf-8 text"),
     "an encoding that nobody knows": (b"# coding: klingon\nx = 1", "Unreadable", 1, "unknown encoding: klingon"),
-    "an encoding that is no text": (b"# coding: hex\n00", "Unreadable", 1, "encoding cannot be read"),
+    "an encoding that is not text": (b"# coding: hex\n00", "Unreadable", 1, "encoding cannot be read"),
     "an encoding that never works": (b"# coding: undefined\nx", "Unreadable", 1, "encoding cannot be read"),
     "a null byte in another encoding": (b"# coding: utf-7\n+AAA-", "Unreadable", 2, "null byte"),
     "surrogates": (b"# coding: unicode_escape\nx = '\\ud800'", "Unreadable", None, "not text"),

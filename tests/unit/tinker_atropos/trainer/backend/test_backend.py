@@ -52,7 +52,7 @@ async def test_a_step_that_leaves_the_numbers_is_divergence_not_a_lost_session(l
     await backend.close("errored")
 
 
-async def test_samples_of_weights_that_are_no_numbers_are_divergence() -> None:
+async def test_samples_of_weights_that_are_not_numbers_are_divergence() -> None:
     backend = await Backend.open(30, METADATA)
     training = await backend.create(BUNDLED, 4, 0, METADATA)
     output = await training.step([[datum()]], LossCall("importance_sampling"), AdamStep(1e308))

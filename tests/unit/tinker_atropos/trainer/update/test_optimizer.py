@@ -136,7 +136,7 @@ def test_a_model_without_a_rule_is_refused(tmp_path, config, why) -> None:
     with pytest.raises(ConfigError) as caught:
         automatic_learning_rate("mine", own)
     assert str(caught.value) == (
-        f"tinker.learning_rate is 'auto', and for the model 'mine' that is no number: {why}; "
+        f"tinker.learning_rate is 'auto', and for the model 'mine' no rate can be computed: {why}; "
         "set tinker.learning_rate to a number, such as 4e-5"
     )
 

@@ -120,7 +120,7 @@ class TaggedCalls:
         if closed is None:
             rest = text[position:attempt_ends].strip()[:40]
             raise MalformedCallError(
-                f"the call of {name} goes on with {rest!r}, which is no argument and not {self.marks[5]!r}",
+                f"the call of {name} goes on with {rest!r}, which is neither an argument nor {self.marks[5]!r}",
                 attempt_ends,
             )
         return [checked_call(name, arguments, tools, closed.end())], closed.end()

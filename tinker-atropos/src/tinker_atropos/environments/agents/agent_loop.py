@@ -87,7 +87,7 @@ class AgentLoop:
         return completion.choices[0].message
 
     async def _observations(self, answer: Any, turn: int, errors: list[ToolError]) -> list[Message]:
-        """What the agent is told: the result of each call, all called at once; or why what it wrote is no call."""
+        """What the agent is told: the result of each call, all called at once; or why what it wrote is not a call."""
         calls = answer.tool_calls or ()
         malformed = getattr(answer, "tool_call_errors", None) or ()
         if not calls and not malformed:

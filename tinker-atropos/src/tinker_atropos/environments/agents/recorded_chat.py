@@ -52,7 +52,7 @@ class ProviderChat:
 
 
 def _readable(message: dict[str, Any]) -> dict[str, Any]:
-    """Calls whose arguments are no JSON object (cut off, most often) say so in one: chat templates and most providers
+    """Calls whose arguments are not a JSON object (most often cut off) say so in one: chat templates and most providers
     fail at what they cannot read, and the agent is to go on with its error.
     """
     if not message.get("tool_calls"):

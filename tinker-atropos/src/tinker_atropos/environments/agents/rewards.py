@@ -26,7 +26,7 @@ def weighted(signals: Mapping[str, tuple[float, float]]) -> dict[str, float]:
 
 
 def clamped(value: float) -> float:
-    """To [0, 1]. Raises ValueError for what is no number."""
+    """To [0, 1]. Raises ValueError for a value that is not a number."""
     if math.isnan(value):
         raise ValueError("a reward is nan")
     return min(1.0, max(0.0, float(value)))

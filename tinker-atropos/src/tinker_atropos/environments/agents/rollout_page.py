@@ -129,5 +129,5 @@ def _as_text(value: Any) -> str:
 def _parsed(content: Any) -> Any:
     try:
         return json.loads(content) if isinstance(content, str) else content
-    except (ValueError, RecursionError):  # of a text that is no JSON, or is nested without end
+    except (ValueError, RecursionError):  # of a text that is not JSON, or is nested without end
         return content

@@ -48,7 +48,7 @@ def _why_not(name: str) -> str:
     if name in OFF:
         return f"which is off here: {OFF[name]}"
     near = get_close_matches(name, TOOLSETS, n=1)
-    return f"which is no toolset{f'; did you mean {near[0]!r}?' if near else ''} (known: {', '.join(TOOLSETS)})"
+    return f"which is not a toolset{f'; did you mean {near[0]!r}?' if near else ''} (known: {', '.join(TOOLSETS)})"
 
 
 def tools_of_group(

@@ -1,4 +1,4 @@
-"""The endpoint of all rollouts of this process: whose request it is, its key says."""
+"""The endpoint of all rollouts of this process: a request's key tells which rollout it belongs to."""
 
 from collections import deque
 from contextlib import AsyncExitStack

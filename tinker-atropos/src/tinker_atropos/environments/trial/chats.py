@@ -47,7 +47,7 @@ class Chat:
         return {"messages": [_on_the_wire(message) for message in self.messages], **self.fields}
 
     def text_of(self, message: Any) -> str:
-        """What follows the prompt, from a provider's answer. Arguments that are no JSON stay as they are."""
+        """What follows the prompt, from a provider's answer. Arguments that are not JSON stay as they are."""
         calls = [ToolCall(call.function.name, call.function.arguments or "{}") for call in message.tool_calls or ()]
         if not calls:
             return str(message.content or "")

@@ -1,4 +1,4 @@
-"""Files of a sandbox. What is no plain file is refused: reading a pipe would never end."""
+"""Files of a sandbox. Anything but a plain file is refused: reading a pipe would never end."""
 
 import os
 import stat
@@ -31,7 +31,7 @@ def write_file(folder: str, path: str, content: bytes) -> None:
 
 
 def opened(path: str, flags: int) -> BinaryIO:
-    """Raises RefusedError for what is no plain file, without waiting for anybody."""
+    """Raises RefusedError for anything but a plain file, without waiting for anybody."""
     number = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)

@@ -1,4 +1,4 @@
-"""Training that has left the numbers: how it is found, and what to lower. Pure."""
+"""Training that has diverged: how it is found, and what to lower. Pure."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ def check_gradient(metrics: Mapping[str, float] | None) -> None:
 
 
 def check_sample(logprobs_T: Floats) -> None:
-    """Raises DivergedError if a token was drawn from something that is no distribution."""
+    """Raises DivergedError if a token was drawn from something that is not a distribution."""
     if not np.isfinite(logprobs_T).all():
         raise DivergedError(f"the logprob of a sampled token is {_first_bad(logprobs_T)}")
 

@@ -48,7 +48,7 @@ from tinker_atropos.serving import json_response
 from tinker_atropos.trainer.inference.generation import Generator
 
 SEQUENCE_FULL: Final = "sequence_full"
-"""The code of the answer that ends a conversation at its `rl_max_length`. It is no fault, and not logged."""
+"""The code of the answer that ends a conversation at its `rl_max_length`. It is not a fault, and is not logged."""
 
 
 class TokenSampling(InferenceRequest):

@@ -9,7 +9,7 @@ FAR_BELOW = 0.75
 """Share of the best figure."""
 
 EVALUATIONS = 3
-"""So many in a row are no accident of one evaluation's noise."""
+"""So many in a row are not the noise of one evaluation."""
 
 STEPS = 10
 SMOOTHING = 0.2

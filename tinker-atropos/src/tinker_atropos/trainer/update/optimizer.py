@@ -141,6 +141,6 @@ def automatic_learning_rate(base_model: str, tokenizer_name: str) -> float:
 
 def _unknown(base_model: str, why: str) -> ConfigError:
     return ConfigError(
-        f"tinker.learning_rate is 'auto', and for the model {base_model!r} that is no number: {why}; "
+        f"tinker.learning_rate is 'auto', and for the model {base_model!r} no rate can be computed: {why}; "
         f"set tinker.learning_rate to a number, such as 4e-5"
     )

@@ -64,7 +64,7 @@ async def test_an_action_is_json_bare_or_fenced_or_the_value_of_its_only_field(s
         ('{"number": 50}', "number: Input should be at most 9. "),  # the server says so
     ],
 )
-async def test_what_is_no_action_is_said_to_the_policy_and_costs_a_turn(server, opened, answer, told):
+async def test_what_is_not_an_action_is_said_to_the_policy_and_costs_a_turn(server, opened, answer, told):
     async with opened(server.url, answer, "3", max_turns=2) as env:
         (rollout,) = await env.roll_out(SEED, 1, "train")
     assert rollout.score == 0.75

@@ -71,7 +71,7 @@ def test_refusals_name_the_field_the_value_and_what_is_allowed(settings, message
 
 
 @pytest.mark.parametrize("text", ["", " ", "{", "[]", "5", '"http://x"', '{"url": "http://x", "timeoutSeconds": NaN}'])
-def test_what_is_no_json_object_of_settings(text):
+def test_what_is_not_a_json_object_of_settings(text):
     with pytest.raises(ConfigError, match=r"^RL_OPENENV"):
         load_openenv_settings({"RL_OPENENV": text})
 

@@ -138,7 +138,7 @@ REFUSED = {
         {"difficulty_pools": True},
         "env.difficulty_pools is true: .* let env.curriculum raise",
     ),
-    "an unknown task": ("mix", {"tasks": {"chain_sun": 1.0}}, "'chain_sun', which is no task .* mean 'chain_sum'"),
+    "an unknown task": ("mix", {"tasks": {"chain_sun": 1.0}}, "'chain_sun', which is not a task .* mean 'chain_sum'"),
     "a weight of nothing": ("mix", {"tasks": {"chain_sum": 0.0}}, "every weight must be above 0"),
     "a field of no dataset": (
         "mix",

@@ -81,7 +81,7 @@ def test_groups_that_find_no_room_are_counted() -> None:
     assert [(each["reason"], each["count"]) for each in lost] == [("not_kept", 10), ("equal", 1)]
 
 
-def test_a_sentence_with_bytes_that_are_no_text() -> None:
+def test_a_sentence_with_bytes_that_are_not_text() -> None:
     reports = RolloutReports()
     reports.lost("rollout", "raised", "no file b\udce4r")
     reports.lost("rollout", "raised", "no file b\udce4r")

@@ -169,7 +169,7 @@ class OpenEnvEnvironment(SampledEnvironment[int]):
         return score
 
     async def _acted(self, session: OpenEnvSession, answer: str) -> Observed:
-        """What an answer leads to: if it is no action, only a sentence about that."""
+        """What an answer leads to: if it is not an action, only a sentence about that."""
         try:
             return await session.step(self._actions.parse(answer))
         except RefusedActionError as refusal:

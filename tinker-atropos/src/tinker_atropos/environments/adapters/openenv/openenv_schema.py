@@ -36,7 +36,7 @@ def schema_text(schema: Schema) -> str:
 
 
 def _untitled(value: Any) -> Any:
-    """A property may be called `title`: that is no string."""
+    """A property may be called `title`: that is not a string."""
     if isinstance(value, Mapping):
         return {
             name: _untitled(inner) for name, inner in value.items() if not (name == "title" and isinstance(inner, str))

@@ -63,11 +63,11 @@ def _datasets() -> Mapping[str, tuple[Any, Any]]:
 
 
 def check_tasks(names: Iterable[str], field: str) -> None:
-    """Raises ConfigError for a name that is no task."""
+    """Raises ConfigError for a name that is not a task."""
     known = _datasets()
     for name in names:
         if name not in known or name == "composite":
-            raise ConfigError(f"{field} names {name!r}, which is no task of reasoning-gym{nearest(name, known)}")
+            raise ConfigError(f"{field} names {name!r}, which is not a task of reasoning-gym{nearest(name, known)}")
 
 
 def dataset_fields(task: str) -> tuple[str, ...]:

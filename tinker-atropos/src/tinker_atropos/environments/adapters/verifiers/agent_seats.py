@@ -1,4 +1,4 @@
-"""Who sits in the seats of an environment: the policy, in this process, and never in a vendor's cloud.
+"""Which model plays each agent of an environment: the policy, in this process, and never in a vendor's cloud.
 
 verifiers runs agents in a cloud unless told otherwise, and most tasksets leave the harness to a default that runs
 programs. Here the runtime is always this machine, and an agent is the policy's chat. A taskset that needs more (a

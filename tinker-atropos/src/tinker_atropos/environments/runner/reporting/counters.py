@@ -209,7 +209,7 @@ def rewards(group: Any) -> list[Any]:
 
 
 def finite_rewards(rewards: Sequence[Any]) -> list[float]:
-    """Without what is no number: the trajectory API refuses that."""
+    """Without values that are not numbers: the trajectory API refuses that."""
     return [float(each) for each in rewards if isinstance(each, Real) and math.isfinite(each)]
 
 

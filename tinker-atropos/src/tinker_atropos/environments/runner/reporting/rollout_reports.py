@@ -77,7 +77,7 @@ class RolloutReports:
 
     def lost(self, what: Literal["rollout", "group"], reason: str, why: str, tokens: int = 0) -> None:
         """A rollout or a group that came to nothing."""
-        why = why[:MAX_WHY].encode(errors="replace").decode()  # a file name may have bytes that are no text
+        why = why[:MAX_WHY].encode(errors="replace").decode()  # a file name may have bytes that are not text
         with self._lock:
             last = self._lost[-1] if self._lost else None
             if last is not None and (last.what, last.reason, last.why) == (what, reason, why):

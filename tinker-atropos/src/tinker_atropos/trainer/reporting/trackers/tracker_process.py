@@ -14,7 +14,7 @@ from tinker_atropos.trainer.reporting.samples import COLUMNS, Row
 logger = logging.getLogger(__name__)
 
 SUCCESSES = ("succeeded", "stopped")
-"""The outcomes of a result that are no failure."""
+"""The outcomes of a result that are not failures."""
 
 MAX_WAITING_BYTES = 16 * 2**20
 """Limit of points that the process has not accepted yet; beyond it, logging stops."""
