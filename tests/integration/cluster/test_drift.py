@@ -97,7 +97,10 @@ def own_runtime(runs: RunsNamespace) -> Iterator[str]:
 def test_config_lost(runs: RunsNamespace, own_runtime: str) -> None:
     pod = train(runs, runtime=own_runtime)
     config_map = path(runs, "configmaps", runs.status()["configMapName"])
-    runs.admin.patch(f"{RUNTIMES}/{own_runtime}", {"spec": {"podLabels": {"team": "b"}}})
+    runtime = f"{RUNTIMES}/{own_runtime}"
+    edited = runs.admin.patch(runtime, {"spec": {"podLabels": {"team": "b"}}})["metadata"]["generation"]
+    # Until then it makes the same ConfigMap again, as it should.
+    wait_for("the edit is seen", lambda: runs.admin.get(runtime)["status"].get("observedGeneration") == edited)
     runs.admin.delete(config_map)
     ready = runs.until_reason("Ready", "Training", "was deleted")
     assert config_map.rpartition("/")[2] in ready["message"]
