@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests import forking
 
 from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.locks import holder
@@ -42,6 +43,10 @@ class Rlctl:
         return StateStore(self.layout)
 
     def __call__(self, *arguments: str, **env_vars: str) -> subprocess.CompletedProcess[str]:
+        """To its end: forked where the program is this Python's own (tests/forking.py)."""
+        if self.program == RLCTL:
+            together = self.env_vars | env_vars
+            return forking.run(arguments, together, code=forking.RLCTL, timeout=DEADLINE_SECONDS)
         return subprocess.run(
             [self.program, *arguments],
             env=self.env_vars | env_vars,
@@ -116,8 +121,7 @@ def rlctl(process: None, tmp_path: Path) -> Iterator[Rlctl]:
     end_everything(tmp_path)
 
 
-@pytest.fixture
-def write_run(tmp_path: Path) -> Callable[..., str]:
+def run_writer(folder: Path) -> Callable[..., str]:
     """Writes a run's file and gives its path: `write_run("name", config={…}, tinker={…}, …)`."""
 
     def write(name: str, **spec: Any) -> str:
@@ -127,8 +131,13 @@ def write_run(tmp_path: Path) -> Callable[..., str]:
             "metadata": {"name": name},
             "spec": {"environment": "sort_digits", "runtime": "tiny", **spec},
         }
-        path = tmp_path / f"{name[:40]}.yaml"
+        path = folder / f"{name[:40]}.yaml"
         path.write_text(yaml.safe_dump(document))
         return str(path)
 
     return write
+
+
+@pytest.fixture
+def write_run(tmp_path: Path) -> Callable[..., str]:
+    return run_writer(tmp_path)

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import yaml
-from tests.integration.local.conftest import Rlctl
+from tests.integration.local.conftest import Rlctl, run_writer
 
 pytestmark = pytest.mark.timeout(600)  # the first test also trains the parent
 
@@ -19,16 +18,8 @@ RANK = {"lora_rank": 8, "save_checkpoint_interval": 1}
 @pytest.fixture(scope="module")
 def parent(shared_rlctl: Rlctl, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The finished run `parent`, of three steps."""
-    file = tmp_path_factory.mktemp("runs") / "parent.yaml"
-    spec = {"environment": "sort_digits", "runtime": "tiny", "config": SHORT, "tinker": RANK}
-    document = {
-        "apiVersion": "rl-operator.dev/v1alpha1",
-        "kind": "RLTrainingRun",
-        "metadata": {"name": "parent"},
-        "spec": spec,
-    }
-    file.write_text(yaml.safe_dump(document))
-    _train(shared_rlctl, str(file), "parent")
+    write_run = run_writer(tmp_path_factory.mktemp("runs"))
+    _train(shared_rlctl, write_run("parent", config=SHORT, tinker=RANK), "parent")
     manifest: dict[str, Any] = json.loads(shared_rlctl("get", "parent", "--local", "-o", "json").stdout)
     return manifest
 
@@ -57,6 +48,7 @@ def test_a_child_continues_with_its_parents_weights_and_optimizer(
         **({"wandbUrl": status["wandb"]["url"]} if status["wandb"].get("url") else {}),
     }
     assert (child["phase"], child["progress"]["step"]) == ("Succeeded", 3)
+    assert "began with  the weights of parent after step 3" in rlctl("get", "child", "--local").stdout
     log = rlctl("logs", "child", "-c", "trainer", "--local").stdout
     assert f"starting at step 0 from the weights and the optimizer of {began['statePath']}" in log
     trained = status["metrics"]["evalAccuracy"]

@@ -144,6 +144,7 @@ def test_one_file_with_all_documents(shared_rlctl: Rlctl, tmp_path: Path) -> Non
     assert (again.returncode, again.stderr) == (0, ""), again
 
 
+@pytest.mark.nightly("operator/src/rl_operator/local/pods", "operator/src/rl_operator/local/programs")
 def test_two_environments(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
     rlctl = shared_rlctl
     file = write_run("pair", config=LONG, environmentReplicas=2)
@@ -157,22 +158,6 @@ def test_two_environments(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
     assert "evaluation at step" not in second
     none = rlctl("logs", "pair", "-c", "environment-2", "--local")
     assert (none.returncode, none.stderr.count("environment-1")) == (2, 1)
-
-
-def test_a_run_that_starts_from_another(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
-    rlctl = shared_rlctl
-    assert rlctl("run", write_run("elder", config=SHORT), "--local").returncode == 0
-    wrong = rlctl(
-        "validate", write_run("wrong", startFrom={"run": "elder"}, tinker={"lora_rank": 8}), "--local", "-o", "json"
-    )
-    [refusal] = json.loads(wrong.stdout)["refusals"]
-    assert (wrong.returncode, refusal["code"]) == (2, "StartFromRefused")
-    assert "16" in refusal["sentence"]
-    ran = rlctl("run", write_run("younger", config=SHORT, startFrom={"run": "elder"}), "--local")
-    assert ran.returncode == 0, ran
-    origin = rlctl.status("younger")["startedFrom"]
-    assert (origin["run"], origin["step"]) == ("elder", 2)
-    assert "began with  the weights of elder after step 2" in rlctl("get", "younger", "--local").stdout
 
 
 def test_a_broken_file_is_refused_with_its_line_until_it_is_fixed(

@@ -1,19 +1,25 @@
-"""Real runs: the bundled model trains for a few steps. They share one Tinker service."""
+"""Real runs: the bundled model trains for a few steps. They share one Tinker service.
+
+Nightly: what scripts in place of containers show as well (test_kills, test_supervision).
+"""
 
 import json
 import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.local.conftest import Rlctl
+from tests.integration.local.conftest import Rlctl, run_writer
 
 from rl_operator.local.state.locks import FileLock, holder
 
 pytestmark = pytest.mark.timeout(600)  # several train at once, on two processors
+
+nightly = pytest.mark.nightly("operator/src/rl_operator/local", "tinker-atropos/src/tinker_atropos/trainer/backend")
 
 WriteRun = Callable[..., str]
 SHORT = {"total_steps": 2, "steps_per_eval": 100, "eval_items": 8}
@@ -23,15 +29,31 @@ LONG = {**SHORT, "total_steps": STEPS, "ensure_scores_are_not_same": False}
 SAVES_EACH_STEP = {"save_checkpoint_interval": 1}
 
 
-@pytest.mark.smoke
-def test_from_a_file_to_weights(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
-    rlctl, file = shared_rlctl, write_run("sorting", config={**SHORT, "eval_items": 250})
-    ran = rlctl("run", file, "--local")
+@dataclass(frozen=True)
+class Trained:
+    """The finished run `first`."""
+
+    rlctl: Rlctl
+    file: str
+    said: str
+
+
+@pytest.fixture(scope="module")
+def trained(shared_rlctl: Rlctl, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    write_run = run_writer(tmp_path_factory.mktemp("runs"))
+    file = write_run("first", config={**SHORT, "eval_items": 250})
+    ran = shared_rlctl("run", file, "--local")
     assert ran.returncode == 0, ran
-    assert "trained sort_digits for 2 steps" in ran.stdout
-    assert "95 % intervals" in ran.stdout
-    assert f"local:{'~/.' if rlctl.root == Path.home() else ''}" in ran.stdout
-    results = json.loads(rlctl("results", "sorting", "--local", "-o", "json").stdout)
+    return Trained(shared_rlctl, file, ran.stdout)
+
+
+@pytest.mark.smoke
+def test_from_a_file_to_weights(trained: Trained) -> None:
+    rlctl = trained.rlctl
+    assert "trained sort_digits for 2 steps" in trained.said
+    assert "95 % intervals" in trained.said
+    assert f"local:{'~/.' if rlctl.root == Path.home() else ''}" in trained.said
+    results = json.loads(rlctl("results", "first", "--local", "-o", "json").stdout)
     assert results["phase"] == "Succeeded"
     assert results["progress"]["step"] == 2
     assert results["weights"]["samplerPath"].startswith("tinker://")
@@ -41,25 +63,25 @@ def test_from_a_file_to_weights(shared_rlctl: Rlctl, write_run: WriteRun) -> Non
     listed = rlctl("list", "--local").stdout
     assert "Succeeded" in listed
     assert "2/2" in listed
-    assert "step 2/2" in rlctl("logs", "sorting", "--local").stdout
+    assert "step 2/2" in rlctl("logs", "first", "--local").stdout
     keys = rlctl.layout.service / "key"
     assert keys.stat().st_mode & 0o077 == 0
     assert keys.read_text().strip() not in _everything_readable(rlctl)
 
 
-def test_a_finished_name_gets_a_number(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
-    rlctl, file = shared_rlctl, write_run("again", config=SHORT)
-    assert rlctl("run", file, "--local").returncode == 0
+def test_a_finished_name_gets_a_number(trained: Trained) -> None:
+    rlctl = trained.rlctl
     service = holder(rlctl.layout.service / "running.lock")
-    second = rlctl("run", file, "--local", "--detach")
+    second = rlctl("run", trained.file, "--local", "--detach")
     assert second.returncode == 0
-    assert "again is over (Succeeded), so this is again-2" in second.stderr
-    rlctl.wait_for("again-2", lambda s: s.get("phase") in ("Running", "Succeeded"), "the second run to train")
+    assert "first is over (Succeeded), so this is first-2" in second.stderr
+    rlctl.wait_for("first-2", lambda s: s.get("phase") in ("Running", "Succeeded"), "the second run to train")
     assert holder(rlctl.layout.service / "running.lock") == service
-    assert rlctl("delete", "again-2", "--local").returncode == 0
-    assert rlctl.store.get("RLTrainingRun", "default", "again-2") is None
+    assert rlctl("delete", "first-2", "--local").returncode == 0
+    assert rlctl.store.get("RLTrainingRun", "default", "first-2") is None
 
 
+@nightly
 def test_an_unreachable_backend_costs_an_attempt(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
     rlctl = shared_rlctl
     file = write_run(
@@ -99,12 +121,11 @@ def test_a_killed_backend_returns_where_it_was(shared_rlctl: Rlctl, write_run: W
     assert port.read_text() == where
 
 
-def test_a_rejected_key_is_final(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
-    rlctl = shared_rlctl
+@nightly
+def test_a_rejected_key_is_final(trained: Trained, write_run: WriteRun) -> None:
+    rlctl = trained.rlctl
     keys = rlctl.layout.service / "key"
-    right = keys.read_text() if keys.exists() else ""
-    if not right:
-        pytest.skip("no Tinker service has run yet: run the whole file")
+    right = keys.read_text()
     keys.write_text("tml-wrong\n")
     try:
         ran = rlctl("run", write_run("refused-key", config=SHORT), "--local")
@@ -120,6 +141,7 @@ def test_a_rejected_key_is_final(shared_rlctl: Rlctl, write_run: WriteRun) -> No
     assert "tml-wrong" not in json.dumps(status)
 
 
+@nightly
 def test_a_killed_environment_costs_an_attempt(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
     rlctl = shared_rlctl
     file = write_run("bereaved", config=LONG, tinker=SAVES_EACH_STEP)
