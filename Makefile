@@ -52,7 +52,7 @@ test-programs: $(VENV)/dev ## Run what `make test` leaves out: what starts progr
 	@$(PYTEST) --numprocesses $(TEST_WORKERS) --dist loadscope --no-loadscope-reorder -m "$(TESTS)"
 
 nightly: ## Run what CI runs a quarter of: all faults, installs, widths and themes; then chaos and soak
-	@$(MAKE) test-programs TESTS=nightly
+	@RL_RERUNS=0 $(MAKE) test-programs TESTS=nightly
 	@$(MAKE) chaos
 	@$(MAKE) soak
 

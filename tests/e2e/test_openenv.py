@@ -19,6 +19,10 @@ from tests.e2e.test_own_environments import apply, environment_pods, run_of
 from tests.e2e.test_sorting import finish
 from tests.integration.cluster.polling import wait_for
 
+nightly = pytest.mark.nightly(
+    "tinker-atropos/src/tinker_atropos/environments/adapters/openenv", "operator/src/rl_operator/render"
+)
+
 pytestmark = pytest.mark.timeout(2400)
 
 PROGRAMS = ROOT / "tests" / "data" / "programs"
@@ -88,6 +92,7 @@ def test_every_wall_holds_and_the_run_succeeds(installed: Kubectl, namespace: st
         assert "403" in walls[name][1], walls[name]
 
 
+@nightly
 def test_a_server_that_ends_and_one_that_answers_nonsense(installed: Kubectl, namespace: str) -> None:
     """The first is started again, the frames of the second cost their rollouts only: both runs succeed."""
     kubectl = installed
@@ -118,6 +123,7 @@ TROUBLES: dict[str, tuple[str, dict[str, Any], str, str]] = {
 """By name: the server's mode and settings, the condition's reason, and words of the message."""
 
 
+@nightly
 def test_servers_that_do_not_start_are_named_with_what_to_do(installed: Kubectl, namespace: str) -> None:
     kubectl = installed
     for name, (mode, spec, _reason, _words) in TROUBLES.items():
@@ -129,6 +135,7 @@ def test_servers_that_do_not_start_are_named_with_what_to_do(installed: Kubectl,
         kubectl("-n", namespace, "delete", "rlrun", name)
 
 
+@nightly
 def test_one_that_runs_elsewhere(installed: Kubectl, namespace: str) -> None:
     """As a Deployment and a Service of the namespace; the policy lets the environment out to it."""
     kubectl = installed

@@ -9,6 +9,10 @@ import pytest
 from tests.e2e.conftest import EVERY_GROUP, ROOT, Kubectl
 from tests.e2e.test_sorting import finish
 
+nightly = pytest.mark.nightly(
+    "operator/src/rl_operator/render", "operator/src/rl_operator/status", "operator/src/rl_operator/reconcile"
+)
+
 pytestmark = pytest.mark.timeout(2400)
 
 ENVIRONMENTS = ROOT / "tests" / "data" / "environments"
@@ -101,6 +105,7 @@ def test_every_limit_holds_and_the_run_succeeds(installed: Kubectl, namespace_wi
         kubectl.patiently("-n", namespace, "wait", over, f"pod/{each['metadata']['name']}")
 
 
+@nightly
 def test_a_broken_file_is_named_and_a_fixed_one_runs(installed: Kubectl, namespace: str) -> None:
     kubectl = installed
     objects = own_environment("broken", ENVIRONMENTS / "syntax_error.py")
@@ -116,6 +121,7 @@ def test_a_broken_file_is_named_and_a_fixed_one_runs(installed: Kubectl, namespa
     assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
 
 
+@nightly
 def test_more_replicas_a_death_and_fewer(installed: Kubectl, namespace: str) -> None:
     """Two of a bundled environment from the start; the one apart is killed and replaced while the run goes on."""
     kubectl = installed

@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 from tests.e2e.conftest import EVERY_GROUP, PATIENCE_SECONDS, ROOT, Kubectl
 
+nightly = pytest.mark.nightly(
+    "tinker-atropos/src/tinker_atropos/trainer", "tinker-atropos/src/tinker_atropos/environments/adapters/reasoning_gym"
+)
+
 STEPS = 1000
 EVALUATED_EVERY = 50
 BUDGET = 20
@@ -74,6 +78,7 @@ def test_sorting_learns(installed: Kubectl, namespace_with_service: str) -> None
     assert children == ""
 
 
+@nightly
 def test_a_task_of_reasoning_gym_learns(installed: Kubectl, namespace: str) -> None:
     """Its generators and graders run in processes of their own, in a pod whose root is read-only."""
     kubectl = installed
@@ -84,6 +89,7 @@ def test_a_task_of_reasoning_gym_learns(installed: Kubectl, namespace: str) -> N
     assert metrics["evalAccuracyLow"] > metrics["baselineAccuracyHigh"], json.dumps(status, indent=2)
 
 
+@nightly
 def test_a_spent_budget_saves_and_resume_trains_on_until_it_is_good_enough(installed: Kubectl, namespace: str) -> None:
     """An attempt ends with a checkpoint before it costs more than it may; the next one, with a higher budget, trains
     no step twice, and ends early.

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import Page
 from tests.integration.browser.local_page import CRASHED, FINISHED, KEPT, REFUSED, STEPS, LocalPage, path_of
-from tests.integration.browser.watched_tabs import DESKTOP, PHONE, WatchedTabs, overflow, violations
+from tests.integration.browser.watched_tabs import Look, WatchedTabs, everyone_can_use, in_looks
 
 VIEWS = {
     "runs": "/runs",
@@ -24,10 +24,6 @@ VIEWS = {
 }
 
 
-OF_COLORS = ("color-contrast", "link-in-text-block")
-"""The rules that may find in the dark what they did not find in the light."""
-
-
 def settled(page: Page) -> None:
     """Curves are drawn, and what is folded is open."""
     if page.locator("[data-note]").count():
@@ -38,15 +34,9 @@ def settled(page: Page) -> None:
             details.locator("table, pre").first.wait_for()
 
 
+@in_looks
 @pytest.mark.parametrize("view", VIEWS)
-def test_everyone_can_use_it(local_page: LocalPage, tabs: WatchedTabs, view: str) -> None:
+def test_everyone_can_use_it(local_page: LocalPage, tabs: WatchedTabs, view: str, looks: list[Look]) -> None:
     page = local_page.open(tabs, VIEWS[view], bypass_csp=True)
     settled(page)
-    for width in (DESKTOP, PHONE):
-        page.set_viewport_size({"width": width, "height": 900})
-        page.emulate_media(color_scheme="light")
-        found = violations(page)
-        page.emulate_media(color_scheme="dark")
-        found += violations(page, OF_COLORS)
-        assert not found, f"{view}, {width} pixels: {found}"
-    assert overflow(page) == 0
+    everyone_can_use(page, looks)

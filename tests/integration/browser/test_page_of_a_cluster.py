@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.integration.browser.watched_tabs import DESKTOP, PHONE, WatchedTabs, overflow, violations
+from tests.integration.browser.watched_tabs import Look, WatchedTabs, everyone_can_use, in_looks
 from tests.integration.cluster.control_plane import ControlPlane
 from tests.integration.cluster.operator_process import OperatorProcess
 from tests.integration.cluster.runs import RunsNamespace
@@ -178,24 +178,15 @@ def test_a_token_that_is_revoked_ends_the_page_with_a_sentence(cluster_page: Pag
     assert refusals(tabs) == 1
 
 
-def test_everyone_can_use_it(cluster_page: PageOfCluster, tabs: WatchedTabs) -> None:
+@in_looks
+def test_everyone_can_use_it(cluster_page: PageOfCluster, tabs: WatchedTabs, looks: list[Look]) -> None:
     namespace = cluster_page.views
     page = tabs.context(cluster_page.address, bypass_csp=True).new_page()
     page.goto(f"{cluster_page.address}/ui/login")
-    fits(page)
+    everyone_can_use(page, looks)
     token = cluster_page.tokens[namespace]
     page = cluster_page.log_in(tabs, token, cluster_page.run_path(namespace), bypass_csp=True)
     for path in ("", f"?namespace={namespace}", "?namespace=default", f"/{namespace}/of-{namespace}"):
         page.goto(f"{cluster_page.address}/ui/runs{path}")
-        fits(page)
+        everyone_can_use(page, looks)
     refusals(tabs)
-
-
-def fits(page: Page) -> None:
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        for width in (DESKTOP, PHONE):
-            page.set_viewport_size({"width": width, "height": 900})
-            found = violations(page)
-            assert not found, f"{page.url}, {scheme}, {width} pixels: {found}"
-    assert overflow(page) == 0

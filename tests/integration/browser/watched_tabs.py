@@ -3,8 +3,9 @@
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Literal, Self
 
+import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request
 
@@ -114,3 +115,35 @@ def injected(page: Page) -> list[str]:
         ).map((each) => each.outerHTML.slice(0, 200))"""
     )
     return found
+
+
+@dataclass(frozen=True)
+class Look:
+    scheme: Literal["light", "dark"]
+    width: int
+    rules: Sequence[str] = ()
+    """All of them, unless these."""
+
+
+OF_COLORS = ("color-contrast", "link-in-text-block")
+"""The rules that may find in the dark what they did not find in the light."""
+LOOKS = (Look("light", DESKTOP), Look("light", PHONE), Look("dark", DESKTOP, OF_COLORS), Look("dark", PHONE, OF_COLORS))
+
+in_looks = pytest.mark.parametrize(
+    "looks",
+    [
+        pytest.param(LOOKS[:1], id="light"),
+        pytest.param(LOOKS[1:], id="all others", marks=pytest.mark.nightly("operator/src/rl_operator/ui")),
+    ],
+)
+
+
+def everyone_can_use(page: Page, looks: Sequence[Look]) -> None:
+    """axe-core finds nothing, and a phone does not scroll sideways."""
+    for look in looks:
+        page.emulate_media(color_scheme=look.scheme)
+        page.set_viewport_size({"width": look.width, "height": 900})
+        found = violations(page, look.rules)
+        assert not found, f"{page.url}, {look}: {found}"
+    page.set_viewport_size({"width": PHONE, "height": 900})
+    assert overflow(page) == 0, page.url

@@ -20,6 +20,10 @@ from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.proxy import Answer, ApiProxy, Hold, Hooks, Pass, ProxiedCall, refusal
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
 
+nightly = pytest.mark.nightly(
+    "operator/src/rl_operator/reconcile", "operator/src/rl_operator/process", "operator/src/rl_operator/cluster"
+)
+
 SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)
 STOPPED = result("stopped", steps=2, total=TOTAL_STEPS)
 JSON_PATCH = "application/json-patch+json"
@@ -184,6 +188,7 @@ def test_a_terminated_leader_hands_over_at_once(pair: tuple[Replica, Replica], r
     one_pod_per_attempt(runs, attempts=1)
 
 
+@nightly
 def test_a_restarted_container_takes_its_own_lease_at_once(
     plane: ControlPlane, pair: tuple[Replica, Replica], runs: RunsNamespace
 ) -> None:
@@ -333,6 +338,7 @@ def everything(runs: RunsNamespace) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("pair", [SHORT_LEASE], indirect=True, ids=["6 s"])
+@nightly
 def test_a_leader_suspended_before_its_writes_is_harmless(pair: tuple[Replica, Replica], runs: RunsNamespace) -> None:
     """Its calls arrive when others have done everything; then it wakes up."""
     first, second = pair
@@ -351,6 +357,7 @@ def test_a_leader_suspended_before_its_writes_is_harmless(pair: tuple[Replica, R
     one_pod_per_attempt(runs, attempts=6)
 
 
+@nightly
 def test_calls_that_arrive_long_after_their_sender_is_gone_are_harmless(
     pair: tuple[Replica, Replica], runs: RunsNamespace, plane: ControlPlane, lease: str
 ) -> None:
@@ -402,6 +409,7 @@ def told(runs: RunsNamespace) -> dict[str, Any]:
     return {name: {field: runs.status(name).get(field) for field in said} for name in COMES_TO}
 
 
+@nightly
 def test_a_pod_created_long_after_its_attempt_ended_is_deleted(
     pair: tuple[Replica, Replica], runs: RunsNamespace, plane: ControlPlane, lease: str
 ) -> None:

@@ -30,6 +30,10 @@ from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.proxy import ApiProxy, Cut, Delay, Hold, Hooks, refusal
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_runtime
 
+nightly = pytest.mark.nightly(
+    "operator/src/rl_operator/reconcile", "operator/src/rl_operator/process", "operator/src/rl_operator/cluster"
+)
+
 REQUEST_SECONDS = 3
 """How long the operator waits for an answer here."""
 
@@ -231,11 +235,17 @@ def test_the_end_is_the_same_with_any_fault_of_a_call(stage: Stage) -> None:
     live_through(stage, lives, hooked(lambda: by_namespace(hooks)))
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+IN_MERGE = ("the API server is killed and started", "the watches expire (410)")
+
+
+@pytest.mark.parametrize(
+    "fault", [fault if fault in IN_MERGE else pytest.param(fault, marks=nightly) for fault in FAULTS]
+)
 def test_the_end_is_the_same(stage: Stage, fault: str) -> None:
     live_through(stage, {fault: stage.namespace()}, FAULTS[fault])
 
 
+@nightly
 def test_the_end_is_the_same_when_all_watches_go_silent(stage: Stage) -> None:
     """Half-open connections. With a C compiler the clock is advanced; without one the test has to wait."""
     runs = stage.namespace()
@@ -320,6 +330,7 @@ def test_a_config_map_that_vanishes_in_a_gap(stage: Stage) -> None:
 
 
 # --- what ends the process ----------------------------------------------------------------------------------------
+@nightly
 def test_a_watch_of_runs_that_ends_with_a_500_ends_only_the_process(stage: Stage) -> None:
     """The framework considers it fatal. A restarted container continues."""
     runs = stage.namespace()

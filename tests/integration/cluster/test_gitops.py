@@ -27,6 +27,8 @@ from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
 from rl_operator.documents.parse import load_documents
 from rl_operator.documents.shipped import bundled_runtime_text
 
+nightly = pytest.mark.nightly("operator/src/rl_operator/api", "operator/src/rl_operator/reconcile", "examples")
+
 EXAMPLES = Path("examples/gitops/team-a/runs")
 MARK = "rl-operator.dev/started-as"
 SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)
@@ -43,7 +45,7 @@ def kubectl(control_plane: ControlPlane, tmp_path: Path) -> Kubectl:
     return Kubectl(control_plane.kubeconfig(ADMIN_TOKEN), tmp_path / "cache")
 
 
-@pytest.fixture(params=["Argo CD", "Argo CD client-side", "Flux"])
+@pytest.fixture(params=["Argo CD", pytest.param("Argo CD client-side", marks=nightly), "Flux"])
 def tool(request: pytest.FixtureRequest, runs: RunsNamespace, tmp_path: Path) -> GitOpsTool:
     match request.param:
         case "Argo CD":

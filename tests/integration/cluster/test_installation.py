@@ -11,13 +11,15 @@ from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.conftest import running_control_plane
 from tests.refusals import Row, runtimes
 
+nightly = pytest.mark.nightly("charts", "crds")
+
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PATH = RUNS.format(namespace="default")
 LOCKED = Row(code="", spec={"config": {"tokenizer_name": "gpt2"}})
 WIRED = Row(code="", spec={"config": {"api_key": "x"}})
 
 
-@pytest.fixture(params=[API_SERVER, OLDEST_API_SERVER])
+@pytest.fixture(params=[API_SERVER, pytest.param(OLDEST_API_SERVER, marks=nightly)])
 def admin(apiserver: None, request: pytest.FixtureRequest) -> Iterator[AdminClient]:
     """A separate control plane: CRDs come and go."""
     with running_control_plane(request.param) as plane:

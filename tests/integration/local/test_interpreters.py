@@ -15,6 +15,8 @@ from tests.tiny_packages import BACKEND, make_package
 
 from rl_operator.local.interpreters.interpreter import Interpreter
 
+nightly = pytest.mark.nightly("operator/src/rl_operator/local/interpreters")
+
 SHORT = {"total_steps": 2, "steps_per_eval": 100, "eval_items": 8}
 PATIENCE_SECONDS = 60.0
 
@@ -118,6 +120,7 @@ def test_a_library_is_installed_once_and_packages_are_added(rlctl: Rlctl, taskse
     assert rlctl("environments", "uninstall", "verifiers").returncode == 2
 
 
+@nightly
 def test_a_package_that_does_not_exist_changes_nothing(rlctl: Rlctl, tmp_path: Path) -> None:
     assert rlctl("environments", "install", "verifiers").returncode == 0
     before = verifiers_of(rlctl).marker
@@ -139,6 +142,7 @@ def test_an_unknown_library_is_refused_with_those_that_there_are(rlctl: Rlctl) -
     assert (refused.returncode, "there is: verifiers" in refused.stderr) == (2, True)
 
 
+@nightly
 def test_without_the_library_a_run_is_refused_with_the_command(
     rlctl: Rlctl, write_run: Callable[..., str], home: Home, taskset: Path
 ) -> None:
@@ -157,6 +161,7 @@ def test_without_the_library_a_run_is_refused_with_the_command(
     assert rlctl("validate", file, "--local").returncode == 0
 
 
+@nightly
 def test_a_run_plays_an_environment_of_the_library(rlctl: Rlctl, write_run: Callable[..., str], taskset: Path) -> None:
     assert rlctl("environments", "install", "verifiers", str(taskset)).returncode == 0
     ended = rlctl("run", write_run("echo", environment="verifiers/echo", config=SHORT), "--local")
@@ -167,6 +172,7 @@ def test_a_run_plays_an_environment_of_the_library(rlctl: Rlctl, write_run: Call
     assert note.read_text() == str(verifiers_of(rlctl).build_folder(marker))
 
 
+@nightly
 def test_what_a_requirements_file_lists_is_installed_before_the_run(
     rlctl: Rlctl, write_run: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -190,6 +196,7 @@ def test_what_a_requirements_file_lists_is_installed_before_the_run(
     assert "nothing to do" in rlctl("environments", "install", str(tmp_path / "sort_down.py")).stdout
 
 
+@nightly
 def test_a_draft_whose_requirements_are_gone_gets_them_when_it_is_resumed(
     rlctl: Rlctl, write_run: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -214,6 +221,7 @@ def slow_package(tmp_path: Path) -> Path:
     return folder
 
 
+@nightly
 def test_a_killed_install_counts_for_nothing(rlctl: Rlctl, slow_package: Path, tmp_path: Path) -> None:
     reference = f"slow-package @ {slow_package.as_uri()}"
     install = rlctl.start("environments", "install", "verifiers", reference)
@@ -229,6 +237,7 @@ def test_a_killed_install_counts_for_nothing(rlctl: Rlctl, slow_package: Path, t
     assert len(verifiers_of(rlctl).builds()) == 1
 
 
+@nightly
 def test_the_second_of_two_installs_waits_for_the_first(rlctl: Rlctl, slow_package: Path) -> None:
     call = ("environments", "install", "verifiers", f"slow-package @ {slow_package.as_uri()}")
     first = rlctl.start(*call)
@@ -243,6 +252,7 @@ def test_the_second_of_two_installs_waits_for_the_first(rlctl: Rlctl, slow_packa
     assert "nothing to do" in second.communicate(timeout=PATIENCE_SECONDS)[0]
 
 
+@nightly
 def test_a_library_that_a_run_uses_is_not_removed(rlctl: Rlctl, write_run: Callable[..., str], taskset: Path) -> None:
     assert rlctl("environments", "install", "verifiers", str(taskset)).returncode == 0
     file = write_run("long", environment="verifiers/echo", config={**SHORT, "total_steps": 2000})

@@ -17,12 +17,20 @@ def trainer_is_over(status: dict[str, Any]) -> bool:
     return any(c["name"] == "trainer" and c["state"] == "Terminated" for c in status.get("containers", ()))
 
 
+nightly = pytest.mark.nightly("operator/src/rl_operator/local", "operator/src/rl_operator/reconcile")
+"""More than one at a time, where one shows the same."""
+
 ALL = ("supervisor", "reaper", "api", "trainer", "environment")
 
-VICTIMS = pytest.mark.parametrize("victims", [("supervisor",), ("supervisor", "reaper"), ALL], ids="+".join)
+
+def victims(merge: tuple[str, ...], *others: tuple[str, ...]) -> pytest.MarkDecorator:
+    """One choice for each change, the others nightly."""
+    return pytest.mark.parametrize(
+        "victims", [merge, *(pytest.param(each, marks=nightly) for each in others)], ids="+".join
+    )
 
 
-@VICTIMS
+@victims(ALL, ("supervisor",), ("supervisor", "reaper"))
 def test_while_it_starts(scene: Scene, victims: tuple[str, ...]) -> None:
     scene.start()
     scene.until(lambda: len(scene.noted("pids")) == 2, "both containers to start")
@@ -42,8 +50,8 @@ def test_while_it_starts(scene: Scene, victims: tuple[str, ...]) -> None:
         (("environment",), ["EnvironmentFailed", "Succeeded"]),
         (("reaper",), ["Succeeded"]),
         (("supervisor",), ["SupervisorLost", "Succeeded"]),
-        (("supervisor", "reaper"), ["SupervisorLost", "Succeeded"]),
-        (ALL, ["SupervisorLost", "Succeeded"]),
+        pytest.param(("supervisor", "reaper"), ["SupervisorLost", "Succeeded"], marks=nightly),
+        pytest.param(ALL, ["SupervisorLost", "Succeeded"], marks=nightly),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, tuple) else "",
 )
@@ -60,9 +68,7 @@ def test_while_it_runs(scene: Scene, victims: tuple[str, ...], reasons: list[str
     scene.check()
 
 
-@pytest.mark.parametrize(
-    "victims", [("supervisor",), ("trainer",), ("supervisor", "reaper", "api", "trainer")], ids="+".join
-)
+@victims(("supervisor",), ("trainer",), ("supervisor", "reaper", "api", "trainer"))
 def test_while_it_stops(scene: Scene, victims: tuple[str, ...]) -> None:
     scene.allow("go", "leave")
     scene.start()
@@ -76,9 +82,7 @@ def test_while_it_stops(scene: Scene, victims: tuple[str, ...]) -> None:
     scene.check()
 
 
-@pytest.mark.parametrize(
-    "victims", [("supervisor",), ("environment",), ("supervisor", "reaper", "api", "environment")], ids="+".join
-)
+@victims(("supervisor",), ("environment",), ("supervisor", "reaper", "api", "environment"))
 def test_just_at_the_end(scene: Scene, victims: tuple[str, ...]) -> None:
     """The trainer is done, its pod is not: its training counts."""
     scene.allow("go", "save", "finish")

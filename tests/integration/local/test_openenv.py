@@ -70,6 +70,9 @@ def test_a_program_trains_and_is_started_again_when_it_dies(shared_rlctl: Rlctl,
     assert "system_prompt" in rlctl("environments", "own/served", "--local").stdout
 
 
+@pytest.mark.nightly(
+    "operator/src/rl_operator/local", "tinker-atropos/src/tinker_atropos/environments/adapters/openenv"
+)
 def test_one_that_runs_already_trains(shared_rlctl: Rlctl, write: Any, elsewhere: str) -> None:
     ran = shared_rlctl("run", write("elsewhere", url=elsewhere), "--local")
     assert ran.returncode == 0, ran

@@ -3,8 +3,12 @@
 import pytest
 from tests.ports import free_port
 
+nightly = pytest.mark.nightly(
+    "tinker-atropos/src/tinker_atropos/trainer", "tinker-atropos/src/tinker_atropos/environments/rollout"
+)
 
-@pytest.mark.parametrize("top_k", [1, 4])
+
+@pytest.mark.parametrize("top_k", [pytest.param(1, marks=nightly), 4])
 async def test_a_run_learns_from_a_teacher_that_is_served_beside_it(half, top_k: int) -> None:
     port = free_port()
     teacher = await half.start("teacher", "--base-model", "bundled", "--port", str(port))

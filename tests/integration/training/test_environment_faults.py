@@ -10,6 +10,12 @@ import pytest
 from tests.integration.training.conftest import Container, TrainingHalf, eventually
 from tests.ports import free_port
 
+nightly = pytest.mark.nightly(
+    "tinker-atropos/src/tinker_atropos/environments/adapters",
+    "tinker-atropos/src/tinker_atropos/environments/runner",
+    "tinker-atropos/src/tinker_atropos/trainer",
+)
+
 PROGRAMS = Path(__file__).parents[2] / "data" / "programs"
 GROUP, BATCH = 8, 16
 SIZES = {"group_size": GROUP, "batch_size": BATCH, "eval_items": 8}
@@ -87,6 +93,7 @@ async def test_an_openenv_server_that_is_killed_between_two_steps(half, start_se
     await assert_balanced(half, steps)
 
 
+@nightly
 async def test_a_killed_environment_continues_at_its_level_with_the_next_attempt(half) -> None:
     """It is killed while it makes groups. The trainer saves what was trained, and the level beside it."""
     levels = {"field": "max_numbers", "levels": [4, 5, 6], "raise_at": 0.005, "window": 32}
@@ -124,6 +131,7 @@ async def test_a_killed_environment_continues_at_its_level_with_the_next_attempt
     await assert_balanced(half, steps - trained)
 
 
+@nightly
 async def test_a_grader_that_hangs_costs_the_rollout_that_it_grades(half) -> None:
     """One answer of sixteen is never graded; its worker is ended, and the rollout is made again."""
     steps = 3

@@ -9,6 +9,8 @@ from tests.integration.training.kept_rollouts import records
 
 from tinker_atropos.bundled import bundled_model_folder
 
+nightly = pytest.mark.nightly("tinker-atropos/src/tinker_atropos/environments")
+
 DATA = Path(__file__).parents[2] / "data" / "environments"
 EXAMPLE = Path(__file__).parents[3] / "examples" / "agent" / "careful_sorter.py"
 EVALUATED = {  # completions of one evaluation: seen by the runner, counted by the trainer
@@ -21,7 +23,14 @@ EVALUATED = {  # completions of one evaluation: seen by the runner, counted by t
 }
 
 
-@pytest.mark.parametrize(("name", "evaluated"), EVALUATED.items(), ids=EVALUATED)
+IN_MERGE = ("plain_digits", "plain_tools", "second_chance")
+"""Without logprobs, with tools, and one of ours."""
+
+
+@pytest.mark.parametrize(
+    ("name", "evaluated"),
+    [pytest.param(*each, id=each[0], marks=() if each[0] in IN_MERGE else nightly) for each in EVALUATED.items()],
+)
 async def test_environment_is_trained_on_what_was_sampled(half, name, evaluated) -> None:
     """Whether it sends logprobs or not: no rollout is left out, and all of them have a known policy step."""
     env = {"group_size": 8, "batch_size": 16, "max_token_length": 96}

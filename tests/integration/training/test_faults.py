@@ -10,6 +10,8 @@ import pytest
 from tests.integration.training.conftest import eventually
 from tests.integration.training.faults import Fault, FaultProxy
 
+nightly = pytest.mark.nightly("tinker-atropos/src/tinker_atropos/trainer")
+
 SERVICE = "/api/v1"
 STEPS = 5
 RESTART_SECONDS = 150
@@ -86,8 +88,10 @@ FAILED = (
 )
 
 
-def named(cases: tuple[Case, ...]) -> Any:
-    return pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in cases])
+def named(cases: tuple[Case, ...], merge: int) -> Any:
+    """The first `merge` of them in each landing, the others nightly."""
+    marked = [pytest.param(case, id=case.name, marks=() if n < merge else nightly) for n, case in enumerate(cases)]
+    return pytest.mark.parametrize("case", marked)
 
 
 async def run_with(half, scripted_environment, tinker_service, case: Case) -> Any:
@@ -118,7 +122,7 @@ async def test_errors_the_sdk_retries_only_cost_time(half, scripted_environment,
     assert RETRIED.log in trainer.log
 
 
-@named(REBUILT)
+@named(REBUILT, merge=1)
 async def test_a_lost_backend_is_reopened(half, scripted_environment, tinker_service, case) -> None:
     trainer = await run_with(half, scripted_environment, tinker_service, case)
     assert half.result["outcome"] == "succeeded"
@@ -129,7 +133,7 @@ async def test_a_lost_backend_is_reopened(half, scripted_environment, tinker_ser
     assert logged == [str(step) for step in range(1, STEPS + 1)], "each step is logged once, in order"
 
 
-@named(FAILED)
+@named(FAILED, merge=3)
 async def test_permanent_errors_are_reported_by_class(half, scripted_environment, tinker_service, case) -> None:
     await run_with(half, scripted_environment, tinker_service, case)
     assert half.result["outcome"] == "failed"
@@ -280,6 +284,7 @@ async def test_an_attempt_whose_checkpoint_is_gone(half, scripted_environment, t
     assert half.result["stepsTrained"] == STEPS
 
 
+@nightly
 async def test_no_checkpoint_is_left(half, scripted_environment, tinker_service) -> None:
     config = half.write_config(env={"total_steps": STEPS}, tinker={"save_checkpoint_interval": 1})
     api = await half.start_api()

@@ -5,6 +5,10 @@ from typing import Any
 import pytest
 from tests.integration.training.faults import Fault, FaultProxy
 
+nightly = pytest.mark.nightly(
+    "tinker-atropos/src/tinker_atropos/trainer", "tinker-atropos/src/tinker_atropos/trajectory_api"
+)
+
 SERVICE = "/api/v1"
 STEPS = 5
 BATCH = 8
@@ -43,6 +47,7 @@ async def test_a_backend_lost_during_the_final_evaluation(half, scripted_environ
     assert (await books_of(half))["trained"] == 2 * BATCH
 
 
+@nightly
 async def test_final_weights_that_cannot_be_reopened_are_still_a_success(
     half, scripted_environment, tinker_service
 ) -> None:
@@ -64,7 +69,7 @@ async def test_final_weights_that_cannot_be_reopened_are_still_a_success(
     assert half.result["samplerPath"]
 
 
-@pytest.mark.parametrize(("interval", "end"), [(1, (0, "stopped")), (2, (4, "failed"))])
+@pytest.mark.parametrize(("interval", "end"), [(1, (0, "stopped")), pytest.param(2, (4, "failed"), marks=nightly)])
 async def test_sigterm_while_training_is_reopened(half, scripted_environment, tinker_service, interval, end) -> None:
     """A save is kept forever, whether or not a later step is lost."""
     config = half.write_config(env={"total_steps": 50}, tinker={"save_checkpoint_interval": interval})
@@ -88,6 +93,7 @@ async def test_sigterm_while_training_is_reopened(half, scripted_environment, ti
     assert result["checkpoint"]["expiresAt"] is None
 
 
+@nightly
 async def test_a_checkpoint_that_is_lost_with_the_backend(half, scripted_environment, tinker_service) -> None:
     """The newest two are gone. The one before them is there, but nobody asked for going back to it."""
     config = half.write_config(env={"total_steps": STEPS}, tinker={"save_checkpoint_interval": 1})
@@ -108,6 +114,7 @@ async def test_a_checkpoint_that_is_lost_with_the_backend(half, scripted_environ
     assert result["stepsTrained"] == 4, "what is recorded stays"
 
 
+@nightly
 async def test_a_run_without_a_name_continues_from_its_own_checkpoint(
     half, scripted_environment, tinker_service
 ) -> None:

@@ -7,6 +7,8 @@ import pytest
 from tests.integration.training.faults import Fault, FaultProxy
 from tests.integration.training.tape import Tape, TapePlayer, record_tape, saved_tensors
 
+nightly = pytest.mark.nightly("tinker-atropos/src/tinker_atropos/trainer")
+
 STEPS = 6
 INTERVAL = 2
 OPTIMIZER = {
@@ -20,7 +22,9 @@ OPTIMIZER = {
 """Every step has a rate of its own, and two optimizer steps: one for each of its groups."""
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["with logprobs", "without logprobs"])
+@pytest.fixture(
+    scope="module", params=[True, pytest.param(False, marks=nightly)], ids=["with logprobs", "without logprobs"]
+)
 def tape(request, tinker_service) -> Tape:
     """Without logprobs, as most environments send groups, the policy of the step computes them: it must be the same."""
     tape = record_tape(tinker_service.url, tinker_service.key, steps=STEPS, groups=2, group_size=4)

@@ -4,6 +4,12 @@ import signal
 
 import pytest
 
+nightly = pytest.mark.nightly(
+    "tinker-atropos/src/tinker_atropos/trainer",
+    "tinker-atropos/src/tinker_atropos/trajectory_api",
+    "tinker-atropos/src/tinker_atropos/environments/runner",
+)
+
 pytestmark = pytest.mark.timeout(600)  # several processes, each with a start of seconds on a busy machine
 STEPS = 40
 START_SECONDS = 200.0
@@ -91,6 +97,7 @@ async def test_one_of_two_is_killed_and_replaced_and_the_run_ends_well(half, sev
     assert "evaluation at step" not in replacement.log
 
 
+@nightly
 async def test_a_replaced_evaluator_evaluates_the_end_and_not_the_beginning_again(half, several) -> None:
     run = several(total_steps=30)
     trainer = await run.start()
@@ -109,6 +116,7 @@ async def test_a_replaced_evaluator_evaluates_the_end_and_not_the_beginning_agai
     assert half.result["metrics"]["baselineAccuracyN"] == 20
 
 
+@nightly
 async def test_all_killed_for_longer_than_the_grace_ends_the_run_with_their_reason(half, several) -> None:
     run = several(total_steps=5_000)
     trainer = await run.start(grace=5)
@@ -127,6 +135,7 @@ async def test_all_killed_for_longer_than_the_grace_ends_the_run_with_their_reas
     assert half.result["statePath"] is not None, "what was trained is kept"
 
 
+@nightly
 async def test_the_environment_in_the_runs_pod_ends_the_attempt_though_another_works(half, several) -> None:
     run = several(total_steps=5_000)
     trainer = await run.start()

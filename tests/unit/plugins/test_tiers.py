@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 from tests import seeds
-from tests.plugins.tiers import QUARTERS, ROOT, changed_files, is_held, quarter_of
+from tests.plugins.tiers import QUARTERS, ROOT, changed_files, is_held, pytest_collection_modifyitems, quarter_of
 
 FILE = PurePosixPath("tests/integration/local/test_x.py")
 
@@ -68,7 +68,7 @@ def test_other():
 
 
 @pytest.fixture
-def repository(tmp_path: Path, process: None) -> Path:
+def repository(process: None, tmp_path: Path) -> Path:
     (tmp_path / "test_it.py").write_text(NIGHTLY)
     for command in (["init"], ["add", "."], ["-c", "user.name=n", "-c", "user.email=n@n", "commit", "-m", "first"]):
         subprocess.run(["git", *command], cwd=tmp_path, check=True, capture_output=True)
@@ -95,8 +95,15 @@ def test_the_quarter_of_the_commit_runs_and_is_named(repository: Path) -> None:
     assert f"{40 - len(quarter)} tests were not selected" in said
 
 
-def test_all_run_unless_a_quarter_is_asked_for(repository: Path) -> None:
-    assert " 41 passed" in run(repository, RL_NIGHTLY="")
+@pytest.mark.parametrize("asked", ["", "all"])
+def test_all_run_unless_a_quarter_is_asked_for(
+    pytestconfig: pytest.Config, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    monkeypatch.setenv("RL_NIGHTLY", asked)
+    items = [request.node, request.node]
+    request.node.add_marker(pytest.mark.nightly("docs"))
+    pytest_collection_modifyitems(pytestconfig, items)
+    assert len(items) == 2
 
 
 def _seed(text: str) -> int:
