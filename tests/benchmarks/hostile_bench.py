@@ -134,8 +134,7 @@ class HoldMeter:
 
 
 def operate(kubeconfig: str) -> None:
-    from rl_operator.__main__ import prepare_interpreter
-    from rl_operator.process.operator_process import run_operator
+    from rl_operator.__main__ import prepare_interpreter, run_operator
     from rl_operator.settings import OperatorSettings
 
     prepare_interpreter()

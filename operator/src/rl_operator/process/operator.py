@@ -1,107 +1,52 @@
-"""The operator: its parts assembled, started in order, stopped together."""
+"""The operator: its parts started in order, and stopped together."""
 
 import asyncio
 import logging
-import os
 import random
 import signal
-from collections.abc import Callable, Coroutine, Iterator
-from functools import partial
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
-from rl_operator.api.names import ENVIRONMENT_PLURAL, MANAGED_BY_LABEL, MANAGER, RUN_LABEL, RUN_PLURAL, RUNTIME_PLURAL
-from rl_operator.cluster.api_server.client import JSON, METADATA_ONLY, ClusterClient
+from rl_operator.api.names import ENVIRONMENT_PLURAL, RUN_PLURAL, RUNTIME_PLURAL
+from rl_operator.cluster.api_server.client import METADATA_ONLY, ClusterClient
 from rl_operator.cluster.api_server.connection import own_namespace
-from rl_operator.cluster.api_server.event_recorder import EventRecorder
 from rl_operator.cluster.api_server.request_guard import WatchAges
-from rl_operator.cluster.api_server.resources import CHILDREN, NAMESPACES
-from rl_operator.cluster.cache.caches import Caches, Catalogs, Changes, list_catalogs, list_own_kinds
+from rl_operator.cluster.api_server.resources import NAMESPACES
+from rl_operator.cluster.cache.caches import Caches, Changes, list_catalogs, list_own_kinds
 from rl_operator.cluster.cache.informer import Informer
-from rl_operator.cluster.cache.queue import WorkQueue
-from rl_operator.cluster.cache.resource_cache import Key
-from rl_operator.cluster.cluster_run_client import ClusterRunClient
-from rl_operator.cluster.kinds_client import KindsClient
-from rl_operator.documents.shipped import bundled_runtimes
 from rl_operator.errors import ForbiddenError, OperatorError, TargetUnreachableError
-from rl_operator.process.ending_namespace import release_pods
 from rl_operator.process.kinds import require_kinds, with_patience
 from rl_operator.process.kopf import Gaps, build_registry, serve_kopf
-from rl_operator.process.leading import LeaseThread, lead
-from rl_operator.process.pollers import polled_metrics
-from rl_operator.process.process_health import ProcessHealth
-from rl_operator.process.routes import Queues, Routes
-from rl_operator.reconcile.reconcile import Pace, reconcile
-from rl_operator.reconcile.reconcile_kinds import reconcile_environment, reconcile_runtime
+from rl_operator.process.lease_thread import LeaseThread, lead
+from rl_operator.process.operator_parts import Part, assemble
 from rl_operator.settings import OperatorSettings
 from rl_operator.status.observed.observation import PodObservation
 
 log = logging.getLogger(__name__)
 
 SYNC_SECONDS = 60.0
-ENVIRONMENT_WORKERS = 2
-"""Each reading of code takes its own process."""
-CHILDREN_SELECTOR = f"{MANAGED_BY_LABEL}={MANAGER},{RUN_LABEL}"
 OWN_KINDS = (RUN_PLURAL, RUNTIME_PLURAL, ENVIRONMENT_PLURAL)
 
 
 class Operator:
-    """All parts of the process, wired. Keeps nothing that the API server does not have."""
+    """The process's main loop. Keeps nothing that the API server does not have."""
 
     def __init__(
         self, client: ClusterClient, settings: OperatorSettings, ages: WatchAges, lease: LeaseThread | None = None
     ) -> None:
         self._settings = settings
         self._client = client
+        self._ages = ages
         self._lease = lease
         self._namespace = settings.namespace or None
         self._own_namespace = settings.operator_namespace or own_namespace()
+        self._working = asyncio.Event()
+        self.parts = assemble(client, settings, ages, self._own_namespace, self._working.is_set)
+        self._gaps = Gaps(self._close_gap)
         self._refused = asyncio.Event()
         self._refusal: ForbiddenError | None = None
-        self._leading = asyncio.Event()
         self._stop_asked = False
         self._kopf: asyncio.Task[None] | None = None
-        self._ages = ages
-        self.caches = Caches(Catalogs(_bundled_images(settings)))
-        self._recorder = EventRecorder(client, busy=lambda: self.queues.runs.depth > 0)
-        self._gaps = Gaps(self._close_gap)
-        self._metrics = polled_metrics(self.caches, settings, self._metrics_changed, os.environ)
-        self._run_client = ClusterRunClient(client, self.caches, self._recorder, self._metrics)
-        self.queues = self._queues()
-        self.routes = Routes(self.caches, self.queues, position_seconds=settings.progress_seconds)
-        self.health = ProcessHealth(self.caches, self.queues, ages, stuck_seconds=settings.stuck_seconds)
-        self._informers = tuple(self._children_informers())
-        if self._namespace is None:
-            self._informers += (
-                Informer(client, NAMESPACES, self.caches.namespaces, self._namespace_changed, accept=METADATA_ONLY),
-            )
-
-    def _queues(self) -> Queues:
-        """A queue per kind. One runtime at a time: runtimes with the same image share its reading."""
-        clock = self._client.clock.now
-        kinds = KindsClient(self._client, self.caches, self._recorder, self._catalog_changed)
-        pace = Pace(self._settings.backoff_seconds, self._settings.progress_seconds)
-        queue = partial(WorkQueue, standing_by=True)
-        namespace = self._own_namespace
-        return Queues(
-            runs=queue(
-                partial(reconcile, client=self._run_client, clock=clock, pace=pace), kind="run", urgent=self._is_new
-            ),
-            environments=queue(partial(reconcile_environment, client=kinds, clock=clock), kind="environment"),
-            runtimes=queue(partial(reconcile_runtime, client=kinds, clock=clock, namespace=namespace), kind="runtime"),
-        )
-
-    def _children_informers(self) -> Iterator[Informer[Any]]:
-        """For everything but pods only existence matters."""
-        for kind, store in self.caches.children.items():
-            yield Informer(
-                self._client,
-                CHILDREN[kind],
-                store,
-                self.queues.runs.add,
-                namespace=self._namespace,
-                selector=CHILDREN_SELECTOR,
-                accept=JSON if kind == "Pod" else METADATA_ONLY,
-            )
 
     # --- start and end ------------------------------------------------------------------------------------------
     async def run(self) -> None:
@@ -110,17 +55,18 @@ class Operator:
             async with asyncio.TaskGroup() as group:
                 await with_patience(self._list_at_start, self._settings.connect_seconds)
                 # One after the other: lists that are read in parallel cost memory that is never returned.
-                tasks = [await self._synced(group, informer) for informer in self._informers]
-                self.health.synced = True
-                self._ages.expect((*OWN_KINDS, *(informer.what for informer in self._informers)))
-                tasks += [group.create_task(part) for part in self._parts()]
-                log.info("ready: %d runs, %d runtimes", len(self.caches.runs), len(self.caches.runtimes))
+                tasks = [await self._synced(group, informer) for informer in self.parts.informers]
+                self.parts.health.synced = True
+                self._ages.expect((*OWN_KINDS, *(informer.what for informer in self.parts.informers)))
+                tasks += [group.create_task(part) for part in self._beside_kopf()]
+                log.info("ready: %d runs, %d runtimes", len(self.parts.caches.runs), len(self.parts.caches.runtimes))
                 await self._serve()
                 for task in tasks:
                     task.cancel()
         finally:
-            if self._stop_asked and self._namespace and self._leading.is_set():
-                await release_pods(self._namespace, self._client, self.caches, self._run_client.remove_finalizer)
+            if self._stop_asked and self._namespace and self._working.is_set():
+                let_go = self.parts.run_client.remove_finalizer
+                await release_pods(self._namespace, self._client, self.parts.caches, let_go)
             if self._lease is not None:
                 await self._lease.release()
 
@@ -134,32 +80,30 @@ class Operator:
             raise TargetUnreachableError(f"{informer.what} could not be listed within {SYNC_SECONDS:.0f} s") from error
         return task
 
-    def _parts(self) -> Iterator[Coroutine[Any, Any, None]]:
+    def _beside_kopf(self) -> Iterator[Coroutine[Any, Any, None]]:
         """What runs next to the watches. kopf ends every task that began after it: these begin before, and wait."""
         yield lead(self._lease, self._begin)
         yield self._resync()
         yield self._gaps.run()
-        working = [self.queues.runs.work] * self._settings.workers
-        working += [self.queues.environments.work] * ENVIRONMENT_WORKERS
-        for part in (*working, self.queues.runtimes.work, self._recorder.run, self._metrics.run):
-            yield self._when_leading(part)
+        for part in self.parts.working:
+            yield self._once_working(part)
 
-    async def _when_leading(self, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        await self._leading.wait()
+    async def _once_working(self, part: Part) -> None:
+        await self._working.wait()
         await part()
 
     def _begin(self) -> None:
         """The caches are complete: look at everything once, including what another leader has looked at."""
-        for queue in self.queues.all:
+        for queue in self.parts.queues.all:
             queue.begin()
-        self.routes.add_all(spread_seconds=0.0)
-        self.routes.add_expiring()
-        self._leading.set()
+        self.parts.routes.add_all(spread_seconds=0.0)
+        self.parts.routes.add_expiring()
+        self._working.set()
         log.info("working: all is looked at")
 
     async def _serve(self) -> None:
         """Let kopf watch our kinds. If it ends by itself, the API server may give the reason in one sentence."""
-        events = (self.routes.run_event, self.routes.runtime_event, self.routes.environment_event)
+        events = (self.parts.routes.run_event, self.parts.routes.runtime_event, self.parts.routes.environment_event)
         registry = build_registry(
             self._client,
             events=dict(zip(OWN_KINDS, events, strict=True)),
@@ -211,41 +155,44 @@ class Operator:
                 await self._list_own_kinds()
             except OperatorError as error:
                 log.warning("resync: %s", error)
-            self.routes.add_all(spread_seconds=interval / 10)
+            self.parts.routes.add_all(spread_seconds=interval / 10)
 
     async def _list_at_start(self) -> None:
         await self._list_own_kinds()
-        await list_catalogs(self._client, self.caches.catalogs, self._own_namespace)
+        await list_catalogs(self._client, self.parts.caches.catalogs, self._own_namespace)
 
     async def _close_gap(self) -> None:
-        self.routes.listed(await self._list_own_kinds())
+        self.parts.routes.listed(await self._list_own_kinds())
 
     async def _list_own_kinds(self) -> Changes:
-        return await list_own_kinds(self._client, self.caches, self._namespace)
-
-    def _is_new(self, key: Key) -> bool:
-        """A run that nothing was said about yet starts before others are looked at again."""
-        run = self.caches.runs.get(key)
-        return run is not None and run.status.phase is None
-
-    # Named here because queues and routes need each other.
-    def _metrics_changed(self, pod: PodObservation) -> None:
-        self.routes.metrics_changed(pod)
-
-    def _catalog_changed(self, image: str) -> None:
-        self.routes.catalog_changed(image)
-
-    def _namespace_changed(self, key: Key) -> None:
-        """Each of them scans all runs: at the start, when all namespaces are new, that would be wasted."""
-        if self._leading.is_set():
-            self.routes.namespace_changed(key)
+        return await list_own_kinds(self._client, self.parts.caches, self._namespace)
 
     def refresh_metrics(self) -> None:
-        self.health.refresh_metrics(leads=self._lease.leads if self._lease else True)
+        self.parts.health.refresh_metrics(leads=self._lease.leads if self._lease else True)
 
 
-def _bundled_images(settings: OperatorSettings) -> frozenset[str]:
-    """Images whose catalog came with this package."""
-    if settings.bundled_image:
-        return frozenset({settings.bundled_image})
-    return frozenset(runtime.spec.image for runtime in bundled_runtimes().values())
+async def release_pods(
+    namespace: str,
+    client: ClusterClient,
+    caches: Caches,
+    remove_finalizer: Callable[[PodObservation], Awaitable[None]],
+) -> None:
+    """If that namespace is being deleted, with the operator that serves it: no pod in it waits for this operator any
+    longer. Never fails.
+
+    Kubernetes deletes a namespace's pods first, this process among them, and all else once no pod is left. A pod of a
+    run would wait for the operator to read its result, and no operator would come. Its run is going to be deleted, too:
+    there is no status that the result could be written into, and nothing is lost.
+    """
+    try:
+        found = await client.get(NAMESPACES.path(name=namespace), accept=METADATA_ONLY)
+        if not found["metadata"].get("deletionTimestamp"):
+            return
+        held = [pod.observation for pod in caches.pods if pod.observation.held]
+        log.info(
+            "namespace %s is being deleted: %d pods no longer wait for their results to be read", namespace, len(held)
+        )
+        for pod in held:
+            await remove_finalizer(pod)
+    except OperatorError as error:
+        log.warning("pods of namespace %s may keep their finalizer: %s", namespace, error)

@@ -1,9 +1,18 @@
-"""What probes and scrapes report about the process. Everything is read on demand."""
+"""What probes and scrapes report about the process, and the ports that answer them.
+
+Everything is read on demand, and nothing here calls the API server.
+"""
 
 from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from prometheus_client.aiohttp import make_aiohttp_handler
 
 from rl_operator.cluster.api_server.request_guard import WatchAges
 from rl_operator.cluster.cache.caches import Caches
+from rl_operator.errors import OperatorError
 from rl_operator.process.routes import Queues
 from rl_operator.telemetry import (
     ACTIVE_RUNS,
@@ -64,3 +73,55 @@ class ProcessHealth:
             QUEUED_RUNS.labels(runtime).set(waiting)
             if limit is not None:
                 ACTIVE_RUNS_LIMIT.labels(runtime).set(limit)
+
+
+Trouble = Callable[[], str | None]
+"""Says in a sentence what is wrong; None: nothing."""
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class PortTakenError(OperatorError):
+    """An address is not available for listening: the user must act."""
+
+
+def probe(trouble: Trouble) -> Handler:
+    """200, or 503 with the sentence."""
+
+    async def answer(_: web.Request) -> web.Response:
+        sentence = trouble()
+        return web.Response(text=sentence or "ok", status=503 if sentence else 200)
+
+    return answer
+
+
+def metrics(refresh: Callable[[], None]) -> Handler:
+    """All metrics of telemetry.py, and the process's own. `refresh` sets what is read only at a scrape."""
+    expose = make_aiohttp_handler()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        refresh()
+        return await expose(request)
+
+    return answer
+
+
+@asynccontextmanager
+async def listening(host: str, port: int, paths: Mapping[str, Handler]) -> AsyncIterator[None]:
+    """Serve these paths; port 0: none. Raises PortTakenError."""
+    if not port:
+        yield
+        return
+    application = web.Application()
+    for path, handler in paths.items():
+        application.router.add_get(path, handler)
+    runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=0.5)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise PortTakenError(f"{' and '.join(paths)} cannot be served at {host}:{port}: {error}") from error
+    try:
+        yield
+    finally:
+        await runner.cleanup()

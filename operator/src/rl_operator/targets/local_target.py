@@ -6,7 +6,8 @@ import os
 import platform
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -33,7 +34,14 @@ from rl_operator.programs import INSTALL_COMMAND, INSTALL_HINT, ProgramMissingEr
 from rl_operator.targets.job_pods import JobContainer, JobPod
 from rl_operator.targets.runs.run_lookup import parse_selector
 from rl_operator.targets.supervisors import Supervisors, owner
-from rl_operator.targets.target import Missing, Note, TargetHealth
+from rl_operator.targets.target import Missing, Note, Target, TargetHealth
+
+if TYPE_CHECKING:
+    from rl_operator.api.catalog import Catalog
+    from rl_operator.api.environment import Environment
+    from rl_operator.api.run import TrainingRun
+    from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
+    from rl_operator.rollouts.rollout_source import RolloutSource
 
 TRAINER_PROGRAM: Final = "tinker-atropos"
 
@@ -50,13 +58,6 @@ def missing_programs(runtime: str, *, computes: bool) -> tuple[Missing, ...]:
     why = f"runtime {runtime} computes its model on this machine with it"
     return (Missing("package", "torch", why, INSTALL_COMMAND, needed=True),)
 
-
-if TYPE_CHECKING:
-    from rl_operator.api.catalog import Catalog
-    from rl_operator.api.environment import Environment
-    from rl_operator.api.run import TrainingRun
-    from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
-    from rl_operator.rollouts.rollout_source import RolloutSource
 
 SMALLEST_ROOM = 64 * 1024
 """Bytes that a few objects need."""
@@ -336,3 +337,25 @@ def _short(path: Path) -> str:
     """`~/…` if it is in the home directory."""
     home = Path.home()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
+Shown = Callable[[str], AbstractContextManager[Callable[[str], None]]]
+"""Shows the progress of installing something."""
+
+
+def install_requirements(target: Target, run: "TrainingRun", beside: Sequence[Manifest], shown: Shown) -> bool:
+    """Returns whether something was installed. Nothing is on a cluster: images are the way there.
+
+    Raises RefusedError, with what went wrong.
+    """
+    from rl_operator.api.environment import is_own
+    from rl_operator.local.own_environments import requirements_of
+    from rl_operator.targets.inputs.file_inputs import FileInputs
+
+    if not (isinstance(target, LocalTarget) and is_own(run.spec.environment)):
+        return False
+    text = requirements_of(run, FileInputs(target, beside).read)
+    if text is None or target.interpreters.of_requirements(text).marker is not None:
+        return False
+    with shown(f"the requirements.txt of {run.spec.environment}") as progress:
+        return target.interpreters.install_requirements(text, progress)

@@ -28,9 +28,9 @@ def named(name: str, version: int, **fields: Any) -> dict[str, Any]:
 async def test_objects_that_vanished_unwatched_are_forgotten_by_the_next_list(tmp_path: Path) -> None:
     async with serving(FakeApi()) as api, await connect(api, tmp_path) as client:
         operator = make_operator(client)
-        operator.caches.runs.put(run_document(1))
-        operator.caches.runs.put(named("other", 2))
-        operator.caches.pods.put(pod_document(3))
+        operator.parts.caches.runs.put(run_document(1))
+        operator.parts.caches.runs.put(named("other", 2))
+        operator.parts.caches.pods.put(pod_document(3))
         kinds = "/apis/rl-operator.dev/v1alpha1"
         api.answers(
             "GET", f"{kinds}/rlruntimes", Answer({"metadata": {"resourceVersion": "9"}, "items": [runtime_document(4)]})
@@ -38,21 +38,21 @@ async def test_objects_that_vanished_unwatched_are_forgotten_by_the_next_list(tm
         listed = {"metadata": {"resourceVersion": "9"}, "items": [named("other", 2)]}
         api.answers("GET", f"{kinds}/rltrainingruns", Answer(listed))
         api.answers("GET", f"{kinds}/rlenvironments", Answer({"metadata": {"resourceVersion": "9"}, "items": []}))
-        await list_own_kinds(client, operator.caches, None)
-        assert [run.metadata.name for run in operator.caches.runs] == ["other"]
+        await list_own_kinds(client, operator.parts.caches, None)
+        assert [run.metadata.name for run in operator.parts.caches.runs] == ["other"]
         # Its pod still has our finalizer: the run's key must be enqueued once more.
-        assert KEY in operator.caches.pods.runs()
+        assert KEY in operator.parts.caches.pods.runs()
 
 
 async def test_an_operator_of_one_namespace_reads_its_labels_and_watches_no_other(tmp_path: Path) -> None:
     async with serving(FakeApi()) as api, await connect(api, tmp_path) as client:
         operator = make_operator(client, namespace="team-a")
-        assert "namespaces" not in {informer.what for informer in operator._informers}
+        assert "namespaces" not in {informer.what for informer in operator.parts.informers}
         nothing = Answer({"metadata": {"resourceVersion": "9"}, "items": []})
         kinds = "/apis/rl-operator.dev/v1alpha1"
         for path in ("rlruntimes", "namespaces/team-a/rlenvironments", "namespaces/team-a/rltrainingruns"):
             api.answers("GET", f"{kinds}/{path}", nothing)
         document = {"metadata": {"name": "team-a", "uid": "n", "resourceVersion": "3", "labels": {"team": "a"}}}
         api.answers("GET", "/api/v1/namespaces/team-a", Answer(document))
-        await list_own_kinds(client, operator.caches, "team-a")
-        assert operator.caches.namespaces.get(("", "team-a")) == {"team": "a"}
+        await list_own_kinds(client, operator.parts.caches, "team-a")
+        assert operator.parts.caches.namespaces.get(("", "team-a")) == {"team": "a"}

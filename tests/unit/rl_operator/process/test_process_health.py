@@ -1,15 +1,21 @@
 """What probes and scrapes report."""
 
 import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
 
+import aiohttp
+import pytest
 from prometheus_client import REGISTRY
 from tests.unit.rl_operator.cluster.documents import run_document, runtime_document
 
 from rl_operator.cluster.api_server.request_guard import WatchAges
 from rl_operator.cluster.cache.caches import Caches
 from rl_operator.cluster.cache.queue import WorkQueue
-from rl_operator.process.process_health import ProcessHealth
+from rl_operator.process.process_health import PortTakenError, ProcessHealth, listening, metrics, probe
 from rl_operator.process.routes import Queues
+from rl_operator.telemetry import LEADER
 
 PATIENT, IMPATIENT = 600.0, 0.001
 
@@ -21,14 +27,14 @@ class Process:
         self.go = asyncio.Event()
         self.now = 0.0
         kinds = ("run", "environment", "runtime")
-        self.queues = Queues(*(WorkQueue(self._work, kind=kind) for kind in kinds))
+        self.queues = Queues(*(WorkQueue(kind=kind) for kind in kinds))
         self.caches, self.ages = Caches(), WatchAges(PATIENT, lambda: self.now)
         self.health = self.seen_with(PATIENT)
 
     def seen_with(self, stuck_seconds: float) -> ProcessHealth:
         return ProcessHealth(self.caches, self.queues, self.ages, stuck_seconds=stuck_seconds)
 
-    async def _work(self, _: tuple[str, str]) -> None:
+    async def work(self, _: tuple[str, str]) -> None:
         await self.go.wait()
 
 
@@ -41,7 +47,7 @@ async def test_it_is_ready_once_the_caches_are_complete() -> None:
 
 async def test_a_reconcile_that_does_not_end() -> None:
     process = Process()
-    worker = asyncio.create_task(process.queues.runs.work())
+    worker = asyncio.create_task(process.queues.runs.work(process.work))
     process.queues.runs.add(("ns", "a"))
     await asyncio.sleep(0.01)
     assert process.health.trouble() is None
@@ -101,3 +107,52 @@ async def test_a_scrape_shows_the_slots_of_each_runtime() -> None:
     names = ("active_runs", "queued_runs", "active_runs_limit")
     seen = [REGISTRY.get_sample_value(f"rl_operator_{name}", {"runtime": "tiny"}) for name in names]
     assert seen == [1, 1, 2]
+
+
+HOST = "127.0.0.1"
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        free: int = listener.getsockname()[1]
+        return free
+
+
+async def get(port: int, path: str, **options: Any) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(f"http://{HOST}:{port}{path}", **options) as response:
+        return response.status, await response.text()
+
+
+async def test_a_probe_reports_what_is_wrong(port: int) -> None:
+    wrong: list[str] = []
+    look: Callable[[], str | None] = lambda: wrong[0] if wrong else None  # noqa: E731 -- a value of that type
+    async with listening(HOST, port, {"/healthz": probe(look), "/readyz": probe(lambda: "not yet")}):
+        assert await get(port, "/healthz") == (200, "ok")
+        wrong.append("the watch of pods stands still")
+        assert await get(port, "/healthz") == (503, "the watch of pods stands still")
+        assert await get(port, "/readyz") == (503, "not yet")
+        assert (await get(port, "/else"))[0] == 404
+
+
+async def test_a_scrape_refreshes_metrics_that_are_read_on_demand(port: int) -> None:
+    async with listening(HOST, port, {"/metrics": metrics(lambda: LEADER.set(1))}):
+        code, text = await get(port, "/metrics", headers={"Accept-Encoding": "gzip"})
+    assert code == 200
+    assert "rl_operator_leader 1.0" in text
+    assert "process_resident_memory_bytes" in text
+
+
+async def test_port_0_disables_the_server() -> None:
+    async with listening(HOST, 0, {"/healthz": probe(lambda: None)}):
+        pass
+
+
+async def test_a_port_in_use_is_named(port: int) -> None:
+    with socket.socket() as listener:
+        listener.bind((HOST, port))
+        listener.listen()
+        with pytest.raises(PortTakenError, match=rf"/healthz cannot be served at {HOST}:{port}: .*in use"):
+            async with listening(HOST, port, {"/healthz": probe(lambda: None)}):
+                pass

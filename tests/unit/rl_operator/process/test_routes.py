@@ -19,10 +19,6 @@ KEY = ("team-a", "sorting")
 STARTED = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "attempt": 1}
 
 
-async def no_work(_: tuple[str, str]) -> None:
-    return None
-
-
 @pytest.fixture
 def caches() -> Caches:
     return Caches(Catalogs(frozenset({samples.TINY.spec.image})))
@@ -30,7 +26,7 @@ def caches() -> Caches:
 
 @pytest.fixture
 async def queues() -> Queues:
-    return Queues(WorkQueue(no_work), WorkQueue(no_work), WorkQueue(no_work))
+    return Queues(WorkQueue(), WorkQueue(), WorkQueue())
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest, follow
 from rl_operator.cli.views.installing import installing
 from rl_operator.documents.parse import parse_stored_run
+from rl_operator.targets.local_target import install_requirements
 from rl_operator.targets.runs.run_control import resume_run, stop_run
 from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.target import Manifest, Target
-from rl_operator.targets.target_choice import install_requirements
 
 
 @on_target

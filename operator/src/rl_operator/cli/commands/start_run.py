@@ -20,10 +20,10 @@ from rl_operator.documents.parse import parse_stored_run
 from rl_operator.errors import ConflictError, NameTakenError, RefusedError
 from rl_operator.targets.gitops import suspend_warning
 from rl_operator.targets.inputs.run_file import RunFile, read_run_file
+from rl_operator.targets.local_target import install_requirements
 from rl_operator.targets.runs.run_lookup import was_restored
 from rl_operator.targets.runs.spec_changes import spec_changes
 from rl_operator.targets.target import Manifest, Target
-from rl_operator.targets.target_choice import install_requirements
 
 MAX_NAMESAKES = 1000
 GLANCE_SECONDS = 0.2

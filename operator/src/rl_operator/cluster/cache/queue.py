@@ -13,7 +13,7 @@ from rl_operator.telemetry import RECONCILE_SECONDS, RECONCILES
 
 log = logging.getLogger(__name__)
 
-Work = Callable[[Key], Awaitable[float | None]]
+Reconcile = Callable[[Key], Awaitable[float | None]]
 """One reconcile; returns after how many seconds it wants to be called again, if at all."""
 
 HEAD_START_SECONDS = 10.0
@@ -28,7 +28,6 @@ class WorkQueue:
 
     def __init__(
         self,
-        work: Work,
         *,
         kind: str = "run",
         deadline_seconds: float = 60.0,
@@ -38,7 +37,6 @@ class WorkQueue:
         """`standing_by`: keys are ignored until `begin`, because the process that begins looks at everything. `urgent`
         is asked about each key that is added.
         """
-        self._work = work
         self._kind = kind
         self._deadline = deadline_seconds
         self._standing_by = standing_by
@@ -99,14 +97,14 @@ class WorkQueue:
         """How long keys have been waiting without any reconcile finishing."""
         return min(self.oldest_waiting_seconds(), time.monotonic() - self._ended_at)
 
-    async def work(self) -> None:
+    async def work(self, reconcile: Reconcile) -> None:
         """One worker: start as many as runs may be reconciled concurrently. Ends only by cancellation."""
         while True:
             _, _, key = await self._ready.get()
             del self._waiting[key]
             self._running[key] = time.monotonic()
             try:
-                await self._attempt(key)
+                await self._attempt(key, reconcile)
             finally:
                 self._ended_at = time.monotonic()
                 RECONCILE_SECONDS.labels(self._kind).observe(self._ended_at - self._running.pop(key))
@@ -114,10 +112,10 @@ class WorkQueue:
                 self._again.discard(key)
                 self.add(key)
 
-    async def _attempt(self, key: Key) -> None:
+    async def _attempt(self, key: Key, reconcile: Reconcile) -> None:
         try:
             async with asyncio.timeout(self._deadline):
-                wish = await self._work(key)
+                wish = await reconcile(key)
         except (ConflictError, GoneError) as error:
             # The cache was behind; the newer version is on its way or already there.
             self._try_again(key, "conflict", logging.DEBUG, error)

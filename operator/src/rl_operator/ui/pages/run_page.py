@@ -18,11 +18,11 @@ from starlette.routing import Route
 from rl_operator.api.run import TrainingRun
 from rl_operator.documents.parse import parse_stored_run
 from rl_operator.status.text.figure_text import duration
+from rl_operator.targets.local_target import install_requirements
 from rl_operator.targets.runs.run_control import Offer, offer_of, resume_run, stop_run
 from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.runs.run_text import flags_for, weight_commands
 from rl_operator.targets.target import Manifest, Target
-from rl_operator.targets.target_choice import install_requirements
 from rl_operator.ui.preparations import Preparation, Preparations, Progress
 from rl_operator.ui.run_curves import EVERYTHING
 from rl_operator.ui.ui_context import asked, context_of, visitor_of

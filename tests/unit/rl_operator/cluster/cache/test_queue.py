@@ -9,16 +9,16 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rl_operator.cluster.cache.queue import Work, WorkQueue
+from rl_operator.cluster.cache.queue import Reconcile, WorkQueue
 from rl_operator.errors import ConflictError, TargetUnreachableError
 
 A, B = ("ns", "a"), ("ns", "b")
 
 
 @asynccontextmanager
-async def working(work: Work, *, workers: int = 3, deadline_seconds: float = 5.0) -> AsyncIterator[WorkQueue]:
-    queue = WorkQueue(work, deadline_seconds=deadline_seconds)
-    tasks = [asyncio.create_task(queue.work()) for _ in range(workers)]
+async def working(work: Reconcile, *, workers: int = 3, deadline_seconds: float = 5.0) -> AsyncIterator[WorkQueue]:
+    queue = WorkQueue(deadline_seconds=deadline_seconds)
+    tasks = [asyncio.create_task(queue.work(work)) for _ in range(workers)]
     try:
         yield queue
     finally:
@@ -159,8 +159,8 @@ async def test_a_standby_skips_keys_until_it_leads() -> None:
     async def work(key: tuple[str, str]) -> None:
         runs[key] += 1
 
-    queue = WorkQueue(work, standing_by=True)
-    worker = asyncio.create_task(queue.work())
+    queue = WorkQueue(standing_by=True)
+    worker = asyncio.create_task(queue.work(work))
     queue.add(A)
     queue.add_after(A, 0.01)
     await asyncio.sleep(0.05)
@@ -198,12 +198,12 @@ async def test_urgent_keys_come_first_within_their_head_start(monkeypatch: pytes
     async def work(key: tuple[str, str]) -> None:
         order.append(key[1])
 
-    queue = WorkQueue(work, urgent=lambda key: key[1].startswith("new"))
+    queue = WorkQueue(urgent=lambda key: key[1].startswith("new"))
     for moment, name in ((0.0, "old-1"), (0.1, "old-2"), (0.2, "new-1"), (9.9, "new-2"), (10.2, "new-3")):
         with monkeypatch.context() as patch:
             patch.setattr(time, "monotonic", lambda moment=moment: moment)
             queue.add(("ns", name))
-    worker = asyncio.create_task(queue.work())
+    worker = asyncio.create_task(queue.work(work))
     await until("all ran", lambda: len(order) == 5)
     worker.cancel()
     assert order == ["new-1", "new-2", "old-1", "old-2", "new-3"]

@@ -9,7 +9,7 @@ from tests.unit.rl_operator.cluster.documents import POD_NAME, pod_document, run
 from rl_operator.cluster.cache.caches import Caches
 from rl_operator.metrics.trainer import TrainerPoller
 from rl_operator.metrics.wandb_query import WandbProject
-from rl_operator.process.pollers import asked_runs, polled_metrics
+from rl_operator.process.operator_parts import asked_runs, polled_metrics
 from rl_operator.settings import OperatorSettings
 
 WANDB = {"entity": "me", "project": "rl", "keySecret": {"name": "wandb", "key": "KEY"}, "baseURL": "https://w.example"}

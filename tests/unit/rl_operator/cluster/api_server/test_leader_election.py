@@ -13,7 +13,7 @@ from aiohttp import web
 from tests.unit.rl_operator.cluster.fake_api import write_kubeconfig
 
 from rl_operator.cluster.api_server.client import ClusterClient
-from rl_operator.cluster.api_server.lease import LeaderElector, LeaseLostError, LeaseTimes
+from rl_operator.cluster.api_server.leader_election import LeaderElector, LeaseLostError, LeaseTimes
 from rl_operator.errors import ForbiddenError
 
 QUICK = LeaseTimes(duration=1)

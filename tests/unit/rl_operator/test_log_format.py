@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from rl_operator.process.log_format import JsonFormatter
+from rl_operator.__main__ import JsonLines
 
 
 def test_a_line_is_one_json_object_with_the_traceback_inside() -> None:
@@ -13,7 +13,7 @@ def test_a_line_is_one_json_object_with_the_traceback_inside() -> None:
         int("oops")
     except ValueError:
         record = logging.getLogger("x").makeRecord("x", logging.ERROR, "f", 1, "a %s", ("b\nc",), sys.exc_info())
-    line = JsonFormatter().format(record)
+    line = JsonLines().format(record)
     assert "\n" not in line
     parsed = json.loads(line)
     assert (parsed["level"], parsed["logger"], parsed["message"]) == ("error", "x", "a b\nc")
@@ -23,7 +23,7 @@ def test_a_line_is_one_json_object_with_the_traceback_inside() -> None:
 @pytest.mark.process
 def test_frameworks_are_quiet_and_our_code_is_not() -> None:
     code = (
-        "import logging; from rl_operator.process.log_format import configure_logging;"
+        "import logging; from rl_operator.__main__ import configure_logging;"
         "configure_logging('text', 'info');"
         "logging.getLogger('kopf').info('noise'); logging.getLogger('rl_operator').info('signal')"
     )

@@ -13,7 +13,7 @@ from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, se
 
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.errors import OperatorError
-from rl_operator.process.leading import LeaseThread, elector_of, lead
+from rl_operator.process.lease_thread import LeaseThread, elector_of, lead
 from rl_operator.settings import OperatorSettings
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ops/leases"
