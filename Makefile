@@ -18,11 +18,12 @@ help: ## Show this list
 # Bytecode has to be written once: with PYTHONDONTWRITEBYTECODE set, every start would compile torch and transformers
 # again. Of all that is installed, a run imports a fifth: `make demo` compiles that as it goes, `make setup` everything.
 export UV_OVERRIDE := $(CURDIR)/tinker-atropos/overrides.txt
-$(VENV)/runtime: operator/pyproject.toml tinker-atropos/pyproject.toml tinker-atropos/contract/pyproject.toml tinker-atropos/overrides.txt tinker-atropos/install_torch.py tinker-atropos/installer.py operator/src/rl_operator/pip_settings.py
+$(VENV)/runtime: operator/pyproject.toml tinker-atropos/pyproject.toml tinker-atropos/contract/pyproject.toml tinker-atropos/overrides.txt tinker-atropos/install_torch.py tinker-atropos/installer.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
 	@echo "Setting up $(VENV) (a minute, once) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python tinker-atropos/installer.py --torch --editable tinker-atropos/contract --editable 'operator[tools,ui]' --editable 'tinker-atropos[object-store,reasoning-gym,tinker-service]'
+	@$(BIN)/python tinker-atropos/install_torch.py
+	@$(BIN)/python tinker-atropos/installer.py --editable tinker-atropos/contract --editable 'operator[tools,ui]' --editable 'tinker-atropos[object-store,reasoning-gym,tinker-service]'
 	@touch $@
 
 $(VENV)/dev: $(VENV)/runtime pyproject.toml
@@ -132,7 +133,6 @@ LOCK = $(BIN)/uv pip compile --quiet --no-header --no-annotate --generate-hashes
   --python-version 3.11 --python-platform x86_64-manylinux_2_28 --no-emit-package rl-contract
 # One lock serves amd64 and arm64: it has the hashes of all files of a version.
 lock: $(VENV)/dev ## Pin what the images install, with hashes; LOCK_OPTIONS=--upgrade for newer versions
-	@$(BIN)/python tinker-atropos/installer.py 'uv>=0.9,<1'
 	@$(LOCK) $(LOCK_OPTIONS) images/build.in -o images/build.txt
 	@$(LOCK) $(LOCK_OPTIONS) operator/pyproject.toml --extra tools --extra ui -o images/operator/requirements.txt
 	@$(LOCK) $(LOCK_OPTIONS) --no-binary cellpylib --no-binary zss \

@@ -1,56 +1,57 @@
-"""Install packages into this interpreter's environment: `python installer.py [--torch] ARGUMENTS OF pip install`.
+"""Install packages into this interpreter's environment: `python installer.py ARGUMENTS OF uv pip install`.
 
-uv does it in a tenth of pip's time. It is used if pip can install it, and if all that pip is configured with has a
-counterpart: a company's index, certificate or constraints hold either way. Otherwise pip does it. `--torch` installs a
-CPU build of torch first.
+pip only installs uv, which does the rest in a tenth of its time. uv does not read pip's configuration, so it is told of
+the indexes and the certificate there: what a machine is set up with needs no second configuration. UV_… variables win.
 """
 
+import ast
 import importlib.util
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Mapping
-from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "operator" / "src"))  # nothing is installed yet
-
-from rl_operator.pip_settings import read_settings, uv_variables
-
-TORCH = Path(__file__).parent / "install_torch.py"
 UV = "uv>=0.9,<1"
-PIP = "pip>=25.1"
-"""The first one with `--group`; what comes with Python may be older."""
+COUNTERPARTS = {
+    "index-url": ("UV_DEFAULT_INDEX", " "),
+    "extra-index-url": ("UV_INDEX", " "),
+    "find-links": ("UV_FIND_LINKS", ","),
+    "constraint": ("UV_CONSTRAINT", " "),
+    "cert": ("SSL_CERT_FILE", " "),
+}
+"""For a setting of pip: uv's variable, and what separates several values in it."""
 
 
-def install(arguments: list[str]) -> bool:
-    wanted = [each for each in arguments if each != "--torch"]
-    torch = len(wanted) < len(arguments)
+def main(arguments: list[str]) -> int:
+    if not importlib.util.find_spec("uv") and _run("pip", "install", "--quiet", "--only-binary", ":all:", UV):
+        print(
+            f"pip could not install uv, which installs everything else: try `{sys.executable} -m pip install '{UV}'`, "
+            "and see `pip config list` for the index that pip uses",
+            file=sys.stderr,
+        )
+        return 1
+    return _run("uv", "pip", "install", "--quiet", *arguments, **{**_pip_settings(), **os.environ})
+
+
+def _run(*arguments: str, **env_vars: str) -> int:
+    return subprocess.run([sys.executable, "-m", *arguments], check=False, env=env_vars or None).returncode
+
+
+def _pip_settings() -> dict[str, str]:
+    """As uv's variables: pip's variables hold over its files, `install` over `global`."""
     config = [sys.executable, "-m", "pip", "config", "list"]
-    listed = subprocess.run(config, check=True, capture_output=True, text=True)
-    variables = uv_variables(read_settings(listed.stdout))
-    if variables is not None and _uv_is_there():
-        if _install_with("uv pip", wanted, {**os.environ, **variables}, torch=torch):
-            return True
-        print("uv could not install it; now pip tries", file=sys.stderr)
-    return _run("pip", "install", "--quiet", "--upgrade", PIP) and _install_with("pip", wanted, os.environ, torch=torch)
-
-
-def _uv_is_there() -> bool:
-    return bool(importlib.util.find_spec("uv")) or _run("pip", "install", "--quiet", "--only-binary", ":all:", UV)
-
-
-def _install_with(installer: str, wanted: list[str], env_vars: Mapping[str, str], *, torch: bool) -> bool:
-    if torch:
-        done = subprocess.run([sys.executable, TORCH], check=False, env={**env_vars, "INSTALLER": installer})
-        if done.returncode:
-            return False
-    return _run(*installer.split(), "install", "--quiet", *wanted, env_vars=env_vars)
-
-
-def _run(*arguments: str, env_vars: Mapping[str, str] = os.environ) -> bool:
-    return not subprocess.run([sys.executable, "-m", *arguments], check=False, env=env_vars).returncode
+    listed = subprocess.run(config, check=True, capture_output=True, text=True).stdout
+    found = {}
+    for section in ("global", "install", ":env:"):
+        for name, value in re.findall(rf"^{section}\.([\w-]+)=(.*)$", listed, re.MULTILINE):
+            if name in COUNTERPARTS:
+                variable, separator = COUNTERPARTS[name]
+                found[variable] = separator.join(str(ast.literal_eval(value)).split())
+    if "UV_INDEX" in found:
+        found["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # to pip all indexes are equal
+    return found
 
 
 if __name__ == "__main__":
     os.environ.setdefault("PIP_DISABLE_PIP_VERSION_CHECK", "1")
-    sys.exit(not install(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

@@ -126,7 +126,7 @@ def test_a_package_that_does_not_exist_changes_nothing(rlctl: Rlctl, tmp_path: P
     before = verifiers_of(rlctl).marker
     empty = tmp_path / "index"
     empty.mkdir()
-    offline = {"UV_OFFLINE": "1", "PIP_NO_INDEX": "1"}
+    offline = {"UV_OFFLINE": "1"}
     failed = rlctl("environments", "install", "verifiers", "no-such-package-anywhere", **offline)
     assert failed.returncode == 2
     assert "no-such-package-anywhere" in failed.stderr.partition("Its last lines:")[2]
@@ -181,7 +181,7 @@ def test_what_a_requirements_file_lists_is_installed_before_the_run(
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("no-such-package-anywhere\n")
     file = write_run("down", environment="./sort_down.py", config=SHORT)
-    offline = {"UV_OFFLINE": "1", "PIP_NO_INDEX": "1"}
+    offline = {"UV_OFFLINE": "1"}
     failed = rlctl("run", file, "--local", **offline)
     assert failed.returncode == 2
     assert "no-such-package-anywhere" in failed.stderr
@@ -230,7 +230,7 @@ def test_a_killed_install_counts_for_nothing(rlctl: Rlctl, slow_package: Path, t
     install.communicate()
     assert verifiers_of(rlctl).marker is None
     assert "rlctl environments install verifiers" in rlctl("environments", "--local", "-o", "wide").stdout
-    assert verifiers_of(rlctl).is_being_built  # uv or pip is still at it
+    assert verifiers_of(rlctl).is_being_built  # uv is still at it
     os.kill(int((slow_package / "started").read_text()), signal.SIGKILL)
     until(lambda: not verifiers_of(rlctl).is_being_built, "the orphan to end")
     assert rlctl("environments", "install", "verifiers").returncode == 0

@@ -17,7 +17,7 @@ from rl_operator.check.openenv_rules import server_faults
 from rl_operator.documents.parse import parse_environment
 from rl_operator.documents.shipped import openenv_environment
 from rl_operator.documents.source_files import source_hash
-from rl_operator.local.interpreters.requirement_files import fault_of
+from rl_operator.local.interpreters.interpreters import fault_of
 from rl_operator.local.state.state_store import Manifest
 from rl_operator.status.kind_status import (
     EnvironmentReading,

@@ -20,11 +20,9 @@ from rl_operator.api.names import (
     REQUIREMENTS_FILE,
     RUN_KIND,
 )
-from rl_operator.api.separate_interpreters import INSTALL
 from rl_operator.documents.merge_patch import merged
 from rl_operator.errors import RefusedError, TargetUnreachableError
-from rl_operator.local.interpreters.interpreters import Interpreters
-from rl_operator.local.interpreters.unused import remove_unused
+from rl_operator.local.interpreters.interpreters import INSTALL, Interpreters, remove_unused
 from rl_operator.local.local_jobs import LocalJobs
 from rl_operator.local.state.layout import STATE_DIR_VARIABLE, Layout, default_state_folder
 from rl_operator.local.state.pod_logs import follow_log, read_events, tail_log

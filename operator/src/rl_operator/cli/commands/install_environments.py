@@ -9,9 +9,8 @@ from rl_operator.cli.options import Namespace, Output, OutputFormat, StateDir, o
 from rl_operator.cli.printing import columns, print_object, program
 from rl_operator.cli.views.installing import installing
 from rl_operator.errors import RefusedError
-from rl_operator.local.interpreters.family_packages import require_family
 from rl_operator.local.interpreters.interpreter import Interpreter, Marker
-from rl_operator.local.interpreters.unused import in_use
+from rl_operator.local.interpreters.interpreters import LIBRARY, in_use
 from rl_operator.local.own_environments import requirements_of
 from rl_operator.status.text.figure_text import duration
 from rl_operator.targets.inputs.parameters import plain_run
@@ -44,13 +43,14 @@ def install(
     if what.endswith(".py") or what.startswith("own/"):
         _install_requirements(target, what, packages or [], namespace or target.namespace)
     else:
-        _install_family(target, what, packages or [])
+        _install_library(target, what, packages or [])
 
 
 def installed(*, local: Local = True, state_dir: StateDir = None, output: OutputFormat = Output.TEXT) -> None:
     """List the interpreters of the state folder: what is in each, and its size."""
     target = _local_target(local=local, state_dir=state_dir)
-    found = list(target.interpreters.all())
+    every = target.interpreters.all().values()
+    found = [(each, told) for each in every if (told := each.marker) is not None]
     if output in (Output.JSON, Output.YAML):
         items = [{"name": each.name, "program": str(each.program(told)), **_as_told(told)} for each, told in found]
         print_object({"target": target.label, "interpreters": items}, output)
@@ -67,7 +67,7 @@ def uninstall(
 ) -> None:
     """Remove an interpreter. Runs keep their weights and checkpoints; to train on they need it again."""
     target = _local_target(local=local, state_dir=state_dir)
-    found = dict(target.interpreters.named_all())
+    found = target.interpreters.all()
     if name not in found:
         known = ", ".join(found) or "nothing"
         raise RefusedError(f"nothing named {name!r} is installed in {target.label} (there is: {known})")
@@ -81,10 +81,12 @@ def uninstall(
     typer.echo(f"{name} is removed ({target.label})")
 
 
-def _install_family(target: LocalTarget, family: str, packages: list[str]) -> None:
-    interpreter = target.interpreters.named(require_family(family))
+def _install_library(target: LocalTarget, family: str, packages: list[str]) -> None:
+    if family != LIBRARY:
+        raise RefusedError(f"there is no library {family!r} with an interpreter of its own (there is: {LIBRARY})")
+    interpreter = target.interpreters.named(family)
     with installing(" ".join([family, *packages])) as progress:
-        changed = target.interpreters.install_family(family, packages, progress)
+        changed = target.interpreters.install_library(packages, progress)
     told = interpreter.marker
     assert told is not None, "it was installed"
     _say(interpreter, told, f"tinker-atropos[{family}]", changed=changed)

@@ -1,6 +1,5 @@
-"""The environments that an interpreter of its own lists: read once, and again when something in it has changed."""
+"""The environments that an interpreter lists: read once, and again when something in it has changed."""
 
-import hashlib
 import json
 import os
 import subprocess
@@ -11,13 +10,12 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from rl_operator.api.catalog import AbsentFamily, Catalog
+from rl_operator.api.catalog import AbsentFamily, Catalog, CatalogEnvironment, EnvironmentFamily
 from rl_operator.api.model import ObservedModel
-from rl_operator.api.separate_interpreters import not_installed
 from rl_operator.errors import OperatorError
-from rl_operator.local.interpreters.family_packages import EXTRAS
+from rl_operator.local.interpreters.installed import stamp_of
 from rl_operator.local.interpreters.interpreter import Interpreter, Marker
-from rl_operator.local.interpreters.interpreters import Interpreters
+from rl_operator.local.interpreters.interpreters import LIBRARY, NOT_INSTALLED, Interpreters
 
 READ_SECONDS: Final = 120.0
 
@@ -34,22 +32,18 @@ _NO_SOURCES: Final = ("__pycache__", "node_modules", "build", "dist")
 
 
 def local_catalog(base: Catalog, interpreters: Interpreters) -> Catalog:
-    """A catalog with the libraries that have an interpreter here, and with what is said of the others."""
-    for family in EXTRAS:
-        base = _with(base, family, interpreters)
-    return base
-
-
-def _with(base: Catalog, family: str, interpreters: Interpreters) -> Catalog:
-    interpreter = interpreters.named(family)
-    absence, marker = interpreters.absence(family), interpreter.marker
+    """A catalog with the library as its interpreter here has it, or with why there is none."""
+    interpreter, absence = interpreters.named(LIBRARY), interpreters.absence()
+    marker = interpreter.marker
     if absence is None and marker is not None:
         try:
             variables = interpreters.env_vars(interpreter.build_folder(marker))
-            return with_family(base, family, read_catalog(interpreter, marker, variables))
+            return with_library(base, read_catalog(interpreter, marker, variables))
         except OperatorError as error:
             absence = str(error)
-    return without_family(base, AbsentFamily(name=family, hint=absence or not_installed(family)))
+    families, environments = _without_library(base)
+    absent = AbsentFamily(name=LIBRARY, hint=absence or NOT_INSTALLED)
+    return base.with_changes(families=families, environments=environments, absent=(*base.absent, absent))
 
 
 def read_catalog(interpreter: Interpreter, marker: Marker, env_vars: Mapping[str, str]) -> Catalog:
@@ -76,29 +70,19 @@ def read_catalog(interpreter: Interpreter, marker: Marker, env_vars: Mapping[str
     return catalog
 
 
-def with_family(catalog: Catalog, family: str, other: Catalog) -> Catalog:
-    """The catalog with that library as another one has it."""
+def with_library(catalog: Catalog, other: Catalog) -> Catalog:
+    """The catalog with the library as another one has it."""
+    families, environments = _without_library(catalog)
     return catalog.with_changes(
-        families=(
-            *(each for each in catalog.families if each.name != family),
-            *(each for each in other.families if each.name == family),
-        ),
-        environments=(
-            *(each for each in catalog.environments if not each.name.startswith(f"{family}/")),
-            *(each for each in other.environments if each.name.startswith(f"{family}/")),
-        ),
+        families=(*families, *(each for each in other.families if each.name == LIBRARY)),
+        environments=(*environments, *(each for each in other.environments if each.name.startswith(f"{LIBRARY}/"))),
         warnings=(*catalog.warnings, *(each for each in other.warnings if each not in catalog.warnings)),
     )
 
 
-def without_family(catalog: Catalog, absence: AbsentFamily) -> Catalog:
-    """The catalog without that library's environments, and why."""
-    name = absence.name
-    return catalog.with_changes(
-        families=tuple(each for each in catalog.families if each.name != name),
-        environments=tuple(each for each in catalog.environments if not each.name.startswith(f"{name}/")),
-        absent=(*catalog.absent, absence),
-    )
+def _without_library(catalog: Catalog) -> tuple[tuple[EnvironmentFamily, ...], tuple[CatalogEnvironment, ...]]:
+    families = tuple(each for each in catalog.families if each.name != LIBRARY)
+    return families, tuple(each for each in catalog.environments if not each.name.startswith(f"{LIBRARY}/"))
 
 
 def _kept(file: Path, stamp: str) -> Catalog | None:
@@ -128,7 +112,7 @@ def _keep(file: Path, stamp: str, catalog: bytes) -> None:
 def _stamp(marker: Marker) -> str:
     """Of the build, and of the sources that are used where they are: a user edits them."""
     folders = [Path(words[1]) for words in marker.packages.values() if words[:1] == ("--editable",)]
-    return hashlib.sha256(json.dumps([marker.build, list(_sources(folders))]).encode()).hexdigest()[:12]
+    return stamp_of([marker.build, list(_sources(folders))])
 
 
 def _sources(folders: Iterable[Path]) -> Iterator[tuple[str, int]]:

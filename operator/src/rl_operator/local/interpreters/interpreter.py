@@ -1,38 +1,46 @@
-"""One interpreter of the state folder: a folder with a marker that names the build in force, and a lock.
+"""One interpreter of the state folder: a folder with a marker that names the build in force, and a lock. uv builds it.
 
 A build is made in a folder of its own, because a virtual environment cannot be moved. It counts once the marker names
 it: whatever kills an install before that leaves what was there in force.
 """
 
 import contextlib
+import importlib.util
 import json
 import os
 import secrets
+import select
 import shutil
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
-from rl_operator.errors import TargetUnreachableError
-from rl_operator.local.interpreters.package_installer import PackageInstaller, Progress
+from rl_operator.errors import RefusedError, TargetUnreachableError
+from rl_operator.local.interpreters.installed import DISTRIBUTION, Installed
 from rl_operator.local.state.locks import FileLock, holder, is_held
 
-PROGRAM: Final = "tinker-atropos"
-BUILD_PREFIX: Final = "build-"
+PROGRAM: Final = DISTRIBUTION
 LOOK_SECONDS: Final = 0.2
+TICK_SECONDS: Final = 1.0
+LAST_LINES: Final = 8
+
+Progress = Callable[[str], None]
+"""Gets what is being done, whenever that changes, and every TICK_SECONDS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What is installed. `packages`: arguments of `pip install` by the name that they are known by; `stamp` is that of
-    all of it, `base_stamp` that of the `tinker-atropos` in it.
+    """What is installed. `packages`: arguments of `uv pip install` by the name that they are known by; `stamp` is that
+    of all of it, with the `tinker-atropos` that `base` installs.
     """
 
+    installed: Installed
     base: tuple[str, ...]
-    base_told: str
-    base_stamp: str
     packages: Mapping[str, tuple[str, ...]]
     stamp: str
 
@@ -84,18 +92,21 @@ class Interpreter:
     def is_being_built(self) -> bool:
         return is_held(self._lock)
 
-    def ensure(self, make: Callable[[Marker | None], Recipe], installer: PackageInstaller, progress: Progress) -> bool:
+    def ensure(self, make: Callable[[Marker | None], Recipe], environ: Mapping[str, str], progress: Progress) -> bool:
         """Install what `make` says, given what is installed; returns whether there was anything to do.
 
         Waits for another process that installs. Raises RefusedError, and TargetUnreachableError if there is no room.
         """
+        uv = find_uv(environ)
         with self._locked(progress) as lock:
             before = self.marker
             recipe = make(before)
             if before is not None and before.stamp == recipe.stamp:
                 return False
-            self._remove_unfinished(before)
-            self._build(recipe, installer, lock, progress)
+            for build in self.builds():  # what a killed install left: no process uses a build that was never named
+                if not used_file(build).exists():
+                    shutil.rmtree(build, ignore_errors=True)
+            self._build(recipe, _Uv(uv, environ, lock, progress))
             return True
 
     @contextlib.contextmanager
@@ -114,16 +125,16 @@ class Interpreter:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def builds(self) -> tuple[Path, ...]:
-        return tuple(self.folder.glob(f"{BUILD_PREFIX}*"))
+        return tuple(self.folder.glob("build-*"))
 
-    def _build(self, recipe: Recipe, installer: PackageInstaller, lock: int, progress: Progress) -> None:
-        build, begun = self.folder / f"{BUILD_PREFIX}{secrets.token_hex(4)}", time.monotonic()
+    def _build(self, recipe: Recipe, uv: "_Uv") -> None:
+        build, begun = self.folder / f"build-{secrets.token_hex(4)}", time.monotonic()
         try:
-            installer.build(build, recipe.arguments, lock, progress)
-            size, seconds = _size_of(build), round(time.monotonic() - begun, 1)
-            told = recipe.base_told, recipe.base_stamp, recipe.stamp, recipe.packages
+            uv.build(build, recipe.arguments)
+            size = sum(file.lstat().st_blocks * 512 for file in build.rglob("*"))
+            told = recipe.installed.told, recipe.installed.stamp, recipe.stamp, recipe.packages
             used_file(build).touch()
-            self._mark(Marker(build.name, *told, seconds, size))
+            self._mark(Marker(build.name, *told, round(time.monotonic() - begun, 1), size))
         except OSError as error:
             shutil.rmtree(build, ignore_errors=True)
             raise TargetUnreachableError(f"cannot write {error.filename or build}: {error.strerror}") from error
@@ -135,13 +146,6 @@ class Interpreter:
         new = self.folder / "installed.json.new"
         new.write_text(json.dumps(asdict(marker), indent=1), encoding="utf-8")
         new.replace(self.folder / "installed.json")
-
-    def _remove_unfinished(self, marker: Marker | None) -> None:
-        """What a killed install left: no process uses a build that was never named. The others are swept later."""
-        for build in self.builds():
-            named = marker is not None and build.name == marker.build
-            if not named and not used_file(build).exists():
-                shutil.rmtree(build, ignore_errors=True)
 
     @contextlib.contextmanager
     def _locked(self, progress: Progress) -> Iterator[int]:
@@ -165,6 +169,73 @@ def used_file(build: Path) -> Path:
     return build / "used"
 
 
-def _size_of(folder: Path) -> int:
-    """Bytes on disk."""
-    return sum(file.lstat().st_blocks * 512 for file in folder.rglob("*"))
+def find_uv(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Its command. Raises RefusedError where there is none."""
+    if importlib.util.find_spec("uv"):
+        return (sys.executable, "-m", "uv")
+    if found := shutil.which("uv", path=environ.get("PATH")):
+        return (found,)
+    raise RefusedError(
+        "uv is not installed, and it makes the interpreters of environments with packages of their own; install it "
+        f"beside rlctl ({sys.executable} -m pip install uv) or anywhere on PATH, then try again"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Uv:
+    """Its processes inherit the descriptor of `lock`, so that it is held while one of them is alive."""
+
+    command: tuple[str, ...]
+    environ: Mapping[str, str]
+    lock: int
+    progress: Progress
+
+    def build(self, folder: Path, arguments: Sequence[str]) -> None:
+        """Make a virtual environment in a new folder. Raises RefusedError with the last lines."""
+        self.progress("making a virtual environment")
+        self._run("venv", "--no-project", "--python", sys.executable, str(folder))
+        self.progress(f"uv installs {' '.join(arguments)}")
+        self._run("pip", "install", "--python", str(folder), *arguments)
+
+    def _run(self, *arguments: str) -> None:
+        others = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+        env_vars = {name: value for name, value in self.environ.items() if name not in others} | {"NO_COLOR": "1"}
+        last: deque[str] = deque(maxlen=LAST_LINES)
+        with subprocess.Popen(  # noqa: S603 -- uv
+            [*self.command, *arguments],
+            env=env_vars,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=(self.lock,),
+        ) as process:
+            assert process.stdout is not None
+            try:
+                for line in _lines(process.stdout):
+                    last.extend([line] if line else [])
+                    self.progress(last[-1] if last else "")
+            except BaseException:  # whatever ends us meanwhile ends it, too
+                process.kill()
+                raise
+        if process.returncode:
+            said = "".join(f"\n  {line}" for line in last) or f" it ended with code {process.returncode}"
+            raise RefusedError(
+                f"uv could not install it, and nothing was changed. Its last lines:{said}\n"
+                "Check the packages' names, and the index that uv is configured with (UV_DEFAULT_INDEX, UV_INDEX, "
+                "SSL_CERT_FILE, or uv.toml); then try again"
+            )
+
+
+def _lines(output: IO[bytes]) -> Iterator[str]:
+    """What a process writes, until it has ended; empty: nothing for TICK_SECONDS."""
+    unfinished = b""
+    while True:
+        if not select.select([output], [], [], TICK_SECONDS)[0]:
+            yield ""
+            continue
+        read = os.read(output.fileno(), 2**16)
+        *lines, unfinished = (unfinished + read).split(b"\n")
+        yield from (line.decode(errors="replace").strip() for line in lines)
+        if not read:
+            yield unfinished.decode(errors="replace").strip()
+            return

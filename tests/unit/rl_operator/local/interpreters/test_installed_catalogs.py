@@ -9,7 +9,7 @@ import pytest
 from rl_operator.api.catalog import Catalog, CatalogEnvironment, EnvironmentFamily
 from rl_operator.documents.shipped import bundled_catalog
 from rl_operator.errors import OperatorError
-from rl_operator.local.interpreters.installed_catalogs import local_catalog, read_catalog, with_family
+from rl_operator.local.interpreters.installed_catalogs import local_catalog, read_catalog, with_library
 from rl_operator.local.interpreters.interpreter import Interpreter, Marker
 from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.state.layout import Layout
@@ -83,6 +83,6 @@ def test_a_library_is_taken_as_its_interpreter_has_it() -> None:
         families=(EnvironmentFamily(name="verifiers", description="old"), EnvironmentFamily(name="reasoning-gym")),
         environments=(CatalogEnvironment(name="sort_digits"), CatalogEnvironment(name="verifiers/old")),
     )
-    merged = with_family(ours, "verifiers", Catalog.model_validate_json(listing("echo")))
+    merged = with_library(ours, Catalog.model_validate_json(listing("echo")))
     assert [each.name for each in merged.families] == ["reasoning-gym", "verifiers"]
     assert merged.names == ("sort_digits", "verifiers/echo")
