@@ -258,7 +258,7 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
         ("@classmethod\ndef config_init(cls):\n    config, servers = super().config_init()\n"
         "    config.group_size = 0\n    return config, servers"),
         {"setup": "failed"},
-        "env.group_size is 0: input should be greater than 0",
+        "env.group_size is 0: input should be greater than or equal to 1",
     ),
     "is not Python": ("def score(self:", {"import": "failed", "setup": "unknown"}, "SyntaxError"),
     "groups of one": (
