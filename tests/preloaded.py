@@ -21,7 +21,7 @@ MODULES = (
     "tinker_atropos.environments.trial.trial_process",
     "tinker_atropos.trainer.inference.inference_routes", "tinker_atropos.trainer.trainer_process",
     "tinker_atropos.trainer.backend.open_training",
-    "tinker_atropos.trainer.reporting.prometheus", "tinker_atropos.trainer.run",
+    "tinker_atropos.trainer.reporting.prometheus", "tinker_atropos.trainer.trainer_run",
     "tinker_atropos.chat.tokenizer",
     "tinker_atropos.trajectory_api.api_process", "tinker_atropos.weights.export_weights",
     "tinker_atropos.weights.sample_weights",

@@ -20,7 +20,7 @@ from tinker_atropos.arrays import Ints
 from tinker_atropos.chat.request_handling import MAX_BODY_BYTES, validated
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.environments.runner.reporting.rollout_sender import MAX_BYTES
-from tinker_atropos.rollout_files.rollout_folder import MEGABYTE, RolloutFolder
+from tinker_atropos.rollout_files.bounded_folder import MEGABYTE, BoundedFolder
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import Group, Story, TokenSequence
 from tinker_atropos.trainer.rollouts.kept_files import KeptFiles
@@ -134,7 +134,7 @@ def measure(size: Size, text: Callable[[Tokenizer, np.random.Generator, int], In
     made = tuple(groups(size, lambda length: text(tokenizer, random, length), random))
     step = step_of(made, config)
     with tempfile.TemporaryDirectory() as place:
-        folder = RolloutFolder(Path(place), 2**32)
+        folder = BoundedFolder(Path(place), 2**32)
         lines = RolloutLines(KeptRun("bench", "", "", 1, "bundled"), config, TokenPieces(tokenizer).of)
         keeper = MeteredKeeper(KeptFiles(folder, 1), lines)
         keeper.seconds = []

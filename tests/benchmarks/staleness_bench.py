@@ -33,7 +33,7 @@ from tinker_atropos.bundled import bundled_model_folder
 from tinker_atropos.environments.bundled import digits
 from tinker_atropos.tinker_service.model.adamw import AdamSettings
 from tinker_atropos.tinker_service.model.engine import Engine
-from tinker_atropos.tinker_service.model.lora import Adapter, LoraSpec
+from tinker_atropos.tinker_service.model.lora import LoraAdapter, LoraSpec
 from tinker_atropos.tinker_service.model.sampling.continuations import SamplingRequest
 from tinker_atropos.tinker_service.model.sampling.sample_jobs import SampleJob
 from tinker_atropos.tinker_service.model.training import Trainee, TrainingDatum, forward_backward, optim_step
@@ -97,7 +97,7 @@ def prompt_tokens(item: Any) -> tuple[int, ...]:
     return tuple(tokenizer.encode(text, add_special_tokens=False))
 
 
-def sampled(adapter: Adapter, items: Sequence[Any], n: int, seed: int) -> list[list[Scored]]:
+def sampled(adapter: LoraAdapter, items: Sequence[Any], n: int, seed: int) -> list[list[Scored]]:
     """Of each item n samples."""
     tokenizer: Any = engine().tokenizer
     batch = engine().new_batch()
@@ -123,7 +123,7 @@ def sampled(adapter: Adapter, items: Sequence[Any], n: int, seed: int) -> list[l
     return found
 
 
-def accuracy(adapter: Adapter, seed: int) -> float:
+def accuracy(adapter: LoraAdapter, seed: int) -> float:
     items = digits.split().held_out[:HELD_OUT]
     return float(np.mean([row[3] for rows in sampled(adapter, items, SAMPLES, seed) for row in rows]))
 
@@ -154,7 +154,7 @@ class Sampler:
         self._tries = 1
         self._queue: list[list[Group]] = []
 
-    def next_batch(self, adapter: Adapter, step: int, allowed: int) -> list[Group] | None:
+    def next_batch(self, adapter: LoraAdapter, step: int, allowed: int) -> list[Group] | None:
         """None: no group of mixed rewards comes any more."""
         while len(self._queue) <= allowed and self._barren < BARREN:
             groups = self._groups(adapter, step)
@@ -163,7 +163,7 @@ class Sampler:
                 self._queue.append(groups)
         return self._queue.pop(0) if self._queue else None
 
-    def _groups(self, adapter: Adapter, step: int) -> list[Group]:
+    def _groups(self, adapter: LoraAdapter, step: int) -> list[Group]:
         found: list[Group] = []
         self._made += 1
         tries = self._tried(adapter)
@@ -175,7 +175,7 @@ class Sampler:
                 break
         return found[:GROUPS]
 
-    def _tried(self, adapter: Adapter) -> Iterator[list[list[Scored]]]:
+    def _tried(self, adapter: LoraAdapter) -> Iterator[list[list[Scored]]]:
         """The items of each try. As many as the batch before needed are sampled at once, which is faster; what is not
         needed of them is as if it had not been.
         """

@@ -64,11 +64,11 @@ async def rollouts_of(item: Item, sampler: Sampler, tokenizer: Tokenizer, ledger
 
 
 async def measure(steps: int) -> list[Step]:
-    from tinker_atropos.trainer.backend.backend import Backend
+    from tinker_atropos.trainer.backend.backend import TinkerBackend
     from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall
 
     tokenizer, ledger = Tokenizer("bundled"), Ledger()
-    backend = await Backend.open(60, {})
+    backend = await TinkerBackend.open(60, {})
     training = await backend.create("bundled", CONFIG.lora_rank, seed=0, metadata={})
     sampler = await training.snapshot()
     items = iter(split().training)

@@ -22,7 +22,7 @@ from tinker_atropos.chat.chat_rendering import chat_renderer
 from tinker_atropos.chat.sampling import SamplingSettings
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.environments.bundled.digits import prompt, split
-from tinker_atropos.trainer.backend.backend import Backend
+from tinker_atropos.trainer.backend.backend import TinkerBackend
 from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall
 from tinker_atropos.trainer.data.datums import Datum
@@ -117,7 +117,7 @@ async def sampling_alone(sampler: Sampler, tokenizer: Tokenizer, rollouts: int) 
 async def alone(rollouts: int, points: list[dict[str, float]]) -> tuple[float, float]:
     """(sampling, training) seconds of the same work, one after the other, with nothing else going on."""
     tokenizer = Tokenizer("bundled")
-    backend = await Backend.open(60, {})
+    backend = await TinkerBackend.open(60, {})
     training = await backend.create("bundled", RANK, seed=0, metadata={})
     sampler = await training.snapshot()
     sampling = await sampling_alone(sampler, tokenizer, rollouts)

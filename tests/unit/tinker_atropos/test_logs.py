@@ -18,7 +18,7 @@ SAYS = """
     from tinker_atropos.logs import configure_logging
     configure_logging({log_format!r})
     figures = {{"step": 3, "train/loss": -0.5}}
-    logging.getLogger("tinker_atropos.trainer.run").info("step 3/40", extra={{"figures": figures}})
+    logging.getLogger("tinker_atropos.trainer.trainer_run").info("step 3/40", extra={{"figures": figures}})
     warnings.warn("a library's")
     try:
         1 / 0

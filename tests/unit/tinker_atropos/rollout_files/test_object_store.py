@@ -17,13 +17,13 @@ from tests.unit.tinker_atropos.rollout_files.s3_server import running_s3_server
 
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.rollout_files import object_store
-from tinker_atropos.rollout_files.object_store import ObjectStore
+from tinker_atropos.rollout_files.object_store import BucketStore
 from tinker_atropos.rollout_files.store_errors import StoreError
 
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIA0123456789", "AWS_SECRET_ACCESS_KEY": "s3cr3t-s3cr3t"}
 FIRST, SECOND = "000001-1.jsonl.zst", "000002-1.jsonl.zst"
 
-Opened = Callable[..., ObjectStore]
+Opened = Callable[..., BucketStore]
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +36,12 @@ def s3(process: None) -> Iterator[str]:
 def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     """Opens a store with these variables: the library reads the process's own."""
 
-    def call(endpoint: str, url: str = "s3://rollouts/team-a/sorting-1", **variables: str) -> ObjectStore:
+    def call(endpoint: str, url: str = "s3://rollouts/team-a/sorting-1", **variables: str) -> BucketStore:
         for name in [name for name in os.environ if name.startswith(("AWS_", "RL_ROLLOUTS_"))]:
             monkeypatch.delenv(name)
         for name, value in {"AWS_ENDPOINT_URL": endpoint, **variables}.items():
             monkeypatch.setenv(name, value)
-        return ObjectStore(url)
+        return BucketStore(url)
 
     return call
 

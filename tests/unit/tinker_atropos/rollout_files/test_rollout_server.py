@@ -9,7 +9,7 @@ import pytest
 from starlette.applications import Starlette
 
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.rollout_files.rollout_folder import RolloutFolder, StepFile
+from tinker_atropos.rollout_files.bounded_folder import BoundedFolder, StepFile
 from tinker_atropos.rollout_files.rollout_server import (
     QuietStore,
     interval,
@@ -28,7 +28,7 @@ def write(folder: Path, *steps: int) -> None:
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    app = rollout_app(QuietStore(RolloutFolder(tmp_path, 0)))
+    app = rollout_app(QuietStore(BoundedFolder(tmp_path, 0)))
     async with (
         serve(app, bind("127.0.0.1", 0, "the port")) as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client,
@@ -60,7 +60,7 @@ def test_the_interval_is_what_the_names_show(steps: tuple[int, ...], every: int)
 def test_each_question_begins_its_rest_again(tmp_path: Path) -> None:
     write(tmp_path, 1)
     now = 100.0
-    store = QuietStore(RolloutFolder(tmp_path, 0), lambda: now)
+    store = QuietStore(BoundedFolder(tmp_path, 0), lambda: now)
     for ask in (store.names, lambda: store.read("000001-1.jsonl.zst")):
         now += 50.0
         assert store.quiet_seconds == 50.0
@@ -86,7 +86,7 @@ def client_of(store) -> httpx.AsyncClient:
 
 
 async def test_files_are_listed_in_order_and_sent(tmp_path) -> None:
-    folder = RolloutFolder(tmp_path, 1000)
+    folder = BoundedFolder(tmp_path, 1000)
     for step in (12, 0, 2):
         folder.append(StepFile(step, 1), b"%d" % step)
     async with client_of(folder) as client:
@@ -108,7 +108,7 @@ async def test_files_are_listed_in_order_and_sent(tmp_path) -> None:
 @pytest.mark.parametrize("name", ["000013-1.jsonl.zst", "secret", "..%2Fsecret", "%2e%2e%2fsecret", "%00"])
 async def test_a_file_that_is_not_there(tmp_path, name) -> None:
     (tmp_path.parent / "secret").write_text("no")
-    async with client_of(RolloutFolder(tmp_path, 1000)) as client:
+    async with client_of(BoundedFolder(tmp_path, 1000)) as client:
         answer = await client.get(f"/rollouts/{name}")
     assert answer.status_code == 404
     assert answer.text != "no"
@@ -146,7 +146,7 @@ async def test_a_store_that_fails_is_unavailable_and_says_why() -> None:
 )
 async def test_a_reader_gets_the_part_that_it_lacks(tmp_path, asked, status, sent, range_sent) -> None:
     """What RFC 9110 does not ask servers for gets the whole file."""
-    folder = RolloutFolder(tmp_path, 1000)
+    folder = BoundedFolder(tmp_path, 1000)
     folder.append(StepFile(1, 1), b"0123456789")
     async with client_of(folder) as client:
         answer = await client.get("/rollouts/000001-1.jsonl.zst", headers={"Range": asked})

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tinker_atropos.tinker_service.model.engine import SAMPLING_BYTES
-from tinker_atropos.tinker_service.model.lora import Adapter, LoraModel
+from tinker_atropos.tinker_service.model.lora import LoraAdapter, LoraModel
 from tinker_atropos.tinker_service.model.sampling.continuations import Continuation, Decode, SamplingRequest
 from tinker_atropos.tinker_service.model.sampling.sample_jobs import SampleJob
 from tinker_atropos.tinker_service.model.sampling.sampling_batch import SamplingBatch
@@ -14,7 +14,7 @@ def new_batch(model: LoraModel, decode: Decode = str, memory: int = SAMPLING_BYT
 
 
 def sampled(
-    model: LoraModel, requests: Sequence[SamplingRequest], adapter: Adapter | None = None, decode: Decode = str
+    model: LoraModel, requests: Sequence[SamplingRequest], adapter: LoraAdapter | None = None, decode: Decode = str
 ) -> list[list[Continuation]]:
     """One list of continuations per request, in order."""
     return finished(new_batch(model, decode), [SampleJob(adapter, request) for request in requests])

@@ -19,9 +19,9 @@ from tinker_atropos.tinker_service.checkpoint_store import (
 )
 from tinker_atropos.tinker_service.model.adamw import AdamState
 from tinker_atropos.tinker_service.model.checkpoint_files import ADAPTER_CONFIG_FILE, ADAPTER_FILE, BaseModel
-from tinker_atropos.tinker_service.model.lora import Adapter, LoraSpec
+from tinker_atropos.tinker_service.model.lora import LoraAdapter, LoraSpec
 from tinker_atropos.tinker_service.model.training import Trainee
-from tinker_atropos.tinker_service.request_errors import NotFoundError, RequestError
+from tinker_atropos.tinker_service.request_errors import MissingError, RequestError
 
 CPU = torch.device("cpu")
 STATE = Location("s:train:0", "weights", "step-1")
@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> CheckpointStore:
 
 def trainee() -> Trainee:
     weights = {name: (torch.randn(2, 4), torch.randn(3, 2)) for name in ("model.b.mlp", "model.a.q_proj")}
-    adapter = Adapter(LoraSpec(rank=2, seed=3, train_unembed=False), weights)
+    adapter = LoraAdapter(LoraSpec(rank=2, seed=3, train_unembed=False), weights)
     state = AdamState.zeros(list(adapter.parameters.values()))
     for index, tensor in enumerate((*state.first, *state.second)):
         tensor.fill_(index)
@@ -98,7 +98,7 @@ def test_an_expired_checkpoint_is_gone(store: CheckpointStore, tmp_path: Path) -
     record = CheckpointRecord.model_validate_json(path.read_text())
     expired = record.model_copy(update={"expires_at": datetime.now(UTC) - timedelta(seconds=1)})
     path.write_text(expired.model_dump_json())
-    with pytest.raises(NotFoundError, match="expired at"):
+    with pytest.raises(MissingError, match="expired at"):
         store.load(STATE.path, CPU, with_optimizer=True, trainable=True)
     assert store.checkpoints("s:train:0") == []
     store.sweep()
@@ -142,7 +142,7 @@ def test_a_damaged_checkpoint_is_named_and_affects_no_others(store: CheckpointSt
     (tmp_path / "s:train:0/weights/step-1" / RECORD_FILE).write_text("{")
     store.sweep()
     assert [record.tinker_path for record in store.checkpoints("s:train:0")] == [good.path]
-    with pytest.raises(NotFoundError, match=r"is damaged: its checkpoint\.json cannot be read; delete it"):
+    with pytest.raises(MissingError, match=r"is damaged: its checkpoint\.json cannot be read; delete it"):
         store.record(STATE)
 
 

@@ -10,9 +10,9 @@ import pytest
 from tinker_atropos.errors import BackendError, InternalError
 from tinker_atropos.result import BestCheckpoint, Result, ResultFile
 from tinker_atropos.trainer.backend.policy import Policy
-from tinker_atropos.trainer.backend.stored_checkpoints import Checkpoint
+from tinker_atropos.trainer.backend.stored_checkpoints import StoredCheckpoint
 from tinker_atropos.trainer.best_weights import BestWeights, Candidate
-from tinker_atropos.trainer.data.progress import Progress
+from tinker_atropos.trainer.data.step_counts import StepCounts
 from tinker_atropos.trainer.reporting.trainer_status import RunStatus
 from tinker_atropos.trainer.trainer_state import TrainerState
 
@@ -30,13 +30,13 @@ class Stored:
         self.silent = False
         self.stuck: str | None = None
 
-    async def list(self) -> list[Checkpoint]:
+    async def list(self) -> list[StoredCheckpoint]:
         if self.error is not None:
             raise self.error
         kinds = ((path, "sampler" if path.startswith("sampler") else "state") for path in self.paths)
-        return [Checkpoint(path, kind, "u", 1, 20) for path, kind in kinds]
+        return [StoredCheckpoint(path, kind, "u", 1, 20) for path, kind in kinds]
 
-    def samplers_of_earlier_attempts(self, listed: Iterable[Checkpoint]) -> Sequence[Checkpoint]:
+    def samplers_of_earlier_attempts(self, listed: Iterable[StoredCheckpoint]) -> Sequence[StoredCheckpoint]:
         return [each for each in listed if each.path.startswith("sampler-earlier")]
 
     async def delete(self, path: str) -> None:
@@ -63,7 +63,7 @@ class Training:
 
     def __init__(self, found: BestCheckpoint | None = None) -> None:
         self.stored: Any = Stored()
-        self.state = TrainerState(Progress(100), RunStatus(100), ResultFile(None, Result(1, 100)))
+        self.state = TrainerState(StepCounts(100), RunStatus(100), ResultFile(None, Result(1, 100)))
         self.weights = BestWeights(self.state, self.stored, found)
 
     def save(self, step: int, expires_at: datetime | None = None) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tinker_atropos.config.run_config import RunConfig, parse_config
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.result import BestCheckpoint, Result, ResultFile
-from tinker_atropos.trainer.data.progress import Progress
+from tinker_atropos.trainer.data.step_counts import StepCounts
 from tinker_atropos.trainer.early_stop import EarlyStop, why_to_stop
 from tinker_atropos.trainer.reporting.trainer_status import RunStatus
 from tinker_atropos.trainer.trainer_state import TrainerState
@@ -27,7 +27,7 @@ def best(step: int, figure: float) -> BestCheckpoint:
 
 
 def early_stop(step: int, **tinker: Any) -> EarlyStop:
-    state = TrainerState(Progress(TOTAL), RunStatus(TOTAL), ResultFile(None, Result(attempt=1, total_steps=TOTAL)))
+    state = TrainerState(StepCounts(TOTAL), RunStatus(TOTAL), ResultFile(None, Result(attempt=1, total_steps=TOTAL)))
     state.progress.opened(step)
     return EarlyStop(state, config_of(**tinker))
 

@@ -15,7 +15,7 @@ from atroposlib.envs.server_handling.sglang_server import SGLangServer
 
 from tinker_atropos.bundled import bundled_model_folder
 from tinker_atropos.chat.chat_rendering import chat_renderer
-from tinker_atropos.trainer.backend.backend import Backend, Training
+from tinker_atropos.trainer.backend.backend import TinkerBackend, Training
 from tinker_atropos.trainer.backend.policy import Policy
 
 MESSAGES = [{"role": "user", "content": "sort 4 1 3 2"}]
@@ -25,7 +25,7 @@ MESSAGES = [{"role": "user", "content": "sort 4 1 3 2"}]
 async def training(tinker_service, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Training]:
     for name, value in tinker_service.env_vars.items():
         monkeypatch.setenv(name, value)
-    backend = await Backend.open(60, {})
+    backend = await TinkerBackend.open(60, {})
     yield await backend.create("bundled", rank=4, seed=0, metadata={})
     await backend.close("success")
 

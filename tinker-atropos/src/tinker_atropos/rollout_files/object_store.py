@@ -15,7 +15,7 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.rollout_files.rollout_folder import is_rollout_file
+from tinker_atropos.rollout_files.bounded_folder import is_rollout_file
 from tinker_atropos.rollout_files.store_errors import NO_SUCH_FILE, StoreError, code_of, sentence_of
 
 KEY_VARIABLES: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
@@ -40,7 +40,7 @@ PARTS_AT_ONCE: Final = 2
 """A large file is put in parts of 5 MiB: so many are under way."""
 
 
-class ObjectStore:
+class BucketStore:
     """Implements `rollout_store.WritableStore`; calls may come from any thread.
 
     `url`: `s3://BUCKET/FOLDER`. The AWS_* variables name the server, its region and the keys; without keys, those of

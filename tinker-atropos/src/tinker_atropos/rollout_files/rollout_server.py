@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from tinker_atropos.rollout_files.rollout_folder import parse_name
+from tinker_atropos.rollout_files.bounded_folder import parse_name
 from tinker_atropos.rollout_files.rollout_store import RolloutStore, kept_rollouts
 from tinker_atropos.serving import bind, json_response, serve
 from tinker_atropos.settings import Settings

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.rollout_files.rollout_folder import RolloutFolder
+from tinker_atropos.rollout_files.bounded_folder import BoundedFolder
 from tinker_atropos.settings import Settings
 
 
@@ -47,12 +47,12 @@ class RolloutMirror(WritableStore, Protocol):
 def open_store(url: str) -> WritableStore:
     """The bucket at `s3://BUCKET/FOLDER`; nothing is called yet. Only this loads its library. Raises ConfigError."""
     try:
-        from tinker_atropos.rollout_files.object_store import ObjectStore
+        from tinker_atropos.rollout_files.object_store import BucketStore
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"RL_ROLLOUTS_URL is {url!r}, and {error.name} is missing: pip install 'tinker-atropos[object-store]'"
         ) from None
-    return ObjectStore(url)
+    return BucketStore(url)
 
 
 def kept_rollouts(settings: Settings) -> RolloutStore:
@@ -60,5 +60,5 @@ def kept_rollouts(settings: Settings) -> RolloutStore:
     if settings.rollouts_url:
         return open_store(settings.rollouts_url)
     if settings.rollouts_dir:
-        return RolloutFolder(Path(settings.rollouts_dir), limit_bytes=0)
+        return BoundedFolder(Path(settings.rollouts_dir), limit_bytes=0)
     raise ConfigError("RL_ROLLOUTS_DIR or RL_ROLLOUTS_URL must say where the rollouts are, and neither is set")

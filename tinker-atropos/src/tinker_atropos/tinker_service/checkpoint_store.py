@@ -24,7 +24,7 @@ from pydantic import ConfigDict, ValidationError
 from tinker_atropos.tinker_service.model import checkpoint_files as files
 from tinker_atropos.tinker_service.model.lora import LoraSpec
 from tinker_atropos.tinker_service.model.training import Trainee
-from tinker_atropos.tinker_service.request_errors import NotFoundError, RequestError
+from tinker_atropos.tinker_service.request_errors import MissingError, RequestError
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ class CheckpointStore:
             (temporary / RECORD_FILE).write_text(record.model_dump_json(indent=1), encoding="utf-8")
 
     def load(self, path: str, device: torch.device, *, with_optimizer: bool, trainable: bool) -> Trainee:
-        """Read a checkpoint. Raises NotFoundError if it does not exist (anymore)."""
+        """Read a checkpoint. Raises MissingError if it does not exist (anymore)."""
         location = Location.parse(path)
         record, folder = self.record(location), self._folder(location)
         adapter = files.read_adapter(folder, record.spec, device, trainable=trainable)
@@ -156,22 +156,22 @@ class CheckpointStore:
         return Trainee(adapter, files.read_optimizer(folder, names, record.optimizer_step, device))
 
     def record(self, location: Location) -> CheckpointRecord:
-        """A checkpoint's description. Raises NotFoundError if it does not exist (anymore)."""
+        """A checkpoint's description. Raises MissingError if it does not exist (anymore)."""
         try:
             text = (self._folder(location) / RECORD_FILE).read_text(encoding="utf-8")
             record = CheckpointRecord.model_validate_json(text)
         except FileNotFoundError:
-            raise NotFoundError(
+            raise MissingError(
                 f"there is no checkpoint {location.path}; list_checkpoints shows those of a training run"
             ) from None
         except ValidationError:
-            raise NotFoundError(f"{location.path} is damaged: its {RECORD_FILE} cannot be read; delete it") from None
+            raise MissingError(f"{location.path} is damaged: its {RECORD_FILE} cannot be read; delete it") from None
         if record.expires_at and record.expires_at <= _now():
-            raise NotFoundError(f"{location.path} expired at {record.expires_at:%Y-%m-%d %H:%M} UTC")
+            raise MissingError(f"{location.path} expired at {record.expires_at:%Y-%m-%d %H:%M} UTC")
         return record
 
     def peft_files(self, location: Location) -> dict[str, Path]:
-        """The files that clients may download, by name. Raises NotFoundError."""
+        """The files that clients may download, by name. Raises MissingError."""
         self.record(location)
         return {name: self._folder(location) / name for name in files.PEFT_FILES}
 
@@ -199,7 +199,7 @@ class CheckpointStore:
         records = []
         for kind in KINDS:
             for folder in self._root.glob(f"{training_run_id}/{kind}/[!.]*"):
-                with contextlib.suppress(NotFoundError):
+                with contextlib.suppress(MissingError):
                     records.append(self.record(Location(training_run_id, kind, folder.name)))
         return sorted(records, key=lambda record: record.created_at)
 
@@ -214,10 +214,10 @@ class CheckpointStore:
         return sorted(records, key=lambda record: record.created_at, reverse=True)
 
     def run(self, training_run_id: str) -> TrainingRunRecord:
-        """A training run's description. Raises NotFoundError."""
+        """A training run's description. Raises MissingError."""
         path = self._root / training_run_id / RUN_FILE
         if not re.fullmatch(_PART, training_run_id) or not path.is_file():
-            raise NotFoundError(f"there is no training run {training_run_id!r}; list_training_runs shows all")
+            raise MissingError(f"there is no training run {training_run_id!r}; list_training_runs shows all")
         return TrainingRunRecord.model_validate_json(path.read_text(encoding="utf-8"))
 
     def sweep(self) -> None:

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from tinker_atropos.serving import json_response
 from tinker_atropos.tinker_service.checkpoint_store import CheckpointStore, Location
-from tinker_atropos.tinker_service.request_errors import NotFoundError, RequestError
+from tinker_atropos.tinker_service.request_errors import MissingError, RequestError
 
 DOWNLOADS = "/api/v1/downloads/"
 VALID_SECONDS = 3_600
@@ -56,7 +56,7 @@ class Downloads:
             raise RequestError("this address is not valid (any more): get_external_weights_urls makes new ones", 403)
         path = self._store.peft_files(Location(params["run"], "external_weights", params["name"])).get(params["file"])
         if path is None:
-            raise NotFoundError(f"there is no file {params['file']!r} in this checkpoint")
+            raise MissingError(f"there is no file {params['file']!r} in this checkpoint")
         return FileResponse(path)
 
     def _signature(self, path: str, expires: int) -> str:

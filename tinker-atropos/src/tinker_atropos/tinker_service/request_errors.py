@@ -15,7 +15,7 @@ class RequestError(Exception):
         self.status = status
 
 
-class NotFoundError(RequestError):
+class MissingError(RequestError):
     """An unknown model, sampler, path or base model."""
 
     def __init__(self, message: str) -> None:

@@ -17,7 +17,7 @@ from tinker_atropos.tinker_service.model.model_worker import AnswerSamples, Work
 from tinker_atropos.tinker_service.model.registry import Registry
 from tinker_atropos.tinker_service.model.sampling.sample_jobs import SampleAnswer, SampleJob
 from tinker_atropos.tinker_service.sdk.futures import Futures
-from tinker_atropos.tinker_service.sdk.key_gate import Gate
+from tinker_atropos.tinker_service.sdk.key_gate import KeyGate
 from tinker_atropos.tinker_service.sdk.operations import Service
 from tinker_atropos.tinker_service.sdk.sdk_routes import PROBES, service_app
 from tinker_atropos.tinker_service.service_metrics import Metrics
@@ -55,7 +55,7 @@ async def serve_model(
     service = Service(engine, worker, store, registry, metrics)
     futures = Futures()
     app = service_app(service, futures, Downloads(store, key))
-    gate = Gate(app, key, probes=PROBES, signed_prefix=DOWNLOADS, observe=metrics.count_request)
+    gate = KeyGate(app, key, probes=PROBES, signed_prefix=DOWNLOADS, observe=metrics.count_request)
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
@@ -78,7 +78,7 @@ def _counted(engine: Engine, metrics: Metrics) -> AnswerSamples:
     return answer
 
 
-async def _tidy(service: Service, futures: Futures, gate: Gate, idle_exit: float, stopped: asyncio.Event) -> None:
+async def _tidy(service: Service, futures: Futures, gate: KeyGate, idle_exit: float, stopped: asyncio.Event) -> None:
     """Discard what is no longer needed; stop when idle for long enough."""
     swept = time.monotonic()
     while True:

@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 from tinker_atropos.errors import BackendError, RunError
 from tinker_atropos.trainer.api_reports import ApiReports
+from tinker_atropos.trainer.current_weights import CurrentWeights
 from tinker_atropos.trainer.reporting.relay import Relay
 from tinker_atropos.trainer.stop_request import StopRequest, cancelled, unless_stopped
 from tinker_atropos.trainer.trainer_state import TrainerState
 from tinker_atropos.trainer.trajectories.lease import TrainerLease
-from tinker_atropos.trainer.weights import Weights
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ STOPPED_REASON = "the run was stopped on request"
 @dataclass
 class AttemptEnd:
     state: TrainerState
-    weights: Weights
+    weights: CurrentWeights
     reports: ApiReports
     lease: TrainerLease
     relay: Relay

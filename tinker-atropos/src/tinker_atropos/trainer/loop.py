@@ -21,7 +21,7 @@ from tinker_atropos.trainer.trajectories.batch_collector import Collected
 from tinker_atropos.trainer.update.policy_update import update_policy
 
 
-class Surroundings(Protocol):
+class LoopSurroundings(Protocol):
     """What the loop needs from the run around it."""
 
     async def next_batch(self, step: int) -> Collected | None:
@@ -46,7 +46,7 @@ class Surroundings(Protocol):
 
 
 async def train(
-    surroundings: Surroundings, *, training: Training, policy: CurrentPolicy, config: RunConfig, steps: range
+    surroundings: LoopSurroundings, *, training: Training, policy: CurrentPolicy, config: RunConfig, steps: range
 ) -> None:
     """Train `steps`, the number of steps trained before each iteration. Returns early when asked to stop."""
     watch = Stopwatch()

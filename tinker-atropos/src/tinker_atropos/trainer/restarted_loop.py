@@ -16,12 +16,12 @@ from tinker_atropos.errors import (
     RunError,
 )
 from tinker_atropos.trainer.backend.open_training import Opened, TrainingOpener
+from tinker_atropos.trainer.current_weights import CurrentWeights
 from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.loop import train
 from tinker_atropos.trainer.step_surroundings import StepSurroundings
 from tinker_atropos.trainer.stop_request import StopRequest, cancelled, unless_stopped
 from tinker_atropos.trainer.trainer_state import TrainerState
-from tinker_atropos.trainer.weights import Weights
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class RestartedLoop:
     config: RunConfig
     stop: StopRequest
     surroundings: StepSurroundings
-    weights: Weights
+    weights: CurrentWeights
     generator: Generator
 
     async def train(self, opening: TrainingOpener) -> str | None:

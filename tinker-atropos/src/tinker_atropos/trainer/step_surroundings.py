@@ -8,6 +8,7 @@ from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.trainer.api_reports import ApiReports
 from tinker_atropos.trainer.backend.open_training import Opened
+from tinker_atropos.trainer.current_weights import CurrentWeights
 from tinker_atropos.trainer.early_stop import EarlyStop
 from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.reporting.accounting import Accounting
@@ -20,7 +21,6 @@ from tinker_atropos.trainer.stop_request import StopRequest, unless_stopped
 from tinker_atropos.trainer.trainer_state import TrainerState
 from tinker_atropos.trainer.trajectories.batch_collector import Collected, Collector
 from tinker_atropos.trainer.update.ess_steering import AllowedStaleness, stale_tokens
-from tinker_atropos.trainer.weights import Weights
 
 logger = logging.getLogger(__name__)
 
@@ -79,14 +79,14 @@ class StepLog:
 
 @dataclass(frozen=True)
 class StepSurroundings:
-    """Implements `loop.Surroundings`."""
+    """Implements `loop.LoopSurroundings`."""
 
     state: TrainerState
     config: RunConfig
     batches: BatchWait
     log: StepLog
     reports: ApiReports
-    weights: Weights
+    weights: CurrentWeights
 
     async def next_batch(self, step: int) -> Collected | None:
         collected = await self.batches.batch(step, self.reports)

@@ -88,7 +88,7 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
         from tinker_atropos.trainer.reporting.prometheus import registry
         from tinker_atropos.trainer.reporting.trainer_status import chosen
         from tinker_atropos.trainer.rollouts.report_route import report_route
-        from tinker_atropos.trainer.run import Run
+        from tinker_atropos.trainer.trainer_run import Run
         from tinker_atropos.trainer.update.optimizer import with_learning_rate
 
     stop = StopRequest()

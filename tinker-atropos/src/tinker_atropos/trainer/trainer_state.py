@@ -11,7 +11,7 @@ from tinker_atropos.result import ResultFile
 from tinker_atropos.settings import RecordedCheckpoint
 from tinker_atropos.trainer.backend.open_training import Opened
 from tinker_atropos.trainer.backend.policy import CurrentPolicy
-from tinker_atropos.trainer.data.progress import Progress
+from tinker_atropos.trainer.data.step_counts import StepCounts
 from tinker_atropos.trainer.reporting.trainer_status import RunStatus
 
 Failure = asyncio.Future[Never]
@@ -37,7 +37,7 @@ class TrainerState:
     failed        fails when inference hits an error that ends the run
     """
 
-    progress: Progress
+    progress: StepCounts
     status: RunStatus
     results: ResultFile
     opened: Opened | None = None

@@ -3,7 +3,7 @@ import pytest
 
 from tinker_atropos.tinker_service.model.recordings import KEPT_SECONDS, Recordings
 from tinker_atropos.tinker_service.model.sampling.continuations import Continuation, SamplingRequest
-from tinker_atropos.tinker_service.request_errors import NotFoundError
+from tinker_atropos.tinker_service.request_errors import MissingError
 
 
 def continuation(*tokens: int) -> Continuation:
@@ -24,7 +24,7 @@ def known(kept: Recordings, *names: str) -> list[str]:
     for name in names:
         try:
             kept.use(name, "s")
-        except NotFoundError:
+        except MissingError:
             continue
         found.append(name)
     return found
@@ -41,7 +41,7 @@ def test_a_sequence_is_kept_as_it_was_sampled() -> None:
 def test_an_unknown_sequence_and_one_of_another_session_are_refused(name: str, session: str) -> None:
     kept = recordings(a=(7, 8))
     with pytest.raises(
-        NotFoundError, match=f"sequence '{name}' is not recorded in this session .*record_stability_info"
+        MissingError, match=f"sequence '{name}' is not recorded in this session .*record_stability_info"
     ):
         kept.use(name, session)
     assert known(kept, "a") == ["a"]

@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 
-from tinker_atropos.tinker_service.model.lora import Adapter, LoraSpec
+from tinker_atropos.tinker_service.model.lora import LoraAdapter, LoraSpec
 from tinker_atropos.tinker_service.model.registry import (
     BRIEF_SILENCE_SECONDS,
     SAMPLERS_PER_SESSION,
@@ -16,7 +16,7 @@ from tinker_atropos.tinker_service.model.registry import (
     ServedSampler,
 )
 from tinker_atropos.tinker_service.model.training import Trainee
-from tinker_atropos.tinker_service.request_errors import NotFoundError
+from tinker_atropos.tinker_service.request_errors import MissingError
 
 
 def test_a_session_keeps_its_most_recently_used_samplers() -> None:
@@ -28,7 +28,7 @@ def test_a_session_keeps_its_most_recently_used_samplers() -> None:
     registry.add_sampler(ServedSampler("new", "a", None))
     assert registry.sampler("s0").sampler_id == "s0"
     assert registry.sampler("other").session_id == "b"
-    with pytest.raises(NotFoundError, match="create a new sampling client"):
+    with pytest.raises(MissingError, match="create a new sampling client"):
         registry.sampler("s1")
 
 
@@ -36,26 +36,26 @@ def test_a_silent_session_ends_with_its_models_and_samplers() -> None:
     registry = Registry()
     for session in ("silent", "live"):
         registry.touch(session)
-        registry.add_model(f"{session}:train:0", Trainee(Adapter(LoraSpec(rank=1), {})))
+        registry.add_model(f"{session}:train:0", Trainee(LoraAdapter(LoraSpec(rank=1), {})))
         registry.add_sampler(ServedSampler(f"{session}:sample:0", session, None))
     now = time.monotonic()
     registry.tidy(now + SILENT_SESSION_SECONDS / 2)
     registry.model("silent:train:0")
     registry.end_session("silent")
     registry.model("live:train:0")
-    with pytest.raises(NotFoundError, match="last saved state"):
+    with pytest.raises(MissingError, match="last saved state"):
         registry.model("silent:train:0")
-    with pytest.raises(NotFoundError):
+    with pytest.raises(MissingError):
         registry.sampler("silent:sample:0")
     registry.tidy(now + SILENT_SESSION_SECONDS + 1)
-    with pytest.raises(NotFoundError):
+    with pytest.raises(MissingError):
         registry.model("live:train:0")
 
 
-def lone_adapter(size: int) -> Adapter:
+def lone_adapter(size: int) -> LoraAdapter:
     """Of so many bytes, which are never touched."""
     weights = torch.empty(size // 2, dtype=torch.uint8)
-    return Adapter(LoraSpec(rank=1), {"layer": (weights, weights)})
+    return LoraAdapter(LoraSpec(rank=1), {"layer": (weights, weights)})
 
 
 def sessions_after(silence: float, sizes: dict[str, int]) -> list[str]:

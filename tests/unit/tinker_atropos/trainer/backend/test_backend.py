@@ -15,7 +15,7 @@ from tinker.types import LossFnType
 from tinker_atropos.bundled import BUNDLED
 from tinker_atropos.chat.sampling import SamplingSettings
 from tinker_atropos.errors import BackendError, BackendLostError, CredentialsError, DivergedError
-from tinker_atropos.trainer.backend.backend import Backend
+from tinker_atropos.trainer.backend.backend import TinkerBackend
 from tinker_atropos.trainer.backend.sdk_calls import CheckpointGoneError, answered, in_thread
 from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall
 
@@ -29,7 +29,7 @@ def _addressed(tinker_service, monkeypatch) -> None:
 
 
 async def test_a_failed_step_names_the_lost_session_and_leaves_nothing_running() -> None:
-    backend = await Backend.open(30, METADATA)
+    backend = await TinkerBackend.open(30, METADATA)
     training = await backend.create(BUNDLED, 4, 0, METADATA)
     output = await training.step([[datum()]], LossCall("importance_sampling"), AdamStep(1e-3))
     assert set(output.seconds) == {"forward_backward", "optim_step", "snapshot"}
@@ -45,7 +45,7 @@ async def test_a_failed_step_names_the_lost_session_and_leaves_nothing_running()
     [("importance_sampling", "the loss is -inf"), ("ppo", "the gradient is not finite (grad_norm is nan)")],
 )
 async def test_a_step_that_leaves_the_numbers_is_divergence_not_a_lost_session(loss: LossFnType, what: str) -> None:
-    backend = await Backend.open(30, METADATA)
+    backend = await TinkerBackend.open(30, METADATA)
     training = await backend.create(BUNDLED, 4, 0, METADATA)
     with pytest.raises(DivergedError, match=re.escape(what)):
         await training.step([[datum(logprob=-1e6)]], LossCall(loss), AdamStep(1e-3))
@@ -53,7 +53,7 @@ async def test_a_step_that_leaves_the_numbers_is_divergence_not_a_lost_session(l
 
 
 async def test_samples_of_weights_that_are_not_numbers_are_divergence() -> None:
-    backend = await Backend.open(30, METADATA)
+    backend = await TinkerBackend.open(30, METADATA)
     training = await backend.create(BUNDLED, 4, 0, METADATA)
     output = await training.step([[datum()]], LossCall("importance_sampling"), AdamStep(1e308))
     with pytest.raises(DivergedError, match="the logprob of a sampled token is nan"):
@@ -63,7 +63,7 @@ async def test_samples_of_weights_that_are_not_numbers_are_divergence() -> None:
 
 async def test_abandoned_sessions_leave_no_threads_or_tasks() -> None:
     async def session() -> None:
-        backend = await Backend.open(30, METADATA)
+        backend = await TinkerBackend.open(30, METADATA)
         training = await backend.create(BUNDLED, 4, 0, METADATA)
         sampler = await training.snapshot()
         await sampler.sample(np.array([1, 2]), 1, SamplingSettings(max_tokens=1))
@@ -83,7 +83,7 @@ async def test_abandoned_sessions_leave_no_threads_or_tasks() -> None:
 
 
 async def test_a_missing_state_is_distinguished_from_a_wrong_path() -> None:
-    backend = await Backend.open(30, METADATA)
+    backend = await TinkerBackend.open(30, METADATA)
     training = await backend.create(BUNDLED, 4, 0, METADATA)
     path = await training.save_state("gone", METADATA | {"attempt": "1", "step": "1"}, ttl_seconds=None)
     await backend.stored.delete(path)
@@ -93,7 +93,7 @@ async def test_a_missing_state_is_distinguished_from_a_wrong_path() -> None:
 
 
 async def test_stored_checkpoints_are_listed_with_their_marks_and_expiry() -> None:
-    backend = await Backend.open(30, METADATA)
+    backend = await TinkerBackend.open(30, METADATA)
     training = await backend.create(BUNDLED, 4, 0, METADATA)
     marks = {"run_uid": "listing-test", "attempt": "2", "step": "7"}
     path = await training.save_state("periodic", marks, ttl_seconds=30 * 86_400)
@@ -109,7 +109,7 @@ async def test_stored_checkpoints_are_listed_with_their_marks_and_expiry() -> No
 async def test_a_wrong_key_is_reported_at_once(monkeypatch) -> None:
     monkeypatch.setenv("TINKER_API_KEY", "tml-wrong")
     with pytest.raises(CredentialsError, match="TINKER_API_KEY"):
-        await Backend.open(30, METADATA)
+        await TinkerBackend.open(30, METADATA)
 
 
 class NeverAnswered:

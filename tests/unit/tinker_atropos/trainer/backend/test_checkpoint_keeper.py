@@ -8,22 +8,22 @@ from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.bundled import BUNDLED
 from tinker_atropos.errors import InternalError
 from tinker_atropos.settings import Settings
-from tinker_atropos.trainer.backend.backend import Backend, Training
+from tinker_atropos.trainer.backend.backend import TinkerBackend, Training
 from tinker_atropos.trainer.backend.checkpoint_keeper import CheckpointKeeper
 from tinker_atropos.trainer.backend.stored_checkpoints import StoredCheckpoints
 
 
 @pytest.fixture
-async def backend(tinker_service, monkeypatch) -> AsyncIterator[Backend]:
+async def backend(tinker_service, monkeypatch) -> AsyncIterator[TinkerBackend]:
     for name, value in tinker_service.env_vars.items():
         monkeypatch.setenv(name, value)
-    backend = await Backend.open(30, {})
+    backend = await TinkerBackend.open(30, {})
     yield backend
     await backend.close("success")
 
 
 @pytest.fixture
-async def training(backend: Backend) -> Training:
+async def training(backend: TinkerBackend) -> Training:
     return await backend.create(BUNDLED, 4, 0, {})
 
 
@@ -31,7 +31,7 @@ def keeper(run_uid: str, attempt: int, **settings: int) -> CheckpointKeeper:
     return CheckpointKeeper(Settings(run_uid=run_uid, attempt=attempt), TrainerSettings(**settings))
 
 
-async def steps(backend: Backend, run_uid: str) -> list[tuple[int, int, str]]:
+async def steps(backend: TinkerBackend, run_uid: str) -> list[tuple[int, int, str]]:
     listed = await backend.stored.list()
     return sorted((one.attempt, one.step, one.kind) for one in listed if one.run_uid == run_uid)
 

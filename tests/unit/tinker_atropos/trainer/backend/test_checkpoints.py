@@ -6,7 +6,7 @@ import pytest
 from tinker_atropos.errors import InternalError
 from tinker_atropos.settings import RecordedCheckpoint
 from tinker_atropos.trainer.backend.stored_checkpoints import (
-    Checkpoint,
+    StoredCheckpoint,
     checkpoint_metadata,
     checkpoint_name,
     lost_sentence,
@@ -15,8 +15,8 @@ from tinker_atropos.trainer.backend.stored_checkpoints import (
 )
 
 
-def checkpoint(attempt: int, step: int, kind: str = "state", uid: str = "u") -> Checkpoint:
-    return Checkpoint(f"tinker://r{attempt}/weights/{step}", kind, uid, attempt, step)
+def checkpoint(attempt: int, step: int, kind: str = "state", uid: str = "u") -> StoredCheckpoint:
+    return StoredCheckpoint(f"tinker://r{attempt}/weights/{step}", kind, uid, attempt, step)
 
 
 @pytest.mark.parametrize(
@@ -86,16 +86,16 @@ def test_a_lost_checkpoint_is_noticed(recorded, listed, gone, expected) -> None:
 
 
 def test_metadata_round_trip() -> None:
-    marked = Checkpoint.from_metadata("p", "state", checkpoint_metadata("u", attempt=2, step=50))
-    assert marked == Checkpoint("p", "state", "u", 2, 50)
+    marked = StoredCheckpoint.from_metadata("p", "state", checkpoint_metadata("u", attempt=2, step=50))
+    assert marked == StoredCheckpoint("p", "state", "u", 2, 50)
     state = '{"level": 2}'
-    marked = Checkpoint.from_metadata("p", "state", checkpoint_metadata("u", 2, 50, state))
-    assert marked == Checkpoint("p", "state", "u", 2, 50, environment_state=state)
+    marked = StoredCheckpoint.from_metadata("p", "state", checkpoint_metadata("u", 2, 50, state))
+    assert marked == StoredCheckpoint("p", "state", "u", 2, 50, environment_state=state)
 
 
 @pytest.mark.parametrize("metadata", [{}, {"run_uid": "u"}, {"run_uid": "u", "attempt": "x", "step": "1"}])
 def test_checkpoints_of_others_are_ignored(metadata: dict[str, str]) -> None:
-    assert Checkpoint.from_metadata("p", "state", metadata) is None
+    assert StoredCheckpoint.from_metadata("p", "state", metadata) is None
 
 
 def test_names_sort_like_steps_and_differ_by_attempt() -> None:
@@ -106,9 +106,9 @@ def test_names_sort_like_steps_and_differ_by_attempt() -> None:
 
 def test_the_wire_form_contains_the_expiry() -> None:
     expires_at = datetime(2026, 12, 24, 18, 30, 15, 999, tzinfo=UTC)
-    assert Checkpoint("p", "state", "u", 2, 50, expires_at).to_wire() == {
+    assert StoredCheckpoint("p", "state", "u", 2, 50, expires_at).to_wire() == {
         "step": 50,
         "statePath": "p",
         "expiresAt": "2026-12-24T18:30:15Z",
     }
-    assert Checkpoint("p", "state", "u", 2, 50).to_wire()["expiresAt"] is None
+    assert StoredCheckpoint("p", "state", "u", 2, 50).to_wire()["expiresAt"] is None

@@ -12,7 +12,7 @@ from tinker_atropos.bundled import BUNDLED
 from tinker_atropos.config.run_config import RunConfig, parse_config
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.settings import Settings
-from tinker_atropos.trainer.backend.backend import Backend, Training
+from tinker_atropos.trainer.backend.backend import TinkerBackend, Training
 from tinker_atropos.trainer.backend.open_training import Opened, TrainingOpener
 from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall
 
@@ -43,7 +43,7 @@ async def step(training: Training, token: int):
 
 async def parent() -> tuple[str, list[float], list[float]]:
     """A state after two steps, its logprobs, and those after one more step of its own."""
-    backend = await Backend.open(30, METADATA)
+    backend = await TinkerBackend.open(30, METADATA)
     training = await backend.create(BUNDLED, RANK, 0, METADATA)
     await step(training, 5)
     sampler = await step(training, 6)
@@ -109,7 +109,7 @@ async def test_a_coefficient_needs_a_backend_that_samples_from_the_base_model(mo
 @pytest.mark.parametrize("with_optimizer", [False, True])
 async def test_missing_weights_are_refused(with_optimizer) -> None:
     path, _, _ = await parent()
-    backend = await Backend.open(30, METADATA)
+    backend = await TinkerBackend.open(30, METADATA)
     await backend.stored.delete(path)
     await backend.close("success")
     with pytest.raises(ConfigError, match=f"startFrom names weights that the backend does not have: .*{path}"):

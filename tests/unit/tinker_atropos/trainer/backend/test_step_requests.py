@@ -11,7 +11,7 @@ from tests.unit.tinker_atropos.trainer.backend.made_datums import datum
 
 from tinker_atropos.bundled import BUNDLED
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.trainer.backend.backend import Backend, StepOutput, Training
+from tinker_atropos.trainer.backend.backend import StepOutput, TinkerBackend, Training
 from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall
 from tinker_atropos.trainer.backend.token_use import TokenUse
 from tinker_atropos.trainer.data.datums import Datum
@@ -40,7 +40,7 @@ async def saved(training: Training, name: str, folder: Path) -> dict[str, np.nda
 async def test_clipping_and_decay_are_torchs(clip, decay, tinker_service) -> None:
     """The first moment after one step is a tenth of the clipped gradient: torch makes the same step of it."""
     folder = Path(tinker_service.log).parent / "data"
-    backend = await Backend.open(30, METADATA)
+    backend = await TinkerBackend.open(30, METADATA)
     training = await backend.create(BUNDLED, 4, 0, METADATA)
     await training.step([[datum(5)]], LOSS, AdamStep(1e-2))  # then B is not zero, and A has a gradient too
     before = await saved(training, "before", folder)
@@ -69,7 +69,7 @@ async def test_clipping_and_decay_are_torchs(clip, decay, tinker_service) -> Non
 
 async def test_two_optimizer_steps_of_a_batch_are_two_steps_with_one_snapshot(tinker_service) -> None:
     folder = Path(tinker_service.log).parent / "data"
-    backend = await Backend.open(30, METADATA)
+    backend = await TinkerBackend.open(30, METADATA)
 
     async def trained(together: bool) -> tuple[list[StepOutput], dict[str, np.ndarray]]:
         training = await backend.create(BUNDLED, 4, 0, METADATA)
@@ -112,7 +112,7 @@ async def all_logprobs(training: Training, vocabulary: int = 512) -> np.ndarray:
 
 async def test_the_loss_and_the_gradient_are_those_of_the_forward_kl_in_numpy() -> None:
     """The loss by numpy, from the logprobs of the whole vocabulary, and a step goes down. The gradient is below."""
-    backend = await Backend.open(30, METADATA)
+    backend = await TinkerBackend.open(30, METADATA)
     training = await backend.create(BUNDLED, 4, 0, METADATA)
     example = taught()
     tokens_TK, shares_TK = example.teacher.tokens_TK, example.teacher.shares_TK
@@ -138,7 +138,7 @@ async def test_the_loss_and_the_gradient_are_those_of_the_forward_kl_in_numpy() 
 
 
 async def first_moments(
-    backend: Backend, folder: Path, minibatch: list[Datum], loss: LossCall = LOSS
+    backend: TinkerBackend, folder: Path, minibatch: list[Datum], loss: LossCall = LOSS
 ) -> dict[str, np.ndarray]:
     """A tenth of the gradient of a first step, from the same weights each time."""
     training = await backend.create(BUNDLED, 4, 0, METADATA)
@@ -154,7 +154,7 @@ async def test_a_teachers_gradient_is_a_weighted_sum_over_its_tokens_and_adds_to
     tokens as if sampled, it is the same.
     """
     folder = Path(tinker_service.log).parent / "data"
-    backend = await Backend.open(30, METADATA)
+    backend = await TinkerBackend.open(30, METADATA)
     example, weight = taught(), 2.0
     training = await backend.create(BUNDLED, 4, 0, METADATA)
     await training.step([[datum(5)]], LOSS, AdamStep(1e-2))
@@ -181,7 +181,7 @@ async def test_a_teachers_gradient_is_a_weighted_sum_over_its_tokens_and_adds_to
 
 async def test_a_replayed_step_with_a_teacher_gives_the_same_bytes(tinker_service) -> None:
     folder = Path(tinker_service.log).parent / "data"
-    backend = await Backend.open(30, METADATA)
+    backend = await TinkerBackend.open(30, METADATA)
     training = await backend.create(BUNDLED, 4, 0, METADATA)
     await training.step([[datum(5)]], LOSS, AdamStep(1e-2))
     path = await training.save_state("replayed", METADATA, ttl_seconds=None)
@@ -198,7 +198,7 @@ async def test_a_replayed_step_with_a_teacher_gives_the_same_bytes(tinker_servic
 
 async def test_without_advantages_only_the_teachers_loss_is_computed_and_charged_for() -> None:
     used = TokenUse()
-    backend = await Backend.open(30, METADATA, used)
+    backend = await TinkerBackend.open(30, METADATA, used)
     training = await backend.create(BUNDLED, 4, 0, METADATA)
     output = await training.step([[taught()]], LOSS, AdamStep(1e-4))
     assert used.train == 3
@@ -212,7 +212,7 @@ async def test_without_advantages_only_the_teachers_loss_is_computed_and_charged
 
 
 async def test_a_backend_that_refuses_what_a_teacher_named_ends_the_run_and_says_what_to_do() -> None:
-    backend = await Backend.open(30, METADATA)
+    backend = await TinkerBackend.open(30, METADATA)
     training = await backend.create(BUNDLED, 4, 0, METADATA)
     unknown = taught()
     unknown.teacher.tokens_TK[2, 2] = 100_000
@@ -228,7 +228,7 @@ LAYERS = {"train_attn": "self_attn", "train_mlp": "mlp", "train_unembed": "lm_he
 async def test_an_adapter_is_on_the_layers_that_were_asked_for(only, tinker_service) -> None:
     """And its checkpoints know which: training continues on them, and the backend tells."""
     folder = Path(tinker_service.log).parent / "data"
-    backend = await Backend.open(30, METADATA)
+    backend = await TinkerBackend.open(30, METADATA)
     training = await backend.create(BUNDLED, 4, 0, METADATA, {name: name == only for name in LAYERS})
     await training.step([[datum(5)]], LOSS, AdamStep(1e-2))
     path = await training.save_state("layers", METADATA, ttl_seconds=None)

@@ -11,7 +11,7 @@ from tinker_atropos.settings import TokenPrices
 from tinker_atropos.trainer.backend.policy import CurrentPolicy
 from tinker_atropos.trainer.backend.token_use import TokenUse
 from tinker_atropos.trainer.data.datums import TrainingBatch
-from tinker_atropos.trainer.data.progress import Progress
+from tinker_atropos.trainer.data.step_counts import StepCounts
 from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.inference.ledger import Ledger
 from tinker_atropos.trainer.reporting.accounting import Accounting
@@ -73,7 +73,7 @@ async def test_the_totals_include_what_the_api_dropped() -> None:
     assert books.totals()["trained_rollouts"] == books.totals()["sampled_tokens"] == 0
     assert "dropped_stale" not in books.totals()
     figures = Snapshot(
-        books.status, generator.totals, Progress(total=4, rebuilds=2, replayed=3), books.books(), books.spending
+        books.status, generator.totals, StepCounts(total=4, rebuilds=2, replayed=3), books.books(), books.spending
     )
     scraped = registry(lambda: figures)
     assert scraped.get_sample_value("rl_trainer_dropped_rollouts_total", {"reason": "stale"}) == 4
@@ -101,7 +101,7 @@ def test_a_step_says_how_fast_it_was_and_what_it_cost(bookkeeping) -> None:
     assert (metrics["tokens/prefilled"], metrics["cost/step"]) == (5.0, pytest.approx(30 * 2 / 1e6))
     assert [name for name in metrics if describe(name) is None] == []
     figures = Snapshot(
-        bookkeeping.status, bookkeeping.generator.totals, Progress(total=4), bookkeeping.books(), bookkeeping.spending
+        bookkeeping.status, bookkeeping.generator.totals, StepCounts(total=4), bookkeeping.books(), bookkeeping.spending
     )
     cost = registry(lambda: figures).get_sample_value("rl_trainer_cost", {"currency": "EUR"})
     assert cost == pytest.approx(1_000_130 * 2 / 1e6)

@@ -4,7 +4,7 @@ import pytest
 
 from tinker_atropos.environments.items.held_out import fraction_metrics
 from tinker_atropos.environments.runner.reporting.counters import Counters
-from tinker_atropos.trainer.data.progress import Progress
+from tinker_atropos.trainer.data.step_counts import StepCounts
 from tinker_atropos.trainer.reporting.metric_table import METRICS, describe
 
 
@@ -32,7 +32,7 @@ def test_undescribed_names_are_not_found() -> None:
 
 
 async def test_everything_the_trainer_counts_is_in_the_table(inference) -> None:
-    progress = Progress(total=10, rebuilds=1)
+    progress = StepCounts(total=10, rebuilds=1)
     names = [*inference.generator.metrics(), *progress.metrics()]
     assert {"tokens/sampled", "backend/rebuilds"} <= set(names)
     assert [name for name in names if describe(name) is None] == []

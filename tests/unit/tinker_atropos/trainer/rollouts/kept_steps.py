@@ -14,7 +14,7 @@ import numpy as np
 import zstandard
 
 from rl_contract.trainer_settings import TrainerSettings
-from tinker_atropos.rollout_files.rollout_folder import MEGABYTE, RolloutFolder
+from tinker_atropos.rollout_files.bounded_folder import MEGABYTE, BoundedFolder
 from tinker_atropos.rollout_files.rollout_store import RolloutMirror
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.rollouts.kept_files import KeptFiles
@@ -50,7 +50,7 @@ def report(**fields: Any) -> RolloutReport:
 
 
 def new_keeper(
-    folder: RolloutFolder,
+    folder: BoundedFolder,
     run: KeptRun = RUN,
     *,
     megabytes: int = 256,
@@ -63,9 +63,9 @@ def new_keeper(
 
 
 @contextmanager
-def keeping(folder: Path | RolloutFolder, *, megabytes: int = 256, **options: Any) -> Iterator[RolloutKeeper]:
+def keeping(folder: Path | BoundedFolder, *, megabytes: int = 256, **options: Any) -> Iterator[RolloutKeeper]:
     """All that was given to the keeper in the block is written after it."""
-    kept = folder if isinstance(folder, RolloutFolder) else RolloutFolder(folder, megabytes * MEGABYTE)
+    kept = folder if isinstance(folder, BoundedFolder) else BoundedFolder(folder, megabytes * MEGABYTE)
     keeper = new_keeper(kept, megabytes=megabytes, clock=lambda: 1.5e9, **options)
     yield keeper
     keeper.close(CLOSE_SECONDS)
@@ -77,7 +77,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in io.TextIOWrapper(stream, encoding="utf-8")]
 
 
-class SlowFolder(RolloutFolder):
+class SlowFolder(BoundedFolder):
     """Holds each write until it is let go."""
 
     def __init__(self, folder: Path) -> None:

@@ -18,7 +18,7 @@ from tests.unit.tinker_atropos.trainer.rollouts.kept_steps import (
     trained,
 )
 
-from tinker_atropos.rollout_files.rollout_folder import RolloutFolder
+from tinker_atropos.rollout_files.bounded_folder import BoundedFolder
 from tinker_atropos.trainer.rollouts.rollout_keeper import MOST_WAITING, RolloutKeeper
 from tinker_atropos.trainer.trajectories.batch_collector import DroppedGroup
 from tinker_atropos.trainer.trajectories.deliveries import read_group
@@ -129,7 +129,7 @@ def test_nothing_is_kept_with_0(tmp_path) -> None:
 
 
 def test_a_step_that_is_not_kept_is_in_the_metrics(tmp_path) -> None:
-    folder = RolloutFolder(tmp_path, MEGABYTE)
+    folder = BoundedFolder(tmp_path, MEGABYTE)
     folder.every = 2
     with keeping(folder, megabytes=1) as keeper:
         for step in (1, 2):
@@ -139,7 +139,7 @@ def test_a_step_that_is_not_kept_is_in_the_metrics(tmp_path) -> None:
     assert sorted(folder.names()) == ["000002-2.jsonl.zst", "metrics-2.jsonl.zst"]
 
 
-class FailingFolder(RolloutFolder):
+class FailingFolder(BoundedFolder):
     """Fails as long as it has an error."""
 
     error: Exception | None = None
@@ -207,7 +207,7 @@ class Mirror:
 
 
 def test_a_mirror_has_what_the_folder_has(tmp_path) -> None:
-    mirror, folder = Mirror(), RolloutFolder(tmp_path, 24_000)
+    mirror, folder = Mirror(), BoundedFolder(tmp_path, 24_000)
     random = np.random.default_rng(1)
     with keeping(folder, mirror=mirror) as keeper:
         for step in range(1, 13):
@@ -226,7 +226,7 @@ def test_what_earlier_attempts_left_takes_room_too(tmp_path) -> None:
     mirror = Mirror()
     mirror.files = {f"{step:06d}-1.jsonl.zst": bytes(100) for step in range(0, 40, 2)}
     found, mirror.earlier = mirror.names(), None
-    folder = RolloutFolder(tmp_path, 2_000)
+    folder = BoundedFolder(tmp_path, 2_000)
     group = {"fate": "evaluated", "group": GROUP}
     with keeping(folder, mirror=mirror) as keeper:
         keeper.reported(report(groups=[group | {"step": 37}]), collecting=38)
@@ -304,7 +304,7 @@ def test_the_next_attempt_has_files_of_its_own(tmp_path) -> None:
     with keeping(tmp_path) as keeper:
         keeper.step_trained(1, trained(GROUP), {})
     earlier = (tmp_path / "000001-2.jsonl.zst").read_bytes()
-    kept = RolloutFolder(tmp_path, MEGABYTE)
+    kept = BoundedFolder(tmp_path, MEGABYTE)
     later = new_keeper(kept, replace(RUN, attempt=3))
     later.step_trained(1, trained(GROUP), {})
     later.close(60)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from tinker_atropos.trajectory_api.messages.bodies import Refusal, plain, read_body, split_list, strict
+from tinker_atropos.trajectory_api.messages.bodies import ApiRefusal, plain, read_body, split_list, strict
 
 
 def request(*chunks: bytes, gzipped: bool = False) -> Request:
@@ -32,7 +32,7 @@ def request(*chunks: bytes, gzipped: bool = False) -> Request:
     ],
 )
 async def test_refused_bodies(sent, gzipped, status, message) -> None:
-    with pytest.raises(Refusal, match=message) as caught:
+    with pytest.raises(ApiRefusal, match=message) as caught:
         await read_body(request(sent, gzipped=gzipped), limit=100)
     assert caught.value.status_code == status
 
@@ -64,6 +64,6 @@ def test_the_elements_of_a_list_keep_nonstandard_numbers() -> None:
 
 @pytest.mark.parametrize(("body", "status"), [(b"{}", 422), (b"[", 400), (b"", 400)])
 def test_bodies_that_are_not_lists(body, status) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiRefusal) as caught:
         split_list(plain(body))
     assert caught.value.status_code == status

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tinker_atropos.trajectory_api.messages.bodies import Refusal
+from tinker_atropos.trajectory_api.messages.bodies import ApiRefusal
 from tinker_atropos.trajectory_api.messages.requests import MAX_ENVIRONMENTS, EnvRegistration
 from tinker_atropos.trajectory_api.service.trajectory_service import Roster
 
@@ -63,9 +63,9 @@ def test_slots_are_bounded() -> None:
     roster = Roster([], Clock())
     for number in range(MAX_ENVIRONMENTS):
         joined(roster, f"e{number}")
-    with pytest.raises(Refusal, match="256 environments have registered"):
+    with pytest.raises(ApiRefusal, match="256 environments have registered"):
         roster.place_of(registration("one more"))
-    with pytest.raises(Refusal, match="env_id 256 is not registered"):
+    with pytest.raises(ApiRefusal, match="env_id 256 is not registered"):
         roster.seen(256)
 
 

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save
 
 from tinker_atropos.tinker_service.model.adamw import AdamState
-from tinker_atropos.tinker_service.model.lora import ALPHA, Adapter, LoraSpec
+from tinker_atropos.tinker_service.model.lora import ALPHA, LoraAdapter, LoraSpec
 
 ADAPTER_FILE = "adapter_model.safetensors"
 ADAPTER_CONFIG_FILE = "adapter_config.json"
@@ -34,7 +34,7 @@ class BaseModel:
     ties_embeddings: bool = False
 
 
-def write_adapter(folder: Path, adapter: Adapter, base: BaseModel, dtype: torch.dtype | None = None) -> None:
+def write_adapter(folder: Path, adapter: LoraAdapter, base: BaseModel, dtype: torch.dtype | None = None) -> None:
     """Weights and config in PEFT's LoRA format; `dtype` None: as they are trained."""
     tensors = {f"{_PEFT_PREFIX}{name}": tensor.to(dtype=dtype) for name, tensor in adapter.parameters.items()}
     _write_tensors(folder / ADAPTER_FILE, tensors)
@@ -51,7 +51,7 @@ def write_adapter(folder: Path, adapter: Adapter, base: BaseModel, dtype: torch.
     (folder / ADAPTER_CONFIG_FILE).write_text(json.dumps(config, indent=1), encoding="utf-8")
 
 
-def write_readme(folder: Path, adapter: Adapter, base: BaseModel) -> None:
+def write_readme(folder: Path, adapter: LoraAdapter, base: BaseModel) -> None:
     """How to load the adapter, for anyone who finds the folder."""
     tied = (
         "\nThe base model ties its unembedding to its embedding and this adapter changes the unembedding: untie them\n"
@@ -62,12 +62,12 @@ def write_readme(folder: Path, adapter: Adapter, base: BaseModel) -> None:
     (folder / README_FILE).write_text(_README.format(base=base, rank=adapter.spec.rank, tied=tied), encoding="utf-8")
 
 
-def read_adapter(folder: Path, spec: LoraSpec, device: torch.device, *, trainable: bool) -> Adapter:
+def read_adapter(folder: Path, spec: LoraSpec, device: torch.device, *, trainable: bool) -> LoraAdapter:
     tensors = load_file(folder / ADAPTER_FILE, device=str(device))
     parameters = {name.removeprefix(_PEFT_PREFIX): tensor for name, tensor in tensors.items()}
     for parameter in parameters.values():
         parameter.requires_grad_(trainable)
-    return Adapter.from_parameters(spec, parameters)
+    return LoraAdapter.from_parameters(spec, parameters)
 
 
 def write_optimizer(folder: Path, state: AdamState, names: Sequence[str]) -> None:

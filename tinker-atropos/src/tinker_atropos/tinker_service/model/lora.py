@@ -37,7 +37,7 @@ class LoraSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Adapter:
+class LoraAdapter:
     """One adapter's weights: layer name -> (A [rank, in], B [out, rank])."""
 
     spec: LoraSpec
@@ -58,15 +58,15 @@ class Adapter:
         return sum(tensor.nbytes for pair in self.weights.values() for tensor in pair)
 
     @classmethod
-    def from_parameters(cls, spec: LoraSpec, parameters: Mapping[str, torch.Tensor]) -> "Adapter":
+    def from_parameters(cls, spec: LoraSpec, parameters: Mapping[str, torch.Tensor]) -> "LoraAdapter":
         names = sorted({name.rsplit(".lora_", 1)[0] for name in parameters})
         return cls(
             spec, {name: (parameters[f"{name}.lora_A.weight"], parameters[f"{name}.lora_B.weight"]) for name in names}
         )
 
-    def snapshot(self) -> "Adapter":
+    def snapshot(self) -> "LoraAdapter":
         """A copy that later training does not change."""
-        return Adapter.from_parameters(
+        return LoraAdapter.from_parameters(
             self.spec, {name: tensor.detach().clone() for name, tensor in self.parameters.items()}
         )
 
@@ -75,7 +75,7 @@ class Adapter:
 class AdapterTokens:
     """Which tokens of a packed row an adapter works on: of all, and of those that get logits. None: all of them."""
 
-    adapter: Adapter
+    adapter: LoraAdapter
     tokens: torch.Tensor | None = None
     with_logits: torch.Tensor | None = None
 
@@ -130,7 +130,7 @@ class LoraModel:
         self.layers = _wrap_layers(model)
 
     @contextmanager
-    def adapted(self, adapter: Adapter | None) -> Iterator[PreTrainedModel]:
+    def adapted(self, adapter: LoraAdapter | None) -> Iterator[PreTrainedModel]:
         """The model with an adapter in place; None: the base model."""
         with self.mixed([AdapterTokens(adapter)] if adapter else []) as model:
             yield model
@@ -150,7 +150,7 @@ class LoraModel:
             for layer in self.layers.values():
                 layer.updates.clear()
 
-    def new_adapter(self, spec: LoraSpec) -> Adapter:
+    def new_adapter(self, spec: LoraSpec) -> LoraAdapter:
         generator = torch.Generator()
         if spec.seed is None:
             generator.seed()
@@ -163,7 +163,7 @@ class LoraModel:
         }
         if not weights:
             raise RequestError("the LoRA config trains nothing: set train_attn, train_mlp or train_unembed")
-        return Adapter(spec, weights)
+        return LoraAdapter(spec, weights)
 
 
 def _in_dtype(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

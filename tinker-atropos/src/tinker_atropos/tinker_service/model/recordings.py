@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tinker_atropos.tinker_service.model.sampling.continuations import Continuation
-from tinker_atropos.tinker_service.request_errors import NotFoundError
+from tinker_atropos.tinker_service.request_errors import MissingError
 
 KEPT_SECONDS = 86_400.0  # Tinker's: a day, which begins again with each training request that uses the sequence
 MAX_TOKENS = 2**24  # of all sampled sequences and their prompts: up to 270 MB, at 16 bytes a token, 8 in a prompt
@@ -57,13 +57,13 @@ class Recordings:
                 self._forget(next(iter(self._kept)))
 
     def use(self, sequence_id: str, session_id: str) -> RecordedSequence:
-        """A sequence of a session. Raises NotFoundError if it is not (or no longer) recorded there."""
+        """A sequence of a session. Raises MissingError if it is not (or no longer) recorded there."""
         with self._lock:
             sequence, _ = self._kept.pop(sequence_id, (None, 0.0))
             if sequence is not None:
                 self._kept[sequence_id] = sequence, time.monotonic()
         if sequence is None or sequence.session_id != session_id:
-            raise NotFoundError(
+            raise MissingError(
                 f"sequence {sequence_id!r} is not recorded in this session (any more): sample from a client that was "
                 f"made with record_stability_info=True, in the session that trains, and train on it within a day"
             )

@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tinker_atropos.tinker_service.model.lora import Adapter
+from tinker_atropos.tinker_service.model.lora import LoraAdapter
 from tinker_atropos.tinker_service.model.recordings import Recordings
 from tinker_atropos.tinker_service.model.training import Trainee
-from tinker_atropos.tinker_service.request_errors import NotFoundError, RequestError
+from tinker_atropos.tinker_service.request_errors import MissingError, RequestError
 
 SILENT_SESSION_SECONDS = 3_600.0  # the SDK's heartbeat comes every 10 s
 UNHEARD_CLIENT_SECONDS = 30.0  # three heartbeats: nobody waits for this session's samples any more
@@ -26,7 +26,7 @@ class ServedSampler:
 
     sampler_id: str
     session_id: str
-    adapter: Adapter | None
+    adapter: LoraAdapter | None
     model_path: str | None = None
 
 
@@ -75,7 +75,7 @@ class Registry:
         try:
             return self._models[model_id]
         except KeyError:
-            raise NotFoundError(
+            raise MissingError(
                 f"there is no model {model_id!r} in training (any more): its session ended or was silent for "
                 f"long, or the service was restarted; create a training client from its last saved state"
             ) from None
@@ -104,7 +104,7 @@ class Registry:
     def sampler(self, sampler_id: str) -> ServedSampler:
         sampler = self._samplers.pop(sampler_id, None)
         if sampler is None:
-            raise NotFoundError(
+            raise MissingError(
                 f"there is no sampler {sampler_id!r} (any more): its session ended or was silent for long, "
                 f"{SAMPLERS_PER_SESSION} newer ones replaced it, or the service was restarted; create a new "
                 f"sampling client"

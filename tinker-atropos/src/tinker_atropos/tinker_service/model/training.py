@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from tinker_atropos.tinker_service.model.adamw import AdamSettings, AdamState, adamw_step
-from tinker_atropos.tinker_service.model.lora import Adapter, LoraModel
+from tinker_atropos.tinker_service.model.lora import LoraAdapter, LoraModel
 from tinker_atropos.tinker_service.model.losses import LOSSES
 from tinker_atropos.tinker_service.model.packed_attention import packed_attention
 from tinker_atropos.tinker_service.model.shared_prefixes import PackedSequences, Tokens
@@ -58,7 +58,7 @@ class LossOutput:
 class Trainee:
     """An adapter in training: its weights, accumulated gradients and optimizer state."""
 
-    adapter: Adapter
+    adapter: LoraAdapter
     optimizer: AdamState | None = None
 
     @property

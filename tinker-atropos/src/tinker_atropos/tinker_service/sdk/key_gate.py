@@ -16,7 +16,7 @@ MAX_BODY_BYTES = 32 * 2**20  # the SDK cuts its requests at 5 MB; one sequence c
 Observe = Callable[[Scope, int], None]
 
 
-class Gate:
+class KeyGate:
     """Passes requests that carry the key, and records when.
 
     `probes` need no key and do not count as requests; paths under `signed_prefix` carry their own signature.

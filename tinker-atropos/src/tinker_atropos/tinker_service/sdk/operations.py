@@ -25,7 +25,7 @@ from tinker_atropos.tinker_service.model.training import (
     forward_backward,
     optim_step,
 )
-from tinker_atropos.tinker_service.request_errors import NotFoundError, RequestError
+from tinker_atropos.tinker_service.request_errors import MissingError, RequestError
 from tinker_atropos.tinker_service.sdk.provenance import with_recorded
 from tinker_atropos.tinker_service.sdk.sdk_messages import ForwardBackwardRequest, numbers
 from tinker_atropos.tinker_service.sdk.validation import check_forward_backward, parse_sampling, parse_scoring
@@ -57,7 +57,7 @@ class Service:
     def session(self, session_id: str) -> dict[str, Any]:
         """What a session holds."""
         if session_id not in self.registry.sessions:
-            raise NotFoundError(f"there is no session {session_id!r} (any more); list_sessions shows those that live")
+            raise MissingError(f"there is no session {session_id!r} (any more); list_sessions shows those that live")
         return {
             "training_run_ids": [name for name in self.registry.model_ids if session_of(name) == session_id],
             "sampler_ids": [name for name in self.registry.sampler_ids if session_of(name) == session_id],
@@ -292,7 +292,7 @@ class Service:
 
     def _check_base_model(self, base_model: str) -> None:
         if not self.engine.is_named(base_model):
-            raise NotFoundError(
+            raise MissingError(
                 f"base model {base_model!r} is not served here; this service has {self.engine.base.name!r} "
                 f"(name that one, in a run by openai[0].model_name; or start the service with another --model)"
             )

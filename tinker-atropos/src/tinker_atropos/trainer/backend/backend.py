@@ -98,7 +98,7 @@ async def wait_for_backend(base_url: str, deadline_seconds: float) -> None:
             await asyncio.sleep(HEALTH_POLL_SECONDS)
 
 
-class Backend:
+class TinkerBackend:
     """One session with a Tinker backend. Every method raises a RunError when the run cannot continue."""
 
     def __init__(self, service: tinker.ServiceClient, deadline_seconds: float, used: TokenUse | None = None) -> None:
@@ -110,7 +110,7 @@ class Backend:
     @classmethod
     async def open(
         cls, deadline_seconds: float, metadata: Mapping[str, str], used: TokenUse | None = None
-    ) -> "Backend":
+    ) -> "TinkerBackend":
         """`used` counts what all sessions of a process use."""
         service = tinker.ServiceClient(user_metadata=dict(metadata))
         await submitted("opening a session", deadline_seconds, lambda: _open_session(service))

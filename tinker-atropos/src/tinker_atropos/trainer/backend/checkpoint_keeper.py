@@ -9,7 +9,7 @@ from tinker_atropos.errors import InternalError, RunError
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.backend.backend import Training
 from tinker_atropos.trainer.backend.stored_checkpoints import (
-    Checkpoint,
+    StoredCheckpoint,
     StoredCheckpoints,
     checkpoint_metadata,
     checkpoint_name,
@@ -40,7 +40,7 @@ class CheckpointKeeper:
         stopped_early: str | None = None,
         *,
         forever: bool,
-    ) -> Checkpoint:
+    ) -> StoredCheckpoint:
         """`environment_state` and `stopped_early` are kept beside the weights, for an attempt that continues from
         them.
         """
@@ -52,7 +52,7 @@ class CheckpointKeeper:
         )
         self._saved_last = path
         expires_at = None if ttl is None else datetime.now(UTC) + ttl
-        return Checkpoint(
+        return StoredCheckpoint(
             path, "state", self._run_uid, self._attempt, step, expires_at, environment_state, stopped_early
         )
 
@@ -64,7 +64,7 @@ class CheckpointKeeper:
         name = checkpoint_name(self._attempt, step, stopped_early=stopped_early)
         return await training.save_sampler(name, self._metadata(step), ttl)
 
-    def samplers_of_earlier_attempts(self, listed: Iterable[Checkpoint]) -> list[Checkpoint]:
+    def samplers_of_earlier_attempts(self, listed: Iterable[StoredCheckpoint]) -> list[StoredCheckpoint]:
         """What their evaluations sampled from, and final ones, if they got that far: nobody waits for those results any
         more, and this attempt saves final ones of its own. The best may be among them.
         """

@@ -13,13 +13,13 @@ from tinker_atropos.chat.sampling import SampleRefusedError, SamplingSettings
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.errors import BackendError, CheckpointLostError, ConfigError
 from tinker_atropos.settings import RecordedCheckpoint, Settings
-from tinker_atropos.trainer.backend.backend import Backend, Training, wait_for_backend
+from tinker_atropos.trainer.backend.backend import TinkerBackend, Training, wait_for_backend
 from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.backend.reachability import Say, explained
 from tinker_atropos.trainer.backend.sdk_calls import CheckpointGoneError
 from tinker_atropos.trainer.backend.step_requests import LossCall
 from tinker_atropos.trainer.backend.stored_checkpoints import (
-    Checkpoint,
+    StoredCheckpoint,
     StoredWeights,
     lost_sentence,
     states_to_resume,
@@ -39,10 +39,10 @@ class Opened:
     `lost` says that the checkpoint to continue from is gone and training restarted from an earlier step.
     """
 
-    backend: Backend
+    backend: TinkerBackend
     training: Training
     step: int
-    resumed: Checkpoint | None
+    resumed: StoredCheckpoint | None
     context_length: int | None
     sampler: Sampler
     lost: str | None = None
@@ -84,7 +84,7 @@ class TrainingOpener:
     async def _open_session(self, recorded: RecordedCheckpoint | None, *, restart_if_lost: bool) -> Opened:
         if self.base_url:
             await wait_for_backend(self.base_url, self.deadline)
-        backend = await Backend.open(self.deadline, self._metadata, self.used)
+        backend = await TinkerBackend.open(self.deadline, self._metadata, self.used)
         try:
             return await self._open(backend, recorded, restart_if_lost=restart_if_lost)
         except BaseException:  # whatever the error: the session's threads must not be left behind
@@ -112,7 +112,9 @@ class TrainingOpener:
                 logger.warning("the backend is not back yet: %s", error)
                 await asyncio.sleep(REOPEN_PAUSE_SECONDS)
 
-    async def _open(self, backend: Backend, recorded: RecordedCheckpoint | None, *, restart_if_lost: bool) -> Opened:
+    async def _open(
+        self, backend: TinkerBackend, recorded: RecordedCheckpoint | None, *, restart_if_lost: bool
+    ) -> Opened:
         training, resumed, lost = await self._training(backend, recorded, restart_if_lost=restart_if_lost)
         sampler = await training.snapshot()
         base_model = self.config.base_model
@@ -144,8 +146,8 @@ class TrainingOpener:
             ) from error
 
     async def _training(
-        self, backend: Backend, recorded: RecordedCheckpoint | None, *, restart_if_lost: bool
-    ) -> tuple[Training, Checkpoint | None, str | None]:
+        self, backend: TinkerBackend, recorded: RecordedCheckpoint | None, *, restart_if_lost: bool
+    ) -> tuple[Training, StoredCheckpoint | None, str | None]:
         """The run's training, the checkpoint that it continues from, and what is lost (see `Opened`)."""
         left = listed = await self._states(backend)
         while True:
@@ -163,7 +165,7 @@ class TrainingOpener:
                 logger.info("continuing after step %d from %s", state.step, state.path)
                 return training, state, lost
 
-    async def _from_the_beginning(self, backend: Backend) -> Training:
+    async def _from_the_beginning(self, backend: TinkerBackend) -> Training:
         settings, tinker = self.settings, self.config.tinker
         if settings.start_from is None:
             return await backend.create(
@@ -173,7 +175,7 @@ class TrainingOpener:
         logger.info("starting at step 0 from the weights %sof %s", optimizer, settings.start_from)
         return await self._start_from(backend, settings.start_from)
 
-    async def _start_from(self, backend: Backend, path: str) -> Training:
+    async def _start_from(self, backend: TinkerBackend, path: str) -> Training:
         try:
             self._check_fits(path, await backend.stored.describe(path))
             return await backend.load(path, self._metadata, with_optimizer=self.settings.start_from_optimizer)
@@ -197,7 +199,7 @@ class TrainingOpener:
                 "Use the values that they were trained with"
             )
 
-    async def _states(self, backend: Backend) -> list[Checkpoint]:
+    async def _states(self, backend: TinkerBackend) -> list[StoredCheckpoint]:
         """The run's states, best first."""
         return states_to_resume(await backend.stored.list(), self.settings.run_uid, self.settings.attempt)
 

@@ -20,7 +20,7 @@ Kind = Literal["state", "sampler"]
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class StoredCheckpoint:
     """A saved state (trainable, with optimizer) or sampler weights, as described by its metadata.
 
     `expires_at` is when the backend may delete it; None: never. `environment_state` is what the run's environment goes
@@ -39,7 +39,7 @@ class Checkpoint:
     @classmethod
     def from_metadata(
         cls, path: str, kind: Kind, metadata: Mapping[str, str], expires_at: datetime | None = None
-    ) -> "Checkpoint | None":
+    ) -> "StoredCheckpoint | None":
         """None for a checkpoint that is not one of ours."""
         attempt, step = metadata.get("attempt", ""), metadata.get("step", "")
         if "run_uid" not in metadata or not attempt.isdecimal() or not step.isdecimal():
@@ -65,7 +65,7 @@ def checkpoint_metadata(
     return {"run_uid": run_uid, "attempt": str(attempt), "step": str(step), **known}
 
 
-def states_to_resume(checkpoints: Iterable[Checkpoint], run_uid: str, attempt: int) -> list[Checkpoint]:
+def states_to_resume(checkpoints: Iterable[StoredCheckpoint], run_uid: str, attempt: int) -> list[StoredCheckpoint]:
     """The run's states, best first: the furthest step, and among equals the newest attempt.
 
     Raises InternalError if an attempt newer than this one has saved: two must not train the same run.
@@ -81,7 +81,7 @@ def states_to_resume(checkpoints: Iterable[Checkpoint], run_uid: str, attempt: i
 
 
 def lost_sentence(
-    recorded: RecordedCheckpoint | None, listed: Sequence[Checkpoint], left: Sequence[Checkpoint]
+    recorded: RecordedCheckpoint | None, listed: Sequence[StoredCheckpoint], left: Sequence[StoredCheckpoint]
 ) -> str | None:
     """What is lost if the run continues from the first of `left`; None: nothing.
 
@@ -102,14 +102,14 @@ def lost_sentence(
 
 
 def superfluous_states(
-    checkpoints: Iterable[Checkpoint],
+    checkpoints: Iterable[StoredCheckpoint],
     run_uid: str,
     attempt: int,
     *,
     keep: int,
     keep_every: int,
     spared: Collection[str] = (),
-) -> list[Checkpoint]:
+) -> list[StoredCheckpoint]:
     """The run's states that may be deleted: all but the `keep` newest, those of a multiple of `keep_every` steps, and
     those at `spared` paths.
 
@@ -124,7 +124,7 @@ def superfluous_states(
     return [state for state in older if not (keep_every and state.step % keep_every == 0)]
 
 
-def _states(checkpoints: Iterable[Checkpoint], run_uid: str) -> list[Checkpoint]:
+def _states(checkpoints: Iterable[StoredCheckpoint], run_uid: str) -> list[StoredCheckpoint]:
     return [checkpoint for checkpoint in checkpoints if checkpoint.run_uid == run_uid and checkpoint.kind == "state"]
 
 
@@ -150,9 +150,9 @@ class StoredCheckpoints:
     def __init__(self, deadline_seconds: float) -> None:
         self._deadline = deadline_seconds
 
-    async def list(self) -> list[Checkpoint]:
+    async def list(self) -> list[StoredCheckpoint]:
         """All checkpoints of this key's owner that carry our metadata, of any run, newest first."""
-        found: list[Checkpoint] = []
+        found: list[StoredCheckpoint] = []
         offset = 0
         while True:
             # RestClient() itself may block, so it is created in the thread that uses it. Its connections are shared.
@@ -160,7 +160,7 @@ class StoredCheckpoints:
             page = await submitted("listing checkpoints", self._deadline, page_of)
             for listed in page.checkpoints:
                 kind = _KINDS.get(listed.checkpoint_type)
-                marked = kind and Checkpoint.from_metadata(
+                marked = kind and StoredCheckpoint.from_metadata(
                     listed.tinker_path, kind, listed.user_metadata or {}, expires_at=listed.expires_at
                 )
                 if marked:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tinker_atropos.trainer.data.progress import Progress
+from tinker_atropos.trainer.data.step_counts import StepCounts
 from tinker_atropos.trainer.inference.generation import SamplingTotals
 from tinker_atropos.trainer.reporting.spending import Spending
 from tinker_atropos.trainer.reporting.trainer_status import RunStatus
@@ -18,7 +18,7 @@ class Snapshot:
 
     status: RunStatus
     totals: SamplingTotals
-    progress: Progress
+    progress: StepCounts
     books: Mapping[str, Mapping[str, int]]
     spending: Spending
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import zstandard
 
-from tinker_atropos.rollout_files.rollout_folder import RolloutFolder, StepFile, metrics_name
+from tinker_atropos.rollout_files.bounded_folder import BoundedFolder, StepFile, metrics_name
 from tinker_atropos.rollout_files.rollout_store import RolloutMirror, RolloutStore
 
 LEVEL: Final = 1
@@ -43,7 +43,7 @@ class KeptFiles:
 
     def __init__(
         self,
-        folder: RolloutFolder,
+        folder: BoundedFolder,
         attempt: int,
         *,
         mirror: RolloutMirror | None = None,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.rollout_files.background_mirror import BackgroundMirror
-from tinker_atropos.rollout_files.rollout_folder import MEGABYTE, RolloutFolder
+from tinker_atropos.rollout_files.bounded_folder import MEGABYTE, BoundedFolder
 from tinker_atropos.rollout_files.rollout_store import RolloutStore, open_store
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.rollouts.kept_files import KeptFiles
@@ -34,7 +34,7 @@ def rollout_keeper(settings: Settings, config: RunConfig, tokenizer: Tokenizer, 
     """The keeper of a run; `folder` is the trainer's own, for runs that name none for their rollouts."""
     run = KeptRun(settings.run_name, settings.run_namespace, settings.run_uid, settings.attempt, config.base_model)
     place = Path(settings.rollouts_dir) if settings.rollouts_dir else folder / "rollouts"
-    kept = RolloutFolder(place, config.tinker.keep_rollouts_mb * MEGABYTE)
+    kept = BoundedFolder(place, config.tinker.keep_rollouts_mb * MEGABYTE)
     mirror = BackgroundMirror(open_store(settings.rollouts_url), kept) if settings.rollouts_url else None
     lines = RolloutLines(run, config.tinker, TokenPieces(tokenizer).of)
     return RolloutKeeper(KeptFiles(kept, run.attempt, mirror=mirror), lines)

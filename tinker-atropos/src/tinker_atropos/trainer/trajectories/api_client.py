@@ -70,7 +70,7 @@ class BooksAnswer(_Wire):
     oldest_queued_at: float | None = None
 
 
-class QueueStatus(_Wire):
+class QueueSize(_Wire):
     queue_size: int
 
 
@@ -170,7 +170,7 @@ class ApiClient:
 
     async def queue_size(self) -> int:
         """Groups waiting at the api."""
-        return (await self._ask(QueueStatus, "GET", "/status")).queue_size
+        return (await self._ask(QueueSize, "GET", "/status")).queue_size
 
     async def renew_lease(self, state: ReportedState, reason: str | None = None) -> LeaseAnswer:
         body = {"state": state, "reason": reason, "ttl_seconds": LEASE_TTL_SECONDS}

@@ -26,7 +26,7 @@ METRICS_BODY_BYTES = 2**16
 Body = TypeVar("Body", bound=BaseModel)
 
 
-class Refusal(Exception):  # noqa: N818 -- it is an answer to the client, not a server error
+class ApiRefusal(Exception):  # noqa: N818 -- it is an answer to the client, not a server error
     """A 4xx answer: `reason` is a short label for counters, the message one sentence that names the field."""
 
     def __init__(self, status_code: int, reason: str, message: str) -> None:
@@ -48,7 +48,7 @@ async def read_body(request: Request, limit: int = MAX_BODY_BYTES) -> JsonBody:
     """The request's body. GET requests have one too."""
     sent, size = await read_limited(request, limit)
     if size > limit:
-        raise Refusal(413, "size", f"the body has {size} bytes; the limit is {limit}: send less at once")
+        raise ApiRefusal(413, "size", f"the body has {size} bytes; the limit is {limit}: send less at once")
     gzipped = "gzip" in request.headers.get("content-encoding", "").lower()
     return JsonBody(sent, gzipped, _gunzip(sent, limit) if gzipped else sent)
 
@@ -58,21 +58,21 @@ def _gunzip(compressed: bytes, limit: int) -> bytes:
     try:
         body = decompressor.decompress(compressed, limit)
     except zlib.error as error:
-        raise Refusal(400, "gzip", f"the body is not gzip, as content-encoding says: {error}") from None
+        raise ApiRefusal(400, "gzip", f"the body is not gzip, as content-encoding says: {error}") from None
     if decompressor.unconsumed_tail:
-        raise Refusal(413, "size", f"the body has more than {limit} bytes decompressed; send less at once")
+        raise ApiRefusal(413, "size", f"the body has more than {limit} bytes decompressed; send less at once")
     if not decompressor.eof:
-        raise Refusal(400, "gzip", "the gzip body ends too early")
+        raise ApiRefusal(400, "gzip", "the gzip body ends too early")
     return body
 
 
 async def read(model: type[Body], request: Request, limit: int = SMALL_BODY_BYTES) -> Body:
-    """Read and check a body. Raises Refusal."""
+    """Read and check a body. Raises ApiRefusal."""
     return parse(model, (await read_body(request, limit)).json)
 
 
 def parse(model: type[Body], body: bytes) -> Body:
-    """Check a body against its model. Raises Refusal naming the first field that is wrong."""
+    """Check a body against its model. Raises ApiRefusal naming the first field that is wrong."""
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
@@ -98,7 +98,7 @@ def split_list(body: JsonBody) -> list[JsonBody]:
     """The elements of a JSON list."""
     elements = _from_json(body.json)
     if not isinstance(elements, list):
-        raise Refusal(422, "json", "the body must be a list of groups")
+        raise ApiRefusal(422, "json", "the body must be a list of groups")
     return [plain(to_json(element, inf_nan_mode="constants")) for element in elements]
 
 
@@ -106,17 +106,17 @@ def _from_json(body: bytes) -> Any:
     try:
         return from_json(body)
     except ValueError as error:
-        raise Refusal(400, "json", f"the body is not JSON: {error}") from None
+        raise ApiRefusal(400, "json", f"the body is not JSON: {error}") from None
 
 
-def _refusal(error: ValidationError, model: type[BaseModel]) -> Refusal:
+def _refusal(error: ValidationError, model: type[BaseModel]) -> ApiRefusal:
     first = error.errors(include_url=False)[0]
     if first["type"] == "json_invalid":
-        return Refusal(400, "json", f"the body is not JSON: {first['msg']}")
+        return ApiRefusal(400, "json", f"the body is not JSON: {first['msg']}")
     if not first["loc"]:  # not an object, or a check across fields: its type is the field (scored_group.py)
-        return Refusal(422, first["type"] if first["type"] in model.model_fields else "json", first["msg"])
+        return ApiRefusal(422, first["type"] if first["type"] in model.model_fields else "json", first["msg"])
     given = "" if first["type"] == "missing" else f" (given: {str(first['input'])[:60]})"
-    return Refusal(422, str(first["loc"][0]), f"{_path(first['loc'])}: {first['msg']}{given}")
+    return ApiRefusal(422, str(first["loc"][0]), f"{_path(first['loc'])}: {first['msg']}{given}")
 
 
 def _path(location: tuple[int | str, ...]) -> str:
@@ -129,22 +129,22 @@ MAX_NUMBER = 2.0**53
 
 
 def number(request: Request, name: str, default: float) -> float:
-    """Raises Refusal if it is not a number, or negative."""
+    """Raises ApiRefusal if it is not a number, or negative."""
     text = request.query_params.get(name)
     try:
         value = default if text is None else float(text)
     except ValueError:
         value = -1.0
     if not 0 <= value < MAX_NUMBER:
-        raise Refusal(422, name, f"{name} is {text!r}; it must be a number, at least 0 and below 2**53")
+        raise ApiRefusal(422, name, f"{name} is {text!r}; it must be a number, at least 0 and below 2**53")
     return value
 
 
 def step_of(request: Request) -> int | None:
-    """None for a request without a step. Raises Refusal if it is not a step."""
+    """None for a request without a step. Raises ApiRefusal if it is not a step."""
     text = request.query_params.get("step")
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) <= MAX_STEP_DIGITS):
-        raise Refusal(422, "step", f"step is {text!r}; it must be an integer, at least 0")
+        raise ApiRefusal(422, "step", f"step is {text!r}; it must be an integer, at least 0")
     return int(text)

@@ -44,7 +44,7 @@ from tinker_atropos.serving import json_response
 from tinker_atropos.trajectory_api.messages.bodies import (
     MAX_BODY_BYTES,
     METRICS_BODY_BYTES,
-    Refusal,
+    ApiRefusal,
     number,
     read,
     step_of,
@@ -72,7 +72,7 @@ def trainers_only(path: str, endpoint: Endpoint, method: str = "GET") -> Route:
 
     async def guarded(request: Request) -> Response:
         if not is_loopback(request.scope):
-            raise Refusal(
+            raise ApiRefusal(
                 403,
                 "not_local",
                 f"{method} {path} is for the run's trainer, which calls it on loopback; this request came from "
@@ -276,7 +276,7 @@ ROUTES = [
 
 
 def trajectory_app(service: TrajectoryService, max_body_bytes: int = MAX_BODY_BYTES) -> Starlette:
-    handlers = {Refusal: _refuse, JournalError: _unavailable, ClientDisconnect: _left}
+    handlers = {ApiRefusal: _refuse, JournalError: _unavailable, ClientDisconnect: _left}
     app = Starlette(routes=ROUTES, exception_handlers=handlers)
     app.state.service = service
     app.state.max_body_bytes = max_body_bytes
@@ -289,7 +289,7 @@ def _service(request: Request) -> TrajectoryService:
 
 
 async def _refuse(_request: Request, refusal: Exception) -> Response:
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, ApiRefusal)
     return json_response({"detail": str(refusal)}, refusal.status_code)
 
 

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from rl_contract.scored_group import ScoredGroup
 from tinker_atropos.serving import json_response
-from tinker_atropos.trajectory_api.messages.bodies import JsonBody, Refusal, parse, read_body, split_list, strict
+from tinker_atropos.trajectory_api.messages.bodies import ApiRefusal, JsonBody, parse, read_body, split_list, strict
 from tinker_atropos.trajectory_api.messages.records import NewGroupState, PostedGroups, ReceivedGroup, RefusedGroup
 from tinker_atropos.trajectory_api.messages.requests import TrainerRegistration
 from tinker_atropos.trajectory_api.service.trajectory_service import TrajectoryService
@@ -44,21 +44,21 @@ async def receive_groups(request: Request) -> Response:
 
 async def _deliver(
     request: Request, split: Callable[[JsonBody], Sequence[JsonBody]]
-) -> tuple[list[Stored], list[Refusal]]:
-    """Store the body's good groups and count its bad ones. Raises the first Refusal if none is good."""
+) -> tuple[list[Stored], list[ApiRefusal]]:
+    """Store the body's good groups and count its bad ones. Raises the first ApiRefusal if none is good."""
     service = _service(request)
     try:
         bodies = split(await read_body(request, request.app.state.max_body_bytes))
-    except Refusal as refusal:  # one refused group, of unknown size
+    except ApiRefusal as refusal:  # one refused group, of unknown size
         await service.deliver(PostedGroups(refused=(RefusedGroup(refusal.reason, 0),)))
         raise
     groups: list[ReceivedGroup] = []
-    refusals: list[Refusal] = []
+    refusals: list[ApiRefusal] = []
     refused: list[RefusedGroup] = []
     for body, key in zip(bodies, _keys(request, bodies), strict=True):
         try:
             groups.append(_check(body, key, service.registration))
-        except Refusal as refusal:
+        except ApiRefusal as refusal:
             refusals.append(refusal)
             refused.append(RefusedGroup(refusal.reason, _sequences(body)))
     states = await service.deliver(PostedGroups(tuple(groups), tuple(refused)))
@@ -77,13 +77,13 @@ def _check(body: JsonBody, key: str, registration: TrainerRegistration | None) -
 
 def _check_sizes(group: ScoredGroup, registration: TrainerRegistration) -> None:
     if group.rollout_count > registration.batch_size:
-        raise Refusal(
+        raise ApiRefusal(
             422,
             "larger_than_batch",
             f"tokens has {group.rollout_count} rollouts; a batch holds {registration.batch_size} (batch_size)",
         )
     if registration.vocabulary is not None and (sentence := group.outside_vocabulary(registration.vocabulary)):
-        raise Refusal(422, "tokens", sentence)
+        raise ApiRefusal(422, "tokens", sentence)
 
 
 def _keys(request: Request, bodies: Sequence[JsonBody]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from tinker_atropos.durations import more_than
 from tinker_atropos.lease_states import EVALUATOR, PeerState, ReportedState
-from tinker_atropos.trajectory_api.messages.bodies import Refusal
+from tinker_atropos.trajectory_api.messages.bodies import ApiRefusal
 from tinker_atropos.trajectory_api.messages.requests import LeaseReport
 
 Role = Literal["trainer", "environment"]
@@ -165,13 +165,13 @@ class HeldLeases:
         return environments_view(self._of_environments().values(), now, self._grace_seconds, over_for)
 
     def renew(self, role: Role, report: LeaseReport) -> str | None:
-        """Record a heartbeat. Returns the key of the ended lease it replaces. Raises Refusal if there is no room."""
+        """Record a heartbeat. Returns the key of the ended lease it replaces. Raises ApiRefusal if there is no room."""
         key, forgotten = lease_key(role, report), None
         environments = self._of_environments()
         if role == "environment" and key not in environments and len(environments) >= MAX_LEASES:
             forgotten = first_to_forget(environments, self._clock())
             if forgotten is None:
-                raise Refusal(409, "id", f"{MAX_LEASES} environments are live: no more can join this run")
+                raise ApiRefusal(409, "id", f"{MAX_LEASES} environments are live: no more can join this run")
             del self._leases[forgotten]
         self._leases[key] = _lease(report, self._clock())
         self._keep_state(report)

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from tinker_atropos.trajectory_api.messages.bodies import Refusal
+from tinker_atropos.trajectory_api.messages.bodies import ApiRefusal
 from tinker_atropos.trajectory_api.messages.records import (
     GroupCount,
     NewGroupState,
@@ -55,13 +55,13 @@ class Roster:
         self._seen_at = dict.fromkeys(self._environments, clock())
 
     def place_of(self, registration: EnvRegistration) -> RegisteredEnv:
-        """The number and the name for a registration. Raises Refusal when there are too many."""
+        """The number and the name for a registration. Raises ApiRefusal when there are too many."""
         same_name = [env for env in self._environments.values() if env.registration.name == registration.name]
         left = next((env for env in same_name if self._makes_place(env, registration)), None)
         if left is not None:
             return replace(left, connected=True, registration=registration)
         if len(self._environments) >= MAX_ENVIRONMENTS:
-            raise Refusal(409, "environments", f"{MAX_ENVIRONMENTS} environments have registered: no more can join")
+            raise ApiRefusal(409, "environments", f"{MAX_ENVIRONMENTS} environments have registered: no more can join")
         return RegisteredEnv(
             env_id=len(self._environments),
             wandb_name=f"{registration.name}_{len(same_name)}",
@@ -82,10 +82,10 @@ class Roster:
         return self._environments.get(env_id)
 
     def seen(self, env_id: int) -> RegisteredEnv:
-        """Mark an environment as present, and return it. Raises Refusal for one that never registered."""
+        """Mark an environment as present, and return it. Raises ApiRefusal for one that never registered."""
         env = self._environments.get(env_id)
         if env is None:
-            raise Refusal(404, "env_id", f"env_id {env_id} is not registered; POST /register-env first")
+            raise ApiRefusal(404, "env_id", f"env_id {env_id} is not registered; POST /register-env first")
         self._seen_at[env_id] = self._clock()
         return env
 
@@ -144,8 +144,8 @@ class TrajectoryService:
     async def take_batch(self, step: int | None, wait_seconds: float, gone: Callable[[], Awaitable[bool]]) -> StepBatch:
         """Batch `step`, waited for until it is full. A client that is `gone` gets none.
 
-        Without a step it is the next one, and the request means that all previous ones are trained. Raises Refusal for
-        a step that a checkpoint covers.
+        Without a step it is the next one, and the request means that all previous ones are trained. Raises ApiRefusal
+        for a step that a checkpoint covers.
         """
         registration = self.registration
         if registration is None:
@@ -179,7 +179,7 @@ class TrajectoryService:
     def _check_kept(self, step: int | None) -> None:
         covered = self._state.covered_step
         if step is not None and step < covered:
-            raise Refusal(
+            raise ApiRefusal(
                 409,
                 "step",
                 f"step is {step}, but a checkpoint covers the batches before step {covered} and they are no longer "

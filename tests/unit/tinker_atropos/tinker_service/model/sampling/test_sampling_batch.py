@@ -10,7 +10,7 @@ import torch
 from tests.unit.tinker_atropos.tinker_service.sampled import finished, new_batch, sampled
 
 from tinker_atropos.tinker_service.model.engine import Engine
-from tinker_atropos.tinker_service.model.lora import Adapter, LoraSpec
+from tinker_atropos.tinker_service.model.lora import LoraAdapter, LoraSpec
 from tinker_atropos.tinker_service.model.sampling.continuations import Continuation, SamplingRequest
 from tinker_atropos.tinker_service.model.sampling.sample_jobs import SampleJob
 from tinker_atropos.tinker_service.model.sampling.sampling_batch import SamplingBatch
@@ -25,7 +25,7 @@ def request(prompt: tuple[int, ...] = (1,), **changes: object) -> SamplingReques
     return dataclasses.replace(SamplingRequest(prompt=prompt, num_samples=1, max_tokens=8), **changes)
 
 
-def sample(engine: Engine, *requests: SamplingRequest, adapter: Adapter | None = None) -> list[list[Continuation]]:
+def sample(engine: Engine, *requests: SamplingRequest, adapter: LoraAdapter | None = None) -> list[list[Continuation]]:
     return sampled(engine.model, requests, adapter, engine.tokenizer.decode)
 
 
@@ -33,7 +33,7 @@ def tokens(rows: list[Continuation]) -> list[list[int]]:
     return [row.tokens for row in rows]
 
 
-def strong_adapter(engine: Engine, seed: int = 2) -> Adapter:
+def strong_adapter(engine: Engine, seed: int = 2) -> LoraAdapter:
     """An adapter that changes the model: B is not zero."""
     adapter = engine.model.new_adapter(LoraSpec(rank=4, seed=1)).snapshot()
     generator = torch.Generator().manual_seed(seed)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from tinker_atropos.tinker_service.model.lora import Adapter
+from tinker_atropos.tinker_service.model.lora import LoraAdapter
 from tinker_atropos.tinker_service.model.sampling.continuations import Continuation, SamplingRequest, new_continuations
 from tinker_atropos.tinker_service.model.sampling.scoring import PromptScores, PromptScoring
 from tinker_atropos.tinker_service.request_errors import CANCELLED, DroppedError, RequestError
@@ -38,7 +38,7 @@ def _always() -> bool:
 class SampleJob:
     """One sample request. `adapter` None: the base model; `has_client` returns whether its client is still there."""
 
-    adapter: Adapter | None
+    adapter: LoraAdapter | None
     request: SamplingRequest
     scoring: PromptScoring | None = None
     has_client: Callable[[], bool] = _always

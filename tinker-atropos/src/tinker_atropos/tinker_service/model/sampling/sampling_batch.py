@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
-from tinker_atropos.tinker_service.model.lora import Adapter, AdapterTokens, LoraModel
+from tinker_atropos.tinker_service.model.lora import AdapterTokens, LoraAdapter, LoraModel
 from tinker_atropos.tinker_service.model.packed_attention import Piece, packed_attention
 from tinker_atropos.tinker_service.model.sampling.continuations import Decode
 from tinker_atropos.tinker_service.model.sampling.sample_jobs import Row, SampleJob
@@ -64,7 +64,7 @@ def _begun(parts: Sequence[CachePart], groups: Sequence[PromptGroup]) -> list[Pi
 
 def _packed(
     parts: Sequence[CachePart], groups: Sequence[PromptGroup]
-) -> tuple[list[int], list[int], list[Adapter | None]]:
+) -> tuple[list[int], list[int], list[LoraAdapter | None]]:
     """Of each token in the packed row: itself, its position, and the adapter that works on it."""
     rows = [row for part in parts for row in part.rows]
     tokens = [row.continuation.tokens[-1] for row in rows]
@@ -93,7 +93,7 @@ def _wanted(parts: Sequence[CachePart], groups: Sequence[PromptGroup]) -> tuple[
 
 
 def _shares(
-    adapters: Sequence[Adapter | None], with_logits: Sequence[int], device: torch.device
+    adapters: Sequence[LoraAdapter | None], with_logits: Sequence[int], device: torch.device
 ) -> list[AdapterTokens]:
     """The adapters in the row, each with its places; one that works on everything needs none."""
     different = {id(adapter): adapter for adapter in adapters}

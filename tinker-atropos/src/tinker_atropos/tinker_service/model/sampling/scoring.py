@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel
 
-from tinker_atropos.tinker_service.model.lora import Adapter, LoraModel
+from tinker_atropos.tinker_service.model.lora import LoraAdapter, LoraModel
 from tinker_atropos.tinker_service.model.sampling.continuations import TopLogprobs
 from tinker_atropos.tinker_service.model.sampling.token_choice import choose
 
@@ -55,7 +55,7 @@ class PromptScores:
 
 @torch.inference_mode()
 def score_prompts(
-    model: LoraModel, adapter: Adapter | None, jobs: Sequence[tuple[Sequence[int], PromptScoring]], memory: int
+    model: LoraModel, adapter: LoraAdapter | None, jobs: Sequence[tuple[Sequence[int], PromptScoring]], memory: int
 ) -> list[PromptScores]:
     """Forward passes over batches of prompts, as many as fit into so many bytes; one answer per job, in order."""
     scores = []

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel
 
-from tinker_atropos.tinker_service.model.lora import Adapter
+from tinker_atropos.tinker_service.model.lora import LoraAdapter
 from tinker_atropos.tinker_service.model.packed_attention import QueriesKeysValues, additive
 from tinker_atropos.tinker_service.model.sampling.sample_jobs import Row
 
@@ -252,7 +252,7 @@ SMALLEST_CHUNK = 32  # of one prompt: a chunk costs a look at all tokens before 
 class UnreadPrompt:
     """A context and the rows that continue it: a request's prompt or, of a row that was set back, all its tokens."""
 
-    adapter: Adapter | None
+    adapter: LoraAdapter | None
     context: tuple[int, ...]
     rows: list[Row]
 

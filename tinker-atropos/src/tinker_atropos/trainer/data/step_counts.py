@@ -9,7 +9,7 @@ MAX_REBUILDS = 5
 
 
 @dataclass(slots=True)
-class Progress:
+class StepCounts:
     """Steps of a run, counted from its beginning. `weights` and `counted` differ only for a while after a rebuild.
 
     weights   trained into the weights that the backend holds

@@ -1,13 +1,13 @@
 import pytest
 
 from tinker_atropos.errors import BackendError, BackendLostError
-from tinker_atropos.trainer.data.progress import MAX_REBUILDS, Progress
+from tinker_atropos.trainer.data.step_counts import MAX_REBUILDS, StepCounts
 
 LOST = BackendLostError("forward_backward: there is no such model")
 
 
 def test_a_rebuild_returns_to_the_checkpoint_and_replays_without_counting_again() -> None:
-    progress = Progress(total=40)
+    progress = StepCounts(total=40)
     progress.opened(0)
     assert [progress.trained(step) for step in (1, 2, 3)] == [True, True, True]
     progress.saved = 2
@@ -21,14 +21,14 @@ def test_a_rebuild_returns_to_the_checkpoint_and_replays_without_counting_again(
 
 
 def test_a_resumed_attempt_replays_nothing() -> None:
-    progress = Progress(total=40)
+    progress = StepCounts(total=40)
     progress.opened(25)
     assert progress.trained(26)
     assert progress.replayed == 0
 
 
 def test_fruitless_rebuilds_end_with_the_recurring_error() -> None:
-    progress = Progress(total=40)
+    progress = StepCounts(total=40)
     progress.opened(0)
     progress.trained(1)
     for _ in range(MAX_REBUILDS):
@@ -42,7 +42,7 @@ def test_fruitless_rebuilds_end_with_the_recurring_error() -> None:
 
 
 def test_a_new_step_makes_rebuilds_worthwhile_again() -> None:
-    progress = Progress(total=400)
+    progress = StepCounts(total=400)
     progress.opened(0)
     for step in range(1, 3 * MAX_REBUILDS):
         progress.lost(LOST)

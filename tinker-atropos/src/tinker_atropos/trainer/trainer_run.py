@@ -12,13 +12,13 @@ from tinker_atropos.errors import RunError
 from tinker_atropos.result import ResultFile
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.api_reports import ApiReports
-from tinker_atropos.trainer.attempt import Attempt
 from tinker_atropos.trainer.attempt_end import KEEP_SECONDS, AttemptEnd
 from tinker_atropos.trainer.backend.checkpoint_keeper import CheckpointKeeper
 from tinker_atropos.trainer.backend.policy import CurrentPolicy
 from tinker_atropos.trainer.backend.token_use import TokenUse
 from tinker_atropos.trainer.best_weights import BestWeights
-from tinker_atropos.trainer.data.progress import Progress
+from tinker_atropos.trainer.current_weights import CurrentWeights
+from tinker_atropos.trainer.data.step_counts import StepCounts
 from tinker_atropos.trainer.early_stop import EarlyStop
 from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.inference.ledger import Ledger
@@ -33,13 +33,13 @@ from tinker_atropos.trainer.restarted_loop import RestartedLoop
 from tinker_atropos.trainer.rollouts.rollout_keeper import rollout_keeper
 from tinker_atropos.trainer.step_surroundings import BatchWait, StepLog, StepSurroundings
 from tinker_atropos.trainer.stop_request import StopRequest
+from tinker_atropos.trainer.trainer_attempt import TrainerAttempt
 from tinker_atropos.trainer.trainer_state import TrainerState
 from tinker_atropos.trainer.trajectories.admission import Admission
 from tinker_atropos.trainer.trajectories.api_client import ApiClient
 from tinker_atropos.trainer.trajectories.batch_collector import Collector
 from tinker_atropos.trainer.trajectories.lease import TrainerLease
 from tinker_atropos.trainer.update.ess_steering import AllowedStaleness
-from tinker_atropos.trainer.weights import Weights
 
 
 class Run:
@@ -59,7 +59,7 @@ class Run:
         tinker, steps = config.tinker, config.env.total_steps
         status = RunStatus(steps, settings.run_uid, settings.attempt, schedule=Schedule.of(config))
         self.state = state = TrainerState(
-            Progress(steps), status, results, policy=CurrentPolicy(config.env.evaluates_at)
+            StepCounts(steps), status, results, policy=CurrentPolicy(config.env.evaluates_at)
         )
         self._tracker = tracker
         self.spending = Spending(TokenUse(), settings.prices, settings.spent, settings.budget)
@@ -75,7 +75,7 @@ class Run:
         self._accounting = accounting = Accounting(api, lease, status, self.generator, config.env, self.spending)
         checkpoints = CheckpointKeeper(settings, tinker)
         self._best = BestWeights(state, checkpoints, settings.best)
-        weights = Weights(state, checkpoints, self._best)
+        weights = CurrentWeights(state, checkpoints, self._best)
         self.keeper = rollout_keeper(settings, config, tokenizer, ledger_folder)
         self._early_stop = EarlyStop(state, config)
         relay = Relay(api, status, tracker, self._evaluated_at)
@@ -93,7 +93,7 @@ class Run:
             reports,
             weights,
         )  # fmt: skip
-        self.attempt = Attempt(
+        self.attempt = TrainerAttempt(
             state,
             config,
             tokenizer.vocabulary,

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tinker_atropos.rollout_files.rollout_folder import (
+from tinker_atropos.rollout_files.bounded_folder import (
     MEGABYTE,
-    RolloutFolder,
+    BoundedFolder,
     StepFile,
     TooLargeError,
     is_rollout_file,
@@ -21,11 +21,11 @@ from tinker_atropos.rollout_files.rollout_folder import (
 )
 
 
-def kept(folder: Path, limit: int) -> RolloutFolder:
-    return RolloutFolder(folder / "rollouts", limit)
+def kept(folder: Path, limit: int) -> BoundedFolder:
+    return BoundedFolder(folder / "rollouts", limit)
 
 
-def steps(folder: RolloutFolder) -> list[int]:
+def steps(folder: BoundedFolder) -> list[int]:
     return sorted(int(name.partition("-")[0]) for name in folder.names())
 
 
@@ -133,10 +133,10 @@ def test_metrics_are_beside_the_steps_and_are_never_removed(tmp_path) -> None:
 FULL_DISK = """
 import resource, sys
 from pathlib import Path
-from tinker_atropos.rollout_files.rollout_folder import StepFile
-from tinker_atropos.rollout_files.rollout_folder import RolloutFolder
+from tinker_atropos.rollout_files.bounded_folder import StepFile
+from tinker_atropos.rollout_files.bounded_folder import BoundedFolder
 
-folder = RolloutFolder(Path(sys.argv[1]), 2**24)
+folder = BoundedFolder(Path(sys.argv[1]), 2**24)
 folder.append(StepFile(1, 1), bytes(98_000))
 folder.append_metrics(1, bytes(98_000))
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))  # as far as the disk goes

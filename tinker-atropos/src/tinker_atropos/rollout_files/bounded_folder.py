@@ -48,7 +48,7 @@ class TooLargeError(OSError):
     """One step takes too much of the room for all."""
 
 
-class RolloutFolder:
+class BoundedFolder:
     """Implements `RolloutStore`. `every`: files of steps that it divides are kept. Used by one thread at a time.
 
     The limit is for all files of a run, also for those that only a mirror has (`count`).

@@ -15,7 +15,7 @@ def restart_warning(opened: Opened) -> str:
 
 
 @dataclass(frozen=True)
-class Weights:
+class CurrentWeights:
     state: TrainerState
     keeper: CheckpointKeeper
     best: BestWeights

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Attempt:
+class TrainerAttempt:
     """`companions` never end by themselves, and run as long as the attempt; `vocabulary` is the number of token ids."""
 
     state: TrainerState
