@@ -14,8 +14,7 @@ from typing import Any
 
 from rl_operator.errors import ConflictError, RefusedError
 from rl_operator.local.interpreters.interpreters import Interpreters
-from rl_operator.local.programs.detached import detach
-from rl_operator.local.programs.launch import Launch, NotLaunchableError, Surroundings, make_room, plan_launch
+from rl_operator.local.programs.launch import Launch, NotLaunchableError, Surroundings, detach, make_room, plan_launch
 from rl_operator.local.programs.ports import PodPorts
 from rl_operator.local.state.layout import Layout, PodFolder
 from rl_operator.local.state.locks import FileLock, is_held

@@ -16,8 +16,7 @@ import aiohttp
 
 from rl_operator.errors import TargetUnreachableError
 from rl_operator.local.model_runtimes import BUNDLED, model_of, require_same_model
-from rl_operator.local.programs.detached import detach
-from rl_operator.local.programs.launch import NotLaunchableError, find_program, passed_on
+from rl_operator.local.programs.launch import NotLaunchableError, detach, find_program, passed_on
 from rl_operator.local.programs.ports import free_ports
 from rl_operator.local.state.locks import FileLock, is_held
 from rl_operator.local.state.state_store import StateStore

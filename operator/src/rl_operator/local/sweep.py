@@ -11,7 +11,7 @@ from typing import Any
 
 from rl_operator.api.names import RUN_KIND
 from rl_operator.errors import ConflictError, GoneError
-from rl_operator.local.programs.left_over import end_left_over
+from rl_operator.local.programs.leash import end_left_over
 from rl_operator.local.state.layout import Layout, PodFolder
 from rl_operator.local.state.state_store import Manifest, StateStore
 

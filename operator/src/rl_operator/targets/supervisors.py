@@ -7,7 +7,7 @@ from typing import Final
 
 from rl_operator.api.names import RUN_KIND
 from rl_operator.errors import GoneError, TargetUnreachableError, WaitTimeoutError
-from rl_operator.local.programs.detached import detach
+from rl_operator.local.programs.launch import detach
 from rl_operator.local.state.locks import is_held
 from rl_operator.local.state.state_store import Manifest, StateStore
 

@@ -12,12 +12,10 @@ import aiohttp
 from rl_operator.api.names import ATTEMPT_LABEL, COMPONENT_LABEL, ENVIRONMENT_COMPONENT, OPENENV_CONTAINER
 from rl_operator.errors import GoneError, TargetUnreachableError
 from rl_operator.local.interpreters.interpreters import Interpreters
-from rl_operator.local.pods.lost_pods import SUPERVISOR_LOST, lost_pod_status
-from rl_operator.local.pods.pod_status import PodEnd
+from rl_operator.local.pods.pod_status import SUPERVISOR_LOST, PodEnd, lost_pod_status
 from rl_operator.local.pods.pod_worker import Know, PodWorker
 from rl_operator.local.programs.launch import Surroundings
-from rl_operator.local.programs.leash import Leash
-from rl_operator.local.programs.left_over import end_left_over
+from rl_operator.local.programs.leash import Leash, end_left_over
 from rl_operator.local.programs.ports import PodPorts, choose_ports
 from rl_operator.local.state.layout import PodFolder
 from rl_operator.local.state.state_store import Manifest, StateStore

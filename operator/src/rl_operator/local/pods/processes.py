@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rl_operator.local.pods.pod_status import Terminated
 from rl_operator.local.programs.launch import Launch
-from rl_operator.local.programs.left_over import end_left_over
+from rl_operator.local.programs.leash import end_left_over
 from rl_operator.local.state.locks import FileLock
 
 LOG_BYTES = 10 * 1024 * 1024

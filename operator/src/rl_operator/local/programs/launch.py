@@ -1,6 +1,7 @@
 """How a container of a pod's manifest becomes a process: program, arguments, variables, folders."""
 
 import re
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -211,3 +212,14 @@ def _value(variable: Mapping[str, Any], caller: Mapping[str, str], earlier: Mapp
         f"{name} is not set; set it in the shell where you call rlctl (on a cluster it comes from the Secret "
         f"{secret['name']!r}, key {secret['key']!r})",
     )
+
+
+_detached: set[subprocess.Popen[bytes]] = set()
+
+
+def detach(process: subprocess.Popen[bytes]) -> None:
+    """Leave it running without waiting for it. If it ends before we do, it stays a zombie until the next call."""
+    for each in tuple(_detached):
+        if each.poll() is not None:
+            _detached.discard(each)
+    _detached.add(process)
