@@ -15,10 +15,8 @@ from tests.benchmarks.meter import resident_mib
 from tests.unit.tinker_atropos.sandboxes.conftest import eventually, server_of, shell
 from tests.unit.tinker_atropos.sandboxes.pod_servers import OWNER, PodProcess
 
-from tinker_atropos.sandboxes.local_pool import LocalSandboxes
-from tinker_atropos.sandboxes.local_sandbox import LocalSandbox
-from tinker_atropos.sandboxes.pod_pool import PodSandboxes
-from tinker_atropos.sandboxes.pod_sandbox import connected
+from tinker_atropos.sandboxes.local_pool import LocalSandbox, LocalSandboxes
+from tinker_atropos.sandboxes.pod_pool import PodSandboxes, connected
 from tinker_atropos.sandboxes.sandbox import SandboxLimits
 
 TIMES = 50

@@ -36,7 +36,7 @@ def main():
 
 
 def listed(names):
-    from tinker_atropos.environments.adapters.environment_list import installed_environments
+    from tinker_atropos.environments.adapters.families import installed_environments
 
     catalog = installed_environments().to_wire()
     [sort] = [each for each in catalog["environments"] if each["name"] == "sort_digits"]

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from tinker_atropos.environments.agent_config import AgentConfig as _AgentConfig
+from tinker_atropos.environments.agent_environment import AgentConfig as _AgentConfig
 from tinker_atropos.environments.agent_environment import AgentEnvironment as HermesAgentBaseEnv
 
 __all__ = ["HermesAgentBaseEnv", "HermesAgentEnvConfig"]

@@ -170,7 +170,7 @@ def environments(
     """List environments, read from their source without running it."""
     import gc
 
-    from tinker_atropos.environments.adapters.environment_list import as_json, as_table, look
+    from tinker_atropos.environments.adapters.families import as_json, as_table, look
 
     gc.disable()  # syntax trees are many objects, and all of them live until this short process exits
     try:

@@ -62,7 +62,7 @@ def rollout_seconds(env: Mapping[str, Any], environment: CatalogEnvironment) -> 
 
 def field_of_rollout_seconds(env: Mapping[str, Any], environment: CatalogEnvironment) -> str | None:
     """Which field of `env` bounds a rollout: `rollout_seconds`, or a `worker_timeout` that is less and not the default,
-    wherever it was set. The environment has the same rule (tinker_atropos.environments.agent_config).
+    wherever it was set. The environment has the same rule (tinker_atropos.environments.agent_environment).
     """
     longest, worker = (_seconds(name, env, environment) for name in (ROLLOUT_SECONDS, WORKER_TIMEOUT))
     if longest is None:

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from tinker_atropos.check.check_report import as_json, as_text, findings
-from tinker_atropos.check.findings import worst
+from tinker_atropos.check.checks import worst
 from tinker_atropos.check.observations import AnswerSeen, GroupSeen, Observations, SequenceSeen
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atroposlib.envs.base import APIServerConfig
 from tests.unit.tinker_atropos.environments.scripted_agent import ScriptedPolicy, agent_environment, rollout
 from tests.unit.tinker_atropos.sandboxes.pod_servers import OWNER, PodProcess
 
-from tinker_atropos.environments.agent_environment import AgentConfig, AgentEnvironment
+from tinker_atropos.environments.agent_environment import AgentConfig, AgentEnvironment, with_key
 from tinker_atropos.environments.agents import sandbox_turns
 from tinker_atropos.environments.agents.agent_result import AgentResult
-from tinker_atropos.environments.agents.sandbox_source import SandboxSource
+from tinker_atropos.environments.agents.sandbox_turns import SandboxSource
 from tinker_atropos.environments.agents.tool import Tool
 from tinker_atropos.environments.agents.tool_context import ToolContext
 from tinker_atropos.environments.rollout.rollouts import FailedRollout, Rollout
@@ -373,3 +374,17 @@ def test_unknown_toolsets_are_refused() -> None:
     asked = agent_environment(Adds, ScriptedPolicy("5"), enabled_toolsets=["shell"])
     with pytest.raises(ConfigError, match=r"env\.enabled_toolsets names 'shell'"), asked:
         pass
+
+
+@pytest.mark.parametrize(
+    ("given", "usual", "used"),
+    [("", "sk-usual", "sk-usual"), ("sk-own", "sk-usual", "sk-own"), ("", "", "none")],
+    ids=["the usual variable", "a key of its own", "no key"],
+)
+def test_a_provider_gets_the_key_that_there_is(
+    monkeypatch: pytest.MonkeyPatch, given: str, usual: str, used: str
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", usual)
+    [server] = with_key([APIServerConfig(api_key=given, model_name="m")])
+    assert (server.api_key, server.model_name) == (used, "m")
+    assert used == "none" or used not in repr(server)

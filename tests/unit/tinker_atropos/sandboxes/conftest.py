@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.tinker_atropos.sandboxes.pod_servers import PodProcess
 
-from tinker_atropos.sandboxes.local_sandbox import LocalSandbox
+from tinker_atropos.sandboxes.local_pool import LocalSandbox
 from tinker_atropos.sandboxes.sandbox import Command, CommandResult, SandboxLimits
 from tinker_atropos.sandboxes.stream_sandbox import StreamSandbox
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-from tinker_atropos.sandboxes.local_sandbox import ROOT
-from tinker_atropos.sandboxes.pod_sandbox import PodSandbox, connected
+from tinker_atropos.sandboxes.local_pool import ROOT
+from tinker_atropos.sandboxes.pod_pool import PodSandbox, connected
 
 OWNER: Final = "uid-of-the-run"
 START: Final = (

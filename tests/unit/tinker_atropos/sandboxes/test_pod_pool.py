@@ -11,9 +11,9 @@ import pytest
 from tests.unit.tinker_atropos.sandboxes.conftest import SECONDS, eventually, shell
 from tests.unit.tinker_atropos.sandboxes.pod_servers import OWNER, PodProcess
 
-from tinker_atropos.sandboxes.pod_pool import PodSandboxes
-from tinker_atropos.sandboxes.pod_sandbox import ServiceAddress, connected
+from tinker_atropos.sandboxes.pod_pool import PodSandbox, PodSandboxes, ServiceAddress, connected
 from tinker_atropos.sandboxes.sandbox import SandboxLostError
+from tinker_atropos.sandboxes.sandbox_server.lease_listener import prepare
 
 StartPod = Callable[..., PodProcess]
 
@@ -171,7 +171,7 @@ def test_one_that_stands_still_is_given_up(
     pod: StartPod, pool_of: Callable[..., PodSandboxes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It accepts a connection, as far as the kernel is concerned, and answers nothing."""
-    monkeypatch.setattr("tinker_atropos.sandboxes.pod_sandbox.LEASE_ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr("tinker_atropos.sandboxes.pod_pool.LEASE_ANSWER_SECONDS", 0.1)
     still, good, service = pod(), pod(), Service()
     still.told(b"\n")
     still.process.send_signal(signal.SIGSTOP)
@@ -202,9 +202,55 @@ def test_its_name_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: Any) -> socket.socket:
         raise errors.pop(0)
 
-    monkeypatch.setattr("tinker_atropos.sandboxes.pod_sandbox.connected", failing)
+    monkeypatch.setattr("tinker_atropos.sandboxes.pod_pool.connected", failing)
     service = ServiceAddress("sandboxes.of-the-run", 80)
     for count in (1, 1, 2):
         with pytest.raises(OSError):  # noqa: PT011 -- whichever it is
             service.connected()
         assert len(asked) == count
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"HTTP/1.1 400 Bad Request\r\n", b"[]\n", b"1\n", b'{"id": 1, "result": {}}\n', b"x" * 100_000, b"\xff\n"],
+    ids=["nothing", "HTTP", "a list", "a number", "no lease", "too much", "no UTF-8"],
+)
+def test_another_program_is_no_sandbox(answer: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    theirs.sendall(answer)
+    theirs.shutdown(socket.SHUT_WR)
+    with theirs, pytest.raises(SandboxLostError, match="it cannot be leased"):
+        PodSandbox(ours, OWNER)
+    assert ours.fileno() == -1
+
+
+def test_nobody_is_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(ConnectionRefusedError):
+        connected("127.0.0.1", port)
+
+
+def test_the_connection_is_watched() -> None:
+    """By the kernel: tests cannot lose a node."""
+    with socket.create_server(("127.0.0.1", 0)) as server, connected(*server.getsockname()) as stream:
+        prepare(stream)
+        options = ("TCP_NODELAY", "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
+        asked = [stream.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in options]
+        assert asked == [1, 10, 5, 3, 30_000]
+        assert stream.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert stream.gettimeout() is None
+
+
+def test_its_end_is_told_once(pod: Callable[..., PodProcess]) -> None:
+    served, ends = pod(), []
+    sandbox = PodSandbox(connected(*served.address), OWNER, lambda _: ends.append(threading.current_thread().name))
+    assert shell(sandbox, "echo on").output == "on\n"
+    served.process.kill()
+    eventually("lost", lambda: ends)
+    assert sandbox.is_lost
+    sandbox.close()
+    sandbox.close()
+    with pytest.raises(SandboxLostError, match="the sandbox is gone"):
+        shell(sandbox, "true", SECONDS)
+    assert len(ends) == 1

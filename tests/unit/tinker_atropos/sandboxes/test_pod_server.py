@@ -12,7 +12,7 @@ import pytest
 from tests.unit.tinker_atropos.sandboxes.conftest import SECONDS, carriers, eventually, shell
 from tests.unit.tinker_atropos.sandboxes.pod_servers import AS_FIRST_PROCESS, OWNER, PodProcess
 
-from tinker_atropos.sandboxes.pod_sandbox import PodSandbox, SandboxBusyError
+from tinker_atropos.sandboxes.pod_pool import PodSandbox, SandboxBusyError
 from tinker_atropos.sandboxes.sandbox import Match, SandboxError, SandboxLostError
 from tinker_atropos.sandboxes.sandbox_server import pod_server
 
@@ -20,7 +20,7 @@ StartPod = Callable[..., PodProcess]
 
 CLIENT = """
 import sys
-from tinker_atropos.sandboxes.pod_sandbox import PodSandbox, connected
+from tinker_atropos.sandboxes.pod_pool import PodSandbox, connected
 from tinker_atropos.sandboxes.sandbox import Command
 sandbox = PodSandbox(connected("127.0.0.1", int(sys.argv[1])), sys.argv[2])
 sandbox.run(Command("setsid sleep 1000 >/dev/null 2>&1 &", 60, {"MARK": sys.argv[3]}))

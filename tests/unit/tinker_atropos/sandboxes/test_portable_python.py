@@ -46,7 +46,7 @@ def main():
     print(json.dumps([os.getpid(), sys.argv[1:], sys.executable, flags]))
 """
 SANDBOX = """
-from tinker_atropos.sandboxes.local_sandbox import LocalSandbox
+from tinker_atropos.sandboxes.local_pool import LocalSandbox
 from tinker_atropos.sandboxes.sandbox import Command, SandboxLimits
 sandbox = LocalSandbox(SandboxLimits(network=True), plain=True)
 sandbox.write_file("a.txt", b"3")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.tinker_atropos.sandboxes.conftest import shell
 
 from tinker_atropos.sandboxes import stream_sandbox
-from tinker_atropos.sandboxes.local_sandbox import LocalSandbox
+from tinker_atropos.sandboxes.local_pool import LocalSandbox
 from tinker_atropos.sandboxes.sandbox import Match, SandboxError
 from tinker_atropos.sandboxes.sandbox_server.file_search import find_files, find_text
 from tinker_atropos.sandboxes.sandbox_server.sandbox_files import RefusedError, read_file, remove_folder, write_file

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.unit.tinker_atropos.sandboxes.conftest import need, shell
 
-from tinker_atropos.sandboxes.local_sandbox import LocalSandbox
+from tinker_atropos.sandboxes.local_pool import LocalSandbox
 from tinker_atropos.sandboxes.sandbox_server import walls
 
 CONNECT = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), 5); print('connected')"

@@ -1,6 +1,12 @@
-"""The tokenizer, for text in and out. Loaded without torch, and without a network if its files are local."""
+"""The tokenizer, for text in and out. Loaded without torch, and without a network if its files are local.
+
+Chat templates put a message's content into the text that is tokenized, and tokenizers recognize special tokens
+anywhere in it: an observation with `<|im_end|>` would end its turn, and could go on in another role. So texts of others
+lose a model's control tokens (`ControlText`).
+"""
 
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Self
@@ -10,9 +16,37 @@ from jinja2 import TemplateError
 
 from tinker_atropos.arrays import Ints
 from tinker_atropos.bundled import BUNDLED, resolve_tokenizer
-from tinker_atropos.chat.control_text import ControlText
 from tinker_atropos.chat.model_config import read_model_config
 from tinker_atropos.errors import ConfigError
+
+
+class ControlText:
+    """What one tokenizer takes for control."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        longest_first = sorted(control_strings(tokenizer), key=len, reverse=True)
+        self._control = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+
+    def defused(self, text: str) -> str:
+        """The text with a space in each control string; in the rare case that this makes another one, without it."""
+        if self._control is None:
+            return text
+        text = self._control.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+        while self._control.search(text):
+            text = self._control.sub("", text)
+        return text
+
+
+def control_strings(tokenizer: Any) -> set[str]:
+    """What the tokenizer recognizes in any text: special tokens, and other added tokens that its chat template writes,
+    such as `<tool_response>`. Added tokens may also be plain words or spaces; those stay.
+    """
+    template = str(tokenizer.chat_template or "")
+    added = tokenizer.added_tokens_decoder.values()
+    written = {str(token) for token in added if not token.special and str(token) in template}
+    special = {str(token) for token in added if token.special} | set(tokenizer.all_special_tokens)
+    return {text for text in special if text} | {text for text in written if re.search(r"[^\w\s]", text)}
+
 
 Message = dict[str, Any]
 

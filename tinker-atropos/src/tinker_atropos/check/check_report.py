@@ -7,11 +7,31 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal
 
-from tinker_atropos.check.findings import Check, Finding, Verdict, counted, find, worst
-from tinker_atropos.check.group_checks import GROUPS, REWARDS, ROLLOUTS, SPREAD, TRAINING
+from tinker_atropos.check.checks import (
+    CLOSE,
+    GRADER,
+    GROUPS,
+    HELD_OUT,
+    IMPORT,
+    ITEMS,
+    LENGTH,
+    LOGPROBS,
+    MASKS,
+    REQUESTS,
+    REWARDS,
+    ROLLOUTS,
+    SETUP,
+    SPREAD,
+    TOKENS,
+    TRAINING,
+    Check,
+    Finding,
+    Verdict,
+    counted,
+    find,
+    worst,
+)
 from tinker_atropos.check.observations import AnswerSeen, HeldOut, Observations
-from tinker_atropos.check.stage_checks import CLOSE, GRADER, HELD_OUT, IMPORT, ITEMS, REQUESTS, SETUP
-from tinker_atropos.check.token_checks import LENGTH, LOGPROBS, MASKS, TOKENS
 
 CHECKS: Final[tuple[Check, ...]] = (
     *(IMPORT, SETUP, ITEMS, REQUESTS, ROLLOUTS, GROUPS, MASKS, TOKENS, LOGPROBS, LENGTH),

@@ -2,6 +2,8 @@
 
 import asyncio
 import copy
+import logging
+import os
 import random
 import time
 import uuid
@@ -11,37 +13,44 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
 from functools import cached_property, partial, wraps
-from typing import Any, ClassVar, Final, Self, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, Self, TypeVar
 
+import wandb
 from atroposlib.envs.server_handling.openai_server import OpenAIServer
+from pydantic import Field
 
 from tinker_atropos.bundled import resolve_tokenizer
-from tinker_atropos.environments.agent_config import AgentConfig, time_each_rollout
 from tinker_atropos.environments.agents import toolbox
-from tinker_atropos.environments.agents.agent_loop import AgentLoop, ChatServer, ToolSchemas
+from tinker_atropos.environments.agents.agent_loop import AgentLoop, ChatServer, ProviderChat, SessionChat, ToolSchemas
 from tinker_atropos.environments.agents.agent_result import AgentResult
-from tinker_atropos.environments.agents.recorded_chat import ProviderChat, SessionChat
-from tinker_atropos.environments.agents.sandbox_source import sandbox_source
-from tinker_atropos.environments.agents.sandbox_turns import SandboxTurns
-from tinker_atropos.environments.agents.sync_bridge import Bridged
+from tinker_atropos.environments.agents.rollout_page import write_page
+from tinker_atropos.environments.agents.sandbox_tools import check_toolsets, tools_of_group
+from tinker_atropos.environments.agents.sandbox_turns import SandboxTurns, sandbox_source
 from tinker_atropos.environments.agents.tool import Tool
-from tinker_atropos.environments.agents.tool_context import ToolContext
+from tinker_atropos.environments.agents.tool_context import Bridged, ToolContext
 from tinker_atropos.environments.agents.toolbox import ReservedSandbox, Toolbox
-from tinker_atropos.environments.agents.toolsets import check_toolsets, tools_of_group
 from tinker_atropos.environments.base import Item, Message
-from tinker_atropos.environments.items.held_out import Evaluation
-from tinker_atropos.environments.items.held_out_sets import evaluation_of
-from tinker_atropos.environments.offline_modes import OfflineModes
+from tinker_atropos.environments.items.held_out import Evaluation, evaluation_of
+from tinker_atropos.environments.rollout.failures import IncompleteGroupError
 from tinker_atropos.environments.rollout.rollouts import Outcome, Rollout
+from tinker_atropos.environments.session_environment import SessionConfig, SessionEnvironment
 from tinker_atropos.environments.sessions.rollout_session import RolloutSession
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.sandboxes.sandbox import SandboxLimits
 
-T = TypeVar("T")
-
 __all__ = ["AgentConfig", "AgentEnvironment"]
 
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+NO_LIMIT: Final = -1
+
 MEAN_REWARD: Final = "eval/mean_reward"
+
+RESULTS: Final = "eval_results"
+"""Where `evaluate`, a file's own command, writes if it is not told."""
 
 _reserved: ContextVar[ReservedSandbox | None] = ContextVar("reserved", default=None)
 """The sandbox of the rollout that is played."""
@@ -50,15 +59,57 @@ _group_tools: ContextVar[ToolSchemas | None] = ContextVar("group_tools", default
 """Those that the rollouts of one group share."""
 
 
-class AgentEnvironment(OfflineModes[Item], ABC):
+class AgentConfig(SessionConfig):
+    """The fields of an environment with an agent. Names are those of hermes-agent's environments."""
+
+    enabled_toolsets: list[str] | None = Field(
+        default=None, description="Toolsets of the agent: terminal, files, search. Without it: all of them."
+    )
+    disabled_toolsets: list[str] | None = Field(default=None, description="Toolsets that it does not get.")
+    distribution: str | None = Field(
+        default=None, description="A named distribution, from which the toolsets of each group are drawn."
+    )
+    max_agent_turns: int = Field(default=30, gt=0, description="Most answers of the agent in one rollout.")
+    agent_temperature: float = Field(
+        default=1.0, ge=0, description="Temperature of training rollouts; evaluations sample at 0."
+    )
+    system_prompt: str | None = Field(default=None, description="What the agent is told first.")
+    terminal_backend: Literal["local", "kubernetes"] | None = Field(
+        default=None,
+        description="Where sandboxes are. Without it: in pods if the run asks for them (spec.sandbox), else on this "
+        "machine.",
+    )
+    terminal_timeout: float = Field(default=120.0, gt=0, description="Longest time for one call of a tool, in seconds.")
+    tool_pool_size: int = Field(default=128, gt=0, description="How many calls of tools run at once.")
+    extra_body: dict[str, Any] | None = Field(
+        default=None, description="More fields of every request to the model, such as a provider's preferences."
+    )
+    eval_size: int | None = Field(
+        default=None, gt=0, description="How many held-out items an evaluation plays. Without it: eval_items."
+    )
+    eval_samples: int = Field(default=1, gt=0, description="How often an evaluation plays each, at temperature 0.")
+    eval_greedy: bool = Field(default=False, description="Not for agents: all their evaluations are at temperature 0.")
+    sandbox_memory_mb: int = Field(
+        default=1024, gt=0, description="Most memory of a process in a sandbox on this machine, in MiB."
+    )
+    sandbox_disk_mb: int = Field(
+        default=256, gt=0, description="Most that the files of a sandbox on this machine may take, in MiB."
+    )
+
+
+class AgentEnvironment(SessionEnvironment[Item], ABC):
     """A task for an agent with tools. An author writes `format_prompt` and `compute_reward`, and says which items there
     are: by `training_items` and `held_out_items`, or by `setup`, `get_next_item` and `evaluate`.
 
     `prepare`, `compute_reward` and `evaluate` may call the synchronous methods of a `ToolContext`: other rollouts go on
     meanwhile.
+
+    A file of an environment also runs by itself: `python my_env.py process` makes data, `evaluate` measures a model.
+    Atroposlib's command line overrides a config file, which overrides `config_init`.
     """
 
     env_config_cls = AgentConfig
+    serves_sessions = False
     eval_metric: ClassVar[str] = MEAN_REWARD
     default_toolsets: ClassVar[Sequence[str]] = ()
     """A hint for readers; what counts is `enabled_toolsets`."""
@@ -76,7 +127,7 @@ class AgentEnvironment(OfflineModes[Item], ABC):
         config.tokenizer_name = resolve_tokenizer(config.tokenizer_name)
         if source.capacity is not None:
             time_each_rollout(config)
-        super().__init__(config, server_configs, slurm, testing)
+        super().__init__(config, with_key(server_configs), slurm, testing)
         self._toolbox = Toolbox(source.make_pool, config.terminal_timeout, config.tool_pool_size, source.capacity or 1)
         self._turns = None if source.capacity is None else SandboxTurns(self._toolbox, source.capacity, self.note)
         toolbox.install(self._toolbox)
@@ -233,6 +284,30 @@ class AgentEnvironment(OfflineModes[Item], ABC):
             )  # fmt: skip
         return evaluation
 
+    async def process_manager(self) -> None:
+        """BaseEnv's, which writes groups as lines of JSON; and a page of them, with the calls of tools.
+
+        Ends the program if no rollout of a group worked. What was written until then stays.
+        """
+        self.config.use_wandb = self.config.use_wandb and has_wandb_key()
+        try:
+            await super().process_manager()
+        except IncompleteGroupError as error:
+            raise SystemExit(f"no rollout of a group worked: {error}") from None
+        finally:
+            groups = Path(self.config.data_path_to_save_groups)
+            print(f"The groups are in {groups}, and {write_page(groups)} shows them.")  # noqa: T201 -- a command's answer
+            await self.close()
+
+    async def _run_evaluate(self) -> None:
+        """BaseEnv's, which writes no results without a folder for them."""
+        self.config.data_dir_to_save_evals = self.config.data_dir_to_save_evals or f"{RESULTS}/{self.name or 'agent'}"
+        try:
+            await super()._run_evaluate()
+        finally:
+            await self.close()
+        print(f"The results are in {self.config.data_dir_to_save_evals}.")  # noqa: T201 -- a command's answer
+
     async def wandb_log(self, wandb_metrics: dict[str, Any] | None = None) -> None:
         """With `train/mean_reward`, and figures of agents."""
         rewards = {"train/mean_reward": sum(self._scores) / len(self._scores)} if self._scores else {}
@@ -249,3 +324,30 @@ def _bridged(method: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Cor
 
 def _sample(item: Any, rollout: Rollout) -> dict[str, Any]:
     return {"item": repr(item), "messages": list(rollout.messages), "reward": rollout.score}
+
+
+def time_each_rollout(config: AgentConfig) -> None:
+    """Where rollouts wait for sandboxes, the time of a group would pass meanwhile. So `worker_timeout` bounds no group
+    there: if it is not BaseEnv's default, whoever set it, each rollout has the smaller one of it and `rollout_seconds`,
+    from when it has its sandbox.
+    """
+    default = AgentConfig.model_fields["worker_timeout"].default
+    limit, config.worker_timeout = config.worker_timeout, NO_LIMIT
+    if limit != default and 0 < limit < config.rollout_seconds:
+        logger.info("each rollout has env.worker_timeout (%g s), from when it has its sandbox", limit)
+        config.rollout_seconds = limit
+
+
+def with_key(servers: Any) -> Any:
+    """A server without a key gets that of OpenAI's usual variable. Servers of one's own often want none, but the client
+    must have one.
+    """
+    if not isinstance(servers, list):
+        return servers
+    key = os.environ.get("OPENAI_API_KEY") or "none"
+    return [each if each.api_key else each.model_copy(update={"api_key": key}) for each in servers]
+
+
+def has_wandb_key() -> bool:
+    """Whether W&B would take a run, or was told not to. Without one it asks for a key, and nobody may be there."""
+    return wandb.api.api_key is not None or os.environ.get("WANDB_MODE", "online") != "online"

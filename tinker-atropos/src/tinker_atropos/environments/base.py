@@ -15,8 +15,9 @@ from atroposlib.envs.base import APIServerConfig, BaseEnv, BaseEnvConfig
 from pydantic import Field, model_validator
 
 from tinker_atropos.environments.items.difficulty_pools import PooledItems
-from tinker_atropos.environments.items.held_out import EVAL_METRIC, Evaluation
-from tinker_atropos.environments.items.held_out_sets import (
+from tinker_atropos.environments.items.held_out import (
+    EVAL_METRIC,
+    Evaluation,
     HeldOutSets,
     PlayedItem,
     evaluation_of,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tinker_atropos.environments.bundled import broken_programs
-from tinker_atropos.environments.bundled.broken_program_templates import TEMPLATES
+from tinker_atropos.environments.bundled.broken_programs import TEMPLATES
 
 ALL = [*broken_programs.split().training, *broken_programs.split().held_out]
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tinker_atropos.environments.bundled import word_problems
-from tinker_atropos.environments.bundled.word_problem_templates import TEMPLATES
+from tinker_atropos.environments.bundled.word_problems import TEMPLATES
 
 ITEMS = st.builds(word_problems.item, st.integers(0, 10**6), st.integers(0, 10**6))
 

@@ -23,7 +23,7 @@ from tinker_atropos.bundled import bundled_model_folder
 from tinker_atropos.environments.base import EnvironmentConfig
 from tinker_atropos.environments.rollout.rollouts import TransportError
 from tinker_atropos.environments.rollout.teacher import API_KEY, Teacher
-from tinker_atropos.environments.runner.sampling import prompt_logprobs
+from tinker_atropos.environments.runner.policy_requests import install_prompt_logprobs
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.weights.teacher_server import teacher_app
@@ -40,7 +40,7 @@ def model(tinker_service) -> Iterator[tinker.SamplingClient]:
 
 @pytest.fixture
 async def teacher_url(model, monkeypatch) -> AsyncIterator[str]:
-    prompt_logprobs.install()
+    install_prompt_logprobs()
     monkeypatch.setenv(API_KEY, KEY)
     async with serve(teacher_app(model, KEY), bind("127.0.0.1", 0, "--port")) as port:
         yield f"http://127.0.0.1:{port}"
@@ -98,7 +98,7 @@ async def test_token_ids_that_the_teacher_does_not_know_are_refused_with_its_wor
 
 
 async def test_a_teacher_that_is_away_costs_the_group() -> None:
-    prompt_logprobs.install()
+    install_prompt_logprobs()
     listener = bind("127.0.0.1", 0, "--port")  # bound and never served: nobody else gets the port
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"
     listener.close()
@@ -150,7 +150,7 @@ class Answering:
 
 
 async def test_a_teacher_of_sglangs_protocol() -> None:
-    prompt_logprobs.install()
+    install_prompt_logprobs()
     answering = Answering()
     app = Starlette(routes=[Route("/generate", answering.generate, methods=["POST"])])
     async with serve(app, bind("127.0.0.1", 0, "test")) as port:
@@ -170,7 +170,7 @@ async def test_a_teacher_of_sglangs_protocol() -> None:
 
 
 async def test_a_server_without_prompt_logprobs_is_told_apart() -> None:
-    prompt_logprobs.install()
+    install_prompt_logprobs()
 
     async def completions(_request: Request) -> Response:
         choice = {"index": 0, "text": "", "finish_reason": "length", "logprobs": None}

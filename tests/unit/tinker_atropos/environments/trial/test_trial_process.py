@@ -151,7 +151,7 @@ def test_the_limit_ends_a_process_with_a_blocked_interpreter() -> None:
     program = """
         import ctypes
         from tinker_atropos.environments.trial.trial_process import end_at
-        from tinker_atropos.environments.trial.report import Report
+        from tinker_atropos.environments.trial.trial_report import Report
 
         end_at(0.5, Report("m", 1, str))
         ctypes.PyDLL(None).sleep(60)

@@ -1,7 +1,6 @@
 """Which figures of an evaluation a status shows beside the one that decides."""
 
-from tinker_atropos.environments.items.held_out import EVAL_METRIC, Estimate
-from tinker_atropos.environments.items.held_out_sets import MOST_SETS, PlayedItem, evaluation_of
+from tinker_atropos.environments.items.held_out import EVAL_METRIC, MOST_SETS, Estimate, PlayedItem, evaluation_of
 from tinker_atropos.environments.rollout.rollouts import Rollout
 from tinker_atropos.trainer.reporting.evaluated_figures import MOST_FIGURES, evaluated_figures
 

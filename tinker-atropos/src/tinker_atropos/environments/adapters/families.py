@@ -1,13 +1,17 @@
-"""Which libraries have adapters, as a table: a name like `reasoning-gym/chain_sum` begins with its family's."""
+"""Which libraries have adapters, as a table: a name like `reasoning-gym/chain_sum` begins with its family's. And what
+`tinker-atropos environments` shows: the bundled environments and those of the libraries, or a folder's.
+"""
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from tinker_atropos.environments.adapters.harness import harness_catalog
 from tinker_atropos.environments.adapters.reasoning_gym import task_catalog
 from tinker_atropos.environments.adapters.verifiers import taskset_catalog
-from tinker_atropos.environments.discovery import Discovery
+from tinker_atropos.environments.discovery import Discovery, discover, discover_bundled, discover_entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +39,33 @@ FAMILIES: Final[Mapping[str, Family]] = {
 def family_of(environment: str) -> Family | None:
     name, slash, _ = environment.partition("/")
     return FAMILIES.get(name) if slash else None
+
+
+def look(folder: Path | None, entry: str | None) -> Discovery:
+    """What is installed here, what a folder has, or the one of a file in it. Raises ValueError for a wrong option."""
+    if folder is None:
+        if entry is not None:
+            raise ValueError("--entry names a file of --path: give both")
+        return installed_environments()
+    if not folder.is_dir():
+        raise ValueError(f"--path {folder} is not a folder")
+    return discover(folder) if entry is None else discover_entry(folder, entry)
+
+
+def installed_environments() -> Discovery:
+    bundled = discover_bundled()
+    found = [family.discover() for family in FAMILIES.values()]
+    environments = [*bundled.environments, *(each for family in found for each in family.environments)]
+    families = [each for family in found for each in family.families]
+    return replace(bundled, environments=environments, families=families)
+
+
+def as_json(found: Discovery) -> bytes:
+    """UTF-8, whatever the terminal's encoding; undecodable characters of a file name or a text become `?`."""
+    return json.dumps(found.to_wire(), indent=2, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def as_table(found: Discovery) -> str:
+    width = max([len(each.name) for each in found.environments], default=0)
+    lines = (f"{each.name:<{width}}  {each.description} ({each.file_path})\n" for each in found.environments)
+    return "".join(lines)

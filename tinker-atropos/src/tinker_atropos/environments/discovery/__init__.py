@@ -1,7 +1,7 @@
 """Discovery: reads environments from their source, without running it.
 
-source_parser -> modules -> sources (resolves names) -> values, annotations -> config_fields, config_init; kinship
-finds the classes that are environments, servable checks whether a file can be served, and discover combines them.
+source_parser -> modules -> sources (resolves names) -> values, annotations -> config_fields; environment_classes finds
+the classes that are environments and says whether a file can be served, and discover combines them.
 """
 
 from tinker_atropos.environments.discovery.discover import (

@@ -10,12 +10,20 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tinker_atropos.environments.discovery.config_class import declared_config_class
-from tinker_atropos.environments.discovery.config_fields import ConfigField, fields_of
-from tinker_atropos.environments.discovery.config_init import GivenValues, values_of_config_init
-from tinker_atropos.environments.discovery.kinship import own_environments, served_environments
+from tinker_atropos.environments.discovery.config_fields import (
+    ConfigField,
+    GivenValues,
+    fields_of,
+    values_of_config_init,
+)
+from tinker_atropos.environments.discovery.environment_classes import (
+    declared_config_class,
+    entry_problem,
+    files_imported,
+    own_environments,
+    served_environments,
+)
 from tinker_atropos.environments.discovery.modules import SourceClass
-from tinker_atropos.environments.discovery.servable import entry_problem, files_imported
 from tinker_atropos.environments.discovery.source_parser import Problem
 from tinker_atropos.environments.discovery.sources import Sources
 from tinker_atropos.environments.discovery.values import UNKNOWN, literal

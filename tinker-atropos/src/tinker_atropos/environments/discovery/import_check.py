@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tinker_atropos.environments.discovery.modules import Module
-from tinker_atropos.environments.discovery.packages import READABLE_PACKAGES, dotted_name
+from tinker_atropos.environments.discovery.modules import READABLE_PACKAGES, Module, dotted_name
 from tinker_atropos.environments.discovery.source_parser import Problem
 
 TAKEN_NAMES: Final = frozenset({*sys.stdlib_module_names, *READABLE_PACKAGES, "wandb"})

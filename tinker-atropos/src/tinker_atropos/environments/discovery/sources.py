@@ -14,12 +14,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Self
 
-from tinker_atropos.environments.discovery.modules import Import, Module, SourceClass, last_name
-from tinker_atropos.environments.discovery.packages import (
+from tinker_atropos.environments.discovery.modules import (
     HERMES_MODULES,
     READABLE_PACKAGES,
+    Import,
+    Module,
+    SourceClass,
     dotted_name,
     importable_names,
+    last_name,
     package_folders,
     package_module,
     python_files,

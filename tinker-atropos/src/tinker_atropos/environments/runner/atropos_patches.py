@@ -14,7 +14,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_rand
 from transformers import PreTrainedTokenizerBase
 
 from tinker_atropos.environments.base import SampledEnvironment
-from tinker_atropos.environments.items.held_out_sets import PlayedItem
+from tinker_atropos.environments.items.held_out import PlayedItem
 from tinker_atropos.environments.rollout.failures import describe, environment_failed
 from tinker_atropos.environments.rollout.rollouts import FailedRollout, scored_group
 from tinker_atropos.environments.rollout.sampled_work import (
@@ -23,16 +23,17 @@ from tinker_atropos.environments.rollout.sampled_work import (
     sampling,
     watch,
 )
-from tinker_atropos.environments.runner.equal_groups import EqualGroups
 from tinker_atropos.environments.runner.reporting.counters import (
     Counters,
     FailureReason,
     FilterReason,
+    IsCorrect,
     filter_reason,
+    finite_rewards,
     generated_tokens,
+    has_full_reward,
     rewards,
 )
-from tinker_atropos.environments.runner.reporting.group_mix import IsCorrect, has_full_reward
 from tinker_atropos.environments.runner.reporting.rollout_reports import WHY_UNSENT, RolloutReports
 from tinker_atropos.errors import EnvironmentLostError
 
@@ -277,3 +278,27 @@ def checked_pair(collected: Any) -> tuple[Any, Any]:
             f"items to come back to"
         )
     return collected[0], collected[1]
+
+
+class EqualGroups:
+    """Of one environment. A group that is not all right is always dropped. Those that are all right say that the task
+    may be solved, and then the next group to learn from costs ever more: at most `max_all_right` in a row are dropped,
+    and further ones sent until there is one to learn from. None: all are dropped.
+    """
+
+    def __init__(self, max_all_right: int | None, counters: Counters) -> None:
+        self._max_all_right, self._counters = max_all_right, counters
+        self._dropped_in_row = 0
+
+    def drops(self, rewards: Sequence[Any], is_correct: IsCorrect) -> bool:
+        """Whether the next group, of these rewards, is dropped. Otherwise it is sent."""
+        if len(set(rewards)) != 1:
+            self._dropped_in_row = 0
+            return False
+        if not all(map(is_correct, finite_rewards(rewards) or [0.0])):
+            return True
+        if self._dropped_in_row == self._max_all_right:
+            self._counters.kept_all_right += 1
+            return False
+        self._dropped_in_row += 1
+        return True

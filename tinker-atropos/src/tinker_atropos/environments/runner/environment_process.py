@@ -10,14 +10,13 @@ from rl_contract.processes import ExitCode
 from tinker_atropos.config.run_config import RunConfig, load_config
 from tinker_atropos.environments.own_class import is_own
 from tinker_atropos.environments.rollout.failures import describe, environment_failed
-from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evaluations, PolicySnapshots
+from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evaluations, PolicySnapshots, Reports
 from tinker_atropos.environments.runner.loading import process_setup
 from tinker_atropos.environments.runner.loading.environment_files import LocatedEnvironment, locate_environment
 from tinker_atropos.environments.runner.reporting import wandb_relay
-from tinker_atropos.environments.runner.reporting.group_sender import GroupSender
+from tinker_atropos.environments.runner.reporting.api_requests import EnvironmentRegistration
 from tinker_atropos.environments.runner.reporting.heartbeat import Heartbeat, heartbeat_running
-from tinker_atropos.environments.runner.reporting.registration import EnvironmentRegistration
-from tinker_atropos.environments.runner.reporting.reports import Reports
+from tinker_atropos.environments.runner.reporting.senders import GroupSender
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.environments.runner.run_end import RunEnd, Stop, exit_within
 from tinker_atropos.environments.runner.serve_loop import SETUP_SECONDS, Deadlines, Rollouts
@@ -85,7 +84,7 @@ async def _serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbe
         from tinker_atropos.environments.runner import atropos_patches
         from tinker_atropos.environments.runner.loading.environment_config import wired_to_run
         from tinker_atropos.environments.runner.loading.environment_loader import load_environment
-        from tinker_atropos.environments.runner.sampling.kept_connections import kept_connections
+        from tinker_atropos.environments.runner.policy_requests import kept_connections
 
     process_setup.quieten_atroposlib()
     atropos_patches.list_token_ids()

@@ -3,13 +3,16 @@
 It calls the same methods in the same order. What differs, and why:
 * no pause of 5 s before the first rollout: the trainer is known to be ready;
 * it wakes up when a group is finished, not every 0.1 s, and asks for the queue's status less often while that stays
-  the same, on a connection that is kept (`queue_status.py`);
+  the same, on a connection that is kept (`reporting/api_requests.py`);
 * it starts no more groups than the run still needs (`room` of `/status-env`);
 * rollouts in flight may finish when the queue is full: they are paid for;
 * it ends when the run is over, not when enough groups are queued, and then evaluates the final weights;
 * evaluations are the runner's (`evaluations.py`): at step 0, every `steps_per_eval` steps, and at the end; none if that
   is 0. Of several environments only one evaluates; a process that replaces it does not repeat the first evaluation, and
   makes the last one even if training was done before it could start.
+
+What an environment goes on from after a lost attempt is reported with heartbeats, and kept by the trainer beside the
+weights of each checkpoint. Environments of our own base class may have one (`saved_state`); all others have none.
 """
 
 import asyncio
@@ -23,20 +26,36 @@ from typing import Any
 from tinker_atropos.environments.items.grader_check import warnings_about_grader
 from tinker_atropos.environments.own_class import is_own
 from tinker_atropos.environments.rollout.failures import environment_failed
-from tinker_atropos.environments.runner import kept_state
 from tinker_atropos.environments.runner.evaluations import Evaluations
-from tinker_atropos.environments.runner.reporting.heartbeat import Heartbeat
-from tinker_atropos.environments.runner.reporting.queue_status import (
+from tinker_atropos.environments.runner.reporting.api_requests import (
+    EnvironmentRegistration,
     StatusPolls,
     has_room,
     kept_connection,
     respect_room,
 )
-from tinker_atropos.environments.runner.reporting.registration import EnvironmentRegistration
+from tinker_atropos.environments.runner.reporting.heartbeat import Heartbeat
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.environments.runner.run_end import RunEnd
 from tinker_atropos.errors import EnvironmentLostError, RunError
 from tinker_atropos.lease_states import EVALUATOR
+
+
+async def restore_state(env: Any, heartbeat: Heartbeat) -> None:
+    """Called once the trainer has registered: it knows the checkpoint that training continues from."""
+    if not is_own(env):
+        return
+    await heartbeat.tell()  # the last answer may be older than the trainer's registration
+    state = heartbeat.answer and heartbeat.answer.environment_state
+    if state:
+        logger.info("continuing with the environment's state %s", state)
+        env.restore_state(state)
+
+
+def publish_state(env: Any, shared: SharedState) -> None:
+    if is_own(env):
+        shared.environment_state = env.saved_state()
+
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +143,7 @@ class Rollouts:
             checking = asyncio.create_task(self._check(env), name="check")
             await self._registration.register(env, self._deadlines.trainer)
             await env.get_server_info()
-            await kept_state.restore(env, self._heartbeat)
+            await restore_state(env, self._heartbeat)
             await checking
             self._shared.lease_state, self._shared.step = "working", min(env.curr_step, self._shared.total_steps)
             self._steps_per_eval, env.config.steps_per_eval = env.config.steps_per_eval, 0  # BaseEnv starts none itself
@@ -199,7 +218,7 @@ class Rollouts:
                 return
             await env.env_step_checks()
             self._shared.step = step
-            kept_state.publish(env, self._shared)
+            publish_state(env, self._shared)
             self._evaluations.release(env)
             self._start_due_evaluation(env, step)
             respect_room(env)

@@ -1,17 +1,27 @@
-"""One rollout as programs see it: a base URL and a key, until it ends."""
+"""One rollout as programs see it: a base URL and a key, until it ends; and what it sampled, turn by turn.
+
+A program sends its whole history as text with each request. A prompt that extends, as text, what was sampled before
+continues with the very tokens: they are never decoded and encoded again. One that does not is tokenized as a whole, and
+begins another sequence of the rollout. So every sampled token is trained once, where it was sampled, and is context
+everywhere else.
+
+A program sends an answer back as it understood it: with calls as JSON, without special tokens. What the policy wrote
+cannot be rebuilt from that, so that it is remembered. A message that says anything else is not the policy's.
+"""
 
 import asyncio
 import contextvars
+import json
 import secrets
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from tinker_atropos.arrays import Ints
-from tinker_atropos.chat.chat_answering import answer_chat
 from tinker_atropos.chat.chat_rendering import ChatRenderer
+from tinker_atropos.chat.openai_answers import answer_chat
 from tinker_atropos.chat.openai_requests import ChatRequest
 from tinker_atropos.chat.request_handling import RefusedRequestError
 from tinker_atropos.chat.sampling import (
@@ -24,8 +34,91 @@ from tinker_atropos.chat.sampling import (
 )
 from tinker_atropos.chat.tokenizer import ChatError
 from tinker_atropos.environments.rollout.conversation import Output, SampledSequence
-from tinker_atropos.environments.sessions.sent_messages import SentMessages
-from tinker_atropos.environments.sessions.turn_record import TurnRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One answer. `text` is that of the prompt and the answer together, with special tokens."""
+
+    prompt: list[int]
+    output: Output
+    text: str
+
+
+@dataclass(slots=True)
+class TurnRecord:
+    turns: list[Turn] = field(default_factory=list)
+
+    @property
+    def sampled_tokens(self) -> int:
+        return sum(len(turn.output.tokens) for turn in self.turns)
+
+    def extended_by(self, text: str) -> Turn | None:
+        """The longest turn that a prompt goes on from."""
+        before = [turn for turn in self.turns if text.startswith(turn.text)]
+        return max(before, key=lambda turn: len(turn.text), default=None)
+
+    def prompt_ids(self, text: str, encode: Callable[[str], list[int]]) -> list[int]:
+        """The token ids of a prompt: those so far, and what the text adds."""
+        turn = self.extended_by(text)
+        if turn is None:
+            return encode(text)
+        return [*turn.prompt, *turn.output.tokens, *encode(text[len(turn.text) :])]
+
+    def add(self, prompt: list[int], output: Output, text: str) -> None:
+        if output.tokens:
+            self.turns.append(Turn(prompt, output, text))
+
+    def sequences(self) -> list[SampledSequence]:
+        """A turn continues the longest sequence that its prompt begins with, or begins one of its own."""
+        sequences: list[SampledSequence] = []
+        for turn in self.turns:
+            fitting = [at for at, each in enumerate(sequences) if turn.prompt[: len(each.tokens)] == each.tokens]
+            if fitting:
+                longest = max(fitting, key=lambda at: len(sequences[at].tokens))
+                sequences[longest] = sequences[longest].continued(turn.prompt, turn.output)
+            else:
+                sequences.append(SampledSequence.begun(turn.prompt, turn.output))
+        return sequences
+
+
+Key = tuple[str, tuple[tuple[str, str], ...]]
+
+
+@dataclass(slots=True)
+class SentMessages:
+    _written: dict[Key, str] = field(default_factory=dict)
+
+    def add(self, message: Mapping[str, Any], written: str) -> None:
+        """The last one counts, where several were sent alike."""
+        self._written[_key(message)] = written
+
+    def as_written(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """The messages, with the policy's in its own words."""
+        return [self._restored(message) for message in messages]
+
+    def _restored(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        if message.get("role") != "assistant":
+            return dict(message)
+        try:
+            written = self._written.get(_key(message))
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError):  # refused where chats are rendered
+            written = None
+        return dict(message) if written is None else {"role": "assistant", "content": written}
+
+
+def _key(message: Mapping[str, Any]) -> Key:
+    """Equal for what says the same: programs write JSON in ways of their own, and send a text in parts."""
+    content = message.get("content")
+    if isinstance(content, list):
+        content = "".join(part["text"] for part in content)
+    calls = [call["function"] for call in message.get("tool_calls") or ()]
+    return content or "", tuple((call["name"], _canonical(call["arguments"])) for call in calls)
+
+
+def _canonical(arguments: Any) -> str:
+    return json.dumps(json.loads(arguments or "{}") if isinstance(arguments, str) else arguments, sort_keys=True)
+
 
 Sampling = Callable[[list[int], int, SamplingSettings], Coroutine[Any, Any, list[Sample]]]
 """Samples n answers to a prompt for this rollout's purpose."""

@@ -18,7 +18,7 @@ from tinker_atropos.environments.runner.loading.environment_files import Located
 from tinker_atropos.environments.runner.reporting import wandb_relay
 from tinker_atropos.environments.runner.run_end import exit_within
 from tinker_atropos.environments.trial.provider import Provider, Wishes
-from tinker_atropos.environments.trial.report import Report
+from tinker_atropos.environments.trial.trial_report import Report
 from tinker_atropos.errors import ConfigError, EnvironmentLostError, RunError
 
 if TYPE_CHECKING:  # it imports atroposlib, which finds our `wandb` only if that was installed before

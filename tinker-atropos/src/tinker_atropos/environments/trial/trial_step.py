@@ -10,14 +10,14 @@ import openai
 
 from rl_contract.scored_group import PROMPT_MASK
 from tinker_atropos.environments.base import SampledEnvironment
-from tinker_atropos.environments.recorded_environment import RecordedEnvironment
 from tinker_atropos.environments.rollout.failures import IncompleteGroupError, describe, innermost
 from tinker_atropos.environments.rollout.rollouts import FailedRollout, Rollout
 from tinker_atropos.environments.rollout.sampled_work import sampling, watch
 from tinker_atropos.environments.runner.atropos_patches import checked_pair, groups_of
 from tinker_atropos.environments.runner.reporting.counters import rewards
+from tinker_atropos.environments.session_environment import SessionEnvironment
 from tinker_atropos.environments.trial.provider_server import MAX_SAID, ProviderError, ProviderServer, Traffic
-from tinker_atropos.environments.trial.report import Agent, Response, Step
+from tinker_atropos.environments.trial.trial_report import Agent, Response, Step
 from tinker_atropos.errors import ConfigError, CredentialsError
 
 SHOWN_CHARACTERS = 500
@@ -37,7 +37,7 @@ class Trying:
         self._groups: list[Any] = []
         self._tool_errors: int | None = None
         env.handle_send_to_api = self._take
-        if isinstance(env, RecordedEnvironment):
+        if isinstance(env, SessionEnvironment):
             env.note = self._note  # type: ignore[method-assign]  # of this environment only
         for server in env.server.servers:
             watch(server)
@@ -95,7 +95,7 @@ class Trying:
     def _agent(self) -> Agent | None:
         """None for environments of plain answers."""
         traffic = self._provider.traffic
-        if not (traffic.offers or isinstance(self._env, RecordedEnvironment)):
+        if not (traffic.offers or isinstance(self._env, SessionEnvironment)):
             return None
         return Agent(traffic.answers, traffic.tool_calls, self._tool_errors, traffic.offers)
 

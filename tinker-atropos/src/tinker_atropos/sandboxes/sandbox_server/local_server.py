@@ -9,8 +9,7 @@ from typing import Any, NoReturn
 
 from tinker_atropos.sandboxes.sandbox_server import walls
 from tinker_atropos.sandboxes.sandbox_server.process_tree import kill_all
-from tinker_atropos.sandboxes.sandbox_server.process_watch import ProcessWatch
-from tinker_atropos.sandboxes.sandbox_server.resource_limits import limit_resources
+from tinker_atropos.sandboxes.sandbox_server.process_watch import ProcessWatch, limit_resources
 from tinker_atropos.sandboxes.sandbox_server.sandbox_files import remove_folder
 from tinker_atropos.sandboxes.sandbox_server.server import THREAD_STACK_BYTES, SandboxServer
 

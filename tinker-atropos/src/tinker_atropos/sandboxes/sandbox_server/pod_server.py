@@ -17,12 +17,10 @@ import traceback
 from typing import Any, NoReturn
 
 from tinker_atropos.sandboxes.sandbox_server import walls
-from tinker_atropos.sandboxes.sandbox_server.lease_listener import LeaseListener
+from tinker_atropos.sandboxes.sandbox_server.lease_listener import LeaseListener, prepare
 from tinker_atropos.sandboxes.sandbox_server.process_tree import kill_all
-from tinker_atropos.sandboxes.sandbox_server.process_watch import ProcessWatch
-from tinker_atropos.sandboxes.sandbox_server.resource_limits import limit_resources
+from tinker_atropos.sandboxes.sandbox_server.process_watch import ProcessWatch, limit_resources
 from tinker_atropos.sandboxes.sandbox_server.server import THREAD_STACK_BYTES, SandboxServer
-from tinker_atropos.sandboxes.sandbox_server.tcp_stream import prepare
 
 IDLE_SECONDS = 1.0
 FAILED, STOPPED = "its server failed", "its pod was stopped"

@@ -2,12 +2,19 @@
 
 import asyncio
 import contextlib
+import re
 import socket
+import tracemalloc
 
 import pytest
 from tests.ports import free_port
 from tests.unit.tinker_atropos.environments.adapters.openenv.conftest import scripted
-from tests.unit.tinker_atropos.environments.adapters.openenv.guess_server import GuessServer
+from tests.unit.tinker_atropos.environments.adapters.openenv.guess_server import (
+    GuessServer,
+    error,
+    observation,
+    silence,
+)
 
 from tinker_atropos.environments.adapters.openenv.openenv_client import OpenEnvClient
 from tinker_atropos.environments.adapters.openenv.openenv_settings import OpenEnvSettings
@@ -134,3 +141,158 @@ async def test_without_the_variable_the_setup_says_so(monkeypatch):
     monkeypatch.delenv("RL_OPENENV", raising=False)
     with pytest.raises(ConfigError, match="RL_OPENENV is not set"):
         await scripted().setup()
+
+
+SECONDS = 2.0
+
+
+def saying(*frames):
+    async def step(socket, _frame):
+        for frame in frames:
+            await socket.send(frame)
+
+    return step
+
+
+async def leaves(socket, _frame):
+    await socket.close(1011, "out of memory")
+
+
+async def vanishes(socket, _frame):
+    socket.transport.abort()
+
+
+async def never_ends(socket, _frame):
+    """One message of endless fragments."""
+    await socket.send(b"x" * 1000 for _ in iter(int, 1))
+
+
+DEEP = "[" * 5000 + "]" * 5000
+HOSTILE = {
+    "silence": (silence, "timeout", r"did not answer within 2 s \(timeoutSeconds\)"),
+    "not JSON": (saying("garbage"), "transport", "a frame that is not an answer"),
+    "bytes": (saying(b"\xff\xfe\x00"), "transport", "a frame that is not an answer"),
+    "a list": (saying("[1, 2]"), "transport", "a frame that is not an answer"),
+    "another type": (saying('{"type": "state", "data": {}}'), "transport", "a frame that is not an answer"),
+    "no observation": (saying('{"type": "observation", "data": {}}'), "transport", "data.observation: Field required"),
+    "a reward in words": (
+        saying('{"type": "observation", "data": {"observation": {}, "reward": "much"}}'),
+        "transport",
+        "a frame that is not an answer",
+    ),
+    "no number": (
+        saying('{"type": "observation", "data": {"observation": {}, "reward": NaN}}'),
+        "transport",
+        "a frame that is not an answer",
+    ),
+    "deep": (
+        saying('{"type": "observation", "data": {"observation": {"a": ' + DEEP + "}}}"),
+        "transport",
+        "a frame that is not an answer",
+    ),
+    "too large": (
+        saying(observation({"hint": "x" * 200_000})),
+        "transport",
+        r"a frame of more than 100000 bytes \(maxFrameBytes\)",
+    ),
+    "endless": (never_ends, "transport", r"a frame of more than 100000 bytes \(maxFrameBytes\)"),
+    "leaves": (leaves, "transport", "the session ended in mid-episode: .*out of memory"),
+    "vanishes": (vanishes, "transport", "the session ended in mid-episode"),
+    "execution": (saying(error("EXECUTION_ERROR", "no more")), "raised", "answered EXECUTION_ERROR: no more"),
+    "session": (saying(error("SESSION_ERROR")), "raised", "answered SESSION_ERROR: it happened"),
+    "factory": (saying(error("FACTORY_ERROR")), "raised", "answered FACTORY_ERROR: it happened"),
+    "unknown": (saying(error("WHATEVER" * 1000)), "raised", "answered WHATEVER"),
+    "asked twice": (
+        saying(*[observation({"hint": "x"})] * 50),
+        "transport",
+        "a frame that it was not asked for",
+    ),
+}
+
+
+@pytest.mark.parametrize(("step", "kind", "message"), HOSTILE.values(), ids=HOSTILE)
+async def test_it_costs_the_rollout(server, opened, step, kind, message):
+    server.on_step = step
+    settings = {"timeoutSeconds": SECONDS, "maxFrameBytes": 100_000}
+    async with opened(server.url, "5", settings=settings) as env:
+        (failed,) = await asyncio.wait_for(env.roll_out(SEED, 1, "train"), 60)
+        spoken = len(env.tokenizer.encode("5<|im_end|>", add_special_tokens=False))
+    assert failed.kind == kind
+    assert failed.tokens >= spoken  # lost, and counted
+    assert failed.tokens % spoken == 0
+    assert re.search(message, failed.message), failed.message
+
+
+async def test_only_the_rollout_that_meets_it_fails(server, opened):
+    lost = []
+
+    async def first_is_lost(socket, frame):
+        if not lost:
+            lost.append(frame)
+            socket.transport.abort()
+        else:
+            await socket.send(observation({"hint": "Right."}, 1.0, done=True))
+
+    server.on_step = first_is_lost
+    async with opened(server.url, "5") as env:
+        outcomes = await env.roll_out(SEED, 8, "train")
+        assert sorted(type(outcome).__name__ for outcome in outcomes) == ["FailedRollout", *["Rollout"] * 7]
+        lost.clear()
+        group, _ = await env.collect_trajectories(SEED)
+    assert len(group["scores"]) == 8  # the lost one was made again
+
+
+async def test_large_frames_and_floods_do_not_stay_in_memory(server, opened):
+    async def ten_megabytes(socket, _frame):
+        await socket.send("x" * 10_000_000)
+
+    server.on_step = ten_megabytes
+    async with opened(server.url, "5", settings={"maxSessions": 4}) as env:
+        tracemalloc.start()
+        try:
+            outcomes = await env.roll_out(SEED, 4, "train")
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert {outcome.kind for outcome in outcomes} == {"transport"}
+    # The server's own are in this process, too: 4 frames, each as a text, as bytes and with its header.
+    assert peak < 4 * 3 * 10_000_000 + 20_000_000
+
+
+async def test_a_flood_is_not_read(server, opened):
+    """While the policy thinks about an observation, 50 kB frames arrive without end."""
+    sent, stuck = [], asyncio.Event()
+
+    async def flood(socket, _frame):
+        await socket.send(observation({"hint": "x"}))
+        while True:
+            try:
+                await asyncio.wait_for(socket.send(observation({"hint": "x" * 50_000})), 2)
+            except TimeoutError:
+                stuck.set()
+                return
+            sent.append(1)
+
+    async with opened(server.url, "5", "5") as env:
+        answer = env.generate
+
+        async def thoughtful(*arguments):
+            if server.actions:
+                await asyncio.wait_for(stuck.wait(), 60)
+            return await answer(*arguments)
+
+        server.on_step, env.generate = flood, thoughtful
+        (failed,) = await env.roll_out(SEED, 1, "train")
+    assert "a frame that it was not asked for" in failed.message
+    assert len(sent) * 50_000 < 10_000_000  # what the kernel buffers
+
+
+async def test_a_server_that_does_not_end_sessions_is_left(server, opened):
+    async def deaf(socket, _frame):
+        await socket.send(observation({"hint": "Right."}, 1.0, done=True))
+        await socket.wait_closed()
+
+    server.on_step = deaf
+    async with opened(server.url, "5") as env:
+        (rollout,) = await asyncio.wait_for(env.roll_out(SEED, 1, "train"), 30)
+    assert rollout.score == 1.0

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from tinker_atropos.chat.tokenizer import Tokenizer
-from tinker_atropos.check.policy_server import ScriptedPolicy
+from tinker_atropos.check.scripted_policy import ScriptedPolicy
 from tinker_atropos.config.run_config import parse_config
 from tinker_atropos.environments.rollout.failures import IncompleteGroupError
 from tinker_atropos.environments.rollout.sampled_work import greedily, sampling

@@ -1,7 +1,21 @@
 import pytest
 
-from tinker_atropos.environments.runner.reporting.counters import HOPELESS_AFTER, STALLED_AFTER, Counters
+from tinker_atropos.environments.rollout.rollouts import FailedRollout
+from tinker_atropos.environments.runner.reporting.counters import (
+    HOPELESS_AFTER,
+    MIN_ROLLOUTS,
+    RECENT_GROUPS,
+    RECENT_ROLLOUTS,
+    STALLED_AFTER,
+    Counters,
+    GroupMix,
+    filter_reason,
+    generated_tokens,
+    has_full_reward,
+    rewards,
+)
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
+from tinker_atropos.trainer.reporting.metric_table import describe
 
 
 def test_rewards_are_averaged_since_the_last_report():
@@ -123,3 +137,111 @@ def test_board_says_why_the_container_is_not_ready():
     )
     shared.counters.accepted = 1
     assert shared.unready() is None
+
+
+def test_every_group_that_was_made_counts_sent_or_not() -> None:
+    counters = Counters()
+    counters.scored([1.0, 1.0])
+    counters.was_filtered("equal", 10)
+    for earned in ([0.0, 0.0], [1.0, 0.0], [0.9, 0.1]):
+        counters.scored(earned)
+    metrics = counters.take_metrics()
+    mix = {name: value for name, value in metrics.items() if name.startswith("env/groups_all") or "mixed" in name}
+    assert mix == {"env/groups_all_right": 0.25, "env/groups_all_wrong": 0.5, "env/groups_mixed": 0.25}
+    assert [name for name in metrics if describe(name) is None] == []
+
+
+def test_the_environment_says_what_is_right() -> None:
+    mix = GroupMix()
+    mix.add([0.5, 0.6], lambda reward: reward >= 0.5)
+    assert mix.to_metrics()["env/groups_all_right"] == 1.0
+
+
+def test_only_recent_groups_count_and_empty_ones_do_not() -> None:
+    mix = GroupMix()
+    assert mix.to_metrics() == {}
+    mix.add([], has_full_reward)
+    assert mix.to_metrics() == {}
+    mix.add([0.0], has_full_reward)
+    for _ in range(RECENT_GROUPS):
+        mix.add([1.0], has_full_reward)
+    assert mix.to_metrics() == {"env/groups_all_right": 1.0, "env/groups_all_wrong": 0.0, "env/groups_mixed": 0.0}
+
+
+SLOW = FailedRollout("timeout", "TimeoutError: took longer than 10 s", 12)
+BROKEN = FailedRollout("raised", "ValueError: no")
+
+
+def test_failed_rollouts_are_counted_by_kind():
+    counters = Counters()
+    for rollout in (SLOW, SLOW, BROKEN):
+        counters.rollout_failed(rollout)
+    metrics = counters.take_metrics()
+    assert metrics["env/rollouts_failed"] == 3
+    assert {kind: metrics[f"env/rollouts_failed_{kind}"] for kind in ("raised", "timeout", "transport")} == {
+        "raised": 1,
+        "timeout": 2,
+        "transport": 0,
+    }
+    assert counters.to_wire()["rolloutsFailed"] == {"timeout": 2, "raised": 1}
+
+
+def test_more_than_a_fifth_is_a_warning_that_goes_when_they_succeed_again():
+    shared = SharedState(total_steps=10)
+    counts = shared.counters.rollouts
+    counts.were_scored(MIN_ROLLOUTS - 5)
+    for rollout in (SLOW, SLOW, BROKEN, SLOW):
+        shared.counters.rollout_failed(rollout)
+    assert shared.warnings == [], "too few to say"
+    shared.counters.rollout_failed(SLOW)
+    [warning] = shared.warnings
+    assert warning == (
+        "5 of the last 20 rollouts failed (4 took too long, 1 raised an error); the last one with TimeoutError: took "
+        "longer than 10 s"
+    )
+    counts.were_scored(RECENT_ROLLOUTS)
+    assert shared.warnings == []
+    shared.grader_warnings = ("the grader pays",)
+    assert shared.warnings == ["the grader pays"]
+
+
+MIXED = {"tokens": [[1, 2], [1, 3]], "masks": [[-100, 2], [-100, 3]], "scores": [1.0, 0.0]}
+SEVERAL = {
+    "tokens": [[1, 2], [1, 3], [1, 4]],
+    "masks": [[-100, 2], [1, 3], [-100, 4]],
+    "scores": [1.0, 1.0, 0.0],
+    "group_overrides": {"group_size": 3, "rollouts": [0, 0, 1]},
+}
+GROUPS = {
+    "mixed scores": (MIXED, None),
+    "equal scores": ({**MIXED, "scores": [1.0, 1.0]}, "equal"),
+    "a sequence as long as the limit": ({**MIXED, "tokens": [[1, 2], [1] * 8]}, "too_long"),
+    "equal and too long": ({**MIXED, "scores": [0.0, 0.0], "tokens": [[1] * 9, [1] * 9]}, "equal"),
+    "three of two": ({**MIXED, "tokens": [[1], [2], [3]]}, "wrong_size"),
+    "sequences of two rollouts": (SEVERAL, None),
+    "no tokens": ({"scores": [1.0, 0.0]}, "wrong_size"),
+    "no group at all": ("oops", "wrong_size"),
+}
+
+
+@pytest.mark.parametrize(("group", "reason"), GROUPS.values(), ids=GROUPS)
+def test_reason(group, reason):
+    assert filter_reason(group, 2, 8, drops_equal=True) == reason
+
+
+def test_limits_that_are_off():
+    assert filter_reason({**MIXED, "scores": [1.0, 1.0]}, 2, 8, drops_equal=False) is None
+    assert filter_reason({**MIXED, "tokens": [[1] * 99, [1] * 99]}, 2, 0, drops_equal=True) is None
+
+
+@pytest.mark.parametrize(
+    ("group", "expected"),
+    [(MIXED, [1.0, 0.0]), (SEVERAL, [1.0, 0.0]), ({}, []), (None, []), ({"scores": None}, [])],
+)
+def test_rewards_are_per_rollout(group, expected):
+    assert rewards(group) == expected
+
+
+@pytest.mark.parametrize(("group", "expected"), [(MIXED, 2), (SEVERAL, 4), ({}, 0), ("oops", 0)])
+def test_generated_tokens(group, expected):
+    assert generated_tokens(group) == expected

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tinker_atropos.environments.adapters.reasoning_gym import task_catalog
-from tinker_atropos.environments.adapters.reasoning_gym.task_source import is_installed
+from tinker_atropos.environments.adapters.reasoning_gym.task_catalog import is_installed
 from tinker_atropos.environments.discovery import BUNDLED_FOLDER, Discovery, discover_bundled
 from tinker_atropos.environments.discovery.config_fields import ConfigField, fields_of
 from tinker_atropos.environments.discovery.discover import DiscoveredEnvironment, DiscoveredFamily
@@ -34,7 +34,7 @@ CONFIG_FILE: Final = "harness_environment.py"
 ENVIRONMENT_FILE: Final = "environments/adapters/harness/task_harness.py"
 ENVIRONMENT_CLASS: Final = "HarnessEnvironment"
 SINGLE_ANSWER: Final = ("base.py", "Environment")
-SCORES_ITSELF: Final = ("recorded_environment.py", "RecordedEnvironment")
+SCORES_ITSELF: Final = ("session_environment.py", "SessionEnvironment")
 """Its subclasses are played by programs already."""
 
 

@@ -1,10 +1,15 @@
-"""Environments of OpenEnv servers: any that speaks OpenEnv's WebSocket is trained on, without the `openenv` package."""
+"""Environments of OpenEnv servers: any that speaks OpenEnv's WebSocket is trained on, without the `openenv` package.
 
-from collections.abc import Sequence
-from typing import ClassVar
+A server's texts stand in a prompt limited in length, and without a model's control tokens.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
 
 from pydantic import Field, ValidationError
+from pydantic_core import to_json
 
+from tinker_atropos.chat.tokenizer import ControlText
 from tinker_atropos.environments.adapters.openenv.openenv_actions import (
     ActionFormat,
     JsonActions,
@@ -12,7 +17,7 @@ from tinker_atropos.environments.adapters.openenv.openenv_actions import (
     ToolCalls,
     takes_tool_calls,
 )
-from tinker_atropos.environments.adapters.openenv.openenv_client import OpenEnvClient
+from tinker_atropos.environments.adapters.openenv.openenv_client import OpenEnvClient, OpenEnvSession
 from tinker_atropos.environments.adapters.openenv.openenv_frames import (
     LIST_TOOLS,
     Observed,
@@ -21,15 +26,57 @@ from tinker_atropos.environments.adapters.openenv.openenv_frames import (
     reset_frame,
     step_frame,
 )
-from tinker_atropos.environments.adapters.openenv.openenv_session import OpenEnvSession
 from tinker_atropos.environments.adapters.openenv.openenv_settings import load_openenv_settings
-from tinker_atropos.environments.adapters.openenv.openenv_text import PromptText, observation_text, tool_text
 from tinker_atropos.environments.base import Message, SampledEnvironment, together
 from tinker_atropos.environments.multi_turn import MultiTurnConfig
 from tinker_atropos.environments.rollout.conversation import Conversation
 from tinker_atropos.environments.rollout.rollouts import Outcome, Rollout
 from tinker_atropos.errors import EnvironmentLostError
 from tinker_atropos.validation_errors import in_one_line
+
+NOTHING: Final = "(nothing was observed)"
+
+
+class PromptText:
+    """Makes untrusted texts fit for one tokenizer's prompts."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._control = ControlText(tokenizer)
+
+    def untrusted(self, text: str, limit: int) -> str:
+        """At most `limit` characters and a note on what was left out."""
+        left_out = len(text) - limit
+        shown = f"{text[:limit]}\n[{left_out} more characters]" if left_out > 0 else text
+        return self._control.defused(shown)
+
+
+def observation_text(observation: Mapping[str, Any]) -> str:
+    """The only text of an observation, or its JSON. What is empty of OpenEnv's own fields is left out."""
+    shown = {name: value for name, value in observation.items() if name != "metadata" or value}
+    match list(shown.values()):
+        case []:
+            return NOTHING
+        case [str(text)] if text.strip():
+            return text
+        case _:
+            return to_json(shown).decode()
+
+
+def tool_text(observation: Mapping[str, Any]) -> str:
+    """What a tool returned, as an MCP client shows it (`CallToolObservation` of `mcp_types.py`)."""
+    if "tool_name" not in observation:
+        return observation_text(observation)
+    error, result = observation.get("error"), observation.get("result")
+    if error:
+        return f"The tool failed: {error.get('message') if isinstance(error, Mapping) else error}"
+    content = result.get("content") if isinstance(result, Mapping) else None
+    texts = _texts(content) if isinstance(content, Sequence) else []
+    return "\n".join(texts) or to_json(result).decode()
+
+
+def _texts(content: Sequence[Any]) -> list[str]:
+    return [part["text"] for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str)]
+
 
 NEARLY = 1e-9
 """Ten rewards of 0.1 add up to a little less than 1."""

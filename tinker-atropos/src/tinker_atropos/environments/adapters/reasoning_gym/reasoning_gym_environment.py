@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from tinker_atropos.environments.adapters.reasoning_gym.curriculum import CurriculumProgress
-from tinker_atropos.environments.adapters.reasoning_gym.item_stream import ItemChoice, ItemStream, TaskItem, held_out
 from tinker_atropos.environments.adapters.reasoning_gym.reasoning_gym_config import (
     HELD_OUT_SEED,
+    CurriculumProgress,
     MixConfig,
     TaskConfig,
     check_tasks,
@@ -22,10 +21,18 @@ from tinker_atropos.environments.adapters.reasoning_gym.reasoning_gym_config imp
     dataset_fields,
 )
 from tinker_atropos.environments.adapters.reasoning_gym.task_catalog import FAMILY, MIX, VALUES
-from tinker_atropos.environments.adapters.reasoning_gym.task_worker import TaskSettings, TaskWorkers, forking_server
+from tinker_atropos.environments.adapters.reasoning_gym.task_worker import (
+    ItemChoice,
+    ItemStream,
+    TaskItem,
+    TaskSettings,
+    TaskWorkers,
+    forking_server,
+    held_out,
+)
 from tinker_atropos.environments.base import Environment, Message
 from tinker_atropos.environments.items.grader_check import ITEMS
-from tinker_atropos.environments.items.held_out_sets import MOST_SETS, HeldOutSets
+from tinker_atropos.environments.items.held_out import MOST_SETS, HeldOutSets
 from tinker_atropos.errors import ConfigError
 
 logger = logging.getLogger(__name__)

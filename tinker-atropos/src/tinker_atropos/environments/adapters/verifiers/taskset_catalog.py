@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from tinker_atropos.environments.adapters.verifiers.taskset_name import TasksetName
 from tinker_atropos.environments.adapters.verifiers.taskset_sources import (
+    TasksetName,
     TasksetSource,
     derives_from,
     is_installed,

@@ -2,6 +2,8 @@
 
 verifiers brings some along. Others are top-level modules of installed distributions that require it, or in the folders
 that RL_TASKSETS lists: a module that exports exactly one class derived from `Taskset` in its `__all__`.
+
+A taskset's name has the forms that verifiers takes: `sort-digits`, `owner/sort_digits`, `sort_digits@1.2.0`.
 """
 
 import ast
@@ -13,11 +15,24 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
-from tinker_atropos.environments.discovery.modules import Module, SourceClass
-from tinker_atropos.environments.discovery.packages import package_folders
+from tinker_atropos.environments.discovery.modules import Module, SourceClass, package_folders
 from tinker_atropos.environments.discovery.sources import Foreign, Sources
+
+
+@dataclass(frozen=True, slots=True)
+class TasksetName:
+    """`module` is what is imported: the name without its owner, with `_` for `-`. `version` None: any will do."""
+
+    module: str
+    version: str | None = None
+
+    @classmethod
+    def parse(cls, name: str) -> Self:
+        plain, _, version = name.rpartition("/")[2].partition("@")
+        return cls(plain.replace("-", "_").lower(), version or None)
+
 
 LIBRARY: Final = "verifiers"
 BUNDLED: Final = Path("v1", "tasksets")

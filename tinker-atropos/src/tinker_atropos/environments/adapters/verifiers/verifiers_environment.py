@@ -10,18 +10,18 @@ in `MultiTurnEnvironment`. How many that were is reported.
 """
 
 import asyncio
+import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
 
 from pydantic import ValidationError
 
-from tinker_atropos.environments.adapters.verifiers.agent_seats import check_seats, check_task
-from tinker_atropos.environments.adapters.verifiers.answer_scoring import answer_reward, scores_answers
-from tinker_atropos.environments.adapters.verifiers.episode_player import EpisodePlayer, PolicyEndpoint
-from tinker_atropos.environments.adapters.verifiers.episode_rollouts import (
+from tinker_atropos.environments.adapters.verifiers.agent_seats import PolicyChat, check_seats, check_task
+from tinker_atropos.environments.adapters.verifiers.episodes import (
     PlayedEpisode,
     played_episode,
     sampled_tokens,
@@ -29,14 +29,96 @@ from tinker_atropos.environments.adapters.verifiers.episode_rollouts import (
 )
 from tinker_atropos.environments.adapters.verifiers.taskset_catalog import FAMILY, VALUES
 from tinker_atropos.environments.adapters.verifiers.taskset_loading import LoadedTaskset, fingerprint, load_tasks
-from tinker_atropos.environments.adapters.verifiers.taskset_name import TasksetName
+from tinker_atropos.environments.adapters.verifiers.taskset_sources import TasksetName
 from tinker_atropos.environments.adapters.verifiers.verifiers_config import VerifiersConfig
-from tinker_atropos.environments.adapters.verifiers.verifiers_package import message_to_wire
+from tinker_atropos.environments.adapters.verifiers.verifiers_package import (
+    AgentInfo,
+    MessageNode,
+    TraceTask,
+    message_to_wire,
+    state_cls,
+    vf,
+)
 from tinker_atropos.environments.base import Message, SampledEnvironment
 from tinker_atropos.environments.items.grader_check import ITEMS
 from tinker_atropos.environments.rollout.rollouts import Outcome, scored_group
 from tinker_atropos.environments.rollout.sampled_work import current_work
 from tinker_atropos.errors import ConfigError
+
+NO_KEY: Final = "RL_NO_API_KEY"
+"""A variable that nobody sets: the inference server asks for no key."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyEndpoint:
+    """Where the policy is sampled, and how its messages become tokens. `tokenizer` is a folder or a name.
+    `max_length` bounds prompt and answer together, in tokens.
+    """
+
+    url: str
+    model: str
+    tokenizer: str
+    renderer: str
+    max_length: int
+
+    def client(self) -> Any:
+        """The client of verifiers that keeps token ids. Raises ValidationError for an unknown renderer."""
+        return vf.TrainClientConfig(
+            base_url=self.url,
+            api_key_var=NO_KEY,
+            renderer_model_name=self.tokenizer,
+            renderer={"name": self.renderer},
+        )
+
+
+class EpisodePlayer:
+    """Starts and ends in a task of its own: what is opened there is closed there, whoever asks."""
+
+    def __init__(self, env: Any, endpoint: PolicyEndpoint) -> None:
+        self._env, self._endpoint = env, endpoint
+        self._client = endpoint.client()
+        self._ended = asyncio.Event()
+        self._serving: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Raises what keeps the environment's own servers from starting."""
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._serving = asyncio.create_task(self._serve(ready), name="verifiers' servers")
+        await asyncio.wait({self._serving, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if self._serving.done():
+            self._serving.result()
+
+    async def close(self) -> None:
+        self._ended.set()
+        if self._serving is not None:
+            await self._serving
+
+    async def play(self, task: Any, n: int, marks: Mapping[str, Any]) -> list[Any]:
+        """Play a task n times, at once. `marks` go with each request to the inference server, in the place of its own
+        fields.
+        """
+        length = self._endpoint.max_length
+        wanted = {"temperature": 1.0, "max_tokens": length, "rl_max_length": length}
+        sampling = vf.SamplingConfig(**(wanted | dict(marks)))
+        context = vf.ModelContext(model=self._endpoint.model, client=self._client, sampling=sampling)
+        slots = self._env.slots(task, n)
+        return await asyncio.gather(*(self._env.run_slot(slot, context) for slot in slots))
+
+    def is_trained(self, trace: Any) -> bool:
+        """Whether the policy sampled it, and is to learn from it: an agent may have a server of its own."""
+        return bool(trace.agent.trainable and trace.agent.config.client == self._client)
+
+    async def _serve(self, ready: "asyncio.Future[None]") -> None:
+        async with _servers(self._env):
+            ready.set_result(None)
+            await self._ended.wait()
+
+
+@contextlib.asynccontextmanager
+async def _servers(env: Any) -> AsyncIterator[None]:
+    async with PolicyChat.connected(), env.serving():
+        yield
+
 
 logging.getLogger("verifiers").setLevel(logging.ERROR)  # rollouts that fail are counted, and reported, here
 logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # each answer of an agent is a request to itself
@@ -173,3 +255,25 @@ def environment_class(name: str) -> type[VerifiersEnvironment]:
 
     given = {"name": f"{FAMILY}/{taskset.module}", "taskset": taskset, "config_init": classmethod(config_init)}
     return type(VerifiersEnvironment.__name__, (VerifiersEnvironment,), given)
+
+
+def scores_answers(env: Any) -> bool:
+    """Whether a task is one question and its answer is what is scored: its environment adds no turns of its own."""
+    return type(env) is vf.SingleAgentEnv
+
+
+async def answer_reward(task: Any, answer: str) -> float | None:
+    """None if no reward can be given without what an episode runs in. Raises what the rewards raise."""
+    trace = vf.Trace(
+        task=TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash),
+        state=state_cls(type(task))(),
+        agent=AgentInfo(config=vf.AgentConfig()),
+        nodes=[
+            MessageNode(message=vf.UserMessage(content=task.data.prompt_text)),
+            MessageNode(message=vf.AssistantMessage(content=answer), sampled=True, parent=0),
+        ],
+        is_completed=True,
+        ok=True,
+    )
+    await task.score(trace, None)
+    return float(trace.reward) if trace.rewards else None

@@ -20,7 +20,7 @@ from tinker_atropos.environments.discovery.source_parser import UnreadableSource
 from tinker_atropos.environments.rollout.failures import environment_failed
 from tinker_atropos.environments.runner.loading.environment_config import Wiring, configure
 from tinker_atropos.environments.runner.loading.environment_files import LocatedEnvironment
-from tinker_atropos.environments.runner.sampling import policy_routing, prompt_logprobs
+from tinker_atropos.environments.runner.policy_requests import install_policy_servers, install_prompt_logprobs
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.garbage import uncollected
 
@@ -62,9 +62,9 @@ class LoadedEnvironment:
         if teachers is not None:
             policy, *others = arguments.servers
             servers = {"server_configs": [policy], TEACHER_SERVERS: others or None}
-        prompt_logprobs.install()
+        install_prompt_logprobs()
         if len(servers["server_configs"]) > 1:
-            policy_routing.install()
+            install_policy_servers()
         try:
             # As atroposlib builds it: many environments default to slurm=True, and then look for a cluster.
             return self.environment_class(config=arguments.config, **servers, slurm=False, testing=False)

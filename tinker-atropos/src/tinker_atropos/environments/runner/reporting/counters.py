@@ -1,4 +1,5 @@
-"""What an environment has done so far. Written in its thread, read in the heartbeat's thread.
+"""What an environment has done so far: its groups, their rollouts one by one, and in how many of the latest groups,
+sent or not, all rollouts were right, or all wrong. Written in its thread, read in the heartbeat's thread.
 
 Why a group was dropped before it was sent is determined by atroposlib's rules, in its order
 (`BaseEnv.handle_send_to_api`).
@@ -8,15 +9,89 @@ import logging
 import math
 import re
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from rl_contract.scored_group import PROMPT_MASK
-from tinker_atropos.environments.rollout.rollouts import FailedRollout
-from tinker_atropos.environments.runner.reporting.group_mix import GroupMix, IsCorrect, has_full_reward
-from tinker_atropos.environments.runner.reporting.rollout_counts import RolloutCounts
+from tinker_atropos.environments.rollout.rollouts import FAILURE_KINDS, FailedRollout, FailureKind
+
+RECENT_ROLLOUTS: Final = 200
+MIN_ROLLOUTS: Final = 20
+TOO_MANY: Final = 0.2
+"""Share of the recent rollouts, once there are MIN_ROLLOUTS, past which their failing is a warning."""
+
+
+@dataclass
+class RolloutCounts:
+    """Written in the environment's thread, read in the heartbeat's."""
+
+    made: int = 0
+    failed_by: Counter[FailureKind] = field(default_factory=Counter)
+    last_failure: str = ""
+    _recent: deque[FailureKind | None] = field(default_factory=lambda: deque(maxlen=RECENT_ROLLOUTS))
+
+    def were_scored(self, rollouts: int) -> None:
+        self.made += rollouts
+        self._recent.extend([None] * rollouts)
+
+    def has_failed(self, rollout: FailedRollout) -> None:
+        self.failed_by[rollout.kind] += 1
+        self.last_failure = rollout.message
+        self._recent.append(rollout.kind)
+
+    @property
+    def warning(self) -> str | None:
+        """A sentence for the run's status while too many fail; None otherwise."""
+        recent = list(self._recent)
+        kinds = Counter(kind for kind in recent if kind is not None)
+        failed = kinds.total()
+        if len(recent) < MIN_ROLLOUTS or failed <= TOO_MANY * len(recent):
+            return None
+        by_kind = ", ".join(f"{count} {WHY[kind]}" for kind, count in kinds.most_common())
+        return f"{failed} of the last {len(recent)} rollouts failed ({by_kind}); the last one with {self.last_failure}"
+
+    def to_metrics(self) -> dict[str, float]:
+        by_kind = {f"env/rollouts_failed_{kind}": float(self.failed_by[kind]) for kind in FAILURE_KINDS}
+        return {"env/rollouts_failed": float(self.failed_by.total()), **by_kind}
+
+
+WHY: Final[dict[FailureKind, str]] = {
+    "raised": "raised an error",
+    "timeout": "took too long",
+    "transport": "lost their server",
+}
+
+
+Mix = Literal["all_right", "all_wrong", "mixed"]
+MIXES: Final[tuple[Mix, ...]] = ("all_right", "all_wrong", "mixed")
+RECENT_GROUPS: Final = 100
+
+IsCorrect = Callable[[float], bool]
+
+
+def has_full_reward(reward: float) -> bool:
+    """Of environments that do not say which rewards are right."""
+    return reward >= 1.0
+
+
+@dataclass
+class GroupMix:
+    """Written in the environment's thread, read in the heartbeat's."""
+
+    _recent: deque[Mix] = field(default_factory=lambda: deque(maxlen=RECENT_GROUPS))
+
+    def add(self, rewards: Sequence[float], is_correct: IsCorrect) -> None:
+        right = sum(map(is_correct, rewards))
+        if rewards:
+            self._recent.append("all_right" if right == len(rewards) else "mixed" if right else "all_wrong")
+
+    def to_metrics(self) -> dict[str, float]:
+        """Fractions, which add up to 1; empty without groups."""
+        recent = list(self._recent)
+        return {f"env/groups_{mix}": recent.count(mix) / len(recent) for mix in MIXES} if recent else {}
+
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +101,6 @@ HOPELESS_AFTER = 20
 STALLED_AFTER = 20
 """This many filtered groups in a row are reported."""
 
-RECENT_GROUPS = 100
 MAX_KINDS = 20
 
 FilterReason = Literal["equal", "too_long", "wrong_size", "by_environment"]
@@ -47,7 +121,7 @@ FAILURE_REASONS: tuple[FailureReason, ...] = ("raised", "empty", "overdue", "und
 class Counters:
     """Groups made, and what happened to them: filtered (by atroposlib or the environment), or kept (sent), and of these
     accepted (200) or refused (4xx). Groups that produced nothing have failed. `kept_all_right` were sent though their
-    rewards are equal (see `runner/equal_groups.py`).
+    rewards are equal (see `EqualGroups`).
     """
 
     made: int = 0

@@ -21,7 +21,7 @@ from starlette.applications import Starlette
 
 from tinker_atropos.environments.rollout.rollouts import FAILURE_KINDS
 from tinker_atropos.environments.runner.reporting.counters import FAILURE_REASONS, FILTER_REASONS
-from tinker_atropos.environments.runner.reporting.rollout_sender import RolloutSender
+from tinker_atropos.environments.runner.reporting.senders import RolloutSender
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.errors import InternalError, RunError
 from tinker_atropos.lease_states import ReportedState

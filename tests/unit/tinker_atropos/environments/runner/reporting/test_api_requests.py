@@ -1,0 +1,172 @@
+"""Registering over real HTTP, with an api that starts late, fails, or refuses."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from atroposlib.envs.base import BaseEnv
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from tinker_atropos.environments.runner.reporting.api_requests import (
+    EnvironmentRegistration,
+    StatusPolls,
+    kept_connection,
+    respect_room,
+)
+from tinker_atropos.errors import InternalError
+from tinker_atropos.serving import bind, serve
+
+ENV = SimpleNamespace(
+    config=SimpleNamespace(
+        max_token_length=64, wandb_name="sort", inference_weight=1.0, min_batch_allocation=None, group_size=4
+    )
+)
+
+
+def api(answers: list[Response], asked: list[dict]) -> Starlette:
+    async def register(request: Request) -> Response:
+        asked.append(await request.json())
+        return answers.pop(0)
+
+    return Starlette(routes=[Route("/register-env", register, methods=["POST"])])
+
+
+async def test_a_closed_port_and_a_failing_api_are_waited_out() -> None:
+    asked: list[dict] = []
+    answers: list[Response] = [PlainTextResponse("disk full", 503), JSONResponse({"status": "success"})]
+    listener = bind("127.0.0.1", 0, "RL_API_URL")  # bound, but not listening yet: refused
+    registration = EnvironmentRegistration(f"http://127.0.0.1:{listener.getsockname()[1]}", index=3)
+    asking = asyncio.create_task(registration.ask(ENV))
+    while registration.trouble is None:  # bounded by the test's time limit
+        await asyncio.sleep(0.01)
+    assert registration.trouble.startswith("ConnectError")
+    async with serve(api(answers, asked), listener):
+        assert await asyncio.wait_for(asking, 60) == {"status": "success"}
+    assert registration.trouble is None
+    assert asked[-1] == {
+        "max_token_length": 64,
+        "desired_name": "sort",
+        "weight": 1.0,
+        "min_batch_allocation": None,
+        "group_size": 4,
+        "index": 3,
+    }
+
+
+async def test_a_refusal_is_reported_at_once() -> None:
+    async with serve(api([PlainTextResponse("too many", 409)], []), bind("127.0.0.1", 0, "RL_API_URL")) as port:
+        with pytest.raises(InternalError, match=r"refused this environment \(409\): too many"):
+            await EnvironmentRegistration(f"http://127.0.0.1:{port}", index=0).ask(ENV)
+
+
+ROOMS = {
+    "as upstream: no room is named": ({}, 8),
+    "unlimited": ({"room": None}, 8),
+    "for more groups than workers": ({"room": 1000}, 8),
+    "for three groups": ({"room": 12}, 3),
+    "for a part of one: it would never be used otherwise": ({"room": 3}, 1),
+    "none": ({"room": 0}, 0),
+}
+
+
+@pytest.mark.parametrize(("status", "workers"), ROOMS.values(), ids=ROOMS)
+def test_no_more_groups_are_started_than_the_run_still_wants(status: dict[str, Any], workers: int) -> None:
+    env = SimpleNamespace(status_dict=status, max_num_workers=8, config=SimpleNamespace(group_size=4))
+    respect_room(env)
+    assert env.max_num_workers == workers
+
+
+class Api:
+    """Answers each question with `status`, and keeps what was asked, and over which connections."""
+
+    def __init__(self) -> None:
+        self.status: dict[str, Any] = {"current_step": 3, "queue_size": 2, "env_weight": 0.25, "room": 8}
+        self.asked: list[Any] = []
+        self.ports: list[int] = []
+        self.url = ""
+
+    async def show_status(self, request: Request) -> Response:
+        self.asked.append(await request.json())
+        self.ports.append(request.client.port if request.client else 0)
+        return JSONResponse(self.status, 503 if len(self.asked) == 2 else 200)
+
+
+@pytest.fixture
+async def queue_api() -> AsyncIterator[Api]:
+    queue_api = Api()
+    app = Starlette(routes=[Route("/status-env", queue_api.show_status)])
+    async with serve(app, bind("127.0.0.1", 0, "test")) as port:
+        queue_api.url = f"http://127.0.0.1:{port}"
+        yield queue_api
+
+
+class Asking:
+    """Of an environment, what its question and the answer concern."""
+
+    get_status = BaseEnv.get_status
+
+    def __init__(self, queue_api: Api, limit: int) -> None:
+        self.config = SimpleNamespace(
+            rollout_server_url=queue_api.url, max_num_workers=limit, max_num_workers_per_node=8
+        )
+        self.env_id = 5
+        self.server = SimpleNamespace(servers=["policy", "judge"], update_weight=self.take_weight)
+        self.max_num_workers = 0
+        self.status_dict: dict[str, Any] = {}
+        self.weights: list[float] = []
+
+    async def take_weight(self, weight: float) -> None:
+        self.weights.append(weight)
+
+    def learned(self) -> Any:
+        return self.status_dict, self.max_num_workers, self.weights[-1]
+
+
+@pytest.mark.parametrize("limit", [-1, 3])
+async def test_it_asks_and_learns_what_atroposlib_does(
+    queue_api: Api, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BaseEnv.get_status.retry, "wait", lambda _state: 0)
+    env = Asking(queue_api, limit)
+    await env.get_status()
+    expected = env.learned()
+    async with kept_connection(env):
+        for _ in range(3):  # of which the first is answered with an error
+            env.status_dict, env.max_num_workers = {}, 0
+            await env.get_status()
+            assert env.learned() == expected
+    assert queue_api.asked == [{"env_id": 5}] * 5
+    assert len(set(queue_api.ports[1:])) == 1
+    assert env.get_status.__func__ is BaseEnv.get_status
+
+
+async def test_an_environment_that_asks_in_its_own_way_goes_on_to(queue_api: Api) -> None:
+    class Own(Asking):
+        async def get_status(self) -> None:
+            self.status_dict = {"own": True}
+
+    env = Own(queue_api, 3)
+    async with kept_connection(env):
+        await env.get_status()
+    assert (env.status_dict, queue_api.asked) == ({"own": True}, [])
+
+
+def test_it_asks_less_often_while_the_answer_stays_the_same() -> None:
+    now = 100.0
+    polls = StatusPolls(clock=lambda: now)
+
+    def pause_after(seconds: float, answer: dict[str, Any]) -> float:
+        nonlocal now
+        now += seconds
+        return polls.pause(answer)
+
+    full, drained = {"queue_size": 4}, {"queue_size": 3}
+    assert [pause_after(each, full) for each in (0, 1, 1, 4, 100)] == pytest.approx([0.05, 0.05, 0.1, 0.3, 0.5])
+    assert [pause_after(each, drained) for each in (0.5, 2)] == pytest.approx([0.05, 0.1])
+    drained["queue_size"] = 2  # in place, as an environment's own get_status may
+    assert pause_after(0.5, drained) == pytest.approx(0.05)

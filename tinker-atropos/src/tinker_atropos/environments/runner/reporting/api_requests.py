@@ -1,0 +1,164 @@
+"""Registration at the trajectory API, and its word on its queue: how much room there is, and how often it is asked.
+
+BaseEnv's own request gives up within a second, and does not tell several environments of the same name apart.
+The loop around it (`register_env`) stays BaseEnv's.
+
+Nothing signals that the queue has drained. So the API is asked again and again, which must not cost much while an
+environment has nothing to do, and not delay it when it has.
+"""
+
+import asyncio
+import contextlib
+import functools
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Final
+
+import aiohttp
+import httpx
+
+from tinker_atropos.errors import InternalError
+
+logger = logging.getLogger(__name__)
+
+PAUSE_SECONDS = 0.5
+
+
+class EnvironmentRegistration:
+    """Retries until the api answers: an unresolved name, a closed port and a restart are waited out. `trouble` is the
+    last error.
+    """
+
+    def __init__(self, api_url: str, index: int) -> None:
+        self.trouble: str | None = None
+        self._url = f"{api_url}/register-env"
+        self.index = index
+
+    async def register(self, env: Any, deadline_seconds: float) -> None:
+        """Raises InternalError if the trainer does not start in time, or the api refuses."""
+        env._register_env = functools.partial(self.ask, env)  # noqa: SLF001 -- the request inside `register_env`
+        try:
+            async with asyncio.timeout(deadline_seconds):
+                await env.register_env()
+        except TimeoutError:
+            why = f"{self.trouble}: is RL_API_URL right, and does its pod run?" if self.trouble else "see its log"
+            raise InternalError(f"the trainer did not start within {deadline_seconds:.0f} s: {why}") from None
+
+    async def ask(self, env: Any) -> dict[str, Any]:
+        """The api's answer. Raises InternalError if it refuses."""
+        config = env.config
+        registration = {
+            "max_token_length": config.max_token_length,
+            "desired_name": config.wandb_name,
+            "weight": config.inference_weight,
+            "min_batch_allocation": config.min_batch_allocation,
+            "group_size": config.group_size,
+            "index": self.index,
+        }
+        async with httpx.AsyncClient(timeout=10.0, trust_env=False) as client:
+            while True:
+                try:
+                    response = await client.post(self._url, json=registration)
+                except httpx.TransportError as error:
+                    self._note(f"{type(error).__name__}: {error}")
+                else:
+                    if response.is_client_error:
+                        raise InternalError(
+                            f"the trajectory API refused this environment ({response.status_code}): "
+                            f"{response.text[:300]}"
+                        )
+                    if response.is_success:
+                        self.trouble = None
+                        answer: dict[str, Any] = response.json()
+                        return answer
+                    self._note(f"HTTP {response.status_code}: {response.text[:300]}")
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    def _note(self, trouble: str) -> None:
+        if trouble != self.trouble:
+            logger.info("the trajectory API does not answer yet: %s", trouble)
+        self.trouble = trouble
+
+
+SHORTEST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 0.5
+SHARE_OF_STANDSTILL: Final = 1 / 20
+"""The pause until the next question, as a share of the time for which the answer has been the same: whoever has waited
+for room learns of it that much later at most.
+"""
+
+
+class StatusPolls:
+    """When an environment asks again."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._answer: Mapping[str, Any] | None = None
+        self._since = 0.0
+
+    async def next_event(self, answer: Mapping[str, Any], work: set[asyncio.Task[Any]]) -> None:
+        """Wait until some of the work ends, or for a pause after the last answer."""
+        pause = self.pause(answer)
+        if work:
+            await asyncio.wait(work, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.sleep(pause)
+
+    def pause(self, answer: Mapping[str, Any]) -> float:
+        """In seconds."""
+        now = self._clock()
+        if answer != self._answer:
+            self._answer, self._since = dict(answer), now  # environments may change it in place
+        return min(max(SHORTEST_PAUSE, SHARE_OF_STANDSTILL * (now - self._since)), LONGEST_PAUSE)
+
+
+@contextlib.asynccontextmanager
+async def kept_connection(env: Any) -> AsyncIterator[None]:
+    """Let BaseEnv's `get_status` keep its connection while the block runs: it opens a session for each request. An
+    environment that overrides it keeps its own.
+    """
+    from atroposlib.envs.base import BaseEnv  # this module is imported before atroposlib may be
+
+    if type(env).get_status is not BaseEnv.get_status:
+        yield
+        return
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
+        env.get_status = BaseEnv.get_status.retry.wraps(functools.partial(get_status, session, env))
+        try:
+            yield
+        finally:
+            del env.get_status
+
+
+async def get_status(session: aiohttp.ClientSession, env: Any) -> None:
+    """What BaseEnv's does once, on a session of ours."""
+    config = env.config
+    async with session.get(f"{config.rollout_server_url}/status-env", json={"env_id": env.env_id}) as response:
+        response.raise_for_status()
+        env.status_dict = await response.json()
+    per_server = config.max_num_workers_per_node * len(env.server.servers)
+    env.max_num_workers = per_server if config.max_num_workers == -1 else config.max_num_workers
+    await env.server.update_weight(env.status_dict["env_weight"])
+
+
+def has_room(env: Any) -> bool:
+    """Whether there is room for more groups than are queued and in flight.
+
+    Checked first because BaseEnv.add_train_workers cancels rollouts if a group is briefly counted as both.
+    """
+    room = env.config.max_batches_offpolicy * env.derived_batch_size // env.config.group_size
+    in_flight = len(env.workers)
+    return bool(in_flight < env.max_num_workers and env.status_dict["queue_size"] + in_flight < room)
+
+
+def respect_room(env: Any) -> None:
+    """No more groups in flight than the run still needs: `room`, in rollouts, is an extension of `/status-env`.
+
+    The last group may exceed it: otherwise a room smaller than a group would never be used. BaseEnv resets the limit of
+    workers with each status, and `has_room` does not cancel those in flight.
+    """
+    room = env.status_dict.get("room")
+    if room is not None:
+        env.max_num_workers = min(env.max_num_workers, math.ceil(room / env.config.group_size))

@@ -1,1 +1,0 @@
-"""What an environment samples: from where, over which connections, and for what purpose."""
