@@ -12,7 +12,7 @@ import tinker
 from tests.integration.local.conftest import Rlctl, end_everything
 
 from rl_operator.targets.local_target import LocalTarget
-from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
 from rl_operator.ui.live_runs import LiveRuns
 from rl_operator.ui.ui_app import ui_app
@@ -65,7 +65,7 @@ def test_sample_starts_a_service_that_has_ended(trained: Rlctl) -> None:
 
 def sampled(trained: Rlctl, given_up: threading.Event | None = None, **asked: object) -> Outcome:
     target = LocalTarget.open(trained.root, print, asked=True)
-    context = ToolContext(target, "default", variables={}, given_up=given_up or threading.Event())
+    context = CallContext(target, "default", variables={}, given_up=given_up or threading.Event())
     return dispatch(BY_NAME["rl_sample"], context, {"run_id": "sorting", "prompt": "sort 4 1 3 2", **asked})
 
 

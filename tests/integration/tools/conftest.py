@@ -17,7 +17,7 @@ from rl_operator.local.state.layout import Layout
 from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.targets.local_target import LocalTarget
 from rl_operator.targets.target_loop import LoopThread
-from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
 
 Call = Callable[..., Outcome]
@@ -54,27 +54,27 @@ def local_target(process: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.fixture
-def local_context(local_target: LocalTarget) -> ToolContext:
-    return ToolContext(local_target, f"test-{next(_numbers)}")
+def local_context(local_target: LocalTarget) -> CallContext:
+    return CallContext(local_target, f"test-{next(_numbers)}")
 
 
 @pytest.fixture
-def cluster_context(cluster_target: ClusterTarget, runs: RunsNamespace) -> ToolContext:
+def cluster_context(cluster_target: ClusterTarget, runs: RunsNamespace) -> CallContext:
     """`runs` is the same namespace as seen by a user with kubectl and by a kubelet."""
-    return ToolContext(cluster_target, runs.namespace)
+    return CallContext(cluster_target, runs.namespace)
 
 
 @pytest.fixture(params=["local", pytest.param("cluster", marks=pytest.mark.apiserver)])
-def context(process: None, request: pytest.FixtureRequest) -> ToolContext:
-    found: ToolContext = request.getfixturevalue(f"{request.param}_context")
+def context(process: None, request: pytest.FixtureRequest) -> CallContext:
+    found: CallContext = request.getfixturevalue(f"{request.param}_context")
     return found
 
 
 @pytest.fixture
-def call(context: ToolContext) -> Call:
+def call(context: CallContext) -> Call:
     """Calls a tool by its name, like a server."""
 
-    def call_(tool: str, *, at: ToolContext | None = None, **arguments: Any) -> Outcome:
+    def call_(tool: str, *, at: CallContext | None = None, **arguments: Any) -> Outcome:
         return dispatch(BY_NAME[tool], at or context, arguments)
 
     return call_

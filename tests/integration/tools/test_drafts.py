@@ -13,12 +13,12 @@ from tests.integration.tools.conftest import Call
 
 from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.targets.cluster_target import ClusterTarget
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.runs import latest_drafted, named_run
-from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
 
 
-def call_at(context: ToolContext, tool: str, **arguments: Any) -> Outcome:
+def call_at(context: CallContext, tool: str, **arguments: Any) -> Outcome:
     return dispatch(BY_NAME[tool], context, arguments)
 
 
@@ -29,12 +29,12 @@ def drafted(call: Call, **arguments: Any) -> str:
     return run_id
 
 
-def settings(context: ToolContext, run_id: str) -> dict[str, Any]:
+def settings(context: CallContext, run_id: str) -> dict[str, Any]:
     spec = named_run(context, run_id).spec
     return {**spec.config, **spec.tinker}
 
 
-def until_looked_at(context: ToolContext, run_id: str) -> dict[str, Any]:
+def until_looked_at(context: CallContext, run_id: str) -> dict[str, Any]:
     """The status of the current draft."""
 
     def look() -> dict[str, Any] | None:
@@ -44,7 +44,7 @@ def until_looked_at(context: ToolContext, run_id: str) -> dict[str, Any]:
     return wait_for(f"draft {run_id} is looked at", look)
 
 
-def test_list_select_edit_and_read(context: ToolContext, call: Call) -> None:
+def test_list_select_edit_and_read(context: CallContext, call: Call) -> None:
     listed = call("rl_list_environments", runtime="tiny", query="digits").answer
     assert [each["name"] for each in listed["environments"]] == ["sort_digits", "harness/sort_digits"]
     run_id = drafted(call)
@@ -62,7 +62,7 @@ def test_list_select_edit_and_read(context: ToolContext, call: Call) -> None:
     assert until_looked_at(context, run_id)["configHash"] != status["configHash"]
 
 
-def test_refusals_explain_themselves_and_write_nothing(context: ToolContext, call: Call) -> None:
+def test_refusals_explain_themselves_and_write_nothing(context: CallContext, call: Call) -> None:
     nobody = call("rl_get_current_config")
     assert "rl_select_environment" in nobody.answer["error"]
     unknown = call("rl_select_environment", name="sort_digit", runtime="tiny")
@@ -100,7 +100,7 @@ class Shout(Environment[str]):
 """
 
 
-def test_an_own_environment_is_drafted_once_it_has_been_read(context: ToolContext, call: Call) -> None:
+def test_an_own_environment_is_drafted_once_it_has_been_read(context: CallContext, call: Call) -> None:
     metadata = {"name": "shout", "namespace": context.namespace}
     code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"shout.py": OWN_CODE}}
     spec = {"source": {"configMap": {"name": "shout"}}}
@@ -120,7 +120,7 @@ def test_an_own_environment_is_drafted_once_it_has_been_read(context: ToolContex
     assert [(each["name"], "state" in each) for each in listed] == [("own/shout", False)]
 
 
-def test_two_agents_of_a_user_edit_their_own_drafts(context: ToolContext, call: Call) -> None:
+def test_two_agents_of_a_user_edit_their_own_drafts(context: CallContext, call: Call) -> None:
     second = replace(context, agent="second")
     first_run = drafted(call)
     second_run = drafted(lambda tool, **arguments: call_at(second, tool, **arguments))
@@ -133,7 +133,7 @@ def test_two_agents_of_a_user_edit_their_own_drafts(context: ToolContext, call: 
     assert call("rl_edit_config", run_id=first_run[-8:], field="group_size", value=8).answer["run_id"] == first_run
 
 
-def test_concurrent_edits_lose_nothing(context: ToolContext, call: Call) -> None:
+def test_concurrent_edits_lose_nothing(context: CallContext, call: Call) -> None:
     """Each is checked against the current draft, even while its status is being written."""
     run_id = drafted(call)
     values = {"total_steps": 7, "wandb_project": "p", "seed": 3}
@@ -147,7 +147,7 @@ def test_concurrent_edits_lose_nothing(context: ToolContext, call: Call) -> None
 # --- on a cluster ----------------------------------------------------------------------------------------------------
 @pytest.mark.apiserver
 def test_users_have_their_own_drafts_and_only_their_own_rights(
-    cluster_context: ToolContext, runs: RunsNamespace, cluster_target: ClusterTarget
+    cluster_context: CallContext, runs: RunsNamespace, cluster_target: ClusterTarget
 ) -> None:
     powerless = cluster_target.acting_as(POWERLESS_TOKEN)
     also_admin = cluster_target.acting_as(ADMIN_TOKEN)
@@ -164,7 +164,7 @@ def test_users_have_their_own_drafts_and_only_their_own_rights(
 
 
 @pytest.mark.apiserver
-def test_a_started_run_keeps_its_settings(cluster_context: ToolContext, runs: RunsNamespace) -> None:
+def test_a_started_run_keeps_its_settings(cluster_context: CallContext, runs: RunsNamespace) -> None:
     select = call_at(cluster_context, "rl_select_environment", name="sort_digits", runtime="tiny")
     name = select.answer["run_id"]
     runs.edit(name, suspend=False)
@@ -177,7 +177,7 @@ def test_a_started_run_keeps_its_settings(cluster_context: ToolContext, runs: Ru
 
 @pytest.mark.apiserver
 def test_a_run_from_a_backup_waits_and_may_be_edited_before_it_trains_again(
-    cluster_context: ToolContext, runs: RunsNamespace
+    cluster_context: CallContext, runs: RunsNamespace
 ) -> None:
     """It was restored without its status, with another uid than the one it was started with."""
     body = {
@@ -194,7 +194,7 @@ def test_a_run_from_a_backup_waits_and_may_be_edited_before_it_trains_again(
 
 
 @pytest.mark.apiserver
-def test_a_draft_kept_in_git_is_edited_with_a_warning(cluster_context: ToolContext, runs: RunsNamespace) -> None:
+def test_a_draft_kept_in_git_is_edited_with_a_warning(cluster_context: CallContext, runs: RunsNamespace) -> None:
     runs.apply("kept", suspend=True, config={"total_steps": 4, "group_sise": 8})
     path = f"{RUNS.format(namespace=runs.namespace)}/kept"
     runs.admin.patch(path, {"metadata": {"labels": {"kustomize.toolkit.fluxcd.io/name": "team"}}})

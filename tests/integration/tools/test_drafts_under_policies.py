@@ -14,8 +14,8 @@ from tests.integration.tools.conftest import target_of
 from rl_operator.documents.parse import parse_runtime
 from rl_operator.documents.shipped import bundled_catalog
 from rl_operator.render.config_maps import ImageCatalog, catalog_config_map
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.runs import named_run
-from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.parametrize("guarded_plane", [API_SERVER], indirect=True)]
@@ -38,23 +38,23 @@ def runtime(guarded_plane: ControlPlane) -> str:
 
 
 @pytest.fixture
-def context(guarded_plane: ControlPlane) -> Iterator[ToolContext]:
+def context(guarded_plane: ControlPlane) -> Iterator[CallContext]:
     with target_of(guarded_plane) as target:
-        yield ToolContext(target, "default")
+        yield CallContext(target, "default")
 
 
-def call(context: ToolContext, tool: str, **arguments: object) -> Outcome:
+def call(context: CallContext, tool: str, **arguments: object) -> Outcome:
     return dispatch(BY_NAME[tool], context, arguments)
 
 
-def test_the_api_server_accepts_what_the_check_accepts(context: ToolContext, runtime: str) -> None:
+def test_the_api_server_accepts_what_the_check_accepts(context: CallContext, runtime: str) -> None:
     assert call(context, "rl_select_environment", name="sort_digits", runtime=runtime).code is None
     values = {"group_size": 4, "loss": "ppo", "wandb_tags": ["a"], "wandb_name": "n", "backoff_limit": 0}
     assert call(context, "rl_edit_config", values=values).code is None
     assert call(context, "rl_edit_config", values=dict.fromkeys(values)).answer["config"] == {}
 
 
-def test_a_later_lock_is_satisfied_by_the_edit(context: ToolContext, runtime: str, guarded_plane: ControlPlane) -> None:
+def test_a_later_lock_is_satisfied_by_the_edit(context: CallContext, runtime: str, guarded_plane: ControlPlane) -> None:
     """The policies check the whole run at every write: a value set before the lock would block every edit."""
     admin = guarded_plane.admin
     run_id = call(context, "rl_select_environment", name="sort_digits", runtime=runtime).answer["run_id"]

@@ -18,7 +18,7 @@ from rl_operator.local.state.layout import PodFolder
 from rl_operator.local.state.locks import is_held
 from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.targets.local_target import LocalTarget
-from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
 
 LONG = 200
@@ -52,11 +52,11 @@ class Shout(Environment[str]):
 """
 
 
-def call(context: ToolContext, tool: str, **arguments: Any) -> Outcome:
+def call(context: CallContext, tool: str, **arguments: Any) -> Outcome:
     return dispatch(BY_NAME[tool], context, arguments)
 
 
-def answer(context: ToolContext, tool: str, **arguments: Any) -> dict[str, Any]:
+def answer(context: CallContext, tool: str, **arguments: Any) -> dict[str, Any]:
     outcome = call(context, tool, **arguments)
     assert outcome.code is None, outcome.answer
     return outcome.answer
@@ -71,7 +71,7 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedProvider]:
         yield provider
 
 
-def folder_of(context: ToolContext, test_id: str) -> PodFolder:
+def folder_of(context: CallContext, test_id: str) -> PodFolder:
     assert isinstance(context.target, LocalTarget)
     return context.target._layout.pod(context.namespace, test_id)
 
@@ -80,7 +80,7 @@ def written(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
-def test_models_try_a_draft_with_its_edited_config(local_context: ToolContext, provider: ScriptedProvider) -> None:
+def test_models_try_a_draft_with_its_edited_config(local_context: CallContext, provider: ScriptedProvider) -> None:
     answer(local_context, "rl_select_environment", name="sort_digits")
     answer(local_context, "rl_edit_config", field="max_token_length", value=31)
     tested = answer(
@@ -121,7 +121,7 @@ def test_models_try_a_draft_with_its_edited_config(local_context: ToolContext, p
     assert KEY.encode() not in written(folder_of(local_context, tested["test_id"]).root)
 
 
-def test_an_own_environment_is_tried_with_prompts(local_context: ToolContext, provider: ScriptedProvider) -> None:
+def test_an_own_environment_is_tried_with_prompts(local_context: CallContext, provider: ScriptedProvider) -> None:
     code = {"shout.py": OWN_CODE, "helper.py": 'LETTERS = "a b c"\n'}
     metadata = {"name": "shout", "namespace": local_context.namespace}
     local_context.target.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": code})
@@ -141,7 +141,7 @@ def test_an_own_environment_is_tried_with_prompts(local_context: ToolContext, pr
 
 
 def test_a_test_outlives_its_call_is_found_again_and_is_deleted_with_its_run(
-    local_context: ToolContext, provider: ScriptedProvider
+    local_context: CallContext, provider: ScriptedProvider
 ) -> None:
     run_id = answer(local_context, "rl_select_environment", name="sort_digits")["run_id"]
     tested = answer(local_context, "rl_test_inference", models=["hangs"], group_size=1)
@@ -171,7 +171,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("env_vars", "arguments", "said"), REFUSED.values(), ids=REFUSED)
 def test_an_impossible_test_is_refused_with_what_to_do(
-    local_context: ToolContext,
+    local_context: CallContext,
     monkeypatch: pytest.MonkeyPatch,
     env_vars: dict[str, str],
     arguments: dict[str, Any],
@@ -203,7 +203,7 @@ def runtime_with_provider(control_plane: ControlPlane, cluster_target: ClusterTa
 
 
 @pytest.fixture
-def tried(cluster_context: ToolContext, control_plane: ControlPlane, runtime_with_provider: str) -> ToolContext:
+def tried(cluster_context: CallContext, control_plane: ControlPlane, runtime_with_provider: str) -> CallContext:
     """A namespace that only admits restricted pods, with a provider's Secret, and a draft."""
     admin, namespace = control_plane.admin, f"/api/v1/namespaces/{cluster_context.namespace}"
     admin.patch(namespace, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}})
@@ -212,12 +212,12 @@ def tried(cluster_context: ToolContext, control_plane: ControlPlane, runtime_wit
     return cluster_context
 
 
-def job_paths(context: ToolContext) -> tuple[str, str]:
+def job_paths(context: CallContext) -> tuple[str, str]:
     return f"/apis/batch/v1/namespaces/{context.namespace}/jobs", f"/api/v1/namespaces/{context.namespace}/pods"
 
 
 @pytest.fixture
-def make_pod(tried: ToolContext, runs: RunsNamespace) -> Callable[[str], str]:
+def make_pod(tried: CallContext, runs: RunsNamespace) -> Callable[[str], str]:
     """What the Job controller does: a pod of the Job's template, which the API server must accept."""
 
     def make(test_id: str) -> str:
@@ -237,7 +237,7 @@ def step(number: int, scores: list[float]) -> str:
 
 @pytest.mark.apiserver
 def test_a_job_of_the_caller_tries_the_models_of_the_runtime(
-    tried: ToolContext, runs: RunsNamespace, node: LogNode, make_pod: Callable[[str], str]
+    tried: CallContext, runs: RunsNamespace, node: LogNode, make_pod: Callable[[str], str]
 ) -> None:
     tested = answer(tried, "rl_test_inference", num_steps=2, group_size=2)
     test_id = tested["test_id"]
@@ -313,14 +313,14 @@ RIGHTS = {
 @pytest.mark.apiserver
 @pytest.mark.parametrize(("rules", "said"), RIGHTS.values(), ids=RIGHTS)
 def test_a_caller_without_the_rights_learns_which_and_leaves_nothing_behind(
-    tried: ToolContext, runs: RunsNamespace, rules: tuple[dict[str, Any], ...], said: str
+    tried: CallContext, runs: RunsNamespace, rules: tuple[dict[str, Any], ...], said: str
 ) -> None:
     assert isinstance(tried.target, ClusterTarget)
     allow(runs.admin, tried.namespace, *rules)
     [run] = tried.target.runs(tried.namespace, "")
     target = tried.target.acting_as(GUEST_TOKEN)
     try:
-        context = ToolContext(target, tried.namespace)
+        context = CallContext(target, tried.namespace)
         # Rights are granted at once, but the authorizer learns of them a moment later.
         wait_for("the rights hold", lambda: call(context, "rl_test_inference", test_id="x").code == "refused")
         outcome = call(context, "rl_test_inference", run_id=run["metadata"]["name"])

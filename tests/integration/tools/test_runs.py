@@ -20,7 +20,7 @@ from tests.integration.tools.conftest import Call
 
 from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.targets.local_target import LocalTarget
-from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
 
 NOT_HANGING = 60.0
@@ -40,7 +40,7 @@ _numbers = itertools.count(1)
 class Caller:
     """Calls tools at a context; `later` while the test plays what the call waits for."""
 
-    context: ToolContext
+    context: CallContext
     threads: ThreadPoolExecutor
 
     def __call__(self, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 # --- on a cluster -------------------------------------------------------------------------------------------------
 @pytest.fixture
-def caller(cluster_context: ToolContext, threads: ThreadPoolExecutor) -> Caller:
+def caller(cluster_context: CallContext, threads: ThreadPoolExecutor) -> Caller:
     return Caller(cluster_context, threads)
 
 
@@ -129,7 +129,7 @@ def test_a_caller_who_may_not_read_secrets_may_start(
 ) -> None:
     _may_use_runs(runs.admin, runs.namespace)
     target = cluster_target.acting_as(GUEST_TOKEN)
-    caller = Caller(ToolContext(target, runs.namespace), threads)
+    caller = Caller(CallContext(target, runs.namespace), threads)
     caller("rl_select_environment", name="sort_digits", runtime="tiny")
     [missing] = caller("rl_start_training")["missing"]
     assert (missing["name"], missing["needed"]) == ("tinker-service", False)
@@ -227,7 +227,7 @@ def test_health_of_a_cluster(caller: Caller, runs: RunsNamespace) -> None:
 # --- on this machine ----------------------------------------------------------------------------------------------
 @pytest.fixture
 def here(local_target: LocalTarget, threads: ThreadPoolExecutor) -> Caller:
-    return Caller(ToolContext(local_target, "default"), threads)
+    return Caller(CallContext(local_target, "default"), threads)
 
 
 def scripted(here: Caller, trainer: str, environment: str) -> str:

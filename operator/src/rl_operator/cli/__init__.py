@@ -16,7 +16,7 @@ def main() -> None:
 
 def _main() -> None:
     from rl_operator.cli.app import app
-    from rl_operator.cli.exits import ExitCode, exit_code_of
+    from rl_operator.cli.exits import CommandExit, exit_code_of
     from rl_operator.errors import OperatorError
 
     for stream in (sys.stdout, sys.stderr):
@@ -29,11 +29,11 @@ def _main() -> None:
         sys.exit(exit_code_of(error))
     except SystemExit as ended:
         if isinstance(ended.__context__, BrokenPipeError):  # the reader of a pipe (head, less) has seen enough
-            sys.exit(ExitCode.OK)
+            sys.exit(CommandExit.OK)
         raise
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # at its end Python tries to write the rest
         sys.stderr.write(f"error: cannot write, so what was printed may be incomplete: {error.strerror}\n")
-        sys.exit(ExitCode.REFUSED)
+        sys.exit(CommandExit.REFUSED)

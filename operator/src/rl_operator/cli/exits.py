@@ -5,7 +5,7 @@ from enum import IntEnum
 from rl_operator.errors import ForbiddenError, OperatorError, TargetUnreachableError, WaitTimeoutError
 
 
-class ExitCode(IntEnum):
+class CommandExit(IntEnum):
     OK = 0
     RUN_FAILED = 1
     DIFFERENT = 1
@@ -15,8 +15,8 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-def exit_code_of(error: OperatorError) -> ExitCode:
+def exit_code_of(error: OperatorError) -> CommandExit:
     """Every error that is not about the target is about the request."""
     if isinstance(error, TargetUnreachableError | ForbiddenError):
-        return ExitCode.UNREACHABLE
-    return ExitCode.TIMEOUT if isinstance(error, WaitTimeoutError) else ExitCode.REFUSED
+        return CommandExit.UNREACHABLE
+    return CommandExit.TIMEOUT if isinstance(error, WaitTimeoutError) else CommandExit.REFUSED

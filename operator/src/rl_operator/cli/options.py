@@ -19,7 +19,7 @@ from rl_operator.targets.target import Target
 from rl_operator.targets.target_choice import choose_target
 
 
-class Output(StrEnum):
+class OutputKind(StrEnum):
     TEXT = "text"
     WIDE = "wide"
     JSON = "json"
@@ -37,7 +37,7 @@ Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace; de
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Runs of every namespace.")]
 Selector = Annotated[str, typer.Option("--selector", "-l", help="Labels, like team=a,stage!=test.")]
 Experiment = Annotated[str, typer.Option("--experiment", metavar="NAME", help="The runs of this experiment.")]
-OutputFormat = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
+OutputFormat = Annotated[OutputKind, typer.Option("--output", "-o", help="How to print.")]
 RunName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a run.")]
 RunPath = Annotated[Path, typer.Argument(metavar="FILE", help="YAML file with one RLTrainingRun; - for stdin.")]
 ModelFolder = Annotated[

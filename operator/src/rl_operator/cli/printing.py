@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from rl_operator.cli.options import Output
+from rl_operator.cli.options import OutputKind
 from rl_operator.status.text.figure_text import duration
 from rl_operator.status.text.sentences import cut, without_control
 
@@ -106,9 +106,9 @@ def program() -> str:
     return os.path.relpath(called)
 
 
-def print_object(value: Any, output: Output) -> None:
+def print_object(value: Any, output: OutputKind) -> None:
     """As JSON or YAML."""
-    if output is Output.JSON:
+    if output is OutputKind.JSON:
         typer.echo(json.dumps(value, indent=2))
         return
     from rl_operator.documents.yaml_text import write_yaml

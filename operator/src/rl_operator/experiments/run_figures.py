@@ -1,6 +1,8 @@
 """What is compared of a run, as values: its figures, its settings, and what a sweep set. Pure."""
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
@@ -13,10 +15,48 @@ from rl_operator.api.sections import same_value
 from rl_operator.api.status_fields import TERMINAL_PHASES, BestCheckpoint, Phase, RunMetrics
 from rl_operator.api.value_text import text_of
 from rl_operator.experiments.grid import SWEPT_FIELD, swept_values
-from rl_operator.experiments.held_out_sets import Settings, fingerprint
+
+Settings = Mapping[str, Any]
+"""What is in force for a run: `environment`, `runtime`, `config.…`, `tinker.…`."""
+
+TRAINING_ONLY: Final = frozenset(
+    f"config.{name}"
+    for name in (
+        "total_steps", "group_size", "batch_size", "max_batches_offpolicy", "steps_per_eval", "item_seed",
+        "difficulty_pools", "tokenizer_name", "inference_weight", "ensure_scores_are_not_same", "min_batch_allocation",
+        "max_num_workers", "max_num_workers_per_node", "max_eval_workers", "worker_timeout",
+        "eval_handling", "eval_limit_ratio", "include_messages", "min_items_sent_before_logging",
+        "num_rollouts_to_keep", "num_rollouts_per_group_for_logging", "data_path_to_save_groups",
+        "data_dir_to_save_evals", "eval_greedy", "use_wandb", "wandb_name",
+    )
+)  # fmt: skip
+"""Fields of every environment that say how it is trained, how often it is evaluated, or what is logged. All others may
+say what is asked: also `eval_items`, `max_token_length`, and whatever an environment adds, such as a `seed`.
+"""
+
+BESIDE_CONFIG: Final = ("environment", "files", "tinker.eval_metric")
 
 
-class HeldOut(ObservedModel):
+def held_out_settings(settings: Settings) -> Iterator[tuple[str, Any]]:
+    """Those that decide what is asked in an evaluation, how it is answered, and what the figure is."""
+    for name, value in sorted(settings.items()):
+        if name in BESIDE_CONFIG or (name.startswith("config.") and name not in TRAINING_ONLY):
+            yield name, value
+
+
+def fingerprint(settings: Settings) -> str:
+    """8 hex digits; equal ones mean the same held-out set. 1.0 is 1."""
+    canonical = json.dumps([(name, text_of(value)) for name, value in held_out_settings(settings)])
+    return hashlib.sha256(canonical.encode()).hexdigest()[:8]
+
+
+def held_out_differences(left: Settings, right: Settings) -> tuple[str, ...]:
+    """The names of those that differ."""
+    sides = [{name: text_of(value) for name, value in held_out_settings(each)} for each in (left, right)]
+    return tuple(sorted(name for name in sides[0].keys() | sides[1].keys() if sides[0].get(name) != sides[1].get(name)))
+
+
+class HeldOutFigure(ObservedModel):
     """A held-out figure with its 95 % interval, if it is a fraction, and the number of samples behind it."""
 
     value: float
@@ -42,9 +82,9 @@ class RunFigures(ObservedModel):
     step: int | None = None
     total_steps: int | None = None
     reward: float | None = None
-    held_out: HeldOut | None = None
-    before: HeldOut | None = None
-    best: HeldOut | None = None
+    held_out: HeldOutFigure | None = None
+    before: HeldOutFigure | None = None
+    best: HeldOutFigure | None = None
     best_step: int | None = None
     seconds: float | None = None
     attempts: int = 0
@@ -104,14 +144,14 @@ def figures_of(run: TrainingRun, settings: Settings, now: datetime) -> RunFigure
     )
 
 
-def _best(best: BestCheckpoint) -> HeldOut:
-    return HeldOut(value=best.eval_accuracy, low=best.eval_accuracy_low, high=best.eval_accuracy_high)
+def _best(best: BestCheckpoint) -> HeldOutFigure:
+    return HeldOutFigure(value=best.eval_accuracy, low=best.eval_accuracy_low, high=best.eval_accuracy_high)
 
 
-def _held_out(metrics: RunMetrics, which: Literal["eval", "baseline"]) -> HeldOut | None:
+def _held_out(metrics: RunMetrics, which: Literal["eval", "baseline"]) -> HeldOutFigure | None:
     value = getattr(metrics, f"{which}_accuracy")
     ends = {end: getattr(metrics, f"{which}_accuracy_{end}") for end in ("low", "high", "n")}
-    return None if value is None else HeldOut(value=value, **ends)
+    return None if value is None else HeldOutFigure(value=value, **ends)
 
 
 def elapsed_seconds(run: TrainingRun, now: datetime) -> float | None:

@@ -11,8 +11,8 @@ from rl_operator.api.names import DRAFTED_AT_ANNOTATION, DRAFTED_BY_LABEL
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import Phase
 from rl_operator.targets.target import Manifest
-from rl_operator.tools.tool import NotFoundError, ToolRefusedError
-from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.agent_tool import NoSuchRunError, ToolRefusedError
+from rl_operator.tools.call_context import CallContext
 
 STATES: Final[Mapping[Phase, str]] = {
     "Pending": "pending",
@@ -52,10 +52,10 @@ def _asked(run: TrainingRun, phase: Phase) -> Phase:
     return "Pending" if phase == "Stopped" else phase
 
 
-def named_run(context: ToolContext, run_id: str) -> TrainingRun:
+def named_run(context: CallContext, run_id: str) -> TrainingRun:
     """By the object's name, or by its last eight characters if they are unique.
 
-    Raises NotFoundError with `active_runs`, ToolRefusedError if they are ambiguous.
+    Raises NoSuchRunError with `active_runs`, ToolRefusedError if they are ambiguous.
     """
     manifest = context.target.run(context.namespace, run_id)
     if manifest is not None:
@@ -69,7 +69,7 @@ def named_run(context: ToolContext, run_id: str) -> TrainingRun:
         raise ToolRefusedError(f"{run_id} is the end of several runs' names: {', '.join(names)}", available=names)
     active = [run.metadata.name for run in runs if state_of(run) in ACTIVE]
     hint = "rl_list_runs lists all" if runs else "there is none yet; rl_select_environment drafts one"
-    raise NotFoundError(
+    raise NoSuchRunError(
         f"there is no run {run_id!r} in namespace {context.namespace} of {context.target.label}; {hint}",
         active_runs=active[:SHOWN_RUNS],
     )
@@ -87,7 +87,7 @@ def _understood(manifest: Manifest) -> TrainingRun:
         ) from None
 
 
-def latest_drafted(context: ToolContext) -> TrainingRun:
+def latest_drafted(context: CallContext) -> TrainingRun:
     """The caller's latest draft, whether or not it has started since. Raises ToolRefusedError."""
     found = context.target.runs(context.namespace, f"{DRAFTED_BY_LABEL}={context.caller}")
     drafted, _ = readable(found)
@@ -98,12 +98,12 @@ def latest_drafted(context: ToolContext) -> TrainingRun:
     return max(drafted, key=_drafted_at)
 
 
-def chosen_run(context: ToolContext, run_id: str | None) -> TrainingRun:
+def chosen_run(context: CallContext, run_id: str | None) -> TrainingRun:
     """The named one; without a name the caller's latest draft."""
     return named_run(context, run_id) if run_id else latest_drafted(context)
 
 
-def all_runs(context: ToolContext) -> list[TrainingRun]:
+def all_runs(context: CallContext) -> list[TrainingRun]:
     """Newest first; without those that `readable` skips."""
     return readable(context.target.runs(context.namespace, ""))[0]
 

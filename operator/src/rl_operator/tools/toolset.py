@@ -26,6 +26,8 @@ from rl_operator.errors import (
     UnauthenticatedError,
     WaitTimeoutError,
 )
+from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, NoSuchRunError, ToolRefusedError
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls import (
     rl_check_status,
     rl_compare,
@@ -43,8 +45,6 @@ from rl_operator.tools.calls import (
     rl_stop_training,
     rl_test_inference,
 )
-from rl_operator.tools.tool import Answer, Arguments, NotFoundError, Tool, ToolRefusedError
-from rl_operator.tools.tool_context import ToolContext
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ ErrorCode = Literal[
 
 _CODES: Final[Mapping[type[OperatorError], ErrorCode]] = {
     GoneError: "not_found",
-    NotFoundError: "not_found",
+    NoSuchRunError: "not_found",
     ConflictError: "conflict",
     ForbiddenError: "forbidden",
     UnauthenticatedError: "unauthenticated",
@@ -84,7 +84,7 @@ class Outcome:
     code: ErrorCode | None = None
 
 
-def dispatch(tool: Tool, context: ToolContext, arguments: Mapping[str, Any]) -> Outcome:
+def dispatch(tool: AgentTool, context: CallContext, arguments: Mapping[str, Any]) -> Outcome:
     """Never raises for a caller's mistake, or for a target that is away."""
     try:
         return Outcome(tool.call(context, _checked(tool, arguments)))
@@ -96,7 +96,7 @@ def dispatch(tool: Tool, context: ToolContext, arguments: Mapping[str, Any]) -> 
         return failed("internal", f"{tool.name} failed; the server's log says more")
 
 
-def _checked(tool: Tool, arguments: Mapping[str, Any]) -> Arguments:
+def _checked(tool: AgentTool, arguments: Mapping[str, Any]) -> Arguments:
     """Raises ToolRefusedError."""
     try:
         return tool.arguments.model_validate(dict(arguments))
@@ -113,7 +113,7 @@ def failed(code: ErrorCode, sentence: str, details: Mapping[str, Any] = MappingP
     return Outcome({"error": sentence, "code": code, "retryable": code in RETRYABLE, **details}, code)
 
 
-def _sentence_of(error: ValidationError, tool: Tool) -> str:
+def _sentence_of(error: ValidationError, tool: AgentTool) -> str:
     """One fault: the parameter, the value and what is allowed. For a misspelled name, the existing ones are listed."""
     faults = error.errors(include_url=False)
     fault = next((each for each in faults if each["type"] == "extra_forbidden"), faults[0])
@@ -128,7 +128,7 @@ def _sentence_of(error: ValidationError, tool: Tool) -> str:
     return f"{name} is {text_of(redacted(fault['input'], name))}: {MUST_BE % allowed if allowed else fault['msg']}"
 
 
-TOOLS: Final[tuple[Tool, ...]] = (
+TOOLS: Final[tuple[AgentTool, ...]] = (
     *rl_list_environments.TOOLS,
     *rl_select_environment.TOOLS,
     *rl_get_current_config.TOOLS,
@@ -145,4 +145,4 @@ TOOLS: Final[tuple[Tool, ...]] = (
     *rl_compare.TOOLS,
     *rl_health_check.TOOLS,
 )
-BY_NAME: Final[Mapping[str, Tool]] = {tool.name: tool for tool in TOOLS}
+BY_NAME: Final[Mapping[str, AgentTool]] = {tool.name: tool for tool in TOOLS}

@@ -15,9 +15,9 @@ from rl_operator.render.trial import model_container
 from rl_operator.status.text.sentences import redacted, shorten
 from rl_operator.targets.job_pods import JobContainer, JobPod
 from rl_operator.targets.target import Manifest
+from rl_operator.tools.agent_tool import Answer
 from rl_operator.tools.answers.shown_text import clean_line, one_line
-from rl_operator.tools.tool import Answer
-from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.call_context import CallContext
 
 SCALES: Final[Mapping[str, str]] = {
     "qwen/qwen3-8b": "small",
@@ -52,7 +52,7 @@ _BEGINNING: Final = '{"event": '
 
 
 @dataclass(frozen=True)
-class Step:
+class TrialStep:
     """`completions` were scored; `correct` of them more than 0."""
 
     number: int
@@ -65,7 +65,7 @@ class Step:
 class Printed:
     """The output of one process. `over`: its summary is there; `error`: why it could not do all steps."""
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[TrialStep, ...] = ()
     over: bool = False
     error: str = ""
     talk: str = ""
@@ -73,7 +73,7 @@ class Printed:
 
 def read_log(lines: Iterable[str]) -> Printed:
     """The environment shares the log, and could print such lines itself: it also decides the scores."""
-    steps: list[Step] = []
+    steps: list[TrialStep] = []
     over, error, talk = False, "", ""
     for line in lines:
         wire = _event(line)
@@ -98,16 +98,16 @@ def _event(line: str) -> dict[str, Any] | None:
     return wire if isinstance(wire, dict) else None
 
 
-def _step(wire: Mapping[str, Any]) -> list[Step]:
+def _step(wire: Mapping[str, Any]) -> list[TrialStep]:
     """None if the numbers are not numbers: our processes print no such line, an environment might."""
     try:
         number, completions, correct = (int(wire[name]) for name in ("step", "completions", "correct"))
     except (KeyError, TypeError, ValueError, OverflowError):
         return []
-    return [Step(number, completions, correct, wire)] if 0 <= correct <= completions <= MOST_COMPLETIONS else []
+    return [TrialStep(number, completions, correct, wire)] if 0 <= correct <= completions <= MOST_COMPLETIONS else []
 
 
-def _shown(step: Step) -> dict[str, Any]:
+def _shown(step: TrialStep) -> dict[str, Any]:
     """A step as it may be shown: text from an environment or a model is cut, and contains no keys."""
     known = {name: step.wire[name] for name in _STEP_KEYS if name in step.wire}
     return {name: _bounded(value) for name, value in known.items()}
@@ -136,7 +136,7 @@ class ModelResult:
     state: str
     """waiting, running, completed or failed."""
 
-    steps: Sequence[Step] = field(default=())
+    steps: Sequence[TrialStep] = field(default=())
     error: str = ""
     talk: str = ""
     log: str = ""
@@ -225,14 +225,14 @@ class TrialSnapshot:
         return any(result.state in GOING for result in self.results)
 
 
-def take_snapshot(context: ToolContext, job: Manifest) -> TrialSnapshot:
+def take_snapshot(context: CallContext, job: Manifest) -> TrialSnapshot:
     pod = context.target.job_pod(job)
     models: list[str] = _told(job)["models"]
     results = (_part(context, job, pod, model_container(index), model) for index, model in enumerate(models))
     return TrialSnapshot(tuple(results), pod.folder)
 
 
-def _part(context: ToolContext, job: Manifest, pod: JobPod, name: str, model: str) -> ModelResult:
+def _part(context: CallContext, job: Manifest, pod: JobPod, name: str, model: str) -> ModelResult:
     container = pod.containers.get(name, JobContainer("waiting"))
     if pod.name is None or container.state == "waiting":
         return model_result(model, container, Printed())
@@ -277,7 +277,7 @@ def model_result(model: str, container: JobContainer, printed: Printed) -> Model
     return ModelResult(model, outcome.get(state, state), printed.steps, error, printed.talk)
 
 
-def _printed(context: ToolContext, job: Manifest, pod: str, container: str) -> Printed:
+def _printed(context: CallContext, job: Manifest, pod: str, container: str) -> Printed:
     namespace = job["metadata"]["namespace"]
     try:
         return read_log(context.target.log_lines(namespace, pod, container, tail=LOG_LINES, follow=False))

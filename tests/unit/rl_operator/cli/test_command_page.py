@@ -6,7 +6,7 @@ from pathlib import Path
 import typer
 
 from rl_operator.cli.app import app
-from rl_operator.cli.exits import ExitCode
+from rl_operator.cli.exits import CommandExit
 
 PAGE = Path("docs/reference/rlctl.md").read_text(encoding="utf-8")
 
@@ -19,4 +19,4 @@ def test_the_page_lists_every_command() -> None:
 
 
 def test_the_page_lists_every_exit_code() -> None:
-    assert {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, flags=re.MULTILINE)} == set(ExitCode)
+    assert {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, flags=re.MULTILINE)} == set(CommandExit)

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from rl_operator.experiments.run_figures import HeldOut, RunFigures
+from rl_operator.experiments.run_figures import HeldOutFigure, RunFigures
 
 
-def held_out(value: float, half: float | None = 0.03, n: int | None = 500) -> HeldOut:
+def held_out(value: float, half: float | None = 0.03, n: int | None = 500) -> HeldOutFigure:
     """A figure with an interval of this half width; None: without one."""
     if half is None:
-        return HeldOut(value=value, n=n)
-    return HeldOut(value=value, low=round(value - half, 4), high=round(value + half, 4), n=n)
+        return HeldOutFigure(value=value, n=n)
+    return HeldOutFigure(value=value, low=round(value - half, 4), high=round(value + half, 4), n=n)
 
 
 def row(name: str, value: float | None = None, **fields: Any) -> RunFigures:

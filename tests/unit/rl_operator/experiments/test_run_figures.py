@@ -5,9 +5,18 @@ from typing import Any
 
 import pytest
 from tests.unit.rl_operator.experiments.rows import row
+from tests.unit.rl_operator.samples import CATALOG
 from tests.unit.rl_operator.targets.fakes import parsed, run_manifest
 
-from rl_operator.experiments.run_figures import UNSET, RunFigures, differing_settings, figures_of
+from rl_operator.experiments.run_figures import (
+    TRAINING_ONLY,
+    UNSET,
+    RunFigures,
+    differing_settings,
+    figures_of,
+    fingerprint,
+    held_out_differences,
+)
 
 NOW = datetime(2026, 1, 1, 1, 0, tzinfo=UTC)
 METRICS = {
@@ -99,3 +108,52 @@ def test_what_is_kept_is_read_back() -> None:
     assert "settings" not in before.kept
     assert "gone" not in before.kept
     assert RunFigures.model_validate(before.kept) == before.with_changes(settings={})
+
+
+BASE = {"environment": "sort_digits", "runtime": "tiny", "config.eval_items": 250, "tinker.seed": 0}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"runtime": "default"},
+        {"tinker.seed": 1},
+        {"tinker.learning_rate": 1e-4},
+        {"config.total_steps": 7},
+        {"config.steps_per_eval": 5},
+        {"config.item_seed": 3},  # the order in which items are trained
+        {"config.eval_items": 250.0},
+        {"model": "another"},
+    ],
+)
+def test_what_only_training_sees_leaves_the_set_alone(change: dict[str, Any]) -> None:
+    assert fingerprint(BASE | change) == fingerprint(BASE)
+    assert held_out_differences(BASE, BASE | change) == ()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"environment": "gsm_synthetic"},
+        {"config.eval_items": 100},
+        {"config.eval_samples": 4},
+        {"config.max_token_length": 64},
+        {"config.seed": 1},
+        {"config.an_own_field": "x"},
+        {"tinker.eval_metric": "eval/score"},
+        {"files": "0123456789ab"},
+    ],
+)
+def test_what_is_asked_or_counted_makes_another_set(change: dict[str, Any]) -> None:
+    assert fingerprint(BASE | change) != fingerprint(BASE)
+    assert held_out_differences(BASE, BASE | change) == tuple(change)
+
+
+def test_true_is_not_one() -> None:
+    assert held_out_differences({"config.x": True}, {"config.x": 1}) == ("config.x",)
+
+
+def test_the_table_names_fields_that_exist() -> None:
+    fields = {f"config.{name}" for each in CATALOG.environments for name in each.fields_by_name}
+    fields |= {f"config.{field.name}" for family in CATALOG.families for field in family.fields}
+    assert fields >= TRAINING_ONLY

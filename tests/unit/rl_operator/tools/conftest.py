@@ -8,17 +8,17 @@ from tests.unit.rl_operator.tools.contexts import Unattended, call_at
 from tests.unit.rl_operator.tools.gateways import Gateway, running_gateway
 
 from rl_operator.local.state.layout import Layout
-from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.toolset import Outcome
 
 
 @pytest.fixture
-def context(tmp_path: Path) -> ToolContext:
-    return ToolContext(Unattended(Layout(tmp_path), "", print), "default")
+def context(tmp_path: Path) -> CallContext:
+    return CallContext(Unattended(Layout(tmp_path), "", print), "default")
 
 
 @pytest.fixture
-def call(context: ToolContext) -> Callable[..., Outcome]:
+def call(context: CallContext) -> Callable[..., Outcome]:
     """`call("rl_edit_config", field=…, value=…)`."""
     return lambda tool, **arguments: call_at(context, tool, **arguments)
 

@@ -8,8 +8,8 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.local.state.layout import Layout
 from rl_operator.targets.local_target import LocalTarget
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.runs import named_run
-from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
 
 OWN_CODE = '''
@@ -49,22 +49,22 @@ class SomebodyElse(Unattended):
     caller = "somebody-else"
 
 
-def call_at(context: ToolContext, tool: str, **arguments: Any) -> Outcome:
+def call_at(context: CallContext, tool: str, **arguments: Any) -> Outcome:
     return dispatch(BY_NAME[tool], context, arguments)
 
 
-def drafted(context: ToolContext, name: str = "sort_digits", **arguments: Any) -> str:
+def drafted(context: CallContext, name: str = "sort_digits", **arguments: Any) -> str:
     outcome = call_at(context, "rl_select_environment", name=name, **arguments)
     assert outcome.code is None, outcome
     run_id: str = outcome.answer["run_id"]
     return run_id
 
 
-def spec_of(context: ToolContext, run_id: str) -> dict[str, Any]:
+def spec_of(context: CallContext, run_id: str) -> dict[str, Any]:
     return named_run(context, run_id).spec.to_wire()
 
 
-def write_status(context: ToolContext, run_id: str, **status: Any) -> TrainingRun:
+def write_status(context: CallContext, run_id: str, **status: Any) -> TrainingRun:
     """As an operator would; `status` in camelCase."""
     assert isinstance(context.target, LocalTarget)
     store = context.target._store
@@ -72,7 +72,7 @@ def write_status(context: ToolContext, run_id: str, **status: Any) -> TrainingRu
     return named_run(context, run_id)
 
 
-def add_own(context: ToolContext, name: str = "shout", code: str = OWN_CODE) -> None:
+def add_own(context: CallContext, name: str = "shout", code: str = OWN_CODE) -> None:
     """An RLEnvironment and its code."""
     metadata = {"name": name, "namespace": context.namespace}
     context.target.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {f"{name}.py": code}})
@@ -80,5 +80,5 @@ def add_own(context: ToolContext, name: str = "shout", code: str = OWN_CODE) -> 
     context.target.apply({"apiVersion": API_VERSION, "kind": ENVIRONMENT_KIND, "metadata": metadata, "spec": spec})
 
 
-def other_user(folder: Path) -> ToolContext:
-    return ToolContext(SomebodyElse(Layout(folder), "", print), "default")
+def other_user(folder: Path) -> CallContext:
+    return CallContext(SomebodyElse(Layout(folder), "", print), "default")

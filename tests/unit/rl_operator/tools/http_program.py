@@ -6,16 +6,16 @@ from pathlib import Path
 from tests.unit.rl_operator.tools.small_toolset import TOOLS
 
 from rl_operator.targets.local_target import LocalTarget
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.serving.call_pool import Calls
 from rl_operator.tools.serving.gateway import build_app
 from rl_operator.tools.serving.http_access import make_token, read_tokens
 from rl_operator.tools.serving.http_server import HEAD_SECONDS, address_of, listen, serve
 from rl_operator.tools.serving.sessions import LocalSessions
-from rl_operator.tools.tool_context import ToolContext
 
 folder = Path(sys.argv[1])
 make_token(folder / "token")
-context = ToolContext(LocalTarget.open(folder, print, asked=True), "default")
+context = CallContext(LocalTarget.open(folder, print, asked=True), "default")
 sessions, calls, listener = (
     LocalSessions(context, read_tokens(folder / "token", print)),
     Calls(),

@@ -5,8 +5,8 @@ from typing import Any
 
 from pydantic import Field
 
-from rl_operator.tools.tool import Answer, Arguments, NotFoundError, Tool, ToolRefusedError
-from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, NoSuchRunError, ToolRefusedError
+from rl_operator.tools.call_context import CallContext
 
 POLL_SECONDS = 0.02
 
@@ -37,18 +37,18 @@ class Nothing(Arguments):
     pass
 
 
-def list_environments(context: ToolContext, arguments: Search) -> Answer:
+def list_environments(context: CallContext, arguments: Search) -> Answer:
     names = [name for name in ("gsm8k", "sorting") if (arguments.query or "") in name]
     return {"environments": [{"name": name} for name in names], "count": len(names), **context.where()}
 
 
-def select_environment(context: ToolContext, arguments: Choice) -> Answer:
+def select_environment(context: CallContext, arguments: Choice) -> Answer:
     if arguments.name != "sorting":
         raise ToolRefusedError(f"there is no environment {arguments.name!r}", available=["sorting"])
     return {"run_id": "sorting-0a1b2c3d", "caller": context.caller}
 
 
-def edit(_: ToolContext, arguments: Edit) -> Answer:
+def edit(_: CallContext, arguments: Edit) -> Answer:
     return {"field": arguments.field, "value": arguments.value}
 
 
@@ -56,10 +56,10 @@ waits: set[str] = set()
 """The runs for which a call waits now."""
 
 
-def check_status(context: ToolContext, arguments: Look) -> Answer:
+def check_status(context: CallContext, arguments: Look) -> Answer:
     """Waits for a change that never comes."""
     if arguments.run_id == "unknown":
-        raise NotFoundError("there is no run 'unknown'", active_runs=["a"])
+        raise NoSuchRunError("there is no run 'unknown'", active_runs=["a"])
     left = min(arguments.wait_seconds, context.longest_wait)
     waits.add(arguments.run_id)
     while left > 0 and context.pause(POLL_SECONDS):
@@ -68,31 +68,31 @@ def check_status(context: ToolContext, arguments: Look) -> Answer:
     return {"run_id": arguments.run_id, "status": "running", "given_up": context.given_up.is_set()}
 
 
-def stop(_: ToolContext, arguments: OneRun) -> Answer:
+def stop(_: CallContext, arguments: OneRun) -> Answer:
     return {"run_id": arguments.run_id, "status": "stopping"}
 
 
-def health(context: ToolContext, _: Nothing) -> Answer:
+def health(context: CallContext, _: Nothing) -> Answer:
     return {**context.where(), "longest_wait": context.longest_wait, "agent": context.agent, "waits": sorted(waits)}
 
 
-def broken(_: ToolContext, __: Nothing) -> Answer:
+def broken(_: CallContext, __: Nothing) -> Answer:
     raise LookupError("this very server has a fault, and /secret/path is part of its message")
 
 
-def be_deaf(_: ToolContext, __: OneRun) -> Answer:
+def be_deaf(_: CallContext, __: OneRun) -> Answer:
     """Like a tool that waits for an unresponsive API server."""
     threading.Event().wait(600)
     return {}
 
 
 TOOLS = (
-    Tool("rl_list_environments", "Environments", "Lists what can be trained.", Search, list_environments, "reads"),
-    Tool("rl_select_environment", "Select", "Drafts a run.", Choice, select_environment, "drafts"),
-    Tool("rl_edit_config", "Edit", "Sets a field.", Edit, edit, "drafts"),
-    Tool("rl_check_status", "Status", "Looks at a run.", Look, check_status, "reads"),
-    Tool("rl_stop_training", "Stop", "Stops a run.", OneRun, stop, "stops"),
-    Tool("rl_get_results", "Results", "Is out of order.", Nothing, broken, "reads"),
-    Tool("rl_get_logs", "Logs", "Hears of no end.", OneRun, be_deaf, "reads"),
-    Tool("rl_health_check", "Health", "Says who answers.", Nothing, health, "reads"),
+    AgentTool("rl_list_environments", "Environments", "Lists what can be trained.", Search, list_environments, "reads"),
+    AgentTool("rl_select_environment", "Select", "Drafts a run.", Choice, select_environment, "drafts"),
+    AgentTool("rl_edit_config", "Edit", "Sets a field.", Edit, edit, "drafts"),
+    AgentTool("rl_check_status", "Status", "Looks at a run.", Look, check_status, "reads"),
+    AgentTool("rl_stop_training", "Stop", "Stops a run.", OneRun, stop, "stops"),
+    AgentTool("rl_get_results", "Results", "Is out of order.", Nothing, broken, "reads"),
+    AgentTool("rl_get_logs", "Logs", "Hears of no end.", OneRun, be_deaf, "reads"),
+    AgentTool("rl_health_check", "Health", "Says who answers.", Nothing, health, "reads"),
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.unit.rl_operator.tools.small_toolset import TOOLS
 
 from rl_operator.targets.local_target import LocalTarget
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.serving.mcp_server import serve_stdio
-from rl_operator.tools.tool_context import ToolContext
 
-serve_stdio(TOOLS, ToolContext(LocalTarget.open(Path(sys.argv[1]), print, asked=True), "default"), progress_seconds=0.1)
+serve_stdio(TOOLS, CallContext(LocalTarget.open(Path(sys.argv[1]), print, asked=True), "default"), progress_seconds=0.1)

@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
+from rl_operator.tools.agent_tool import ToolRefusedError
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.runs import chosen_run, named_run, state_of
-from rl_operator.tools.tool import ToolRefusedError
-from rl_operator.tools.tool_context import ToolContext
 
 STARTED = {"startTime": "2026-11-22T00:30:00Z"}
 EARLIER = {"observedGeneration": 0}
@@ -33,8 +33,8 @@ def test_states(suspend: bool, status: dict[str, Any], state: str) -> None:
     assert state_of(parsed(run_manifest(spec={"suspend": suspend}, **status))) == state
 
 
-def context_with(*names: str) -> ToolContext:
-    return ToolContext(MemoryTarget(*(run_manifest(name, phase="Running") for name in names)), "default")
+def context_with(*names: str) -> CallContext:
+    return CallContext(MemoryTarget(*(run_manifest(name, phase="Running") for name in names)), "default")
 
 
 @pytest.mark.parametrize("run_id", ["sort-0a1b2c3d", "0a1b2c3d"])

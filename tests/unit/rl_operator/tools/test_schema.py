@@ -5,9 +5,9 @@ from typing import Any, Literal
 import pytest
 from pydantic import Field
 
+from rl_operator.tools.agent_tool import ANY_JSON, AgentTool, Arguments, input_schema
 from rl_operator.tools.answers.shown_text import tokens
 from rl_operator.tools.serving.mcp_server import described_tool
-from rl_operator.tools.tool import ANY_JSON, Arguments, Tool, input_schema
 from rl_operator.tools.toolset import TOOLS
 
 
@@ -25,7 +25,7 @@ class Odd(Arguments):
 
 
 def test_schemas_hold_what_matters_and_nothing_else() -> None:
-    assert input_schema(Tool("odd", "", "", Odd, lambda _, __: {}, "reads")) == {
+    assert input_schema(AgentTool("odd", "", "", Odd, lambda _, __: {}, "reads")) == {
         "type": "object",
         "properties": {
             "title": {"type": "string", "description": "A parameter of this name."},
@@ -42,7 +42,7 @@ def test_schemas_hold_what_matters_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
-def test_every_parameter_is_described(tool: Tool) -> None:
+def test_every_parameter_is_described(tool: AgentTool) -> None:
     schema = input_schema(tool)
     assert schema["type"] == "object"
     assert [name for name, parameter in schema["properties"].items() if not parameter.get("description")] == []

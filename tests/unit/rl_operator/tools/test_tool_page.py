@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from rl_operator.tools.tool import input_schema
+from rl_operator.tools.agent_tool import input_schema
 from rl_operator.tools.toolset import TOOLS
 
 ROW = re.compile(r"^\| `(rl_\w+)` \| (\w+) \| [^|]+ \|([^|]*)\|$", re.MULTILINE)

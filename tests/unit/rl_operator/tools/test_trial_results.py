@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_operator.targets.job_pods import JobContainer
-from rl_operator.tools.trial_results import ModelResult, Printed, Step, model_result, read_log, summary
+from rl_operator.tools.trial_results import ModelResult, Printed, TrialStep, model_result, read_log, summary
 
 SCORES = st.lists(st.sampled_from([-1.0, 0.0, 0.25, 1.0]), max_size=8)
 
@@ -76,7 +76,7 @@ def test_steps_are_shown_on_request_without_keys_and_cut() -> None:
     agent = {"turns": 4, "tool_calls": 2}
     wire = {"event": "step", "step": 1, "completions": 1, "correct": 0, "error": "sk-abcdef0123456789 " * 100, "own": 1}
     wire |= {"agent": agent}
-    shown = ModelResult("m", "completed", [Step(1, 1, 0, wire)]).to_wire(steps=True)
+    shown = ModelResult("m", "completed", [TrialStep(1, 1, 0, wire)]).to_wire(steps=True)
     assert shown["scale"] == "custom"
     [step] = shown["steps"]
     assert set(step) == {"step", "completions", "correct", "agent", "error"}
@@ -143,7 +143,7 @@ def test_metrics_are_fractions(models: list[list[list[float]]]) -> None:
     assert all(0 <= each.accuracy <= 1 and 0 <= each.step_success_rate <= 1 for each in results)
 
 
-ONE = (Step(1, 2, 1, {}),)
+ONE = (TrialStep(1, 2, 1, {}),)
 
 CASES = {
     "no pod yet": (JobContainer("waiting", "Unschedulable: no room"), Printed(), ("waiting", "Unschedulable: no room")),

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from rl_operator.api.run import TrainingRun
-from rl_operator.cli.options import Experiment, Output, OutputFormat, Scope, on_target
+from rl_operator.cli.options import Experiment, OutputFormat, OutputKind, Scope, on_target
 from rl_operator.cli.printing import TEXT_WIDTH, columns, fitted, fitting_columns, print_object, text_width
 from rl_operator.documents.yaml_lines import flow
 from rl_operator.errors import RefusedError
@@ -136,7 +136,7 @@ def compare(
     *,
     experiment: Experiment = "",
     scope: Scope,
-    output: OutputFormat = Output.TEXT,
+    output: OutputFormat = OutputKind.TEXT,
 ) -> None:
     """Compare runs: figures, the settings that differ, and which one is better, as far as the intervals tell.
 
@@ -152,10 +152,10 @@ def compare(
         _show_runs(scope.target, scope.namespace, named, output)
 
 
-def _show_runs(target: Target, namespace: str, names: list[str], output: Output) -> None:
+def _show_runs(target: Target, namespace: str, names: list[str], output: OutputKind) -> None:
 
     rows = _rows(target, namespace, names)
-    if output in (Output.JSON, Output.YAML):
+    if output in (OutputKind.JSON, OutputKind.YAML):
         print_object({"target": target.label, "namespace": namespace, **comparison_values(rows)}, output)
         return
     typer.echo(fitted(side_by_side(rows, _width())))
@@ -175,10 +175,10 @@ def _rows(target: Target, namespace: str, names: list[str]) -> tuple[RunFigures,
     return figures(target, runs)
 
 
-def show_experiment(target: Target, namespace: str, name: str, output: Output) -> None:
+def show_experiment(target: Target, namespace: str, name: str, output: OutputKind) -> None:
     """Print the table, and keep it."""
     found = read_experiment(target, namespace, name)
-    if output in (Output.JSON, Output.YAML):
+    if output in (OutputKind.JSON, OutputKind.YAML):
         head = {"target": target.label, "namespace": namespace, "experiment": name}
         print_object({**head, **experiment_values(found.rows)}, output)
     else:

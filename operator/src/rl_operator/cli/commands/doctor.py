@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from rl_operator.cli.exits import ExitCode
+from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.options import Context, StateDir
 from rl_operator.errors import OperatorError
 from rl_operator.programs import INSTALL_COMMAND, INSTALL_HINT, ProgramMissingError, find_program, has_torch
@@ -16,7 +16,7 @@ from rl_operator.targets.target_choice import choose_target, cluster_is_configur
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Requirement:
     """One thing that rlctl may need. `hint` says how to get it when it is missing."""
 
     name: str
@@ -32,36 +32,38 @@ def doctor(*, context: Context = "", state_dir: StateDir = None) -> None:
     for check in checks:
         mark = "ok" if check.found else "missing" if check.needed else "-"
         typer.echo(f"{mark:<8} {check.name:<16} {check.detail}{'' if check.found else f' -> {check.hint}'}")
-    raise typer.Exit(ExitCode.OK if all(check.found or not check.needed for check in checks) else ExitCode.REFUSED)
+    raise typer.Exit(
+        CommandExit.OK if all(check.found or not check.needed for check in checks) else CommandExit.REFUSED
+    )
 
 
-def _local_checks(state_dir: Path | None) -> Iterator[Check]:
+def _local_checks(state_dir: Path | None) -> Iterator[Requirement]:
     version = ".".join(map(str, sys.version_info[:3]))
-    yield Check("python", sys.version_info >= (3, 11), version, "install Python 3.11 or newer")
+    yield Requirement("python", sys.version_info >= (3, 11), version, "install Python 3.11 or newer")
     try:
         program = find_program("tinker-atropos", os.environ.get("PATH"))
-        yield Check("tinker-atropos", True, program)
-        yield Check("torch", has_torch(program), "for the runtime tiny", INSTALL_COMMAND, needed=False)
+        yield Requirement("tinker-atropos", True, program)
+        yield Requirement("torch", has_torch(program), "for the runtime tiny", INSTALL_COMMAND, needed=False)
     except ProgramMissingError:
-        yield Check("tinker-atropos", False, "not beside this Python, not on PATH", INSTALL_HINT)
+        yield Requirement("tinker-atropos", False, "not beside this Python, not on PATH", INSTALL_HINT)
     for key, what in (("TINKER_API_KEY", "for the runtime default"), ("WANDB_API_KEY", "for its curves on W&B")):
-        yield Check(key, key in os.environ, what, f"export {key}=…", needed=False)
+        yield Requirement(key, key in os.environ, what, f"export {key}=…", needed=False)
     try:
         target = choose_target(local=True, context="", state_dir=state_dir)
         count = len(list(target.runs(None, "")))
-        yield Check("state folder", True, f"{target.label}, {count} runs")
+        yield Requirement("state folder", True, f"{target.label}, {count} runs")
     except OperatorError as error:
-        yield Check("state folder", False, str(error), "choose another one with RL_STATE_DIR")
+        yield Requirement("state folder", False, str(error), "choose another one with RL_STATE_DIR")
 
 
-def _cluster_checks(context: str) -> Iterator[Check]:
+def _cluster_checks(context: str) -> Iterator[Requirement]:
     if not (context or cluster_is_configured(os.environ)):
         hint = "set KUBECONFIG to use a cluster"
-        yield Check("cluster", False, "no kubeconfig: rlctl works on this machine", hint, needed=False)
+        yield Requirement("cluster", False, "no kubeconfig: rlctl works on this machine", hint, needed=False)
         return
     try:
         target = choose_target(local=False, context=context, state_dir=None)
         runtimes = ", ".join(sorted(target.runtimes())) or "none yet"
-        yield Check("cluster", True, f"{target.label}, runtimes: {runtimes}")
+        yield Requirement("cluster", True, f"{target.label}, runtimes: {runtimes}")
     except OperatorError as error:
-        yield Check("cluster", False, str(error), "check the kubeconfig, and apply crds/")
+        yield Requirement("cluster", False, str(error), "check the kubeconfig, and apply crds/")

@@ -10,7 +10,7 @@ from rl_operator.api.catalog import Catalog, CatalogEnvironment
 from rl_operator.api.environment import Environment
 from rl_operator.api.runtime import Runtime
 from rl_operator.cli.commands.install_environments import install, installed, uninstall
-from rl_operator.cli.options import Output, OutputFormat, RuntimeName, Scope, on_target
+from rl_operator.cli.options import OutputFormat, OutputKind, RuntimeName, Scope, on_target
 from rl_operator.cli.printing import columns, cut_columns, print_object, program
 from rl_operator.documents.yaml_lines import flow
 from rl_operator.targets.inputs.environment_choice import choose_runtime, known_environment
@@ -24,7 +24,7 @@ def environments(
     *,
     runtime: RuntimeName = "",
     scope: Scope,
-    output: OutputFormat = Output.TEXT,
+    output: OutputFormat = OutputKind.TEXT,
 ) -> None:
     """List environments; with NAME, what a run may set of one: type, default, limits and what is locked.
 
@@ -48,19 +48,19 @@ def _members(catalog: Catalog | None, family: str) -> list[CatalogEnvironment]:
     return [each for each in catalog.environments if each.name.startswith(f"{family}/")]
 
 
-def _show_family(members: Sequence[CatalogEnvironment], target: Target, output: Output) -> None:
-    if output in (Output.JSON, Output.YAML):
+def _show_family(members: Sequence[CatalogEnvironment], target: Target, output: OutputKind) -> None:
+    if output in (OutputKind.JSON, OutputKind.YAML):
         print_object({"target": target.label, "environments": [each.to_wire() for each in members]}, output)
         return
-    table = columns if output is Output.WIDE else cut_columns
+    table = columns if output is OutputKind.WIDE else cut_columns
     typer.echo(table(["NAME", "DESCRIPTION"], [[each.name, each.description] for each in members]))
     typer.echo(f"\n{len(members)}; what you may set: {program()} environments NAME{target.flags}")
 
 
-def _show_all(runtime: Runtime, target: Target, namespace: str, output: Output) -> None:
+def _show_all(runtime: Runtime, target: Target, namespace: str, output: OutputKind) -> None:
     catalog, own = target.catalog(runtime), target.environments(namespace)
     bundled = catalog.outline if catalog else ()
-    if output in (Output.JSON, Output.YAML):
+    if output in (OutputKind.JSON, OutputKind.YAML):
         head = {"target": target.label, "runtime": runtime.metadata.name, "namespace": namespace}
         warnings = list(catalog.warnings) if catalog else []
         complete = [catalog.completed(each).to_wire() for each in catalog.nameable] if catalog else []
@@ -71,7 +71,7 @@ def _show_all(runtime: Runtime, target: Target, namespace: str, output: Output) 
     rows = [[each.name, "bundled", each.description] for each in bundled]
     rows += [[f"own/{each.metadata.name}", *_state_of(each)] for each in own]
     rows += [[f"{each.name}/NAME", "absent", each.hint] for each in (catalog.absent if catalog else ())]
-    table = columns if output is Output.WIDE else cut_columns
+    table = columns if output is OutputKind.WIDE else cut_columns
     typer.echo(table(["NAME", "STATE", "DESCRIPTION"], rows))
     if catalog is None:
         typer.echo(f"The catalog of runtime {runtime.metadata.name} is not there yet: its image is being read.")
@@ -87,9 +87,9 @@ def _state_of(environment: Environment) -> tuple[str, str]:
     return status.fault or ("Ready", status.description or "")
 
 
-def _show_one(environment: CatalogEnvironment, runtime: Runtime, target: Target, output: Output) -> None:
+def _show_one(environment: CatalogEnvironment, runtime: Runtime, target: Target, output: OutputKind) -> None:
     fields = fields_of(environment, runtime)
-    if output in (Output.JSON, Output.YAML):
+    if output in (OutputKind.JSON, OutputKind.YAML):
         head = environment.model_dump(mode="json", by_alias=True, exclude={"fields"})
         where = {"target": target.label, "runtime": runtime.metadata.name}
         print_object({**where, **head, "fields": [field.to_wire() for field in fields]}, output)
@@ -103,10 +103,10 @@ def _show_one(environment: CatalogEnvironment, runtime: Runtime, target: Target,
     typer.echo(f"A file to start from: {program()} init {flags} > run.yaml")
 
 
-def _table(section: str, fields: Sequence[SettableField], output: Output) -> str:
+def _table(section: str, fields: Sequence[SettableField], output: OutputKind) -> str:
     header = [f"SPEC.{section.upper()}", "TYPE", "DEFAULT", "ALLOWED"]
     rows = [[field.name, field.type, *_limits(field)] for field in fields]
-    if output is not Output.WIDE:
+    if output is not OutputKind.WIDE:
         return cut_columns(header, rows)
     return columns(
         [*header, "DESCRIPTION"], [[*row, field.field.description] for row, field in zip(rows, fields, strict=True)]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rl_operator.cli.options import Namespace, Output, OutputFormat, StateDir, opened_target
+from rl_operator.cli.options import Namespace, OutputFormat, OutputKind, StateDir, opened_target
 from rl_operator.cli.printing import columns, print_object, program
 from rl_operator.cli.views.installing import installing
 from rl_operator.errors import RefusedError
@@ -46,12 +46,12 @@ def install(
         _install_library(target, what, packages or [])
 
 
-def installed(*, local: Local = True, state_dir: StateDir = None, output: OutputFormat = Output.TEXT) -> None:
+def installed(*, local: Local = True, state_dir: StateDir = None, output: OutputFormat = OutputKind.TEXT) -> None:
     """List the interpreters of the state folder: what is in each, and its size."""
     target = _local_target(local=local, state_dir=state_dir)
     every = target.interpreters.all().values()
     found = [(each, told) for each in every if (told := each.marker) is not None]
-    if output in (Output.JSON, Output.YAML):
+    if output in (OutputKind.JSON, OutputKind.YAML):
         items = [{"name": each.name, "program": str(each.program(told)), **_as_told(told)} for each, told in found]
         print_object({"target": target.label, "interpreters": items}, output)
         return

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import typer
 
-from rl_operator.cli.options import AllNamespaces, Experiment, Output, OutputFormat, Scope, Selector, on_target
+from rl_operator.cli.options import AllNamespaces, Experiment, OutputFormat, OutputKind, Scope, Selector, on_target
 from rl_operator.cli.printing import age, fitting_columns, one_line, print_object
 from rl_operator.targets.target import Manifest
 
@@ -18,7 +18,7 @@ def list_runs(
     all_namespaces: AllNamespaces = False,
     selector: Selector = "",
     experiment: Experiment = "",
-    output: OutputFormat = Output.TEXT,
+    output: OutputFormat = OutputKind.TEXT,
 ) -> None:
     """List runs."""
     target = scope.target
@@ -28,7 +28,7 @@ def list_runs(
 
         selector = ",".join(filter(None, (selector, selector_of(experiment))))
     runs = list(target.runs(place, selector))
-    if output in (Output.JSON, Output.YAML):
+    if output in (OutputKind.JSON, OutputKind.YAML):
         print_object({"target": target.label, "items": runs}, output)
         return
     where = f"namespace {place}" if place else "all namespaces"
@@ -37,11 +37,11 @@ def list_runs(
         return
     for run in runs:
         target.look_after(run["metadata"]["namespace"], run["metadata"]["name"])
-    cells = {**_CELLS, **(_WIDE_CELLS if output is Output.WIDE else {})}
+    cells = {**_CELLS, **(_WIDE_CELLS if output is OutputKind.WIDE else {})}
     if all_namespaces:
         cells = {"NAMESPACE": lambda run: str(run["metadata"]["namespace"]), **cells}
     rows = [[one_line(cell(run)) for cell in cells.values()] for run in runs]
-    table, left_out = fitting_columns(list(cells), rows, _DISPENSABLE if output is Output.TEXT else ())
+    table, left_out = fitting_columns(list(cells), rows, _DISPENSABLE if output is OutputKind.TEXT else ())
     typer.echo(table)
     wider = f"; a wider terminal also shows {', '.join(left_out)}" if left_out else ""
     typer.echo(f"\n{len(runs)} in {where} of {target.label}{wider}", err=True)

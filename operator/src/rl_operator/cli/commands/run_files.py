@@ -11,8 +11,8 @@ from rl_operator.api.hints import FROZEN
 from rl_operator.api.names import RUNTIME_KIND
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import TrainingRun
-from rl_operator.cli.exits import ExitCode
-from rl_operator.cli.options import ModelFolder, Output, OutputFormat, RunPath, Scope, on_target
+from rl_operator.cli.exits import CommandExit
+from rl_operator.cli.options import ModelFolder, OutputFormat, OutputKind, RunPath, Scope, on_target
 from rl_operator.cli.printing import print_object
 from rl_operator.documents.parse import DocumentError, parse_environment, parse_run
 from rl_operator.documents.yaml_lines import block
@@ -34,7 +34,7 @@ def render(
     *,
     model: ModelFolder = None,
     scope: Scope,
-    output: OutputFormat = Output.TEXT,
+    output: OutputFormat = OutputKind.TEXT,
 ) -> None:
     """Print every object that a run's file would become, in the order of creation; nothing is created.
 
@@ -44,17 +44,17 @@ def render(
     given = read_run_file(file, target, scope.asked_namespace, model)
     named = with_uid(given, UID_PLACEHOLDER)
     objects = objects_of(as_it_runs(named, target).run, render_file(named, target))
-    if output is Output.JSON:
+    if output is OutputKind.JSON:
         print_object({"apiVersion": "v1", "kind": "List", "items": objects}, output)
         return
-    if output is not Output.YAML:
+    if output is not OutputKind.YAML:
         typer.echo(f"# {len(objects)} objects of run {given.run.metadata.name} in {target.label}")
     for manifest in objects:
         typer.echo("---")
-        if manifest["kind"] == "ConfigMap" and output is not Output.YAML:
+        if manifest["kind"] == "ConfigMap" and output is not OutputKind.YAML:
             _print_config_map(manifest)
         else:
-            print_object(manifest, Output.YAML)
+            print_object(manifest, OutputKind.YAML)
 
 
 def objects_of(run: TrainingRun, rendered: Rendered) -> list[Manifest]:
@@ -88,7 +88,7 @@ def validate(
     *,
     model: ModelFolder = None,
     scope: Scope,
-    output: OutputFormat = Output.TEXT,
+    output: OutputFormat = OutputKind.TEXT,
 ) -> None:
     """Check a run's file against its runtime and environment; nothing is created.
 
@@ -104,7 +104,7 @@ def validate(
         accepted = f"{file}: run {run.metadata.name} is accepted by runtime {run.spec.runtime} of {target.label}"
     except DocumentError as error:
         refusals, accepted = error.refusals, ""
-    if output in (Output.JSON, Output.YAML):
+    if output in (OutputKind.JSON, OutputKind.YAML):
         waits = {"waits": {"reason": pending[0], "message": pending[1]}} if pending else {}
         found = [{**refusal.to_wire(), "sentence": refusal.sentence} for refusal in refusals]
         print_object({"accepted": not refusals, "refusals": found, **waits}, output)
@@ -113,7 +113,7 @@ def validate(
             typer.echo(f"error: {refusal.code}: {refusal.sentence}", err=True)
     else:
         typer.echo(f"{accepted}\n  {pending[1]}" if pending else accepted)
-    raise typer.Exit(ExitCode.REFUSED if refusals else ExitCode.OK)
+    raise typer.Exit(CommandExit.REFUSED if refusals else CommandExit.OK)
 
 
 @dataclass(frozen=True)
@@ -126,10 +126,10 @@ class Difference:
     refusals: tuple[Refusal, ...]
 
     @property
-    def exit_code(self) -> ExitCode:
+    def exit_code(self) -> CommandExit:
         if self.refusals:
-            return ExitCode.REFUSED
-        return ExitCode.DIFFERENT if self.new or self.fields or self.texts else ExitCode.OK
+            return CommandExit.REFUSED
+        return CommandExit.DIFFERENT if self.new or self.fields or self.texts else CommandExit.OK
 
 
 @on_target
@@ -137,7 +137,7 @@ def diff(
     file: RunPath,
     *,
     scope: Scope,
-    output: OutputFormat = Output.TEXT,
+    output: OutputFormat = OutputKind.TEXT,
 ) -> None:
     """Compare a run's file with the live run: its spec, its rendered config, and the objects in the same file.
 
@@ -146,7 +146,7 @@ def diff(
     target = scope.target
     given = read_run_file(file, target, scope.asked_namespace)
     found = compare(given, target)
-    if output in (Output.JSON, Output.YAML):
+    if output in (OutputKind.JSON, OutputKind.YAML):
         print_object(_to_wire(given, found, target), output)
     else:
         _print(given, found, target)
@@ -214,7 +214,7 @@ def _print(given: RunFile, found: Difference, target: Target) -> None:
     name = given.run.metadata.name
     if found.new:
         typer.echo(f"{name} would be created ({target.label})")
-    elif found.exit_code is ExitCode.OK:
+    elif found.exit_code is CommandExit.OK:
         typer.echo(f"{name} is as the file says ({target.label})")
     else:
         typer.echo(f"{name} in {target.label}:")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from rl_operator.api.run import TrainingRun
-from rl_operator.cli.options import Output, RunName, Scope, on_target
+from rl_operator.cli.options import OutputKind, RunName, Scope, on_target
 from rl_operator.cli.printing import TEXT_WIDTH, print_object, program
 from rl_operator.cli.views.rollout_view import answer_text
 from rl_operator.errors import RefusedError
@@ -205,7 +205,7 @@ def _print_steps(source: RolloutSource, steps: RolloutSteps, output: RolloutOutp
             for line in table_lines(rows, _width()):
                 typer.echo(line)
         case RolloutOutput.JSON:
-            print_object({"every": steps.listing.every, "steps": [row_object(row) for row in rows]}, Output.JSON)
+            print_object({"every": steps.listing.every, "steps": [row_object(row) for row in rows]}, OutputKind.JSON)
         case RolloutOutput.JSONL:
             for row in rows:
                 typer.echo(json.dumps(row_object(row)))
@@ -221,7 +221,7 @@ def _print_text(run: str, source: RolloutSource, steps: RolloutSteps, query: Rol
 
 def _print_json(run: str, source: RolloutSource, steps: RolloutSteps, query: RolloutQuery) -> bool:
     found: list[dict[str, Any]] = [answer_object(answer) for answer in answers(source, steps, query)]
-    print_object({"name": run, "where": source.where, "every": steps.listing.every, "steps": found}, Output.JSON)
+    print_object({"name": run, "where": source.where, "every": steps.listing.every, "steps": found}, OutputKind.JSON)
     return bool(found)
 
 

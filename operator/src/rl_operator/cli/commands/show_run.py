@@ -6,7 +6,7 @@ import typer
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import RunStatus
-from rl_operator.cli.options import Output, OutputFormat, RunName, Scope, on_target
+from rl_operator.cli.options import OutputFormat, OutputKind, RunName, Scope, on_target
 from rl_operator.cli.printing import age, columns, fitted, one_line, print_object, sparkline, visible
 from rl_operator.cli.views.follow import exit_code
 from rl_operator.cli.views.run_lines import held_out_table, summary
@@ -23,16 +23,16 @@ def get(
     name: RunName,
     *,
     scope: Scope,
-    output: OutputFormat = Output.TEXT,
+    output: OutputFormat = OutputKind.TEXT,
 ) -> None:
     """Show one run."""
     target, place = scope.target, scope.namespace
     run = existing_run(target, place, name)
     target.look_after(place, name)
-    if output in (Output.JSON, Output.YAML):
+    if output in (OutputKind.JSON, OutputKind.YAML):
         print_object(run, output)
         return
-    typer.echo(fitted(map(visible, describe(run, target, wide=output is Output.WIDE))))
+    typer.echo(fitted(map(visible, describe(run, target, wide=output is OutputKind.WIDE))))
 
 
 def describe(run: Manifest, target: Target, *, wide: bool) -> Iterator[str]:
@@ -120,13 +120,13 @@ def results(
     name: RunName,
     *,
     scope: Scope,
-    output: OutputFormat = Output.TEXT,
+    output: OutputFormat = OutputKind.TEXT,
 ) -> None:
     """Show the results of a run: metrics before and after, weights, checkpoint."""
     target, place = scope.target, scope.namespace
     manifest = existing_run(target, place, name)
     target.look_after(place, name)
-    if output in (Output.JSON, Output.YAML):
+    if output in (OutputKind.JSON, OutputKind.YAML):
         status = manifest.get("status", {})
         parts = {part: status[part] for part in PARTS if part in status}
         print_object({"name": name, "namespace": place, "target": target.label, **parts}, output)

@@ -9,7 +9,7 @@ import typer
 
 from rl_operator.api.names import MAX_RUN_NAME_LENGTH, RUNTIME_KIND, STARTED_AS_ANNOTATION
 from rl_operator.api.run import TrainingRun
-from rl_operator.cli.exits import ExitCode
+from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.options import ModelFolder, RunPath, Scope, on_target
 from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest, exit_code, follow, shown
@@ -160,7 +160,7 @@ def _follow_to_end(target: Target, namespace: str, name: str) -> None:
     with shown(target.label) as show:
         over = follow(target, namespace, name, at_rest, show)
     code = exit_code(over)
-    typer.echo(summary(over, target), err=code is not ExitCode.OK)
+    typer.echo(summary(over, target), err=code is not CommandExit.OK)
     raise typer.Exit(code)
 
 

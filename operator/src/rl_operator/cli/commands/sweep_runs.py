@@ -15,8 +15,8 @@ import typer
 from rl_operator.api.run import RunSpec, TrainingRun
 from rl_operator.cli.commands.compare_runs import show_experiment
 from rl_operator.cli.commands.start_run import apply_beside, prepare
-from rl_operator.cli.exits import ExitCode
-from rl_operator.cli.options import ModelFolder, Output, OutputFormat, RunPath, Scope, on_target
+from rl_operator.cli.exits import CommandExit
+from rl_operator.cli.options import ModelFolder, OutputFormat, OutputKind, RunPath, Scope, on_target
 from rl_operator.cli.printing import columns, one_line, print_object, program
 from rl_operator.documents.yaml_lines import flow
 from rl_operator.documents.yaml_text import write_yaml
@@ -75,7 +75,7 @@ def sweep(
     most: Annotated[int, typer.Option(help="Most runs that the grid may have.", min=1)] = 64,
     model: ModelFolder = None,
     scope: Scope,
-    output: OutputFormat = Output.TEXT,
+    output: OutputFormat = OutputKind.TEXT,
 ) -> None:
     """Make a run for each combination of values, labeled as one experiment; if one is refused, none is started.
 
@@ -99,7 +99,7 @@ def sweep(
     elif start:
         raise typer.Exit(start_runs(made, target, _at_once(parallel, target), output, go_on=go_on))
     _show(made, target, output)
-    if not write and output in (Output.TEXT, Output.WIDE):
+    if not write and output in (OutputKind.TEXT, OutputKind.WIDE):
         typer.echo("\nnothing is started: --start starts them, --write DIR writes a file for each", err=True)
 
 
@@ -116,26 +116,26 @@ def _made(given: RunFile, file: Path, target: Target, points: tuple[Point, ...],
     return Sweep(experiment, given, points, tuple(runs))
 
 
-def _refuse(made: Sweep, target: Target, output: Output) -> None:
+def _refuse(made: Sweep, target: Target, output: OutputKind) -> None:
     """Every refusal at once, like `rlctl validate`."""
     refused = check_runs(made.file, made.runs, target)
     if not refused:
         return
-    if output in (Output.JSON, Output.YAML):
+    if output in (OutputKind.JSON, OutputKind.YAML):
         print_object({"accepted": False, "refusals": [_refusal_values(each) for each in refused]}, output)
     else:
         for each in refused:
             typer.echo(f"error: {each.refusal.code}: {each.sentence}", err=True)
         typer.echo("no run is started or written: correct the values, and all of them are checked again", err=True)
-    raise typer.Exit(ExitCode.REFUSED)
+    raise typer.Exit(CommandExit.REFUSED)
 
 
 def _refusal_values(each: RefusedRuns) -> dict[str, Any]:
     return {**each.refusal.to_wire(), "sentence": each.sentence, "runs": list(each.names)}
 
 
-def _show(made: Sweep, target: Target, output: Output) -> None:
-    if output in (Output.JSON, Output.YAML):
+def _show(made: Sweep, target: Target, output: OutputKind) -> None:
+    if output in (OutputKind.JSON, OutputKind.YAML):
         print_object(sweep_values(made, target), output)
         return
 
@@ -191,7 +191,7 @@ def as_written(run: TrainingRun, folder: Path, usual_namespace: str) -> dict[str
 
 
 # --- started --------------------------------------------------------------------------------------------------------
-def start_runs(sweep: Sweep, target: Target, at_once: int | None, output: Output, *, go_on: bool) -> ExitCode:
+def start_runs(sweep: Sweep, target: Target, at_once: int | None, output: OutputKind, *, go_on: bool) -> CommandExit:
     """Raises RefusedError before anything is created, if a name is taken. `at_once` None: all, without following."""
     if sweep.file.run.spec.suspend:
         raise RefusedError("spec.suspend is true in the file, so --start would start nothing: remove it there")
@@ -218,20 +218,20 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:SHOWN_NAMES])}{more}"
 
 
-def _started(sweep: Sweep, target: Target, output: Output) -> ExitCode:
-    if output in (Output.JSON, Output.YAML):
+def _started(sweep: Sweep, target: Target, output: OutputKind) -> CommandExit:
+    if output in (OutputKind.JSON, OutputKind.YAML):
         print_object(sweep_values(sweep, target), output)
     else:
         look = f"{program()} list --experiment {sweep.experiment}{target.flags}"
         typer.echo(f"they run on their own; look: {look}\nrank them: {_rank(sweep, target)}")
-    return ExitCode.OK
+    return CommandExit.OK
 
 
 def _rank(sweep: Sweep, target: Target) -> str:
     return f"{program()} compare --experiment {sweep.experiment}{target.flags}"
 
 
-def _followed(sweep: Sweep, target: Target, at_once: int, output: Output) -> ExitCode:
+def _followed(sweep: Sweep, target: Target, at_once: int, output: OutputKind) -> CommandExit:
     names = [run.metadata.name for run in sweep.runs]
     try:
         failed = train_all(target, sweep.namespace, names, at_once, print_ends(len(names)))
@@ -241,9 +241,9 @@ def _followed(sweep: Sweep, target: Target, at_once: int, output: Output) -> Exi
             f"{_rank(sweep, target)} ranks what is there",
             err=True,
         )
-        return ExitCode.INTERRUPTED
+        return CommandExit.INTERRUPTED
     show_experiment(target, sweep.namespace, sweep.experiment, output)
-    return ExitCode.RUN_FAILED if failed else ExitCode.OK
+    return CommandExit.RUN_FAILED if failed else CommandExit.OK
 
 
 def print_ends(size: int) -> Over:

@@ -15,8 +15,8 @@ from rl_operator.cli.options import (
     Context,
     Kubeconfig,
     Local,
-    Output,
     OutputFormat,
+    OutputKind,
     Scope,
     StateDir,
     on_target,
@@ -28,8 +28,8 @@ from rl_operator.local.state.layout import Layout, default_state_folder
 from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:
+    from rl_operator.tools.agent_tool import AgentTool
     from rl_operator.tools.serving.sessions import Sessions
-    from rl_operator.tools.tool import Tool
 
 app = typer.Typer(
     help="Tools for agents: draft, try, start and follow runs.",
@@ -42,12 +42,12 @@ ReadOnly = Annotated[bool, typer.Option("--read-only", help="Offer only the tool
 
 
 @app.command("list")
-def list_tools(*, read_only: ReadOnly = False, output: OutputFormat = Output.TEXT) -> None:
+def list_tools(*, read_only: ReadOnly = False, output: OutputFormat = OutputKind.TEXT) -> None:
     """List the tools; -o json with what each takes."""
-    from rl_operator.tools.tool import input_schema
+    from rl_operator.tools.agent_tool import input_schema
 
     offered = _offered(read_only=read_only)
-    if output in (Output.JSON, Output.YAML):
+    if output in (OutputKind.JSON, OutputKind.YAML):
         described = [{"name": tool.name, "effect": tool.effect, "description": tool.description} for tool in offered]
         schemas = [{"parameters": input_schema(tool)} for tool in offered]
         items = [head | schema for head, schema in zip(described, schemas, strict=True)]
@@ -75,11 +75,11 @@ def serve_mcp(
 ) -> None:
     """Serve the tools over MCP to the program that started this one, on stdin and stdout."""
     _require_extra()
+    from rl_operator.tools.call_context import CallContext
     from rl_operator.tools.serving.mcp_server import serve_stdio
-    from rl_operator.tools.tool_context import ToolContext
 
     target = scope.target
-    tool_context = ToolContext(target, scope.namespace, agent=agent, variables=os.environ)
+    tool_context = CallContext(target, scope.namespace, agent=agent, variables=os.environ)
     serve_stdio(_offered(read_only=read_only), tool_context)
 
 
@@ -144,23 +144,23 @@ def serve_http(
 
 def _sessions(target: Target, namespace: str, token_file: Path | None, state_dir: Path | None) -> "Sessions":
     from rl_operator.targets.cluster_target import ClusterTarget
+    from rl_operator.tools.call_context import CallContext
     from rl_operator.tools.serving.http_access import make_token, read_tokens
     from rl_operator.tools.serving.sessions import ClusterSessions, LocalSessions
-    from rl_operator.tools.tool_context import ToolContext
 
     if isinstance(target, ClusterTarget):
         if token_file:
             raise RefusedError("--token-file is for --local: in front of a cluster callers bring Kubernetes tokens")
-        return ClusterSessions(target, lambda acting: ToolContext(acting, namespace or acting.namespace))
+        return ClusterSessions(target, lambda acting: CallContext(acting, namespace or acting.namespace))
     if token_file is None:
         token_file = Layout(state_dir.expanduser().absolute() if state_dir else default_state_folder()).tools_token
         make_token(token_file)
         typer.echo(f"The token is in {token_file}")
-    context = ToolContext(target, namespace or target.namespace, variables=os.environ)
+    context = CallContext(target, namespace or target.namespace, variables=os.environ)
     return LocalSessions(context, read_tokens(token_file, target.note))
 
 
-def _offered(*, read_only: bool) -> "list[Tool]":
+def _offered(*, read_only: bool) -> "list[AgentTool]":
     from rl_operator.tools.toolset import TOOLS
 
     return [tool for tool in TOOLS if tool.reads_only or not read_only]

@@ -15,8 +15,8 @@ import typer
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import BestCheckpoint
-from rl_operator.cli.exits import ExitCode
-from rl_operator.cli.options import Output, OutputFormat, RunName, Scope, on_target
+from rl_operator.cli.exits import CommandExit
+from rl_operator.cli.options import OutputFormat, OutputKind, RunName, Scope, on_target
 from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest
 from rl_operator.errors import RefusedError
@@ -42,7 +42,7 @@ def sample(
     best: Best = False,
     base: Annotated[bool, typer.Option("--base", help="The base model, as it was before training.")] = False,
     scope: Scope,
-    output: OutputFormat = Output.TEXT,
+    output: OutputFormat = OutputKind.TEXT,
 ) -> None:
     """Talk to the trained weights of a run; while it trains, to those of its newest checkpoint.
 
@@ -54,7 +54,7 @@ def sample(
     answers: with --local and the runtime tiny, a service that is started on demand; else the one of TINKER_API_KEY
     and TINKER_BASE_URL (default: the runtime's URL).
     """
-    if output not in (Output.TEXT, Output.JSON):
+    if output not in (OutputKind.TEXT, OutputKind.JSON):
         raise RefusedError(f"--output is {output.value}; completions are printed as text or json")
     target = scope.target
     run = TrainingRun.model_validate(existing_run(target, scope.namespace, name))
@@ -142,4 +142,4 @@ def call_tinker_atropos(run: TrainingRun, target: Target, arguments: Sequence[st
     env_vars = {**os.environ, **backend_env_vars(run, target, os.environ)}
     code = subprocess.run([found, *arguments], env=env_vars, check=False).returncode  # noqa: S603 -- our own program
     if code:
-        raise typer.Exit(ExitCode.UNREACHABLE if code == BACKEND_AWAY else ExitCode.REFUSED)
+        raise typer.Exit(CommandExit.UNREACHABLE if code == BACKEND_AWAY else CommandExit.REFUSED)

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rl_operator.api.run import TrainingRun
-from rl_operator.cli.exits import ExitCode
+from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.printing import one_line
 from rl_operator.cli.views.live_lines import live_lines, redraws
 from rl_operator.cli.views.run_lines import CURVE_WIDTH, Curve, baseline, held_out, news, plain_line
@@ -47,11 +47,11 @@ def at_rest(run: TrainingRun) -> bool:
     return run.at_rest
 
 
-def exit_code(run: TrainingRun) -> ExitCode:
+def exit_code(run: TrainingRun) -> CommandExit:
     """What a run at rest means for the caller."""
     if run.is_refused:
-        return ExitCode.REFUSED
-    return ExitCode.RUN_FAILED if run.status.phase == "Failed" else ExitCode.OK
+        return CommandExit.REFUSED
+    return CommandExit.RUN_FAILED if run.status.phase == "Failed" else CommandExit.OK
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from rl_operator.errors import ForbiddenError
 from rl_operator.status.text.sentences import cut
 from rl_operator.targets.inputs.parameters import fields_of
 from rl_operator.targets.target import Target
-from rl_operator.tools.tool import Answer
+from rl_operator.tools.agent_tool import Answer
 
 MOST_FIELDS: Final = 12
 LONGEST_VALUE: Final = 80

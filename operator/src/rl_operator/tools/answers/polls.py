@@ -9,9 +9,9 @@ from typing import Final, Literal
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import Phase
 from rl_operator.errors import GoneError
+from rl_operator.tools.agent_tool import Answer
+from rl_operator.tools.call_context import CallContext, Given
 from rl_operator.tools.runs import is_draft
-from rl_operator.tools.tool import Answer
-from rl_operator.tools.tool_context import Given, ToolContext
 
 SOONEST: Final = 10
 LATEST: Final = 1800
@@ -62,7 +62,7 @@ SHORT_ID_LENGTH = 8
 Until = Literal["change", "step", "finished"]
 
 
-def early_answer(context: ToolContext, run_id: str) -> Answer | None:
+def early_answer(context: CallContext, run_id: str) -> Answer | None:
     """The last answer, while the next look is not worthwhile yet; it costs no call."""
     now = context.now()
     given = context.recent.still_good(_key(context, run_id), now)
@@ -71,12 +71,12 @@ def early_answer(context: ToolContext, run_id: str) -> Answer | None:
     return given.answer | {"rate_limited": True, "next_check_in_seconds": given.seconds_until_due(now)}
 
 
-def last_told(context: ToolContext, run_id: str) -> Answer | None:
+def last_told(context: CallContext, run_id: str) -> Answer | None:
     given = context.recent.latest(_key(context, run_id))
     return given.answer if given else None
 
 
-def was_told_to_rest(context: ToolContext, run: TrainingRun) -> bool:
+def was_told_to_rest(context: CallContext, run: TrainingRun) -> bool:
     """Whether the caller asks again, within a minute, about a run for which there is nothing to wait."""
     given = context.recent.latest(_key(context, run.metadata.name))
     if given is None or "next_check_in_seconds" in given.answer:
@@ -84,14 +84,14 @@ def was_told_to_rest(context: ToolContext, run: TrainingRun) -> bool:
     return rests(run) and context.now() < given.due + EARLY
 
 
-def remember(context: ToolContext, answer: Answer, asked: str) -> None:
+def remember(context: CallContext, answer: Answer, asked: str) -> None:
     """Under the run's name and the one that was `asked` for: a short one might mean another run by itself."""
     due = context.now() + min(timedelta(seconds=answer.get("next_check_in_seconds", 0)), EARLY)
     for name in {answer["run_id"], asked}:
         context.recent.give(_key(context, name), Given(answer, due))
 
 
-def forget(context: ToolContext, run: str) -> None:
+def forget(context: CallContext, run: str) -> None:
     """Something was changed: the next look is worthwhile at once."""
     for name in (run, run[-SHORT_ID_LENGTH:]):
         context.recent.forget(_key(context, name))
@@ -104,7 +104,7 @@ def is_news(before: Answer, now: Answer, until: Until) -> bool:
     return until == "change" and _gist(now) != _gist(before)
 
 
-def looked_at(context: ToolContext, run: TrainingRun) -> TrainingRun:
+def looked_at(context: CallContext, run: TrainingRun) -> TrainingRun:
     """The current run: one read. Raises GoneError if it has been deleted."""
     namespace, name = run.key
     manifest = context.target.run(namespace, name)
@@ -130,5 +130,5 @@ def _step(answer: Answer) -> object:
     return answer.get("progress", {}).get("step")
 
 
-def _key(context: ToolContext, run_id: str) -> tuple[str, ...]:
+def _key(context: CallContext, run_id: str) -> tuple[str, ...]:
     return context.caller, context.namespace, run_id

@@ -18,10 +18,10 @@ from rl_operator.status.observed.observation import format_time
 from rl_operator.status.observed.wandb_run import BESIDE
 from rl_operator.status.text.reasons import REASONS
 from rl_operator.status.text.sentences import cut
+from rl_operator.tools.agent_tool import Answer
 from rl_operator.tools.answers.polls import next_look
 from rl_operator.tools.answers.shown_text import fit_tokens, one_line
 from rl_operator.tools.runs import is_draft, state_of
-from rl_operator.tools.tool import Answer
 
 MAX_TOKENS: Final = 285
 """For a status; the fields about the look itself are added to it."""

@@ -8,14 +8,14 @@ from pydantic import Field
 from rl_operator.api.refusal import redacted
 from rl_operator.api.value_text import text_of
 from rl_operator.experiments.ranking import conclusions, ranked, verdicts
-from rl_operator.experiments.run_figures import HeldOut, RunFigures, differing_settings
+from rl_operator.experiments.run_figures import HeldOutFigure, RunFigures, differing_settings
 from rl_operator.status.text.sentences import cut
 from rl_operator.targets.experiment_runs import figures, read_experiment
+from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, ToolRefusedError
 from rl_operator.tools.answers.run_status import without_empty
 from rl_operator.tools.answers.shown_text import fit_tokens, one_line
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.runs import STATES, named_run
-from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
-from rl_operator.tools.tool_context import ToolContext
 
 MOST: Final = 10
 """Runs side by side."""
@@ -33,14 +33,14 @@ class CompareRuns(Arguments):
     experiment: str | None = Field(default=None, max_length=63, description="All runs of it instead.")
 
 
-def compare(context: ToolContext, asked: CompareRuns) -> Answer:
+def compare(context: CallContext, asked: CompareRuns) -> Answer:
     if bool(asked.run_ids) == bool(asked.experiment):
         raise ToolRefusedError("give run_ids, a list of two runs or more, or experiment, the name of one; not both")
     answer = _experiment(context, asked.experiment) if asked.experiment else _runs(context, asked.run_ids or [])
     return fit_tokens(context.where() | without_empty(answer), MOST_TOKENS)
 
 
-def _runs(context: ToolContext, names: Sequence[str]) -> Answer:
+def _runs(context: CallContext, names: Sequence[str]) -> Answer:
     if not 2 <= len(names) <= MOST:
         raise ToolRefusedError(f"run_ids has {len(names)} runs: 2 to {MOST} can be compared")
     runs = [named_run(context, name) for name in names]
@@ -52,7 +52,7 @@ def _runs(context: ToolContext, names: Sequence[str]) -> Answer:
     return {"runs": lines, "verdicts": [each.sentence for each in verdicts(rows)]}
 
 
-def _experiment(context: ToolContext, name: str) -> Answer:
+def _experiment(context: CallContext, name: str) -> Answer:
     """Best first. The table of runs that are gone is read, and not written: this tool only reads."""
     rows = ranked(read_experiment(context.target, context.namespace, name).rows)
     lines = [line(row, row.swept) for row in rows[:SHOWN]]
@@ -76,7 +76,7 @@ def line(row: RunFigures, settings: Mapping[str, Any]) -> Answer:
     )
 
 
-def _figure(name: str, figure: HeldOut | None) -> Answer:
+def _figure(name: str, figure: HeldOutFigure | None) -> Answer:
     if figure is None:
         return {}
     value = "eval_percent_correct" if name == "eval" else name
@@ -91,7 +91,7 @@ def _short(value: Any) -> Any:
 
 
 TOOLS: Final = (
-    Tool(
+    AgentTool(
         name="rl_compare",
         title="Compare runs",
         description="Figures, differing settings, and which run is better as far as the intervals tell.",

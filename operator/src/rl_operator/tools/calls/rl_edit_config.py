@@ -14,9 +14,11 @@ from rl_operator.documents.merge_patch import merge_patch
 from rl_operator.documents.parse import DocumentError, parse_run
 from rl_operator.errors import ConflictError, InvalidError
 from rl_operator.targets.gitops import gitops_owner
+from rl_operator.tools.agent_tool import ANY_JSON, AgentTool, Answer, Arguments, OptionalRun, ToolRefusedError
 from rl_operator.tools.answers.polls import forget
 from rl_operator.tools.answers.run_status import without_empty
 from rl_operator.tools.answers.shown_text import fit_tokens
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.drafts.draft_check import (
     inputs_for,
     known_environment,
@@ -28,8 +30,6 @@ from rl_operator.tools.drafts.draft_check import (
 from rl_operator.tools.drafts.edits import Edit, changes_of, edits_of, settings_of, with_edits
 from rl_operator.tools.drafts.field_names import run_fields
 from rl_operator.tools.runs import chosen_run, state_of
-from rl_operator.tools.tool import ANY_JSON, Answer, Arguments, OptionalRun, Tool, ToolRefusedError
-from rl_operator.tools.tool_context import ToolContext
 
 TRIES: Final = 8
 """After a concurrent write (the operator writes a draft's status, too) the edit is checked again."""
@@ -45,7 +45,7 @@ class EditConfig(Arguments):
     run_id: OptionalRun = None
 
 
-def edit_config(context: ToolContext, arguments: EditConfig) -> Answer:
+def edit_config(context: CallContext, arguments: EditConfig) -> Answer:
     values = _values(arguments)
     for _ in range(TRIES):
         try:
@@ -63,7 +63,7 @@ def _values(arguments: EditConfig) -> Mapping[str, Any]:
     raise ToolRefusedError("give field and value (null unsets the field), or values, a mapping of several; not both")
 
 
-def _edit(context: ToolContext, run: TrainingRun, values: Mapping[str, Any]) -> Answer:
+def _edit(context: CallContext, run: TrainingRun, values: Mapping[str, Any]) -> Answer:
     inputs = inputs_for(context, run)
     fields = run_fields(known_environment(context, run, inputs), inputs.runtime)
     edits, faults = edits_of(fields, values)
@@ -90,7 +90,7 @@ def _edit(context: ToolContext, run: TrainingRun, values: Mapping[str, Any]) -> 
     return fit_tokens(answer, MOST_TOKENS)
 
 
-def _write(context: ToolContext, run: TrainingRun, wanted: TrainingRun, refusals: Iterable[Refusal]) -> None:
+def _write(context: CallContext, run: TrainingRun, wanted: TrainingRun, refusals: Iterable[Refusal]) -> None:
     """Raises ConflictError if someone else wrote since the run was read."""
     patch = merge_patch(run.spec.to_wire(), wanted.spec.to_wire())
     if not patch:
@@ -103,7 +103,7 @@ def _write(context: ToolContext, run: TrainingRun, wanted: TrainingRun, refusals
 
 
 def _judged(
-    context: ToolContext, run: TrainingRun, inputs: RunInputs, edits: tuple[Edit, ...]
+    context: CallContext, run: TrainingRun, inputs: RunInputs, edits: tuple[Edit, ...]
 ) -> tuple[TrainingRun, tuple[Refusal, ...]]:
     """The edited run and its earlier refusals that still hold. Raises ToolRefusedError for any new one."""
     wanted, known = _edited(run, edits), check_run(run, inputs)
@@ -150,8 +150,8 @@ def _warning(run: TrainingRun) -> str | None:
     return None
 
 
-TOOLS: tuple[Tool, ...] = (
-    Tool(
+TOOLS: tuple[AgentTool, ...] = (
+    AgentTool(
         name="rl_edit_config",
         title="Change a draft's config",
         description="Set fields of a draft: field and value, or values. A refusal says what is allowed.",

@@ -11,13 +11,13 @@ from pydantic import Field
 
 from rl_operator.api.refusal import redacted
 from rl_operator.status.text.sentences import cut
+from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, OptionalRun
 from rl_operator.tools.answers.shown_text import tokens
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.drafts.draft_check import inputs_for, known_environment
 from rl_operator.tools.drafts.edits import Spec, value_in
 from rl_operator.tools.drafts.field_names import FREE_FORM, RunField, RunFields, run_fields
 from rl_operator.tools.runs import chosen_run, is_draft, state_of
-from rl_operator.tools.tool import Answer, Arguments, OptionalRun, Tool
-from rl_operator.tools.tool_context import ToolContext
 
 
 class GetCurrentConfig(Arguments):
@@ -25,7 +25,7 @@ class GetCurrentConfig(Arguments):
     field: str | None = Field(default=None, description="This one alone, with its meaning.")
 
 
-def get_current_config(context: ToolContext, arguments: GetCurrentConfig) -> Answer:
+def get_current_config(context: CallContext, arguments: GetCurrentConfig) -> Answer:
     run = chosen_run(context, arguments.run_id)
     inputs = inputs_for(context, run)
     fields = run_fields(known_environment(context, run, inputs), inputs.runtime)
@@ -48,8 +48,8 @@ def _tip(*, editable: bool) -> str:
     return "The run has started: its config stays; rl_select_environment drafts a new run."
 
 
-TOOLS: tuple[Tool, ...] = (
-    Tool(
+TOOLS: tuple[AgentTool, ...] = (
+    AgentTool(
         name="rl_get_current_config",
         title="Show a run's config",
         description="Every field that may be set, with value, limits and locks.",

@@ -9,6 +9,7 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import EvaluationFigure
 from rl_operator.status.observed.history import Point
 from rl_operator.targets.runs.run_lookup import kept_points
+from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, OptionalRun
 from rl_operator.tools.answers.changed_settings import SettingsInForce
 from rl_operator.tools.answers.run_status import (
     checkpoint_of,
@@ -19,9 +20,8 @@ from rl_operator.tools.answers.run_status import (
     wandb_of,
     without_empty,
 )
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.runs import chosen_run
-from rl_operator.tools.tool import Answer, Arguments, OptionalRun, Tool
-from rl_operator.tools.tool_context import ToolContext
 
 SAMPLES: Final = 10
 MOST_SAMPLES: Final = 100
@@ -32,13 +32,13 @@ class GetResults(Arguments):
     samples: int = Field(default=SAMPLES, ge=1, le=MOST_SAMPLES, description="Points of the reward curve.")
 
 
-def get_results(context: ToolContext, asked: GetResults) -> Answer:
+def get_results(context: CallContext, asked: GetResults) -> Answer:
     run = chosen_run(context, asked.run_id)
     context.target.look_after(*run.key)
     return results_of(context, run, asked.samples)
 
 
-def results_of(context: ToolContext, run: TrainingRun, samples: int = SAMPLES) -> Answer:
+def results_of(context: CallContext, run: TrainingRun, samples: int = SAMPLES) -> Answer:
     """For a run that is not over: its results so far."""
     status = run.status
     return without_empty(
@@ -102,7 +102,7 @@ def _ends(figure: EvaluationFigure) -> Answer:
 
 
 TOOLS: Final = (
-    Tool(
+    AgentTool(
         name="rl_get_results",
         title="Get results",
         description="Changed settings, metrics before and after, reward curve, paths of the weights; so far, or final.",

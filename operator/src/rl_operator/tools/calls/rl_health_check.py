@@ -8,8 +8,8 @@ from rl_operator.api.runtime import Runtime
 from rl_operator.errors import ForbiddenError
 from rl_operator.targets.inputs.missing_keys import missing_in
 from rl_operator.targets.target import Missing
-from rl_operator.tools.tool import Answer, Arguments, Tool
-from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments
+from rl_operator.tools.call_context import CallContext
 
 NO_RUNTIME: Final = Missing(
     "runtime", "default", "there is no RLRuntime", "an administrator applies one: docs/how-to/install.md", needed=True
@@ -20,7 +20,7 @@ class HealthCheck(Arguments):
     """Nothing."""
 
 
-def health_check(context: ToolContext, _: HealthCheck) -> Answer:
+def health_check(context: CallContext, _: HealthCheck) -> Answer:
     health = context.target.health()
     runtimes, trouble = _runtimes(context)
     versions = {"rl_operator": version("rl-operator"), "api": VERSION, **health.versions}
@@ -29,7 +29,7 @@ def health_check(context: ToolContext, _: HealthCheck) -> Answer:
     return context.where() | found | {"missing": [each.to_wire() for each in missing]}
 
 
-def _runtimes(context: ToolContext) -> tuple[dict[str, Runtime], list[Missing]]:
+def _runtimes(context: CallContext) -> tuple[dict[str, Runtime], list[Missing]]:
     """With what is missing if none is usable: for a caller without permission to read them, just that permission."""
     try:
         runtimes = context.target.runtimes()
@@ -38,7 +38,7 @@ def _runtimes(context: ToolContext) -> tuple[dict[str, Runtime], list[Missing]]:
     return runtimes, [] if runtimes else [NO_RUNTIME]
 
 
-def _wanted(context: ToolContext, runtimes: dict[str, Runtime]) -> list[Missing]:
+def _wanted(context: CallContext, runtimes: dict[str, Runtime]) -> list[Missing]:
     """For every runtime, each program and key once."""
     found = (
         missing for runtime in runtimes.values() for missing in missing_in(context.target, context.namespace, runtime)
@@ -47,7 +47,7 @@ def _wanted(context: ToolContext, runtimes: dict[str, Runtime]) -> list[Missing]
 
 
 TOOLS: Final = (
-    Tool(
+    AgentTool(
         name="rl_health_check",
         title="Check the target",
         description="Target, versions, operator, runtimes, and what is missing with how to supply it.",

@@ -8,12 +8,12 @@ from typing import Final, Literal, NamedTuple
 from pydantic import Field
 
 from rl_operator.api.run import RunSpec, TrainingRun
+from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, ToolRefusedError
 from rl_operator.tools.answers.changed_settings import SettingsInForce
 from rl_operator.tools.answers.run_status import wandb_of, without_empty
 from rl_operator.tools.answers.shown_text import one_line
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.runs import age_order, each_readable, state_of
-from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
-from rl_operator.tools.tool_context import ToolContext
 
 MOST: Final = 100
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60))
@@ -42,7 +42,7 @@ class _Listed(NamedTuple):
         return self.age[1]
 
 
-def list_runs(context: ToolContext, asked: ListRuns) -> Answer:
+def list_runs(context: CallContext, asked: ListRuns) -> Answer:
     others, now = list[str](), context.now()
     found = each_readable(context.target.runs(context.namespace, ""), others)
     listed = (_Listed(age_order(run), line(run, now), run.spec) for run in found if _is_wanted(run, asked))
@@ -94,7 +94,7 @@ def _after(runs: Sequence[_Listed], name: str) -> Sequence[_Listed]:
 
 
 TOOLS: Final = (
-    Tool(
+    AgentTool(
         name="rl_list_runs",
         title="List runs",
         description="One line per run with its changed settings, newest first.",

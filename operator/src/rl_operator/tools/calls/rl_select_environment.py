@@ -23,7 +23,9 @@ from rl_operator.check.name_lists import most_alike
 from rl_operator.documents.parse import parse_run
 from rl_operator.errors import ConflictError, InvalidError, NameTakenError
 from rl_operator.targets.inputs.run_file import with_file
+from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments
 from rl_operator.tools.answers.run_status import without_empty
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.drafts.draft_check import (
     inputs_for,
     known_environment,
@@ -34,8 +36,6 @@ from rl_operator.tools.drafts.draft_check import (
     wire_refusals,
 )
 from rl_operator.tools.drafts.field_names import run_fields
-from rl_operator.tools.tool import Answer, Arguments, Tool
-from rl_operator.tools.tool_context import ToolContext
 
 TRIES: Final = 3
 """Random names, each one of four billion."""
@@ -51,7 +51,7 @@ class SelectEnvironment(Arguments):
     )
 
 
-def select_environment(context: ToolContext, arguments: SelectEnvironment) -> Answer:
+def select_environment(context: CallContext, arguments: SelectEnvironment) -> Answer:
     wanted = _draft(context, arguments)
     inputs = inputs_for(context, wanted)
     environment = known_environment(context, wanted, inputs)
@@ -82,7 +82,7 @@ def run_name(environment: str, digits: str) -> str:
     return f"{prefix[: MAX_RUN_NAME_LENGTH - len(digits) - 1].strip('-')}-{digits}"
 
 
-def _draft(context: ToolContext, arguments: SelectEnvironment) -> TrainingRun:
+def _draft(context: CallContext, arguments: SelectEnvironment) -> TrainingRun:
     """Not written anywhere yet."""
     _refuse_nameless(context, arguments.name)
     runtime = runtime_for(context, arguments.runtime)
@@ -96,7 +96,7 @@ def _draft(context: ToolContext, arguments: SelectEnvironment) -> TrainingRun:
     return with_file(TrainingRun(metadata=metadata, spec=spec), Path.cwd(), context.target)
 
 
-def _refuse_nameless(context: ToolContext, name: str) -> None:
+def _refuse_nameless(context: CallContext, name: str) -> None:
     """An invalid object or file name must not become part of a path."""
     own = name.removeprefix(OWN_PREFIX)
     if name.isprintable() and (own == name or re.fullmatch(OBJECT_NAME_PATTERN, own)):
@@ -106,7 +106,7 @@ def _refuse_nameless(context: ToolContext, name: str) -> None:
     raise refused(refusal, available=most_alike(name, own_names(context)))
 
 
-def _created(context: ToolContext, wanted: TrainingRun) -> TrainingRun:
+def _created(context: CallContext, wanted: TrainingRun) -> TrainingRun:
     for _ in range(TRIES):
         try:
             return parse_run(context.target.create(_manifest(wanted)))
@@ -126,8 +126,8 @@ def _manifest(run: TrainingRun) -> dict[str, Any]:
     return {"apiVersion": wire["apiVersion"], "kind": wire["kind"], "metadata": author, "spec": asked}
 
 
-TOOLS: tuple[Tool, ...] = (
-    Tool(
+TOOLS: tuple[AgentTool, ...] = (
+    AgentTool(
         name="rl_select_environment",
         title="Draft a run",
         description="Draft a run: nothing runs yet. Edit it with rl_edit_config, start it with rl_start_training.",

@@ -20,14 +20,14 @@ from rl_operator.targets.gitops import suspend_warning
 from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
 from rl_operator.targets.inputs.missing_keys import missing_for
 from rl_operator.targets.target import Missing
+from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, OptionalRun, ToolRefusedError
 from rl_operator.tools.answers.polls import forget, next_look
 from rl_operator.tools.answers.run_status import headline, without_empty
 from rl_operator.tools.answers.shown_text import one_line
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls.rl_get_results import results_of
 from rl_operator.tools.drafts.draft_check import refused, wire_refusals
 from rl_operator.tools.runs import chosen_run, is_draft, state_of
-from rl_operator.tools.tool import Answer, Arguments, OptionalRun, Tool, ToolRefusedError
-from rl_operator.tools.tool_context import ToolContext
 
 MATTERS: Final = ("total_steps", "group_size", "batch_size", "max_token_length")
 """Fields of the environment that are reported for every run."""
@@ -104,7 +104,7 @@ class Outlook:
     config_map: str | None
 
 
-def start_training(context: ToolContext, asked: StartTraining) -> Answer:
+def start_training(context: CallContext, asked: StartTraining) -> Answer:
     run = chosen_run(context, asked.run_id)
     if run.status.finished:
         return results_of(context, run) | {"message": _over(run)}
@@ -122,7 +122,7 @@ def start_training(context: ToolContext, asked: StartTraining) -> Answer:
     return answer | without_empty({"refusals": wire_refusals(outlook.refusals), "warning": warning})
 
 
-def _outlook(context: ToolContext, run: TrainingRun) -> Outlook:
+def _outlook(context: CallContext, run: TrainingRun) -> Outlook:
     """A run that has started is not checked again: its settings are frozen."""
     source = FileInputs(context.target)
     inputs = inputs_of(run, source)
@@ -149,7 +149,7 @@ def _refuse(run: TrainingRun, outlook: Outlook) -> None:
         )
 
 
-def _start(context: ToolContext, run: TrainingRun) -> TrainingRun:
+def _start(context: CallContext, run: TrainingRun) -> TrainingRun:
     mark = {STARTED_AS_ANNOTATION: None} if is_restored(run) else None
     changed = context.target.change_spec(*run.key, {"suspend": False}, mark)
     forget(context, run.metadata.name)
@@ -179,7 +179,7 @@ def _over(run: TrainingRun) -> str:
 
 
 TOOLS: Final = (
-    Tool(
+    AgentTool(
         name="rl_start_training",
         title="Start training",
         description="Start a draft or resume a stopped run. From here on it costs money: make a dry run first.",

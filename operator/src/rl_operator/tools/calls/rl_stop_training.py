@@ -4,11 +4,11 @@ from typing import Final
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.targets.gitops import suspend_warning
+from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, Run
 from rl_operator.tools.answers.polls import forget, looked_at
 from rl_operator.tools.answers.run_status import checkpoint_of, headline, without_empty
+from rl_operator.tools.call_context import CallContext, awaited
 from rl_operator.tools.runs import ACTIVE, named_run, state_of
-from rl_operator.tools.tool import Answer, Arguments, Run, Tool
-from rl_operator.tools.tool_context import ToolContext, awaited
 
 PATIENCE_SECONDS: Final = 20.0
 """How long a stop waits for the checkpoint; a large model may take longer to save it."""
@@ -18,7 +18,7 @@ class StopTraining(Arguments):
     run_id: Run
 
 
-def stop_training(context: ToolContext, asked: StopTraining) -> Answer:
+def stop_training(context: CallContext, asked: StopTraining) -> Answer:
     run = named_run(context, asked.run_id)
     if state_of(run) not in ACTIVE:
         return _answer(run, f"{run.metadata.name} is not running: it is {state_of(run)}, so there is nothing to stop")
@@ -56,7 +56,7 @@ def _sentence(run: TrainingRun) -> str:
 
 
 TOOLS: Final = (
-    Tool(
+    AgentTool(
         name="rl_stop_training",
         title="Stop a run",
         description="End a run with a checkpoint, from which rl_start_training resumes it.",

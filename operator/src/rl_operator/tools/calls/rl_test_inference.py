@@ -14,14 +14,14 @@ from rl_operator.errors import ForbiddenError
 from rl_operator.render.trial import MAX_MODELS, Trial, trial_config_map, trial_job, trial_name
 from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
 from rl_operator.targets.target import Manifest
+from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, OptionalRun, ToolRefusedError
+from rl_operator.tools.call_context import LONGEST_WAIT_SECONDS, CallContext, awaited
 from rl_operator.tools.runs import chosen_run
-from rl_operator.tools.tool import Answer, Arguments, OptionalRun, Tool, ToolRefusedError
-from rl_operator.tools.tool_context import LONGEST_WAIT_SECONDS, ToolContext, awaited
 from rl_operator.tools.trial_results import answer_of, take_snapshot
 
 
 def start(
-    context: ToolContext, run: TrainingRun, inputs: RunInputs, provider: InferenceProvider, trial: Trial
+    context: CallContext, run: TrainingRun, inputs: RunInputs, provider: InferenceProvider, trial: Trial
 ) -> Manifest:
     """The created Job. Raises ForbiddenError if the caller may not create Jobs."""
     own = inputs.environment.own
@@ -38,7 +38,7 @@ def start(
     return job
 
 
-def tried_inputs(context: ToolContext, run: TrainingRun) -> RunInputs:
+def tried_inputs(context: CallContext, run: TrainingRun) -> RunInputs:
     """Raises ToolRefusedError: what would be refused as a run cannot be tried either."""
     source = FileInputs(context.target)
     inputs = inputs_of(run, source)
@@ -59,7 +59,7 @@ def tried_inputs(context: ToolContext, run: TrainingRun) -> RunInputs:
     return inputs
 
 
-def provider_of(context: ToolContext, run: TrainingRun, runtime: Runtime) -> InferenceProvider:
+def provider_of(context: CallContext, run: TrainingRun, runtime: Runtime) -> InferenceProvider:
     target, name = context.target, runtime.metadata.name
     provider = target.inference_provider(runtime)
     if provider is None:
@@ -103,7 +103,7 @@ class InferenceTest(Arguments):
     steps: bool = Field(default=False, description="Show every step.")
 
 
-def test_inference(context: ToolContext, asked: InferenceTest) -> Answer:
+def test_inference(context: CallContext, asked: InferenceTest) -> Answer:
     job, message = _job(context, asked)
     seen = awaited(
         context,
@@ -115,7 +115,7 @@ def test_inference(context: ToolContext, asked: InferenceTest) -> Answer:
     return answer_of(job, seen, steps=asked.steps) | {"message": message}
 
 
-def _job(context: ToolContext, asked: InferenceTest) -> tuple[Manifest, str]:
+def _job(context: CallContext, asked: InferenceTest) -> tuple[Manifest, str]:
     """The requested test, and a sentence about it."""
     if asked.test_id:
         return _named_job(context, asked.test_id), "this is how far that test is"
@@ -125,7 +125,7 @@ def _job(context: ToolContext, asked: InferenceTest) -> tuple[Manifest, str]:
     return _start(context, run, asked), "started; ask again with test_id"
 
 
-def _start(context: ToolContext, run: TrainingRun, asked: InferenceTest) -> Manifest:
+def _start(context: CallContext, run: TrainingRun, asked: InferenceTest) -> Manifest:
     inputs = tried_inputs(context, run)
     provider = provider_of(context, run, inputs.runtime)
     models = asked.models or provider.models
@@ -136,14 +136,14 @@ def _start(context: ToolContext, run: TrainingRun, asked: InferenceTest) -> Mani
     return start(context, run, inputs, provider, trial)
 
 
-def _job_that_is_on(context: ToolContext, run: TrainingRun) -> Manifest | None:
+def _job_that_is_on(context: CallContext, run: TrainingRun) -> Manifest | None:
     """The run's newest test, if it is still running: a repeated call starts nothing twice."""
     jobs = context.target.jobs(run.metadata.namespace, f"{TRIAL_LABEL}={run.metadata.name}")
     newest = max(jobs, key=lambda job: str(job["metadata"]["creationTimestamp"]), default=None)
     return newest if newest is not None and take_snapshot(context, newest).is_going else None
 
 
-def _named_job(context: ToolContext, test_id: str) -> Manifest:
+def _named_job(context: CallContext, test_id: str) -> Manifest:
     jobs = {job["metadata"]["name"]: job for job in context.target.jobs(context.namespace, TRIAL_LABEL)}
     if test_id not in jobs:
         raise ToolRefusedError(
@@ -155,7 +155,7 @@ def _named_job(context: ToolContext, test_id: str) -> Manifest:
 
 
 TOOLS: Final = (
-    Tool(
+    AgentTool(
         name="rl_test_inference",
         title="Test an environment with models",
         description="How a provider's models do in a draft's environment, before training. Takes up to 10 minutes per "

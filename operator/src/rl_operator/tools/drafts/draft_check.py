@@ -14,14 +14,14 @@ from rl_operator.check.name_lists import most_alike, outlined
 from rl_operator.errors import ForbiddenError, InvalidError, RefusedError
 from rl_operator.targets.inputs.environment_choice import choose_runtime
 from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
+from rl_operator.tools.agent_tool import Answer, ToolRefusedError
 from rl_operator.tools.answers.run_status import refusal_of
-from rl_operator.tools.tool import Answer, ToolRefusedError
-from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.call_context import CallContext
 
 MOST_SENTENCES: Final = 3
 
 
-def runtime_for(context: ToolContext, name: str | None) -> Runtime:
+def runtime_for(context: CallContext, name: str | None) -> Runtime:
     """The named one, else the default or the only one. Raises ToolRefusedError."""
     try:
         return choose_runtime(context.target, name or "")
@@ -31,7 +31,7 @@ def runtime_for(context: ToolContext, name: str | None) -> Runtime:
         ) from None
 
 
-def inputs_for(context: ToolContext, run: TrainingRun) -> RunInputs:
+def inputs_for(context: CallContext, run: TrainingRun) -> RunInputs:
     """Raises ToolRefusedError if the run's runtime does not exist."""
     source = FileInputs(context.target)
     inputs = inputs_of(run, source)
@@ -40,7 +40,7 @@ def inputs_for(context: ToolContext, run: TrainingRun) -> RunInputs:
     return inputs
 
 
-def known_environment(context: ToolContext, run: TrainingRun, inputs: RunInputs) -> CatalogEnvironment:
+def known_environment(context: CallContext, run: TrainingRun, inputs: RunInputs) -> CatalogEnvironment:
     """What `spec.environment` refers to. Raises ToolRefusedError: to nothing, or to nothing yet."""
     chosen = inputs.environment
     if chosen.known is not None:
@@ -53,7 +53,7 @@ def known_environment(context: ToolContext, run: TrainingRun, inputs: RunInputs)
     raise refused(*check_run(run, inputs), available=available)
 
 
-def own_names(context: ToolContext) -> list[str]:
+def own_names(context: CallContext) -> list[str]:
     """`own/NAME` of the namespace's RLEnvironments that the caller may read."""
     try:
         return [f"{OWN_PREFIX}{each.metadata.name}" for each in context.target.environments(context.namespace)]

@@ -14,8 +14,8 @@ from rl_operator.api.settings.nested_fields import flattened, outer_names, steps
 from rl_operator.api.value_text import text_of
 from rl_operator.check.types import type_problem
 from rl_operator.documents.yaml_text import json_value
+from rl_operator.tools.agent_tool import ToolRefusedError
 from rl_operator.tools.drafts.field_names import FREE_FORM, RunField, RunFields
-from rl_operator.tools.tool import ToolRefusedError
 
 _PYTHON_WORDS: Final[Mapping[str, str]] = {"True": "true", "False": "false", "None": "null"}
 

@@ -17,7 +17,7 @@ from rl_operator.api.value_text import text_of
 from rl_operator.check.name_lists import most_alike
 from rl_operator.documents.parse import nearest
 from rl_operator.targets.inputs.parameters import SettableField, fields_of
-from rl_operator.tools.tool import ToolRefusedError
+from rl_operator.tools.agent_tool import ToolRefusedError
 
 FREE_FORM: Final = ("config", "tinker")
 """Sections whose fields belong to the environment and the trainer."""

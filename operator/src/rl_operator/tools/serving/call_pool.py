@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 import anyio
 
 from rl_operator.errors import BusyError, OperatorError
-from rl_operator.tools.tool import Tool
-from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.agent_tool import AgentTool
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.toolset import Outcome, code_of, dispatch, failed
 
 Answer = TypeVar("Answer")
-OpenContext = Callable[[], contextlib.AbstractContextManager[ToolContext]]
+OpenContext = Callable[[], contextlib.AbstractContextManager[CallContext]]
 """The caller's context, open for the duration of the call. Used in the call's thread; raises OperatorErrors."""
 
 
@@ -40,7 +40,7 @@ class Calls:
         self._waiting = 0
         self._ending = False
 
-    async def call(self, tool: Tool, open_context: OpenContext, arguments: Mapping[str, Any]) -> Outcome:
+    async def call(self, tool: AgentTool, open_context: OpenContext, arguments: Mapping[str, Any]) -> Outcome:
         """If enough callers are waiting for runs already, a new one is answered at once, with the current state."""
         with self._attended() as given_up, self._waiting_room(tool, arguments) as has_room:
 
@@ -93,7 +93,7 @@ class Calls:
             self._open.discard(given_up)
 
     @contextlib.contextmanager
-    def _waiting_room(self, tool: Tool, arguments: Mapping[str, Any]) -> Iterator[bool]:
+    def _waiting_room(self, tool: AgentTool, arguments: Mapping[str, Any]) -> Iterator[bool]:
         """Whether the caller may wait."""
         waits = bool(arguments.get("wait_seconds")) or tool.effect == "stops"
         has_room = not waits or self._waiting < self._limits.waiting

@@ -48,7 +48,7 @@ STATUS: Final[dict[ErrorCode | None, int]] = {
 
 
 @dataclass(frozen=True)
-class Caller:
+class ToolCaller:
     """The result of the gate's checks; stored in the request's state."""
 
     token: str = field(repr=False)
@@ -71,7 +71,7 @@ def _as_mcp(outcome: Outcome) -> Any:
     return {"jsonrpc": "2.0", "id": None, "error": error}
 
 
-class Gate:
+class ToolGate:
     """An ASGI application around another. Reads the whole body, so that the inner one never waits for it."""
 
     def __init__(self, app: ASGIApp, tokens: TokenCheck, hosts: Collection[str]) -> None:
@@ -97,7 +97,7 @@ class Gate:
         else:
             await attended(lambda heard: self._app(scope, heard, send), body, receive)
 
-    async def _admitted(self, request: Request) -> Caller:
+    async def _admitted(self, request: Request) -> ToolCaller:
         """Raises OperatorErrors."""
         _refuse_strange_address(request.headers, self._hosts)
         token = bearer_token(request.headers.get("authorization", ""))
@@ -111,7 +111,7 @@ class Gate:
             raise TurnedAwayError("refused", f"the header {NAMESPACE_HEADER} is there twice: send it once")
         if namespace and not _NAMESPACE.fullmatch(namespace):
             raise TurnedAwayError("refused", f"the header {NAMESPACE_HEADER} is not a namespace name")
-        return Caller(token, request.headers.get(AGENT_HEADER, "")[:MAX_AGENT], namespace)
+        return ToolCaller(token, request.headers.get(AGENT_HEADER, "")[:MAX_AGENT], namespace)
 
 
 def _refuse_strange_address(headers: Headers, hosts: Collection[str]) -> None:

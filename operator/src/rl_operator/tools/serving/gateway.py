@@ -15,13 +15,13 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
 from rl_operator.errors import ForbiddenError
+from rl_operator.tools.agent_tool import AgentTool, Answer
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.serving.call_pool import Calls
-from rl_operator.tools.serving.gate import MAX_BODY, MCP_PATH, PROBE_PATH, Caller, Gate, json_response
+from rl_operator.tools.serving.gate import MAX_BODY, MCP_PATH, PROBE_PATH, ToolCaller, ToolGate, json_response
 from rl_operator.tools.serving.mcp_server import McpEndpoint
 from rl_operator.tools.serving.sessions import Sessions
 from rl_operator.tools.serving.token_check import TokenCheck
-from rl_operator.tools.tool import Answer, Tool
-from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import Outcome, failed
 
 LONGEST_WAIT_SECONDS: Final = 20.0
@@ -63,7 +63,7 @@ ROUTES: Final = (
 
 
 def build_app(
-    tools: Iterable[Tool],
+    tools: Iterable[AgentTool],
     sessions: Sessions,
     calls: Calls,
     *,
@@ -77,8 +77,8 @@ def build_app(
     """
     offered = {tool.name: tool for tool in tools}
 
-    async def call(tool: Tool, arguments: Mapping[str, Any], request: Request) -> Outcome:
-        caller: Caller = request.state.caller
+    async def call(tool: AgentTool, arguments: Mapping[str, Any], request: Request) -> Outcome:
+        caller: ToolCaller = request.state.caller
         with anyio.move_on_after(answer_seconds):
             return await calls.call(tool, lambda: _context_of(sessions, caller, pinned=pinned), arguments)
         late = f"{tool.name} has not answered within {answer_seconds:g} s; look at what it did before you call it again"
@@ -92,12 +92,12 @@ def build_app(
     app = Starlette(routes=routes, lifespan=lambda _: mcp.running(), exception_handlers={HTTPException: _no_such_way})
     app.router.redirect_slashes = False  # only 200 is success
     tokens = TokenCheck(sessions, calls)
-    gate = Gate(app, tokens, hosts)
+    gate = ToolGate(app, tokens, hosts)
     return gate if page is None else page(gate, tokens)
 
 
 @contextmanager
-def _context_of(sessions: Sessions, caller: Caller, *, pinned: bool) -> Iterator[ToolContext]:
+def _context_of(sessions: Sessions, caller: ToolCaller, *, pinned: bool) -> Iterator[CallContext]:
     with sessions.context(caller.token) as context:
         namespace = caller.namespace or context.namespace
         if pinned and namespace != context.namespace:
@@ -106,7 +106,9 @@ def _context_of(sessions: Sessions, caller: Caller, *, pinned: bool) -> Iterator
 
 
 def _endpoint(
-    route: ToolRoute, tool: Tool | None, call: Callable[[Tool, Mapping[str, Any], Request], Awaitable[Outcome]]
+    route: ToolRoute,
+    tool: AgentTool | None,
+    call: Callable[[AgentTool, Mapping[str, Any], Request], Awaitable[Outcome]],
 ) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         outcome = await answered(request)

@@ -17,9 +17,9 @@ from pydantic_core import to_json
 from rl_operator.errors import OperatorError
 from rl_operator.targets.target import Target
 from rl_operator.targets.target_choice import choose_target
+from rl_operator.tools.agent_tool import AgentTool, input_schema
+from rl_operator.tools.call_context import CallContext, RecentAnswers
 from rl_operator.tools.serving.skill import SKILL_FILE, SKILL_NAME
-from rl_operator.tools.tool import Tool, input_schema
-from rl_operator.tools.tool_context import RecentAnswers, ToolContext
 from rl_operator.tools.toolset import TOOLS, Outcome, code_of, dispatch, failed
 
 log = logging.getLogger(__name__)
@@ -59,11 +59,11 @@ class Host:
         self._recent = RecentAnswers()
         self._lock = threading.Lock()
 
-    def context(self, session: str) -> ToolContext:
+    def context(self, session: str) -> CallContext:
         """For one conversation: each finds its own drafts. Raises OperatorErrors."""
         target = self._opened()
         namespace = os.environ.get(NAMESPACE_VARIABLE) or target.namespace
-        return ToolContext(
+        return CallContext(
             target,
             namespace,
             agent=f"hermes {session}",
@@ -117,14 +117,14 @@ def register(context: PluginContext) -> None:
     context.register_skill(SKILL_NAME, SKILL_FILE)
 
 
-def _handler(tool: Tool, host: Host) -> Handler:
+def _handler(tool: AgentTool, host: Host) -> Handler:
     def handle(arguments: Mapping[str, Any], session_id: str | None = None, **_: Any) -> str:
         return to_json(_answered(tool, host, arguments, session_id or "").answer, inf_nan_mode="null").decode()
 
     return handle
 
 
-def _answered(tool: Tool, host: Host, arguments: Mapping[str, Any], session: str) -> Outcome:
+def _answered(tool: AgentTool, host: Host, arguments: Mapping[str, Any], session: str) -> Outcome:
     try:
         context = host.context(session)
     except OperatorError as error:

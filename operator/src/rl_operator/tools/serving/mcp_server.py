@@ -18,13 +18,13 @@ from pydantic_core import to_json
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rl_operator.documents.parse import nearest
+from rl_operator.tools.agent_tool import AgentTool, Answer, input_schema
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.serving.call_pool import Calls
 from rl_operator.tools.serving.skill import in_short
-from rl_operator.tools.tool import Answer, Tool, input_schema
-from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import Outcome
 
-Call = Callable[[Tool, dict[str, Any], Any], Awaitable[Outcome]]
+Call = Callable[[AgentTool, dict[str, Any], Any], Awaitable[Outcome]]
 """Receives the tool, its arguments and the HTTP request (None over stdio)."""
 
 INSTRUCTIONS: Final = in_short()
@@ -37,7 +37,7 @@ PROGRESS_SECONDS: Final = 10.0
 """Between two signs of life of a call. Clients built on the TypeScript SDK end a call after 60 s without any."""
 
 
-def build_server(tools: Iterable[Tool], call: Call, progress_seconds: float = PROGRESS_SECONDS) -> Server[Any]:
+def build_server(tools: Iterable[AgentTool], call: Call, progress_seconds: float = PROGRESS_SECONDS) -> Server[Any]:
     """`call` makes the call; it always gets one of `tools`."""
     by_name = {tool.name: tool for tool in tools}
     described = [described_tool(tool) for tool in by_name.values()]
@@ -74,7 +74,7 @@ async def _show_life(request: ServerRequestContext, seconds: float) -> None:
         await request.session.report_progress(waited, message=f"waiting for {waited:.0f} s")
 
 
-def described_tool(tool: Tool) -> types.Tool:
+def described_tool(tool: AgentTool) -> types.Tool:
     """Hints for clients that ask the user before a call: what the call may change."""
     return types.Tool(
         name=tool.name,
@@ -84,7 +84,7 @@ def described_tool(tool: Tool) -> types.Tool:
     )
 
 
-def _hints(tool: Tool) -> types.ToolAnnotations:
+def _hints(tool: AgentTool) -> types.ToolAnnotations:
     """Only what differs from MCP's defaults: destructive, not to be repeated, and about an open world."""
     if tool.reads_only:
         return types.ToolAnnotations(read_only_hint=True)
@@ -101,17 +101,17 @@ def called(answer: Answer, *, is_error: bool) -> types.CallToolResult:
     return types.CallToolResult(content=[content], structured_content=json.loads(text), is_error=is_error)
 
 
-def serve_stdio(tools: Iterable[Tool], context: ToolContext, progress_seconds: float = PROGRESS_SECONDS) -> None:
+def serve_stdio(tools: Iterable[AgentTool], context: CallContext, progress_seconds: float = PROGRESS_SECONDS) -> None:
     """For the one client at the other end of stdin and stdout, until it closes them."""
     # The thread that waits for stdin gets no KeyboardInterrupt: Ctrl-C ends the process in the default way.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     anyio.run(_serve_stdio, tuple(tools), context, progress_seconds)
 
 
-async def _serve_stdio(tools: tuple[Tool, ...], context: ToolContext, progress_seconds: float) -> None:
+async def _serve_stdio(tools: tuple[AgentTool, ...], context: CallContext, progress_seconds: float) -> None:
     calls = Calls()
 
-    async def call(tool: Tool, arguments: dict[str, Any], _: Any) -> Outcome:
+    async def call(tool: AgentTool, arguments: dict[str, Any], _: Any) -> Outcome:
         return await calls.call(tool, lambda: nullcontext(context), arguments)
 
     server = build_server(tools, call, progress_seconds)
@@ -126,7 +126,7 @@ if TYPE_CHECKING:
 class McpEndpoint:
     """An ASGI application, for as long as `running` is open."""
 
-    def __init__(self, tools: Iterable[Tool], call: "Call", largest_body: int) -> None:
+    def __init__(self, tools: Iterable[AgentTool], call: "Call", largest_body: int) -> None:
         self._tools = tuple(tools)
         self._call = call
         self._largest_body = largest_body

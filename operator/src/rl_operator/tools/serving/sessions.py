@@ -11,8 +11,8 @@ from typing import Protocol
 
 from rl_operator.errors import ForbiddenError, UnauthenticatedError
 from rl_operator.targets.cluster_target import ClusterTarget
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.serving.http_access import is_among
-from rl_operator.tools.tool_context import ToolContext
 
 MAX_CONTEXTS = 256
 TRUSTED_SECONDS = 45.0
@@ -32,7 +32,7 @@ class Sessions(Protocol):
         """Whether the token was right when it was last asked about."""
         ...
 
-    def context(self, token: str) -> AbstractContextManager[ToolContext]:
+    def context(self, token: str) -> AbstractContextManager[CallContext]:
         """It stays open inside the block. Raises UnauthenticatedError, TargetUnreachableError."""
         ...
 
@@ -40,7 +40,7 @@ class Sessions(Protocol):
 class LocalSessions:
     """For this machine: everyone who knows one of the tokens acts as its user."""
 
-    def __init__(self, context: ToolContext, tokens: tuple[str, ...]) -> None:
+    def __init__(self, context: CallContext, tokens: tuple[str, ...]) -> None:
         self._context = context
         self._tokens = tokens
 
@@ -50,7 +50,7 @@ class LocalSessions:
     has_met = knows
 
     @contextmanager
-    def context(self, token: str) -> Iterator[ToolContext]:
+    def context(self, token: str) -> Iterator[CallContext]:
         if not self.knows(token):
             raise UnauthenticatedError("the token is none of those in the server's file of tokens")
         yield self._context
@@ -61,7 +61,7 @@ class _Session:
     """A caller's target. Closed once it is `given_away` and no longer in use."""
 
     target: ClusterTarget
-    context: ToolContext
+    context: CallContext
     since: float
     users: int = 0
     given_away: bool = False
@@ -73,7 +73,7 @@ class ClusterSessions:
     def __init__(
         self,
         target: ClusterTarget,
-        context_for: Callable[[ClusterTarget], ToolContext],
+        context_for: Callable[[ClusterTarget], CallContext],
         *,
         most: int = MAX_CONTEXTS,
         now: Callable[[], float] = time.monotonic,
@@ -94,7 +94,7 @@ class ClusterSessions:
             return _key(token) in self._sessions
 
     @contextmanager
-    def context(self, token: str) -> Iterator[ToolContext]:
+    def context(self, token: str) -> Iterator[CallContext]:
         try:
             session = self._take(_key(token)) or self._seated(token)
         except UnauthenticatedError:

@@ -15,8 +15,8 @@ from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manif
 from rl_operator.api.names import EXPERIMENT_LABEL
 from rl_operator.cli import main
 from rl_operator.cli.commands.sweep_runs import Sweep, as_written, start_runs, sweep
-from rl_operator.cli.exits import ExitCode
-from rl_operator.cli.options import Output
+from rl_operator.cli.exits import CommandExit
+from rl_operator.cli.options import OutputKind
 from rl_operator.documents.parse import load_run
 from rl_operator.errors import ForbiddenError, RefusedError
 from rl_operator.experiments.experiment_record import stored_rows
@@ -158,8 +158,8 @@ def made(*settings: str, experiment: str = "trial") -> Sweep:
     return Sweep(experiment, file, points, runs_of(file.run, experiment, points))
 
 
-def start(target: MemoryTarget, at_once: int | None, given: Sweep | None = None, *, go_on: bool = False) -> ExitCode:
-    return start_runs(given or made(), target, at_once, Output.TEXT, go_on=go_on)
+def start(target: MemoryTarget, at_once: int | None, given: Sweep | None = None, *, go_on: bool = False) -> CommandExit:
+    return start_runs(given or made(), target, at_once, OutputKind.TEXT, go_on=go_on)
 
 
 def suspended(target: MemoryTarget) -> list[bool]:
@@ -168,7 +168,7 @@ def suspended(target: MemoryTarget) -> list[bool]:
 
 def test_on_a_cluster_all_start_and_the_runtime_decides(capsys: pytest.CaptureFixture[str]) -> None:
     target = MemoryTarget()
-    assert start(target, None) == ExitCode.OK
+    assert start(target, None) == CommandExit.OK
     assert suspended(target) == [False, False, False]
     assert {run["metadata"]["labels"][EXPERIMENT_LABEL] for run in target.objects.values()} == {"trial"}
     shown = capsys.readouterr()
@@ -188,7 +188,7 @@ def test_on_this_machine_they_follow_each_other(capsys: pytest.CaptureFixture[st
         return created
 
     target.create = watched  # type: ignore[method-assign]
-    assert start(target, 1) == ExitCode.OK
+    assert start(target, 1) == CommandExit.OK
     assert seen[-1] == [False, True, True]
     assert suspended(target) == [False, False, False]
     shown = capsys.readouterr()
@@ -232,10 +232,10 @@ def test_an_interrupted_sweep_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: p
 
     with monkeypatch.context() as patch:
         patch.setattr("rl_operator.cli.commands.sweep_runs.train_all", interrupted)
-        assert start(target, 1) == ExitCode.INTERRUPTED
+        assert start(target, 1) == CommandExit.INTERRUPTED
     assert "the same command with --continue goes on" in capsys.readouterr().err
     assert suspended(target) == [False, True, True]
-    assert start(target, 1, go_on=True) == ExitCode.OK
+    assert start(target, 1, go_on=True) == CommandExit.OK
     assert suspended(target) == [False, False, False]
 
 
@@ -278,4 +278,4 @@ def test_a_failed_run_is_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
                 run["status"]["phase"] = "Failed"
             return run
 
-    assert start(Fails(), 3) == ExitCode.RUN_FAILED
+    assert start(Fails(), 3) == CommandExit.RUN_FAILED

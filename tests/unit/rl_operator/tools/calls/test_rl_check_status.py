@@ -11,7 +11,7 @@ from tests.unit.rl_operator.tools.contexts import Unattended, call_at, drafted
 from rl_operator.api.names import API_VERSION, RUN_KIND
 from rl_operator.errors import TargetUnreachableError
 from rl_operator.local.state.layout import Layout
-from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
@@ -53,12 +53,12 @@ def target(tmp_path: Path) -> Counting:
 
 
 @pytest.fixture
-def context(target: Counting, clock: Clock) -> ToolContext:
-    return ToolContext(target, "default", now=clock)
+def context(target: Counting, clock: Clock) -> CallContext:
+    return CallContext(target, "default", now=clock)
 
 
 @pytest.fixture
-def run_id(context: ToolContext) -> str:
+def run_id(context: CallContext) -> str:
     """Of a training run."""
     name = drafted(context)
     context.target.change_spec("default", name, {"suspend": False})
@@ -66,7 +66,7 @@ def run_id(context: ToolContext) -> str:
     return name
 
 
-def at_step(context: ToolContext, name: str, step: int, **status: Any) -> None:
+def at_step(context: CallContext, name: str, step: int, **status: Any) -> None:
     progress = {"step": step, "totalSteps": 40, "percent": step, "secondsPerStep": 1.0, "etaSeconds": 400}
     trains = {"phase": "Running", "observedGeneration": 2, "startTime": STARTED, "progress": progress, **status}
     assert isinstance(context.target, Counting)
@@ -74,7 +74,7 @@ def at_step(context: ToolContext, name: str, step: int, **status: Any) -> None:
 
 
 def test_an_early_poll_gets_the_same_answer_and_costs_nothing(
-    context: ToolContext, call: Call, target: Counting, clock: Clock, run_id: str
+    context: CallContext, call: Call, target: Counting, clock: Clock, run_id: str
 ) -> None:
     first = call("rl_check_status", run_id=run_id[-8:]).answer
     assert first["next_check_in_seconds"] == 40
@@ -87,7 +87,7 @@ def test_an_early_poll_gets_the_same_answer_and_costs_nothing(
     assert target.reads == reads
 
 
-def test_a_poll_that_is_due_is_fresh(context: ToolContext, call: Call, clock: Clock, run_id: str) -> None:
+def test_a_poll_that_is_due_is_fresh(context: CallContext, call: Call, clock: Clock, run_id: str) -> None:
     call("rl_check_status", run_id=run_id)
     at_step(context, run_id, 2)
     clock.now += timedelta(seconds=40)
@@ -97,7 +97,7 @@ def test_a_poll_that_is_due_is_fresh(context: ToolContext, call: Call, clock: Cl
 
 
 def test_no_answer_is_repeated_for_longer_than_a_minute(
-    context: ToolContext, call: Call, clock: Clock, run_id: str
+    context: CallContext, call: Call, clock: Clock, run_id: str
 ) -> None:
     progress = {"step": 1, "totalSteps": 2500, "percent": 1, "secondsPerStep": 60.0, "etaSeconds": 150_000}
     at_step(context, run_id, 1, progress=progress)
@@ -106,7 +106,7 @@ def test_no_answer_is_repeated_for_longer_than_a_minute(
     assert "rate_limited" not in call("rl_check_status", run_id=run_id).answer
 
 
-def test_waiting_or_a_change_gets_a_fresh_answer(context: ToolContext, call: Call, run_id: str) -> None:
+def test_waiting_or_a_change_gets_a_fresh_answer(context: CallContext, call: Call, run_id: str) -> None:
     call("rl_check_status", run_id=run_id)
     at_step(context, run_id, 2)
     assert call("rl_check_status", run_id=run_id, wait_seconds=5, until="step").answer["progress"]["step"] == 2
@@ -115,7 +115,7 @@ def test_waiting_or_a_change_gets_a_fresh_answer(context: ToolContext, call: Cal
     assert "rate_limited" not in call("rl_check_status", run_id=run_id).answer
 
 
-def test_a_draft_is_never_rate_limited(call: Call, context: ToolContext) -> None:
+def test_a_draft_is_never_rate_limited(call: Call, context: CallContext) -> None:
     name = drafted(context)
     for _ in range(2):
         answer = call("rl_check_status", run_id=name).answer
@@ -124,7 +124,7 @@ def test_a_draft_is_never_rate_limited(call: Call, context: ToolContext) -> None
         assert not {"rate_limited", "next_check_in_seconds"} & set(answer)
 
 
-def test_a_draft_is_not_waited_for(call: Call, context: ToolContext, target: Counting) -> None:
+def test_a_draft_is_not_waited_for(call: Call, context: CallContext, target: Counting) -> None:
     """Whether it has been reconciled yet or not."""
     name = drafted(context)
     target.reads = 0
@@ -132,7 +132,7 @@ def test_a_draft_is_not_waited_for(call: Call, context: ToolContext, target: Cou
     assert target.reads == 1
 
 
-def test_an_answer_about_one_run_is_not_reused_for_another(context: ToolContext, call: Call) -> None:
+def test_an_answer_about_one_run_is_not_reused_for_another(context: CallContext, call: Call) -> None:
     """A run whose name is the suffix of another's."""
     for name in ("digits-trainers", "trainers"):
         metadata = {"name": name, "namespace": "default"}
@@ -147,7 +147,7 @@ def test_an_answer_about_one_run_is_not_reused_for_another(context: ToolContext,
 
 
 def test_a_short_outage_of_the_target_does_not_end_a_wait(
-    context: ToolContext, call: Call, target: Counting, run_id: str
+    context: CallContext, call: Call, target: Counting, run_id: str
 ) -> None:
     looks = iter((False, True, True))
 
@@ -172,7 +172,7 @@ def test_a_wait_during_a_long_outage_may_be_retried(call: Call, target: Counting
     assert (outcome.code, outcome.answer["retryable"]) == ("unreachable", True)
 
 
-def test_each_agents_polls_are_its_own(context: ToolContext, call: Call, run_id: str) -> None:
+def test_each_agents_polls_are_its_own(context: CallContext, call: Call, run_id: str) -> None:
     call("rl_check_status", run_id=run_id)
     other = replace(context, agent="another")
     assert "rate_limited" not in call_at(other, "rl_check_status", run_id=run_id).answer
@@ -185,7 +185,7 @@ def test_an_unknown_run_names_the_active_ones(call: Call, run_id: str) -> None:
 
 
 def test_waiting_costs_one_read_per_poll_and_ends_with_news(
-    context: ToolContext, call: Call, target: Counting, run_id: str
+    context: CallContext, call: Call, target: Counting, run_id: str
 ) -> None:
     target.reads = 0
     target.meanwhile = lambda reads: at_step(context, run_id, 2) if reads == 5 else None
@@ -194,7 +194,7 @@ def test_waiting_costs_one_read_per_poll_and_ends_with_news(
     assert target.reads == 6
 
 
-def test_news_is_relative_to_the_caller(context: ToolContext, call: Call, target: Counting, run_id: str) -> None:
+def test_news_is_relative_to_the_caller(context: CallContext, call: Call, target: Counting, run_id: str) -> None:
     """It may have happened between two calls."""
     call("rl_check_status", run_id=run_id)
     at_step(context, run_id, 1, checkpoint={"step": 1, "statePath": "tinker://s"})
@@ -221,7 +221,7 @@ def test_news_is_relative_to_the_caller(context: ToolContext, call: Call, target
     ],
 )
 def test_a_run_at_rest_ends_every_wait(
-    context: ToolContext, call: Call, target: Counting, run_id: str, status: dict[str, Any]
+    context: CallContext, call: Call, target: Counting, run_id: str, status: dict[str, Any]
 ) -> None:
     at_step(context, run_id, 1, **status)
     target.reads = 0
@@ -231,7 +231,7 @@ def test_a_run_at_rest_ends_every_wait(
 
 @pytest.mark.parametrize("phase", ["Stopped", "Succeeded", "draft"])
 def test_waiting_again_for_a_run_at_rest_is_paced(
-    context: ToolContext, target: Counting, clock: Clock, phase: str
+    context: CallContext, target: Counting, clock: Clock, phase: str
 ) -> None:
     """A loop that knows only completed and failed must not spin."""
     name, hasty = drafted(context), replace(context, longest_wait=0.05)
@@ -250,7 +250,7 @@ def test_waiting_again_for_a_run_at_rest_is_paced(
     assert target.reads == 1
 
 
-def test_a_paced_wait_ends_with_news(context: ToolContext, call: Call, target: Counting, run_id: str) -> None:
+def test_a_paced_wait_ends_with_news(context: CallContext, call: Call, target: Counting, run_id: str) -> None:
     at_step(context, run_id, 1, phase="Stopped")
     call("rl_check_status", run_id=run_id, wait_seconds=50)
     target.reads = 0
@@ -260,7 +260,7 @@ def test_a_paced_wait_ends_with_news(context: ToolContext, call: Call, target: C
     assert "rate_limited" not in answer
 
 
-def test_steps_and_metrics_are_not_changes(context: ToolContext, call: Call, target: Counting, run_id: str) -> None:
+def test_steps_and_metrics_are_not_changes(context: CallContext, call: Call, target: Counting, run_id: str) -> None:
     metrics = [{"rewardMean": 0.1}, {"rewardMean": 0.2}, {"rewardMean": 0.2, "evalAccuracy": 0.5}]
     target.reads = 0
     target.meanwhile = lambda reads: at_step(
@@ -277,12 +277,12 @@ def test_waiting_ends_with_the_deadline(call: Call, run_id: str, target: Countin
     assert target.reads > 1
 
 
-def test_waiting_ends_with_the_servers_limit(context: ToolContext, run_id: str) -> None:
+def test_waiting_ends_with_the_servers_limit(context: CallContext, run_id: str) -> None:
     hasty = replace(context, longest_wait=0.05)
     assert call_at(hasty, "rl_check_status", run_id=run_id, wait_seconds=240, until="finished").code is None
 
 
-def test_waiting_ends_when_the_caller_has_left(context: ToolContext, run_id: str, target: Counting) -> None:
+def test_waiting_ends_when_the_caller_has_left(context: CallContext, run_id: str, target: Counting) -> None:
     given_up = threading.Event()
     given_up.set()
     target.reads = 0
@@ -292,7 +292,7 @@ def test_waiting_ends_when_the_caller_has_left(context: ToolContext, run_id: str
 
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "made again"])
 def test_deleting_the_run_ends_the_wait(
-    context: ToolContext, call: Call, target: Counting, run_id: str, again: bool
+    context: CallContext, call: Call, target: Counting, run_id: str, again: bool
 ) -> None:
     manifest = target.run("default", run_id)
     assert manifest

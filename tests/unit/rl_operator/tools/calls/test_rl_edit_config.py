@@ -19,9 +19,9 @@ from rl_operator.local.state.state_store import Manifest
 from rl_operator.targets.inputs.file_inputs import check_file
 from rl_operator.targets.inputs.run_file import RunFile
 from rl_operator.tools.answers.shown_text import tokens
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.drafts.field_names import run_fields
 from rl_operator.tools.runs import named_run
-from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
@@ -46,14 +46,14 @@ class Counted:
 
 def test_an_edit_gathers_its_inputs_once(tmp_path: Path) -> None:
     counted = Counted(Unattended(Layout(tmp_path), "", print))
-    context = ToolContext(counted, "default")
+    context = CallContext(counted, "default")
     run_id = drafted(context)
     counted.calls.clear()
     assert call_at(context, "rl_edit_config", run_id=run_id, field="group_size", value=4).code is None
     assert sorted(counted.calls) == ["catalog", "change_spec", "namespace_labels", "run", "runtimes"]
 
 
-def test_one_field(context: ToolContext, call: Call) -> None:
+def test_one_field(context: CallContext, call: Call) -> None:
     run_id = drafted(context)
     answer = call("rl_edit_config", field="group_size", value=4).answer
     assert answer == {
@@ -68,7 +68,7 @@ def test_one_field(context: ToolContext, call: Call) -> None:
     assert spec_of(context, run_id)["config"] == {"group_size": 4}
 
 
-def test_several_fields_of_all_sections(context: ToolContext, call: Call) -> None:
+def test_several_fields_of_all_sections(context: CallContext, call: Call) -> None:
     run_id = drafted(context)
     values = {
         "group_size": 4, "tinker.loss": "ppo", "wandb_project": "p", "wandb.tags": ["a"], "spec.backoffLimit": 0,
@@ -88,7 +88,7 @@ def test_several_fields_of_all_sections(context: ToolContext, call: Call) -> Non
     assert len(answer["changed"]) == len(values)
 
 
-def test_a_locked_field_explains_why(context: ToolContext, call: Call) -> None:
+def test_a_locked_field_explains_why(context: CallContext, call: Call) -> None:
     drafted(context, runtime="default")
     refused = call("rl_edit_config", field="learning_rate", value=1e-3)
     assert (refused.code, refused.answer["locked_value"]) == ("refused", 4e-5)
@@ -113,7 +113,7 @@ def test_a_locked_field_explains_why(context: ToolContext, call: Call) -> None:
         pytest.param({"custom_thinking_prompt": "x" * 300_000}, id="too long"),
     ],
 )
-def test_one_bad_value_prevents_all_writes(context: ToolContext, call: Call, bad: dict[str, Any]) -> None:
+def test_one_bad_value_prevents_all_writes(context: CallContext, call: Call, bad: dict[str, Any]) -> None:
     run_id = drafted(context)
     before = context.target.run("default", run_id)
     refused = call("rl_edit_config", values={"group_size": 4, **bad})
@@ -122,7 +122,7 @@ def test_one_bad_value_prevents_all_writes(context: ToolContext, call: Call, bad
     assert context.target.run("default", run_id) == before
 
 
-def test_every_fault_is_reported_at_once(context: ToolContext, call: Call) -> None:
+def test_every_fault_is_reported_at_once(context: CallContext, call: Call) -> None:
     drafted(context)
     refused = call("rl_edit_config", values={"lr": 1, "steps": 3, "total_steps": 0, "group_size": "many"}).answer
     for part in (
@@ -136,7 +136,7 @@ def test_every_fault_is_reported_at_once(context: ToolContext, call: Call) -> No
     assert [each["field"] for each in refused["refusals"]] == ["spec.config.group_size", "spec.config.total_steps"]
 
 
-def test_an_answer_about_many_long_values_is_short(context: ToolContext, call: Call) -> None:
+def test_an_answer_about_many_long_values_is_short(context: CallContext, call: Call) -> None:
     drafted(context)
     texts = [field.path for field in FIELDS.all if field.annotation in ("str", "str | None", "Optional[str]")]
     values = {path: "x" * 120 for path in texts if path not in ("config.tokenizer_name", "config.teacher_url")}
@@ -144,14 +144,14 @@ def test_an_answer_about_many_long_values_is_short(context: ToolContext, call: C
     assert (outcome.code, tokens(outcome.answer) < 1500) == (None, True)
 
 
-def test_values_that_only_fit_together_are_accepted_together(context: ToolContext, call: Call) -> None:
+def test_values_that_only_fit_together_are_accepted_together(context: CallContext, call: Call) -> None:
     drafted(context)
     alone = call("rl_edit_config", field="group_size", value=5)
     assert alone.answer["refusals"][0]["code"] == "Inconsistent"
     assert call("rl_edit_config", values={"group_size": 5, "batch_size": 20}).code is None
 
 
-def test_an_earlier_refusal_does_not_block_an_edit(context: ToolContext, call: Call) -> None:
+def test_an_earlier_refusal_does_not_block_an_edit(context: CallContext, call: Call) -> None:
     context.target.more = (make_runtime(bounds={"env": {"total_steps": {"max": 7}}}),)
     drafted(context, runtime="lab")
     edited = call("rl_edit_config", field="group_size", value=4).answer
@@ -170,19 +170,19 @@ def test_an_earlier_refusal_does_not_block_an_edit(context: ToolContext, call: C
     ],
     ids=str,
 )
-def test_the_change_must_be_given(context: ToolContext, call: Call, arguments: dict[str, Any]) -> None:
+def test_the_change_must_be_given(context: CallContext, call: Call, arguments: dict[str, Any]) -> None:
     drafted(context)
     assert "give field and value" in call("rl_edit_config", **arguments).answer["error"]
 
 
-def test_nulls_filled_in_by_clients_are_understood(context: ToolContext, call: Call) -> None:
+def test_nulls_filled_in_by_clients_are_understood(context: CallContext, call: Call) -> None:
     drafted(context)
     assert call("rl_edit_config", field="group_size", value=4, values=None, run_id=None).code is None
     assert call("rl_edit_config", field=None, value=None, values={"group_size": 2}).code is None
     assert call("rl_edit_config", field="group_size", value=None).answer["config"] == {}
 
 
-def test_unchanged_values_are_not_written(context: ToolContext, call: Call) -> None:
+def test_unchanged_values_are_not_written(context: CallContext, call: Call) -> None:
     run_id = drafted(context)
     call("rl_edit_config", field="group_size", value=4)
     before = context.target.run("default", run_id)
@@ -190,7 +190,7 @@ def test_unchanged_values_are_not_written(context: ToolContext, call: Call) -> N
     assert context.target.run("default", run_id) == before
 
 
-def test_the_settings_of_a_started_run_are_frozen(context: ToolContext, call: Call) -> None:
+def test_the_settings_of_a_started_run_are_frozen(context: CallContext, call: Call) -> None:
     run_id = drafted(context)
     context.target.change_spec("default", run_id, {"suspend": False})
     write_status(context, run_id, phase="Running", startTime="2026-05-01T12:00:00Z", observedGeneration=2)
@@ -202,7 +202,7 @@ def test_the_settings_of_a_started_run_are_frozen(context: ToolContext, call: Ca
     assert spec_of(context, run_id)["priority"] == 7
 
 
-def test_a_finished_run_explains_how_to_train_on(context: ToolContext, call: Call) -> None:
+def test_a_finished_run_explains_how_to_train_on(context: CallContext, call: Call) -> None:
     run_id = drafted(context)
     write_status(context, run_id, phase="Succeeded", startTime="2026-05-01T12:00:00Z", observedGeneration=1)
     refused = call("rl_edit_config", field="priority", value=7)
@@ -210,7 +210,7 @@ def test_a_finished_run_explains_how_to_train_on(context: ToolContext, call: Cal
     assert call("rl_edit_config", field="ttl_seconds_after_finished", value=60).code is None
 
 
-def test_a_restored_draft_can_be_edited(context: ToolContext, call: Call) -> None:
+def test_a_restored_draft_can_be_edited(context: CallContext, call: Call) -> None:
     """Its status was not restored: requested again, it trains from the beginning with the new settings."""
     run_id = drafted(context)
     mark = {"rl-operator.dev/started-as": f"{run_id}.another-uid"}
@@ -218,7 +218,7 @@ def test_a_restored_draft_can_be_edited(context: ToolContext, call: Call) -> Non
     assert call("rl_edit_config", field="group_size", value=4).code is None
 
 
-def test_the_tool_that_would_revert_an_edit_is_named(context: ToolContext, call: Call) -> None:
+def test_the_tool_that_would_revert_an_edit_is_named(context: CallContext, call: Call) -> None:
     run_id = drafted(context)
     label = {"kustomize.toolkit.fluxcd.io/name": "team"}
     context.target._store.update(
@@ -238,10 +238,10 @@ class Contested(Unattended):
         return super().change_spec(namespace, name, changes, annotations, version=version)
 
 
-def contested(folder: Path, *others: dict[str, Any]) -> ToolContext:
+def contested(folder: Path, *others: dict[str, Any]) -> CallContext:
     target = Contested(Layout(folder), "", print)
     target.others = []
-    context = ToolContext(target, "default")
+    context = CallContext(target, "default")
     drafted(context)
     target.others = list(others)
     return context
@@ -276,7 +276,7 @@ EDITS = (
 @given(st.sampled_from(["tiny", "default"]), st.lists(EDITS, max_size=4))
 def test_after_any_edits_the_spec_passes_the_check_or_is_unchanged(runtime: str, edits: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        context = ToolContext(Unattended(Layout(Path(folder)), "", print), "default")
+        context = CallContext(Unattended(Layout(Path(folder)), "", print), "default")
         run_id = drafted(context, runtime=runtime)
         for values in edits:
             before = context.target.run("default", run_id)
@@ -299,7 +299,7 @@ class Tasksets(Unattended):
 
 
 def test_a_tasksets_fields_are_drafted_edited_and_shown_by_their_dotted_names(tmp_path: Path) -> None:
-    context = ToolContext(Tasksets(Layout(tmp_path), "", print), "default")
+    context = CallContext(Tasksets(Layout(tmp_path), "", print), "default")
     listed = call_at(context, "rl_list_environments", query="verifiers/").answer["environments"]
     assert [each["name"] for each in listed] == ["verifiers/sorting", "verifiers/poker", "verifiers/word_game"]
     run_id = drafted(context, "verifiers/sorting@1.0")

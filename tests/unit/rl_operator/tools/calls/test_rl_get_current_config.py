@@ -9,9 +9,9 @@ from tests.unit.rl_operator.tools.contexts import add_own, drafted, write_status
 
 from rl_operator.documents.shipped import bundled_runtimes
 from rl_operator.tools.answers.shown_text import tokens
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls.rl_get_current_config import config_view
 from rl_operator.tools.drafts.field_names import RunFields, run_fields
-from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
@@ -30,7 +30,7 @@ def named(view: dict[str, Any]) -> set[str]:
 @pytest.mark.parametrize("runtime", sorted(bundled_runtimes()))
 @pytest.mark.parametrize("environment", ["sort_digits", "reasoning-gym/chain_sum", "reasoning-gym/mix"])
 def test_every_bundled_environment_under_every_runtime_is_small_and_complete(
-    context: ToolContext, call: Call, environment: str, runtime: str
+    context: CallContext, call: Call, environment: str, runtime: str
 ) -> None:
     drafted(context, environment, runtime=runtime)
     full = {
@@ -51,7 +51,7 @@ def test_every_bundled_environment_under_every_runtime_is_small_and_complete(
         assert values.keys() <= listed(answer).keys()
 
 
-def test_the_keys_of_a_field(context: ToolContext, call: Call) -> None:
+def test_the_keys_of_a_field(context: CallContext, call: Call) -> None:
     drafted(context, runtime="default")
     call("rl_edit_config", field="group_size", value=8)
     answer = call("rl_get_current_config").answer
@@ -75,7 +75,7 @@ def test_the_keys_of_a_field(context: ToolContext, call: Call) -> None:
 
 
 @pytest.mark.parametrize("name", ["group_size", "config.group_size", "spec.config.group_size"])
-def test_a_single_field_comes_with_its_meaning(context: ToolContext, call: Call, name: str) -> None:
+def test_a_single_field_comes_with_its_meaning(context: CallContext, call: Call, name: str) -> None:
     drafted(context)
     [field] = call("rl_get_current_config", field=name).answer["configurable_fields"]
     assert (field["name"], field["path"], field["default"], field["current_value"]) == (
@@ -87,7 +87,7 @@ def test_a_single_field_comes_with_its_meaning(context: ToolContext, call: Call,
     assert "responses are grouped" in field["description"]
 
 
-def test_a_locked_field_shows_its_value(context: ToolContext, call: Call) -> None:
+def test_a_locked_field_shows_its_value(context: CallContext, call: Call) -> None:
     drafted(context, runtime="default")
     answer = call("rl_get_current_config", field="lora_rank").answer
     assert (answer["locked_fields"][0]["locked_value"], "configurable_fields" in answer) == (32, False)
@@ -99,7 +99,7 @@ def test_without_a_draft_it_explains_how_to_get_one(call: Call) -> None:
 
 
 @pytest.mark.process
-def test_the_state_of_the_runs_inputs_is_shown(context: ToolContext, call: Call) -> None:
+def test_the_state_of_the_runs_inputs_is_shown(context: CallContext, call: Call) -> None:
     context.target.more = (make_runtime(),)
     drafted(context, runtime="lab")
     context.target.more = ()
@@ -112,7 +112,7 @@ def test_the_state_of_the_runs_inputs_is_shown(context: ToolContext, call: Call)
     assert {"sort_digits", "reasoning-gym/NAME"} <= set(refused.answer["available"])
 
 
-def test_a_run_that_has_started_says_so(context: ToolContext, call: Call) -> None:
+def test_a_run_that_has_started_says_so(context: CallContext, call: Call) -> None:
     run_id = drafted(context)
     context.target.change_spec("default", run_id, {"suspend": False})
     write_status(context, run_id, phase="Running", startTime="2026-05-01T12:00:00Z", observedGeneration=2)

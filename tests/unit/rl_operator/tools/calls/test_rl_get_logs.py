@@ -4,16 +4,16 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.tools.contexts import Unattended, drafted, write_status
 
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls.rl_get_logs import MOST_LINES, NOTE
 from rl_operator.tools.runs import named_run
-from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
 
 
 @pytest.fixture
-def write(context: ToolContext) -> Callable[..., str]:
+def write(context: CallContext) -> Callable[..., str]:
     """Puts lines into the log of a container of a new run."""
 
     def write_(*lines: str, container: str = "trainer") -> str:
@@ -84,7 +84,7 @@ def test_long_lines_are_cut_and_old_ones_left_out(call: Call, write: Callable[..
     assert (answer["lines"], answer["left_out"]) == (len(lines), MOST_LINES - len(lines))
 
 
-def test_a_run_that_has_not_started_has_no_log(context: ToolContext, call: Call) -> None:
+def test_a_run_that_has_not_started_has_no_log(context: CallContext, call: Call) -> None:
     drafted(context)
     outcome = call("rl_get_logs")
     assert outcome.code == "refused"

@@ -14,8 +14,8 @@ from rl_operator.api.status_fields import MOST_FIGURES
 from rl_operator.render.config_maps import history_config_map
 from rl_operator.tools.answers.changed_settings import MOST_FIELDS
 from rl_operator.tools.answers.shown_text import tokens
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls.rl_get_results import evenly, results_of
-from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
@@ -30,11 +30,11 @@ METRICS = {
 }
 
 
-def over(context: ToolContext, **status: Any) -> TrainingRun:
+def over(context: CallContext, **status: Any) -> TrainingRun:
     return write_status(context, drafted(context), **{"phase": "Succeeded", "startTime": STARTED, **status})
 
 
-def test_metrics_and_weights_of_a_success(context: ToolContext, call: Call) -> None:
+def test_metrics_and_weights_of_a_success(context: CallContext, call: Call) -> None:
     weights = {"samplerPath": "tinker://s", "statePath": "tinker://w", "expiresAt": STARTED}
     checkpoint = {"step": 40, "statePath": "tinker://w"}
     run = over(context, metrics=METRICS, weights=weights, checkpoint=checkpoint)
@@ -52,7 +52,7 @@ def test_metrics_and_weights_of_a_success(context: ToolContext, call: Call) -> N
     }
 
 
-def test_all_figures_of_the_newest_evaluation(context: ToolContext, call: Call) -> None:
+def test_all_figures_of_the_newest_evaluation(context: CallContext, call: Call) -> None:
     names = [f"{'s' * 40}/greedy_percent_{number:02}" for number in range(MOST_FIGURES)]
     figures = [{"name": name, "value": 0.8125, "low": 0.7125, "high": 0.9125, "n": 640} for name in names]
     unknown = {"name": names[0], "value": 0.5}
@@ -64,7 +64,7 @@ def test_all_figures_of_the_newest_evaluation(context: ToolContext, call: Call) 
     assert tokens(told) < 1_000, "as much as there can be"
 
 
-def test_what_the_run_changed(context: ToolContext, call: Call) -> None:
+def test_what_the_run_changed(context: CallContext, call: Call) -> None:
     run_id = drafted(context)
     values = {"learning_rate": 2e-3, "group_size": 8, "total_steps": 30, "custom_thinking_prompt": "x" * 100}
     assert call("rl_edit_config", values=values).code is None
@@ -75,7 +75,7 @@ def test_what_the_run_changed(context: ToolContext, call: Call) -> None:
     assert line["changed_config"] == changed
 
 
-def test_a_run_that_changes_nothing_or_much(context: ToolContext, call: Call) -> None:
+def test_a_run_that_changes_nothing_or_much(context: CallContext, call: Call) -> None:
     run_id = drafted(context)
     assert "changed_config" not in call("rl_get_results").answer
     many = {f"field_{number:02}": SECRET for number in range(20)}
@@ -85,7 +85,7 @@ def test_a_run_that_changes_nothing_or_much(context: ToolContext, call: Call) ->
     assert SECRET not in str(line)
 
 
-def test_a_failure_has_its_checkpoint_and_its_reason(context: ToolContext, call: Call) -> None:
+def test_a_failure_has_its_checkpoint_and_its_reason(context: CallContext, call: Call) -> None:
     failure = {"reason": "TrainerFailed", "message": "no more"}
     run = over(context, phase="Failed", failure=failure, checkpoint={"step": 3, "statePath": "tinker://w"})
     answer = call("rl_get_results", run_id=run.metadata.name[-8:]).answer
@@ -93,13 +93,13 @@ def test_a_failure_has_its_checkpoint_and_its_reason(context: ToolContext, call:
     assert answer["failure"]["code"] == "TrainerFailed"
 
 
-def test_the_curve_of_the_status(context: ToolContext, call: Call) -> None:
+def test_the_curve_of_the_status(context: CallContext, call: Call) -> None:
     over(context, history=[{"step": step, "rewardMean": step / 10} for step in range(10)])
     history = call("rl_get_results", samples=4).answer["history"]
     assert history == [{"step": step, "reward_mean": step / 10} for step in (0, 3, 6, 9)]
 
 
-def test_the_stored_curve(context: ToolContext, call: Call) -> None:
+def test_the_stored_curve(context: CallContext, call: Call) -> None:
     run = over(context, history=[{"step": 1, "rewardMean": 0.1}])
     points = [{"step": step, "rewardMean": step / 100} for step in range(1, 101)] + [{"step": 101, "loss": 0.5}]
     series = history_config_map(run, "kept", points)
@@ -112,7 +112,7 @@ def test_the_stored_curve(context: ToolContext, call: Call) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_recorded_run_has_results(context: ToolContext, name: str) -> None:
+def test_every_recorded_run_has_results(context: CallContext, name: str) -> None:
     answer = results_of(context, TrainingRun.model_validate(recorded(name)))
     assert answer["run_id"] == "sorting"
     assert None not in answer.values()

@@ -8,8 +8,8 @@ from tests.unit.rl_operator.tools.contexts import drafted, write_status
 
 from rl_operator.local.state.layout import Layout
 from rl_operator.tools.answers.shown_text import compact
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls.rl_get_rollouts import NOTE
-from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
@@ -24,7 +24,7 @@ STEP_2: list[Any] = [
 
 
 @pytest.fixture
-def keep(context: ToolContext, tmp_path: Path) -> Keep:
+def keep(context: CallContext, tmp_path: Path) -> Keep:
     """Keeps rollouts of the caller's latest draft, which has started."""
     run = write_status(context, drafted(context), phase="Running", startTime="2026-01-01T00:00:00Z")
     folder = Layout(tmp_path).rollouts("default", run.metadata.name, run.metadata.uid)
@@ -108,7 +108,7 @@ def test_a_line_that_would_take_much_memory_is_left_out(keep: Keep, call: Call) 
     assert outcome.answer["notes"] == ["000002-1.jsonl.zst: 1 line is longer than 8 MiB and left out"]
 
 
-def test_there_are_none(context: ToolContext, call: Call) -> None:
+def test_there_are_none(context: CallContext, call: Call) -> None:
     run_id = drafted(context)
     assert "has not started, so it has no rollouts yet" in call("rl_get_rollouts").answer["error"]
     write_status(context, run_id, phase="Running", startTime="2026-01-01T00:00:00Z")

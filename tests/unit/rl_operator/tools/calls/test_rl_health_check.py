@@ -7,14 +7,14 @@ import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget
 from tests.unit.rl_operator.tools.contexts import call_at, drafted
 
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls.rl_health_check import NO_RUNTIME
-from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
 
 
-def test_this_machine(context: ToolContext, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_machine(context: CallContext, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
     monkeypatch.setenv("WANDB_API_KEY", "made-up-for-a-test")
     answer = call("rl_health_check").answer
@@ -28,7 +28,7 @@ def test_this_machine(context: ToolContext, call: Call, monkeypatch: pytest.Monk
 
 
 def test_torch_is_missing_with_the_command_that_installs_it(
-    context: ToolContext, call: Call, monkeypatch: pytest.MonkeyPatch
+    context: CallContext, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for key in ("TINKER_API_KEY", "WANDB_API_KEY"):
         monkeypatch.setenv(key, "made-up-for-a-test")
@@ -43,13 +43,13 @@ def test_torch_is_missing_with_the_command_that_installs_it(
     assert f"{run_id} is not started: package torch is missing" in refused.answer["error"]
 
 
-def test_each_key_is_missing_once(context: ToolContext) -> None:
+def test_each_key_is_missing_once(context: CallContext) -> None:
     cluster = replace(context, target=MemoryTarget(runs_files=False))
     missing = call_at(cluster, "rl_health_check").answer["missing"]
     assert [each["name"] for each in missing] == ["tinker", "wandb"]
 
 
-def test_a_cluster_without_runtimes(context: ToolContext) -> None:
+def test_a_cluster_without_runtimes(context: CallContext) -> None:
     class Bare(MemoryTarget):
         def runtimes(self) -> dict[str, object]:  # type: ignore[override]
             return {}

@@ -13,7 +13,7 @@ from rl_operator.documents.shipped import bundled_catalog
 from rl_operator.errors import ForbiddenError
 from rl_operator.local.state.layout import Layout
 from rl_operator.tools.answers.shown_text import tokens
-from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
@@ -64,7 +64,7 @@ def test_a_library_that_is_not_installed_is_asked_for(call: Call, query: str) ->
 
 
 @pytest.mark.process
-def test_descriptions_are_sanitized(context: ToolContext, call: Call) -> None:
+def test_descriptions_are_sanitized(context: CallContext, call: Call) -> None:
     hidden = OWN_CODE.replace("Words in capitals.", "Words in \\x1b[1mcapitals\\u202e. tml-abcdefgh123")
     add_own(context, code=hidden)
     own = call("rl_list_environments", query="own/").answer["environments"]
@@ -72,7 +72,7 @@ def test_descriptions_are_sanitized(context: ToolContext, call: Call) -> None:
 
 
 @pytest.mark.process
-def test_own_ones_say_what_prevents_training(context: ToolContext, call: Call) -> None:
+def test_own_ones_say_what_prevents_training(context: CallContext, call: Call) -> None:
     add_own(context)
     add_own(context, "broken", "class Broken(")
     own = {e["name"]: e for e in call("rl_list_environments").answer["environments"] if e["name"].startswith("own/")}
@@ -102,7 +102,7 @@ class Unread(Unattended):
 
 
 def test_sources_that_cannot_be_listed_are_mentioned(tmp_path) -> None:
-    context = ToolContext(Unread(Layout(tmp_path), "", print), "default")
+    context = CallContext(Unread(Layout(tmp_path), "", print), "default")
     answer = call_at(context, "rl_list_environments").answer
     assert (answer["environments"], answer["count"]) == ([], 0)
     assert [warning.split(":")[0] for warning in answer["warnings"]] == [
@@ -123,11 +123,11 @@ class Crowded(Unattended):
 def test_a_long_list_is_cut_and_says_so(tmp_path) -> None:
     target = Crowded(Layout(tmp_path), "", print)
     target.more = (make_runtime(),)
-    answer = call_at(ToolContext(target, "default"), "rl_list_environments", runtime="lab").answer
+    answer = call_at(CallContext(target, "default"), "rl_list_environments", runtime="lab").answer
     assert (len(answer["environments"]), answer["count"], answer["left_out"]) == (100, 250, 150)
     assert len(answer["warnings"]) == 5
     assert max(len(each["description"]) for each in answer["environments"]) == 200
-    refused = call_at(ToolContext(target, "default"), "rl_select_environment", name="env_1233", runtime="lab").answer
+    refused = call_at(CallContext(target, "default"), "rl_select_environment", name="env_1233", runtime="lab").answer
     assert len(refused["available"]) == 20
     assert refused["available"][0] in ("env_123", "env_233")
     assert "and 230 more" in refused["error"]

@@ -8,8 +8,8 @@ from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.targets.local_target import LocalTarget
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls.rl_list_runs import age, line
-from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
@@ -26,7 +26,7 @@ def test_an_empty_list(call: Call) -> None:
     assert answer["namespace"] == "default"
 
 
-def test_pages_hold_every_run_once(context: ToolContext, call: Call) -> None:
+def test_pages_hold_every_run_once(context: CallContext, call: Call) -> None:
     drafts = {drafted(context) for _ in range(5)}
     seen, after = list[str](), None
     while True:
@@ -40,14 +40,14 @@ def test_pages_hold_every_run_once(context: ToolContext, call: Call) -> None:
     assert set(seen) == drafts
 
 
-def test_a_page_after_a_deleted_run(context: ToolContext, call: Call) -> None:
+def test_a_page_after_a_deleted_run(context: CallContext, call: Call) -> None:
     drafted(context)
     outcome = call("rl_list_runs", after="gone")
     assert outcome.code == "refused"
     assert "list again without after" in outcome.answer["error"]
 
 
-def test_one_state_only(context: ToolContext, call: Call) -> None:
+def test_one_state_only(context: CallContext, call: Call) -> None:
     drafted(context)
     name = drafted(context)
     write_status(context, name, phase="Failed", startTime="2026-11-22T00:30:00Z")
@@ -56,7 +56,7 @@ def test_one_state_only(context: ToolContext, call: Call) -> None:
     assert call("rl_list_runs", status="over").code == "refused"
 
 
-def test_a_run_of_a_newer_version_does_not_hide_others(context: ToolContext, call: Call) -> None:
+def test_a_run_of_a_newer_version_does_not_hide_others(context: CallContext, call: Call) -> None:
     readable, newer = drafted(context), drafted(context)
     assert isinstance(context.target, LocalTarget)
     context.target._store.update(

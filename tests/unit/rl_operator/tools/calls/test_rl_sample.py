@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.tools.contexts import call_at, drafted, write_status
 
-from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
 WEIGHTS = {"samplerPath": "tinker://s/sampler_weights/1", "statePath": "tinker://s/weights/1"}
 
 
-def test_a_run_without_weights(context: ToolContext, call: Call) -> None:
+def test_a_run_without_weights(context: CallContext, call: Call) -> None:
     run_id = drafted(context)
     outcome = call("rl_sample", prompt="sort 4 1 3 2")
     assert outcome.code == "refused"
@@ -24,7 +24,7 @@ def test_a_run_without_weights(context: ToolContext, call: Call) -> None:
     assert said == f"{run_id} has no weights: it is pending; rl_check_status with wait_seconds waits for them"
 
 
-def test_a_shared_server_has_no_key_to_sample_with(context: ToolContext) -> None:
+def test_a_shared_server_has_no_key_to_sample_with(context: CallContext) -> None:
     run_id = drafted(context, runtime="default")
     write_status(context, run_id, phase="Succeeded", weights=WEIGHTS)
     refused = call_at(replace(context, variables=None), "rl_sample", prompt="x")

@@ -20,15 +20,15 @@ from rl_operator.documents.parse import parse_run
 from rl_operator.errors import ConflictError
 from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.state_store import Manifest
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls.rl_select_environment import run_name
 from rl_operator.tools.runs import is_draft, latest_drafted, named_run, state_of
-from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
 
 
-def test_a_draft_is_a_suspended_run(context: ToolContext, call: Call) -> None:
+def test_a_draft_is_a_suspended_run(context: CallContext, call: Call) -> None:
     answer = call("rl_select_environment", name="sort_digits").answer
     assert re.fullmatch("sort-digits-[0-9a-f]{8}", answer["run_id"])
     assert (answer["environment"], answer["file_path"]) == ("sort_digits", "environments/bundled/sort_digits.py")
@@ -40,7 +40,7 @@ def test_a_draft_is_a_suspended_run(context: ToolContext, call: Call) -> None:
     assert answer["locked"] == ["tokenizer_name"]
 
 
-def test_a_draft_needs_no_key_and_its_start_does(context: ToolContext, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_draft_needs_no_key_and_its_start_does(context: CallContext, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
     run_id = drafted(context, runtime="default")
     assert spec_of(context, run_id)["suspend"] is True
@@ -49,13 +49,13 @@ def test_a_draft_needs_no_key_and_its_start_does(context: ToolContext, monkeypat
     assert spec_of(context, run_id)["suspend"] is True
 
 
-def test_selecting_again_makes_a_new_draft(context: ToolContext) -> None:
+def test_selecting_again_makes_a_new_draft(context: CallContext) -> None:
     assert drafted(context) != drafted(context)
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("name", ["sort_digit", "own/none", "./none.py", "x" * 253, "tml-abcdefgh"])
-def test_an_unknown_environment_is_refused_with_the_existing_ones(context: ToolContext, call: Call, name: str) -> None:
+def test_an_unknown_environment_is_refused_with_the_existing_ones(context: CallContext, call: Call, name: str) -> None:
     add_own(context)
     refused = call("rl_select_environment", name=name)
     assert refused.code == "refused"
@@ -67,7 +67,7 @@ def test_an_unknown_environment_is_refused_with_the_existing_ones(context: ToolC
 
 @pytest.mark.process
 @pytest.mark.parametrize("name", ["own/", "own/../../x", "own/A", "own/a/b", "own/.", "own/\x00", "\x00.py", "a\nb"])
-def test_an_impossible_name_never_becomes_a_path(context: ToolContext, call: Call, name: str) -> None:
+def test_an_impossible_name_never_becomes_a_path(context: CallContext, call: Call, name: str) -> None:
     add_own(context)
     refused = call("rl_select_environment", name=name)
     assert (refused.code, refused.answer["available"]) == ("refused", ["own/shout"])
@@ -84,14 +84,14 @@ def test_an_impossible_name_never_becomes_a_path(context: ToolContext, call: Cal
 )
 def test_any_name_is_drafted_or_refused(name: str, runtime: str | None) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        context = ToolContext(Unattended(Layout(Path(folder)), "", print), "default")
+        context = CallContext(Unattended(Layout(Path(folder)), "", print), "default")
         outcome = call_at(context, "rl_select_environment", name=name, runtime=runtime)
         assert outcome.code in (None, "refused"), outcome
         assert len(list(context.target.runs("default", ""))) == (outcome.code is None)
 
 
 @pytest.mark.process
-def test_an_unreadable_environment_names_the_location(context: ToolContext, call: Call) -> None:
+def test_an_unreadable_environment_names_the_location(context: CallContext, call: Call) -> None:
     add_own(context, "broken", "class Broken(")
     refused = call("rl_select_environment", name="own/broken")
     assert refused.answer["refusals"][0]["code"] == "EnvironmentNotReady"
@@ -99,7 +99,7 @@ def test_an_unreadable_environment_names_the_location(context: ToolContext, call
 
 
 @pytest.mark.process
-def test_own_environments_and_files_are_drafted(context: ToolContext, call: Call, tmp_path: Path) -> None:
+def test_own_environments_and_files_are_drafted(context: CallContext, call: Call, tmp_path: Path) -> None:
     add_own(context)
     own = call("rl_select_environment", name="own/shout").answer
     assert (own["environment"], own["run_id"][:-9]) == ("own/shout", "shout")
@@ -111,13 +111,13 @@ def test_own_environments_and_files_are_drafted(context: ToolContext, call: Call
     assert call("rl_get_current_config").answer["run_id"] == file["run_id"]
 
 
-def test_a_runtime_that_forbids_the_namespace_is_refused(context: ToolContext, call: Call) -> None:
+def test_a_runtime_that_forbids_the_namespace_is_refused(context: CallContext, call: Call) -> None:
     context.target.more = (make_runtime(namespaceSelector={"matchLabels": {"team": "ml"}}),)
     refused = call("rl_select_environment", name="sort_digits", runtime="lab")
     assert refused.answer["refusals"][0]["code"] == "NamespaceNotAllowed"
 
 
-def test_a_fixable_draft_is_created_with_its_refusals(context: ToolContext, call: Call) -> None:
+def test_a_fixable_draft_is_created_with_its_refusals(context: CallContext, call: Call) -> None:
     context.target.more = (make_runtime(bounds={"env": {"total_steps": {"max": 7}}}),)
     answer = call("rl_select_environment", name="sort_digits", runtime="lab").answer
     assert [refusal["field"] for refusal in answer["refusals"]] == ["spec.config.total_steps"]
@@ -125,8 +125,8 @@ def test_a_fixable_draft_is_created_with_its_refusals(context: ToolContext, call
     assert "refusals" not in edited
 
 
-def test_two_agents_of_a_user_and_two_users_are_separate(context: ToolContext, tmp_path: Path) -> None:
-    second = ToolContext(context.target, "default", agent="second")
+def test_two_agents_of_a_user_and_two_users_are_separate(context: CallContext, tmp_path: Path) -> None:
+    second = CallContext(context.target, "default", agent="second")
     other = other_user(tmp_path)
     mine, theirs, others = drafted(context), drafted(second), drafted(other)
     assert [latest_drafted(each).metadata.name for each in (context, second, other)] == [mine, theirs, others]
@@ -139,7 +139,7 @@ def test_two_agents_of_a_user_and_two_users_are_separate(context: ToolContext, t
 def test_the_latest_draft_is_found_whatever_its_name(tmp_path: Path, gap: timedelta) -> None:
     """Even within one second of the API server's clock, and in any time zone."""
     now = datetime(2026, 5, 1, 23, tzinfo=UTC)
-    context = ToolContext(Unattended(Layout(tmp_path), "", print), "default", now=lambda: now)
+    context = CallContext(Unattended(Layout(tmp_path), "", print), "default", now=lambda: now)
     later = (now + gap).astimezone(timezone(timedelta(hours=-7)))
     for run_id in [drafted(context) for _ in range(5)]:
         last = drafted(replace(context, now=partial(later.replace)))
@@ -147,9 +147,9 @@ def test_the_latest_draft_is_found_whatever_its_name(tmp_path: Path, gap: timede
         later += gap
 
 
-def test_a_restarted_server_has_lost_nothing(context: ToolContext, tmp_path: Path) -> None:
+def test_a_restarted_server_has_lost_nothing(context: CallContext, tmp_path: Path) -> None:
     run_id = drafted(context)
-    again = ToolContext(Unattended(Layout(tmp_path), "", print), "default")
+    again = CallContext(Unattended(Layout(tmp_path), "", print), "default")
     assert call_at(again, "rl_get_current_config").answer["run_id"] == run_id
 
 
@@ -166,7 +166,7 @@ class Taken(Unattended):
 
 
 def test_a_taken_name_is_not_the_callers_problem(tmp_path: Path) -> None:
-    context = ToolContext(Taken(Layout(tmp_path), "", print), "default")
+    context = CallContext(Taken(Layout(tmp_path), "", print), "default")
     assert drafted(context)
     context.target.taken = 99
     assert call_at(context, "rl_select_environment", name="sort_digits").answer["retryable"] is True
@@ -194,7 +194,7 @@ def test_every_environment_has_a_name_for_its_runs(environment: str) -> None:
     assert re.fullmatch(RUN_NAME_PATTERN, name)
 
 
-def test_the_written_run_looks_like_an_authors(context: ToolContext) -> None:
+def test_the_written_run_looks_like_an_authors(context: CallContext) -> None:
     [written] = [context.target.run("default", drafted(context))]
     assert written
     assert written["spec"] == {"environment": "sort_digits", "runtime": "tiny", "suspend": True}

@@ -9,7 +9,7 @@ from tests.unit.rl_operator.tools.contexts import Unattended, call_at, drafted, 
 from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.api.runtime import SecretKey
 from rl_operator.local.state.layout import Layout
-from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
@@ -37,15 +37,15 @@ def like_a_cluster(tmp_path: Path) -> LikeACluster:
 
 
 @pytest.fixture
-def context(like_a_cluster: LikeACluster) -> ToolContext:
-    return ToolContext(like_a_cluster, "default")
+def context(like_a_cluster: LikeACluster) -> CallContext:
+    return CallContext(like_a_cluster, "default")
 
 
-def suspended(context: ToolContext, name: str) -> bool:
+def suspended(context: CallContext, name: str) -> bool:
     return bool(spec_of(context, name).get("suspend"))
 
 
-def test_a_draft_starts_and_its_answer_has_all_that_matters(context: ToolContext, call: Call) -> None:
+def test_a_draft_starts_and_its_answer_has_all_that_matters(context: CallContext, call: Call) -> None:
     name = drafted(context)
     call("rl_edit_config", field="total_steps", value=7)
     outcome = call("rl_start_training")
@@ -70,7 +70,7 @@ def test_a_draft_starts_and_its_answer_has_all_that_matters(context: ToolContext
     assert answer["next_check_in_seconds"] > 0
 
 
-def test_a_dry_run_says_the_same_and_writes_nothing(context: ToolContext, call: Call) -> None:
+def test_a_dry_run_says_the_same_and_writes_nothing(context: CallContext, call: Call) -> None:
     name = drafted(context)
     dry = call("rl_start_training", dry_run=True).answer
     assert suspended(context, name)
@@ -80,13 +80,13 @@ def test_a_dry_run_says_the_same_and_writes_nothing(context: ToolContext, call: 
     assert {**dry, **dict.fromkeys(told_again)} == {**started, **dict.fromkeys(told_again)}
 
 
-def test_the_short_name_is_enough(context: ToolContext, call: Call) -> None:
+def test_the_short_name_is_enough(context: CallContext, call: Call) -> None:
     name = drafted(context)
     drafted(context)
     assert call("rl_start_training", run_id=name[-8:]).answer["run_id"] == name
 
 
-def test_a_running_one_is_left_alone(context: ToolContext, call: Call) -> None:
+def test_a_running_one_is_left_alone(context: CallContext, call: Call) -> None:
     name = drafted(context)
     first = call("rl_start_training").answer
     write_status(context, name, phase="Running", observedGeneration=2, startTime=STARTED)
@@ -99,7 +99,7 @@ def test_a_running_one_is_left_alone(context: ToolContext, call: Call) -> None:
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_finished_one_is_answered_with_its_results(context: ToolContext, call: Call, phase: str) -> None:
+def test_a_finished_one_is_answered_with_its_results(context: CallContext, call: Call, phase: str) -> None:
     name = drafted(context)
     call("rl_start_training")
     weights = {"samplerPath": "tinker://s", "statePath": "tinker://w"}
@@ -111,7 +111,7 @@ def test_a_finished_one_is_answered_with_its_results(context: ToolContext, call:
     assert context.target.run("default", name) == before
 
 
-def test_a_stopped_one_is_resumed_whatever_its_runtime_allows_now(context: ToolContext, call: Call) -> None:
+def test_a_stopped_one_is_resumed_whatever_its_runtime_allows_now(context: CallContext, call: Call) -> None:
     name = drafted(context)
     call("rl_edit_config", field="total_steps", value=7)
     status = {"phase": "Stopped", "observedGeneration": 2, "startTime": STARTED, "configMapName": "frozen"}
@@ -124,7 +124,7 @@ def test_a_stopped_one_is_resumed_whatever_its_runtime_allows_now(context: ToolC
     assert not suspended(context, name)
 
 
-def test_a_restored_one_trains_from_the_beginning_on_request(context: ToolContext, call: Call) -> None:
+def test_a_restored_one_trains_from_the_beginning_on_request(context: CallContext, call: Call) -> None:
     name = drafted(context)
     context.target.change_spec("default", name, {"suspend": False}, {STARTED_AS_ANNOTATION: f"{name}.another-uid"})
     write_status(context, name, phase="Stopped", observedGeneration=2, startTime=STARTED)
@@ -136,7 +136,7 @@ def test_a_restored_one_trains_from_the_beginning_on_request(context: ToolContex
     assert STARTED_AS_ANNOTATION not in manifest["metadata"]["annotations"]
 
 
-def test_a_refused_draft_is_not_started(context: ToolContext, call: Call) -> None:
+def test_a_refused_draft_is_not_started(context: CallContext, call: Call) -> None:
     name = drafted(context)
     context.target.change_spec("default", name, {"config": {"group_size": "many"}})
     dry = call("rl_start_training", dry_run=True)
@@ -148,7 +148,7 @@ def test_a_refused_draft_is_not_started(context: ToolContext, call: Call) -> Non
     assert suspended(context, name)
 
 
-def test_a_missing_runtime_is_a_refusal(context: ToolContext, call: Call) -> None:
+def test_a_missing_runtime_is_a_refusal(context: CallContext, call: Call) -> None:
     name = drafted(context)
     context.target.change_spec("default", name, {"runtime": "gone"})
     dry = call("rl_start_training", dry_run=True).answer
@@ -157,7 +157,7 @@ def test_a_missing_runtime_is_a_refusal(context: ToolContext, call: Call) -> Non
 
 
 def test_a_missing_key_of_the_backend_refuses_the_start(
-    context: ToolContext, call: Call, like_a_cluster: LikeACluster
+    context: CallContext, call: Call, like_a_cluster: LikeACluster
 ) -> None:
     name = drafted(context, runtime="default")
     like_a_cluster.keys = dict.fromkeys(KEYS, False)
@@ -172,7 +172,7 @@ def test_a_missing_key_of_the_backend_refuses_the_start(
 
 @pytest.mark.parametrize("tinker", [True, None], ids=["there", "not to be looked at"])
 def test_other_missing_keys_do_not_refuse_it(
-    context: ToolContext, call: Call, like_a_cluster: LikeACluster, tinker: bool | None
+    context: CallContext, call: Call, like_a_cluster: LikeACluster, tinker: bool | None
 ) -> None:
     name = drafted(context, runtime="default")
     like_a_cluster.keys = {"TINKER_API_KEY": tinker, "WANDB_API_KEY": False}
@@ -185,7 +185,7 @@ def test_other_missing_keys_do_not_refuse_it(
 def test_on_this_machine_the_start_needs_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for key in KEYS:
         monkeypatch.delenv(key, raising=False)
-    context = ToolContext(Unattended(Layout(tmp_path), "", print), "default")
+    context = CallContext(Unattended(Layout(tmp_path), "", print), "default")
     name = drafted(context, runtime="default")
     outcome = call_at(context, "rl_start_training")
     assert outcome.code == "refused"
@@ -196,13 +196,13 @@ def test_on_this_machine_the_start_needs_the_variable(tmp_path: Path, monkeypatc
     assert not suspended(context, name)
 
 
-def test_a_run_kept_in_git_gets_a_warning(context: ToolContext, call: Call) -> None:
+def test_a_run_kept_in_git_gets_a_warning(context: CallContext, call: Call) -> None:
     name = drafted(context)
     context.target.change_spec("default", name, {}, {"argocd.argoproj.io/instance": "runs"})
     assert "Argo CD" in call("rl_start_training").answer["warning"]
 
 
-def test_without_a_draft_nothing_starts(context: ToolContext, call: Call) -> None:
+def test_without_a_draft_nothing_starts(context: CallContext, call: Call) -> None:
     drafted(context)
     other = replace(context, agent="another")
     outcome = call_at(other, "rl_start_training")

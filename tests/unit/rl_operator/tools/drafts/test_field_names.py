@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, make_runtime
 
 from rl_operator.check.name_lists import MOST_NAMES
+from rl_operator.tools.agent_tool import ToolRefusedError
 from rl_operator.tools.drafts.field_names import RunFields, run_fields
-from rl_operator.tools.tool import ToolRefusedError
 
 FIELDS = run_fields(CATALOG.named("sort_digits"), DEFAULT)
 

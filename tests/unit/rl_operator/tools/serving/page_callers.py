@@ -11,9 +11,9 @@ from tests.unit.rl_operator.targets.fakes import MemoryTarget, run_manifest
 from tests.unit.rl_operator.tools.small_toolset import TOOLS
 
 from rl_operator.errors import OperatorError, UnauthenticatedError
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.serving.call_pool import Calls
 from rl_operator.tools.serving.gateway import build_app
-from rl_operator.tools.tool_context import ToolContext
 from rl_operator.ui.serving.page_gate import page_at
 
 ADDRESS = "http://127.0.0.1:8080"
@@ -45,7 +45,7 @@ class MadeSessions:
             await asyncio.sleep(0.001)
 
     @contextmanager
-    def context(self, token: str) -> Iterator[ToolContext]:
+    def context(self, token: str) -> Iterator[CallContext]:
         self.asked += 1
         if self.failure is not None:
             raise self.failure
@@ -53,7 +53,7 @@ class MadeSessions:
             raise UnauthenticatedError("the API server does not know the token, or it has expired")
         self.open += 1
         try:
-            yield ToolContext(self.targets[token], "default")  # type: ignore[arg-type]  # of the protocol, what is used
+            yield CallContext(self.targets[token], "default")  # type: ignore[arg-type]  # of the protocol, what is used
         finally:
             self.open -= 1
 

@@ -12,8 +12,8 @@ from tests.unit.rl_operator.tools.small_toolset import POLL_SECONDS, TOOLS
 
 from rl_operator.errors import BusyError, TargetUnreachableError
 from rl_operator.targets.local_target import LocalTarget
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.serving.call_pool import CallLimits, Calls, OpenContext
-from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import Outcome
 
 TOOL = {tool.name: tool for tool in TOOLS}
@@ -22,7 +22,7 @@ WAIT = {"run_id": "a", "wait_seconds": 200}
 
 @pytest.fixture
 def open_context(tmp_path: Path) -> OpenContext:
-    context = ToolContext(LocalTarget.open(tmp_path, print, asked=True), "default")
+    context = CallContext(LocalTarget.open(tmp_path, print, asked=True), "default")
     return lambda: contextlib.nullcontext(context)
 
 

@@ -23,8 +23,8 @@ from tests.unit.rl_operator.tools.gateways import END_SECONDS, ROOT, Gateway
 from tests.unit.rl_operator.tools.serving.page_callers import ADDRESS
 from tests.unit.rl_operator.tools.small_toolset import TOOLS
 
+from rl_operator.tools.agent_tool import AgentTool
 from rl_operator.tools.serving.mcp_server import INSTRUCTIONS, PROGRESS_SECONDS, McpEndpoint
-from rl_operator.tools.tool import Tool
 from rl_operator.tools.toolset import Outcome
 
 STDIO_PROGRAM = ["-m", "tests.unit.rl_operator.tools.stdio_program"]
@@ -222,7 +222,7 @@ LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 SENT = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
 
 
-async def never(tool: Tool, arguments: object, request: object) -> Outcome:
+async def never(tool: AgentTool, arguments: object, request: object) -> Outcome:
     raise NotImplementedError
 
 

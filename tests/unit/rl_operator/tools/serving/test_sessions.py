@@ -12,8 +12,8 @@ from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.errors import TargetUnreachableError, UnauthenticatedError
 from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.targets.target_loop import LoopThread
+from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.serving.sessions import TRUSTED_SECONDS, ClusterSessions
-from rl_operator.tools.tool_context import ToolContext
 
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 RUNS = "/apis/rl-operator.dev/v1alpha1/namespaces/default/rltrainingruns"
@@ -57,8 +57,8 @@ def target(api: FakeApi, tmp_path: Path) -> Iterator[ClusterTarget]:
         each.close()
 
 
-def context_for(acting: Any) -> ToolContext:
-    return ToolContext(acting, acting.namespace)
+def context_for(acting: Any) -> CallContext:
+    return CallContext(acting, acting.namespace)
 
 
 def list_runs(sessions: ClusterSessions, token: str) -> str:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rl_operator.tools.agent_tool import input_schema
 from rl_operator.tools.runs import ACTIVE
 from rl_operator.tools.serving.skill import SKILL_FILE, SKILL_NAME, in_short, skill_text
-from rl_operator.tools.tool import input_schema
 from rl_operator.tools.toolset import BY_NAME, TOOLS
 
 NAMES = {tool.name for tool in TOOLS}

@@ -62,7 +62,7 @@ class RecentAnswers:
 
 
 @dataclass(frozen=True)
-class ToolContext:
+class CallContext:
     """For one caller. A restart loses nothing: drafts are runs, and recent answers only save calls."""
 
     target: Target
@@ -102,7 +102,7 @@ Seen = TypeVar("Seen")
 
 
 def awaited(
-    context: ToolContext, seen: Seen, look: Callable[[], Seen], holds: Callable[[Seen], bool], seconds: float
+    context: CallContext, seen: Seen, look: Callable[[], Seen], holds: Callable[[Seen], bool], seconds: float
 ) -> Seen:
     """The first value for which `holds`, or the last one before the deadline, which the interface may shorten.
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.config import JsonDict
 
 from rl_operator.errors import RefusedError
-from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.call_context import CallContext
 
 Answer = dict[str, Any]
 
@@ -68,14 +68,14 @@ ANY_JSON: Final[JsonDict] = {"type": ["string", "number", "boolean", "object", "
 
 
 @dataclass(frozen=True)
-class Tool:
+class AgentTool:
     """`description` tells an agent when to call it and what it gets; `call` answers or raises OperatorErrors."""
 
     name: str
     title: str
     description: str
     arguments: type[Arguments]
-    call: Callable[[ToolContext, Any], Answer]
+    call: Callable[[CallContext, Any], Answer]
     effect: Effect
 
     @property
@@ -91,11 +91,11 @@ class ToolRefusedError(RefusedError):
         self.details = details
 
 
-class NotFoundError(ToolRefusedError):
+class NoSuchRunError(ToolRefusedError):
     """The named object does not exist."""
 
 
-def input_schema(tool: Tool) -> dict[str, Any]:
+def input_schema(tool: AgentTool) -> dict[str, Any]:
     """JSON Schema 2020-12, in few tokens: agents pay for them in every conversation. A call is refused with a sentence
     for what is not stated: unknown parameters, and limits. That null means left out is not stated either.
     """
