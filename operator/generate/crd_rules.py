@@ -13,7 +13,7 @@ from generate.structural import Schema
 from rl_operator.api.hints import FROZEN
 from rl_operator.api.names import MAX_RUN_NAME_LENGTH, RUN_NAME_PATTERN
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import TYPED_FROZEN_FIELDS
+from rl_operator.api.training_run import TYPED_FROZEN_FIELDS
 
 _STARTED: Final = "has(oldSelf.status) && has(oldSelf.status.startTime)"
 _OVER: Final = "has(oldSelf.status) && has(oldSelf.status.completionTime)"

@@ -26,9 +26,9 @@ from rl_operator.api.names import (
     RUNTIME_PLURAL,
     VERSION,
 )
-from rl_operator.api.run import RunSpec
 from rl_operator.api.runtime import RuntimeSpec, RuntimeStatus
 from rl_operator.api.status_fields import RunStatus
+from rl_operator.api.training_run import RunSpec
 from rl_operator.documents.yaml_text import write_yaml
 
 HEADER: Final = "# Generated from operator/src/rl_operator/api by `make generate`. Do not edit.\n"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rl_operator.discover import discover_files
+from rl_operator.file_discovery import discover_files
 from tinker_atropos.environments.discovery import discover
 
 FILES = 50

@@ -16,8 +16,8 @@ from tests.unit.rl_operator.samples import (
     own_inputs,
 )
 
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.check import check_run
 from rl_operator.render import render_run
 

@@ -135,7 +135,7 @@ class HoldMeter:
 
 def operate(kubeconfig: str) -> None:
     from rl_operator.__main__ import prepare_interpreter, run_operator
-    from rl_operator.settings import OperatorSettings
+    from rl_operator.operator_settings import OperatorSettings
 
     prepare_interpreter()
     meter = HoldMeter()

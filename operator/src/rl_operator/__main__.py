@@ -18,12 +18,12 @@ from rl_operator.api.names import MANAGER
 from rl_operator.cluster.api_server.client import ClusterClient, Middlewares
 from rl_operator.cluster.api_server.connection import ConnectionSettingsError, named
 from rl_operator.cluster.api_server.request_guard import WatchAges, counted, fenced
-from rl_operator.errors import OperatorError
+from rl_operator.operator_errors import OperatorError
+from rl_operator.operator_settings import LogFormat, LogLevel, OperatorSettings
 from rl_operator.process.kinds import require_kinds, with_patience
 from rl_operator.process.lease_thread import LeaseThread
 from rl_operator.process.operator import Operator
 from rl_operator.process.process_health import listening, metrics, probe
-from rl_operator.settings import LogFormat, LogLevel, OperatorSettings
 from rl_operator.status.text.sentences import redacted
 
 log = logging.getLogger("rl_operator")

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from rl_operator.errors import OperatorError
+from rl_operator.operator_errors import OperatorError
 
 INSTALL_COMMAND: Final = "pip install 'tinker-atropos[tinker-service]'"
 INSTALL_HINT: Final = f"install it beside rlctl: {INSTALL_COMMAND}"

@@ -14,7 +14,7 @@ from rl_operator.cli.commands.tools import app as tools
 from rl_operator.documents.parse import load_documents
 from rl_operator.documents.shipped import bundled_runtime_text, bundled_runtimes
 from rl_operator.documents.yaml_text import read_yaml
-from rl_operator.settings import OperatorSettings
+from rl_operator.operator_settings import OperatorSettings
 
 REFUSED = [
     (OPERATOR_CHART, "replica", 2, "'replica' not allowed"),

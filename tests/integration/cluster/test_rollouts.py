@@ -21,7 +21,7 @@ from tests.ports import free_port
 
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.documents.parse import parse_run
-from rl_operator.errors import ForbiddenError, GoneError, RefusedError
+from rl_operator.operator_errors import ForbiddenError, GoneError, RefusedError
 from rl_operator.rollouts.rollout_source import RolloutFile, RolloutListing
 from rl_operator.targets.cluster_rollouts import PodRollouts
 from rl_operator.targets.cluster_target import ClusterTarget

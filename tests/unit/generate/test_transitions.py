@@ -21,8 +21,8 @@ from tests.unit.rl_operator.status.builders import (
 from generate.transitions import CREATED, TRANSITIONS, situation_of
 from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import RunStatus
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.view import QueuePosition, View
 from rl_operator.status.derive import derive, started
 from rl_operator.status.lifecycle import Action, assess, decide

@@ -5,9 +5,9 @@ from typing import Any
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, RUN_KIND, RUNTIME_KIND
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs, choose_environment
 from rl_operator.api.runtime import Runtime
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.parse import parse_run, parse_runtime
 from rl_operator.documents.shipped import bundled_catalog, bundled_runtimes
 from rl_operator.documents.source_files import source_hash

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.unit.rl_operator.reader_processes import gone
 
-from rl_operator.discover import Ended, run_limited
+from rl_operator.file_discovery import Ended, run_limited
 
 pytestmark = pytest.mark.process
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.observed.attempt_metrics import AttemptMetrics
 from rl_operator.status.observed.history import Point
 from rl_operator.status.observed.observation import PodObservation, TrainerStatus

@@ -17,12 +17,12 @@ from rl_operator.api.model import (
     validated,
 )
 from rl_operator.api.names import API_VERSION, RUNTIME_KIND
-from rl_operator.api.run import LONGEST_SECONDS
 from rl_operator.api.settings.fields import WIRED_FIELDS, Section
 from rl_operator.api.spec_parts.container_resources import ResourceRequirements
 from rl_operator.api.spec_parts.rollout_sinks import RuntimeRollouts
 from rl_operator.api.spec_parts.sandboxes import RuntimeSandboxes
 from rl_operator.api.status_fields import Condition
+from rl_operator.api.training_run import LONGEST_SECONDS
 
 TRAINER_KEYS: Final = ("TINKER_API_KEY", "WANDB_API_KEY")
 """Variables that no environment ever gets."""

@@ -8,11 +8,11 @@ from typing import Any, Final
 from pydantic.alias_generators import to_camel
 
 from rl_operator.api.refusal import Refusal, redacted
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import ParentRun
 from rl_operator.api.sections import base_model, same_value
 from rl_operator.api.settings.fields import TRAINER_FIELDS
 from rl_operator.api.status_fields import TERMINAL_PHASES, StartedFrom
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.api.value_text import text_of
 from rl_operator.check.subject import Subject
 
@@ -26,7 +26,7 @@ SHAPE: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Adapter:
+class ParentAdapter:
     """What a state belongs to. It can be loaded into nothing else."""
 
     base_model: str | None
@@ -34,12 +34,14 @@ class Adapter:
     """The trainer's fields of SHAPE."""
 
 
-def adapter_of(env: Mapping[str, Any], openai: Mapping[str, Any], tinker: Mapping[str, Any]) -> Adapter:
+def adapter_of(env: Mapping[str, Any], openai: Mapping[str, Any], tinker: Mapping[str, Any]) -> ParentAdapter:
     """The adapter that a config file makes the trainer train."""
-    return Adapter(base_model(env, openai), {name: tinker.get(name, TRAINER_FIELDS[name].default) for name in SHAPE})
+    return ParentAdapter(
+        base_model(env, openai), {name: tinker.get(name, TRAINER_FIELDS[name].default) for name in SHAPE}
+    )
 
 
-def describe_parent(run: TrainingRun, adapter: Adapter | None, now: datetime) -> ParentRun:
+def describe_parent(run: TrainingRun, adapter: ParentAdapter | None, now: datetime) -> ParentRun:
     """A run as its children see it. `adapter` None: it is not known what the run trained."""
     state, expires_at = _last_state(run)
     return ParentRun(

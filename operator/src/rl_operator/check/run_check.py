@@ -12,11 +12,11 @@ from rl_contract.consistency import CONFIG_RULES, REQUEST_RULES, Names, Rule, in
 from rl_operator.api.hints import KEY_IN_RUN, NAMESPACE_NOT_ALLOWED, NO_PRICES
 from rl_operator.api.names import LAST_APPLIED_ANNOTATION, OPENENV_ENVIRONMENT, OWN_PREFIX
 from rl_operator.api.refusal import Refusal, RefusalCode, first_refusals, redacted, text_holds_a_key
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Bound, LabelSelector, Runtime, SecretKey
 from rl_operator.api.sections import base_model
 from rl_operator.api.settings.fields import SHARED_NUMBERS
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.check.field_rules import field_refusals, refuse_outside
 from rl_operator.check.lineage import lineage_refusals
 from rl_operator.check.name_lists import MOST_NAMES, listed, unknown_environment

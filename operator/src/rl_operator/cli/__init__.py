@@ -17,7 +17,7 @@ def main() -> None:
 def _main() -> None:
     from rl_operator.cli.app import app
     from rl_operator.cli.exits import CommandExit, exit_code_of
-    from rl_operator.errors import OperatorError
+    from rl_operator.operator_errors import OperatorError
 
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

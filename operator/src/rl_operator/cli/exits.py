@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-from rl_operator.errors import ForbiddenError, OperatorError, TargetUnreachableError, WaitTimeoutError
+from rl_operator.operator_errors import ForbiddenError, OperatorError, TargetUnreachableError, WaitTimeoutError
 
 
 class CommandExit(IntEnum):

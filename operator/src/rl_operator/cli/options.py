@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from rl_operator.errors import RefusedError
 from rl_operator.local.state.layout import STATE_DIR_VARIABLE
+from rl_operator.operator_errors import RefusedError
 from rl_operator.targets.target import Target
 from rl_operator.targets.target_choice import choose_target
 

@@ -16,9 +16,9 @@ from rl_operator.api.names import (
     STARTED_AS_ANNOTATION,
 )
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.status_fields import RunStatus
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.cluster.api_server.client import JSON_PATCH, METADATA_ONLY, ClusterClient
 from rl_operator.cluster.api_server.event_recorder import EventRecorder
 from rl_operator.cluster.api_server.resources import CONFIG_MAPS, PODS, RUNS, create_ours, find
@@ -26,7 +26,7 @@ from rl_operator.cluster.cache.caches import Caches, UnreadableRuntime
 from rl_operator.cluster.cache.resource_cache import Key, key_of
 from rl_operator.documents.merge_patch import merge_patch
 from rl_operator.documents.parse import parse_stored_run
-from rl_operator.errors import ConflictError, GoneError, InvalidError, NameTakenError
+from rl_operator.operator_errors import ConflictError, GoneError, InvalidError, NameTakenError
 from rl_operator.render.config_maps import history_config_map, history_content, stored_history
 from rl_operator.render.labels import controller_uid
 from rl_operator.status.attempt.restored import mark_of

@@ -18,7 +18,7 @@ from rl_operator.cluster.api_server.resources import (
 from rl_operator.cluster.cache.caches import Caches, UnreadableRuntime
 from rl_operator.cluster.cache.resource_cache import Key
 from rl_operator.documents.merge_patch import merge_patch
-from rl_operator.errors import ConflictError, GoneError, NameTakenError
+from rl_operator.operator_errors import ConflictError, GoneError, NameTakenError
 from rl_operator.render.config_maps import ImageCatalog
 from rl_operator.render.discovery import CONTAINER, DISCOVERY_SELECTOR
 from rl_operator.render.labels import controller_uid

@@ -33,13 +33,13 @@ from rl_operator.api.refusal import (
     looks_like_a_key,
     redacted,
 )
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.settings.size_limits import MAX_LABELS, section_problem
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.api.value_text import text_of
 from rl_operator.documents.fault_words import allowed_instead
 from rl_operator.documents.yaml_text import YamlError, json_value, read_yaml
-from rl_operator.errors import OperatorError
+from rl_operator.operator_errors import OperatorError
 
 Model = TypeVar("Model", bound=ApiModel)
 

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Mapping
 
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 
 
 class SweepSchedule:

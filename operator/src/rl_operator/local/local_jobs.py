@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rl_operator.errors import ConflictError, RefusedError
 from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.programs.launch import Launch, NotLaunchableError, Surroundings, detach, make_room, plan_launch
 from rl_operator.local.programs.ports import PodPorts
 from rl_operator.local.state.layout import Layout, PodFolder
 from rl_operator.local.state.locks import FileLock, is_held
+from rl_operator.operator_errors import ConflictError, RefusedError
 
 Manifest = dict[str, Any]
 

@@ -17,8 +17,8 @@ from rl_operator.api.names import GROUP, RUNTIME_KIND
 from rl_operator.api.runtime import Runtime
 from rl_operator.documents.parse import load_documents, parse_runtime
 from rl_operator.documents.shipped import bundled_runtime_text, bundled_runtimes
-from rl_operator.errors import RefusedError
 from rl_operator.local.state.state_store import Manifest, StateStore
+from rl_operator.operator_errors import RefusedError
 
 TINY_RUNTIME: Final = "tiny"
 """Its model is the one that ships."""

@@ -12,7 +12,7 @@ from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import ConfigMapSource, Environment, EnvironmentSource, EnvironmentSpec
 from rl_operator.api.model import ObjectMeta
 from rl_operator.api.names import ENVIRONMENT_KIND, GROUP, OWN_PREFIX, REQUIREMENTS_FILE
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.check.openenv_rules import server_faults
 from rl_operator.documents.parse import parse_environment
 from rl_operator.documents.shipped import openenv_environment

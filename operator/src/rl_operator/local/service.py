@@ -14,12 +14,12 @@ from pathlib import Path
 
 import aiohttp
 
-from rl_operator.errors import TargetUnreachableError
 from rl_operator.local.model_runtimes import BUNDLED, model_of, require_same_model
 from rl_operator.local.programs.launch import NotLaunchableError, detach, find_program, passed_on
 from rl_operator.local.programs.ports import free_ports
 from rl_operator.local.state.locks import FileLock, is_held
 from rl_operator.local.state.state_store import StateStore
+from rl_operator.operator_errors import TargetUnreachableError
 from rl_operator.programs import INSTALL_COMMAND, has_torch
 
 START_DEADLINE_SECONDS = 180.0

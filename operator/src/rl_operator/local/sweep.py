@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rl_operator.api.names import RUN_KIND
-from rl_operator.errors import ConflictError, GoneError
 from rl_operator.local.programs.leash import end_left_over
 from rl_operator.local.state.layout import Layout, PodFolder
 from rl_operator.local.state.state_store import Manifest, StateStore
+from rl_operator.operator_errors import ConflictError, GoneError
 
 Key = tuple[str, str]
 
@@ -85,7 +85,7 @@ def _may_expire(run: dict[str, Any]) -> bool:
 
 
 def _is_expired(run: Manifest, now: datetime) -> bool:
-    from rl_operator.api.run import TrainingRun
+    from rl_operator.api.training_run import TrainingRun
     from rl_operator.status.attempt.pod_cleanup import expires_at
 
     moment = expires_at(TrainingRun.model_validate(run))

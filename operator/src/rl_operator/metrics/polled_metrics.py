@@ -2,7 +2,7 @@
 
 import asyncio
 
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.metrics.trainer import TrainerPoller
 from rl_operator.metrics.wandb import WandbPoller
 from rl_operator.status.observed.attempt_metrics import AttemptMetrics

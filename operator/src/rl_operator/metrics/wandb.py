@@ -15,7 +15,7 @@ from typing import Final
 import aiohttp
 from pydantic import ValidationError
 
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.metrics.outage import Outage, OutageError, UnreadableAnswerError, check_status, read_json
 from rl_operator.metrics.wandb_query import MOST_RUNS, WandbProject, WandbRefusedError, question, read_answer
 from rl_operator.status.observed.observation import PodObservation

@@ -11,8 +11,8 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from rl_operator.api.model import ObservedModel
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.observed.wandb_run import NOT_THERE, WandbRun, parse_summary, read_wandb_run
 
 MOST_RUNS: Final = 100

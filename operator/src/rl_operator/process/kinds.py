@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_PLURAL, GROUP, RUN_PLURAL, RUNTIME_PLURAL
 from rl_operator.cluster.api_server.client import ClusterClient
-from rl_operator.errors import GoneError, OperatorError, TargetUnreachableError
+from rl_operator.operator_errors import GoneError, OperatorError, TargetUnreachableError
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ import kopf
 from rl_operator.api.names import GROUP, MANAGER, VERSION
 from rl_operator.cluster.api_server.client import INACTIVITY_SECONDS, PAGE_SIZE, WATCH_SECONDS, ClusterClient
 from rl_operator.cluster.cache.informer import pause_after
-from rl_operator.errors import ForbiddenError, OperatorError
+from rl_operator.operator_errors import ForbiddenError, OperatorError
 from rl_operator.process.kinds import require_kinds
 
 log = logging.getLogger(__name__)

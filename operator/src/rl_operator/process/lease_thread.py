@@ -13,7 +13,7 @@ from typing import Any, Final, Self, TypeVar
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.cluster.api_server.connection import in_cluster, own_namespace
 from rl_operator.cluster.api_server.leader_election import LeaderElector, LeaseLostError, LeaseTimes
-from rl_operator.settings import OperatorSettings
+from rl_operator.operator_settings import OperatorSettings
 
 log = logging.getLogger(__name__)
 

@@ -14,12 +14,12 @@ from rl_operator.cluster.api_server.request_guard import WatchAges
 from rl_operator.cluster.api_server.resources import NAMESPACES
 from rl_operator.cluster.cache.caches import Caches, Changes, list_catalogs, list_own_kinds
 from rl_operator.cluster.cache.informer import Informer
-from rl_operator.errors import ForbiddenError, OperatorError, TargetUnreachableError
+from rl_operator.operator_errors import ForbiddenError, OperatorError, TargetUnreachableError
+from rl_operator.operator_settings import OperatorSettings
 from rl_operator.process.kinds import require_kinds, with_patience
 from rl_operator.process.kopf import Gaps, build_registry, serve_kopf
 from rl_operator.process.lease_thread import LeaseThread, lead
 from rl_operator.process.operator_parts import Part, assemble
-from rl_operator.settings import OperatorSettings
 from rl_operator.status.observed.observation import PodObservation
 
 log = logging.getLogger(__name__)

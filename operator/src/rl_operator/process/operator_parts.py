@@ -28,11 +28,11 @@ from rl_operator.metrics.polled_metrics import PolledMetrics
 from rl_operator.metrics.trainer import TrainerPoller
 from rl_operator.metrics.wandb import AskedRun, WandbPoller
 from rl_operator.metrics.wandb_query import place_of
+from rl_operator.operator_settings import OperatorSettings
 from rl_operator.process.process_health import ProcessHealth
 from rl_operator.process.routes import Queues, Routes
-from rl_operator.reconcile.reconcile import Pace, reconcile
+from rl_operator.reconcile.reconcile import ReconcilePace, reconcile
 from rl_operator.reconcile.reconcile_kinds import reconcile_environment, reconcile_runtime
-from rl_operator.settings import OperatorSettings
 from rl_operator.status.observed.observation import PodObservation
 from rl_operator.status.observed.wandb_run import is_current
 
@@ -109,7 +109,7 @@ def _workers(
     kinds_client: KindsClient,
 ) -> Iterator[Part]:
     """One runtime at a time: runtimes with the same image share its reading."""
-    pace = Pace(settings.backoff_seconds, settings.progress_seconds)
+    pace = ReconcilePace(settings.backoff_seconds, settings.progress_seconds)
     of_run = partial(reconcile, client=run_client, clock=clock, pace=pace)
     of_environment = partial(reconcile_environment, client=kinds_client, clock=clock)
     of_runtime = partial(reconcile_runtime, client=kinds_client, clock=clock, namespace=namespace)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_operator.api.names import OWN_PREFIX
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.cluster.cache.caches import Caches, Changes
 from rl_operator.cluster.cache.queue import WorkQueue
 from rl_operator.cluster.cache.resource_cache import Key, ResourceCache, key_of

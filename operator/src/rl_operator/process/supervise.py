@@ -18,8 +18,7 @@ from typing import Any
 import aiohttp
 
 from rl_operator.api.names import RUN_KIND, TRAINER_CONTAINER
-from rl_operator.discover import discover_files
-from rl_operator.errors import ConflictError, GoneError, OperatorError, TargetUnreachableError
+from rl_operator.file_discovery import discover_files
 from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.local_run_client import LocalRunClient, pods_of
 from rl_operator.local.own_environments import OwnEnvironments
@@ -34,10 +33,11 @@ from rl_operator.local.state.state_store import StateStore
 from rl_operator.local.sweep import remove_expired
 from rl_operator.metrics.polled_metrics import PolledMetrics
 from rl_operator.metrics.trainer import TrainerPoller
-from rl_operator.reconcile.reconcile import Pace, reconcile
+from rl_operator.operator_errors import ConflictError, GoneError, OperatorError, TargetUnreachableError
+from rl_operator.reconcile.reconcile import ReconcilePace, reconcile
 from rl_operator.reconcile.run_client import Key
 
-PACE = Pace(backoff_seconds=2.0, progress_seconds=1.0)
+PACE = ReconcilePace(backoff_seconds=2.0, progress_seconds=1.0)
 POLL_SECONDS = 0.5
 LOOK_SECONDS = 0.2
 """How often the run's file is checked for changes by rlctl."""

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from rl_operator.api.names import ATTEMPT_LABEL, TRAINING_COMPONENT
-from rl_operator.api.run import TrainingRun
-from rl_operator.errors import ForbiddenError, InvalidError, NameTakenError
-from rl_operator.reconcile.attempt import EnvironmentUnreadError, render, require_alive
+from rl_operator.api.training_run import TrainingRun
+from rl_operator.operator_errors import ForbiddenError, InvalidError, NameTakenError
+from rl_operator.reconcile.attempt_steps import EnvironmentUnreadError, render, require_alive
 from rl_operator.reconcile.run_client import RunClient
 from rl_operator.render.labels import pod_labels
-from rl_operator.status.attempt.attempt_end import vanished
+from rl_operator.status.attempt.attempt_outcome import vanished
 from rl_operator.status.attempt.pod_cleanup import with_loss
 from rl_operator.status.attempt.restored import is_restored, repaired
 from rl_operator.status.attempt.view import View

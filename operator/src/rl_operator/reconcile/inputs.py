@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import Any
 
 from rl_operator.api.model import ObservedModel
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import ParentRun, RunInputs, choose_environment
-from rl_operator.check.lineage import Adapter, adapter_of, describe_parent
+from rl_operator.api.training_run import TrainingRun
+from rl_operator.check.lineage import ParentAdapter, adapter_of, describe_parent
 from rl_operator.documents.yaml_text import read_yaml
 from rl_operator.reconcile.run_client import InputSource
 from rl_operator.render.container_template import CONFIG_KEY
@@ -55,7 +55,7 @@ async def gather_parent(run: TrainingRun, source: InputSource, now: datetime) ->
     return describe_parent(parent, await _trained(parent, source), now)
 
 
-async def _trained(parent: TrainingRun, source: InputSource) -> Adapter | None:
+async def _trained(parent: TrainingRun, source: InputSource) -> ParentAdapter | None:
     """What a finished run trained, by the config that was frozen at its start."""
     name = parent.status.config_map_name
     if not parent.status.finished or name is None:
@@ -64,7 +64,7 @@ async def _trained(parent: TrainingRun, source: InputSource) -> Adapter | None:
     return _adapter_in(config_map) if config_map else None
 
 
-def _adapter_in(config_map: Mapping[str, Any]) -> Adapter | None:
+def _adapter_in(config_map: Mapping[str, Any]) -> ParentAdapter | None:
     """None if it does not contain a config file of ours."""
     try:
         [document] = read_yaml(config_map["data"][CONFIG_KEY])

@@ -15,12 +15,12 @@ from typing import Literal
 
 from rl_operator.api.names import ENVIRONMENT_COMPONENT, SANDBOX_COMPONENT
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.status_fields import RunStatus
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.check import check_run, runtime_invalid, runtime_not_found
-from rl_operator.errors import ForbiddenError, InvalidError, NameTakenError, OperatorError
-from rl_operator.reconcile.attempt import (
+from rl_operator.operator_errors import ForbiddenError, InvalidError, NameTakenError, OperatorError
+from rl_operator.reconcile.attempt_steps import (
     EnvironmentUnreadError,
     create_missing,
     reconcile_environment_pods,
@@ -49,14 +49,14 @@ TROUBLE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ReconcilePace:
     """A target's pace: seconds before the second attempt, and between two writes of mere progress."""
 
     backoff_seconds: float
     progress_seconds: float
 
 
-async def reconcile(key: Key, client: RunClient, clock: Callable[[], datetime], pace: Pace) -> float | None:
+async def reconcile(key: Key, client: RunClient, clock: Callable[[], datetime], pace: ReconcilePace) -> float | None:
     """Bring one run a step closer to its end. Returns the seconds until the next look; None: on events only."""
     run = client.run(key)
     await _remove_foreign_finalizers(key, run, client)
@@ -84,7 +84,7 @@ async def reconcile(key: Key, client: RunClient, clock: Callable[[], datetime], 
 
 
 async def _observe(
-    run: TrainingRun, inputs: RunInputs | None, client: RunClient, clock: Callable[[], datetime], pace: Pace
+    run: TrainingRun, inputs: RunInputs | None, client: RunClient, clock: Callable[[], datetime], pace: ReconcilePace
 ) -> View:
     """Gather what the caches know about a run. After the start its inputs no longer matter."""
     now = clock()
@@ -163,7 +163,7 @@ async def _apply(view: View, verb: Action, inputs: RunInputs | None, client: Run
     return view
 
 
-async def _report(view: View, assessment: Assessment, client: RunClient, pace: Pace) -> bool:
+async def _report(view: View, assessment: Assessment, client: RunClient, pace: ReconcilePace) -> bool:
     """Write the status if it has changed. Returns whether mere progress was left for later."""
     previous, status = view.run.status, derive(view, assessment)
     worth = worth_writing(previous, status, view.now, pace.progress_seconds)

@@ -17,10 +17,10 @@ from rl_operator.check.quantities import resource_faults
 from rl_operator.check.runtime_rules import check_runtime
 from rl_operator.cluster.cache.caches import UnreadableRuntime
 from rl_operator.cluster.kinds_client import KindsClient
-from rl_operator.discover import discover_files
 from rl_operator.documents.shipped import openenv_environment
 from rl_operator.documents.source_files import source_hash
-from rl_operator.errors import ForbiddenError, GoneError, InvalidError, NameTakenError, OperatorError
+from rl_operator.file_discovery import discover_files
+from rl_operator.operator_errors import ForbiddenError, GoneError, InvalidError, NameTakenError, OperatorError
 from rl_operator.reconcile.off_loop import off_loop
 from rl_operator.reconcile.run_client import Key
 from rl_operator.render.config_maps import ImageCatalog, catalog_config_map, catalog_name, stored_catalog

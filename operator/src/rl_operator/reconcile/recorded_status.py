@@ -3,8 +3,8 @@
 import logging
 from typing import Final
 
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import Attempt, RunStatus
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.reconcile.run_client import RunClient
 from rl_operator.status.text.sentences import cut
 

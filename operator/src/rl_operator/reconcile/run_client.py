@@ -7,9 +7,9 @@ from typing import Any, Literal, Protocol
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.status_fields import RunStatus
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.view import QueuePosition
 from rl_operator.status.observed.attempt_metrics import AttemptMetrics
 from rl_operator.status.observed.observation import PodObservation

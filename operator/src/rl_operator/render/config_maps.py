@@ -20,12 +20,12 @@ from rl_operator.api.names import (
     REDISCOVER_ANNOTATION,
     RUNTIME_KIND,
 )
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.api.sections import effective_sections
 from rl_operator.api.settings.nested_fields import flattened, nested
-from rl_operator.errors import InvalidError
+from rl_operator.api.training_run import TrainingRun
+from rl_operator.operator_errors import InvalidError
 from rl_operator.render.labels import child_labels, owner_reference
 
 CATALOG_COMPONENT: Final = "catalog"

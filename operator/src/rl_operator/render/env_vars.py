@@ -5,10 +5,10 @@ import json
 from typing import Any, Final
 
 from rl_contract.processes import API_PORT, API_URL, INFERENCE_PORT, INFERENCE_URL, OPS_PORTS, SANDBOX_PORT
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import ParentRun, RunInputs
 from rl_operator.api.runtime import Runtime, SecretKey
 from rl_operator.api.sections import base_model, effective_sections
+from rl_operator.api.training_run import TrainingRun
 
 RESULT_FILE: Final = "/dev/termination-log"
 SCRATCH: Final = "/tmp"  # noqa: S108 -- an emptyDir of the container's own

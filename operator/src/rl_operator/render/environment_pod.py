@@ -23,10 +23,10 @@ from rl_operator.api.names import (
     OPENENV_ENVIRONMENT,
     SLOT_LABEL,
 )
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.spec_parts.container_resources import ResourceRequirements
 from rl_operator.api.spec_parts.openenv import OpenEnv
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.container_template import (
     CONFIG_FILE,
     CONFIG_FOLDER,

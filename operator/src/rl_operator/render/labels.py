@@ -13,7 +13,7 @@ from rl_operator.api.names import (
     RUN_LABEL,
     RUN_UID_LABEL,
 )
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 
 
 def controller_uid(document: Mapping[str, Any]) -> str | None:

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import orjson
 
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.source_files import source_hash
 from rl_operator.documents.yaml_text import write_yaml
-from rl_operator.errors import InvalidError
+from rl_operator.operator_errors import InvalidError
 from rl_operator.render.config_maps import render_config
 from rl_operator.render.container_template import CONFIG_KEY, mounting
 from rl_operator.render.environment_pod import environment_template

@@ -17,9 +17,9 @@ from rl_operator.api.names import (
     TRAINER_CONTAINER,
     TRAINING_COMPONENT,
 )
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import EgressRule
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.labels import child_labels, owner_reference, pods_of_component
 
 

@@ -16,9 +16,9 @@ from rl_operator.api.names import (
     TRAINER_CONTAINER,
     TRAINING_COMPONENT,
 )
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.container_template import (
     CONFIG_FILE,
     bounded_resources,

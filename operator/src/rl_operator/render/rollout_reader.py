@@ -15,7 +15,7 @@ from rl_operator.api.names import (
     TRAINER_CONTAINER,
     TRAINING_COMPONENT,
 )
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.container_template import container_security, folder, probe
 from rl_operator.render.env_vars import SCRATCH
 from rl_operator.render.labels import pod_labels

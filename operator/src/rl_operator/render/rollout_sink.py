@@ -2,9 +2,9 @@
 
 from typing import Any, Final, Literal
 
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime, SecretKey
 from rl_operator.api.spec_parts.rollout_sinks import STORE_KEYS, CertificatesKey, ObjectStore
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.env_vars import EnvVar, literals, secret_env_var
 
 ROLLOUT_FOLDER: Final = "/var/lib/rl-rollouts"

@@ -19,11 +19,11 @@ from rl_operator.api.names import (
     SANDBOX_CONTAINER,
     SLOT_LABEL,
 )
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.sections import effective_sections, rollout_seconds
 from rl_operator.api.spec_parts.container_resources import parse_quantity
 from rl_operator.api.spec_parts.sandboxes import RunSandboxes, RuntimeSandboxes, sandbox_resources, sandbox_seconds
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.container_template import (
     EPHEMERAL,
     NO_DNS,

@@ -18,9 +18,9 @@ from rl_operator.api.names import (
     TRIAL_ANNOTATION,
     TRIAL_LABEL,
 )
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import InferenceProvider
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.yaml_text import write_yaml
 from rl_operator.render.config_maps import render_config
 from rl_operator.render.container_template import (

@@ -14,7 +14,7 @@ from rl_contract.rollout_records import (
     StepRecord,
     read_record,
 )
-from rl_operator.errors import RefusedError
+from rl_operator.operator_errors import RefusedError
 from rl_operator.rollouts.rollout_figures import FIGURES, Fate, Figure, strings_in, texts_of
 from rl_operator.rollouts.rollout_source import (
     LastFile,

@@ -16,7 +16,7 @@ from rl_contract.rollout_records import (
     UnknownRecord,
     read_record,
 )
-from rl_operator.errors import GoneError
+from rl_operator.operator_errors import GoneError
 from rl_operator.rollouts.file_lines import LONGEST_LINE, FileFaults, lines_of
 from rl_operator.rollouts.rollout_figures import finite, tokens_by_fate
 from rl_operator.rollouts.rollout_source import AttemptFile, RolloutSource, StepFiles

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rl_contract.rollout_records import BadLineError, LineHead, read_head
-from rl_operator.errors import GoneError
+from rl_operator.operator_errors import GoneError
 from rl_operator.rollouts.file_lines import FileFaults, lines_of
 from rl_operator.rollouts.rollout_figures import finite
 from rl_operator.rollouts.rollout_query import RolloutSteps

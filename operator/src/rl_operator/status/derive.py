@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from rl_operator.api.hints import FROZEN
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import RunSpec, TrainingRun
 from rl_operator.api.status_fields import (
     Condition,
     ContainerStatus,
@@ -19,6 +18,7 @@ from rl_operator.api.status_fields import (
     StartedFrom,
     Weights,
 )
+from rl_operator.api.training_run import RunSpec, TrainingRun
 from rl_operator.documents.yaml_text import json_value
 from rl_operator.status.attempt.attempt_fate import Ending, Fate
 from rl_operator.status.attempt.attempts import with_attempt

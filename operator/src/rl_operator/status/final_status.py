@@ -9,19 +9,19 @@ from datetime import datetime
 from typing import Any
 
 from rl_operator.api.status_fields import RunStatus
-from rl_operator.status.attempt.attempt_end import (
+from rl_operator.status.attempt.attempt_fate import Ending, Fate
+from rl_operator.status.attempt.attempt_outcome import (
     blame_sentence,
     done_sentence,
     next_run_sentence,
     success_sentence,
 )
-from rl_operator.status.attempt.attempt_fate import Ending, Fate
 from rl_operator.status.observed.observation import format_time
 from rl_operator.status.size import fit_size
 from rl_operator.status.text.sentences import is_beginning, shorten
-from rl_operator.status.text.table import TABLE, Row, Situation, conditions_of, reason_of
+from rl_operator.status.text.table import TABLE, Situation, SituationRow, conditions_of, reason_of
 
-ROWS: Mapping[str, Row] = {row.phase: row for row in (TABLE[Situation.SUCCEEDED], TABLE[Situation.FAILED])}
+ROWS: Mapping[str, SituationRow] = {row.phase: row for row in (TABLE[Situation.SUCCEEDED], TABLE[Situation.FAILED])}
 """By the phase of a run that is over."""
 
 

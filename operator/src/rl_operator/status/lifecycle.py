@@ -11,7 +11,7 @@ from typing import Final
 from rl_contract.processes import TRAINER_PORT
 from rl_operator.api.names import ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
 from rl_operator.api.refusal import and_more
-from rl_operator.status.attempt.attempt_end import (
+from rl_operator.status.attempt.attempt_outcome import (
     after_attempt,
     between_attempts,
     blame_sentence,

@@ -8,7 +8,6 @@ newest, and `metrics.observedAt` is when they last changed.
 
 from datetime import datetime
 
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import (
     MOST_FIGURES,
     BestCheckpoint,
@@ -20,6 +19,7 @@ from rl_operator.api.status_fields import (
     RunMetrics,
     RunStatus,
 )
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.observed.history import is_metric, round_metric
 from rl_operator.status.observed.observation import ToldFigures, TrainerResult, TrainerStatus, format_time
 from rl_operator.status.observed.wandb_run import WandbRun, wandb_status

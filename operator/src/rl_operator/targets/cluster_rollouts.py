@@ -14,10 +14,10 @@ from pydantic import BaseModel, ValidationError
 
 from rl_contract.processes import TRAINER_PORT
 from rl_operator.api.names import COMPONENT_LABEL, ROLLOUTS_LABEL, RUN_LABEL, TRAINER_CONTAINER, TRAINING_COMPONENT
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.cluster.api_server.resources import CONFIG_MAPS, JOBS, PODS, find
-from rl_operator.errors import (
+from rl_operator.operator_errors import (
     ForbiddenError,
     GoneError,
     PodNeededError,

@@ -22,7 +22,7 @@ from rl_operator.cluster.api_server.resources import (
     SECRETS,
     find,
 )
-from rl_operator.errors import ForbiddenError, GoneError, OperatorError, TargetUnreachableError
+from rl_operator.operator_errors import ForbiddenError, GoneError, OperatorError, TargetUnreachableError
 from rl_operator.targets.job_pods import JOB_NAME_LABEL, JobPod, job_pod
 from rl_operator.targets.target import Missing, Note, TargetHealth
 from rl_operator.targets.target_loop import LoopThread
@@ -30,8 +30,8 @@ from rl_operator.targets.target_loop import LoopThread
 if TYPE_CHECKING:
     from rl_operator.api.catalog import Catalog
     from rl_operator.api.environment import Environment
-    from rl_operator.api.run import TrainingRun
     from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
+    from rl_operator.api.training_run import TrainingRun
     from rl_operator.rollouts.rollout_source import RolloutSource
 
 Manifest = dict[str, Any]

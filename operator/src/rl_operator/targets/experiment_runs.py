@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rl_operator.api.names import EXPERIMENT_LABEL, MAX_RUN_NAME_LENGTH, RUN_NAME_PATTERN
-from rl_operator.api.run import TrainingRun
-from rl_operator.errors import ConflictError, ForbiddenError, RefusedError
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.experiments.experiment_record import (
     is_record,
     record_config_map,
@@ -16,6 +15,7 @@ from rl_operator.experiments.experiment_record import (
     united,
 )
 from rl_operator.experiments.run_figures import RunFigures, figures_of
+from rl_operator.operator_errors import ConflictError, ForbiddenError, RefusedError
 from rl_operator.targets.runs.trained_settings import TrainedSettings
 from rl_operator.targets.target import Manifest, Target
 

@@ -21,13 +21,13 @@ from rl_operator.api.names import (
     RUN_KIND,
 )
 from rl_operator.documents.merge_patch import merged
-from rl_operator.errors import RefusedError, TargetUnreachableError
 from rl_operator.local.interpreters.interpreters import INSTALL, Interpreters, remove_unused
 from rl_operator.local.local_jobs import LocalJobs
 from rl_operator.local.state.layout import STATE_DIR_VARIABLE, Layout, default_state_folder
 from rl_operator.local.state.pod_logs import follow_log, read_events, tail_log
 from rl_operator.local.state.state_store import Manifest, StateStore
 from rl_operator.local.sweep import abandoned, remove_expired, remove_orphaned_traces, remove_traces
+from rl_operator.operator_errors import RefusedError, TargetUnreachableError
 from rl_operator.programs import INSTALL_COMMAND, INSTALL_HINT, ProgramMissingError, find_program, has_torch
 from rl_operator.targets.job_pods import JobContainer, JobPod
 from rl_operator.targets.runs.run_lookup import parse_selector
@@ -37,8 +37,8 @@ from rl_operator.targets.target import Missing, Note, Target, TargetHealth
 if TYPE_CHECKING:
     from rl_operator.api.catalog import Catalog
     from rl_operator.api.environment import Environment
-    from rl_operator.api.run import TrainingRun
     from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
+    from rl_operator.api.training_run import TrainingRun
     from rl_operator.rollouts.rollout_source import RolloutSource
 
 TRAINER_PROGRAM: Final = "tinker-atropos"
@@ -198,7 +198,7 @@ class LocalTarget:
         return Interpreters(self._layout, os.environ)
 
     def environments(self, namespace: str) -> "list[Environment]":
-        from rl_operator.discover import discover_files
+        from rl_operator.file_discovery import discover_files
         from rl_operator.local.own_environments import OwnEnvironments
         from rl_operator.targets.target_loop import run_sync
 

@@ -6,10 +6,10 @@ import time
 from typing import Final
 
 from rl_operator.api.names import RUN_KIND
-from rl_operator.errors import GoneError, TargetUnreachableError, WaitTimeoutError
 from rl_operator.local.programs.launch import detach
 from rl_operator.local.state.locks import is_held
 from rl_operator.local.state.state_store import Manifest, StateStore
+from rl_operator.operator_errors import GoneError, TargetUnreachableError, WaitTimeoutError
 
 DELETION_SECONDS: Final = 120.0
 LOOK_SECONDS: Final = 0.2

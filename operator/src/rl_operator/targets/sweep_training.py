@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from rl_operator.api.names import EXPERIMENT_LABEL
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.parse import parse_stored_run
-from rl_operator.errors import GoneError, OperatorError, RefusedError
 from rl_operator.experiments.sweep_schedule import SweepSchedule, has_failed, is_over
+from rl_operator.operator_errors import GoneError, OperatorError, RefusedError
 from rl_operator.targets.runs.spec_changes import spec_changes
 from rl_operator.targets.target import CARE_SECONDS, Manifest, Note, Target
 

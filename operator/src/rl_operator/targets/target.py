@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 if TYPE_CHECKING:  # importing the kinds costs start-up time that not every command needs
     from rl_operator.api.catalog import Catalog
     from rl_operator.api.environment import Environment
-    from rl_operator.api.run import TrainingRun
     from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
+    from rl_operator.api.training_run import TrainingRun
     from rl_operator.rollouts.rollout_source import RolloutSource
     from rl_operator.targets.job_pods import JobPod
 

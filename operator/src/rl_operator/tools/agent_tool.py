@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Union, get_args, ge
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.config import JsonDict
 
-from rl_operator.errors import RefusedError
+from rl_operator.operator_errors import RefusedError
 from rl_operator.tools.call_context import CallContext
 
 Answer = dict[str, Any]

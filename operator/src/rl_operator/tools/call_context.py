@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from rl_operator.errors import TargetUnreachableError
+from rl_operator.operator_errors import TargetUnreachableError
 from rl_operator.targets.target import Target
 
 LONGEST_WAIT_SECONDS = 240.0

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from rl_operator import __version__
 from rl_operator.api.names import DRAFTED_AT_ANNOTATION, DRAFTED_BY_LABEL
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import Phase
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.targets.target import Manifest
 from rl_operator.tools.agent_tool import NoSuchRunError, ToolRefusedError
 from rl_operator.tools.call_context import CallContext

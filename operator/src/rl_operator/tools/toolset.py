@@ -16,7 +16,7 @@ from rl_operator.api.refusal import redacted
 from rl_operator.api.value_text import text_of
 from rl_operator.documents.fault_words import allowed_instead
 from rl_operator.documents.parse import nearest
-from rl_operator.errors import (
+from rl_operator.operator_errors import (
     BusyError,
     ConflictError,
     ForbiddenError,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from rl_operator.api.names import TRIAL_ANNOTATION, TRIAL_LABEL
-from rl_operator.errors import GoneError, InvalidError
+from rl_operator.operator_errors import GoneError, InvalidError
 from rl_operator.render.trial import model_container
 from rl_operator.status.text.sentences import redacted, shorten
 from rl_operator.targets.job_pods import JobContainer, JobPod

@@ -9,7 +9,7 @@ from typing import Final
 
 import anyio.to_thread
 
-from rl_operator.errors import ForbiddenError, OperatorError, UnauthenticatedError
+from rl_operator.operator_errors import ForbiddenError, OperatorError, UnauthenticatedError
 
 POLL_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 20.0

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rl_operator.errors import OperatorError
+from rl_operator.operator_errors import OperatorError
 
 Progress = Callable[[str], None]
 """Gets what is being done, again and again."""

@@ -5,8 +5,8 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rl_operator.api.run import TrainingRun
-from rl_operator.errors import GoneError, OperatorError, PodNeededError
+from rl_operator.api.training_run import TrainingRun
+from rl_operator.operator_errors import GoneError, OperatorError, PodNeededError
 from rl_operator.rollouts.metrics_history import MetricsHistory, metrics_files
 from rl_operator.rollouts.rollout_source import RolloutSource
 from rl_operator.targets.runs.run_lookup import kept_points

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from rl_operator.api.names import EXPERIMENT_LABEL
-from rl_operator.errors import ForbiddenError
+from rl_operator.operator_errors import ForbiddenError
 from rl_operator.targets.target import Target
 
 Manifest = Mapping[str, Any]

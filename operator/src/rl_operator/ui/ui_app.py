@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from rl_operator.errors import (
+from rl_operator.operator_errors import (
     BusyError,
     ConflictError,
     ForbiddenError,

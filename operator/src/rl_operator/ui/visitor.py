@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sys import intern
 from typing import Final, Protocol, TypeVar
 
-from rl_operator.errors import ForbiddenError
+from rl_operator.operator_errors import ForbiddenError
 from rl_operator.targets.target import Target
 from rl_operator.ui.live_runs import LiveRuns, Versions
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tests.unit.rl_operator.samples import TINY, inputs_of, make_run, make_runtime, run_document
 
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import ParentRun
 from rl_operator.api.status_fields import RunStatus, StartedFrom
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.check import check_run
-from rl_operator.check.lineage import Adapter, adapter_of, describe_parent
+from rl_operator.check.lineage import ParentAdapter, adapter_of, describe_parent
 from rl_operator.documents.parse import parse_run
 from rl_operator.render.config_maps import render_config
 from tinker_atropos.config.run_config import parse_config
@@ -164,7 +164,7 @@ SUCCESS = {
 )
 def test_the_last_state(status: dict[str, Any], path: str, step: int, expires_at: str | None) -> None:
     run = ended(**status)
-    parent = describe_parent(run, Adapter("bundled", TRAINED), NOW)
+    parent = describe_parent(run, ParentAdapter("bundled", TRAINED), NOW)
     assert parent.state is not None
     assert (parent.state.state_path, parent.state.step, parent.expires_at) == (path, step, expires_at)
     assert (parent.state.run, parent.state.uid, parent.expired) == ("sorting", run.metadata.uid, False)
@@ -204,7 +204,7 @@ def test_the_adapter_is_what_the_trainer_reads_from_the_config_file(name: str | 
     document = {**config, "openai": [openai], "tinker": tinker | shape}
     read = parse_config(document)
     trained = {"lora_rank": read.tinker.lora_rank, **read.tinker.lora_layers}
-    assert adapter_of(document["env"], openai, document["tinker"]) == Adapter(read.base_model, trained)
+    assert adapter_of(document["env"], openai, document["tinker"]) == ParentAdapter(read.base_model, trained)
 
 
 def test_the_samples_match_their_runtime() -> None:

@@ -7,7 +7,7 @@ from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manif
 
 from rl_operator.cli.commands.trained_weights import base_model, best_weights, call_tinker_atropos, weights_path
 from rl_operator.cli.views.run_lines import best_line
-from rl_operator.errors import RefusedError
+from rl_operator.operator_errors import RefusedError
 from rl_operator.targets.runs.run_weights import tokenizer_of
 
 CHECKPOINT = {"step": 20, "statePath": "tinker://r/weights/20"}

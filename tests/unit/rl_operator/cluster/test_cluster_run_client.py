@@ -19,7 +19,7 @@ from rl_operator.cluster.api_server.client import JSON_PATCH, ClusterClient
 from rl_operator.cluster.api_server.event_recorder import EventRecorder
 from rl_operator.cluster.cache.caches import Caches
 from rl_operator.cluster.cluster_run_client import ClusterRunClient
-from rl_operator.errors import ConflictError, GoneError, NameTakenError
+from rl_operator.operator_errors import ConflictError, GoneError, NameTakenError
 from rl_operator.reconcile.run_client import RunClient
 from rl_operator.render.config_maps import ImageCatalog
 from rl_operator.render.labels import controller_uid

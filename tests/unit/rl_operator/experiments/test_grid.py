@@ -8,7 +8,6 @@ from tests.unit.rl_operator.samples import make_run
 
 from rl_operator.api.names import EXPERIMENT_LABEL, MAX_RUN_NAME_LENGTH, STARTED_AS_ANNOTATION, SWEPT_ANNOTATION
 from rl_operator.documents.parse import DocumentError
-from rl_operator.errors import RefusedError
 from rl_operator.experiments.grid import (
     Axis,
     belongs_to_trainer,
@@ -19,6 +18,7 @@ from rl_operator.experiments.grid import (
     swept_values,
     with_values,
 )
+from rl_operator.operator_errors import RefusedError
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tests.integration.cluster.polling import wait_for
 
-from rl_operator.errors import ConflictError, RefusedError
 from rl_operator.local.local_jobs import LocalJobs
 from rl_operator.local.state.layout import Layout
 from rl_operator.local.sweep import remove_traces
+from rl_operator.operator_errors import ConflictError, RefusedError
 
 pytestmark = pytest.mark.process
 

@@ -9,13 +9,13 @@ from tests.unit.rl_operator.local.pod_examples import container, pod
 from tests.unit.rl_operator.told_metrics import ToldMetrics
 
 from rl_operator.api.catalog import Catalog
-from rl_operator.api.run import TrainingRun
-from rl_operator.errors import ConflictError, GoneError, NameTakenError
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.local_run_client import LocalRunClient
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.state.pod_logs import read_events
 from rl_operator.local.state.state_store import StateStore
+from rl_operator.operator_errors import ConflictError, GoneError, NameTakenError
 from rl_operator.status.observed.observation import TrainerStatus
 
 KEY = ("default", "run")

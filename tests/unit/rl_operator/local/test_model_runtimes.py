@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from rl_operator.documents.parse import parse_runtime
-from rl_operator.errors import RefusedError
 from rl_operator.local.model_runtimes import (
     PLACE,
     local_runtimes,
@@ -21,6 +20,7 @@ from rl_operator.local.model_runtimes import (
 )
 from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.state_store import StateStore
+from rl_operator.operator_errors import RefusedError
 
 CONFIG = {"model_type": "qwen3", "max_position_embeddings": 640}
 PARAMETERS = 3 * 5 + 7

@@ -8,9 +8,9 @@ import pytest
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
-from rl_operator.api.run import TrainingRun
-from rl_operator.discover import discover_files
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.parse import parse_run
+from rl_operator.file_discovery import discover_files
 from rl_operator.local.own_environments import FILE_ANNOTATION, OwnEnvironments, requirements_of
 from rl_operator.local.state.state_store import StateStore
 

@@ -17,7 +17,7 @@ from tests.unit.tinker_atropos.trainer.wandb_server import (
     running_wandb_server,
 )
 
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.metrics.wandb import AskedRun, WandbPoller
 from rl_operator.metrics.wandb_query import WandbProject
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from rl_operator.errors import TargetUnreachableError
+from rl_operator.operator_errors import TargetUnreachableError
 from rl_operator.process import kopf
 from rl_operator.process.kopf import Gaps
 

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, serving
 
 from rl_operator.cluster.api_server.client import ClusterClient
-from rl_operator.errors import ForbiddenError, TargetUnreachableError
+from rl_operator.operator_errors import ForbiddenError, TargetUnreachableError
 from rl_operator.process.kinds import KindsMissingError, require_kinds, with_patience
 from rl_operator.process.kopf import Backoffs, build_registry, configure
 

@@ -12,9 +12,9 @@ from aiohttp import web
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, serving, write_kubeconfig
 
 from rl_operator.cluster.api_server.client import ClusterClient
-from rl_operator.errors import OperatorError
+from rl_operator.operator_errors import OperatorError
+from rl_operator.operator_settings import OperatorSettings
 from rl_operator.process.lease_thread import LeaseThread, elector_of, lead
-from rl_operator.settings import OperatorSettings
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ops/leases"
 

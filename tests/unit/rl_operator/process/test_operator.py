@@ -9,8 +9,8 @@ from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, se
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.cluster.api_server.request_guard import WatchAges
 from rl_operator.cluster.cache.caches import list_own_kinds
+from rl_operator.operator_settings import OperatorSettings
 from rl_operator.process.operator import Operator
-from rl_operator.settings import OperatorSettings
 
 KEY = ("team-a", "sorting")
 

@@ -9,8 +9,8 @@ from tests.unit.rl_operator.cluster.documents import POD_NAME, pod_document, run
 from rl_operator.cluster.cache.caches import Caches
 from rl_operator.metrics.trainer import TrainerPoller
 from rl_operator.metrics.wandb_query import WandbProject
+from rl_operator.operator_settings import OperatorSettings
 from rl_operator.process.operator_parts import asked_runs, polled_metrics
-from rl_operator.settings import OperatorSettings
 
 WANDB = {"entity": "me", "project": "rl", "keySecret": {"name": "wandb", "key": "KEY"}, "baseURL": "https://w.example"}
 STARTED = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "podName": POD_NAME, "attempt": 1}

@@ -11,17 +11,17 @@ from tests.unit.rl_operator.told_metrics import ToldMetrics
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.names import API_VERSION, RUN_KIND
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import RunStatus
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.local_run_client import LocalRunClient, pods_of
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.state.pod_logs import Event, read_events
 from rl_operator.local.state.state_store import Manifest, StateStore
-from rl_operator.reconcile import Pace, reconcile
+from rl_operator.reconcile import ReconcilePace, reconcile
 from rl_operator.status.observed.observation import format_time
 
-PACE = Pace(backoff_seconds=10, progress_seconds=60)
+PACE = ReconcilePace(backoff_seconds=10, progress_seconds=60)
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 

@@ -21,22 +21,22 @@ from rl_operator.api.names import (
     SANDBOX_COMPONENT,
     TRAINING_COMPONENT,
 )
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import RunStatus
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.shipped import bundled_catalog
-from rl_operator.errors import ConflictError
 from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.local_run_client import LocalRunClient, pods_of
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.state_store import Manifest, StateStore
-from rl_operator.reconcile import Pace, reconcile
+from rl_operator.operator_errors import ConflictError
+from rl_operator.reconcile import ReconcilePace, reconcile
 from rl_operator.reconcile.run_client import Key
 from rl_operator.status.observed.history import Point
 from rl_operator.status.observed.observation import PodObservation, TrainerStatus, format_time
 
 KEY = ("default", "sorting")
-PACE = Pace(backoff_seconds=10, progress_seconds=60)
+PACE = ReconcilePace(backoff_seconds=10, progress_seconds=60)
 
 
 class KilledError(BaseException):

@@ -28,7 +28,7 @@ from rl_operator.cluster.cache.caches import Caches, Catalogs, list_own_kinds
 from rl_operator.cluster.cache.resource_cache import Key, ResourceCache, key_of
 from rl_operator.cluster.cluster_run_client import ClusterRunClient
 from rl_operator.documents.shipped import bundled_runtimes
-from rl_operator.errors import (
+from rl_operator.operator_errors import (
     ConflictError,
     ForbiddenError,
     GoneError,
@@ -36,11 +36,11 @@ from rl_operator.errors import (
     OperatorError,
     TargetUnreachableError,
 )
-from rl_operator.reconcile import Pace, reconcile
+from rl_operator.reconcile import ReconcilePace, reconcile
 from rl_operator.status.observed.observation import format_time
 
 NAMESPACE = "team-a"
-PACE = Pace(backoff_seconds=10, progress_seconds=60)
+PACE = ReconcilePace(backoff_seconds=10, progress_seconds=60)
 GRACE = timedelta(seconds=60)
 BEGIN = datetime(2026, 5, 1, 12, tzinfo=UTC)
 RETRY_SECONDS = 1.0

@@ -8,7 +8,7 @@ from tests.unit.rl_operator.reconcile.life import KEY, PACE, Life, MortalClient,
 from tests.unit.rl_operator.status.builders import ready
 
 from rl_operator.api.names import RUN_LABEL
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.parse import parse_stored_run
 from rl_operator.local.state.state_store import Manifest
 from rl_operator.reconcile.run_client import Key

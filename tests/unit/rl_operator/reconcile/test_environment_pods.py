@@ -10,7 +10,7 @@ from tests.unit.rl_operator.status.builders import ready, result, running, termi
 
 from rl_operator.api.names import POD_FINALIZER, RUN_KIND
 from rl_operator.api.status_fields import EnvironmentPods
-from rl_operator.errors import GoneError
+from rl_operator.operator_errors import GoneError
 from rl_operator.reconcile import reconcile
 from rl_operator.status.observed.observation import TrainerStatus, format_time
 

@@ -8,7 +8,7 @@ from tests.unit.rl_operator.reconcile.life import KEY, PACE, Life, make_life
 from tests.unit.rl_operator.status.builders import ready, result, terminated
 
 from rl_operator.api.names import RUN_KIND
-from rl_operator.errors import ConflictError
+from rl_operator.operator_errors import ConflictError
 from rl_operator.reconcile import reconcile
 
 

@@ -9,8 +9,8 @@ from tests.unit.rl_operator.reconcile.life import KEY, Life, MortalClient, make_
 from tests.unit.rl_operator.status.builders import ready, result, terminated
 
 from rl_operator.api.names import POD_FINALIZER
-from rl_operator.api.run import TrainingRun
-from rl_operator.errors import ForbiddenError
+from rl_operator.api.training_run import TrainingRun
+from rl_operator.operator_errors import ForbiddenError
 from rl_operator.status.observed.history import Point
 from rl_operator.status.observed.observation import PodObservation, format_time
 

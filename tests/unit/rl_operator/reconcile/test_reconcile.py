@@ -13,9 +13,9 @@ from tests.unit.rl_operator.reconcile.life import KEY, PACE, Life, MortalClient,
 from tests.unit.rl_operator.status.builders import ready, result, terminated, waiting
 
 from rl_operator.api.names import POD_FINALIZER, RUN_KIND
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import RunStatus
-from rl_operator.errors import OperatorError
+from rl_operator.api.training_run import TrainingRun
+from rl_operator.operator_errors import OperatorError
 from rl_operator.reconcile import reconcile
 
 

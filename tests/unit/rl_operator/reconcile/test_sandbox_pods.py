@@ -8,11 +8,11 @@ from tests.unit.rl_operator.samples import TINY
 from tests.unit.rl_operator.status.builders import ready, result, running, terminated, waiting
 
 from rl_operator.api.names import RUN_KIND
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.spec_parts.sandboxes import RuntimeSandboxes
 from rl_operator.api.status_fields import SandboxPods
-from rl_operator.errors import GoneError
+from rl_operator.api.training_run import TrainingRun
+from rl_operator.operator_errors import GoneError
 from rl_operator.reconcile.run_client import Key
 from rl_operator.status.observed.observation import format_time
 

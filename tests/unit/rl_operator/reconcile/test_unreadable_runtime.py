@@ -10,7 +10,7 @@ from tests.unit.rl_operator.told_metrics import ToldMetrics
 from rl_operator.cluster.api_server.event_recorder import EventRecorder
 from rl_operator.cluster.cache.caches import Caches
 from rl_operator.cluster.cluster_run_client import ClusterRunClient
-from rl_operator.reconcile import Pace, reconcile
+from rl_operator.reconcile import ReconcilePace, reconcile
 
 STATUS = "/apis/rl-operator.dev/v1alpha1/namespaces/team-a/rltrainingruns/sorting/status"
 
@@ -22,7 +22,7 @@ async def test_the_unreadable_field_is_named(tmp_path: Path) -> None:
         caches.runtimes.put(runtime_document(2, novelty=1))
         api.answers("PUT", STATUS, Answer(run_document(3)))
         client = ClusterRunClient(api_client, caches, EventRecorder(api_client), ToldMetrics())
-        await reconcile(("team-a", "sorting"), client, lambda: datetime(2026, 1, 2, tzinfo=UTC), Pace(1, 1))
+        await reconcile(("team-a", "sorting"), client, lambda: datetime(2026, 1, 2, tzinfo=UTC), ReconcilePace(1, 1))
         (refusal,) = api.asked("PUT", STATUS)[0].body["status"]["refusals"]
         assert (refusal["code"], refusal["given"]) == ("RuntimeInvalid", "tiny")
         assert "spec.novelty" in refusal["hint"]

@@ -8,7 +8,7 @@ from tests.unit.rl_operator import samples
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.names import REDISCOVER_ANNOTATION
 from rl_operator.api.runtime import Runtime
-from rl_operator.errors import InvalidError
+from rl_operator.operator_errors import InvalidError
 from rl_operator.render.config_maps import CATALOG_KEY, MAX_BYTES, ImageCatalog, catalog_config_map, stored_catalog
 
 FIELDS = [

@@ -21,8 +21,8 @@ from tests.unit.rl_operator.samples import (
     own_inputs,
 )
 
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.yaml_text import write_yaml
 from rl_operator.render import (
     Rendered,

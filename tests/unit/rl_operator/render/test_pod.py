@@ -4,9 +4,9 @@ import pytest
 from tests.unit.rl_operator.samples import DEFAULT, TINY, UID, inputs_of, make_run, make_runtime, own_inputs, tasksets
 
 from rl_operator.api.names import QUEUE_NAME_LABEL
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.status_fields import RunStatus
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.container_template import mounting
 from rl_operator.render.env_vars import checkpoint_env_vars, environments_path
 from rl_operator.render.pod import pod_of_attempt, pod_template

@@ -8,8 +8,8 @@ from tests.unit.rl_operator.render.test_rollout_sink import AUTHORITIES, BUCKET,
 from tests.unit.rl_operator.samples import UID, inputs_of, make_run, make_runtime
 
 from rl_operator.api.names import RUN_LABEL
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.manifests import render_run, templates_of
 from rl_operator.render.rollout_reader import IDLE_SECONDS, keeps_rollouts, rollout_reader_job
 

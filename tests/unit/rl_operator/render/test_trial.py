@@ -8,8 +8,8 @@ import yaml
 from tests.unit.rl_operator.samples import SOURCE_FILES, inputs_of, make_run, make_runtime, own_inputs
 
 from rl_operator.api.names import RUN_LABEL
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import InferenceProvider, Runtime
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.trial import Trial, trial_config_map, trial_job, trial_name
 
 PROVIDER = InferenceProvider.model_validate(

@@ -6,7 +6,7 @@ from typing import Any
 
 import zstandard
 
-from rl_operator.errors import GoneError
+from rl_operator.operator_errors import GoneError
 from rl_operator.rollouts.rollout_source import RolloutFile, RolloutListing
 
 Record = dict[str, Any]

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.rollouts.made_rollouts import MemorySource, group, lost, rollout, source, step
 
-from rl_operator.errors import RefusedError
+from rl_operator.operator_errors import RefusedError
 from rl_operator.rollouts import rollout_query
 from rl_operator.rollouts.rollout_query import (
     LONGEST_TEXT,

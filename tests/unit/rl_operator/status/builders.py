@@ -15,7 +15,7 @@ from rl_operator.api.names import (
     SANDBOX_COMPONENT,
     SLOT_LABEL,
 )
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.view import View
 from rl_operator.status.observed.observation import PodObservation, observe_pod
 

@@ -27,8 +27,8 @@ from tests.unit.rl_operator.status.builders import (
 )
 from tests.unit.rl_operator.status.test_lifecycle import ROWS
 
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import Checkpoint, ContainerStatus, RunStatus, SandboxPods
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.parse import parse_stored_run
 from rl_operator.documents.yaml_text import json_value
 from rl_operator.status.attempt.view import View

@@ -12,8 +12,8 @@ from tests.unit.rl_operator.status.test_lifecycle import ROWS
 
 from generate.crds import custom_resource_definitions
 from generate.transitions import situation_of
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import RunStatus
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.derive import derive
 from rl_operator.status.kind_status import CONDITIONS, Readiness
 from rl_operator.status.lifecycle import assess

@@ -5,8 +5,8 @@ from typing import Any
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime, SecretKey
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.merge_patch import merged
 from rl_operator.documents.parse import parse_environment, parse_run
 from rl_operator.documents.shipped import bundled_catalog, bundled_runtimes

@@ -8,11 +8,11 @@ import pytest
 from tests.unit.rl_operator.render.test_rollout_sink import CLAIM, PLAIN
 from tests.unit.rl_operator.samples import UID, inputs_of, run_document
 
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.documents.parse import parse_run
-from rl_operator.errors import (
+from rl_operator.operator_errors import (
     ForbiddenError,
     GoneError,
     PodNeededError,

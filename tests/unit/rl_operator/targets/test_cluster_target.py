@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from rl_operator.cluster.api_server.client import ClusterClient
-from rl_operator.errors import GoneError
+from rl_operator.operator_errors import GoneError
 from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.targets.target_loop import LoopThread
 

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, run_manifest
 
 from rl_operator.api.names import EXPERIMENT_LABEL, SWEPT_ANNOTATION
-from rl_operator.errors import ConflictError, ForbiddenError, RefusedError
 from rl_operator.experiments.experiment_record import stored_rows
+from rl_operator.operator_errors import ConflictError, ForbiddenError, RefusedError
 from rl_operator.targets.experiment_runs import keep, read_experiment, require_own_record, selector_of
 
 KEY = ("ConfigMap", "default", "experiment-trial")

@@ -10,12 +10,12 @@ from tests.unit.rl_operator.targets.fakes import run_manifest
 
 from rl_operator.api.names import RUN_KIND
 from rl_operator.documents.parse import parse_stored_run
-from rl_operator.errors import ConflictError, RefusedError
 from rl_operator.local.own_environments import FILE_ANNOTATION
 from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.locks import is_held
 from rl_operator.local.state.pod_logs import Event, append_event
 from rl_operator.local.state.state_store import StateStore
+from rl_operator.operator_errors import ConflictError, RefusedError
 from rl_operator.targets.local_target import LocalTarget
 
 SETTLED_SECONDS = 60.0

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rl_operator.errors import GoneError
+from rl_operator.operator_errors import GoneError
 from rl_operator.targets.supervisors import is_at_rest, owner
 
 

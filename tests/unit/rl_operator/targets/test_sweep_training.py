@@ -7,7 +7,7 @@ import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, run_manifest
 
 from rl_operator.cli.commands.sweep_runs import print_ends
-from rl_operator.errors import GoneError
+from rl_operator.operator_errors import GoneError
 from rl_operator.targets.sweep_training import train_all
 from rl_operator.targets.target import Target
 

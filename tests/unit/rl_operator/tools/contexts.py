@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.local.state.layout import Layout
 from rl_operator.targets.local_target import LocalTarget
 from rl_operator.tools.call_context import CallContext

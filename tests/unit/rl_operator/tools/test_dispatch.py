@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pydantic import Field
 
-from rl_operator.api.run import TrainingRun
-from rl_operator.errors import ConflictError, GoneError, InvalidError, TargetUnreachableError
+from rl_operator.api.training_run import TrainingRun
+from rl_operator.operator_errors import ConflictError, GoneError, InvalidError, TargetUnreachableError
 from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, NoSuchRunError, ToolRefusedError
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.toolset import TOOLS, Outcome, dispatch

@@ -4,7 +4,7 @@ import pytest
 from tests.unit.rl_operator.targets.fakes import parsed, run_manifest
 from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.tools.answers.polls import LATEST, QUEUED, SOONEST, next_look
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rl_operator.errors import ForbiddenError, OperatorError, TargetUnreachableError, UnauthenticatedError
+from rl_operator.operator_errors import ForbiddenError, OperatorError, TargetUnreachableError, UnauthenticatedError
 from rl_operator.ui.live_runs import Change, Listener, LiveRuns, NoLongerLiveError, OpenStreams, Polls, Versions, pause
 
 A, B = ("default", "a"), ("default", "b")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rl_operator.errors import RefusedError
+from rl_operator.operator_errors import RefusedError
 from rl_operator.ui.preparations import Preparations, Progress
 
 END_SECONDS = 60  # only ends a hang

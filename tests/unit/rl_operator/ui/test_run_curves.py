@@ -7,8 +7,8 @@ import pytest
 from tests.unit.rl_operator.rollouts.made_rollouts import MemorySource, frame, step
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
-from rl_operator.api.run import TrainingRun
-from rl_operator.errors import ForbiddenError, PodNeededError
+from rl_operator.api.training_run import TrainingRun
+from rl_operator.operator_errors import ForbiddenError, PodNeededError
 from rl_operator.rollouts.rollout_source import RolloutSource
 from rl_operator.ui.run_curves import EVERYTHING, CurveCache
 

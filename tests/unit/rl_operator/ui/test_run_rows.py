@@ -7,7 +7,7 @@ import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, run_manifest
 
 from rl_operator.api.names import EXPERIMENT_LABEL
-from rl_operator.errors import ForbiddenError
+from rl_operator.operator_errors import ForbiddenError
 from rl_operator.ui.run_rows import MOST_READ_SINGLY, RowCache, RunFilter, filtered, in_order, run_row, spark_points
 
 STALLED = [{"type": "Stalled", "status": "True"}]

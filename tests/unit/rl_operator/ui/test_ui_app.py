@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, run_manifest
 from tests.unit.rl_operator.ui.page_streams import PageStream
 
-from rl_operator.errors import (
+from rl_operator.operator_errors import (
     BusyError,
     ConflictError,
     ForbiddenError,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, run_manifest
 
-from rl_operator.errors import ForbiddenError
+from rl_operator.operator_errors import ForbiddenError
 from rl_operator.ui.live_runs import LiveRuns
 from rl_operator.ui.visitor import VisibleVersions, Visitor
 

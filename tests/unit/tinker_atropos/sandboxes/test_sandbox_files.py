@@ -13,7 +13,12 @@ from tinker_atropos.sandboxes import stream_sandbox
 from tinker_atropos.sandboxes.local_pool import LocalSandbox
 from tinker_atropos.sandboxes.sandbox import Match, SandboxError
 from tinker_atropos.sandboxes.sandbox_server.file_search import find_files, find_text
-from tinker_atropos.sandboxes.sandbox_server.sandbox_files import RefusedError, read_file, remove_folder, write_file
+from tinker_atropos.sandboxes.sandbox_server.sandbox_files import (
+    SandboxRequestError,
+    read_file,
+    remove_folder,
+    write_file,
+)
 
 NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=("Cs",)), min_size=1, max_size=40)
 PATHS = st.lists(NAMES.filter(lambda name: name not in {".", ".."}), min_size=1, max_size=3).map("/".join)
@@ -44,7 +49,7 @@ def test_nothing_is_written_outside(tmp_path: Path, path: str) -> None:
     (folder / "link").symlink_to(tmp_path)
     (folder / "inside" / "link").symlink_to("../..")
     (folder / "file").symlink_to(tmp_path / "outside")
-    with pytest.raises(RefusedError, match="outside of"):
+    with pytest.raises(SandboxRequestError, match="outside of"):
         write_file(str(folder), path, b"")
     assert os.listdir(tmp_path) == ["sandbox"]  # noqa: PTH208
 
@@ -59,17 +64,17 @@ def test_links_inside_are_followed(tmp_path: Path) -> None:
 def test_only_plain_files_are_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in ("pipe", ".", "/dev/zero"):
-        with pytest.raises(RefusedError, match="not a plain file"):
+        with pytest.raises(SandboxRequestError, match="not a plain file"):
             read_file(str(tmp_path), path, 10)
     for path in ("pipe", "."):
-        with pytest.raises((RefusedError, OSError)):
+        with pytest.raises((SandboxRequestError, OSError)):
             write_file(str(tmp_path), path, b"content")
 
 
 def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"12345")
     assert read_file(str(tmp_path), "file", 5) == b"12345"
-    with pytest.raises(RefusedError, match="more than 4 bytes"):
+    with pytest.raises(SandboxRequestError, match="more than 4 bytes"):
         read_file(str(tmp_path), "file", 4)
 
 
@@ -83,7 +88,7 @@ def test_text_is_found(tmp_path: Path) -> None:
     assert find_text(str(tmp_path), r"yes \d", ".", "*.py", 9) == [("a/one.py", 2, "yes 1"), ("a/one.py", 3, "yes 2")]
     assert find_text(str(tmp_path), "yes", "two.txt", "*", 9) == [("two.txt", 1, "yes")]
     assert len(find_text(str(tmp_path), "yes", ".", "*", 2)) == 2
-    with pytest.raises(RefusedError, match="not a regular expression"):
+    with pytest.raises(SandboxRequestError, match="not a regular expression"):
         find_text(str(tmp_path), "(", ".", "*", 1)
 
 

@@ -7,13 +7,13 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.options import Experiment, OutputFormat, OutputKind, Scope, on_target
 from rl_operator.cli.printing import TEXT_WIDTH, columns, fitted, fitting_columns, print_object, text_width
 from rl_operator.documents.yaml_lines import flow
-from rl_operator.errors import RefusedError
 from rl_operator.experiments.ranking import conclusions, ranked, seed_groups, swept_fields, verdicts
 from rl_operator.experiments.run_figures import RunFigures, differing_settings
+from rl_operator.operator_errors import RefusedError
 from rl_operator.status.text.sentences import cut
 from rl_operator.targets.experiment_runs import figures, keep, read_experiment
 from rl_operator.targets.runs.run_lookup import existing_run

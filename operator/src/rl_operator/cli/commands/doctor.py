@@ -10,7 +10,7 @@ import typer
 
 from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.options import Context, StateDir
-from rl_operator.errors import OperatorError
+from rl_operator.operator_errors import OperatorError
 from rl_operator.programs import INSTALL_COMMAND, INSTALL_HINT, ProgramMissingError, find_program, has_torch
 from rl_operator.targets.target_choice import choose_target, cluster_is_configured
 

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.options import RunName, Scope, on_target
 from rl_operator.cli.printing import one_line, program
 from rl_operator.cli.views.follow import at_rest, exit_code, follow, shown
 from rl_operator.cli.views.run_lines import summary
-from rl_operator.errors import RefusedError
+from rl_operator.operator_errors import RefusedError
 from rl_operator.status.text.sentences import without_control
 from rl_operator.targets.runs.run_lookup import container_named, existing_run
 

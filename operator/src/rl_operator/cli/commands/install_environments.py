@@ -8,10 +8,10 @@ import typer
 from rl_operator.cli.options import Namespace, OutputFormat, OutputKind, StateDir, opened_target
 from rl_operator.cli.printing import columns, print_object, program
 from rl_operator.cli.views.installing import installing
-from rl_operator.errors import RefusedError
 from rl_operator.local.interpreters.interpreter import Interpreter, Marker
 from rl_operator.local.interpreters.interpreters import LIBRARY, in_use
 from rl_operator.local.own_environments import requirements_of
+from rl_operator.operator_errors import RefusedError
 from rl_operator.status.text.figure_text import duration
 from rl_operator.targets.inputs.parameters import plain_run
 from rl_operator.targets.inputs.run_file import with_file

@@ -10,7 +10,7 @@ from rl_operator.api.environment import runs_apart
 from rl_operator.api.hints import FROZEN
 from rl_operator.api.names import RUNTIME_KIND
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.options import ModelFolder, OutputFormat, OutputKind, RunPath, Scope, on_target
 from rl_operator.cli.printing import print_object

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.options import OutputKind, RunName, Scope, on_target
 from rl_operator.cli.printing import TEXT_WIDTH, print_object, program
 from rl_operator.cli.views.rollout_view import answer_text
-from rl_operator.errors import RefusedError
+from rl_operator.operator_errors import RefusedError
 from rl_operator.rollouts.rollout_figures import Fate, Figure
 from rl_operator.rollouts.rollout_query import (
     RankedGroup,

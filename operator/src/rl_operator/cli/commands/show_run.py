@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import typer
 
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import RunStatus
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.options import OutputFormat, OutputKind, RunName, Scope, on_target
 from rl_operator.cli.printing import age, columns, fitted, one_line, print_object, sparkline, visible
 from rl_operator.cli.views.follow import exit_code

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rl_operator.api.names import MAX_RUN_NAME_LENGTH, RUNTIME_KIND, STARTED_AS_ANNOTATION
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.options import ModelFolder, RunPath, Scope, on_target
 from rl_operator.cli.printing import program
@@ -17,7 +17,7 @@ from rl_operator.cli.views.installing import installing
 from rl_operator.cli.views.run_lines import summary
 from rl_operator.documents.merge_patch import merge_patch
 from rl_operator.documents.parse import parse_stored_run
-from rl_operator.errors import ConflictError, NameTakenError, RefusedError
+from rl_operator.operator_errors import ConflictError, NameTakenError, RefusedError
 from rl_operator.targets.gitops import suspend_warning
 from rl_operator.targets.inputs.run_file import RunFile, read_run_file
 from rl_operator.targets.local_target import install_requirements

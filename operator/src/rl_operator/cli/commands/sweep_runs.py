@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rl_operator.api.run import RunSpec, TrainingRun
+from rl_operator.api.training_run import RunSpec, TrainingRun
 from rl_operator.cli.commands.compare_runs import show_experiment
 from rl_operator.cli.commands.start_run import apply_beside, prepare
 from rl_operator.cli.exits import CommandExit
@@ -20,9 +20,9 @@ from rl_operator.cli.options import ModelFolder, OutputFormat, OutputKind, RunPa
 from rl_operator.cli.printing import columns, one_line, print_object, program
 from rl_operator.documents.yaml_lines import flow
 from rl_operator.documents.yaml_text import write_yaml
-from rl_operator.errors import RefusedError
 from rl_operator.experiments.grid import Point, parse_axis, points_of, runs_of
 from rl_operator.local.own_environments import FILE_ANNOTATION
+from rl_operator.operator_errors import RefusedError
 from rl_operator.status.text.figure_text import interval
 from rl_operator.targets.experiment_runs import keep, read_experiment, require_label, require_own_record
 from rl_operator.targets.inputs.grid_check import RefusedRuns, check_runs

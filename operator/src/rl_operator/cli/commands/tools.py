@@ -23,8 +23,8 @@ from rl_operator.cli.options import (
     opened_target,
 )
 from rl_operator.cli.printing import cut_columns, print_object
-from rl_operator.errors import RefusedError
 from rl_operator.local.state.layout import Layout, default_state_folder
+from rl_operator.operator_errors import RefusedError
 from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:

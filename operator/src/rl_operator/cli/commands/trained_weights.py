@@ -13,13 +13,13 @@ from typing import Annotated
 
 import typer
 
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import BestCheckpoint
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.options import OutputFormat, OutputKind, RunName, Scope, on_target
 from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest
-from rl_operator.errors import RefusedError
+from rl_operator.operator_errors import RefusedError
 from rl_operator.programs import ProgramMissingError, find_program
 from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.runs.run_weights import BACKEND_AWAY, backend_env_vars, best_of, tokenizer_of, weights_of

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rl_operator.cli.options import Scope, on_target
-from rl_operator.errors import RefusedError
+from rl_operator.operator_errors import RefusedError
 
 
 @on_target

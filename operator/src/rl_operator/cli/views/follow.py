@@ -13,12 +13,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.printing import one_line
 from rl_operator.cli.views.live_lines import live_lines, redraws
 from rl_operator.cli.views.run_lines import CURVE_WIDTH, Curve, baseline, held_out, news, plain_line
-from rl_operator.errors import RefusedError, WaitTimeoutError
+from rl_operator.operator_errors import RefusedError, WaitTimeoutError
 from rl_operator.status.text.figure_text import money_spent
 from rl_operator.targets.runs.run_text import time_left
 from rl_operator.targets.target import CARE_SECONDS, Target

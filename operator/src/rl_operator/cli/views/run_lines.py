@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rl_operator.api.names import BUDGET_REACHED
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.printing import age, columns, fitted, one_line, program, sparkline, visible
 from rl_operator.status.text.figure_text import interval, money_spent
 from rl_operator.targets.runs.run_lookup import kept_rewards

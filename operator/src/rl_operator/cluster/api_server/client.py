@@ -21,7 +21,8 @@ from rl_operator.cluster.api_server.connection import (
     request_options,
     without_credentials,
 )
-from rl_operator.errors import (
+from rl_operator.log_lines import LineCutter
+from rl_operator.operator_errors import (
     ConflictError,
     ForbiddenError,
     GoneError,
@@ -30,7 +31,6 @@ from rl_operator.errors import (
     RefusedError,
     TargetUnreachableError,
 )
-from rl_operator.log_lines import LineCutter
 
 PAGE_SIZE = 100
 """Larger chunks cost memory that is never returned: 500 finished pods are 60 MiB while they are read."""

@@ -20,7 +20,7 @@ from kubernetes.aio.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION, list
 
 from rl_operator import __version__
 from rl_operator.check.name_lists import listed
-from rl_operator.errors import OperatorError
+from rl_operator.operator_errors import OperatorError
 
 MAX_CONNECTIONS = 20
 """Eight of them are watches. Each costs a quarter of a mebibyte: asyncio's read buffer."""

@@ -15,7 +15,7 @@ from rl_operator.api.names import API_VERSION, GROUP, MANAGER, RUNTIME_KIND
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.cluster.api_server.clock import micro_time
 from rl_operator.cluster.api_server.resources import EVENTS
-from rl_operator.errors import ConflictError, GoneError, OperatorError
+from rl_operator.operator_errors import ConflictError, GoneError, OperatorError
 from rl_operator.telemetry import EVENTS_DROPPED
 
 log = logging.getLogger(__name__)

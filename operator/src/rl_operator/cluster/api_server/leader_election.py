@@ -17,7 +17,7 @@ from typing import Any
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.cluster.api_server.clock import micro_time
 from rl_operator.cluster.api_server.resources import LEASES
-from rl_operator.errors import ConflictError, ForbiddenError, GoneError, OperatorError
+from rl_operator.operator_errors import ConflictError, ForbiddenError, GoneError, OperatorError
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import aiohttp
 from yarl import URL
 
-from rl_operator.errors import OperatorError
+from rl_operator.operator_errors import OperatorError
 from rl_operator.telemetry import API_CALLS
 
 AWAY_AFTER = 0.4

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_PLURAL, OBJECT_NAME_PATTERN, RUN_PLURAL, RUNTIME_PLURAL
 from rl_operator.cluster.api_server.client import JSON, ClusterClient
-from rl_operator.errors import ConflictError, GoneError, NameTakenError
+from rl_operator.operator_errors import ConflictError, GoneError, NameTakenError
 from rl_operator.render.labels import controller_uid
 
 

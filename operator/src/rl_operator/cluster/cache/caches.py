@@ -14,9 +14,9 @@ from rl_operator.api.environment import Environment
 from rl_operator.api.model import ObjectMeta
 from rl_operator.api.names import RUN_LABEL, RUNTIME_KIND
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import RunSpec, TrainingRun
 from rl_operator.api.runtime import Runtime, RuntimeStatus
 from rl_operator.api.status_fields import TERMINAL_PHASES, Phase, RunStatus
+from rl_operator.api.training_run import RunSpec, TrainingRun
 from rl_operator.cluster.api_server.client import METADATA_ONLY, ClusterClient
 from rl_operator.cluster.api_server.resources import CONFIG_MAPS, ENVIRONMENTS, NAMESPACES, RUNS, RUNTIMES
 from rl_operator.cluster.cache.resource_cache import Document, Key, ResourceCache, key_of

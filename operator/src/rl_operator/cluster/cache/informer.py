@@ -12,7 +12,7 @@ from rl_operator.backoff import backoff, jittered
 from rl_operator.cluster.api_server.client import ClusterClient, ExpiredError
 from rl_operator.cluster.api_server.resources import Resource
 from rl_operator.cluster.cache.resource_cache import Key, ResourceCache, key_of
-from rl_operator.errors import OperatorError
+from rl_operator.operator_errors import OperatorError
 from rl_operator.telemetry import WATCH_RESTARTS
 
 log = logging.getLogger(__name__)

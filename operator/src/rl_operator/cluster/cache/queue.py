@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from rl_operator.backoff import backoff, jittered
 from rl_operator.cluster.cache.resource_cache import Key
-from rl_operator.errors import ConflictError, GoneError, OperatorError
+from rl_operator.operator_errors import ConflictError, GoneError, OperatorError
 from rl_operator.telemetry import RECONCILE_SECONDS, RECONCILES
 
 log = logging.getLogger(__name__)

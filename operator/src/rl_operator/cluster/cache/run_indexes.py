@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.cluster.cache.resource_cache import Key
-from rl_operator.errors import ConflictError, TargetUnreachableError
+from rl_operator.operator_errors import ConflictError, TargetUnreachableError
 from rl_operator.status.attempt.run_admission import Order, holds_slot, order_of, positions_with_news, waits_in_queue
 from rl_operator.status.attempt.view import QueuePosition
 

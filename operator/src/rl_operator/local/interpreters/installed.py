@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from rl_operator import programs
-from rl_operator.errors import RefusedError
+from rl_operator.operator_errors import RefusedError
 
 DISTRIBUTION: Final = "tinker-atropos"
 PROJECT_FILES: Final = ("pyproject.toml", "setup.cfg", "setup.py")

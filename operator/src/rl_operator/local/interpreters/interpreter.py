@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from rl_operator.errors import RefusedError, TargetUnreachableError
 from rl_operator.local.interpreters.installed import DISTRIBUTION, Installed
 from rl_operator.local.state.locks import FileLock, holder, is_held
+from rl_operator.operator_errors import RefusedError, TargetUnreachableError
 
 PROGRAM: Final = DISTRIBUTION
 LOOK_SECONDS: Final = 0.2

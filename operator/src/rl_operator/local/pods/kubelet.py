@@ -10,7 +10,6 @@ from typing import Any
 import aiohttp
 
 from rl_operator.api.names import ATTEMPT_LABEL, COMPONENT_LABEL, ENVIRONMENT_COMPONENT, OPENENV_CONTAINER
-from rl_operator.errors import GoneError, TargetUnreachableError
 from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.pods.pod_status import SUPERVISOR_LOST, PodEnd, lost_pod_status
 from rl_operator.local.pods.pod_worker import Know, PodWorker
@@ -19,6 +18,7 @@ from rl_operator.local.programs.leash import Leash, end_left_over
 from rl_operator.local.programs.ports import PodPorts, choose_ports
 from rl_operator.local.state.layout import PodFolder
 from rl_operator.local.state.state_store import Manifest, StateStore
+from rl_operator.operator_errors import GoneError, TargetUnreachableError
 
 KUBELET_FINALIZER = "rl-operator.dev/kubelet"
 """Keeps a pod's object until its processes are gone; on a cluster the API server waits for the kubelet the same way."""

@@ -12,7 +12,6 @@ import aiohttp
 
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.backoff import backoff
-from rl_operator.errors import OperatorError
 from rl_operator.local.pods import pod_probes
 from rl_operator.local.pods.pod_status import PodEnd, PodRecords, Report, Running, Terminated, Waiting
 from rl_operator.local.pods.processes import KILL_DEADLINE_SECONDS, ContainerProcess
@@ -25,6 +24,7 @@ from rl_operator.local.programs.launch import (
     unwritable,
 )
 from rl_operator.local.programs.leash import Leash
+from rl_operator.operator_errors import OperatorError
 from rl_operator.status.observed.container_observation import CRASHING
 
 RESTART_SECONDS, MAX_RESTART_SECONDS = 1.0, 30.0

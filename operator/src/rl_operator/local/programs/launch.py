@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from rl_operator import programs
 from rl_operator.api.names import TRAINER_CONTAINER
-from rl_operator.errors import RefusedError
 from rl_operator.local.interpreters.interpreter import PROGRAM, used_file
 from rl_operator.local.interpreters.interpreters import Interpreters, within
 from rl_operator.local.programs.ports import PodPorts
 from rl_operator.local.state.layout import PodFolder
+from rl_operator.operator_errors import RefusedError
 
 PASSED_ON = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|VIRTUAL_ENV|PYTHON\w+|LD_LIBRARY_PATH|DYLD_\w+|OMP_NUM_THREADS|CUDA_\w+"

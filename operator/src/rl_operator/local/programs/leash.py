@@ -14,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from rl_operator.errors import TargetUnreachableError
 from rl_operator.local.programs import reaper
 from rl_operator.local.state.locks import is_held
+from rl_operator.operator_errors import TargetUnreachableError
 
 
 class Leash:

@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rl_operator.errors import TargetUnreachableError
 from rl_operator.local.state.layout import STATE_DIR_VARIABLE
+from rl_operator.operator_errors import TargetUnreachableError
 
 LOCK_DEADLINE_SECONDS = 15.0
 LOOKERS_SECONDS = 1.0

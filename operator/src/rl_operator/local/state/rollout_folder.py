@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rl_operator.errors import GoneError, TargetUnreachableError
+from rl_operator.operator_errors import GoneError, TargetUnreachableError
 from rl_operator.rollouts.rollout_source import RolloutFile, RolloutListing
 
 ENDING: Final = ".jsonl.zst"

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from rl_operator.api.names import OBJECT_NAME_PATTERN
-from rl_operator.errors import ConflictError, GoneError, InvalidError, NameTakenError, TargetUnreachableError
 from rl_operator.local.state.layout import STATE_DIR_VARIABLE, Layout
 from rl_operator.local.state.locks import locked
+from rl_operator.operator_errors import ConflictError, GoneError, InvalidError, NameTakenError, TargetUnreachableError
 
 Manifest = dict[str, Any]
 Change = Callable[[Manifest], None]

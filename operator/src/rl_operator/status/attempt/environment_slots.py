@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 
 from rl_operator.api.environment import runs_apart
 from rl_operator.api.names import ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import EnvironmentPods
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.backoff import pause_seconds
 from rl_operator.status.attempt.attempt_fate import Ending, Fate, environment_ending
 from rl_operator.status.attempt.view import View

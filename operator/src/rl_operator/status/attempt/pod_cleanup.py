@@ -25,8 +25,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from rl_operator.api.names import TRAINING_COMPONENT
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import RunStatus
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.observed.observation import PodObservation, parse_time
 
 KEPT_PODS = 5

@@ -19,8 +19,8 @@ A status that was edited by hand must not start anything twice: the pods show ho
 from collections.abc import Iterable, Sequence
 
 from rl_operator.api.names import STARTED_AS_ANNOTATION, TRAINING_COMPONENT
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import RunStatus
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.view import Assessment
 from rl_operator.status.observed.observation import PodObservation, format_time
 from rl_operator.status.text.table import Situation

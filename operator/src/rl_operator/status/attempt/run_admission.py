@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import takewhile
 
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import QueueStatus
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.view import Assessment, QueuePosition, View
 from rl_operator.status.observed.observation import PodObservation, format_time
 from rl_operator.status.text.table import Situation

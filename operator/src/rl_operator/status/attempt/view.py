@@ -5,8 +5,8 @@ from datetime import datetime
 
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import Attempt
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.attempt_fate import Ending
 from rl_operator.status.observed.observation import PodObservation, TrainerStatus
 from rl_operator.status.observed.wandb_run import WandbRun, is_current

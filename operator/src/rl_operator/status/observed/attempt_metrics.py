@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.observed.history import Point
 from rl_operator.status.observed.observation import PodObservation, TrainerStatus
 from rl_operator.status.observed.wandb_run import WandbRun

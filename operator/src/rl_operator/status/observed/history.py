@@ -9,8 +9,8 @@ Also what counts as a number: others wrote it, and it goes into objects that use
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import RunStatus
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.observed.observation import TrainerResult
 
 MAX_POINTS: Final = 500

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import RunMetrics, WandbStatus
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.observed.history import is_metric
 from rl_operator.status.observed.observation import MAX_STEPS
 

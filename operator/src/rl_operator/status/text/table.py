@@ -24,26 +24,28 @@ class Situation(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SituationRow:
     """The phase, and the conditions by type; types not named are absent (kstatus: abnormal ones only when true)."""
 
     phase: Phase
     conditions: Mapping[str, Literal["True", "False"]]
 
 
-TABLE: Mapping[Situation, Row] = {
-    Situation.WAITING: Row("Pending", {"Accepted": "True", "Reconciling": "True"}),
-    Situation.REFUSED: Row("Pending", {"Accepted": "False", "Stalled": "True"}),
-    Situation.DRAFT: Row("Stopped", {"Accepted": "True", "Suspended": "True"}),
-    Situation.STARTING: Row("Starting", {"Accepted": "True", "Reconciling": "True"}),
-    Situation.RUNNING: Row("Running", {"Accepted": "True", "Ready": "True"}),
-    Situation.ENDING: Row("Running", {"Accepted": "True", "Reconciling": "True"}),
-    Situation.STOPPING: Row("Stopping", {"Accepted": "True", "Reconciling": "True"}),
-    Situation.STOPPED: Row("Stopped", {"Accepted": "True", "Suspended": "True"}),
-    Situation.SUCCEEDED: Row(
+TABLE: Mapping[Situation, SituationRow] = {
+    Situation.WAITING: SituationRow("Pending", {"Accepted": "True", "Reconciling": "True"}),
+    Situation.REFUSED: SituationRow("Pending", {"Accepted": "False", "Stalled": "True"}),
+    Situation.DRAFT: SituationRow("Stopped", {"Accepted": "True", "Suspended": "True"}),
+    Situation.STARTING: SituationRow("Starting", {"Accepted": "True", "Reconciling": "True"}),
+    Situation.RUNNING: SituationRow("Running", {"Accepted": "True", "Ready": "True"}),
+    Situation.ENDING: SituationRow("Running", {"Accepted": "True", "Reconciling": "True"}),
+    Situation.STOPPING: SituationRow("Stopping", {"Accepted": "True", "Reconciling": "True"}),
+    Situation.STOPPED: SituationRow("Stopped", {"Accepted": "True", "Suspended": "True"}),
+    Situation.SUCCEEDED: SituationRow(
         "Succeeded", {"Accepted": "True", "Ready": "True", "Complete": "True", "Finished": "True"}
     ),
-    Situation.FAILED: Row("Failed", {"Accepted": "True", "Failed": "True", "Finished": "True", "Stalled": "True"}),
+    Situation.FAILED: SituationRow(
+        "Failed", {"Accepted": "True", "Failed": "True", "Finished": "True", "Stalled": "True"}
+    ),
 }
 
 
@@ -52,7 +54,7 @@ SILENT: Final = frozenset({"Finished"})
 
 
 def conditions_of(
-    row: Row, before: RunStatus, reason: str, message: str, *, generation: int, now: str
+    row: SituationRow, before: RunStatus, reason: str, message: str, *, generation: int, now: str
 ) -> tuple[Condition, ...]:
     """The row's conditions, with the times at which they came to hold."""
     return tuple(

@@ -7,7 +7,7 @@ from rl_operator.api.run_inputs import ChosenEnvironment
 from rl_operator.api.runtime import Runtime
 from rl_operator.check import runtime_not_found
 from rl_operator.check.name_lists import unknown_environment
-from rl_operator.errors import RefusedError
+from rl_operator.operator_errors import RefusedError
 from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
 from rl_operator.targets.inputs.parameters import plain_run
 from rl_operator.targets.inputs.run_file import with_file

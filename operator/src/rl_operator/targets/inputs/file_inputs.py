@@ -8,16 +8,16 @@ from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
 from rl_operator.api.names import ENVIRONMENT_KIND, NAMESPACE_NAME_LABEL, OWN_PREFIX, RUNTIME_KIND
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.check import check_run, runtime_not_found
 from rl_operator.check.openenv_rules import server_faults
-from rl_operator.discover import discover_files
 from rl_operator.documents.parse import DocumentError, parse_environment, parse_run, parse_runtime
 from rl_operator.documents.shipped import openenv_environment
-from rl_operator.errors import ForbiddenError, RefusedError
+from rl_operator.file_discovery import discover_files
 from rl_operator.local.own_environments import OwnEnvironments
+from rl_operator.operator_errors import ForbiddenError, RefusedError
 from rl_operator.reconcile.inputs import gather_inputs
 from rl_operator.reconcile.run_client import Key
 from rl_operator.render import Rendered, render_run

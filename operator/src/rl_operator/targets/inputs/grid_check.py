@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.check import check_run, runtime_not_found
 from rl_operator.experiments.grid import belongs_to_trainer
 from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of

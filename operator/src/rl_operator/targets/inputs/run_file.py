@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from rl_operator.api.names import ENVIRONMENT_KIND, HARNESS_PREFIX, RUN_KIND, RUNTIME_KIND
 from rl_operator.api.refusal import Refusal, redacted
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.parse import DocumentError, load_documents, parse_environment, parse_runtime, run_among
 from rl_operator.documents.yaml_text import MAX_CHARACTERS
-from rl_operator.errors import RefusedError
 from rl_operator.local.own_environments import FILE_ANNOTATION
+from rl_operator.operator_errors import RefusedError
 from rl_operator.targets.target import Manifest, Target
 
 BESIDE: Final = ("ConfigMap", ENVIRONMENT_KIND, RUNTIME_KIND)

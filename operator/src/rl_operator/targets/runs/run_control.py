@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rl_operator.api.names import BUDGET_REACHED, STARTED_AS_ANNOTATION
-from rl_operator.errors import RefusedError
+from rl_operator.operator_errors import RefusedError
 from rl_operator.targets.gitops import suspend_warning
 from rl_operator.targets.runs.run_lookup import existing_run, was_restored
 from rl_operator.targets.target import Manifest, Note, Target

@@ -12,11 +12,11 @@ from rl_operator.api.names import (
     STARTED_AS_ANNOTATION,
     TRAINER_CONTAINER,
 )
-from rl_operator.errors import OperatorError, RefusedError
+from rl_operator.operator_errors import OperatorError, RefusedError
 from rl_operator.targets.target import Manifest, Target
 
 if TYPE_CHECKING:
-    from rl_operator.api.run import TrainingRun
+    from rl_operator.api.training_run import TrainingRun
     from rl_operator.status.observed.history import Point
 
 
@@ -98,7 +98,7 @@ def kept_rewards(run: "TrainingRun", target: Target) -> list[float]:
 
 def was_restored(run: Manifest) -> bool:
     """Whether the run was started in a former life and waits to be started again."""
-    from rl_operator.api.run import TrainingRun
+    from rl_operator.api.training_run import TrainingRun
     from rl_operator.status.attempt.restored import is_restored
 
     return STARTED_AS_ANNOTATION in run["metadata"].get("annotations", {}) and is_restored(

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rl_operator.errors import RefusedError
+from rl_operator.operator_errors import RefusedError
 from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:
-    from rl_operator.api.run import TrainingRun
     from rl_operator.api.runtime import Runtime
     from rl_operator.api.status_fields import BestCheckpoint
+    from rl_operator.api.training_run import TrainingRun
 
 BACKEND_AWAY: Final = 4
 """tinker-atropos' exit code for a backend that does not respond."""

@@ -7,14 +7,14 @@ from typing import Any
 
 from rl_operator.api.catalog import Catalog, CatalogEnvironment
 from rl_operator.api.refusal import redacted
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.sections import effective_sections
 from rl_operator.api.settings.fields import TRAINER_FIELDS, WIRED_FIELDS
 from rl_operator.api.settings.nested_fields import flattened
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.source_files import source_hash
 from rl_operator.documents.yaml_text import YamlError, read_yaml
-from rl_operator.errors import ForbiddenError
+from rl_operator.operator_errors import ForbiddenError
 from rl_operator.render.container_template import CONFIG_KEY
 from rl_operator.render.manifests import ENVIRONMENTS_KEY
 from rl_operator.targets.target import Manifest, Target

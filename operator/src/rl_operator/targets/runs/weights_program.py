@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from rl_operator.errors import RefusedError, TargetUnreachableError, WaitTimeoutError
 from rl_operator.local.programs.launch import passed_on
+from rl_operator.operator_errors import RefusedError, TargetUnreachableError, WaitTimeoutError
 from rl_operator.programs import ProgramMissingError, find_program
 from rl_operator.status.text.sentences import redacted, without_control
 from rl_operator.targets.runs.run_weights import BACKEND_AWAY, backend_env_vars
 from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:
-    from rl_operator.api.run import TrainingRun
+    from rl_operator.api.training_run import TrainingRun
 
 LOOK_SECONDS: Final = 0.2
 """How soon a call ends whose caller has left."""

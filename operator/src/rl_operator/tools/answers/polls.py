@@ -6,9 +6,9 @@ The last answer given for a run: an early poll gets it again, and a wait ends wh
 from datetime import timedelta
 from typing import Final, Literal
 
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import Phase
-from rl_operator.errors import GoneError
+from rl_operator.api.training_run import TrainingRun
+from rl_operator.operator_errors import GoneError
 from rl_operator.tools.agent_tool import Answer
 from rl_operator.tools.call_context import CallContext, Given
 from rl_operator.tools.runs import is_draft

@@ -6,13 +6,13 @@ from datetime import datetime
 from typing import Any, Final
 
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import ContainerStatus, Failure
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.api.value_text import text_of
 from rl_operator.experiments.run_figures import elapsed_seconds
 from rl_operator.metrics.wandb_query import entity_and_project
-from rl_operator.status.attempt.attempt_end import RAISE, RESUME
 from rl_operator.status.attempt.attempt_fate import DISRUPTIONS
+from rl_operator.status.attempt.attempt_outcome import RAISE, RESUME
 from rl_operator.status.lifecycle import DRAFT_MESSAGE
 from rl_operator.status.observed.observation import format_time
 from rl_operator.status.observed.wandb_run import BESIDE

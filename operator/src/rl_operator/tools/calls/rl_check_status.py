@@ -4,7 +4,7 @@ from typing import Final
 
 from pydantic import Field
 
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, Run
 from rl_operator.tools.answers.polls import (
     REPEATED_WAIT_SECONDS,

@@ -7,12 +7,12 @@ from pydantic import Field
 
 from rl_operator.api.hints import FROZEN
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import FROZEN_FIELDS, TrainingRun
 from rl_operator.api.run_inputs import RunInputs
+from rl_operator.api.training_run import FROZEN_FIELDS, TrainingRun
 from rl_operator.check import check_run
 from rl_operator.documents.merge_patch import merge_patch
 from rl_operator.documents.parse import DocumentError, parse_run
-from rl_operator.errors import ConflictError, InvalidError
+from rl_operator.operator_errors import ConflictError, InvalidError
 from rl_operator.targets.gitops import gitops_owner
 from rl_operator.tools.agent_tool import ANY_JSON, AgentTool, Answer, Arguments, OptionalRun, ToolRefusedError
 from rl_operator.tools.answers.polls import forget

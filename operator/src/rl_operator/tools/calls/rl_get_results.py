@@ -5,8 +5,8 @@ from typing import Final
 
 from pydantic import Field
 
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import EvaluationFigure
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.observed.history import Point
 from rl_operator.targets.runs.run_lookup import kept_points
 from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, OptionalRun

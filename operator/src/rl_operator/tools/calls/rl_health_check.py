@@ -5,7 +5,7 @@ from typing import Final
 
 from rl_operator.api.names import VERSION
 from rl_operator.api.runtime import Runtime
-from rl_operator.errors import ForbiddenError
+from rl_operator.operator_errors import ForbiddenError
 from rl_operator.targets.inputs.missing_keys import missing_in
 from rl_operator.targets.target import Missing
 from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments

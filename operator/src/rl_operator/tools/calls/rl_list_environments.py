@@ -8,7 +8,7 @@ from rl_operator.api.catalog import Catalog, CatalogEnvironment
 from rl_operator.api.environment import Environment
 from rl_operator.api.names import OWN_PREFIX
 from rl_operator.api.runtime import Runtime
-from rl_operator.errors import ForbiddenError
+from rl_operator.operator_errors import ForbiddenError
 from rl_operator.status.text.sentences import cut
 from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments
 from rl_operator.tools.answers.shown_text import one_line

@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 from pydantic import Field
 
-from rl_operator.api.run import RunSpec, TrainingRun
+from rl_operator.api.training_run import RunSpec, TrainingRun
 from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, ToolRefusedError
 from rl_operator.tools.answers.changed_settings import SettingsInForce
 from rl_operator.tools.answers.run_status import wandb_of, without_empty

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.text.sentences import cut
 from rl_operator.targets.runs.run_weights import KnownWeights, tokenizer_of, weights_of
 from rl_operator.targets.runs.weights_program import asking_env_vars, completions

@@ -17,11 +17,11 @@ from rl_operator.api.names import (
     OWN_PREFIX,
 )
 from rl_operator.api.refusal import Refusal, redacted
-from rl_operator.api.run import RunSpec, TrainingRun
+from rl_operator.api.training_run import RunSpec, TrainingRun
 from rl_operator.check import check_run
 from rl_operator.check.name_lists import most_alike
 from rl_operator.documents.parse import parse_run
-from rl_operator.errors import ConflictError, InvalidError, NameTakenError
+from rl_operator.operator_errors import ConflictError, InvalidError, NameTakenError
 from rl_operator.targets.inputs.run_file import with_file
 from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments
 from rl_operator.tools.answers.run_status import without_empty

@@ -8,11 +8,11 @@ from pydantic import Field
 
 from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, STARTED_AS_ANNOTATION, TRAINER_CONTAINER
 from rl_operator.api.refusal import Refusal, redacted
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.sections import effective_sections
 from rl_operator.api.settings.fields import TRAINER_FIELDS
 from rl_operator.api.settings.nested_fields import flattened
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.check import check_run, runtime_not_found
 from rl_operator.render import render_run
 from rl_operator.status.attempt.restored import is_restored

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.targets.gitops import suspend_warning
 from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, Run
 from rl_operator.tools.answers.polls import forget, looked_at

@@ -6,11 +6,11 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from rl_operator.api.names import INFERENCE_KEY_VARIABLE, INFERENCE_URL_VARIABLE, TRIAL_LABEL
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import InferenceProvider, Runtime
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.check import check_run, runtime_not_found
-from rl_operator.errors import ForbiddenError
+from rl_operator.operator_errors import ForbiddenError
 from rl_operator.render.trial import MAX_MODELS, Trial, trial_config_map, trial_job, trial_name
 from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
 from rl_operator.targets.target import Manifest

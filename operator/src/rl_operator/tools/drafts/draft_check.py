@@ -6,12 +6,12 @@ from typing import Any, Final
 from rl_operator.api.catalog import CatalogEnvironment
 from rl_operator.api.names import OWN_PREFIX
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.check import check_run, runtime_not_found
 from rl_operator.check.name_lists import most_alike, outlined
-from rl_operator.errors import ForbiddenError, InvalidError, RefusedError
+from rl_operator.operator_errors import ForbiddenError, InvalidError, RefusedError
 from rl_operator.targets.inputs.environment_choice import choose_runtime
 from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
 from rl_operator.tools.agent_tool import Answer, ToolRefusedError

@@ -10,9 +10,9 @@ from pydantic.fields import FieldInfo
 
 from rl_operator.api.catalog import CatalogEnvironment
 from rl_operator.api.refusal import redacted
-from rl_operator.api.run import RunSpec, WandbSettings
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.settings.fields import WIRED_FIELDS, WiredField
+from rl_operator.api.training_run import RunSpec, WandbSettings
 from rl_operator.api.value_text import text_of
 from rl_operator.check.name_lists import most_alike
 from rl_operator.documents.parse import nearest

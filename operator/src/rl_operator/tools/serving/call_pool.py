@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import anyio
 
-from rl_operator.errors import BusyError, OperatorError
+from rl_operator.operator_errors import BusyError, OperatorError
 from rl_operator.tools.agent_tool import AgentTool
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.toolset import Outcome, code_of, dispatch, failed

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rl_operator.errors import OperatorError
+from rl_operator.operator_errors import OperatorError
 from rl_operator.tools.serving.http_access import bearer_token, is_called_rightly
 from rl_operator.tools.serving.token_check import BUSY_SECONDS, TokenCheck, TurnedAwayError
 from rl_operator.tools.toolset import ErrorCode, Outcome, code_of, failed

@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
-from rl_operator.errors import ForbiddenError
+from rl_operator.operator_errors import ForbiddenError
 from rl_operator.tools.agent_tool import AgentTool, Answer
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.serving.call_pool import Calls

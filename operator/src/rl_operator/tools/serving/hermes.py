@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from pydantic_core import to_json
 
-from rl_operator.errors import OperatorError
+from rl_operator.operator_errors import OperatorError
 from rl_operator.targets.target import Target
 from rl_operator.targets.target_choice import choose_target
 from rl_operator.tools.agent_tool import AgentTool, input_schema

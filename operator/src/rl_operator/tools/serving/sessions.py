@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from rl_operator.errors import ForbiddenError, UnauthenticatedError
+from rl_operator.operator_errors import ForbiddenError, UnauthenticatedError
 from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.serving.http_access import is_among

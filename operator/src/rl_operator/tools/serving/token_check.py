@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import anyio
 
-from rl_operator.errors import OperatorError, UnauthenticatedError
+from rl_operator.operator_errors import OperatorError, UnauthenticatedError
 from rl_operator.tools.serving.call_pool import Calls
 from rl_operator.tools.serving.sessions import Sessions
 from rl_operator.tools.toolset import ErrorCode

@@ -11,10 +11,10 @@ from starlette.routing import Route
 
 from rl_operator.documents.parse import parse_stored_run
 from rl_operator.documents.yaml_lines import flow
-from rl_operator.errors import RefusedError
 from rl_operator.experiments.comparison import Comparison
 from rl_operator.experiments.ranking import verdicts
 from rl_operator.experiments.run_figures import RunFigures, differing_settings
+from rl_operator.operator_errors import RefusedError
 from rl_operator.rollouts.visible_text import visible
 from rl_operator.status.text.sentences import cut
 from rl_operator.targets.experiment_runs import figures

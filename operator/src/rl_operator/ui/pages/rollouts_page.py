@@ -13,8 +13,8 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from rl_operator.api.run import TrainingRun
-from rl_operator.errors import OperatorError, RefusedError
+from rl_operator.api.training_run import TrainingRun
+from rl_operator.operator_errors import OperatorError, RefusedError
 from rl_operator.rollouts.rollout_query import RolloutSteps, newest_finished
 from rl_operator.rollouts.rollout_source import LastFile, RolloutSource, StepFiles
 from rl_operator.targets.runs.run_lookup import existing_run

@@ -9,9 +9,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from rl_operator.api.names import TRAINER_CONTAINER
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.parse import parse_stored_run
-from rl_operator.errors import OperatorError
+from rl_operator.operator_errors import OperatorError
 from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
 from rl_operator.targets.inputs.parameters import SettableField, fields_of
 from rl_operator.targets.runs.run_lookup import container_named, existing_run

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.parse import parse_stored_run
 from rl_operator.status.text.figure_text import duration
 from rl_operator.targets.local_target import install_requirements

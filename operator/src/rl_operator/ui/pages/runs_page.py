@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from rl_operator.errors import ForbiddenError
+from rl_operator.operator_errors import ForbiddenError
 from rl_operator.ui.run_rows import (
     ATTENTION,
     MOST_ROWS,

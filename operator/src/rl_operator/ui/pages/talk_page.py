@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from rl_operator.api.run import TrainingRun
-from rl_operator.errors import BusyError, InvalidError, OperatorError
+from rl_operator.api.training_run import TrainingRun
+from rl_operator.operator_errors import BusyError, InvalidError, OperatorError
 from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.runs.run_text import flags_for
 from rl_operator.targets.runs.run_weights import tokenizer_of

@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rl_operator.errors import RefusedError
+from rl_operator.operator_errors import RefusedError
 from rl_operator.targets.target import Target
 from rl_operator.ui.live_runs import LiveRuns, OpenStreams
 from rl_operator.ui.serving.security import (

@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rl_operator.errors import OperatorError, UnauthenticatedError
+from rl_operator.operator_errors import OperatorError, UnauthenticatedError
 from rl_operator.targets.target import Target
 from rl_operator.tools.serving.call_pool import Calls
 from rl_operator.tools.serving.gate import STATUS, attended, read_body

@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from rl_operator.errors import UnauthenticatedError
+from rl_operator.operator_errors import UnauthenticatedError
 from rl_operator.tools.serving.http_access import bearer_token
 from rl_operator.tools.serving.token_check import TokenCheck
 from rl_operator.ui.serving.security import cookie_name, cookie_of, is_loopback, own_address

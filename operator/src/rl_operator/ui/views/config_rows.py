@@ -7,8 +7,8 @@ from typing import Any, Final, Literal
 
 from rl_operator.api.names import API_VERSION, RUN_KIND
 from rl_operator.api.refusal import NOT_SHOWN, redacted
-from rl_operator.api.run import RunSpec, TrainingRun, WandbSettings
 from rl_operator.api.settings.fields import WIRED_FIELDS
+from rl_operator.api.training_run import RunSpec, TrainingRun, WandbSettings
 from rl_operator.documents.yaml_text import write_yaml
 from rl_operator.rollouts.visible_text import visible
 from rl_operator.targets.inputs.parameters import SPEC_SECTIONS, SettableField

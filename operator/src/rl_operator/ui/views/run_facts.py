@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.text.figure_text import duration, interval, money_spent
 from rl_operator.status.text.sentences import sentence
 from rl_operator.targets.runs.run_text import best_sentence, held_out_rows, notable_best, time_left

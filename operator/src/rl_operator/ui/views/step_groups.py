@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from rl_contract.rollout_records import GroupRecord, KnownRecord, LostRecord
-from rl_operator.errors import GoneError
+from rl_operator.operator_errors import GoneError
 from rl_operator.rollouts.rollout_figures import FIGURES, finite, prompt_of, strings_in, texts_of
 from rl_operator.rollouts.rollout_query import RankedGroup, RolloutQuery, RolloutSteps, in_order
 from rl_operator.rollouts.rollout_source import RolloutListing, RolloutSource, StepFiles

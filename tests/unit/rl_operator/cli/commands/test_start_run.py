@@ -8,7 +8,7 @@ from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manif
 
 from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.cli.commands.start_run import apply_beside, submit
-from rl_operator.errors import NameTakenError, RefusedError
+from rl_operator.operator_errors import NameTakenError, RefusedError
 from rl_operator.targets.inputs.run_file import RunFile
 
 WANTED = parsed(run_manifest(spec={"config": {"total_steps": 7}}))

@@ -6,7 +6,7 @@ from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manif
 from rl_operator.cli.commands.follow_run import is_reached, is_too_far, parse_until
 from rl_operator.cli.exits import exit_code_of
 from rl_operator.cli.views.follow import at_rest, exit_code, follow
-from rl_operator.errors import (
+from rl_operator.operator_errors import (
     ConflictError,
     ForbiddenError,
     InvalidError,

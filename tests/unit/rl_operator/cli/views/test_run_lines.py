@@ -7,7 +7,7 @@ import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
 from rl_operator.cli.views.run_lines import CURVE_WIDTH, Curve, held_out_table, plain_line, reward_line, summary
-from rl_operator.errors import ForbiddenError
+from rl_operator.operator_errors import ForbiddenError
 from rl_operator.targets.runs.run_text import time_left
 
 HISTORY = [{"step": 1, "rewardMean": 0.25}, {"step": 20, "rewardMean": 0.75}]

@@ -7,7 +7,8 @@ import pytest
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect
 
 from rl_operator.cluster.api_server.client import JSON_PATCH, METADATA_ONLY, ClusterClient, ExpiredError, failure
-from rl_operator.errors import (
+from rl_operator.log_lines import CUT, LONGEST_LINE
+from rl_operator.operator_errors import (
     ConflictError,
     ForbiddenError,
     GoneError,
@@ -16,7 +17,6 @@ from rl_operator.errors import (
     RefusedError,
     TargetUnreachableError,
 )
-from rl_operator.log_lines import CUT, LONGEST_LINE
 
 POD = "/api/v1/namespaces/ns/pods/p"
 PODS = "/api/v1/pods"

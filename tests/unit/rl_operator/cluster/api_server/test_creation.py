@@ -5,7 +5,7 @@ from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
 from rl_operator.api.names import RUN_LABEL
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.cluster.api_server.resources import create_ours
-from rl_operator.errors import NameTakenError
+from rl_operator.operator_errors import NameTakenError
 from rl_operator.render.labels import controller_uid
 
 PODS = "/api/v1/namespaces/team-a/pods"

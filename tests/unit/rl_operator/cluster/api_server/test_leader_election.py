@@ -14,7 +14,7 @@ from tests.unit.rl_operator.cluster.fake_api import write_kubeconfig
 
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.cluster.api_server.leader_election import LeaderElector, LeaseLostError, LeaseTimes
-from rl_operator.errors import ForbiddenError
+from rl_operator.operator_errors import ForbiddenError
 
 QUICK = LeaseTimes(duration=1)
 SPEC = {"leaseDurationSeconds": 1, "acquireTime": "a", "renewTime": "r", "leaseTransitions": 3}

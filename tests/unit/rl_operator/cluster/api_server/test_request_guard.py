@@ -10,7 +10,7 @@ from yarl import URL
 
 from rl_operator.cluster.api_server.client import ClusterClient, Middlewares
 from rl_operator.cluster.api_server.request_guard import NotLeadingError, WatchAges, counted, fenced, verb_of
-from rl_operator.errors import GoneError, TargetUnreachableError
+from rl_operator.operator_errors import GoneError, TargetUnreachableError
 
 PODS = "/api/v1/namespaces/ns/pods"
 OURS = "/apis/rl-operator.dev/v1alpha1"

@@ -3,7 +3,7 @@ from tests.unit.rl_operator.cluster.fake_api import FakeApi
 
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.cluster.api_server.resources import EVENTS, PODS, RUNS, RUNTIMES, find
-from rl_operator.errors import GoneError
+from rl_operator.operator_errors import GoneError
 
 PATHS = [
     (PODS.path(), "/api/v1/pods"),

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from rl_operator.cluster.cache.queue import Reconcile, WorkQueue
-from rl_operator.errors import ConflictError, TargetUnreachableError
+from rl_operator.operator_errors import ConflictError, TargetUnreachableError
 
 A, B = ("ns", "a"), ("ns", "b")
 

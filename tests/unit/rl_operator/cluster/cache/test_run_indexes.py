@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.unit.rl_operator.samples import make_run
 
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import QueueStatus, RunStatus
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.cluster.cache.resource_cache import Key
 from rl_operator.cluster.cache.run_indexes import RuntimeQueues, Unstarted
-from rl_operator.errors import ConflictError, ForbiddenError, TargetUnreachableError
+from rl_operator.operator_errors import ConflictError, ForbiddenError, TargetUnreachableError
 from rl_operator.status.attempt.run_admission import has_room, order_of, queue_place
 from rl_operator.status.attempt.view import QueuePosition
 

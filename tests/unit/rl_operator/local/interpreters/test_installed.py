@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rl_operator.errors import RefusedError
 from rl_operator.local.interpreters.installed import Installed, read_installed
+from rl_operator.operator_errors import RefusedError
 
 
 def arguments(origin: dict[str, Any]) -> tuple[str, ...]:

@@ -8,11 +8,11 @@ import pytest
 
 from rl_operator.api.catalog import Catalog, CatalogEnvironment, EnvironmentFamily
 from rl_operator.documents.shipped import bundled_catalog
-from rl_operator.errors import OperatorError
 from rl_operator.local.interpreters.installed_catalogs import local_catalog, read_catalog, with_library
 from rl_operator.local.interpreters.interpreter import Interpreter, Marker
 from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.state.layout import Layout
+from rl_operator.operator_errors import OperatorError
 
 
 def listing(name: str) -> str:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tests.tiny_packages import make_package
 
-from rl_operator.errors import RefusedError
 from rl_operator.local.interpreters.installed import Installed
 from rl_operator.local.interpreters.interpreter import Interpreter, Recipe, find_uv
+from rl_operator.operator_errors import RefusedError
 
 OFFLINE = {**os.environ, "UV_OFFLINE": "1"}
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from rl_operator.errors import RefusedError
 from rl_operator.local.interpreters.installed import Installed
 from rl_operator.local.interpreters.interpreter import Interpreter, Marker, Recipe, used_file
 from rl_operator.local.interpreters.interpreters import (
@@ -24,6 +23,7 @@ from rl_operator.local.interpreters.interpreters import (
 )
 from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.locks import FileLock
+from rl_operator.operator_errors import RefusedError
 
 INSTALLED = Installed("0.1.0", {}, "here")
 Make = Callable[..., Path]

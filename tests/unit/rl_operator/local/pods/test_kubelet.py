@@ -18,8 +18,8 @@ from tests.unit.rl_operator.local.pod_examples import (
     state_of,
 )
 
-from rl_operator.errors import TargetUnreachableError
 from rl_operator.local.state.state_store import StateStore
+from rl_operator.operator_errors import TargetUnreachableError
 from rl_operator.status.attempt.attempt_fate import Fate, classify
 from rl_operator.status.observed.observation import observe_pod
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from rl_operator.errors import ConflictError, GoneError, InvalidError, NameTakenError, TargetUnreachableError
 from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.state_store import StateStore
+from rl_operator.operator_errors import ConflictError, GoneError, InvalidError, NameTakenError, TargetUnreachableError
 
 
 def an_object(kind: str = "RLTrainingRun", name: str = "run", **metadata: Any) -> dict[str, Any]:

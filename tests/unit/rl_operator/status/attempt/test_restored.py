@@ -7,8 +7,8 @@ from tests.unit.rl_operator.status.builders import NOW, POD, RUNNING, STARTED, m
 
 from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import Attempt
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.restored import is_restored, mark_of
 from rl_operator.status.attempt.run_admission import holds_slot
 from rl_operator.status.attempt.view import View

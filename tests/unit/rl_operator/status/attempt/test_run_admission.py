@@ -5,7 +5,7 @@ import pytest
 from tests.unit.rl_operator.status.builders import CREATED, NOW, STARTED, make_pod, make_run, make_view, waiting
 
 from rl_operator.api.names import QUEUE_NAME_LABEL
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.run_admission import (
     holds_slot,
     order_of,

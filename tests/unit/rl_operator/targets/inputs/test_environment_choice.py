@@ -7,7 +7,7 @@ from tests.unit.rl_operator.samples import TINY
 from tests.unit.rl_operator.targets.fakes import MemoryTarget
 
 from rl_operator.api.runtime import Runtime
-from rl_operator.errors import RefusedError
+from rl_operator.operator_errors import RefusedError
 from rl_operator.targets.inputs.environment_choice import choose_runtime, known_environment
 
 

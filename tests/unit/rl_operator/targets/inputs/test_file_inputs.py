@@ -9,7 +9,7 @@ from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manif
 
 from rl_operator.cli.commands.run_files import objects_of
 from rl_operator.documents.parse import DocumentError
-from rl_operator.errors import RefusedError
+from rl_operator.operator_errors import RefusedError
 from rl_operator.targets.inputs.file_inputs import check_file, render_file
 from rl_operator.targets.inputs.run_file import RunFile, as_it_runs, with_uid
 

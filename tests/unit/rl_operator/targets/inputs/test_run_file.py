@@ -8,8 +8,8 @@ from tests.unit.rl_operator.targets.fakes import MemoryTarget
 
 from rl_operator.documents.parse import DocumentError
 from rl_operator.documents.yaml_text import MAX_CHARACTERS
-from rl_operator.errors import RefusedError
 from rl_operator.local.own_environments import FILE_ANNOTATION
+from rl_operator.operator_errors import RefusedError
 from rl_operator.targets.inputs.run_file import RunFile, read_run_file
 
 RUN = (

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, run_manifest
 
-from rl_operator.errors import RefusedError
+from rl_operator.operator_errors import RefusedError
 from rl_operator.targets.runs.run_control import offer_of, resume_run, stop_run
 
 ARGO = {"argocd.argoproj.io/instance": "lab"}

@@ -7,7 +7,7 @@ from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manif
 
 from rl_operator.api.runtime import Runtime
 from rl_operator.documents.source_files import source_hash
-from rl_operator.errors import ForbiddenError
+from rl_operator.operator_errors import ForbiddenError
 from rl_operator.targets.inputs.file_inputs import render_file
 from rl_operator.targets.inputs.run_file import RunFile, with_uid
 from rl_operator.targets.runs.trained_settings import TrainedSettings

@@ -9,9 +9,9 @@ from tests.unit.rl_operator.targets.fakes import parsed, run_manifest
 from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 
 from rl_operator.api.refusal import RefusalCode
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.status_fields import Phase
-from rl_operator.status.attempt.attempt_end import RAISE, RESUME
+from rl_operator.api.training_run import TrainingRun
+from rl_operator.status.attempt.attempt_outcome import RAISE, RESUME
 from rl_operator.status.text.reasons import REASONS
 from rl_operator.tools.answers.run_status import RETRYABLE, failure_of, metrics_of, status_of, wandb_of
 from rl_operator.tools.answers.shown_text import tokens

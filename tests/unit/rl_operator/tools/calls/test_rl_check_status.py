@@ -9,8 +9,8 @@ import pytest
 from tests.unit.rl_operator.tools.contexts import Unattended, call_at, drafted
 
 from rl_operator.api.names import API_VERSION, RUN_KIND
-from rl_operator.errors import TargetUnreachableError
 from rl_operator.local.state.layout import Layout
+from rl_operator.operator_errors import TargetUnreachableError
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.toolset import Outcome
 

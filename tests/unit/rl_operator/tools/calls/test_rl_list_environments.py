@@ -10,8 +10,8 @@ from rl_operator.api.catalog import Catalog, CatalogEnvironment
 from rl_operator.api.environment import Environment
 from rl_operator.api.runtime import Runtime
 from rl_operator.documents.shipped import bundled_catalog
-from rl_operator.errors import ForbiddenError
 from rl_operator.local.state.layout import Layout
+from rl_operator.operator_errors import ForbiddenError
 from rl_operator.tools.answers.shown_text import tokens
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.toolset import Outcome

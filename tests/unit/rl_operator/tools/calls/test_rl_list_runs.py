@@ -6,7 +6,7 @@ import pytest
 from tests.unit.rl_operator.tools.contexts import drafted, write_status
 from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.targets.local_target import LocalTarget
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls.rl_list_runs import age, line

@@ -17,9 +17,9 @@ from tests.unit.rl_operator.tools.contexts import OWN_CODE, Unattended, add_own,
 
 from rl_operator.api.names import MAX_RUN_NAME_LENGTH, RUN_NAME_PATTERN
 from rl_operator.documents.parse import parse_run
-from rl_operator.errors import ConflictError
 from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.state_store import Manifest
+from rl_operator.operator_errors import ConflictError
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls.rl_select_environment import run_name
 from rl_operator.tools.runs import is_draft, latest_drafted, named_run, state_of

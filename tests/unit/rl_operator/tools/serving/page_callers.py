@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, run_manifest
 from tests.unit.rl_operator.tools.small_toolset import TOOLS
 
-from rl_operator.errors import OperatorError, UnauthenticatedError
+from rl_operator.operator_errors import OperatorError, UnauthenticatedError
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.serving.call_pool import Calls
 from rl_operator.tools.serving.gateway import build_app

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.unit.rl_operator.tools.small_toolset import POLL_SECONDS, TOOLS
 
-from rl_operator.errors import BusyError, TargetUnreachableError
+from rl_operator.operator_errors import BusyError, TargetUnreachableError
 from rl_operator.targets.local_target import LocalTarget
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.serving.call_pool import CallLimits, Calls, OpenContext

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_operator.errors import RefusedError
+from rl_operator.operator_errors import RefusedError
 from rl_operator.tools.serving.http_access import bearer_token, is_among, is_called_rightly, make_token, read_tokens
 
 TOKEN = "0123456789abcdef"

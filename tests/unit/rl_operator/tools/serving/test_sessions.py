@@ -9,7 +9,7 @@ import pytest
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, serving, write_kubeconfig
 
 from rl_operator.cluster.api_server.client import ClusterClient
-from rl_operator.errors import TargetUnreachableError, UnauthenticatedError
+from rl_operator.operator_errors import TargetUnreachableError, UnauthenticatedError
 from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.targets.target_loop import LoopThread
 from rl_operator.tools.call_context import CallContext

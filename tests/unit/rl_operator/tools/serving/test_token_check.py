@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.unit.rl_operator.tools.serving.page_callers import ANN, MadeSessions, target_of
 
-from rl_operator.errors import TargetUnreachableError, UnauthenticatedError
+from rl_operator.operator_errors import TargetUnreachableError, UnauthenticatedError
 from rl_operator.tools.serving.call_pool import Calls
 from rl_operator.tools.serving.token_check import (
     MAX_ADDRESSES,

@@ -12,8 +12,8 @@ import pytest
 from tests.unit.rl_operator.rollouts.made_rollouts import MemorySource, frame, step
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, run_manifest
 
-from rl_operator.api.run import TrainingRun
-from rl_operator.errors import RefusedError
+from rl_operator.api.training_run import TrainingRun
+from rl_operator.operator_errors import RefusedError
 from rl_operator.rollouts.rollout_source import RolloutSource
 from rl_operator.targets.target import Missing
 from rl_operator.ui.live_runs import Listener, LiveRuns, OpenStreams

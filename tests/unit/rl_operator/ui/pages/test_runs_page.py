@@ -7,7 +7,7 @@ import httpx
 import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, run_manifest
 
-from rl_operator.errors import ForbiddenError
+from rl_operator.operator_errors import ForbiddenError
 from rl_operator.ui.live_runs import LiveRuns
 from rl_operator.ui.ui_app import ui_app
 from rl_operator.ui.ui_context import UiContext, make_templates

@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, run_manifest
 
-from rl_operator.errors import RefusedError
+from rl_operator.operator_errors import RefusedError
 from rl_operator.ui.live_runs import OpenStreams
 from rl_operator.ui.serving.local_page import LocalGate, listen, local_app, opened_page
 

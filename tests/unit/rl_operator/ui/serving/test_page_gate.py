@@ -20,7 +20,7 @@ from tests.unit.rl_operator.tools.serving.page_callers import (
 )
 from tests.unit.rl_operator.ui.page_streams import END_SECONDS, PageStream
 
-from rl_operator.errors import TargetUnreachableError
+from rl_operator.operator_errors import TargetUnreachableError
 from rl_operator.tools.serving.token_check import TurnedAwayError
 from rl_operator.ui.serving.page_gate import MOST_OF_CALLER, PagePlaces
 from rl_operator.ui.serving.security import HEADERS

@@ -4,7 +4,7 @@ import pytest
 from starlette.datastructures import Headers
 from tests.unit.rl_operator.tools.serving.page_callers import ANN, HTML, OWN, browser_at, gateway_of, two_callers
 
-from rl_operator.errors import TargetUnreachableError
+from rl_operator.operator_errors import TargetUnreachableError
 from rl_operator.ui.serving.page_login import MAX_TOKEN, own_path, sent_token
 
 BEARER = ("authorization", f"Bearer {ANN}")

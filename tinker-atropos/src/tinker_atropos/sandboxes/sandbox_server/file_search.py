@@ -10,24 +10,24 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from tinker_atropos.sandboxes.sandbox_server.sandbox_files import RefusedError, opened
+from tinker_atropos.sandboxes.sandbox_server.sandbox_files import SandboxRequestError, opened
 
 MAX_SEARCHED_BYTES = 2**20
 MAX_LINE = 500
 
 
 def find_text(folder: str, pattern: str, path: str, file_glob: str, limit: int) -> list[tuple[str, int, str]]:
-    """Path, number and text of lines. Raises RefusedError."""
+    """Path, number and text of lines. Raises SandboxRequestError."""
     try:
         sought = re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        raise RefusedError(f"the pattern is not a regular expression: {error}") from None
+        raise SandboxRequestError(f"the pattern is not a regular expression: {error}") from None
     found: list[tuple[str, int, str]] = []
     for file in _files(os.path.join(folder, path), file_glob):
         try:
             with opened(file, os.O_RDONLY) as stream:
                 text = stream.read(MAX_SEARCHED_BYTES).decode(errors="replace")
-        except (OSError, RefusedError):
+        except (OSError, SandboxRequestError):
             continue
         for number, line in enumerate(text.splitlines(), start=1):
             if sought.search(line[:MAX_LINE]):
@@ -52,7 +52,7 @@ def main() -> None:
             answer: dict[str, Any] = {"result": find_text(folder, request["pattern"], path, file_glob, limit)}
         else:
             answer = {"result": find_files(folder, file_glob, path, limit)}
-    except (RefusedError, OSError, ValueError) as error:
+    except (SandboxRequestError, OSError, ValueError) as error:
         answer = {"error": str(error)}
     sys.stdout.write(json.dumps(answer))
 

@@ -6,24 +6,24 @@ import subprocess
 from typing import BinaryIO
 
 
-class RefusedError(Exception):
+class SandboxRequestError(Exception):
     """What was asked cannot be done; the message says why."""
 
 
 def read_file(folder: str, path: str, max_bytes: int) -> bytes:
-    """From anywhere: what a command may read. Raises RefusedError, OSError."""
+    """From anywhere: what a command may read. Raises SandboxRequestError, OSError."""
     with opened(os.path.join(folder, path), os.O_RDONLY) as file:
         content: bytes = file.read(max_bytes + 1)
     if len(content) > max_bytes:
-        raise RefusedError(f"{path} has more than {max_bytes} bytes")
+        raise SandboxRequestError(f"{path} has more than {max_bytes} bytes")
     return content
 
 
 def write_file(folder: str, path: str, content: bytes) -> None:
-    """Only in the folder, wherever links lead. Raises RefusedError, OSError."""
+    """Only in the folder, wherever links lead. Raises SandboxRequestError, OSError."""
     whole, root = os.path.realpath(os.path.join(folder, path)), os.path.realpath(folder)
     if os.path.commonpath([whole, root]) != root:
-        raise RefusedError(f"{path} is outside of {folder}, where nothing can be written")
+        raise SandboxRequestError(f"{path} is outside of {folder}, where nothing can be written")
     os.makedirs(os.path.dirname(whole), exist_ok=True)
     with opened(whole, os.O_WRONLY | os.O_CREAT) as file:
         file.truncate()
@@ -31,11 +31,11 @@ def write_file(folder: str, path: str, content: bytes) -> None:
 
 
 def opened(path: str, flags: int) -> BinaryIO:
-    """Raises RefusedError for anything but a plain file, without waiting for anybody."""
+    """Raises SandboxRequestError for anything but a plain file, without waiting for anybody."""
     number = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
-        raise RefusedError(f"{path} is not a plain file")
+        raise SandboxRequestError(f"{path} is not a plain file")
     return os.fdopen(number, "rb" if flags == os.O_RDONLY else "wb")
 
 

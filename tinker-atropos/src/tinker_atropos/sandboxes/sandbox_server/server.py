@@ -21,7 +21,7 @@ from typing import Any
 
 from tinker_atropos.sandboxes.sandbox_server.process_tree import MARK, kill_command
 from tinker_atropos.sandboxes.sandbox_server.process_watch import ProcessWatch
-from tinker_atropos.sandboxes.sandbox_server.sandbox_files import RefusedError, read_file, write_file
+from tinker_atropos.sandboxes.sandbox_server.sandbox_files import SandboxRequestError, read_file, write_file
 
 CHUNK = 65536
 LOOK_SECONDS = 0.02
@@ -235,7 +235,7 @@ class SandboxServer:
                 return write_file(self._folder, request["path"], base64.b64decode(request["content"]))
             case "find_text" | "find_files":
                 return self._found(request)
-        raise RefusedError(f"there is no method {request['method']!r}")
+        raise SandboxRequestError(f"there is no method {request['method']!r}")
 
     def _found(self, request: Request) -> Any:
         call = f"import sys; sys.path += {sys.path!r}; from {__package__}.file_search import main; main()"
@@ -249,10 +249,12 @@ class SandboxServer:
         }
         ended = run_command(command, self._folder, self._env_vars, self._watch)
         if ended["timed_out"]:
-            raise RefusedError(f"the search took more than {request['seconds']:g} s: look for less, or in fewer files")
+            raise SandboxRequestError(
+                f"the search took more than {request['seconds']:g} s: look for less, or in fewer files"
+            )
         if ended["exit_code"] or ended["dropped"]:
-            raise RefusedError(f"the search failed: {ended['output'][-500:]}")
+            raise SandboxRequestError(f"the search failed: {ended['output'][-500:]}")
         answer = json.loads(ended["output"])
         if "error" in answer:
-            raise RefusedError(answer["error"])
+            raise SandboxRequestError(answer["error"])
         return answer["result"]

@@ -11,8 +11,8 @@ import pytest
 from tests.unit.rl_operator.reader_processes import gone
 
 from rl_operator.api.catalog import Catalog
-from rl_operator.discover import discover_files
-from rl_operator.errors import OperatorError
+from rl_operator.file_discovery import discover_files
+from rl_operator.operator_errors import OperatorError
 
 pytestmark = pytest.mark.process
 

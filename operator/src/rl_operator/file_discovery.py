@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from rl_operator.api.catalog import Catalog, CatalogProblem
 from rl_operator.api.settings.size_limits import section_problem
 from rl_operator.documents.source_files import chosen_entry, source_problem
-from rl_operator.errors import OperatorError
+from rl_operator.operator_errors import OperatorError
 from rl_operator.programs import find_program
 
 TIMEOUT: Final = 90.0

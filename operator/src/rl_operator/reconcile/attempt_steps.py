@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.status_fields import FrozenSettings
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.source_files import source_hash
-from rl_operator.errors import GoneError, InvalidError, NameTakenError, OperatorError
+from rl_operator.operator_errors import GoneError, InvalidError, NameTakenError, OperatorError
 from rl_operator.reconcile.inputs import gather_inputs
 from rl_operator.reconcile.off_loop import is_quick, off_loop
 from rl_operator.reconcile.recorded_status import record_status

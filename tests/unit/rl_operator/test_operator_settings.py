@@ -1,6 +1,6 @@
 import pytest
 
-from rl_operator.settings import OperatorSettings
+from rl_operator.operator_settings import OperatorSettings
 
 
 def test_flags_win_over_variables_and_variables_over_defaults() -> None:
