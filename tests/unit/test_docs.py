@@ -58,7 +58,7 @@ def test_every_link_resolves(page: Path) -> None:
     ],
 )
 def test_every_file_named_by_a_page_exists(page: str, folder: str, at_least: int) -> None:
-    named = re.findall(r"`([\w/]+/[\w.]+\.py|settings\.py)`", Path(page).read_text(encoding="utf-8"))
+    named = re.findall(r"`([\w/]+/[\w.]+\.py|operator_settings\.py)`", Path(page).read_text(encoding="utf-8"))
     assert len(named) >= at_least
     assert [name for name in named if not Path(folder, name).exists()] == []
 
