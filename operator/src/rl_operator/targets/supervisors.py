@@ -21,11 +21,21 @@ class Supervisors:
     def __init__(self, store: StateStore) -> None:
         self._store = store
         self._layout = store.layout
+        self._started: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
 
     def look_after(self, namespace: str, name: str) -> None:
-        """Start the run's supervisor if there is something to do and none is running."""
-        if not self.is_at_work(namespace, name) and self._is_unsettled(namespace, name):
+        """Start the run's supervisor if there is something to do and none is running or being started by us."""
+        if self.is_at_work(namespace, name) or self._is_on_its_way(namespace, name):
+            return
+        if self._is_unsettled(namespace, name):
             self._start(namespace, name)
+
+    def _is_on_its_way(self, namespace: str, name: str) -> bool:
+        """Our own has not taken its lock yet: it imports for a second. One that had the lock may be ending."""
+        process, lock = self._started.get((namespace, name)), self._layout.supervisor_lock(namespace, name)
+        if process is None or process.poll() is not None:
+            return False
+        return not lock.exists() or lock.read_text().strip() != str(process.pid)
 
     def is_at_work(self, namespace: str, name: str) -> bool:
         return is_held(self._layout.supervisor_lock(namespace, name))
@@ -65,6 +75,7 @@ class Supervisors:
                 start_new_session=True,
             )
         detach(process)
+        self._started[(namespace, name)] = process
 
 
 def is_at_rest(run: Manifest) -> bool:
