@@ -9,8 +9,6 @@ from tests.e2e.conftest import EVERY_GROUP, PATIENCE_SECONDS, Kubectl
 from tests.e2e.test_sorting import finish
 from tests.integration.cluster.polling import wait_for
 
-nightly = pytest.mark.nightly("operator/src/rl_operator/reconcile", "tinker-atropos/src/tinker_atropos/tinker_service")
-
 pytestmark = pytest.mark.timeout(2400)
 
 STEPS = 50
@@ -60,7 +58,7 @@ def test_an_evicted_run_continues_while_the_leader_dies(installed: Kubectl, name
     kubectl.patiently("-n", namespace, "wait", "--for=delete", "rlrun/evicted")
 
 
-@nightly
+@pytest.mark.nightly("operator/src/rl_operator/reconcile", "tinker-atropos/src/tinker_atropos/tinker_service")
 def test_a_drained_node_costs_steps_but_a_wiped_service_never_starts_over(
     installed: Kubectl, namespace_with_service: str
 ) -> None:

@@ -10,8 +10,6 @@ from tests.e2e.conftest import EVERY_GROUP, Kubectl
 from tests.e2e.test_own_environments import ENVIRONMENTS, KNOCK, apply, own_environment, run_of
 from tests.e2e.test_sorting import finish
 
-nightly = pytest.mark.nightly("tinker-atropos/src/tinker_atropos/sandboxes", "operator/src/rl_operator/render")
-
 pytestmark = pytest.mark.timeout(2400)
 
 FEW_STEPS = {
@@ -81,7 +79,7 @@ def until_none(kubectl: Kubectl, namespace: str, run: str) -> list[str]:
     return []
 
 
-@nightly
+@pytest.mark.nightly("tinker-atropos/src/tinker_atropos/sandboxes", "operator/src/rl_operator/render")
 def test_a_hostile_agent_stays_inside(installed: Kubectl, namespace_with_service: str) -> None:
     kubectl, namespace = installed, namespace_with_service
     objects = own_environment("hostile", ENVIRONMENTS / "hostile_sandbox.py")

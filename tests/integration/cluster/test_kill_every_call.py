@@ -21,10 +21,6 @@ from tests.integration.cluster.proxy import Hooks
 from tests.integration.cluster.theatre import Theatre, Undisturbed
 from tests.seeds import seed_text
 
-nightly = pytest.mark.nightly(
-    "operator/src/rl_operator/reconcile", "operator/src/rl_operator/process", "operator/src/rl_operator/cluster"
-)
-
 SHARE = 1.0 if os.environ.get("RL_KILL_POINTS") == "all" else 1 / 3
 AGAIN = f"the same points again: RL_SEED={seed_text()} python -m pytest {__name__.replace('.', '/')}.py"
 AT_ONCE = 10
@@ -60,7 +56,9 @@ def _points(name: str, told: Undisturbed) -> Sequence[Point]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("moment", Moment)
-@nightly
+@pytest.mark.nightly(
+    "operator/src/rl_operator/reconcile", "operator/src/rl_operator/process", "operator/src/rl_operator/cluster"
+)
 def test_killed_at_any_call(
     theatre: Theatre, undisturbed: Mapping[str, Undisturbed], chosen: Sequence[Stab], moment: Moment
 ) -> None:

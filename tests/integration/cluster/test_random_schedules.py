@@ -32,10 +32,6 @@ from tests.integration.cluster.proxy import (
 from tests.integration.cluster.theatre import Theatre, Undisturbed
 from tests.seeds import first_seed
 
-nightly = pytest.mark.nightly(
-    "operator/src/rl_operator/reconcile", "operator/src/rl_operator/process", "operator/src/rl_operator/cluster"
-)
-
 Said = TypeVar("Said")
 
 SCHEDULES = int(os.environ.get("RL_CHAOS_SCHEDULES", "1"))
@@ -123,7 +119,9 @@ def _about_a_run(call: ProxiedCall) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SCHEDULES))
-@nightly
+@pytest.mark.nightly(
+    "operator/src/rl_operator/reconcile", "operator/src/rl_operator/process", "operator/src/rl_operator/cluster"
+)
 def test_a_random_schedule(theatre: Theatre, undisturbed: Mapping[str, Undisturbed], seed: int) -> None:
     schedule = Schedule(seed, theatre.operator.pid)
     theatre.proxy.hooks = schedule.hooks

@@ -105,6 +105,7 @@ def test_from_a_draft_to_the_weights(caller: Caller, runs: RunsNamespace, drafte
     assert (over["status"], over["processes"]["trainer"]) == ("completed", "exited (0)")
     answer = caller("rl_get_results")
     assert answer["weights"]["sampler_path"] == "tinker://m/sampler_weights/000004"
+    assert caller("rl_list_runs", status="completed")["runs"][0]["run_id"] == drafted
     generation = (runs.find(drafted) or {})["metadata"]["generation"]
     again = caller("rl_start_training")
     assert again["weights"] == answer["weights"]
@@ -181,6 +182,8 @@ def test_a_failure_explains_what_to_do(caller: Caller, runs: RunsNamespace, trai
         "retryable": False,
         "message": "no such field",
     }
+    assert caller("rl_get_results")["failure"] == answer["failure"]
+    assert "it is failed" in caller("rl_stop_training", run_id=training)["message"]
 
 
 @on_cluster

@@ -14,12 +14,6 @@ from tests.integration.training.chaos import ENV, STEPS, Chaos, Ended, Schedule
 from tests.integration.training.conftest import training_half
 from tests.seeds import first_seed
 
-nightly = pytest.mark.nightly(
-    "tinker-atropos/src/tinker_atropos/trainer",
-    "tinker-atropos/src/tinker_atropos/trajectory_api",
-    "tinker-atropos/src/tinker_atropos/environments/runner",
-)
-
 pytestmark = pytest.mark.timeout(900)
 
 RUNS = int(os.environ.get("RL_CHAOS_RUNS", "4"))
@@ -31,7 +25,11 @@ AT_ONCE = 4
 
 
 @pytest.mark.parametrize("first", range(FIRST_SEED, FIRST_SEED + RUNS, AT_ONCE))
-@nightly
+@pytest.mark.nightly(
+    "tinker-atropos/src/tinker_atropos/trainer",
+    "tinker-atropos/src/tinker_atropos/trajectory_api",
+    "tinker-atropos/src/tinker_atropos/environments/runner",
+)
 async def test_runs_under_random_faults(first: int, tmp_path_factory, tinker_service: TinkerServiceProcess) -> None:
     seeds = range(first, min(first + AT_ONCE, FIRST_SEED + RUNS))
     runs = [check_run(seed, tmp_path_factory.mktemp(f"seed-{seed}"), tinker_service) for seed in seeds]

@@ -26,6 +26,7 @@ async def asked_by(python: str, url: str) -> dict[str, dict]:
     return {each.pop("client"): each for each in map(json.loads, printed.splitlines())}
 
 
+@pytest.mark.nightly("tinker-atropos/src/tinker_atropos/chat")
 async def test_all_understand_text_and_calls(process, inference) -> None:
     python = os.environ.get("RL_CLIENTS_PYTHON")
     if not python:

@@ -36,6 +36,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.nightly("tinker-atropos/src/tinker_atropos/tinker_service")
 @pytest.mark.timeout(2 * WAIT)
 def test_its_rl_loop_trains_and_resumes(tinker_service, rest: tinker.RestClient, tmp_path: Path) -> None:
     """Synchronously, with importance_sampling, then asynchronously, with stable_reinforce: each as it is by default."""

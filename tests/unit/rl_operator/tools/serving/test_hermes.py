@@ -128,6 +128,7 @@ def test_outside_hermes_a_wait_lasts_until_it_is_canceled() -> None:
 
 
 @pytest.mark.process
+@pytest.mark.nightly("operator/src/rl_operator/tools/serving")
 def test_in_hermes_itself(state: Path) -> None:
     python = os.environ.get("RL_HERMES_PYTHON")
     if not python:

@@ -196,6 +196,7 @@ def test_the_messages_of_an_older_client_are_understood(
 
 # --- and such a client itself ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("door", DOORS)
+@pytest.mark.nightly("operator/src/rl_operator/tools/serving")
 def test_an_older_client_itself(gateway: Gateway, door: str, tmp_path: Path) -> None:
     python = os.environ.get("RL_MCP1_PYTHON")
     if not python:
