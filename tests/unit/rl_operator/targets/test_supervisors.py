@@ -10,10 +10,10 @@ import pytest
 from tests.integration.local.conftest import end_everything
 from tests.integration.local.scripted import WORKS_ON, start_scripted
 
-from rl_operator.operator_errors import GoneError
 from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.locks import holder
 from rl_operator.local.state.state_store import StateStore
+from rl_operator.operator_errors import GoneError
 from rl_operator.targets.supervisors import Supervisors, is_at_rest, owner
 
 
