@@ -20,8 +20,8 @@ from tests.conftest import TinkerServiceProcess
 from tests.forking import ForkedProcess
 from tests.ports import free_port
 
+from rl_contract.trainer_messages import MAX_BYTES
 from tinker_atropos.environments.bundled.digits import prompt, split
-from tinker_atropos.result import MAX_BYTES
 
 CLI = str(Path(sys.executable).with_name("tinker-atropos"))
 END_SECONDS = 90.0

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.observed.attempt_metrics import AttemptMetrics
 from rl_operator.status.observed.history import Point
-from rl_operator.status.observed.observation import PodObservation, TrainerStatus
+from rl_operator.status.observed.observation import ObservedTrainer, PodObservation
 
 
 @dataclass
 class ToldMetrics:
     """A `MetricsSource`: trainers' answers and known histories."""
 
-    trainers: dict[str, TrainerStatus] = field(default_factory=dict)
+    trainers: dict[str, ObservedTrainer] = field(default_factory=dict)
     histories: dict[str, tuple[Point, ...]] = field(default_factory=dict)
 
     def attempt_metrics(self, run: TrainingRun, pod: PodObservation) -> AttemptMetrics:

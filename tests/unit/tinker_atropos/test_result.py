@@ -1,27 +1,25 @@
 """The termination message: its wire form, its bound, and writing it where a rename is not possible."""
 
 import json
-from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinker_atropos.errors import DivergedError
-from tinker_atropos.result import (
+from rl_contract.run_metrics import BY_WEIGHT, RunMetrics
+from rl_contract.trainer_messages import (
     MAX_BYTES,
     BestCheckpoint,
     EvaluatedFigures,
-    Result,
+    ResultBest,
+    ResultCheckpoint,
     ResultError,
-    ResultFile,
-    rounded,
-    write_reason,
-    write_result,
+    TrainerResult,
 )
+from tinker_atropos.errors import DivergedError
+from tinker_atropos.result import ResultFile, encoded, rounded, write_reason, write_result
 
-FULL = Result(
+FULL = TrainerResult(
     attempt=2,
     total_steps=40,
     outcome="failed",
@@ -30,14 +28,14 @@ FULL = Result(
     training_run_id="run-1",
     state_path="tinker://run-1/weights/000025",
     sampler_path="tinker://run-1/sampler_weights/000025",
-    expires_at=datetime(2026, 12, 24, 18, tzinfo=UTC),
-    metrics={"rewardMean": 0.123456, "loss": -0.5, "evalStep": 12_345},
-    error=ResultError("backend", "the backend did not answer for 300 s"),
+    checkpoint=ResultCheckpoint(expires_at="2026-12-24T18:00:00Z"),
+    metrics=RunMetrics(reward_mean=0.123456, loss=-0.5, eval_step=12_345),
+    error=ResultError(error_class="backend", message="the backend did not answer for 300 s"),
 )
 
 
 def test_the_wire_form_matches_the_contract() -> None:
-    assert json.loads(FULL.to_json()) == {
+    assert json.loads(encoded(FULL)) == {
         "schema": 1,
         "outcome": "failed",
         "attempt": 2,
@@ -54,54 +52,53 @@ def test_the_wire_form_matches_the_contract() -> None:
 
 
 def test_a_run_without_error_has_no_error_field() -> None:
-    assert "error" not in json.loads(Result(attempt=1, total_steps=1).to_json())
+    assert "error" not in json.loads(encoded(TrainerResult(outcome="running")))
 
 
-@given(st.text(max_size=3000), st.dictionaries(st.text(max_size=30), st.floats(-1, 1), max_size=40))
-def test_the_bound_holds_and_paths_survive(message: str, metrics: dict[str, float]) -> None:
-    result = Result(
-        attempt=1,
-        total_steps=1,
+NUMBERS = st.dictionaries(st.sampled_from(BY_WEIGHT), st.floats(-1, 1))
+
+
+@given(st.text(max_size=3000), NUMBERS)
+def test_the_bound_holds_and_paths_survive(message: str, numbers: dict[str, float]) -> None:
+    result = TrainerResult(
+        outcome="failed",
         state_path=FULL.state_path,
         sampler_path=FULL.sampler_path,
-        expires_at=FULL.expires_at,
-        metrics=metrics,
-        error=ResultError("internal", message),
+        checkpoint=FULL.checkpoint,
+        metrics=RunMetrics.of_numbers(numbers),
+        error=ResultError(error_class="internal", message=message),
     )
-    encoded = result.to_json()
-    assert len(encoded) <= MAX_BYTES
-    decoded = json.loads(encoded)
+    content = encoded(result)
+    assert len(content) <= MAX_BYTES
+    decoded = json.loads(content)
     assert (decoded["statePath"], decoded["samplerPath"]) == (FULL.state_path, FULL.sampler_path)
     assert decoded["error"]["class"] == "internal"
 
 
 def test_a_message_that_fits_stays_whole_even_if_metrics_do_not() -> None:
-    message = "größer " * 50
-    metrics = {f"metric{n}": 0.5 for n in range(60)}
-    decoded = json.loads(
-        Result(attempt=1, total_steps=1, metrics=metrics, error=ResultError("internal", message)).to_json()
-    )
+    message = "größer " * 100
+    failed = FULL.with_changes(metrics=METRICS, error=ResultError(error_class="internal", message=message))
+    decoded = json.loads(encoded(failed))
     assert decoded["error"]["message"] == message
-    assert 0 < len(decoded["metrics"]) < 60
+    assert 0 < len(decoded["metrics"]) < len(METRICS.numbers())
 
 
+COUNTS = ("evalStep", "evalAccuracyN", "baselineAccuracyN")
 TINKER = "tinker://550e8400-e29b-41d4-a716-446655440000:train:0"
 BEST = BestCheckpoint(
     step=1_250,
-    figure=0.9123,
+    eval_accuracy=0.9123,
     state_path=f"{TINKER}/weights/attempt-1-step-001250",
     sampler_path=f"{TINKER}/sampler_weights/attempt-1-step-001250",
-    low=0.8934,
-    high=0.9287,
+    eval_accuracy_low=0.8934,
+    eval_accuracy_high=0.9287,
     expires_at="2026-12-24T18:00:00Z",
 )
-OF_TRAINING = ("loss", "logprobGap", "staleness", "trainAccuracy", "rewardMean")
-HELD_OUT = [f"{label}Accuracy{end}" for label in ("baseline", "eval") for end in ("", "Low", "High", "N")]
-METRICS = dict.fromkeys((*OF_TRAINING, *HELD_OUT), 0.8123)
+METRICS = RunMetrics.of_numbers({**dict.fromkeys(BY_WEIGHT, 0.8123), **dict.fromkeys(COUNTS, 640)})
 
 
 def test_with_real_paths_the_best_and_the_held_out_figures_have_room() -> None:
-    result = Result(
+    result = TrainerResult(
         attempt=12,
         total_steps=2_500,
         outcome="succeeded",
@@ -110,37 +107,39 @@ def test_with_real_paths_the_best_and_the_held_out_figures_have_room() -> None:
         training_run_id=TINKER.removeprefix("tinker://"),
         state_path=f"{TINKER}/weights/attempt-1-step-002500",
         sampler_path=f"{TINKER}/sampler_weights/attempt-1-step-002500",
-        metrics={**METRICS, "evalStep": 2_500},
-        best=BEST,
+        metrics=METRICS,
+        best=ResultBest.of(BEST),
     )
-    decoded = json.loads(result.to_json())
-    assert BestCheckpoint.from_wire(decoded["best"]) == BEST
+    decoded = json.loads(encoded(result))
+    assert BestCheckpoint.model_validate(decoded["best"]) == BEST
     assert decoded["metrics"].keys() >= {"evalAccuracy", "evalStep", "baselineAccuracy", "rewardMean"}
 
 
 def test_figures_of_the_evaluation_have_the_room_that_is_left() -> None:
     rows = tuple((f"set_{number}_of_many/percent_correct", 0.123456, 0.1111, 0.2222, 640) for number in range(16))
-    figures = EvaluatedFigures(40, rows, more=3)
-    told = json.loads(replace(FULL, evaluated=figures).to_json())["evaluation"]
+    figures = EvaluatedFigures(step=40, figures=rows, more=3)
+    told = json.loads(encoded(FULL.with_changes(evaluation=figures)))["evaluation"]
     assert told["step"] == 40
     assert told["figures"][0] == ["set_0_of_many/percent_correct", 0.1235, 0.1111, 0.2222, 640]
     assert 8 < len(told["figures"]) < 16
     assert len(told["figures"]) + told["more"] == 19
-    crowded = replace(FULL, metrics={f"metric_{number:03}": 0.5 for number in range(99)}, evaluated=figures)
-    assert crowded.to_json() == replace(crowded, evaluated=None).to_json()
+    crowded = FULL.with_changes(error=ResultError(error_class="internal", message="long " * 300), evaluation=figures)
+    assert encoded(crowded) == encoded(crowded.with_changes(evaluation=None))
 
 
 def test_the_best_at_the_last_step_does_not_repeat_its_paths() -> None:
-    result = replace(FULL, best=replace(BEST, state_path=FULL.state_path, sampler_path=FULL.sampler_path))
-    best = json.loads(result.to_json())["best"]
+    result = FULL.with_changes(
+        best=ResultBest.of(BEST.with_changes(state_path=FULL.state_path, sampler_path=FULL.sampler_path))
+    )
+    best = json.loads(encoded(result))["best"]
     assert best["step"] == 1_250
     assert "statePath" not in best
     assert "samplerPath" not in best
 
 
 def test_a_cut_message_keeps_its_beginning() -> None:
-    error = ResultError("internal", "first " + '"\n' * 2000)
-    message = json.loads(Result(attempt=1, total_steps=1, error=error).to_json())["error"]["message"]
+    error = ResultError(error_class="internal", message="first " + '"\n' * 2000)
+    message = json.loads(encoded(TrainerResult(outcome="failed", error=error)))["error"]["message"]
     assert message.startswith("first ")
     assert message.endswith("~")
     assert len(message) > 300
@@ -151,7 +150,7 @@ def test_writing_keeps_the_same_file(tmp_path) -> None:
     path.write_text("x" * 5000)
     inode = path.stat().st_ino
     write_result(str(path), FULL)
-    assert path.read_bytes() == FULL.to_json()
+    assert path.read_bytes() == encoded(FULL)
     assert path.stat().st_ino == inode, "it is a bind mount in a pod: a rename would lose it"
 
 
@@ -168,7 +167,7 @@ def test_a_reason_is_one_bounded_line_and_replaces_no_result(tmp_path) -> None:
     assert path.stat().st_size == MAX_BYTES
     write_result(str(path), FULL)
     write_reason(str(path), "later")
-    assert path.read_bytes() == FULL.to_json()
+    assert path.read_bytes() == encoded(FULL)
     write_reason(None, "nowhere")
     write_reason(str(tmp_path / "absent" / "file"), "the log has it")
 
@@ -191,8 +190,8 @@ def test_a_folder_that_does_not_exist_is_an_error(tmp_path) -> None:
 
 def test_a_failure_has_the_last_metrics_that_are_known() -> None:
     """Not those of the last checkpoint, beside which the step's own were already reported."""
-    results = ResultFile(None, replace(FULL, metrics={"rewardMean": 0.6}))
-    results.write_failure(DivergedError("the loss is nan"), {"rewardMean": 0.0})
-    assert results.result.metrics == {"rewardMean": 0.0}
+    results = ResultFile(None, FULL.with_changes(metrics=RunMetrics(reward_mean=0.6)))
+    results.write_failure(DivergedError("the loss is nan"), RunMetrics(reward_mean=0.0))
+    assert results.result.metrics == RunMetrics(reward_mean=0.0)
     results.write_failure(DivergedError("the loss is nan"))
-    assert results.result.metrics == {"rewardMean": 0.0}
+    assert results.result.metrics == RunMetrics(reward_mean=0.0)

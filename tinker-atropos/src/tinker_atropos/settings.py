@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any, overload
 from urllib.parse import urlsplit
 
+from pydantic import ValidationError
+
 from rl_contract.processes import API_URL, INFERENCE_URL, OPS_PORTS
+from rl_contract.trainer_messages import BestCheckpoint
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.result import BestCheckpoint
 
 ONE_OR_NOTHING = {"": False, "0": False, "1": True}
 
@@ -186,8 +188,8 @@ def _recorded(environ: Mapping[str, str]) -> RecordedCheckpoint | None:
 def _best(environ: Mapping[str, str]) -> BestCheckpoint | None:
     value = environ.get("RL_BEST_CHECKPOINT")
     try:
-        return BestCheckpoint.from_wire(json.loads(value)) if value else None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return BestCheckpoint.model_validate_json(value) if value else None
+    except ValidationError as error:
         raise ConfigError(f"RL_BEST_CHECKPOINT is {value!r}; it must be status.best as JSON: {error!r}") from None
 
 

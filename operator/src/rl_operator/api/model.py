@@ -1,10 +1,11 @@
 """The base of every API model: frozen, camelCase on the wire, unknown fields refused."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import ConfigDict, Field
 from pydantic.config import JsonDict
+
+from rl_contract.wire import WireModel
 
 
 def keyed_by(*keys: str) -> JsonDict:
@@ -28,23 +29,8 @@ LabelValue = Annotated[str, Field(max_length=63)]
 Url = Annotated[str, Field(max_length=1024)]
 
 
-class ApiModel(BaseModel):
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        alias_generator=to_camel,
-        validate_by_name=True,
-        validate_by_alias=True,
-        serialize_by_alias=True,
-    )
-
-    def to_wire(self) -> dict[str, Any]:
-        """The JSON form: camelCase, fields that are None left out."""
-        return self.model_dump(mode="json", exclude_none=True)
-
-    def with_changes(self, **changes: Any) -> Self:
-        """A copy with some fields replaced."""
-        return self.model_copy(update=changes)
+class ApiModel(WireModel):
+    model_config = ConfigDict(extra="forbid")
 
 
 class NameReference(ApiModel):
@@ -69,6 +55,6 @@ class ObjectMeta(ObservedModel):
     generation: int = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
     finalizers: tuple[str, ...] = ()

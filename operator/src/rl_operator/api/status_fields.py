@@ -1,9 +1,11 @@
 """The status of an RLTrainingRun, as the operator writes it."""
 
-from typing import Final, Literal, Self
+from typing import Literal
 
 from pydantic import Field
 
+from rl_contract.run_metrics import RunMetrics
+from rl_contract.trainer_messages import MOST_FIGURES, BestCheckpoint, RunCost, WandbStatus
 from rl_operator.api.model import ObservedModel, keyed_by
 from rl_operator.api.refusal import Refusal
 
@@ -42,36 +44,6 @@ class Progress(ObservedModel):
     )
 
 
-class RunMetrics(ObservedModel):
-    """The latest metrics; fractions are 0 to 1, rounded to 4 digits. Advisory: the phase never depends on them."""
-
-    reward_mean: float | None = Field(default=None, description="Mean reward over all groups, also filtered ones.")
-    train_accuracy: float | None = Field(default=None, description="Fraction of rollouts that were correct.")
-    eval_accuracy: float | None = Field(default=None, description="Latest held-out evaluation.")
-    eval_step: int | None = Field(default=None, description="The step whose weights it evaluated.")
-    eval_accuracy_low: float | None = Field(default=None, description="Lower end of its 95 % interval.")
-    eval_accuracy_high: float | None = Field(default=None, description="Upper end of its 95 % interval.")
-    eval_accuracy_n: int | None = Field(default=None, description="Samples behind it.")
-    baseline_accuracy: float | None = Field(default=None, description="Held-out evaluation before training.")
-    baseline_accuracy_low: float | None = Field(default=None, description="Lower end of its 95 % interval.")
-    baseline_accuracy_high: float | None = Field(default=None, description="Upper end of its 95 % interval.")
-    baseline_accuracy_n: int | None = Field(default=None, description="Samples behind it.")
-    loss: float | None = Field(default=None, description="Mean loss per trained token.")
-    learning_rate: float | None = Field(
-        default=None, description="Adam's learning rate, as its schedule and `auto` make it."
-    )
-    logprob_gap: float | None = Field(
-        default=None, description="Mean absolute gap between sampling and training logprobs, staleness 0."
-    )
-    staleness: float | None = Field(default=None, description="Mean policy steps between sampling and training.")
-    source: str | None = Field(default=None, description="Where the metrics come from: trainer, result or wandb.")
-    observed_at: str | None = Field(default=None, description="When they were read.")
-
-
-MOST_FIGURES: Final = 16
-"""Of an evaluation: as the trainer tells (`tinker_atropos.trainer.reporting.evaluated_figures`)."""
-
-
 class EvaluationFigure(ObservedModel):
     """One figure of an evaluation."""
 
@@ -99,31 +71,6 @@ class HistorySample(ObservedModel):
     reward_mean: float = Field(description="Mean reward at that step.")
 
 
-class RunCost(ObservedModel):
-    """What the run has cost, all attempts and evaluations included, by the runtime's prices."""
-
-    amount: float = Field(ge=0, description="Rounded to four decimals.")
-    currency: str = Field(description="As spec.backend.prices of the runtime names it.")
-    budget: float | None = Field(default=None, description="The spec.budget that the newest attempt keeps to.")
-
-    def after(self, before: "RunCost | None") -> Self:
-        """As a trainer told it, which knows of earlier attempts. It never falls: lost steps have cost something."""
-        amount = max(self.amount, before.amount if before else 0.0)
-        return self.with_changes(amount=round(amount, 4))
-
-
-class WandbStatus(ObservedModel):
-    """The run on Weights & Biases."""
-
-    url: str | None = Field(default=None, description="Page of the run.")
-    run_id: str | None = Field(default=None, description="Deterministic id of the run.")
-    state: str | None = Field(
-        default=None,
-        description="As the trainer knows it: running, finished, disabled, or offline with the command that sends it "
-        "later; with W&B's own state beside it where that is another one. Absent where it is unknown how it ended.",
-    )
-
-
 class ContainerStatus(ObservedModel):
     """One container of the current attempt."""
 
@@ -140,25 +87,6 @@ class Checkpoint(ObservedModel):
     step: int = Field(description="Optimizer step that it holds.")
     state_path: str = Field(description="tinker:// path that training can continue from.")
     expires_at: str | None = Field(default=None, description="When the backend deletes it.")
-
-
-class BestCheckpoint(ObservedModel):
-    """The weights with the best held-out figure so far: of equal figures, the earlier step's."""
-
-    step: int = Field(description="Optimizer step that they are of.")
-    eval_accuracy: float = Field(description="Their held-out evaluation.")
-    eval_accuracy_low: float | None = Field(default=None, description="Lower end of its 95 % interval.")
-    eval_accuracy_high: float | None = Field(default=None, description="Upper end of its 95 % interval.")
-    state_path: str = Field(description="tinker:// path to train on from.")
-    sampler_path: str = Field(description="tinker:// path to sample from.")
-    expires_at: str | None = Field(default=None, description="When the backend deletes them.")
-
-    def is_better_than(self, last: RunMetrics) -> bool:
-        """By more than noise: the 95 % intervals do not overlap. Stricter than a test of the difference, because the
-        best was chosen for being high.
-        """
-        high, low = last.eval_accuracy_high, self.eval_accuracy_low
-        return high is not None and low is not None and high < low
 
 
 class Weights(ObservedModel):

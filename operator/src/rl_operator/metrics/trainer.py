@@ -12,10 +12,11 @@ import orjson
 from pydantic import ValidationError
 
 from rl_contract.processes import TRAINER_PORT
+from rl_contract.run_metrics import HISTORY_METRICS
 from rl_operator.api.names import TRAINER_CONTAINER, TRAINING_COMPONENT
 from rl_operator.metrics.outage import UnreadableAnswerError, read_json
-from rl_operator.status.observed.history import HISTORY_METRICS, Point, joined, read_points, thinned
-from rl_operator.status.observed.observation import PodObservation, TrainerStatus
+from rl_operator.status.observed.history import Point, joined, read_points, thinned
+from rl_operator.status.observed.observation import ObservedTrainer, PodObservation
 from rl_operator.telemetry import TRAINER_POLLS
 
 REREAD_SHARE = 0.05
@@ -34,7 +35,7 @@ class PolledHistory:
         self._packed = b""
         self._read_at: tuple[int, bool] | None = None
 
-    def due(self, status: TrainerStatus) -> bool:
+    def due(self, status: ObservedTrainer) -> bool:
         """Whether the history is to be read now: at the start, by steps, and before the end."""
         if not status.step:
             return False
@@ -44,7 +45,7 @@ class PolledHistory:
         step, last = self._read_at
         return now[1] != last or abs(now[0] - step) >= REREAD_SHARE * status.total_steps
 
-    def take(self, status: TrainerStatus, points: Sequence[Point]) -> None:
+    def take(self, status: ObservedTrainer, points: Sequence[Point]) -> None:
         """A restarted trainer knows only its own steps: the earlier points are kept."""
         self._read_at = _moment(status)
         self._packed = _pack(thinned(joined(self.points, points)))
@@ -75,7 +76,7 @@ def _unpack(packed: bytes) -> tuple[Point, ...]:
     return tuple({name: value for name, value in zip(_COLUMNS, row, strict=True) if value is not None} for row in rows)
 
 
-def _moment(status: TrainerStatus) -> tuple[int, bool]:
+def _moment(status: ObservedTrainer) -> tuple[int, bool]:
     return status.step, status.phase in LAST_PHASES
 
 
@@ -110,7 +111,7 @@ class _Known:
     `unheard` and `unheard_since` are of one that starts.
     """
 
-    status: TrainerStatus | None = None
+    status: ObservedTrainer | None = None
     silent: int = 0
     unheard: bool = False
     unheard_since: float | None = None
@@ -141,7 +142,7 @@ class TrainerPoller:
         self._known: dict[str, _Known] = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    def status_of(self, pod: PodObservation) -> TrainerStatus | None:
+    def status_of(self, pod: PodObservation) -> ObservedTrainer | None:
         """The latest response, however old: the trainer itself reports when it made its last step. None: it cannot be
         reached (anymore).
         """
@@ -227,11 +228,11 @@ class TrainerPoller:
         finally:
             known.asking = False
 
-    async def _status(self, session: aiohttp.ClientSession, url: str, pod: PodObservation) -> TrainerStatus | None:
+    async def _status(self, session: aiohttp.ClientSession, url: str, pod: PodObservation) -> ObservedTrainer | None:
         """The trainer's response; None if there was none from that trainer."""
         try:
             answer = await _get(session, f"{url}/status", ANSWER_SECONDS, STATUS_BYTES)
-            status = TrainerStatus.model_validate(answer)
+            status = ObservedTrainer.model_validate(answer)
         except (aiohttp.ClientError, TimeoutError, OSError):
             # Not up yet, or shutting down: the pod's own status has the relevant state.
             TRAINER_POLLS.labels("silent").inc()
@@ -244,7 +245,7 @@ class TrainerPoller:
             TRAINER_POLLS.labels("stranger").inc()
         return None
 
-    def _heard(self, pod: PodObservation, known: _Known, status: TrainerStatus) -> None:
+    def _heard(self, pod: PodObservation, known: _Known, status: ObservedTrainer) -> None:
         news = known.status != status or known.unreachable or known.unheard
         known.status, known.silent, known.unheard, known.unheard_since = status, 0, False, None
         if news:
@@ -272,7 +273,7 @@ class TrainerPoller:
         self._changed(pod)
 
     async def _read_history(
-        self, session: aiohttp.ClientSession, url: str, known: _Known, status: TrainerStatus
+        self, session: aiohttp.ClientSession, url: str, known: _Known, status: ObservedTrainer
     ) -> None:
         try:
             points = read_points(await _get(session, url, HISTORY_SECONDS, HISTORY_BYTES))
@@ -287,7 +288,7 @@ def _is_starting(pod: PodObservation) -> bool:
     return trainer is not None and trainer.state == "Running"
 
 
-def _is_of(status: TrainerStatus, pod: PodObservation) -> bool:
+def _is_of(status: ObservedTrainer, pod: PodObservation) -> bool:
     """An address is soon reused after its pod is gone. A trainer that does not identify itself is trusted."""
     return status.run_uid in (None, "", pod.run_uid) and status.attempt in (None, pod.attempt)
 

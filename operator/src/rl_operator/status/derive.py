@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
+from rl_contract.trainer_messages import TrainerResult
 from rl_operator.api.hints import FROZEN
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.status_fields import (
@@ -28,7 +29,7 @@ from rl_operator.status.attempt.run_admission import QUEUED, admitted_time, queu
 from rl_operator.status.attempt.sandbox_slots import observed_sandboxes
 from rl_operator.status.attempt.view import Assessment, View
 from rl_operator.status.observed.history import history_map_name
-from rl_operator.status.observed.observation import PodObservation, TrainerResult, format_time, parse_time
+from rl_operator.status.observed.observation import PodObservation, format_time, parse_time
 from rl_operator.status.observed.wandb_run import at_the_end
 from rl_operator.status.run_metrics import continued, with_result, with_trainer, with_wandb
 from rl_operator.status.size import fit_size

@@ -8,33 +8,32 @@ newest, and `metrics.observedAt` is when they last changed.
 
 from datetime import datetime
 
+from rl_contract.run_metrics import RunMetrics, is_metric, reduced
+from rl_contract.trainer_messages import MOST_FIGURES, BestCheckpoint, EvaluatedFigures, TrainerResult
 from rl_operator.api.status_fields import (
-    MOST_FIGURES,
-    BestCheckpoint,
     Checkpoint,
     EvaluationFigure,
     EvaluationFigures,
     HistorySample,
     Progress,
-    RunMetrics,
     RunStatus,
 )
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.status.observed.history import is_metric, round_metric
-from rl_operator.status.observed.observation import ToldFigures, TrainerResult, TrainerStatus, format_time
+from rl_operator.status.observed.history import round_metric
+from rl_operator.status.observed.observation import ObservedTrainer, format_time
 from rl_operator.status.observed.wandb_run import WandbRun, wandb_status
 
 HISTORY_SAMPLES = 10
 
-OF_ONE_STEP = frozenset({"loss", "learning_rate", "logprob_gap", "staleness"})
+OF_ONE_STEP = frozenset(reduced("step"))
 """What a step's batch says. One that lacks some of it says that they are unknown, not that they are what they were."""
 
-OF_AN_EVALUATION = "eval_"
-"""The beginning of what one evaluation says: another one has its own step and interval, or unknown ones."""
+OF_AN_EVALUATION = frozenset(reduced("evaluation"))
+"""What one evaluation says: another one has its own step and interval, or unknown ones."""
 
 OF_ALL_METRICS = frozenset({"source", "observed_at"})
-KEPT = {True: ("baseline_", OF_AN_EVALUATION, *OF_ALL_METRICS), False: ("baseline_", *OF_ALL_METRICS)}
-"""Beginnings of the metrics that an attempt keeps, by whether the last evaluation was of weights that it keeps."""
+KEPT = {True: OF_ALL_METRICS.union(reduced("baseline", "evaluation")), False: OF_ALL_METRICS.union(reduced("baseline"))}
+"""The metrics that an attempt keeps, by whether the last evaluation was of weights that it keeps."""
 
 
 def continued(status: RunStatus, step: int) -> RunStatus:
@@ -44,7 +43,7 @@ def continued(status: RunStatus, step: int) -> RunStatus:
     if metrics:
         known = metrics.model_dump(exclude_none=True, by_alias=False)
         evaluated = metrics.eval_step is not None and metrics.eval_step <= step
-        kept = {name: value for name, value in known.items() if name.startswith(KEPT[evaluated])}
+        kept = {name: value for name, value in known.items() if name in KEPT[evaluated]}
         metrics = RunMetrics(**kept) if kept.keys() - OF_ALL_METRICS else None
     return status.with_changes(
         progress=_progress(step, progress.total_steps, None, step) if progress else None,
@@ -75,7 +74,7 @@ def _corrected(status: RunStatus, step: int) -> RunStatus:
     )
 
 
-def with_trainer(status: RunStatus, trainer: TrainerStatus, now: datetime) -> RunStatus:
+def with_trainer(status: RunStatus, trainer: ObservedTrainer, now: datetime) -> RunStatus:
     status = _continued_as_told(status, trainer.from_step)
     if trainer.step:  # 0 also while its training is not open yet
         status = _corrected(status, trainer.step)
@@ -140,7 +139,7 @@ def _best(status: RunStatus, told: BestCheckpoint | None, from_step: int | None)
     return status.best if from_step is None else told
 
 
-def _evaluation(status: RunStatus, metrics: RunMetrics, told: ToldFigures | None) -> EvaluationFigures | None:
+def _evaluation(status: RunStatus, metrics: RunMetrics, told: EvaluatedFigures | None) -> EvaluationFigures | None:
     """As the source of the `metrics` tells, if it knows of an evaluation. A result has room for few figures: those of
     the same evaluation that were told before stay.
     """
@@ -153,7 +152,7 @@ def _evaluation(status: RunStatus, metrics: RunMetrics, told: ToldFigures | None
     return found
 
 
-def _figures(told: ToldFigures) -> EvaluationFigures:
+def _figures(told: EvaluatedFigures) -> EvaluationFigures:
     """Those that are numbers, rounded."""
     numbers = [row for row in told.figures if all(each is None or is_metric(each) for each in row[1:])]
     figures = tuple(
@@ -176,8 +175,8 @@ def _with_metrics(
         return status
     if "loss" in rounded:
         old = {name: value for name, value in old.items() if name not in OF_ONE_STEP}
-    if any(name.startswith(OF_AN_EVALUATION) and old.get(name, value) != value for name, value in rounded.items()):
-        old = {name: value for name, value in old.items() if not name.startswith(OF_AN_EVALUATION)}
+    if any(name in OF_AN_EVALUATION and old.get(name, value) != value for name, value in rounded.items()):
+        old = {name: value for name, value in old.items() if name not in OF_AN_EVALUATION}
     merged = RunMetrics(**{**old, **rounded, "source": source, "observed_at": format_time(now)})
     return status.with_changes(metrics=merged, history=_history(status, step, total_steps, merged.reward_mean))
 

@@ -9,12 +9,13 @@ from tests.unit.rl_operator.cluster.documents import pod_document
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
 from tests.unit.rl_operator.told_metrics import ToldMetrics
 
+from rl_contract.run_metrics import MAX_POINTS
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.cluster.api_server.event_recorder import EventRecorder
 from rl_operator.cluster.cache.caches import Caches, project_pod
 from rl_operator.cluster.cluster_run_client import ClusterRunClient, write_history
-from rl_operator.operator_errors import ConflictError, NameTakenError
-from rl_operator.status.observed.history import MAX_POINTS, Point, history_map_name
+from rl_operator.errors import ConflictError, NameTakenError
+from rl_operator.status.observed.history import Point, history_map_name
 
 RUN = samples.make_run()
 NAME = history_map_name(RUN)

@@ -15,8 +15,7 @@ from rl_operator.local.local_run_client import LocalRunClient
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.state.pod_logs import read_events
 from rl_operator.local.state.state_store import StateStore
-from rl_operator.operator_errors import ConflictError, GoneError, NameTakenError
-from rl_operator.status.observed.observation import TrainerStatus
+from rl_operator.status.observed.observation import ObservedTrainer
 
 KEY = ("default", "run")
 
@@ -29,7 +28,7 @@ async def nothing_found(_files: Mapping[str, str], _entry: str | None) -> Catalo
 def run_client(store: StateStore) -> LocalRunClient:
     environments = OwnEnvironments(store.get, nothing_found)
     return LocalRunClient(
-        store, environments, ToldMetrics({"run-00000-1": TrainerStatus(step=7)}), Interpreters(store.layout, {})
+        store, environments, ToldMetrics({"run-00000-1": ObservedTrainer(step=7)}), Interpreters(store.layout, {})
     )
 
 

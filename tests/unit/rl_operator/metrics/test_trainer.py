@@ -10,9 +10,10 @@ from aiohttp import web
 from tests.unit.rl_operator.metrics.trainers import POD, UP, endless, pod_at, polling, serving, until, until_asked
 from tests.unit.rl_operator.status.builders import make_environment, make_pod, ready, running
 
+from rl_contract.run_metrics import HISTORY_METRICS, MAX_POINTS
 from rl_operator.metrics.trainer import SILENT_POLLS, STATUS_BYTES, PolledHistory, pod_ops_url
-from rl_operator.status.observed.history import HISTORY_METRICS, MAX_POINTS, read_points
-from rl_operator.status.observed.observation import TrainerStatus
+from rl_operator.status.observed.history import read_points
+from rl_operator.status.observed.observation import ObservedTrainer
 
 
 async def test_only_news_is_reported() -> None:
@@ -242,15 +243,15 @@ def test_a_thousand_full_histories_take_less_than_10_mb() -> None:
     noise = random.Random(7)
     points = [{"step": step, **{name: noise.random() for name in HISTORY_METRICS}} for step in range(1, MAX_POINTS + 1)]
     series = PolledHistory()
-    series.take(TrainerStatus(step=MAX_POINTS, total_steps=MAX_POINTS), read_points({"points": points}))
+    series.take(ObservedTrainer(step=MAX_POINTS, total_steps=MAX_POINTS), read_points({"points": points}))
     assert len(series.points) == MAX_POINTS
     assert series.size * ACTIVE_RUNS < MOST_BYTES
 
 
 def test_a_run_of_unknown_length_is_read_again_at_each_step() -> None:
     series = PolledHistory()
-    assert not series.due(TrainerStatus(step=0))
-    assert series.due(TrainerStatus(step=1))
-    series.take(TrainerStatus(step=1), read_points({"points": [{"step": 1}]}))
-    assert not series.due(TrainerStatus(step=1))
-    assert series.due(TrainerStatus(step=2))
+    assert not series.due(ObservedTrainer(step=0))
+    assert series.due(ObservedTrainer(step=1))
+    series.take(ObservedTrainer(step=1), read_points({"points": [{"step": 1}]}))
+    assert not series.due(ObservedTrainer(step=1))
+    assert series.due(ObservedTrainer(step=2))

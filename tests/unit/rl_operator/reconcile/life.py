@@ -33,7 +33,7 @@ from rl_operator.operator_errors import ConflictError
 from rl_operator.reconcile import ReconcilePace, reconcile
 from rl_operator.reconcile.run_client import Key
 from rl_operator.status.observed.history import Point
-from rl_operator.status.observed.observation import PodObservation, TrainerStatus, format_time
+from rl_operator.status.observed.observation import ObservedTrainer, PodObservation, format_time
 
 KEY = ("default", "sorting")
 PACE = ReconcilePace(backoff_seconds=10, progress_seconds=60)
@@ -116,7 +116,7 @@ class Life:
 
     store: StateStore
     client: MortalClient
-    attempt_metrics: dict[str, TrainerStatus]
+    attempt_metrics: dict[str, ObservedTrainer]
     """What trainers answer, by pod."""
 
     series: dict[str, tuple[Point, ...]]

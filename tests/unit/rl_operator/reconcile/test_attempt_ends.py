@@ -11,7 +11,7 @@ from tests.unit.rl_operator.status.builders import ready, result, running, termi
 from rl_operator.api.names import POD_FINALIZER
 from rl_operator.local.pods.kubelet import KUBELET_FINALIZER
 from rl_operator.status.attempt.pod_cleanup import LOST_AFTER
-from rl_operator.status.observed.observation import TrainerStatus, format_time
+from rl_operator.status.observed.observation import ObservedTrainer, format_time
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ async def test_a_node_that_comes_back_with_its_pod_changes_nothing(life: Life) -
     play(life, 2, "Running", ready())
     await life.settle()
     before, writes = life.status, life.client.writes
-    life.attempt_metrics[pod(life, 1)["metadata"]["name"]] = TrainerStatus(step=39, total_steps=40)
+    life.attempt_metrics[pod(life, 1)["metadata"]["name"]] = ObservedTrainer(step=39, total_steps=40)
     for phase, trainer in (("Running", ready()), ("Running", running()), ("Succeeded", terminated(0, result()))):
         play(life, 1, phase, trainer)
         life.now += timedelta(seconds=61)
@@ -160,7 +160,7 @@ async def test_an_eviction_after_hours_of_training_is_followed_by_another_attemp
     await train(life, progressDeadlineSeconds=600)
     name = life.status.pod_name or ""
     life.now += timedelta(hours=5)
-    life.attempt_metrics[name] = TrainerStatus(step=7, total_steps=40, last_step_at=format_time(life.now))
+    life.attempt_metrics[name] = ObservedTrainer(step=7, total_steps=40, last_step_at=format_time(life.now))
     await life.settle()
     assert life.status.phase == "Running"
     delete(life)

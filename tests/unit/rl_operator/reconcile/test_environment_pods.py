@@ -12,7 +12,7 @@ from rl_operator.api.names import POD_FINALIZER, RUN_KIND
 from rl_operator.api.status_fields import EnvironmentPods
 from rl_operator.operator_errors import GoneError
 from rl_operator.reconcile import reconcile
-from rl_operator.status.observed.observation import TrainerStatus, format_time
+from rl_operator.status.observed.observation import ObservedTrainer, format_time
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ async def test_a_bad_configuration_ends_the_run_at_once(life: Life) -> None:
 async def test_an_environment_that_ends_after_the_last_step_has_not_failed(life: Life) -> None:
     life.apply_own()
     await work(life, "1-env-0-0")
-    life.attempt_metrics[life.pods[0]["metadata"]["name"]] = TrainerStatus(phase="saving", step=40, total_steps=40)
+    life.attempt_metrics[life.pods[0]["metadata"]["name"]] = ObservedTrainer(phase="saving", step=40, total_steps=40)
     life.play_environment("1-env-0-0", terminated(0), "Succeeded")
     life.now += timedelta(seconds=100)
     await life.settle()
@@ -233,7 +233,7 @@ async def test_replicas_change_while_it_runs(life: Life) -> None:
 async def test_a_run_started_with_one_replica_gets_more_in_the_next_attempt(life: Life) -> None:
     life.apply()
     await work(life)
-    life.attempt_metrics[life.pods[0]["metadata"]["name"]] = TrainerStatus(step=3, total_steps=40)
+    life.attempt_metrics[life.pods[0]["metadata"]["name"]] = ObservedTrainer(step=3, total_steps=40)
     life.edit(environmentReplicas=3)
     await life.reconcile()
     life.now += timedelta(seconds=61)

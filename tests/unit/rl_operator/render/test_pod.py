@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.samples import DEFAULT, TINY, UID, inputs_of, make_run, make_runtime, own_inputs, tasksets
 
+from rl_contract.trainer_messages import BestCheckpoint
 from rl_operator.api.names import QUEUE_NAME_LABEL
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.status_fields import RunStatus
@@ -10,7 +11,6 @@ from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.container_template import mounting
 from rl_operator.render.env_vars import checkpoint_env_vars, environments_path
 from rl_operator.render.pod import pod_of_attempt, pod_template
-from tinker_atropos.result import BestCheckpoint
 from tinker_atropos.settings import load_settings
 
 
@@ -50,7 +50,13 @@ def test_the_trainer_of_an_attempt_that_continues_knows_its_checkpoint() -> None
 
 def test_the_trainer_of_a_next_attempt_knows_the_best_weights() -> None:
     """As it reads them: the two packages share no code."""
-    best = BestCheckpoint(50, 0.9123, "tinker://m/weights/50", "tinker://m/sampler_weights/50", 0.89, None, None)
+    best = BestCheckpoint(
+        step=50,
+        eval_accuracy=0.9123,
+        eval_accuracy_low=0.89,
+        state_path="tinker://m/weights/50",
+        sampler_path="tinker://m/sampler_weights/50",
+    )
     run = make_run().with_changes(status=RunStatus.model_validate({"best": best.to_wire()}))
     (told,) = checkpoint_env_vars(run)
     assert load_settings("trainer", {told["name"]: told["value"]}).best == best

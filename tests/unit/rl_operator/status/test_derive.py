@@ -34,11 +34,11 @@ from rl_operator.documents.yaml_text import json_value
 from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import derive, frozen_refusals, frozen_settings, started, worth_writing
 from rl_operator.status.lifecycle import assess
-from rl_operator.status.observed.observation import TrainerStatus
+from rl_operator.status.observed.observation import ObservedTrainer
 from rl_operator.status.text.table import TABLE, Situation
 
 GOLDEN = Path("tests/data/golden/status")
-TRAINER = TrainerStatus.model_validate(
+TRAINER = ObservedTrainer.model_validate(
     {
         "phase": "training",
         "step": 12,
@@ -191,7 +191,7 @@ def test_the_expiry_of_a_checkpoint_is_in_the_status() -> None:
     """As reported by the trainer while it runs, and by its result at the end."""
     expires = "2026-06-01T00:00:00Z"
     checkpoint = {"step": 10, "statePath": "tinker://m/weights/10", "expiresAt": expires}
-    working = replace(WORKING, trainer=TrainerStatus.model_validate({"step": 12, "checkpoint": checkpoint}))
+    working = replace(WORKING, trainer=ObservedTrainer.model_validate({"step": 12, "checkpoint": checkpoint}))
     assert status_of(working).checkpoint == Checkpoint(step=10, state_path="tinker://m/weights/10", expires_at=expires)
     failed = failed_result("internal", "bug", checkpoint={"expiresAt": expires})
     over = make_pod(ready(), terminated(1, failed), terminated(0), phase="Failed")

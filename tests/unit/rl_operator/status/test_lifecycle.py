@@ -38,7 +38,7 @@ from rl_operator.status.lifecycle import (
     decide,
     requeue_after,
 )
-from rl_operator.status.observed.observation import PodObservation, TrainerStatus, format_time
+from rl_operator.status.observed.observation import ObservedTrainer, PodObservation, format_time
 from rl_operator.status.text.table import Situation
 
 REFUSAL = Refusal(code="LockedField", field="spec.tinker.lora_rank", given=8, locked=32, hint="it is locked to 32")
@@ -46,7 +46,7 @@ WORKING = make_pod(ready(), ready(), ready())
 NO_CLAIM = '0/1 nodes are available: persistentvolumeclaim "rollouts" not found. not found'  # measured with 1.36.3
 STARTING = make_pod(ready(), ready(), running())
 UNANSWERED = "The backend at http://tinker-service:8005 does not answer for more than 10 s: the connection is refused."
-SILENT = TrainerStatus(waiting=UNANSWERED, backend_silent=True)
+SILENT = ObservedTrainer(waiting=UNANSWERED, backend_silent=True)
 FAILED_POD = make_pod(ready(), terminated(1, failed_result("internal", "bug")), terminated(0), phase="Failed")
 COST = {"amount": 19.5, "currency": "USD", "budget": 20}
 COSTING: dict[str, Any] = {**RUNNING, "cost": COST}
@@ -418,7 +418,7 @@ def test_a_training_run_without_deadlines_needs_no_clock() -> None:
 
 
 def test_the_trainers_wait_and_warnings_are_in_the_message() -> None:
-    trainer = TrainerStatus(
+    trainer = ObservedTrainer(
         step=3, total_steps=40, waiting="Every one of the last 64 groups had equal scores.", warnings=("KL is 0.2.",)
     )
     assessment = assess(make_view(RUNNING, pod=WORKING, trainer=trainer))
@@ -427,7 +427,7 @@ def test_the_trainers_wait_and_warnings_are_in_the_message() -> None:
 
 @pytest.mark.parametrize(("step", "says"), [(5, "Training: step 5 of 40."), (40, "All steps are trained")])
 def test_a_checkpoint_in_the_middle_is_not_the_end(step: int, says: str) -> None:
-    trainer = TrainerStatus(phase="saving", step=step, total_steps=40)
+    trainer = ObservedTrainer(phase="saving", step=step, total_steps=40)
     assert assess(make_view(RUNNING, pod=WORKING, trainer=trainer)).message.startswith(says)
 
 
@@ -604,7 +604,7 @@ def test_an_api_that_is_started_again_has_not_ended() -> None:
 def test_what_keeps_the_trainer_from_its_backend_is_in_the_message_at_once() -> None:
     """Its reason is one of its own: a message alone would wait for the pace of progress."""
     pod = make_pod(ready(), running(), running())
-    waits = make_view(STARTED, pod=pod, trainer=TrainerStatus(waiting="the trainer waits for its backend"))
+    waits = make_view(STARTED, pod=pod, trainer=ObservedTrainer(waiting="the trainer waits for its backend"))
     assert assess(waits).message == "Waiting for trainer, environment. The trainer waits for its backend."
     silent = assess(make_view(STARTED, pod=pod, trainer=SILENT))
     assert silent.message == f"Waiting for trainer, environment. {UNANSWERED}"

@@ -29,7 +29,7 @@ from rl_operator.status.attempt.attempt_fate import DISRUPTIONS
 from rl_operator.status.attempt.view import Assessment, QueuePosition, View
 from rl_operator.status.derive import derive
 from rl_operator.status.lifecycle import assess
-from rl_operator.status.observed.observation import PodObservation, TrainerStatus
+from rl_operator.status.observed.observation import ObservedTrainer, PodObservation
 from rl_operator.status.text.reasons import REASONS
 from rl_operator.status.text.sentences import MAX_SENTENCE
 from rl_operator.status.text.table import Situation
@@ -142,19 +142,19 @@ def test_every_reason_of_the_table_is_reached() -> None:
 
 def test_the_trainers_message_is_shown_while_it_starts() -> None:
     """The backend is awaited before the trainer is ready: a missed start deadline names it."""
-    trainer = TrainerStatus(phase="starting", waiting="The backend does not answer yet.")
+    trainer = ObservedTrainer(phase="starting", waiting="The backend does not answer yet.")
     view = make_view(STARTED, pod=make_pod(ready(), running(), running()), trainer=trainer)
     assert assess(view).message == "Waiting for trainer, environment. The backend does not answer yet."
 
 
 def test_the_trainers_warnings_are_sentences_of_the_message() -> None:
-    trainer = TrainerStatus(phase="sampling", step=12, total_steps=40, warnings=("held-out accuracy fell", "Slow."))
+    trainer = ObservedTrainer(phase="sampling", step=12, total_steps=40, warnings=("held-out accuracy fell", "Slow."))
     view = make_view(RUNNING, pod=make_pod(ready(), ready(), ready()), trainer=trainer)
     assert assess(view).message == "Training: step 12 of 40. Held-out accuracy fell. Slow."
 
 
 def test_a_run_that_ends_early_says_why_while_it_ends() -> None:
-    trainer = TrainerStatus(phase="done", step=12, total_steps=40, stopped_early="held-out 0.97 reached 0.95")
+    trainer = ObservedTrainer(phase="done", step=12, total_steps=40, stopped_early="held-out 0.97 reached 0.95")
     view = make_view(RUNNING, pod=make_pod(ready(), ready(), ready()), trainer=trainer)
     assert assess(view).message == (
         "Training stopped early at step 12: held-out 0.97 reached 0.95. The weights are being saved and evaluated."
@@ -162,7 +162,7 @@ def test_a_run_that_ends_early_says_why_while_it_ends() -> None:
 
 
 def test_what_the_trainer_waits_for_is_a_sentence_of_the_message() -> None:
-    trainer = TrainerStatus(phase="sampling", total_steps=6, waiting="the trainer opens its backend again")
+    trainer = ObservedTrainer(phase="sampling", total_steps=6, waiting="the trainer opens its backend again")
     view = make_view(RUNNING, trainer=trainer, pod=make_pod(ready(), ready(), ready()))
     assert assess(view).message == "Training: step 0 of 6. The trainer opens its backend again."
 

@@ -7,15 +7,17 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.status.builders import NOW, RUNNING, make_pod, make_view, ready, result, running, terminated
 
-from rl_operator.api.status_fields import EvaluationFigure, EvaluationFigures, Progress, RunCost, RunMetrics, RunStatus
+from rl_contract.run_metrics import RunMetrics
+from rl_contract.trainer_messages import RunCost, TrainerResult
+from rl_operator.api.status_fields import EvaluationFigure, EvaluationFigures, Progress, RunStatus
 from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import derive, started, worth_writing
 from rl_operator.status.lifecycle import assess
-from rl_operator.status.observed.observation import TrainerResult, TrainerStatus
+from rl_operator.status.observed.observation import ObservedTrainer
 from rl_operator.status.observed.wandb_run import WandbRun
 from rl_operator.status.run_metrics import continued
 
-TRAINER = TrainerStatus.model_validate(
+TRAINER = ObservedTrainer.model_validate(
     {"phase": "training", "step": 12, "totalSteps": 40, "secondsPerStep": 0.5,
      "metrics": {"rewardMean": 0.71234, "loss": -0.1}, "wandb": {"state": "running", "url": "https://w/e/p/runs/u-1"}}
 )  # fmt: skip
@@ -233,8 +235,8 @@ def test_an_unreachable_trainer_is_reported_once(wandb: WandbRun | None, source:
 
 def test_figures_that_a_step_does_not_know_are_not_those_of_an_earlier_one() -> None:
     """Tokens that nobody knows have no gap and no staleness."""
-    known = TrainerStatus(step=12, metrics=RunMetrics(reward_mean=0.5, loss=-0.1, logprob_gap=2e-6, staleness=0.5))
-    unknown = TrainerStatus(step=13, metrics=RunMetrics(loss=-0.2))
+    known = ObservedTrainer(step=12, metrics=RunMetrics(reward_mean=0.5, loss=-0.1, logprob_gap=2e-6, staleness=0.5))
+    unknown = ObservedTrainer(step=13, metrics=RunMetrics(loss=-0.2))
     before = replace(WORKING, trainer=known)
     found = metrics(after(before, trainer=unknown))
     assert (found.reward_mean, found.loss, found.logprob_gap, found.staleness) == (0.5, -0.2, None, None)
@@ -257,7 +259,7 @@ EVALUATED = RunMetrics(
     ids=["another", "another, with its step", "another, as good", "the same", "none"],
 )
 def test_an_evaluation_has_no_figures_of_another(told: RunMetrics, known: Any) -> None:
-    before = replace(WORKING, trainer=TrainerStatus(step=12, total_steps=40, metrics=EVALUATED))
+    before = replace(WORKING, trainer=ObservedTrainer(step=12, total_steps=40, metrics=EVALUATED))
     found = metrics(after(before, trainer=None, unreachable=True, wandb=WandbRun("running", step=20, metrics=told)))
     expected = {"reward_mean": 0.5} | (
         known if isinstance(known, dict) else known.model_dump(exclude_none=True, by_alias=False)
@@ -274,14 +276,14 @@ FIGURES = (("percent_correct", 0.5), ("pass_at_4", 0.8123456), ("hard/percent_co
 
 
 def test_all_figures_of_an_evaluation_as_the_trainer_tells_them() -> None:
-    trainer = TrainerStatus.model_validate({"step": 12, "totalSteps": 40, **told_figures(11, *FIGURES)})
+    trainer = ObservedTrainer.model_validate({"step": 12, "totalSteps": 40, **told_figures(11, *FIGURES)})
     found = status_of(after(WORKING, trainer=trainer)).evaluation
     assert found is not None
     assert (found.step, [each.name for each in found.figures]) == (11, [name for name, _ in FIGURES])
     assert found.figures[1] == EvaluationFigure(name="pass_at_4", value=0.8123, low=0.7123, high=0.9123, n=64)
     silent = after(after(WORKING, trainer=trainer), trainer=TRAINER)
     assert status_of(silent).evaluation == found, "one that evaluated nothing itself takes nothing back"
-    next_one = TrainerStatus.model_validate({"step": 20, "totalSteps": 40, "metrics": {"evalStep": 20}})
+    next_one = ObservedTrainer.model_validate({"step": 20, "totalSteps": 40, "metrics": {"evalStep": 20}})
     assert status_of(after(silent, trainer=next_one)).evaluation is None, "that has one figure only"
     assert continued(status_of(silent), 10).evaluation is None, "its weights are lost"
     assert continued(status_of(silent), 11).evaluation == found
@@ -293,7 +295,7 @@ def test_all_figures_of_an_evaluation_as_the_trainer_tells_them() -> None:
     ids=["a newer evaluation", "the same with less room", "the same without room", "a newer one without room"],
 )
 def test_a_result_tells_them_as_far_as_they_have_room(step: int, kept: int, more: int, shown: int) -> None:
-    trainer = TrainerStatus.model_validate({"step": 12, "totalSteps": 40, **told_figures(11, *FIGURES)})
+    trainer = ObservedTrainer.model_validate({"step": 12, "totalSteps": 40, **told_figures(11, *FIGURES)})
     told = told_figures(step, *FIGURES[:kept])
     told["evaluation"] = told["evaluation"] | {"more": more} if kept else None
     pod = make_pod(ready(), terminated(0, result(**told)), terminated(0), phase="Succeeded")
@@ -304,7 +306,7 @@ def test_a_result_tells_them_as_far_as_they_have_room(step: int, kept: int, more
 
 def test_a_figure_that_is_not_a_number_is_left_out() -> None:
     told = {"step": 3, "figures": [["a", float("nan"), None, None, None], ["b", 0.5, None, None, None]]}
-    trainer = TrainerStatus.model_validate({"evaluation": told, "metrics": {"evalStep": 3}})
+    trainer = ObservedTrainer.model_validate({"evaluation": told, "metrics": {"evalStep": 3}})
     found = status_of(after(WORKING, trainer=trainer)).evaluation
     assert found == EvaluationFigures(step=3, figures=(EvaluationFigure(name="b", value=0.5),), more=1)
 
@@ -379,7 +381,7 @@ def test_the_trainer_knows_where_its_attempt_began(from_step: int, checkpoint: d
     """Earlier if a checkpoint was lost and it may restart; later if it found a newer one."""
     begun = of_attempt().to_wire()
     told = {"step": from_step + 2, "fromStep": from_step, "totalSteps": 150, "metrics": {"rewardMean": 0.3}}
-    trainer = TrainerStatus.model_validate({**told, "checkpoint": checkpoint})
+    trainer = ObservedTrainer.model_validate({**told, "checkpoint": checkpoint})
     status = status_of(make_view({**RUNNING, **begun}, pod=make_pod(ready(), ready(), ready()), trainer=trainer))
     assert status.progress is not None
     assert (status.progress.from_step, status.progress.step) == (from_step, from_step + 2)
@@ -418,7 +420,7 @@ def test_the_best_weights_outlive_an_attempt_as_long_as_the_backend_has_them(
 ) -> None:
     begun = of_attempt(best=BEST).to_wire()
     assert begun["best"]["step"] == 50
-    trainer = TrainerStatus.model_validate({"step": 62, "fromStep": from_step, "totalSteps": 150, "best": told})
+    trainer = ObservedTrainer.model_validate({"step": 62, "fromStep": from_step, "totalSteps": 150, "best": told})
     status = status_of(make_view({**RUNNING, **begun}, pod=make_pod(ready(), ready(), ready()), trainer=trainer))
     assert (status.best.step if status.best else None) == best
 

@@ -19,13 +19,14 @@ from tests.unit.rl_operator.status.builders import (
     waiting,
 )
 
+from rl_contract.trainer_messages import MOST_FIGURES
 from rl_operator.api.hints import FROZEN
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.status_fields import MOST_FIGURES, RunStatus
+from rl_operator.api.status_fields import RunStatus
 from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import derive
 from rl_operator.status.lifecycle import assess
-from rl_operator.status.observed.observation import TrainerStatus
+from rl_operator.status.observed.observation import ObservedTrainer
 from rl_operator.status.size import AT_THE_END, WHILE_IT_LIVES, fit_size, size_of
 
 METRICS = {
@@ -43,7 +44,7 @@ METRICS = {
     "evalAccuracyN": 256,
     "baselineAccuracyN": 256,
 }
-TRAINER = TrainerStatus.model_validate(
+TRAINER = ObservedTrainer.model_validate(
     {
         "phase": "training",
         "step": 1912,
@@ -169,7 +170,9 @@ def test_refusals_of_any_text_fit(texts: list[str]) -> None:
 def test_the_figures_of_an_evaluation_are_bounded_and_cost_the_status_nothing() -> None:
     rows = [[f"{number:064}", 0.1234, 0.1234, 0.1234, 123_456] for number in range(2 * MOST_FIGURES)]
     told = {"step": 123_456, "figures": rows, "more": 300}
-    trainer = TrainerStatus.model_validate({"evaluation": told, "metrics": {"evalAccuracy": 0.5, "evalStep": 123_456}})
+    trainer = ObservedTrainer.model_validate(
+        {"evaluation": told, "metrics": {"evalAccuracy": 0.5, "evalStep": 123_456}}
+    )
     without, status = (status_of(make_view(LARGEST, pod=WORKING, trainer=each)) for each in
                        (trainer.with_changes(evaluation=None), trainer))  # fmt: skip
     assert status.evaluation is not None

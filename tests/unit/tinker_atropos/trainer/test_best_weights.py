@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from rl_contract.trainer_messages import BestCheckpoint, TrainerResult
 from tinker_atropos.errors import BackendError, InternalError
-from tinker_atropos.result import BestCheckpoint, Result, ResultFile
+from tinker_atropos.result import ResultFile
 from tinker_atropos.trainer.backend.policy import Policy
 from tinker_atropos.trainer.backend.stored_checkpoints import StoredCheckpoint
 from tinker_atropos.trainer.best_weights import BestWeights, Candidate
@@ -16,7 +16,14 @@ from tinker_atropos.trainer.data.step_counts import StepCounts
 from tinker_atropos.trainer.reporting.trainer_status import RunStatus
 from tinker_atropos.trainer.trainer_state import TrainerState
 
-EARLIER = BestCheckpoint(20, 0.7, "state-20-of-attempt-1", "sampler-20-of-attempt-1", 0.65, 0.75)
+EARLIER = BestCheckpoint(
+    step=20,
+    eval_accuracy=0.7,
+    eval_accuracy_low=0.65,
+    eval_accuracy_high=0.75,
+    state_path="state-20-of-attempt-1",
+    sampler_path="sampler-20-of-attempt-1",
+)
 
 
 class Stored:
@@ -63,10 +70,12 @@ class Training:
 
     def __init__(self, found: BestCheckpoint | None = None) -> None:
         self.stored: Any = Stored()
-        self.state = TrainerState(StepCounts(100), RunStatus(100), ResultFile(None, Result(1, 100)))
+        self.state = TrainerState(
+            StepCounts(100), RunStatus(100), ResultFile(None, TrainerResult(outcome="running", total_steps=100))
+        )
         self.weights = BestWeights(self.state, self.stored, found)
 
-    def save(self, step: int, expires_at: datetime | None = None) -> None:
+    def save(self, step: int, expires_at: str | None = None) -> None:
         self.stored.paths += [f"state-{step}", f"sampler-{step}"]
         self.weights.saved(step, Candidate(f"state-{step}", f"sampler-{step}", expires_at))
 
@@ -77,8 +86,8 @@ class Training:
     @property
     def best(self) -> tuple[int, float] | None:
         best = self.state.status.best
-        assert best == self.state.results.result.best
-        return best and (best.step, best.figure)
+        assert best == self.state.results.result.best_checkpoint
+        return best and (best.step, best.eval_accuracy)
 
 
 @pytest.fixture
@@ -91,7 +100,7 @@ async def test_the_highest_figure_wins_and_of_equal_ones_the_earlier(training) -
         training.save(step)
         training.evaluate(step, figure)
     assert training.best == (20, 0.8)
-    assert training.weights.best.low == 0.7
+    assert training.weights.best.eval_accuracy_low == 0.7
     await training.weights.tidy(training.stored)
     assert [path for path in training.stored.paths if path.startswith("sampler")] == ["sampler-20"]
     assert training.stored.spared == {"state-20", "sampler-20"}
@@ -142,7 +151,7 @@ async def test_a_late_result_finds_its_weights(training, ended) -> None:
 
 
 async def test_the_best_never_expires(training) -> None:
-    training.save(10, datetime(2026, 12, 24, 18, tzinfo=UTC))
+    training.save(10, "2026-12-24T18:00:00Z")
     training.evaluate(10, 0.5)
     assert training.weights.best.expires_at == "2026-12-24T18:00:00Z"
     await training.weights.tidy(training.stored)
@@ -151,7 +160,7 @@ async def test_the_best_never_expires(training) -> None:
 
 
 async def test_why_the_best_may_expire_is_said(training, caplog) -> None:
-    training.save(10, datetime(2026, 12, 24, 18, tzinfo=UTC))
+    training.save(10, "2026-12-24T18:00:00Z")
     training.evaluate(10, 0.5)
     training.stored.error = BackendError("keeping state-10: HTTP 403")
     await training.weights.keep(training.stored, 5.0)
@@ -209,7 +218,7 @@ async def test_the_final_weights_are_never_deleted(training) -> None:
 async def test_one_failed_deletion_holds_nothing_else_up(training, caplog) -> None:
     """Neither the others nor the expiry of the best; and what is deleted is not deleted again."""
     for step, figure in ((10, 0.1), (20, 0.2), (30, 0.3), (40, 0.8)):
-        training.save(step, datetime(2026, 12, 24, 18, tzinfo=UTC))
+        training.save(step, "2026-12-24T18:00:00Z")
         training.evaluate(step, figure)
     training.stored.stuck = "sampler-20"
     await training.weights.tidy(training.stored)

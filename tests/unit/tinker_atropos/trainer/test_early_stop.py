@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rl_contract.trainer_messages import BestCheckpoint, TrainerResult
 from tinker_atropos.config.run_config import RunConfig, parse_config
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.result import BestCheckpoint, Result, ResultFile
+from tinker_atropos.result import ResultFile
 from tinker_atropos.trainer.data.step_counts import StepCounts
 from tinker_atropos.trainer.early_stop import EarlyStop, why_to_stop
 from tinker_atropos.trainer.reporting.trainer_status import RunStatus
@@ -23,11 +24,13 @@ def config_of(steps_per_eval: int = 10, **tinker: Any) -> RunConfig:
 
 
 def best(step: int, figure: float) -> BestCheckpoint:
-    return BestCheckpoint(step, figure, "state", "sampler")
+    return BestCheckpoint(step=step, eval_accuracy=figure, state_path="state", sampler_path="sampler")
 
 
 def early_stop(step: int, **tinker: Any) -> EarlyStop:
-    state = TrainerState(StepCounts(TOTAL), RunStatus(TOTAL), ResultFile(None, Result(attempt=1, total_steps=TOTAL)))
+    state = TrainerState(
+        StepCounts(TOTAL), RunStatus(TOTAL), ResultFile(None, TrainerResult(outcome="running", total_steps=TOTAL))
+    )
     state.progress.opened(step)
     return EarlyStop(state, config_of(**tinker))
 
@@ -67,9 +70,9 @@ def test_an_attempt_that_continues_has_the_same_patience(figures, patience) -> N
     """It knows only the best so far; whatever the attempt before it counted is lost."""
     counted, of_best, ended = 0, None, None
     for number, figure in enumerate(figures, 1):
-        is_new = of_best is None or figure > of_best.figure
+        is_new = of_best is None or figure > of_best.eval_accuracy
         counted = 0 if is_new else counted + 1
-        told = of_best and best(of_best.step, of_best.figure)  # as it travels from attempt to attempt
+        told = of_best and best(of_best.step, of_best.eval_accuracy)  # as it travels from attempt to attempt
         ended = why_to_stop(figure, 10 * number, told, config_of(patience=patience))
         assert (ended is not None) is (counted >= patience)
         of_best = best(10 * number, figure) if is_new else of_best

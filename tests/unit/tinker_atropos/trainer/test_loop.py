@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tinker
 
+from rl_contract.metric_table import describe
 from rl_contract.policy_losses import POLICY_LOSSES
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.sampling import SamplingSettings
@@ -17,7 +18,6 @@ from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall
 from tinker_atropos.trainer.data.datums import Datum, TrainingBatch, build_batch, loss_config
 from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
 from tinker_atropos.trainer.loop import train
-from tinker_atropos.trainer.reporting.metric_table import describe
 from tinker_atropos.trainer.reporting.metrics.stopwatch import PARTS
 from tinker_atropos.trainer.rollouts.trained_step import TrainedStep
 from tinker_atropos.trainer.trajectories.admission import Admission, Admitted

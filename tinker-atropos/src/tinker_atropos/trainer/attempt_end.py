@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rl_contract.trainer_messages import ResultCheckpoint
 from tinker_atropos.errors import BackendError, RunError
 from tinker_atropos.trainer.api_reports import ApiReports
 from tinker_atropos.trainer.current_weights import CurrentWeights
@@ -68,7 +69,7 @@ class AttemptEnd:
     async def succeeded(self) -> None:
         """Rollouts that wait are those that an early stop has no use for; after the last step there are none."""
         dropped = await self._dropped() if self.state.status.stopped_early else {}
-        self.state.results.write(outcome="succeeded", metrics=dict(self.state.status.metrics) | dropped)
+        self.state.results.write(outcome="succeeded", metrics=self.state.metrics, **dropped)
         await self._tidy()
         await self.say("done", None)
 
@@ -77,7 +78,7 @@ class AttemptEnd:
         self.state.status.phase = "saving"
         if trouble is None and self.state.progress.weights > self.state.progress.saved:
             trouble = await self._in_time(self.weights.save(forever=True), SAVED_BY_SECONDS)
-        if self.state.status.checkpoint and self.state.status.checkpoint["expiresAt"]:
+        if self.state.status.checkpoint and self.state.status.checkpoint.expires_at:
             await self._keep_last_checkpoint()
         if trouble is not None and self.state.progress.counted > self.state.progress.saved:
             self._lost_because = trouble
@@ -97,10 +98,11 @@ class AttemptEnd:
         assert path is not None
         trouble = await self._in_time(opened.backend.stored.keep_forever(path), KEPT_BY_SECONDS)
         if trouble is not None:
-            logger.warning("%s still expires at %s: %s", path, self.state.results.result.expires_at, trouble)
+            logger.warning("%s still expires at %s: %s", path, self.state.results.result.checkpoint.expires_at, trouble)
             return
-        self.state.status.checkpoint = {**(self.state.status.checkpoint or {}), "expiresAt": None}
-        self.state.results.write(expires_at=None)
+        if self.state.status.checkpoint is not None:
+            self.state.status.checkpoint = self.state.status.checkpoint.with_changes(expires_at=None)
+        self.state.results.write(checkpoint=ResultCheckpoint())
 
     async def _in_time(self, work: Coroutine[Any, Any, None], seconds: float) -> str | None:
         """None if the work ends within `seconds` after a stop from outside; otherwise why it did not."""
@@ -125,10 +127,10 @@ class AttemptEnd:
                 f"stopped on request, but the last {self._lost_steps} steps could not be saved: {self._lost_because}; "
                 f"the run can continue from step {self.state.progress.saved}"
             )
-        metrics = dict(self.state.status.metrics)
-        if self.state.opened is not None:
-            metrics |= await self._dropped()
-        self.state.results.write(outcome="stopped", steps_trained=self.state.progress.saved, metrics=metrics)
+        dropped = await self._dropped() if self.state.opened is not None else {}
+        self.state.results.write(
+            outcome="stopped", steps_trained=self.state.progress.saved, metrics=self.state.metrics, **dropped
+        )
         await self.say("done", STOPPED_REASON)
 
     @property
@@ -139,13 +141,13 @@ class AttemptEnd:
         if self._lost_because is not None:
             logger.warning("the last %d steps are lost: %s", self._lost_steps, self._lost_because)
 
-    async def _dropped(self) -> dict[str, float]:
+    async def _dropped(self) -> dict[str, int]:
         """Rollouts that are queued at the api of this machine: they are lost when it stops."""
         with contextlib.suppress(TimeoutError, RunError):  # a count is not worth the grace period
             rollouts = (await asyncio.wait_for(self.reports.api.books(), COUNT_SECONDS)).rollouts
             waiting = rollouts.buffered + rollouts.queued + rollouts.delivered
             logger.info("%d rollouts that were not trained yet are dropped with this attempt", waiting)
-            return {"droppedAtStop": waiting}
+            return {"dropped_at_stop": waiting}
         return {}
 
     async def failed(self, error: RunError) -> None:

@@ -8,11 +8,11 @@ not trained yet) cannot be the best.
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
 
+from rl_contract.trainer_messages import BestCheckpoint, ResultBest
 from tinker_atropos.errors import RunError
-from tinker_atropos.result import BestCheckpoint, rounded, timestamp
+from tinker_atropos.result import rounded
 from tinker_atropos.trainer.backend.checkpoint_keeper import CheckpointKeeper
 from tinker_atropos.trainer.backend.stored_checkpoints import StoredCheckpoints
 from tinker_atropos.trainer.trainer_state import TrainerState
@@ -30,7 +30,7 @@ class Candidate:
 
     state_path: str
     sampler_path: str
-    expires_at: datetime | None
+    expires_at: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +105,20 @@ class BestWeights:
         candidate, figure, former = self._candidates.pop(step), self._figures.pop(step), self.best
         for passed in [other for other in self._candidates if other < step]:
             self._release(self._candidates.pop(passed).sampler_path)
-        if former is not None and figure.value <= former.figure:
+        if former is not None and figure.value <= former.eval_accuracy:
             self._release(candidate.sampler_path)
             return
-        paths = (candidate.state_path, candidate.sampler_path)
-        expires_at = timestamp(candidate.expires_at)
-        self._set(BestCheckpoint(step, figure.value, *paths, figure.low, figure.high, expires_at))
+        self._set(
+            BestCheckpoint(
+                step=step,
+                eval_accuracy=figure.value,
+                eval_accuracy_low=figure.low,
+                eval_accuracy_high=figure.high,
+                state_path=candidate.state_path,
+                sampler_path=candidate.sampler_path,
+                expires_at=candidate.expires_at,
+            )
+        )
         if former is not None:
             self._release(former.sampler_path)
         logger.info("step %d is the best so far: held-out figure %.4g", step, figure.value)
@@ -121,7 +129,7 @@ class BestWeights:
 
     def _set(self, best: BestCheckpoint | None) -> None:
         self._state.status.best = best
-        self._state.results.result = replace(self._state.results.result, best=best)
+        self._state.results.hold(best=best and ResultBest.of(best))
         if self._state.opened is not None:  # before that a start has nothing to report
             self._state.results.write()
 
@@ -159,4 +167,4 @@ class BestWeights:
         if self.best is not None and self.best.expires_at is not None:
             await stored.keep_forever(self.best.state_path)
             await stored.keep_forever(self.best.sampler_path)
-            self._set(replace(self.best, expires_at=None))
+            self._set(self.best.with_changes(expires_at=None))

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from rl_contract.trainer_messages import ResultCheckpoint
+from rl_contract.wire import timestamp
 from tinker_atropos.errors import BackendLostError
 from tinker_atropos.trainer.backend.checkpoint_keeper import CheckpointKeeper
 from tinker_atropos.trainer.backend.open_training import Opened
@@ -35,7 +37,7 @@ class CurrentWeights:
         if opened.lost:
             state.status.warn("checkpoint", restart_warning(opened))
         state.status.training_run_id = opened.training.run_id
-        state.status.checkpoint = opened.resumed.to_wire() if opened.resumed else None
+        state.status.checkpoint = opened.resumed.message if opened.resumed else None
         state.policy.swap(Policy(opened.step, opened.sampler), opened=True)
 
     def write_opened(self) -> None:
@@ -46,7 +48,7 @@ class CurrentWeights:
             steps_trained=opened.step,
             training_run_id=opened.training.run_id,
             state_path=opened.resumed.path if opened.resumed else None,
-            expires_at=opened.resumed.expires_at if opened.resumed else None,
+            checkpoint=ResultCheckpoint(expires_at=opened.resumed and timestamp(opened.resumed.expires_at)),
         )
 
     async def save(self, *, forever: bool) -> None:
@@ -58,12 +60,12 @@ class CurrentWeights:
             status.stopped_early if final else None, forever=forever,
         )  # fmt: skip
         state.progress.saved = checkpoint.step
-        state.status.checkpoint = checkpoint.to_wire()
+        state.status.checkpoint = checkpoint.message
         state.results.write(
             steps_trained=checkpoint.step,
             state_path=checkpoint.path,
-            expires_at=checkpoint.expires_at,
-            metrics=dict(state.status.metrics),
+            checkpoint=ResultCheckpoint(expires_at=timestamp(checkpoint.expires_at)),
+            metrics=state.metrics,
         )
 
     async def save_for_inference(self) -> None:
@@ -83,7 +85,7 @@ class CurrentWeights:
     def _to_evaluate(self, step: int, sampler_path: str) -> None:
         result = self.state.results.result
         if result.state_path is not None:
-            self.best.saved(step, Candidate(result.state_path, sampler_path, result.expires_at))
+            self.best.saved(step, Candidate(result.state_path, sampler_path, result.checkpoint.expires_at))
 
     def sampling_lost(self, error: BackendLostError) -> None:
         """A sampler is gone. Samplers of sessions that were already abandoned say nothing about these weights."""

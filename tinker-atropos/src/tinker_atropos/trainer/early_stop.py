@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from rl_contract.trainer_messages import BestCheckpoint
 from tinker_atropos.config.run_config import RunConfig
-from tinker_atropos.result import BestCheckpoint, rounded
+from tinker_atropos.result import rounded
 from tinker_atropos.trainer.best_weights import FIGURE
 from tinker_atropos.trainer.stop_request import StopRequest
 from tinker_atropos.trainer.trainer_state import TrainerState
@@ -30,7 +31,7 @@ def why_to_stop(figure: float, step: int, best: BestCheckpoint | None, config: R
     stop_at, patience, every = config.tinker.stop_at, config.tinker.patience, config.env.steps_per_eval
     if stop_at is not None and figure >= stop_at:
         return f"held-out {SHOWN(figure)} of step {step} reached tinker.stop_at {SHOWN(stop_at)}"
-    if not patience or best is None or figure > best.figure:
+    if not patience or best is None or figure > best.eval_accuracy:
         return None
     without = step // every - best.step // every
     if without < patience:
@@ -38,7 +39,7 @@ def why_to_stop(figure: float, step: int, best: BestCheckpoint | None, config: R
     evaluations = "evaluation" if without == 1 else "evaluations"
     return (
         f"no better held-out figure in {without} {evaluations} (tinker.patience {patience}) than "
-        f"{SHOWN(best.figure)} of step {best.step}"
+        f"{SHOWN(best.eval_accuracy)} of step {best.step}"
     )
 
 

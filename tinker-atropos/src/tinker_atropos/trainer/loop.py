@@ -7,6 +7,7 @@ forward_backward and one optimizer step update the weights, and inference contin
 from collections.abc import Mapping
 from typing import Protocol
 
+from rl_contract.trainer_messages import Phase
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.trainer.backend.backend import Training
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
@@ -15,7 +16,6 @@ from tinker_atropos.trainer.reporting.metrics.batch_metrics import batch_metrics
 from tinker_atropos.trainer.reporting.metrics.metric_warnings import kl_warning, recomputed_warning
 from tinker_atropos.trainer.reporting.metrics.policy_metrics import training_metrics
 from tinker_atropos.trainer.reporting.metrics.stopwatch import Stopwatch
-from tinker_atropos.trainer.reporting.trainer_status import Phase
 from tinker_atropos.trainer.rollouts.trained_step import TrainedStep
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
 from tinker_atropos.trainer.update.policy_update import update_policy

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rl_contract.trainer_messages import Phase
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.trainer.api_reports import ApiReports
@@ -14,7 +15,7 @@ from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.reporting.accounting import Accounting
 from tinker_atropos.trainer.reporting.samples import sample_rows
 from tinker_atropos.trainer.reporting.trackers.tracker import Tracker
-from tinker_atropos.trainer.reporting.trainer_status import Phase, console_line
+from tinker_atropos.trainer.reporting.trainer_status import console_line
 from tinker_atropos.trainer.rollouts.rollout_keeper import RolloutKeeper
 from tinker_atropos.trainer.rollouts.trained_step import TrainedStep
 from tinker_atropos.trainer.stop_request import StopRequest, unless_stopped

@@ -16,11 +16,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from rl_contract.trainer_messages import TrainerResult
 from tinker_atropos.config.run_config import RunConfig, load_config
 from tinker_atropos.environments_path import below
 from tinker_atropos.errors import ConfigError, InternalError, RunError
 from tinker_atropos.garbage import uncollected
-from tinker_atropos.result import Result, ResultFile
+from tinker_atropos.result import ResultFile, wire_form
 from tinker_atropos.serving import bind, json_response, ops_app, serve
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.reporting.trackers.wandb_tracker import wandb_settings, wandb_tracker
@@ -37,10 +38,10 @@ async def run_trainer(settings: Settings, config_path: Path, data: Path | None) 
     _prepare_process()
     if not settings.run_uid:  # no later attempt will continue it, but it may have to go back to a checkpoint of its own
         settings = replace(settings, run_uid=uuid.uuid4().hex)
-    results = ResultFile(settings.result_file, Result(attempt=settings.attempt, total_steps=0))
+    results = ResultFile(settings.result_file, TrainerResult(outcome="running", attempt=settings.attempt))
     try:
         config = load_config(config_path)
-        results.result = replace(results.result, total_steps=config.env.total_steps)
+        results.hold(total_steps=config.env.total_steps)
         with data_folder(data) as folder:
             await _serve(settings, config, results, folder)
     except RunError as error:
@@ -126,9 +127,9 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
                 opener = TrainingOpener(settings, config, base_url, probe_T, run.backend_is_silent, run.spending.used)
                 await run.attempt.run(opener)
             except RunError as error:
-                results.write_failure(error, run.state.status.metrics)
+                results.write_failure(error, run.state.metrics)
                 await run.attempt.ending.failed(error)
                 raise
             finally:
-                await sink.close(results.result.to_wire())
+                await sink.close(wire_form(results.result))
                 await run.close()

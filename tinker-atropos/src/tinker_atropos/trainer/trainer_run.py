@@ -63,8 +63,8 @@ class Run:
         )
         self._tracker = tracker
         self.spending = Spending(TokenUse(), settings.prices, settings.spent, settings.budget)
-        results.cost = self.spending.at_end
-        results.evaluated = lambda: status.evaluated
+        results.cost = self.spending.cost_at_end
+        results.evaluation = lambda: status.evaluated
         self._api = api = ApiClient(settings.api_url)
         lease = TrainerLease(api, status.heard_of)
         self._ledger = Ledger(ledger_folder)
@@ -124,8 +124,10 @@ class Run:
         opened = self.state.opened
         call = opened.training.call if opened else None
         waiting = self.unready() or self.state.unanswered or self._accounting.waiting(call, time.monotonic())
-        wire = self.state.status.to_wire(self._tracker.to_wire(), waiting, self._accounting.books())
-        return {**wire, "backendSilent": self.state.silent is not None, "cost": self.spending.to_wire()}
+        status, silent = self.state.status, self.state.silent is not None
+        message = status.message(self._tracker.to_wire(), waiting, self.spending.cost(), silent=silent)
+        queue = {"groups": status.queued_groups, "oldestStep": status.oldest_queued_step}
+        return message.to_wire() | {"queue": queue, "books": self._accounting.books()}
 
     def snapshot(self) -> Snapshot:
         """What Prometheus scrapes."""

@@ -4,9 +4,10 @@ It is created once and handed to every part that uses it, so no part reaches thr
 """
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Never
 
+from rl_contract.run_metrics import RunMetrics
 from tinker_atropos.result import ResultFile
 from tinker_atropos.settings import RecordedCheckpoint
 from tinker_atropos.trainer.backend.open_training import Opened
@@ -54,6 +55,11 @@ class TrainerState:
         return self.opened
 
     @property
+    def metrics(self) -> RunMetrics:
+        """The latest ones, as messages have them."""
+        return RunMetrics.of_numbers(self.status.metrics)
+
+    @property
     def recorded(self) -> RecordedCheckpoint | None:
         """The checkpoint that these weights can be opened from again, once there is one."""
         path = self.results.result.state_path
@@ -63,7 +69,7 @@ class TrainerState:
         """The run ends with this step, as a success."""
         self.progress.total = step
         self.status.ends_early(step, reason)
-        self.results.result = replace(self.results.result, stopped_early=reason)
+        self.results.hold(stopped_early=reason)
 
     @property
     def complete(self) -> bool:

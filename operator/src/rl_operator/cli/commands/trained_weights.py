@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from rl_operator.api.status_fields import BestCheckpoint
+from rl_contract.trainer_messages import BestCheckpoint
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.options import OutputFormat, OutputKind, RunName, Scope, on_target

@@ -3,15 +3,17 @@
 from dataclasses import replace
 from typing import Final
 
+from rl_contract.run_metrics import RunMetrics
+from rl_contract.trainer_messages import BestCheckpoint, RunCost, TrainerResult
 from rl_operator.api.names import BUDGET_REACHED
-from rl_operator.api.status_fields import Attempt, BestCheckpoint, Progress, RunCost, RunMetrics
+from rl_operator.api.status_fields import Attempt, Progress
 from rl_operator.status.attempt.attempt_fate import CHECKPOINT_LOST, DIVERGED, Ending, Fate, classify
 from rl_operator.status.attempt.attempts import RESUMABLE, next_attempt_due, no_further, with_attempt
 from rl_operator.status.attempt.deadlines import ACTIVE, deadlines, overdue, recorded_ending
 from rl_operator.status.attempt.environment_slots import last_failure, verdict
 from rl_operator.status.attempt.run_admission import must_wait, queued
 from rl_operator.status.attempt.view import Assessment, View
-from rl_operator.status.observed.observation import TrainerResult, format_time
+from rl_operator.status.observed.observation import format_time
 from rl_operator.status.text.figure_text import money_spent
 from rl_operator.status.text.sentences import clean, joined
 from rl_operator.status.text.table import Situation

@@ -8,7 +8,7 @@ from rl_operator.api.refusal import Refusal
 from rl_operator.api.status_fields import Attempt
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.attempt_fate import Ending
-from rl_operator.status.observed.observation import PodObservation, TrainerStatus
+from rl_operator.status.observed.observation import ObservedTrainer, PodObservation
 from rl_operator.status.observed.wandb_run import WandbRun, is_current
 from rl_operator.status.text.table import Situation
 
@@ -34,7 +34,7 @@ class View:
     now: datetime
     backoff_seconds: float
     pod: PodObservation | None = None
-    trainer: TrainerStatus | None = None
+    trainer: ObservedTrainer | None = None
     refusals: tuple[Refusal, ...] = ()
     pending: tuple[str, str] | None = None
     trouble: tuple[str, str] | None = None

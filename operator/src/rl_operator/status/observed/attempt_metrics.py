@@ -5,7 +5,7 @@ from typing import Protocol
 
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.observed.history import Point
-from rl_operator.status.observed.observation import PodObservation, TrainerStatus
+from rl_operator.status.observed.observation import ObservedTrainer, PodObservation
 from rl_operator.status.observed.wandb_run import WandbRun
 
 
@@ -15,7 +15,7 @@ class AttemptMetrics:
     `unheard`: it starts, or has started, and has not responded yet; `has_history`: points of its history are available.
     """
 
-    trainer: TrainerStatus | None = None
+    trainer: ObservedTrainer | None = None
     unreachable: bool = False
     unheard: bool = False
     wandb: WandbRun | None = None

@@ -7,16 +7,12 @@ Also what counts as a number: others wrote it, and it goes into objects that use
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypeGuard
+from typing import Any
 
+from rl_contract.run_metrics import HISTORY_METRICS, MAX_POINTS, is_metric
+from rl_contract.trainer_messages import TrainerResult
 from rl_operator.api.status_fields import RunStatus
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.status.observed.observation import TrainerResult
-
-MAX_POINTS: Final = 500
-
-HISTORY_METRICS: Final = ("rewardMean", "trainAccuracy", "evalAccuracy", "loss", "logprobGap", "staleness")
-"""A point's fields besides its step: a ConfigMap is limited to 1 MiB, a trainer's own point has a hundred metrics."""
 
 Point = Mapping[str, float]
 
@@ -79,15 +75,6 @@ def _point(raw: Mapping[str, Any]) -> Point | None:
 
 def _step(point: Point) -> float:
     return point["step"]
-
-
-LARGEST: Final = 1e300
-"""JSON has no infinity, and Python's integers are unbounded."""
-
-
-def is_metric(value: object) -> TypeGuard[float]:
-    """A finite number: no text, no NaN, no boolean."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST < value < LARGEST
 
 
 def round_metric(value: float) -> float:

@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import ValidationError, field_validator
 
-from rl_operator.api.model import ObservedModel
+from rl_contract.trainer_messages import TrainerResult, TrainerStatus
 from rl_operator.api.names import (
     ATTEMPT_LABEL,
     COMPONENT_LABEL,
@@ -20,109 +20,12 @@ from rl_operator.api.names import (
     TRAINER_CONTAINER,
     TRAINING_COMPONENT,
 )
-from rl_operator.api.status_fields import BestCheckpoint, RunCost, RunMetrics, WandbStatus
 from rl_operator.status.observed.container_observation import ContainerObservation, observe_container
 from rl_operator.status.text.sentences import sentence
 
-MAX_STEPS = 2**31 - 1
-MAX_ETA_SECONDS = 2**53
-MAX_REASON = 500
 
-
-class ResultError(ObservedModel):
-    """The `error` of a trainer's result."""
-
-    error_class: str = Field(alias="class")
-    message: str = ""
-
-
-class ResultCheckpoint(ObservedModel):
-    """What a result says of the state at its `statePath`."""
-
-    expires_at: str | None = None
-
-
-class ResultBest(ObservedModel):
-    """What a result says of the best weights. A path that is the result's own is left out."""
-
-    step: int
-    eval_accuracy: float
-    eval_accuracy_low: float | None = None
-    eval_accuracy_high: float | None = None
-    state_path: str | None = None
-    sampler_path: str | None = None
-    expires_at: str | None = None
-
-
-class ToldFigures(ObservedModel):
-    """The figures of an evaluation that has several, in little space: name, value, ends of its interval, samples."""
-
-    step: int
-    figures: tuple[tuple[str, float, float | None, float | None, int | None], ...] = ()
-    more: int = 0
-
-
-class TrainerResult(ObservedModel):
-    """The trainer's termination message (contract: Result)."""
-
-    outcome: Literal["running", "succeeded", "stopped", "failed"]
-    attempt: int = 1
-    from_step: int | None = None
-    steps_trained: int = 0
-    total_steps: int = 0
-    training_run_id: str | None = None
-    state_path: str | None = None
-    sampler_path: str | None = None
-    checkpoint: ResultCheckpoint = Field(default_factory=ResultCheckpoint)
-    metrics: RunMetrics = Field(default_factory=RunMetrics)
-    evaluation: ToldFigures | None = None
-    best: ResultBest | None = None
-    stopped_early: str | None = None
-    cost: RunCost | None = None
-    error: ResultError | None = None
-
-    @property
-    def best_checkpoint(self) -> BestCheckpoint | None:
-        """The best weights with their paths; None if a path is nowhere in the result."""
-        if self.best is None:
-            return None
-        paths = {"state_path": self.best.state_path or self.state_path}
-        paths["sampler_path"] = self.best.sampler_path or self.sampler_path
-        return BestCheckpoint(**{**self.best.model_dump(by_alias=False), **paths}) if all(paths.values()) else None
-
-
-class TrainerCheckpoint(ObservedModel):
-    step: int
-    state_path: str
-    expires_at: str | None = None
-
-
-class TrainerStatus(ObservedModel):
-    """The trainer's own `/status` (contract: Containers). Advisory.
-
-    `from_step` is None until its training is open. `waiting` is a sentence on what it waits for and why, `warnings` are
-    few and short ones. `backend_silent`: it cannot reach its backend. `run_uid` and `attempt` say whose trainer it is.
-    """
-
-    run_uid: str | None = None
-    attempt: int | None = None
-    phase: str = "starting"
-    step: int = Field(default=0, ge=0, le=MAX_STEPS)
-    from_step: int | None = Field(default=None, ge=0, le=MAX_STEPS)
-    total_steps: int = Field(default=0, ge=0, le=MAX_STEPS)
-    last_step_at: str | None = None
-    seconds_per_step: float | None = None
-    eta_seconds: int | None = Field(default=None, ge=0, le=MAX_ETA_SECONDS)
-    checkpoint: TrainerCheckpoint | None = None
-    best: BestCheckpoint | None = None
-    stopped_early: str | None = Field(default=None, max_length=MAX_REASON)
-    metrics: RunMetrics = Field(default_factory=RunMetrics)
-    evaluation: ToldFigures | None = None
-    wandb: WandbStatus | None = None
-    cost: RunCost | None = None
-    waiting: str | None = None
-    backend_silent: bool = False
-    warnings: tuple[str, ...] = ()
+class ObservedTrainer(TrainerStatus):
+    """The trainer's `/status`, as far as it can be shown."""
 
     @field_validator("waiting")
     @classmethod

@@ -1,44 +1,22 @@
 """What W&B knows about a run, and how its summary's names map to metrics. Advisory: the pod always takes precedence.
 
-The names are those of docs/reference/metrics.md; a test compares them with the table that the page is generated from.
+Which metric is which figure, the contract says (`rl_contract/run_metrics.py`).
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from rl_operator.api.status_fields import RunMetrics, WandbStatus
+from rl_contract.run_metrics import ORIGINS, RunMetrics, is_metric, reduced, wire_name
+from rl_contract.trainer_messages import MAX_STEPS, WandbStatus
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.status.observed.history import is_metric
-from rl_operator.status.observed.observation import MAX_STEPS
 
 STEP: Final = "train/step"
 SECONDS_PER_STEP: Final = "time/step"
 
-OF_THE_TRAINER: Final[Mapping[str, str]] = {
-    "loss": "train/loss",
-    "learning_rate": "train/learning_rate",
-    "logprob_gap": "logprobs/gap",
-    "staleness": "staleness/mean",
-}
-"""From status field to W&B metric."""
-
-OF_ENVIRONMENTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "reward_mean": ("env/reward_mean", "env_*/reward_mean"),
-    "train_accuracy": ("*train/percent_correct",),
-}
-"""From status field to patterns: the mean over several environments is taken, as the trainer does."""
-
-EVALUATION: Final = "*eval/percent_correct"
-OF_AN_EVALUATION: Final[Mapping[str, str]] = {
-    "eval_accuracy": "eval/percent_correct",
-    "eval_accuracy_low": "eval/percent_correct_low",
-    "eval_accuracy_high": "eval/percent_correct_high",
-    "eval_accuracy_n": "eval/n",
-}
-"""From status field to the end of a metric's name; the part before it is the same in all four."""
+FIGURE: Final = ORIGINS["eval_accuracy"].metrics[0]
+"""The held-out figure. Its name may have a prefix, an environment's, which the rest of its evaluation then has, too."""
 
 BESIDE: Final = "; W&B says "
 """Separates the trainer's report on its W&B run from W&B's own state."""
@@ -73,16 +51,18 @@ def is_current(run: TrainingRun) -> bool:
 def read_wandb_run(state: str, summary: Mapping[str, Any]) -> WandbRun:
     """Project a summary to what a status shows; anything but finite numbers is left out."""
     numbers = dict(_numbers(summary))
-    known = {figure: numbers[name] for figure, name in OF_THE_TRAINER.items() if name in numbers}
-    for figure, patterns in OF_ENVIRONMENTS.items():
-        values = [value for name, value in numbers.items() if any(fnmatchcase(name, each) for each in patterns)]
+    known = dict[str, float]()
+    for figure, origin in reduced(
+        "step", "mean"
+    ).items():  # the mean over several environments, as the trainer takes it
+        values = [value for name, value in numbers.items() if origin.matches(name)]
         if values:
-            known[figure] = sum(value / len(values) for value in values)  # a sum might be too large for a float
+            known[wire_name(figure)] = sum(value / len(values) for value in values)  # a sum might be too large
     return WandbRun(
         state=state,
         step=_count(numbers, STEP),
         seconds_per_step=numbers.get(SECONDS_PER_STEP),
-        metrics=RunMetrics(**known, **_evaluation(numbers)),
+        metrics=RunMetrics.of_numbers(known | _evaluation(numbers)),
     )
 
 
@@ -110,14 +90,14 @@ def at_the_end(known: WandbStatus) -> WandbStatus:
     return known.with_changes(state=own or None) if word in PASSING else known
 
 
-def _evaluation(numbers: Mapping[str, float]) -> dict[str, float | None]:
+def _evaluation(numbers: Mapping[str, float]) -> dict[str, float]:
     """One evaluation with its interval; of several, the one with the shortest name."""
-    names = sorted((name for name in numbers if fnmatchcase(name, EVALUATION)), key=lambda name: (len(name), name))
+    names = sorted((name for name in numbers if name.endswith(FIGURE)), key=lambda name: (len(name), name))
     if not names:
         return {}
-    prefix = names[0].removesuffix(EVALUATION.removeprefix("*"))
-    found = {figure: numbers.get(prefix + end) for figure, end in OF_AN_EVALUATION.items()}
-    return found | {"eval_accuracy_n": _count(numbers, prefix + OF_AN_EVALUATION["eval_accuracy_n"])}
+    prefix = names[0].removesuffix(FIGURE)
+    ends = ((figure, prefix + end) for figure, origin in reduced("evaluation").items() for end in origin.metrics)
+    return {wire_name(figure): numbers[name] for figure, name in ends if name in numbers}
 
 
 def _count(numbers: Mapping[str, float], name: str) -> int | None:

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from rl_operator.status.text.figure_text import duration, interval
 
 if TYPE_CHECKING:  # importing the kinds costs start-up time that not every command needs
-    from rl_operator.api.status_fields import BestCheckpoint, EvaluationFigures
+    from rl_contract.trainer_messages import BestCheckpoint
+    from rl_operator.api.status_fields import EvaluationFigures
     from rl_operator.api.training_run import TrainingRun
     from rl_operator.experiments.run_figures import RunFigures
     from rl_operator.targets.target import Target

@@ -11,8 +11,8 @@ from rl_operator.operator_errors import RefusedError
 from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:
+    from rl_contract.trainer_messages import BestCheckpoint
     from rl_operator.api.runtime import Runtime
-    from rl_operator.api.status_fields import BestCheckpoint
     from rl_operator.api.training_run import TrainingRun
 
 BACKEND_AWAY: Final = 4

@@ -21,7 +21,7 @@ from tests.unit.rl_operator.status.builders import (
 from rl_operator.status.attempt.attempt_fate import DISRUPTIONS, Ending, Fate, classify, environment_ending
 from rl_operator.status.attempt.view import Assessment
 from rl_operator.status.lifecycle import assess
-from rl_operator.status.observed.observation import PodObservation, TrainerStatus
+from rl_operator.status.observed.observation import ObservedTrainer, PodObservation
 
 LATER = "2026-05-01T12:01:00Z"
 """Ninety seconds after the containers' end."""
@@ -446,7 +446,7 @@ def test_a_server_that_has_started_is_not_waited_for() -> None:
 
 
 def test_a_run_that_trains_says_when_its_server_ends() -> None:
-    trainer = TrainerStatus(phase="training", step=3, total_steps=40)
+    trainer = ObservedTrainer(phase="training", step=3, total_steps=40)
     pod = pod_with(ended_before("Error", 3), ready())
     view = make_view(RUNNING | APART, pod=make_pod(ready(), ready()), environments=(pod,), spec=SPEC, trainer=trainer)
     message = assess(view).message

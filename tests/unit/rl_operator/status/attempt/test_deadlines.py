@@ -26,7 +26,7 @@ from rl_operator.api.names import QUEUE_NAME_LABEL
 from rl_operator.status.attempt.view import QueuePosition, View
 from rl_operator.status.derive import derive
 from rl_operator.status.lifecycle import Action, assess, decide, requeue_after
-from rl_operator.status.observed.observation import PodObservation, TrainerStatus, format_time
+from rl_operator.status.observed.observation import ObservedTrainer, PodObservation, format_time
 from rl_operator.status.text.table import Situation
 
 WORKING = make_pod(ready(), ready(), ready())
@@ -52,8 +52,8 @@ START, PROGRESS, ACTIVE = (
     {"progressDeadlineSeconds": 300},
     {"activeDeadlineSeconds": 300},
 )
-STEPPED = TrainerStatus(step=3, total_steps=40, last_step_at=format_time(NOW - timedelta(seconds=5)))
-STUCK = TrainerStatus(step=3, total_steps=40, last_step_at=CREATED, waiting="The backend does not answer.")
+STEPPED = ObservedTrainer(step=3, total_steps=40, last_step_at=format_time(NOW - timedelta(seconds=5)))
+STUCK = ObservedTrainer(step=3, total_steps=40, last_step_at=CREATED, waiting="The backend does not answer.")
 
 
 def between(reason: str) -> dict[str, Any]:
@@ -91,7 +91,7 @@ LATE: dict[str, tuple[View, str, str]] = {
         "environment",
     ),
     "progress: no step yet": (
-        make_view(RUNNING, pod=WORKING, trainer=TrainerStatus(total_steps=40), spec=PROGRESS),
+        make_view(RUNNING, pod=WORKING, trainer=ObservedTrainer(total_steps=40), spec=PROGRESS),
         "ProgressDeadlineExceeded",
         "step 0 of 40",
     ),

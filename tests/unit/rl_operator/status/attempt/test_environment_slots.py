@@ -37,14 +37,14 @@ from rl_operator.status.attempt.environment_slots import (
 )
 from rl_operator.status.attempt.view import View
 from rl_operator.status.lifecycle import Action, assess, decide, requeue_after
-from rl_operator.status.observed.observation import PodObservation, TrainerStatus, format_time
+from rl_operator.status.observed.observation import ObservedTrainer, PodObservation, format_time
 from rl_operator.status.text.table import Situation
 
 OWN = {"environment": "own/digits"}
 WORKING = make_pod(ready(), ready(), podIP="10.0.0.1")
 WORKING_INSIDE = make_pod(ready(), ready(), ready(), podIP="10.0.0.1")
-TRAINED = TrainerStatus(step=40, total_steps=40)
-STOPPED_EARLY = TrainerStatus(step=12, total_steps=40, stopped_early="good enough")
+TRAINED = ObservedTrainer(step=40, total_steps=40)
+STOPPED_EARLY = ObservedTrainer(step=12, total_steps=40, stopped_early="good enough")
 
 
 def apart(*pods: PodObservation, desired: int = 1, status: Any = None, spec: Any = None, **rest: Any) -> View:
@@ -268,7 +268,7 @@ def test_a_run_runs_when_one_environment_works(view: View, situation: Situation,
 
 
 def test_a_running_run_says_what_is_wrong_with_its_environments() -> None:
-    trainer = TrainerStatus(step=3, total_steps=40)
+    trainer = ObservedTrainer(step=3, total_steps=40)
     view = apart(works(0), failed(1, 0, seconds_ago=3), trainer=trainer, desired=2, spec={"environmentReplicas": 5})
     message = assess(replace(view, replica_limit=2)).message
     assert message.startswith("Training: step 3 of 40. EnvironmentFailed (exit code 1): boom")

@@ -19,16 +19,17 @@ from tests.unit.rl_operator.status.builders import (
     waiting,
 )
 
-from rl_operator.api.status_fields import RunMetrics, SandboxPods
+from rl_contract.run_metrics import RunMetrics
+from rl_operator.api.status_fields import SandboxPods
 from rl_operator.status.attempt.environment_slots import Slot
 from rl_operator.status.attempt.sandbox_slots import FAILED_SECONDS, observed_sandboxes, plan_sandboxes
 from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import derive, worth_writing
 from rl_operator.status.lifecycle import assess, requeue_after
-from rl_operator.status.observed.observation import PodObservation, TrainerStatus, format_time
+from rl_operator.status.observed.observation import ObservedTrainer, PodObservation, format_time
 
 WORKING = make_pod(ready(), ready(), ready(), podIP="10.0.0.1")
-AT_STEP_3 = TrainerStatus(step=3, total_steps=40)
+AT_STEP_3 = ObservedTrainer(step=3, total_steps=40)
 OVER = make_pod(terminated(0), terminated(0), terminated(0), phase="Succeeded")
 
 

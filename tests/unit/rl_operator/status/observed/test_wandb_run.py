@@ -4,54 +4,28 @@ import math
 
 import pytest
 
-from rl_operator.api.status_fields import RunMetrics, WandbStatus
-from rl_operator.status.observed import wandb_run
+from rl_contract.run_metrics import RunMetrics
+from rl_contract.trainer_messages import WandbStatus
 from rl_operator.status.observed.wandb_run import WandbRun, at_the_end, parse_summary, read_wandb_run, wandb_status
-from tinker_atropos.trainer.reporting.metric_table import METRICS, describe
-from tinker_atropos.trainer.reporting.relay import curves
-from tinker_atropos.trainer.reporting.trainer_status import RunStatus
-from tinker_atropos.trainer.trajectories.api_client import MetricsRecord
-
-NAMES = [
-    wandb_run.STEP,
-    wandb_run.SECONDS_PER_STEP,
-    *wandb_run.OF_THE_TRAINER.values(),
-    "env/reward_mean",
-    "*train/percent_correct",
-    *(f"*{end}" for end in wandb_run.OF_AN_EVALUATION.values()),
-]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_name_is_in_the_table_of_metrics(name: str) -> None:
-    assert name in {metric.name for metric in METRICS}
-
-
-def test_an_environment_of_another_index_is_in_the_table_too() -> None:
-    assert describe("env_3/reward_mean") is not None
-
-
-def test_the_summary_agrees_with_the_trainer() -> None:
-    """The same reports, once through the trainer's status and once as W&B's summary has them at the end."""
-    status, summary = RunStatus(total_steps=4), dict[str, float]()
-    of_step = {"train/loss": -0.25, "logprobs/gap": 2e-6, "staleness/mean": 0.5, "reward/mean": 0.1, "time/step": 2.5}
-    reports = [
-        ("runner", 0, {"env/reward_mean": 0.2, "env/groups_kept": 3.0, "sort_0_train/percent_correct": 0.25}),
-        ("runner", 1, {"env/reward_mean": 0.6, "sort_1_train/percent_correct": 0.75}),
-        ("evaluation", 0, {"eval/percent_correct": 0.5, "eval/percent_correct_low": 0.4,
-                           "eval/percent_correct_high": 0.6, "eval/n": 400.0}),
-    ]  # fmt: skip
-    for step in (2, 3):  # the first one has no pace
-        status.step_trained(step, 2.5, of_step)
-    summary |= {**of_step, "train/step": 3.0}
-    for source, environment, metrics in reports:
-        status.relayed(MetricsRecord(step=3, metrics=metrics, source=source, environment=environment))
-        summary |= curves(environment, metrics)
-    found = read_wandb_run("running", summary)
-    assert found.metrics == RunMetrics.model_validate(status.metrics).with_changes(eval_step=None), (
-        "W&B has no step of it"
-    )
-    assert (found.step, found.seconds_per_step) == (status.step, status.seconds_per_step)
+def test_the_summary_becomes_the_figures_of_a_status() -> None:
+    of_step = {"train/step": 3.0, "train/loss": -0.25, "logprobs/gap": 2e-6, "staleness/mean": 0.5, "time/step": 2.5}
+    of_environments = {
+        "env/reward_mean": 0.2,
+        "env_1/reward_mean": 0.6,
+        "reward/mean": 0.1,
+        "sort_0_train/percent_correct": 0.25,
+        "sort_1_train/percent_correct": 0.75,
+    }
+    evaluation = {"eval/percent_correct": 0.5, "eval/percent_correct_low": 0.4, "eval/percent_correct_high": 0.6,
+                  "eval/n": 400.0}  # fmt: skip
+    found = read_wandb_run("running", of_step | of_environments | evaluation)
+    assert (found.step, found.seconds_per_step) == (3, 2.5)
+    assert found.metrics == RunMetrics(
+        loss=-0.25, logprob_gap=2e-6, staleness=0.5, reward_mean=0.4, train_accuracy=0.5,
+        eval_accuracy=0.5, eval_accuracy_low=0.4, eval_accuracy_high=0.6, eval_accuracy_n=400,
+    )  # fmt: skip
 
 
 ODD = {"train/loss": "NaN", "logprobs/gap": math.nan, "staleness/mean": None, "train/step": 1e200, "eval/n": 1e200,

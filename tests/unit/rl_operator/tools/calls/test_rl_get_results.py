@@ -9,7 +9,7 @@ from tests.unit.rl_operator.strategies import SECRET
 from tests.unit.rl_operator.tools.contexts import drafted, write_status
 from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 
-from rl_operator.api.status_fields import MOST_FIGURES
+from rl_contract.trainer_messages import MOST_FIGURES
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.config_maps import history_config_map
 from rl_operator.tools.answers.changed_settings import MOST_FIELDS

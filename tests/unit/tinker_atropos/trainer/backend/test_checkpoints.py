@@ -106,9 +106,9 @@ def test_names_sort_like_steps_and_differ_by_attempt() -> None:
 
 def test_the_wire_form_contains_the_expiry() -> None:
     expires_at = datetime(2026, 12, 24, 18, 30, 15, 999, tzinfo=UTC)
-    assert StoredCheckpoint("p", "state", "u", 2, 50, expires_at).to_wire() == {
+    assert StoredCheckpoint("p", "state", "u", 2, 50, expires_at).message.to_wire() == {
         "step": 50,
         "statePath": "p",
         "expiresAt": "2026-12-24T18:30:15Z",
     }
-    assert StoredCheckpoint("p", "state", "u", 2, 50).to_wire()["expiresAt"] is None
+    assert StoredCheckpoint("p", "state", "u", 2, 50).message.expires_at is None

@@ -5,6 +5,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from rl_contract.metric_table import describe
 from rl_contract.shared_env import SharedEnvSection
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.settings import TokenPrices
@@ -15,7 +16,6 @@ from tinker_atropos.trainer.data.step_counts import StepCounts
 from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.inference.ledger import Ledger
 from tinker_atropos.trainer.reporting.accounting import Accounting
-from tinker_atropos.trainer.reporting.metric_table import describe
 from tinker_atropos.trainer.reporting.prometheus import Snapshot, registry
 from tinker_atropos.trainer.reporting.spending import Spending
 from tinker_atropos.trainer.reporting.trainer_status import RunStatus

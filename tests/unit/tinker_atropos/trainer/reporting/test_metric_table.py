@@ -2,10 +2,10 @@ from collections import Counter
 
 import pytest
 
+from rl_contract.metric_table import METRICS, describe
 from tinker_atropos.environments.items.held_out import fraction_metrics
 from tinker_atropos.environments.runner.reporting.counters import Counters
 from tinker_atropos.trainer.data.step_counts import StepCounts
-from tinker_atropos.trainer.reporting.metric_table import METRICS, describe
 
 
 def test_the_table_has_one_row_per_name_and_no_row_is_empty() -> None:

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rl_contract.metric_table import describe
+from rl_contract.trainer_messages import RunCost
 from tinker_atropos.settings import Spent, TokenPrices
 from tinker_atropos.trainer.backend.token_use import TokenUse
-from tinker_atropos.trainer.reporting.metric_table import describe
 from tinker_atropos.trainer.reporting.spending import Spending
 
 PRICES = TokenPrices(prefill=1.0, sample=2.0, train=4.0)
@@ -22,12 +23,12 @@ def step(spending: Spending, tokens: int) -> dict[str, float]:
 def test_the_cost_is_each_columns_tokens_at_its_price() -> None:
     spending = Spending(TokenUse(prefill=3 * MILLION, sample=2 * MILLION, train=MILLION), PRICES)
     assert spending.amount == 3 + 4 + 4
-    assert spending.to_wire() == {"amount": 11.0, "currency": "USD"}
+    assert spending.cost() == RunCost(amount=11.0, currency="USD")
 
 
 def test_without_prices_nothing_is_reported_and_nothing_stops() -> None:
     spending = Spending(TokenUse(train=MILLION), budget=0.01)
-    assert (spending.to_wire(), spending.at_end(), step(spending, MILLION), spending.reached(3)) == (
+    assert (spending.cost(), spending.cost_at_end(), step(spending, MILLION), spending.reached(3)) == (
         None,
         None,
         {},
@@ -74,8 +75,8 @@ def test_what_is_asked_for_and_not_answered_counts_as_spent() -> None:
     with spending.used.sampling(0, 1, MILLION) as answered_with:
         answered_with(MILLION)
     with spending.used.sampling(0, 4, MILLION) as answered_with:  # expected to be as long as the one before
-        assert spending.to_wire() == {"amount": 2.0, "currency": "USD", "budget": 10.0}
-        assert spending.at_end() == {"amount": 10.0, "currency": "USD", "budget": 10.0}
+        assert spending.cost() == RunCost(amount=2.0, currency="USD", budget=10.0)
+        assert spending.cost_at_end() == RunCost(amount=10.0, currency="USD", budget=10.0)
         answered_with(0)
 
 

@@ -59,16 +59,16 @@ def test_a_decline_is_a_warning_that_comes_and_goes() -> None:
     status = RunStatus(total_steps=60)
     for step, value in enumerate([0.5, 0.9, 0.3, 0.3, 0.3]):
         status.relayed(evaluation(10 * step, value))
-    (warning,) = status.to_wire({}, None, {})["warnings"]
+    (warning,) = [*status.message({}, None, None, silent=False).warnings]
     assert warning.startswith("held-out accuracy is far below its best: 0.3 after step 40, 0.9 after step 10;")
     status.relayed(evaluation(50, 0.85))
-    assert status.to_wire({}, None, {})["warnings"] == []
+    assert [*status.message({}, None, None, silent=False).warnings] == []
     status.relayed(runner_report(0, 0.9, kept=1, equal=0))
     status.step_trained(51, 1.0, {})
     status.relayed(runner_report(0, 0.1, kept=2, equal=0))
     for step in range(52, 80):
         status.step_trained(step, 1.0, {})
-    (warning,) = status.to_wire({}, None, {})["warnings"]
+    (warning,) = [*status.message({}, None, None, silent=False).warnings]
     assert warning.startswith("the mean reward of recent steps is far below its best: 0.")
 
 
@@ -169,9 +169,8 @@ def test_a_step_changes_pace_and_metrics() -> None:
     assert status.seconds_per_step is None
     status.step_trained(2, 2.0, {"reward/mean": 0.5})
     status.step_trained(3, 4.0, {"reward/mean": 0.5})
-    books = {"trained": {"rollouts": 8, "tokens": 40}}
-    wire = status.to_wire({"state": "disabled"}, "Waiting.", books)
-    assert (wire["waiting"], wire["books"], wire["warnings"]) == ("Waiting.", books, [])
+    wire = status.message({"state": "disabled"}, "Waiting.", None, silent=False).to_wire()
+    assert (wire["waiting"], wire["warnings"], wire["cost"]) == ("Waiting.", [], None)
     assert wire["wandb"] == {"state": "disabled"}
     assert (wire["runUid"], wire["attempt"]) == ("u-1", 2)
     assert wire["step"] == 3
@@ -185,11 +184,11 @@ def test_a_step_changes_pace_and_metrics() -> None:
 
 def test_the_time_left_counts_the_final_evaluation() -> None:
     status = RunStatus(total_steps=4, schedule=Schedule(4, evaluate_every=100))
-    assert status.to_wire({}, None, {})["etaSeconds"] is None
+    assert status.message({}, None, None, silent=False).eta_seconds is None
     status.relayed(evaluation(0, 0.5, **{"env/evaluation_seconds": 30.2}))
     status.step_trained(1, 9.0, {})
     status.step_trained(2, 2.0, {})
-    assert status.to_wire({}, None, {})["etaSeconds"] == 34
+    assert status.message({}, None, None, silent=False).eta_seconds == 34
 
 
 def test_what_a_trained_step_does_not_know_is_not_taken_from_an_earlier_one() -> None:
@@ -209,7 +208,10 @@ def test_what_environments_warn_of_is_shown_after_the_trainers_own_warnings() ->
     status = RunStatus(total_steps=10)
     status.warn("kl", "the sampler and the trainer disagree")
     status.heard_of(Peer(state="working", warnings=("the grader pays",), environment_state='{"level": 1}'))
-    assert status.to_wire({}, None, {})["warnings"] == ["the sampler and the trainer disagree", "the grader pays"]
+    assert [*status.message({}, None, None, silent=False).warnings] == [
+        "the sampler and the trainer disagree",
+        "the grader pays",
+    ]
     status.heard_of(Peer(state="away"))
-    assert status.to_wire({}, None, {})["warnings"] == ["the sampler and the trainer disagree"]
+    assert [*status.message({}, None, None, silent=False).warnings] == ["the sampler and the trainer disagree"]
     assert status.environment_state == '{"level": 1}', "the next checkpoint keeps what was known last"

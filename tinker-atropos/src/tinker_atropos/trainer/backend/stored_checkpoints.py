@@ -11,8 +11,9 @@ from typing import Literal
 
 import tinker
 
+from rl_contract.trainer_messages import TrainerCheckpoint
+from rl_contract.wire import timestamp
 from tinker_atropos.errors import InternalError, RunError
-from tinker_atropos.result import timestamp
 from tinker_atropos.settings import RecordedCheckpoint
 from tinker_atropos.trainer.backend.sdk_calls import CheckpointGoneError, gone_or, submitted
 
@@ -47,9 +48,10 @@ class StoredCheckpoint:
         state, stopped_early = metadata.get("environment_state"), metadata.get("stopped_early")
         return cls(path, kind, metadata["run_uid"], int(attempt), int(step), expires_at, state, stopped_early)
 
-    def to_wire(self) -> dict[str, str | int | None]:
+    @property
+    def message(self) -> TrainerCheckpoint:
         """As `/status` shows it."""
-        return {"step": self.step, "statePath": self.path, "expiresAt": timestamp(self.expires_at)}
+        return TrainerCheckpoint(step=self.step, state_path=self.path, expires_at=timestamp(self.expires_at))
 
 
 def checkpoint_name(attempt: int, step: int, *, stopped_early: bool = False) -> str:

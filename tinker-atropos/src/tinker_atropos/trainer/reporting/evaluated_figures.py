@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-from tinker_atropos.result import EvaluatedFigures, FigureRow
+from rl_contract.trainer_messages import MOST_FIGURES, EvaluatedFigures, FigureRow
 
 PREFIX: Final = "eval/"
-MOST_FIGURES: Final = 16
 LONGEST_NAME: Final = 64
 """Characters: a set's name has at most 40."""
 
@@ -29,7 +28,7 @@ def evaluated_figures(step: int, metrics: Mapping[str, float]) -> EvaluatedFigur
     ranked = sorted(figures, key=lambda name: (name.count("/") > 1, firsts[name.rpartition("/")[0]] != name))
     short = [name for name in ranked if len(name) - len(PREFIX) <= LONGEST_NAME]
     rows = tuple(_row(name, metrics) for name in short[:MOST_FIGURES])
-    return EvaluatedFigures(step, rows, more=len(figures) - len(rows))
+    return EvaluatedFigures(step=step, figures=rows, more=len(figures) - len(rows))
 
 
 def _row(name: str, metrics: Mapping[str, float]) -> FigureRow:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Never
 
+from rl_contract.metric_table import describe
 from tinker_atropos.errors import DivergedError
-from tinker_atropos.trainer.reporting.metric_table import describe
 from tinker_atropos.trainer.reporting.trackers.tracker import Tracker
 from tinker_atropos.trainer.reporting.trainer_status import RunStatus
 from tinker_atropos.trainer.trajectories.api_client import ApiClient

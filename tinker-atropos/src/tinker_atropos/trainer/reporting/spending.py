@@ -2,8 +2,9 @@
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
+from rl_contract.trainer_messages import RunCost
 from tinker_atropos.errors import BudgetReachedError
 from tinker_atropos.settings import Spent, TokenPrices
 from tinker_atropos.trainer.backend.token_use import TokenUse
@@ -70,20 +71,19 @@ class Spending:
             f"after {steps} steps, and what is being sampled and another step may cost {_money(ahead, currency)}"
         )
 
-    def to_wire(self) -> dict[str, Any] | None:
-        """`cost` of `/status`. None: without prices."""
-        return self._wire(self.amount)
+    def cost(self) -> RunCost | None:
+        """What `/status` says. None: without prices."""
+        return self._cost(self.amount)
 
-    def at_end(self) -> dict[str, Any] | None:
+    def cost_at_end(self) -> RunCost | None:
         """The same of the result: samples that were asked for are charged, whether or not they are used."""
         prices = self.prices
-        return self._wire(self.amount + self.used.open_tokens * prices.sample / PER) if prices else None
+        return self._cost(self.amount + self.used.open_tokens * prices.sample / PER) if prices else None
 
-    def _wire(self, amount: float) -> dict[str, Any] | None:
+    def _cost(self, amount: float) -> RunCost | None:
         if self.prices is None:
             return None
-        wire: dict[str, Any] = {"amount": round(amount, DECIMALS), "currency": self.prices.currency}
-        return wire if self.budget is None else {**wire, "budget": self.budget}
+        return RunCost(amount=round(amount, DECIMALS), currency=self.prices.currency, budget=self.budget)
 
 
 def _money(amount: float, currency: str) -> str:

@@ -4,9 +4,19 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
-from tinker_atropos.result import BestCheckpoint, EvaluatedFigures, timestamp
+from rl_contract.run_metrics import MAX_POINTS, RunMetrics, reduced, wire_name
+from rl_contract.trainer_messages import (
+    BestCheckpoint,
+    EvaluatedFigures,
+    Phase,
+    RunCost,
+    TrainerCheckpoint,
+    TrainerStatus,
+    WandbStatus,
+)
+from rl_contract.wire import timestamp
 from tinker_atropos.trainer.reporting.collapse import CollapseWatch
 from tinker_atropos.trainer.reporting.decline import Decline, held_out_decline, reward_decline
 from tinker_atropos.trainer.reporting.evaluated_figures import evaluated_figures
@@ -14,9 +24,6 @@ from tinker_atropos.trainer.reporting.time_left import Schedule, TimeLeft
 from tinker_atropos.trainer.reporting.wait_reasons import GroupsMade
 from tinker_atropos.trainer.trajectories.api_client import MetricsRecord, Peer
 
-Phase = Literal["starting", "sampling", "training", "saving", "done"]
-
-MAX_POINTS = 500
 MAX_WARNINGS = 3
 RECENT_SECONDS = 300.0
 """How long an environment's metric counts in the mean over several environments."""
@@ -24,12 +31,8 @@ RECENT_SECONDS = 300.0
 PACE_SMOOTHING = 0.2
 """Weight of the newest step in `secondsPerStep`."""
 
-_FROM_TRAINING = {
-    "train/loss": "loss",
-    "train/learning_rate": "learningRate",
-    "logprobs/gap": "logprobGap",
-    "staleness/mean": "staleness",
-}
+_FROM_TRAINING = {origin.metrics[0]: wire_name(name) for name, origin in reduced("step").items()}
+_MEANS = {wire_name(name): origin for name, origin in reduced("mean").items()}
 _EVALUATION_SECONDS = "env/evaluation_seconds"
 _GROUPS_MADE = (
     ("env/groups_kept", "kept", 1),
@@ -41,12 +44,11 @@ _GROUPS_MADE = (
 """Which counts make which of GroupsMade, with their signs."""
 
 _GROUP_MIX = {f"env/groups_{mix}": f"groups/{mix}" for mix in ("all_right", "all_wrong", "mixed")}
-_FROM_EVALUATION = {
-    "eval/percent_correct": "Accuracy",
-    "eval/percent_correct_low": "AccuracyLow",
-    "eval/percent_correct_high": "AccuracyHigh",
-    "eval/n": "AccuracyN",
-}
+_EVALUATION, _BASELINE = (
+    {wire_name(name): metric for name, origin in reduced(kind).items() for metric in origin.metrics}
+    for kind in ("evaluation", "baseline")
+)
+"""Which metric of an evaluation a figure is."""
 
 
 def _groups_made(metrics: Mapping[str, float]) -> dict[str, float]:
@@ -90,8 +92,8 @@ class History:
 
 def _replace_evaluation(metrics: dict[str, float], found: Mapping[str, float]) -> None:
     """A figure without an interval must not stand beside that of an older evaluation."""
-    for name in _FROM_EVALUATION.values():
-        metrics.pop(f"eval{name}", None)
+    for name in _EVALUATION:
+        metrics.pop(name, None)
     metrics.update(found)
 
 
@@ -115,7 +117,7 @@ class RunStatus:
     last_step_at: float | None = None
     seconds_per_step: float | None = None
     training_run_id: str | None = None
-    checkpoint: dict[str, Any] | None = None
+    checkpoint: TrainerCheckpoint | None = None
     best: BestCheckpoint | None = None
     stopped_early: str | None = None
     metrics: dict[str, float] = field(default_factory=dict)
@@ -188,13 +190,12 @@ class RunStatus:
         if self.phase != "done":
             self.collapsed = self.collapse.report(made, record.metrics.get("env/reward_mean"), self.step)
         for name, value in record.metrics.items():
-            if name == "env/reward_mean":
-                self._mean("rewardMean", environment, value)
-                self.history.amend(self.step, {"rewardMean": self.metrics["rewardMean"]})
-            elif name in _GROUP_MIX:
+            if name in _GROUP_MIX:
                 self.group_mix[_GROUP_MIX[name]] = self._recent_mean(name, environment, value)
-            elif name == "env/percent_correct" or name.endswith("train/percent_correct"):
-                self._mean("trainAccuracy", environment, value)
+            for ours in (each for each, origin in _MEANS.items() if origin.matches(name)):
+                self.metrics[ours] = self._recent_mean(ours, environment, value)
+        if "env/reward_mean" in record.metrics:
+            self.history.amend(self.step, {"rewardMean": self.metrics["rewardMean"]})
         self._warn_of_decline()
 
     def _warn_of_decline(self) -> None:
@@ -206,9 +207,6 @@ class RunStatus:
         sentence = self.held_out_decline.sentence or self.reward_decline.sentence or self.collapse.fallen
         if sentence != self.warnings.get("decline"):
             self.warn("decline", sentence)
-
-    def _mean(self, ours: str, environment: int, value: float) -> None:
-        self.metrics[ours] = self._recent_mean(ours, environment, value)
 
     def _recent_mean(self, name: str, environment: int, value: float) -> float:
         """The mean over several environments of each one's last report, if it is recent: one may be gone."""
@@ -229,48 +227,47 @@ class RunStatus:
 
     def _evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
         """Record one evaluation; that of step 0 is also the baseline. A newer one's result stays, if this is late."""
-        found = {ours: metrics[name] for name, ours in _FROM_EVALUATION.items() if name in metrics}
+        found = {ours: metrics[name] for ours, name in _EVALUATION.items() if name in metrics}
         if not found:
             return
         if step == 0:
-            self.metrics |= {f"baseline{name}": value for name, value in found.items()}
-        latest = {f"eval{name}": value for name, value in found.items()} | {"evalStep": step}
+            self.metrics |= {ours: metrics[name] for ours, name in _BASELINE.items() if name in metrics}
+        latest = found | {"evalStep": step}
         if step >= self.metrics.get("evalStep", 0):
             _replace_evaluation(self.metrics, latest)
             self.evaluated = evaluated_figures(step, metrics)
         self.history.evaluated(step, latest)
 
-    def to_wire(
-        self, wandb: Mapping[str, Any], waiting: str | None, books: Mapping[str, Mapping[str, int]]
-    ) -> dict[str, Any]:
+    def message(
+        self, wandb: Mapping[str, Any], waiting: str | None, cost: RunCost | None, *, silent: bool
+    ) -> TrainerStatus:
         """`/status`. `wandb` is what the tracker says of itself (`Tracker.to_wire`), `waiting` a sentence on what the
-        trainer waits for and why; `books` says where everything is.
-
-        `runUid` and `attempt` identify the run: a pod's IP address may belong to another pod a moment later.
+        trainer waits for and why; `silent`: it cannot reach its backend.
         """
-        return {
-            "runUid": self.run_uid,
-            "attempt": self.attempt,
-            "phase": self.phase,
-            "waiting": waiting,
-            "warnings": [*self.warnings.values(), *self.environment_warnings][:MAX_WARNINGS],
-            "step": self.step,
-            "fromStep": self.from_step,
-            "totalSteps": self.total_steps,
-            "startedAt": _timestamp(self.started_at),
-            "lastStepAt": _timestamp(self.last_step_at),
-            "secondsPerStep": self.seconds_per_step and round(self.seconds_per_step, 3),
-            "etaSeconds": None if (seconds := self.time_left.seconds()) is None else round(seconds),
-            "trainingRunId": self.training_run_id,
-            "checkpoint": self.checkpoint,
-            "stoppedEarly": self.stopped_early,
-            "best": None if self.best is None else self.best.to_wire(),
-            "metrics": self.metrics,
-            "evaluation": None if self.evaluated is None else self.evaluated.to_wire(),
-            "wandb": wandb,
-            "queue": {"groups": self.queued_groups, "oldestStep": self.oldest_queued_step},
-            "books": books,
-        }
+        seconds = self.time_left.seconds()
+        return TrainerStatus(
+            run_uid=self.run_uid,
+            attempt=self.attempt,
+            phase=self.phase,
+            waiting=waiting,
+            warnings=(*self.warnings.values(), *self.environment_warnings)[:MAX_WARNINGS],
+            step=self.step,
+            from_step=self.from_step,
+            total_steps=self.total_steps,
+            started_at=_timestamp(self.started_at),
+            last_step_at=_timestamp(self.last_step_at),
+            seconds_per_step=self.seconds_per_step and round(self.seconds_per_step, 3),
+            eta_seconds=None if seconds is None else round(seconds),
+            training_run_id=self.training_run_id,
+            checkpoint=self.checkpoint,
+            stopped_early=self.stopped_early,
+            best=self.best,
+            metrics=RunMetrics.of_numbers(self.metrics),
+            evaluation=self.evaluated,
+            wandb=WandbStatus.model_validate(wandb),
+            cost=cost,
+            backend_silent=silent,
+        )
 
 
 def console_line(step: int, total_steps: int, metrics: Mapping[str, float], warnings: Collection[str] = ()) -> str:

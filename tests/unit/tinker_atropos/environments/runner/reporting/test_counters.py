@@ -1,5 +1,6 @@
 import pytest
 
+from rl_contract.metric_table import describe
 from tinker_atropos.environments.rollout.rollouts import FailedRollout
 from tinker_atropos.environments.runner.reporting.counters import (
     HOPELESS_AFTER,
@@ -15,7 +16,6 @@ from tinker_atropos.environments.runner.reporting.counters import (
     rewards,
 )
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
-from tinker_atropos.trainer.reporting.metric_table import describe
 
 
 def test_rewards_are_averaged_since_the_last_report():

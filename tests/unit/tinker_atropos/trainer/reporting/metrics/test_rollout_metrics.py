@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rl_contract.metric_table import describe
 from tinker_atropos.trainer.data.groups import Group, Shaping, Story, TokenSequence
-from tinker_atropos.trainer.reporting.metric_table import describe
 from tinker_atropos.trainer.reporting.metrics.rollout_metrics import MOST_COMPONENTS, rollout_metrics
 
 PLAIN = Shaping(1.0, 1.0, -1)

@@ -1,0 +1,36 @@
+"""The trainer's messages: what is left out to save space can be told again, and unknown fields break nobody."""
+
+from rl_contract.run_metrics import RunMetrics
+from rl_contract.trainer_messages import BestCheckpoint, EvaluatedFigures, ResultBest, TrainerResult, TrainerStatus
+
+BEST = BestCheckpoint(step=5, eval_accuracy=0.9, eval_accuracy_low=0.8, state_path="state-5", sampler_path="sampler-5")
+
+
+def test_the_best_weights_keep_paths_that_are_not_the_results_own() -> None:
+    result = TrainerResult(outcome="running", state_path="state-5", sampler_path="x", best=ResultBest.of(BEST))
+    wire = result.compact.to_wire()
+    assert (wire["best"].get("statePath"), wire["best"]["samplerPath"]) == (None, "sampler-5")
+    assert TrainerResult.model_validate(wire).best_checkpoint == BEST
+
+
+def test_the_best_weights_are_unknown_without_a_path() -> None:
+    best = ResultBest.of(BEST).with_changes(state_path=None)
+    assert TrainerResult(outcome="running", best=best).best_checkpoint is None
+
+
+def test_a_newer_writer_does_not_break_an_older_reader() -> None:
+    wire = TrainerStatus(step=3, metrics=RunMetrics(loss=0.5)).to_wire() | {"novelty": {"a": 1}}
+    assert TrainerStatus.model_validate(wire) == TrainerStatus(step=3, metrics=RunMetrics(loss=0.5))
+
+
+def test_figures_without_room_are_counted() -> None:
+    rows = tuple((f"set{n}", 0.5, None, None, 8) for n in range(3))
+    shorter = EvaluatedFigures(step=4, figures=rows, more=2).shorter
+    assert shorter == EvaluatedFigures(step=4, figures=rows[:2], more=3)
+    assert EvaluatedFigures(step=4, figures=rows[:1]).shorter is None
+
+
+def test_better_is_more_than_noise() -> None:
+    assert BEST.is_better_than(RunMetrics(eval_accuracy_high=0.79))
+    assert not BEST.is_better_than(RunMetrics(eval_accuracy_high=0.81))
+    assert not BEST.is_better_than(RunMetrics())
