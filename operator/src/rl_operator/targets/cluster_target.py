@@ -4,9 +4,13 @@ import atexit
 import contextlib
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
+from rl_operator.api.catalog import Catalog
+from rl_operator.api.environment import Environment
 from rl_operator.api.names import DEFAULT_RUNTIME, ENVIRONMENT_KIND, MANAGER, RUN_KIND, RUN_LABEL
+from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.cluster.api_server.client import METADATA_ONLY, ClusterClient
 from rl_operator.cluster.api_server.connection import ConnectionSettingsError, cluster_context, named
 from rl_operator.cluster.api_server.resources import (
@@ -22,17 +26,15 @@ from rl_operator.cluster.api_server.resources import (
     SECRETS,
     find,
 )
+from rl_operator.documents.parse import parse_environment
+from rl_operator.documents.shipped import bundled_catalog
 from rl_operator.operator_errors import ForbiddenError, GoneError, OperatorError, TargetUnreachableError
+from rl_operator.render.config_maps import stored_catalog
+from rl_operator.rollouts.rollout_source import RolloutSource
+from rl_operator.targets.cluster_rollouts import rollouts_of
 from rl_operator.targets.job_pods import JOB_NAME_LABEL, JobPod, job_pod
 from rl_operator.targets.target import Missing, Note, TargetHealth
 from rl_operator.targets.target_loop import LoopThread
-
-if TYPE_CHECKING:
-    from rl_operator.api.catalog import Catalog
-    from rl_operator.api.environment import Environment
-    from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
-    from rl_operator.api.training_run import TrainingRun
-    from rl_operator.rollouts.rollout_source import RolloutSource
 
 Manifest = dict[str, Any]
 Answer = TypeVar("Answer")
@@ -165,23 +167,16 @@ class ClusterTarget:
         pods = self._list(PODS.path(namespace), {"labelSelector": f"{RUN_LABEL}={run}"})
         return [pod["metadata"]["name"] for pod in pods]
 
-    def rollouts(self, run: "TrainingRun", *, may_start: bool = True) -> "RolloutSource":
-        from rl_operator.targets.cluster_rollouts import rollouts_of
-
+    def rollouts(self, run: TrainingRun, *, may_start: bool = True) -> RolloutSource:
         return rollouts_of(self._client, self._loop, run, self.note, may_start=may_start)
 
     def read(self, kind: str, namespace: str, name: str) -> Manifest | None:
         return self._wait(find(self._client, _KINDS[kind], namespace, name))
 
-    def runtimes(self) -> "dict[str, Runtime]":
-        from rl_operator.api.runtime import Runtime
-
+    def runtimes(self) -> dict[str, Runtime]:
         return {item["metadata"]["name"]: Runtime.model_validate(item) for item in self._list(RUNTIMES.path(), {})}
 
-    def catalog(self, runtime: "Runtime") -> "Catalog | None":
-        from rl_operator.documents.shipped import bundled_catalog
-        from rl_operator.render.config_maps import stored_catalog
-
+    def catalog(self, runtime: Runtime) -> Catalog | None:
         reference = runtime.status.fields_ref
         if reference is None:
             return None
@@ -193,9 +188,7 @@ class ClusterTarget:
         stored = stored_catalog(config_map) if config_map else None
         return stored.found.catalog if stored else None
 
-    def environments(self, namespace: str) -> "list[Environment]":
-        from rl_operator.documents.parse import parse_environment
-
+    def environments(self, namespace: str) -> list[Environment]:
         return [parse_environment(item) for item in self._list(ENVIRONMENTS.path(namespace), {})]
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
@@ -210,7 +203,7 @@ class ClusterTarget:
     def tinker_env_vars(self, runtime: str) -> Mapping[str, str] | None:  # noqa: ARG002 -- whatever the runtime
         return None
 
-    def has_key(self, namespace: str, runtime: str, variable: str, secret: "SecretKey") -> bool | None:  # noqa: ARG002 -- whatever the runtime
+    def has_key(self, namespace: str, runtime: str, variable: str, secret: SecretKey) -> bool | None:  # noqa: ARG002 -- whatever the runtime
         """Its metadata shows that the Secret exists; its keys are not read."""
         try:
             self._wait(self._client.get(SECRETS.path(namespace, secret.name), accept=METADATA_ONLY))
@@ -223,10 +216,10 @@ class ClusterTarget:
     def missing_programs(self, runtime: str) -> tuple[Missing, ...]:  # noqa: ARG002 -- they are in its images
         return ()
 
-    def missing_packages(self, run: "TrainingRun") -> tuple[Missing, ...]:  # noqa: ARG002 -- images hold all of them
+    def missing_packages(self, run: TrainingRun) -> tuple[Missing, ...]:  # noqa: ARG002 -- images hold all of them
         return ()
 
-    def inference_provider(self, runtime: "Runtime") -> "InferenceProvider | None":
+    def inference_provider(self, runtime: Runtime) -> InferenceProvider | None:
         return runtime.spec.inference
 
     def create_job(self, job: Mapping[str, Any], config_map: Mapping[str, Any]) -> None:

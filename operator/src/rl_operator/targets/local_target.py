@@ -1,4 +1,8 @@
-"""One machine as a target: it reads and writes the state folder."""
+"""One machine as a target: it reads and writes the state folder.
+
+Listing runs takes no model of a document: what does (200 ms of pydantic), and what talks HTTP, is imported where it is
+used (`tests/unit/rl_operator/cli/test_start_up.py`).
+"""
 
 import contextlib
 import getpass
@@ -10,25 +14,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rl_operator.api.names import (
     ENVIRONMENT_KIND,
-    INFERENCE_KEY_VARIABLE,
-    INFERENCE_URL_VARIABLE,
     NAMESPACE_NAME_LABEL,
-    REQUIREMENTS_FILE,
     RUN_KIND,
 )
 from rl_operator.documents.merge_patch import merged
-from rl_operator.local.interpreters.interpreters import INSTALL, Interpreters, remove_unused
+from rl_operator.local.interpreters.interpreters import Interpreters, remove_unused
 from rl_operator.local.local_jobs import LocalJobs
 from rl_operator.local.state.layout import STATE_DIR_VARIABLE, Layout, default_state_folder
 from rl_operator.local.state.pod_logs import follow_log, read_events, tail_log
 from rl_operator.local.state.state_store import Manifest, StateStore
 from rl_operator.local.sweep import abandoned, remove_expired, remove_orphaned_traces, remove_traces
 from rl_operator.operator_errors import RefusedError, TargetUnreachableError
-from rl_operator.programs import INSTALL_COMMAND, INSTALL_HINT, ProgramMissingError, find_program, has_torch
 from rl_operator.targets.job_pods import JobContainer, JobPod
 from rl_operator.targets.runs.run_lookup import parse_selector
 from rl_operator.targets.supervisors import Supervisors, owner
@@ -40,22 +40,7 @@ if TYPE_CHECKING:
     from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
     from rl_operator.api.training_run import TrainingRun
     from rl_operator.rollouts.rollout_source import RolloutSource
-
-TRAINER_PROGRAM: Final = "tinker-atropos"
-
-
-def missing_programs(runtime: str, *, computes: bool) -> tuple[Missing, ...]:
-    """For a run of that runtime: the program of its containers, and torch if the model is computed here."""
-    try:
-        program = find_program(TRAINER_PROGRAM, os.environ.get("PATH"))
-    except ProgramMissingError:
-        why = "the processes of every run are started with it"
-        return (Missing("program", TRAINER_PROGRAM, why, INSTALL_HINT, needed=True),)
-    if not computes or has_torch(program):
-        return ()
-    why = f"runtime {runtime} computes its model on this machine with it"
-    return (Missing("package", "torch", why, INSTALL_COMMAND, needed=True),)
-
+    from rl_operator.targets.local_needs import LocalNeeds
 
 SMALLEST_ROOM = 64 * 1024
 """Bytes that a few objects need."""
@@ -228,34 +213,18 @@ class LocalTarget:
         return run_sync(ensure())
 
     def has_key(self, namespace: str, runtime: str, variable: str, secret: "SecretKey") -> bool:  # noqa: ARG002 -- of this machine
-        """The service that this target runs itself is accessed with its own key."""
-        return (variable == "TINKER_API_KEY" and self._serves(runtime)) or bool(os.environ.get(variable))
+        return self._needs.has_key(runtime, variable)
 
     def missing_programs(self, runtime: str) -> tuple[Missing, ...]:
-        return missing_programs(runtime, computes=self._serves(runtime))
+        return self._needs.missing_programs(runtime)
 
     def missing_packages(self, run: "TrainingRun") -> tuple[Missing, ...]:
-        from rl_operator.local.own_environments import FILE_ANNOTATION, requirements_of
-
-        text = requirements_of(run, self._store.get)
-        if text is None or self.interpreters.of_requirements(text).marker is not None:
-            return ()
-        environment = run.metadata.annotations.get(FILE_ANNOTATION, run.spec.environment)
-        why = "its environment needs them, in an interpreter of their own"
-        return (Missing("packages", REQUIREMENTS_FILE, why, f"{INSTALL} {environment}", needed=True),)
+        return self._needs.missing_packages(run)
 
     def inference_provider(self, runtime: "Runtime") -> "InferenceProvider | None":
-        from rl_operator.api.runtime import InferenceProvider, SecretKey
+        from rl_operator.targets.local_needs import inference_provider
 
-        if runtime.spec.inference is not None or not (url := os.environ.get(INFERENCE_URL_VARIABLE)):
-            return runtime.spec.inference
-        if not url.startswith(("http://", "https://")):
-            raise RefusedError(
-                f"{INFERENCE_URL_VARIABLE} is {url!r}; it must be a URL like https://openrouter.ai/api/v1"
-            )
-        has_key = bool(os.environ.get(INFERENCE_KEY_VARIABLE))
-        key = SecretKey(name="inference", key=INFERENCE_KEY_VARIABLE) if has_key else None
-        return InferenceProvider(url=url, key_secret=key)
+        return inference_provider(runtime)
 
     def create_job(self, job: Mapping[str, Any], config_map: Mapping[str, Any]) -> None:
         LocalJobs(self._layout).create(job, config_map, os.environ)
@@ -293,36 +262,13 @@ class LocalTarget:
         return any(state["name"] == container and "terminated" in state["state"] for state in states)
 
     def _refuse_what_would_wait(self, manifest: Mapping[str, Any]) -> None:
-        """For a run that is to start: its containers would wait for a program, its trainer for torch or its key,
-        forever; the caller can provide all of them now.
-        """
-        from rl_operator.documents.parse import parse_stored_run
-        from rl_operator.local.model_runtimes import require_same_model
+        self._needs.refuse_what_would_wait(manifest)
 
-        for missing in self.missing_programs(manifest["spec"]["runtime"]):
-            raise RefusedError(f"{missing.what} {missing.name} is missing: {missing.why}; {missing.how}")
-        self._refuse_missing_keys(manifest)
-        for missing in self.missing_packages(parse_stored_run(manifest)):
-            raise RefusedError(f"the {missing.what} of {missing.name} are missing: {missing.why}; {missing.how}")
-        require_same_model(self._store, manifest["spec"]["runtime"])
+    @property
+    def _needs(self) -> "LocalNeeds":
+        from rl_operator.targets.local_needs import LocalNeeds
 
-    def _serves(self, runtime: str) -> bool:
-        """Whether this machine computes the model of that runtime."""
-        from rl_operator.local.model_runtimes import model_of
-
-        return model_of(self._store, runtime) is not None
-
-    def _refuse_missing_keys(self, manifest: Mapping[str, Any]) -> None:
-        from rl_operator.local.model_runtimes import TINY_RUNTIME
-
-        runtime = self.runtimes().get(manifest["spec"]["runtime"])
-        if runtime is None or self._serves(runtime.metadata.name):
-            return
-        if runtime.spec.backend.key_secret and not os.environ.get("TINKER_API_KEY"):
-            raise RefusedError(
-                f"TINKER_API_KEY is not set, and the runtime {runtime.metadata.name!r} needs it: export "
-                f"TINKER_API_KEY=tml-…, or use the runtime {TINY_RUNTIME!r}, which needs no key"
-            )
+        return LocalNeeds(self._store)
 
 
 def _warn_when_full(root: Path, note: Note) -> None:
