@@ -11,7 +11,7 @@ import pytest
 from tests.unit.tinker_atropos.sandboxes.conftest import SECONDS, eventually, shell
 from tests.unit.tinker_atropos.sandboxes.pod_servers import OWNER, PodProcess
 
-from tinker_atropos.sandboxes.pod_pool import PodSandbox, PodSandboxes, ServiceAddress, connected
+from tinker_atropos.sandboxes.pod_pool import PodSandbox, PodSandboxes, SandboxAddress, connected
 from tinker_atropos.sandboxes.sandbox import SandboxLostError
 from tinker_atropos.sandboxes.sandbox_server.lease_listener import prepare
 
@@ -203,7 +203,7 @@ def test_its_name_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
         raise errors.pop(0)
 
     monkeypatch.setattr("tinker_atropos.sandboxes.pod_pool.connected", failing)
-    service = ServiceAddress("sandboxes.of-the-run", 80)
+    service = SandboxAddress("sandboxes.of-the-run", 80)
     for count in (1, 1, 2):
         with pytest.raises(OSError):  # noqa: PT011 -- whichever it is
             service.connected()

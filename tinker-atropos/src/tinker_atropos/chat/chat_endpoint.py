@@ -18,7 +18,7 @@ from starlette.routing import Route
 from tinker_atropos.arrays import Ints
 from tinker_atropos.chat.anthropic_requests import AnthropicRequestError, chat_request, error_answer, message_answer
 from tinker_atropos.chat.chat_rendering import ChatRenderer
-from tinker_atropos.chat.openai_answers import Caller, answer_chat, completion_answer, ping_answer, sampled
+from tinker_atropos.chat.openai_answers import ChatCaller, answer_chat, completion_answer, ping_answer, sampled
 from tinker_atropos.chat.openai_requests import ChatRequest, CompletionRequest, OpenAIRequest
 from tinker_atropos.chat.request_handling import (
     Handler,
@@ -68,7 +68,7 @@ class Endpoint:
     model: str
     renderer: ChatRenderer
     default_max_tokens: int
-    whose: Callable[[Request], Caller]
+    whose: Callable[[Request], ChatCaller]
 
     def routes(self, told: Told) -> list[Route]:
         dialects: Dialects = [
@@ -115,7 +115,7 @@ class Endpoint:
         body = validated(ChatRequest, _translated({"max_tokens": 1, **given}))
         return json_response({"input_tokens": len(caller.chat_prompt(body, ""))})
 
-    async def _answer(self, request: Request, caller: Caller, body: ChatRequest) -> Json:
+    async def _answer(self, request: Request, caller: ChatCaller, body: ChatRequest) -> Json:
         work = answer_chat(caller, body, self.renderer, self.default_max_tokens)
         return await unless_gone(request, work)
 
@@ -144,7 +144,7 @@ def _told(handler: Callable[[Request, Told], Awaitable[Response]], told: Told) -
     return handle
 
 
-def _pong(caller: Caller, body: CompletionRequest | ChatRequest) -> Response:
+def _pong(caller: ChatCaller, body: CompletionRequest | ChatRequest) -> Response:
     reason = caller.source.unavailable()
     if reason:
         raise RefusedRequestError(reason, status=503)

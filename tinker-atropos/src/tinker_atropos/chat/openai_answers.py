@@ -1,6 +1,6 @@
 """From a chat request to its finished answer in OpenAI's shapes, whoever asks: a program over HTTP, or an environment
 in the same process. What differs between the trainer's own server and a rollout's session (whose prompts continue the
-tokens of its earlier turns, and which records them) is the `Caller`.
+tokens of its earlier turns, and which records them) is the `ChatCaller`.
 
 Texts end before the stop that ended them, as the protocols specify. Token ids and logprobs cover everything that was
 sampled, including the stop: that is what is trained.
@@ -168,7 +168,7 @@ def _usage(generation: GeneratedSamples, prompt_T: Ints) -> dict[str, int]:
 Json = dict[str, Any]
 
 
-class Caller(Protocol):
+class ChatCaller(Protocol):
     """The rollout that a request belongs to."""
 
     @property
@@ -188,7 +188,7 @@ class Caller(Protocol):
         ...
 
 
-async def answer_chat(caller: Caller, body: ChatRequest, renderer: ChatRenderer, default_max_tokens: int) -> Json:
+async def answer_chat(caller: ChatCaller, body: ChatRequest, renderer: ChatRenderer, default_max_tokens: int) -> Json:
     """A `chat.completion`. `default_max_tokens` bounds an answer whose request names no limit.
 
     Raises ChatError for messages that cannot be rendered, and what the caller's source raises.
@@ -202,7 +202,7 @@ async def answer_chat(caller: Caller, body: ChatRequest, renderer: ChatRenderer,
 
 
 async def sampled(
-    caller: Caller, body: InferenceRequest, prompt_T: Ints, max_tokens: int, renderer: ChatRenderer
+    caller: ChatCaller, body: InferenceRequest, prompt_T: Ints, max_tokens: int, renderer: ChatRenderer
 ) -> GeneratedSamples:
     """What the caller's source makes of a prompt, as the request wants it."""
     tokenizer = renderer.tokenizer

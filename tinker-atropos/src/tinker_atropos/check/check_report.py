@@ -31,7 +31,7 @@ from tinker_atropos.check.checks import (
     find,
     worst,
 )
-from tinker_atropos.check.observations import AnswerSeen, HeldOut, Observations
+from tinker_atropos.check.observations import AnswerSeen, HeldOutOverlap, Observations
 
 CHECKS: Final[tuple[Check, ...]] = (
     *(IMPORT, SETUP, ITEMS, REQUESTS, ROLLOUTS, GROUPS, MASKS, TOKENS, LOGPROBS, LENGTH),
@@ -176,7 +176,7 @@ def _held_out(seen: Observations) -> dict[str, Any] | None:
     return main[1] | ({"sets": dict(others)} if others else {})
 
 
-def _compared(items: HeldOut) -> dict[str, int]:
+def _compared(items: HeldOutOverlap) -> dict[str, int]:
     return {
         "items": items.held_out,
         "training_items": items.training,

@@ -15,7 +15,7 @@ from typing import Any, Final
 from tinker_atropos.bundled import BUNDLED
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.check.group_judge import GroupJudge
-from tinker_atropos.check.observations import GradedKind, HeldOut, Observations
+from tinker_atropos.check.observations import GradedKind, HeldOutOverlap, Observations
 from tinker_atropos.check.scripted_policy import RequestLog, ScriptedPolicy, ScriptedSampler
 from tinker_atropos.config.run_config import RunConfig, parse_config
 from tinker_atropos.environments.base import SampledEnvironment
@@ -231,7 +231,7 @@ class EnvironmentCheck:
 
 def compared(
     env: SampledEnvironment[Any], training: Sequence[Any], sets: Mapping[str, Sequence[Any]]
-) -> dict[str, HeldOut]:
+) -> dict[str, HeldOutOverlap]:
     """Of each held-out set. What is asked decides: two items with the same prompt are one to the policy."""
     until = time.monotonic() + COMPARED_SECONDS
     trained: set[str] = set()
@@ -239,9 +239,9 @@ def compared(
         trained.add(env.question(item))
         if time.monotonic() > until:
             break
-    found: dict[str, HeldOut] = {}
+    found: dict[str, HeldOutOverlap] = {}
     for name, held_out in sets.items():
-        counted = HeldOut(len(training), len(held_out), overlap=0, compared=0)
+        counted = HeldOutOverlap(len(training), len(held_out), overlap=0, compared=0)
         for item in held_out[:COMPARED_ITEMS]:
             if time.monotonic() > until + COMPARED_SECONDS:
                 break

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rl_contract.rollout_records import MAIN_SET
-from tinker_atropos.check.observations import AnswerSeen, GradedKind, HeldOut, Observations, SequenceSeen, Stage
+from tinker_atropos.check.observations import AnswerSeen, GradedKind, HeldOutOverlap, Observations, SequenceSeen, Stage
 from tinker_atropos.environments.items.grader_check import AnswerKind, GradedAnswer, grader_warnings
 from tinker_atropos.environments.runner.reporting.counters import WHY_FILTERED, FilterReason
 
@@ -156,7 +156,7 @@ def _held_out(seen: Observations) -> Judgment | None:
     return "ok", f"{held_out}, none of them among the {counted(main.training, 'training item')}"
 
 
-def _compared(items: HeldOut) -> str:
+def _compared(items: HeldOutOverlap) -> str:
     return "" if items.compared == items.held_out else f" of the first {items.compared:,}"
 
 

@@ -87,7 +87,7 @@ class GradedKind:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldOut:
+class HeldOutOverlap:
     """Numbers of items of one set; `overlap` of them ask what a training item asks. `compared` were looked at."""
 
     training: int
@@ -128,7 +128,7 @@ class Observations:
     knows_gold: bool = False
     graded: list[GradedKind] = field(default_factory=list)
     is_correct: Callable[[float], bool] = lambda reward: reward >= 1.0
-    held_out: dict[str, HeldOut] | None = None
+    held_out: dict[str, HeldOutOverlap] | None = None
 
     @contextmanager
     def during(

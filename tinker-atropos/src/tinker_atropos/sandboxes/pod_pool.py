@@ -64,7 +64,7 @@ class PodSandbox(StreamSandbox):
             raise SandboxLostError(f"it cannot be leased: {error or type(error).__name__}") from error
 
 
-class ServiceAddress:
+class SandboxAddress:
     """Of a name that is looked up once, and again after a connection has failed."""
 
     def __init__(self, host: str, port: int) -> None:
@@ -154,7 +154,7 @@ class PodSandboxes:
         """`run_name` is for messages; `connect` returns a connection to any of the sandboxes, or raises OSError."""
         self._host, self._owner, self._share = host, owner, share
         self._run_name, self._lease_seconds = run_name, lease_seconds
-        self._connect = connect or ServiceAddress(host, port).connected
+        self._connect = connect or SandboxAddress(host, port).connected
         self._waiting: deque[PodSandbox] = deque()
         self._held: set[PodSandbox] = set()
         self._changed = threading.Condition()

@@ -176,8 +176,9 @@ async def test_the_answers_of_somebody_elses_environment_are_reported_without_re
 
 async def test_our_base_class_reports_its_answers_itself() -> None:
     class Ours(Asking):
-        report_evaluated = SampledEnvironment.report_evaluated
+        """What it is asked for here, the base class has, too."""
 
+    SampledEnvironment.register(Ours)
     asking = Ours(EvaluationPlan())
     asking.evaluations.begin(asking, 40)
     await ended(asking)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_contract.processes import ExitCode
 from tinker_atropos.config.run_config import RunConfig, load_config
+from tinker_atropos.environments.rollout.failures import environment_failed
 from tinker_atropos.environments.runner.loading import process_setup
 from tinker_atropos.environments.runner.loading.environment_files import LocatedEnvironment, locate_environment
 from tinker_atropos.environments.runner.reporting import wandb_relay
@@ -84,7 +85,6 @@ async def _set_up(
     os.environ["ATROPOS_ALLOW_DUMMY_MANAGED_SERVER"] = "1"  # placeholders for tokens that a provider does not return
     wandb_relay.install(wandb_relay.MetricsQueue())
     with process_setup.torch_hidden(unless_mentioned_in=located.file):
-        from tinker_atropos.environments.rollout.failures import environment_failed
         from tinker_atropos.environments.runner import atropos_patches
         from tinker_atropos.environments.runner.loading.environment_config import Wiring
         from tinker_atropos.environments.runner.loading.environment_loader import load_environment

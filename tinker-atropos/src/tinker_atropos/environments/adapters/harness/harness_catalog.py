@@ -11,7 +11,7 @@ from tinker_atropos.environments.adapters.reasoning_gym import task_catalog
 from tinker_atropos.environments.adapters.reasoning_gym.task_catalog import is_installed
 from tinker_atropos.environments.discovery import BUNDLED_FOLDER, Discovery, discover_bundled
 from tinker_atropos.environments.discovery.config_fields import ConfigField, fields_of
-from tinker_atropos.environments.discovery.discover import DiscoveredEnvironment, DiscoveredFamily
+from tinker_atropos.environments.discovery.discovered_folder import DiscoveredEnvironment, DiscoveredFamily
 from tinker_atropos.environments.discovery.modules import SourceClass
 from tinker_atropos.environments.discovery.sources import Sources
 

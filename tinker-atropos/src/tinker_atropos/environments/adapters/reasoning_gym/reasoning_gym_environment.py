@@ -41,6 +41,9 @@ logger = logging.getLogger(__name__)
 class ReasoningGymEnvironment(Environment[TaskItem], ABC):
     """What a task and a mixture share. `tasks` gives each one's weight."""
 
+    _started: TaskWorkers | None = None
+    """None until `setup`, which may refuse the settings before anything is started."""
+
     @property
     @abstractmethod
     def tasks(self) -> Mapping[str, float]: ...
@@ -57,7 +60,7 @@ class ReasoningGymEnvironment(Environment[TaskItem], ABC):
         self._unjudged: Counter[str] = Counter()
         self._choice = random.Random(config.item_seed)  # noqa: S311 -- an order
         self._progress = CurriculumProgress(getattr(config, "curriculum", None))
-        self._workers = TaskWorkers(config.scoring_seconds)
+        self._started = TaskWorkers(config.scoring_seconds)
         self._streams: dict[str, ItemStream] = {}
         await self._check_settings()
         wanted = config.eval_items if config.steps_per_eval > 0 else ITEMS  # the grader is checked on some in any case
@@ -66,6 +69,11 @@ class ReasoningGymEnvironment(Environment[TaskItem], ABC):
         of_tasks = [await held_out(self._workers, self._goal(task), seed, share) for task in self.tasks]
         self._held_out = [item for items in zip_longest(*of_tasks) for item in items if item is not None]
         self._begin_streams()
+
+    @property
+    def _workers(self) -> TaskWorkers:
+        assert self._started is not None, "setup comes first"
+        return self._started
 
     async def get_next_item(self) -> TaskItem:
         [task] = self._choice.choices(list(self.tasks), list(self.tasks.values()))
@@ -139,9 +147,9 @@ class ReasoningGymEnvironment(Environment[TaskItem], ABC):
         self._begin_streams()
 
     async def close(self) -> None:
-        if hasattr(self, "_workers"):  # otherwise its settings were refused before anything was started
+        if self._started is not None:
             self._end_streams()
-            await self._workers.close()
+            await self._started.close()
 
     def _begin_streams(self) -> None:
         """At the present level."""

@@ -20,7 +20,7 @@ from typing import Any, Final
 from tinker_atropos.environments.discovery import BUNDLED_FOLDER, Discovery
 from tinker_atropos.environments.discovery.annotations import Limits
 from tinker_atropos.environments.discovery.config_fields import ConfigField, fields_of
-from tinker_atropos.environments.discovery.discover import DiscoveredEnvironment, DiscoveredFamily
+from tinker_atropos.environments.discovery.discovered_folder import DiscoveredEnvironment, DiscoveredFamily
 from tinker_atropos.environments.discovery.modules import Module, SourceClass, last_name, package_folders
 from tinker_atropos.environments.discovery.sources import Sources
 from tinker_atropos.environments.discovery.values import text_of

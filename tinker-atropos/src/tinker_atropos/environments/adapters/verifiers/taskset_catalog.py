@@ -17,7 +17,7 @@ from tinker_atropos.environments.adapters.verifiers.taskset_sources import (
 )
 from tinker_atropos.environments.discovery import BUNDLED_FOLDER, Discovery
 from tinker_atropos.environments.discovery.config_fields import ConfigField, fields_of
-from tinker_atropos.environments.discovery.discover import DiscoveredEnvironment, DiscoveredFamily
+from tinker_atropos.environments.discovery.discovered_folder import DiscoveredEnvironment, DiscoveredFamily
 from tinker_atropos.environments.discovery.modules import SourceClass
 from tinker_atropos.environments.discovery.sources import Sources
 
