@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from rl_operator.experiments.run_figures import UNSET, HeldOutFigure, RunFigures, held_out_differences, setting_text
+from rl_operator.experiments.run_figures import UNSET, HeldOutResult, RunFigures, held_out_differences, setting_text
 
 Z_95: Final = 1.959964
 """Two-sided 95 % quantile of the standard normal distribution: the intervals of a status are such."""
@@ -48,7 +48,7 @@ def compare_runs(one: RunFigures, other: RunFigures) -> Comparison:
 
 
 def _judged(
-    high: RunFigures, low: RunFigures, first: HeldOutFigure, second: HeldOutFigure, runs: tuple[str, str]
+    high: RunFigures, low: RunFigures, first: HeldOutResult, second: HeldOutResult, runs: tuple[str, str]
 ) -> Comparison:
     better, worse = (first, second) if first.value >= second.value else (second, first)
     open_ones = so_far(high, low)
@@ -72,7 +72,7 @@ def _judged(
     return Comparison("undecided", runs, sentence, samples_needed=needed)
 
 
-def samples_needed(one: HeldOutFigure, other: HeldOutFigure) -> int | None:
+def samples_needed(one: HeldOutResult, other: HeldOutResult) -> int | None:
     """How many held-out samples of each run would set the two intervals apart in 4 of 5 cases, if the difference is as
     large as it seems. None: the figures are equal, or have no intervals or numbers of samples.
 
@@ -96,13 +96,13 @@ def samples_needed(one: HeldOutFigure, other: HeldOutFigure) -> int | None:
     return math.ceil((apart / difference) ** 2)
 
 
-def _deviation(figure: HeldOutFigure) -> float | None:
+def _deviation(figure: HeldOutResult) -> float | None:
     if figure.low is None or figure.high is None or not figure.n:
         return None
     return (figure.high - figure.low) / 2 * math.sqrt(figure.n) / Z_95
 
 
-def _needed(needed: int | None, one: HeldOutFigure, other: HeldOutFigure) -> str:
+def _needed(needed: int | None, one: HeldOutResult, other: HeldOutResult) -> str:
     if needed is None:
         return "" if one.value != other.value else ", and the figures are equal"
     now = f"{one.n}" if one.n == other.n else f"{one.n} and {other.n}"

@@ -58,7 +58,7 @@ def held_out_differences(left: Settings, right: Settings) -> tuple[str, ...]:
     return tuple(sorted(name for name in sides[0].keys() | sides[1].keys() if sides[0].get(name) != sides[1].get(name)))
 
 
-class HeldOutFigure(ObservedModel):
+class HeldOutResult(ObservedModel):
     """A held-out figure with its 95 % interval, if it is a fraction, and the number of samples behind it."""
 
     value: float
@@ -84,9 +84,9 @@ class RunFigures(ObservedModel):
     step: int | None = None
     total_steps: int | None = None
     reward: float | None = None
-    held_out: HeldOutFigure | None = None
-    before: HeldOutFigure | None = None
-    best: HeldOutFigure | None = None
+    held_out: HeldOutResult | None = None
+    before: HeldOutResult | None = None
+    best: HeldOutResult | None = None
     best_step: int | None = None
     seconds: float | None = None
     attempts: int = 0
@@ -146,14 +146,14 @@ def figures_of(run: TrainingRun, settings: Settings, now: datetime) -> RunFigure
     )
 
 
-def _best(best: BestCheckpoint) -> HeldOutFigure:
-    return HeldOutFigure(value=best.eval_accuracy, low=best.eval_accuracy_low, high=best.eval_accuracy_high)
+def _best(best: BestCheckpoint) -> HeldOutResult:
+    return HeldOutResult(value=best.eval_accuracy, low=best.eval_accuracy_low, high=best.eval_accuracy_high)
 
 
-def _held_out(metrics: RunMetrics, which: Literal["eval", "baseline"]) -> HeldOutFigure | None:
+def _held_out(metrics: RunMetrics, which: Literal["eval", "baseline"]) -> HeldOutResult | None:
     value = getattr(metrics, f"{which}_accuracy")
     ends = {end: getattr(metrics, f"{which}_accuracy_{end}") for end in ("low", "high", "n")}
-    return None if value is None else HeldOutFigure(value=value, **ends)
+    return None if value is None else HeldOutResult(value=value, **ends)
 
 
 def elapsed_seconds(run: TrainingRun, now: datetime) -> float | None:

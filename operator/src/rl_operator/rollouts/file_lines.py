@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from zstandard import ZstdDecompressor, ZstdError
+
 LONGEST_LINE: Final = 32 * 2**20
 """Bytes. A group of 16 rollouts with 32,000 tokens each has about 16 million. As objects, the worst line takes 40 times
 its length.
@@ -145,8 +147,6 @@ class _FrameReader:
         self._content = content
 
     def pieces(self) -> Iterator[bytes]:
-        from zstandard import ZstdDecompressor, ZstdError
-
         frame = ZstdDecompressor(max_window_size=LARGEST_WINDOW).decompressobj()
         view = memoryview(self._content)
         try:

@@ -3,7 +3,9 @@
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, Self, get_args
+from typing import Final, Protocol, Self, get_args
+
+import regex
 
 from rl_contract.rollout_fates import GroupFate
 from rl_contract.rollout_records import (
@@ -26,9 +28,6 @@ from rl_operator.rollouts.rollout_source import (
 )
 from rl_operator.rollouts.step_reading import StepReading, StepSummary
 
-if TYPE_CHECKING:
-    from regex import Pattern
-
 LONGEST_PATTERN: Final = 1_000
 LONGEST_TEXT: Final = 4_000_000
 """Characters. What follows them is not searched."""
@@ -39,13 +38,11 @@ TEXT_SECONDS: Final = 2.0
 
 @dataclass(frozen=True)
 class TextSearch:
-    pattern: "Pattern[str]"
+    pattern: "regex.Pattern[str]"
 
     @classmethod
     def of(cls, text: str, name: str = "--grep") -> Self:
         """`name`: of the option, for errors. Raises RefusedError."""
-        import regex
-
         if len(text) > LONGEST_PATTERN:
             raise RefusedError(f"{name} has {len(text):,} characters; {LONGEST_PATTERN:,} are allowed")
         try:

@@ -14,7 +14,7 @@ from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.cluster.api_server.event_recorder import EventRecorder
 from rl_operator.cluster.cache.caches import Caches, project_pod
 from rl_operator.cluster.cluster_run_client import ClusterRunClient, write_history
-from rl_operator.errors import ConflictError, NameTakenError
+from rl_operator.operator_errors import ConflictError, NameTakenError
 from rl_operator.status.observed.history import Point, history_map_name
 
 RUN = samples.make_run()

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from rl_operator.experiments.run_figures import HeldOutFigure, RunFigures
+from rl_operator.experiments.run_figures import HeldOutResult, RunFigures
 
 
-def held_out(value: float, half: float | None = 0.03, n: int | None = 500) -> HeldOutFigure:
+def held_out(value: float, half: float | None = 0.03, n: int | None = 500) -> HeldOutResult:
     """A figure with an interval of this half width; None: without one."""
     if half is None:
-        return HeldOutFigure(value=value, n=n)
-    return HeldOutFigure(value=value, low=round(value - half, 4), high=round(value + half, 4), n=n)
+        return HeldOutResult(value=value, n=n)
+    return HeldOutResult(value=value, low=round(value - half, 4), high=round(value + half, 4), n=n)
 
 
 def row(name: str, value: float | None = None, **fields: Any) -> RunFigures:

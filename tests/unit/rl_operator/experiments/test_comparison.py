@@ -8,7 +8,7 @@ import pytest
 from tests.unit.rl_operator.experiments.rows import held_out, row
 
 from rl_operator.experiments.comparison import Z_95, compare_runs, samples_needed
-from rl_operator.experiments.run_figures import HeldOutFigure, RunFigures
+from rl_operator.experiments.run_figures import HeldOutResult, RunFigures
 from tinker_atropos.environments.items.held_out import wilson_interval
 
 CLEAR = (row("a", 0.81), row("b", 0.94))
@@ -108,9 +108,9 @@ def test_with_so_many_samples_the_intervals_are_apart_in_four_of_five_cases(pair
     assert 0.72 < apart / tries < 0.88
 
 
-def _drawn(correct: int, n: int) -> HeldOutFigure:
+def _drawn(correct: int, n: int) -> HeldOutResult:
     low, high = wilson_interval(correct, n)
-    return HeldOutFigure(value=correct / n, low=low, high=high, n=n)
+    return HeldOutResult(value=correct / n, low=low, high=high, n=n)
 
 
 def _binomial(rng: random.Random, n: int, share: float) -> int:
@@ -120,7 +120,7 @@ def _binomial(rng: random.Random, n: int, share: float) -> int:
 @pytest.mark.parametrize(
     "figures", [(held_out(0.5), held_out(0.6, None)), (held_out(0.5, n=None), held_out(0.6)), (held_out(0.5),) * 2]
 )
-def test_what_is_not_known_gives_no_number(figures: tuple[HeldOutFigure, HeldOutFigure]) -> None:
+def test_what_is_not_known_gives_no_number(figures: tuple[HeldOutResult, HeldOutResult]) -> None:
     assert samples_needed(*figures) is None
 
 

@@ -15,6 +15,7 @@ from rl_operator.local.local_run_client import LocalRunClient
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.state.pod_logs import read_events
 from rl_operator.local.state.state_store import StateStore
+from rl_operator.operator_errors import ConflictError, GoneError, NameTakenError
 from rl_operator.status.observed.observation import ObservedTrainer
 
 KEY = ("default", "run")

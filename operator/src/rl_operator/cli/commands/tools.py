@@ -26,9 +26,12 @@ from rl_operator.cli.printing import cut_columns, print_object
 from rl_operator.local.state.layout import Layout, default_state_folder
 from rl_operator.operator_errors import RefusedError
 from rl_operator.targets.target import Target
+from rl_operator.tools.agent_tool import AgentTool, input_schema
+from rl_operator.tools.call_context import CallContext
+from rl_operator.tools.serving.skill import skill_text
+from rl_operator.tools.toolset import TOOLS
 
 if TYPE_CHECKING:
-    from rl_operator.tools.agent_tool import AgentTool
     from rl_operator.tools.serving.sessions import Sessions
 
 app = typer.Typer(
@@ -44,8 +47,6 @@ ReadOnly = Annotated[bool, typer.Option("--read-only", help="Offer only the tool
 @app.command("list")
 def list_tools(*, read_only: ReadOnly = False, output: OutputFormat = OutputKind.TEXT) -> None:
     """List the tools; -o json with what each takes."""
-    from rl_operator.tools.agent_tool import input_schema
-
     offered = _offered(read_only=read_only)
     if output in (OutputKind.JSON, OutputKind.YAML):
         described = [{"name": tool.name, "effect": tool.effect, "description": tool.description} for tool in offered]
@@ -60,8 +61,6 @@ def list_tools(*, read_only: ReadOnly = False, output: OutputFormat = OutputKind
 @app.command("skill")
 def print_skill() -> None:
     """Print how agents should use the tools: a SKILL.md."""
-    from rl_operator.tools.serving.skill import skill_text
-
     typer.echo(skill_text(), nl=False)
 
 
@@ -75,7 +74,6 @@ def serve_mcp(
 ) -> None:
     """Serve the tools over MCP to the program that started this one, on stdin and stdout."""
     _require_extra()
-    from rl_operator.tools.call_context import CallContext
     from rl_operator.tools.serving.mcp_server import serve_stdio
 
     target = scope.target
@@ -144,7 +142,6 @@ def serve_http(
 
 def _sessions(target: Target, namespace: str, token_file: Path | None, state_dir: Path | None) -> "Sessions":
     from rl_operator.targets.cluster_target import ClusterTarget
-    from rl_operator.tools.call_context import CallContext
     from rl_operator.tools.serving.http_access import make_token, read_tokens
     from rl_operator.tools.serving.sessions import ClusterSessions, LocalSessions
 
@@ -160,9 +157,7 @@ def _sessions(target: Target, namespace: str, token_file: Path | None, state_dir
     return LocalSessions(context, read_tokens(token_file, target.note))
 
 
-def _offered(*, read_only: bool) -> "list[AgentTool]":
-    from rl_operator.tools.toolset import TOOLS
-
+def _offered(*, read_only: bool) -> list[AgentTool]:
     return [tool for tool in TOOLS if tool.reads_only or not read_only]
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import typer
+from rich.console import Console
+from rich.markup import escape
 
 from rl_operator.status.text.figure_text import duration
 from rl_operator.status.text.sentences import cut
@@ -25,9 +27,6 @@ def installing(what: str) -> Iterator[Progress]:
     if not sys.stderr.isatty():
         yield _plain(what, begun)
         return
-    from rich.console import Console
-    from rich.markup import escape
-
     with Console(stderr=True).status(escape(f"Installing {what}")) as status:
 
         def show(step: str) -> None:

@@ -8,7 +8,7 @@ from pydantic import Field
 from rl_operator.api.refusal import redacted
 from rl_operator.api.value_text import text_of
 from rl_operator.experiments.ranking import conclusions, ranked, verdicts
-from rl_operator.experiments.run_figures import HeldOutFigure, RunFigures, differing_settings
+from rl_operator.experiments.run_figures import HeldOutResult, RunFigures, differing_settings
 from rl_operator.status.text.sentences import cut
 from rl_operator.targets.experiment_runs import figures, read_experiment
 from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, ToolRefusedError
@@ -76,7 +76,7 @@ def line(row: RunFigures, settings: Mapping[str, Any]) -> Answer:
     )
 
 
-def _figure(name: str, figure: HeldOutFigure | None) -> Answer:
+def _figure(name: str, figure: HeldOutResult | None) -> Answer:
     if figure is None:
         return {}
     value = "eval_percent_correct" if name == "eval" else name
