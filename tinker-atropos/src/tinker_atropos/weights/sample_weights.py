@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tinker_atropos.chat.tokenizer import ChatError, Tokenizer
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.weights.backend_session import ask, kind_of, session
 
 if TYPE_CHECKING:
     import tinker
-
-    from tinker_atropos.chat.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +94,8 @@ async def sampling_client(
     return snapshot
 
 
-def _tokenizer(options: SampleOptions, client: "tinker.SamplingClient") -> "Tokenizer":
+def _tokenizer(options: SampleOptions, client: "tinker.SamplingClient") -> Tokenizer:
     """The tokenizer named in the options, else that of the model that the backend names."""
-    from tinker_atropos.chat.tokenizer import Tokenizer
-
     name = options.tokenizer or client.get_base_model()
     try:
         return Tokenizer(name)
@@ -109,9 +106,7 @@ def _tokenizer(options: SampleOptions, client: "tinker.SamplingClient") -> "Toke
         ) from None
 
 
-def _prompt_ids(options: SampleOptions, tokenizer: "Tokenizer") -> list[int]:
-    from tinker_atropos.chat.tokenizer import ChatError
-
+def _prompt_ids(options: SampleOptions, tokenizer: Tokenizer) -> list[int]:
     if options.raw:
         ids: list[int] = tokenizer.encode(options.prompt).tolist()
     else:

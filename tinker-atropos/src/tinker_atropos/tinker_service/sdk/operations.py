@@ -15,7 +15,7 @@ from tinker_atropos.tinker_service.model.engine import Engine
 from tinker_atropos.tinker_service.model.lora import LoraSpec
 from tinker_atropos.tinker_service.model.losses import LOSSES
 from tinker_atropos.tinker_service.model.model_worker import Job, Worker
-from tinker_atropos.tinker_service.model.recordings import RecordedSequence
+from tinker_atropos.tinker_service.model.recordings import RecordedSequence, with_recorded
 from tinker_atropos.tinker_service.model.registry import Registry, ServedSampler, model_id_of, session_of
 from tinker_atropos.tinker_service.model.sampling.sample_jobs import SampleAnswer, SampleJob
 from tinker_atropos.tinker_service.model.training import (
@@ -26,7 +26,6 @@ from tinker_atropos.tinker_service.model.training import (
     optim_step,
 )
 from tinker_atropos.tinker_service.request_errors import MissingError, RequestError
-from tinker_atropos.tinker_service.sdk.provenance import with_recorded
 from tinker_atropos.tinker_service.sdk.sdk_messages import ForwardBackwardRequest, numbers
 from tinker_atropos.tinker_service.sdk.validation import check_forward_backward, parse_sampling, parse_scoring
 from tinker_atropos.tinker_service.service_metrics import Metrics

@@ -10,11 +10,11 @@ import numpy.typing as npt
 from google.protobuf.message import DecodeError
 from tinker.proto import tinker_public_pb2 as pb
 
+from tinker_atropos.tinker_service.model.recordings import Provenance, ProvenanceSpan
 from tinker_atropos.tinker_service.model.sampling.continuations import TopLogprobs
 from tinker_atropos.tinker_service.model.sampling.sample_jobs import SampleAnswer
 from tinker_atropos.tinker_service.model.training import Array, LossOutput, TrainingDatum
 from tinker_atropos.tinker_service.request_errors import RequestError
-from tinker_atropos.tinker_service.sdk.provenance import Provenance, ProvenanceSpan
 
 _DTYPES = {pb.DTYPE_FLOAT32: np.float32, pb.DTYPE_INT64: np.int64}
 _STOP_REASONS = {"stop": pb.STOP_REASON_STOP, "length": pb.STOP_REASON_LENGTH}
