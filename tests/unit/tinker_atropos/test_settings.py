@@ -1,7 +1,11 @@
+import json
+
 import pytest
 
+from rl_contract.prices import TokenPrices
+from rl_contract.trainer_messages import BestCheckpoint
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.settings import Address, Parent, SandboxService, Settings, Spent, TokenPrices, load_settings
+from tinker_atropos.settings import Address, Parent, SandboxService, Settings, Spent, load_settings
 
 
 @pytest.mark.parametrize(("container", "port"), [("api", 8003), ("trainer", 8002), ("environment", 8004)])
@@ -88,6 +92,17 @@ def test_a_value_that_is_not_an_address(url) -> None:
 def test_a_switch_that_is_neither_on_nor_off(value) -> None:
     with pytest.raises(ConfigError, match=f"RL_REMOTE_ENVIRONMENTS is '{value}'; it must be 1, or 0"):
         load_settings("api", {"RL_REMOTE_ENVIRONMENTS": value})
+
+
+def test_the_best_weights_of_earlier_attempts() -> None:
+    best = BestCheckpoint(
+        step=50,
+        eval_accuracy=0.9123,
+        eval_accuracy_low=0.89,
+        state_path="tinker://m/weights/50",
+        sampler_path="tinker://m/sampler_weights/50",
+    )
+    assert load_settings("trainer", {"RL_BEST_CHECKPOINT": json.dumps(best.to_wire())}).best == best
 
 
 def test_best_weights_that_are_none_are_refused() -> None:

@@ -11,10 +11,18 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from rl_contract.env_vars import (
+    RL_DATA_DIR,
+    RL_FIRST_GROUP_DEADLINE,
+    RL_LOG_FORMAT,
+    RL_NEXT_ITEM_DEADLINE,
+    RL_RESULT_FILE,
+    RL_TRAINER_DEADLINE,
+)
 from rl_contract.processes import TINKER_SERVICE_PORT, ExitCode
 from tinker_atropos.bundled import BUNDLED
 from tinker_atropos.errors import ConfigError, EnvironmentLostError, RunError
-from tinker_atropos.logs import LOG_FORMAT_VARIABLE, LogFormat, configure_logging, log_format_of
+from tinker_atropos.logs import LogFormat, configure_logging, log_format_of
 from tinker_atropos.result import write_reason
 
 logger = logging.getLogger(__name__)
@@ -44,7 +52,7 @@ def program(
 
 
 LogFormatOption = Annotated[
-    LogFormat, typer.Option(envvar=LOG_FORMAT_VARIABLE, help="text, or json: one object a line, with a step's metrics.")
+    LogFormat, typer.Option(envvar=RL_LOG_FORMAT, help="text, or json: one object a line, with a step's metrics.")
 ]
 
 # Each command imports what it needs: `tinker-atropos environments` must not import torch or the SDK.
@@ -67,7 +75,7 @@ def trainer(
     config: Annotated[Path, typer.Option(help="The run's config file.")],
     data: Annotated[
         Path | None,
-        typer.Option(envvar="RL_DATA_DIR", help="Folder of the ledger of samples; default: a temporary one."),
+        typer.Option(envvar=RL_DATA_DIR, help="Folder of the ledger of samples; default: a temporary one."),
     ] = None,
     log_format: LogFormatOption = "text",
 ) -> None:
@@ -88,13 +96,13 @@ def environment(
     *,
     config: Annotated[Path, typer.Option(help="The run's config file.")],
     trainer_deadline: Annotated[
-        float, typer.Option(envvar="RL_TRAINER_DEADLINE", help="Longest wait for the trainer, in seconds.")
+        float, typer.Option(envvar=RL_TRAINER_DEADLINE, help="Longest wait for the trainer, in seconds.")
     ] = 600.0,
     first_group_deadline: Annotated[
-        float, typer.Option(envvar="RL_FIRST_GROUP_DEADLINE", help="Longest wait for a first group, in seconds.")
+        float, typer.Option(envvar=RL_FIRST_GROUP_DEADLINE, help="Longest wait for a first group, in seconds.")
     ] = 1800.0,
     next_item_deadline: Annotated[
-        float, typer.Option(envvar="RL_NEXT_ITEM_DEADLINE", help="Longest time without an item, in seconds.")
+        float, typer.Option(envvar=RL_NEXT_ITEM_DEADLINE, help="Longest time without an item, in seconds.")
     ] = 300.0,
     model: Annotated[str, typer.Option(help="process: the model, as the provider at RL_INFERENCE_URL names it.")] = "",
     steps: Annotated[int, typer.Option(min=1, help="process: items to try.")] = 3,
@@ -328,7 +336,7 @@ def main() -> None:
     try:
         app()
     except RunError as error:
-        write_reason(os.environ.get("RL_RESULT_FILE"), str(error))
+        write_reason(os.environ.get(RL_RESULT_FILE), str(error))
         if log_format_of() == "json":
             logger.error("%s", error)  # noqa: TRY400 -- the message is enough
         else:

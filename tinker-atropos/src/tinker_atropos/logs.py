@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Literal, cast
 
+from rl_contract.env_vars import RL_LOG_FORMAT
+
 LogFormat = Literal["text", "json"]
 
-LOG_FORMAT_VARIABLE = "RL_LOG_FORMAT"
 TEXT = "%(asctime)s %(levelname)s %(message)s"
 
 logger = logging.getLogger(__name__)
@@ -38,12 +39,12 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_format_of(environ: Mapping[str, str] = os.environ) -> LogFormat:
-    return cast("LogFormat", environ.get(LOG_FORMAT_VARIABLE, "text"))
+    return cast("LogFormat", environ.get(RL_LOG_FORMAT, "text"))
 
 
 def configure_logging(log_format: LogFormat) -> None:
     """Set up the process's logging; the processes that it starts write in the same format."""
-    os.environ[LOG_FORMAT_VARIABLE] = log_format
+    os.environ[RL_LOG_FORMAT] = log_format
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else logging.Formatter(TEXT))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -4,7 +4,6 @@ The address a server binds is the address its clients use: `RL_API_URL` and `RL_
 sides, so they cannot disagree.
 """
 
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -14,6 +13,41 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from rl_contract.env_vars import (
+    RL_API_URL,
+    RL_ATTEMPT,
+    RL_BEST_CHECKPOINT,
+    RL_BUDGET,
+    RL_CHECKPOINT_PATH,
+    RL_CHECKPOINT_STEP,
+    RL_ENVIRONMENT_GRACE,
+    RL_ENVIRONMENT_INDEX,
+    RL_INFERENCE_URL,
+    RL_OPS_HOST,
+    RL_OPS_PORT,
+    RL_PARENT_RUN,
+    RL_PARENT_STEP,
+    RL_PARENT_WANDB_URL,
+    RL_PRICES,
+    RL_REMOTE_ENVIRONMENTS,
+    RL_RESTART_IF_CHECKPOINT_LOST,
+    RL_RESULT_FILE,
+    RL_ROLLOUTS_DIR,
+    RL_ROLLOUTS_URL,
+    RL_RUN_NAME,
+    RL_RUN_NAMESPACE,
+    RL_RUN_UID,
+    RL_SANDBOX_HOST,
+    RL_SANDBOX_PORT,
+    RL_SANDBOX_SHARE,
+    RL_SPENT,
+    RL_SPENT_STEPS,
+    RL_START_FROM,
+    RL_START_FROM_OPTIMIZER,
+    RL_WANDB_CLOSE_SECONDS,
+    RL_WANDB_RUN_ID,
+)
+from rl_contract.prices import TokenPrices
 from rl_contract.processes import API_URL, INFERENCE_URL, OPS_PORTS
 from rl_contract.trainer_messages import BestCheckpoint
 from tinker_atropos.errors import ConfigError
@@ -76,16 +110,6 @@ class SandboxService:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenPrices:
-    """Of a million tokens each: of prompts, sampled ones, and those of trained sequences."""
-
-    prefill: float
-    sample: float
-    train: float
-    currency: str = "USD"
-
-
-@dataclass(frozen=True, slots=True)
 class Spent:
     """What earlier attempts of the run have cost, for so many steps."""
 
@@ -141,52 +165,52 @@ class Settings:
 
     @property
     def api_address(self) -> Address:
-        return Address.of_url("RL_API_URL", self.api_url)
+        return Address.of_url(RL_API_URL, self.api_url)
 
     @property
     def inference_address(self) -> Address:
-        return Address.of_url("RL_INFERENCE_URL", self.inference_url)
+        return Address.of_url(RL_INFERENCE_URL, self.inference_url)
 
 
 def load_settings(container: str, environ: Mapping[str, str] = os.environ) -> Settings:
     """Read the `RL_*` variables of one container (`api`, `trainer` or `environment`)."""
     return Settings(
-        api_url=environ.get("RL_API_URL", API_URL).rstrip("/"),
-        inference_url=environ.get("RL_INFERENCE_URL", INFERENCE_URL).rstrip("/"),
-        ops_host=environ.get("RL_OPS_HOST", Settings.ops_host),
-        ops_port=_integer(environ, "RL_OPS_PORT", OPS_PORTS[container]),
-        run_name=environ.get("RL_RUN_NAME", Settings.run_name),
-        run_namespace=environ.get("RL_RUN_NAMESPACE", Settings.run_namespace),
-        run_uid=environ.get("RL_RUN_UID", Settings.run_uid),
-        attempt=_integer(environ, "RL_ATTEMPT", Settings.attempt),
+        api_url=environ.get(RL_API_URL, API_URL).rstrip("/"),
+        inference_url=environ.get(RL_INFERENCE_URL, INFERENCE_URL).rstrip("/"),
+        ops_host=environ.get(RL_OPS_HOST, Settings.ops_host),
+        ops_port=_integer(environ, RL_OPS_PORT, OPS_PORTS[container]),
+        run_name=environ.get(RL_RUN_NAME, Settings.run_name),
+        run_namespace=environ.get(RL_RUN_NAMESPACE, Settings.run_namespace),
+        run_uid=environ.get(RL_RUN_UID, Settings.run_uid),
+        attempt=_integer(environ, RL_ATTEMPT, Settings.attempt),
         recorded=_recorded(environ),
-        restart_if_lost=_switch(environ, "RL_RESTART_IF_CHECKPOINT_LOST"),
+        restart_if_lost=_switch(environ, RL_RESTART_IF_CHECKPOINT_LOST),
         best=_best(environ),
         prices=_prices(environ),
-        budget=_number(environ, "RL_BUDGET"),
-        spent=Spent(_number(environ, "RL_SPENT") or 0.0, _integer(environ, "RL_SPENT_STEPS", 0)),
-        start_from=environ.get("RL_START_FROM") or None,
-        start_from_optimizer=_switch(environ, "RL_START_FROM_OPTIMIZER"),
+        budget=_number(environ, RL_BUDGET),
+        spent=Spent(_number(environ, RL_SPENT) or 0.0, _integer(environ, RL_SPENT_STEPS, 0)),
+        start_from=environ.get(RL_START_FROM) or None,
+        start_from_optimizer=_switch(environ, RL_START_FROM_OPTIMIZER),
         parent=_parent(environ),
-        remote_environments=_switch(environ, "RL_REMOTE_ENVIRONMENTS"),
-        environment_grace=_integer(environ, "RL_ENVIRONMENT_GRACE", Settings.environment_grace),
-        environment_index=_integer(environ, "RL_ENVIRONMENT_INDEX", Settings.environment_index),
+        remote_environments=_switch(environ, RL_REMOTE_ENVIRONMENTS),
+        environment_grace=_integer(environ, RL_ENVIRONMENT_GRACE, Settings.environment_grace),
+        environment_index=_integer(environ, RL_ENVIRONMENT_INDEX, Settings.environment_index),
         sandboxes=_sandboxes(environ),
-        rollouts_dir=environ.get("RL_ROLLOUTS_DIR") or None,
-        rollouts_url=environ.get("RL_ROLLOUTS_URL") or None,
-        result_file=environ.get("RL_RESULT_FILE") or None,
-        wandb_run_id=environ.get("RL_WANDB_RUN_ID") or None,
-        wandb_close_seconds=_integer(environ, "RL_WANDB_CLOSE_SECONDS", Settings.wandb_close_seconds),
+        rollouts_dir=environ.get(RL_ROLLOUTS_DIR) or None,
+        rollouts_url=environ.get(RL_ROLLOUTS_URL) or None,
+        result_file=environ.get(RL_RESULT_FILE) or None,
+        wandb_run_id=environ.get(RL_WANDB_RUN_ID) or None,
+        wandb_close_seconds=_integer(environ, RL_WANDB_CLOSE_SECONDS, Settings.wandb_close_seconds),
     )
 
 
 def _recorded(environ: Mapping[str, str]) -> RecordedCheckpoint | None:
-    step, path = _integer(environ, "RL_CHECKPOINT_STEP", None), environ.get("RL_CHECKPOINT_PATH")
+    step, path = _integer(environ, RL_CHECKPOINT_STEP, None), environ.get(RL_CHECKPOINT_PATH)
     return RecordedCheckpoint(step, path) if step is not None and path else None
 
 
 def _best(environ: Mapping[str, str]) -> BestCheckpoint | None:
-    value = environ.get("RL_BEST_CHECKPOINT")
+    value = environ.get(RL_BEST_CHECKPOINT)
     try:
         return BestCheckpoint.model_validate_json(value) if value else None
     except ValidationError as error:
@@ -194,17 +218,15 @@ def _best(environ: Mapping[str, str]) -> BestCheckpoint | None:
 
 
 def _prices(environ: Mapping[str, str]) -> TokenPrices | None:
-    value = environ.get("RL_PRICES")
+    value = environ.get(RL_PRICES)
     try:
-        wire = json.loads(value) if value else None
-        if wire is None:
-            return None
-        prefill, sample, train = (_amount(wire[name]) for name in ("prefill", "sample", "train"))
-        return TokenPrices(prefill, sample, train, currency=str(wire["currency"]))
-    except (ValueError, KeyError, TypeError) as error:
+        return TokenPrices.from_json(value) if value else None
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        where = ".".join(map(str, fault["loc"])) or "all of it"
         raise ConfigError(
             f"RL_PRICES is {value!r}; it must be JSON with prefill, sample and train, each the price of a million "
-            f"tokens, and currency: {error!r}"
+            f"tokens, and currency: {where}: {fault['msg']}"
         ) from None
 
 
@@ -226,17 +248,17 @@ def _amount(value: Any) -> float:
 
 def _parent(environ: Mapping[str, str]) -> Parent:
     return Parent(
-        run=environ.get("RL_PARENT_RUN") or None,
-        step=_integer(environ, "RL_PARENT_STEP", None),
-        wandb_url=environ.get("RL_PARENT_WANDB_URL") or None,
+        run=environ.get(RL_PARENT_RUN) or None,
+        step=_integer(environ, RL_PARENT_STEP, None),
+        wandb_url=environ.get(RL_PARENT_WANDB_URL) or None,
     )
 
 
 def _sandboxes(environ: Mapping[str, str]) -> SandboxService | None:
-    host = environ.get("RL_SANDBOX_HOST")
+    host = environ.get(RL_SANDBOX_HOST)
     if not host:
         return None
-    port, share = _integer(environ, "RL_SANDBOX_PORT", 0), _integer(environ, "RL_SANDBOX_SHARE", 0)
+    port, share = _integer(environ, RL_SANDBOX_PORT, 0), _integer(environ, RL_SANDBOX_SHARE, 0)
     if not (0 < port < 65536 and share > 0):
         raise ConfigError(
             f"RL_SANDBOX_PORT is {port} and RL_SANDBOX_SHARE is {share}; with RL_SANDBOX_HOST they must be a port and "

@@ -56,10 +56,6 @@ TRIAL_ANNOTATION: Final = f"{GROUP}/trial"
 ROLLOUTS_LABEL: Final = f"{GROUP}/rollouts-of"
 """On a Job that serves the rollouts of a run that has ended, and on its pod: the run's uid."""
 
-INFERENCE_URL_VARIABLE: Final = "RL_INFERENCE_URL"
-INFERENCE_KEY_VARIABLE: Final = "RL_INFERENCE_API_KEY"
-"""For a process that tries an environment: the provider. It hides the key from all other processes."""
-
 EXPERIMENT_LABEL: Final = f"{GROUP}/experiment"
 """On the runs of an experiment, and on the ConfigMap that keeps their table: its name."""
 

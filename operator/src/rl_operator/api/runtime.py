@@ -4,6 +4,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field
 
+from rl_contract.env_vars import TINKER_API_KEY, WANDB_API_KEY
 from rl_operator.api.model import (
     ApiModel,
     LabelValue,
@@ -24,7 +25,7 @@ from rl_operator.api.spec_parts.sandboxes import RuntimeSandboxes
 from rl_operator.api.status_fields import Condition
 from rl_operator.api.training_run import LONGEST_SECONDS
 
-TRAINER_KEYS: Final = ("TINKER_API_KEY", "WANDB_API_KEY")
+TRAINER_KEYS: Final = (TINKER_API_KEY, WANDB_API_KEY)
 """Variables that no environment ever gets."""
 
 RESERVED_VARIABLES: Final = "^(?:RL_.*|LD_.*|PYTHON.*|PATH|HOME)$"
@@ -53,7 +54,7 @@ class SecretKey(ApiModel):
 MOST_MONEY: Final = 1_000_000_000
 
 
-class TokenPrices(ApiModel):
+class ModelPrices(ApiModel):
     """What a million tokens cost."""
 
     prefill: float = Field(ge=0, le=MOST_MONEY, description="Of prompts, and of passes that only score tokens.")
@@ -83,17 +84,17 @@ class BackendPrices(ApiModel):
     train: float | None = Field(
         default=None, ge=0, le=MOST_MONEY, description="Of the sequences that are trained on, prompts included."
     )
-    models: dict[str, TokenPrices] = Field(
+    models: dict[str, ModelPrices] = Field(
         default_factory=dict, max_length=64, description="By base model, where they are others."
     )
 
-    def of_model(self, base_model: str | None) -> TokenPrices | None:
+    def of_model(self, base_model: str | None) -> ModelPrices | None:
         """None: it has none here."""
         if base_model in self.models:
             return self.models[base_model]
         if self.prefill is None or self.sample is None or self.train is None:
             return None
-        return TokenPrices(prefill=self.prefill, sample=self.sample, train=self.train)
+        return ModelPrices(prefill=self.prefill, sample=self.sample, train=self.train)
 
 
 class Backend(ApiModel):

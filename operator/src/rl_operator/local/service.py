@@ -14,6 +14,7 @@ from pathlib import Path
 
 import aiohttp
 
+from rl_contract.env_vars import TINKER_API_KEY, TINKER_BASE_URL
 from rl_operator.local.model_runtimes import BUNDLED, model_of, require_same_model
 from rl_operator.local.programs.launch import NotLaunchableError, detach, find_program, passed_on
 from rl_operator.local.programs.ports import free_ports
@@ -39,7 +40,7 @@ class ServiceAddress:
     key: str
 
     def env_vars(self) -> dict[str, str]:
-        return {"TINKER_BASE_URL": self.url, "TINKER_API_KEY": self.key}
+        return {TINKER_BASE_URL: self.url, TINKER_API_KEY: self.key}
 
 
 class TinkerService:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
+from rl_contract.env_vars import WANDB_API_KEY
 from rl_operator.api.names import MANAGED_BY_LABEL, MANAGER, RUN_LABEL, TRAINING_COMPONENT
 from rl_operator.api.runtime import Runtime
 from rl_operator.cluster.api_server.client import JSON, METADATA_ONLY, ClusterClient
@@ -39,7 +40,6 @@ from rl_operator.status.observed.wandb_run import is_current
 ENVIRONMENT_WORKERS = 2
 """Each reading of code takes its own process."""
 CHILDREN_SELECTOR = f"{MANAGED_BY_LABEL}={MANAGER},{RUN_LABEL}"
-KEY_VARIABLE: Final = "WANDB_API_KEY"
 """The operator's own key: not a setting, so that it appears in no argument and no log."""
 
 Part = Callable[[], Coroutine[Any, Any, None]]
@@ -164,7 +164,7 @@ def polled_metrics(
 ) -> PolledMetrics:
     """Trainers are always polled; W&B only with a key."""
     trainers = TrainerPoller(lambda: tuple(caches.live_pods.values()), changed, interval_seconds=settings.poll_seconds)
-    key = env_vars.get(KEY_VARIABLE, "").strip()
+    key = env_vars.get(WANDB_API_KEY, "").strip()
     if not key:
         return PolledMetrics(trainers)
     runs = partial(asked_runs, caches, trainers)

@@ -8,7 +8,7 @@ from rl_contract.processes import OPS_PORTS
 from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.spec_parts.container_resources import ResourceRequirements
-from rl_operator.render.env_vars import SCRATCH, EnvVar
+from rl_operator.render.container_env_vars import SCRATCH, EnvVar
 
 CONFIG_FOLDER: Final = "/etc/rl"
 CONFIG_KEY: Final = "config.yaml"

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from rl_contract.env_vars import RL_OPENENV, RL_OPENENV_PORT
 from rl_operator.api.environment import Environment
 from rl_operator.api.names import (
     ATTEMPT_LABEL,
@@ -27,6 +28,7 @@ from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.spec_parts.container_resources import ResourceRequirements
 from rl_operator.api.spec_parts.openenv import OpenEnv
 from rl_operator.api.training_run import TrainingRun
+from rl_operator.render.container_env_vars import SCRATCH, EnvVar, literals, place_env_vars, remote_environment_env_vars
 from rl_operator.render.container_template import (
     CONFIG_FILE,
     CONFIG_FOLDER,
@@ -43,7 +45,6 @@ from rl_operator.render.container_template import (
     runtime_resources,
     scratch_volume,
 )
-from rl_operator.render.env_vars import SCRATCH, EnvVar, literals, place_env_vars, remote_environment_env_vars
 from rl_operator.render.network import resolves_names, sandbox_host, service_host
 from rl_operator.render.pod import apart_metadata, placement, pull_secrets
 
@@ -180,8 +181,6 @@ def _asked(own: Environment | None) -> dict[str, Any] | None:
 PORT_VARIABLE: Final = "PORT"
 """For the server: where to listen. Also in its command, as `$PORT`."""
 
-SETTINGS_VARIABLE: Final = "RL_OPENENV"
-SERVER_PORT_VARIABLE: Final = "RL_OPENENV_PORT"
 """For the environment: the kubelet puts it into the settings, since local mode chooses another port."""
 
 START_PERIOD_SECONDS: Final = 2
@@ -197,14 +196,14 @@ _PORT_WORD: Final = re.compile(rf"\$\${PORT_VARIABLE}\b")
 def settings_env_vars(openenv: OpenEnv) -> list[EnvVar]:
     """For our environment."""
     settings = {
-        "url": openenv.url or f"http://127.0.0.1:$({SERVER_PORT_VARIABLE})",
+        "url": openenv.url or f"http://127.0.0.1:$({RL_OPENENV_PORT})",
         "maxSessions": openenv.max_sessions,
         "timeoutSeconds": openenv.timeout_seconds,
         "trainingSeeds": openenv.training_seeds,
         "heldOutSeeds": openenv.held_out_seeds,
     }
-    port = literals({SERVER_PORT_VARIABLE: str(openenv.port)}) if openenv.runs_beside else []
-    return [*port, {"name": SETTINGS_VARIABLE, "value": json.dumps(settings)}]
+    port = literals({RL_OPENENV_PORT: str(openenv.port)}) if openenv.runs_beside else []
+    return [*port, {"name": RL_OPENENV, "value": json.dumps(settings)}]
 
 
 def server_container(openenv: OpenEnv) -> dict[str, Any]:

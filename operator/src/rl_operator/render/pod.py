@@ -19,6 +19,14 @@ from rl_operator.api.names import (
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.training_run import TrainingRun
+from rl_operator.render.container_env_vars import (
+    EnvVar,
+    api_env_vars,
+    attempt_env_var,
+    environment_env_vars,
+    exposed_env_vars,
+    trainer_env_vars,
+)
 from rl_operator.render.container_template import (
     CONFIG_FILE,
     bounded_resources,
@@ -30,14 +38,6 @@ from rl_operator.render.container_template import (
     runtime_environment_image,
     runtime_image,
     scratch_volume,
-)
-from rl_operator.render.env_vars import (
-    EnvVar,
-    api_env_vars,
-    attempt_env_var,
-    environment_env_vars,
-    exposed_env_vars,
-    trainer_env_vars,
 )
 from rl_operator.render.labels import owner_reference, pod_labels, queue_labels
 from rl_operator.render.network import sandbox_host

@@ -6,6 +6,7 @@ It is made with the reader's rights, from the run's own pod as it was frozen: th
 from collections.abc import Mapping
 from typing import Any, Final
 
+from rl_contract.env_vars import RL_ROLLOUTS_URL
 from rl_contract.processes import TRAINER_PORT
 from rl_operator.api.names import (
     API_VERSION,
@@ -16,11 +17,11 @@ from rl_operator.api.names import (
     TRAINING_COMPONENT,
 )
 from rl_operator.api.training_run import TrainingRun
+from rl_operator.render.container_env_vars import SCRATCH
 from rl_operator.render.container_template import container_security, folder, probe
-from rl_operator.render.env_vars import SCRATCH
 from rl_operator.render.labels import pod_labels
 from rl_operator.render.pod import ANNOTATIONS, pod_name_prefix
-from rl_operator.render.rollout_sink import ROLLOUT_VOLUME, SINK_VARIABLES, SINK_VOLUMES, URL_VARIABLE
+from rl_operator.render.rollout_sink import ROLLOUT_VOLUME, SINK_VARIABLES, SINK_VOLUMES
 
 READER_CONTAINER: Final = "rollouts"
 
@@ -43,7 +44,7 @@ def keeps_rollouts(pod: Mapping[str, Any]) -> bool:
     """Whether the rollouts of a run outlive this pod of its."""
     trainer = _trainer(pod)
     mounted = any(mount["name"] == ROLLOUT_VOLUME for mount in trainer["volumeMounts"])
-    return mounted or any(each["name"] == URL_VARIABLE for each in trainer["env"])
+    return mounted or any(each["name"] == RL_ROLLOUTS_URL for each in trainer["env"])
 
 
 def rollout_reader_job(run: TrainingRun, pod: Mapping[str, Any], suffix: str) -> dict[str, Any]:

@@ -2,10 +2,20 @@
 
 from typing import Any, Final, Literal
 
+from rl_contract.env_vars import (
+    AWS_ENDPOINT_URL,
+    AWS_REGION,
+    RL_ROLLOUTS_CA_FILE,
+    RL_ROLLOUTS_CA_SOURCE,
+    RL_ROLLOUTS_DIR,
+    RL_ROLLOUTS_SECRET,
+    RL_ROLLOUTS_URL,
+    STORE_KEYS,
+)
 from rl_operator.api.runtime import Runtime, SecretKey
-from rl_operator.api.spec_parts.rollout_sinks import STORE_KEYS, CertificatesKey, ObjectStore
+from rl_operator.api.spec_parts.rollout_sinks import CertificatesKey, ObjectStore
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.render.env_vars import EnvVar, literals, secret_env_var
+from rl_operator.render.container_env_vars import EnvVar, literals, secret_env_var
 
 ROLLOUT_FOLDER: Final = "/var/lib/rl-rollouts"
 ROLLOUT_VOLUME: Final = "rollouts"
@@ -13,12 +23,11 @@ AUTHORITY_FOLDER: Final = "/etc/rl-rollouts"
 AUTHORITY_FILE: Final = "ca.crt"
 AUTHORITY_VOLUME: Final = "rollouts-ca"
 SINK_VOLUMES: Final = frozenset({ROLLOUT_VOLUME, AUTHORITY_VOLUME})
-URL_VARIABLE: Final = "RL_ROLLOUTS_URL"
 
 SINK_VARIABLES: Final = frozenset(
     {
-        "RL_ROLLOUTS_DIR", URL_VARIABLE, "RL_ROLLOUTS_SECRET", "RL_ROLLOUTS_CA_FILE", "RL_ROLLOUTS_CA_SOURCE",
-        "AWS_ENDPOINT_URL", "AWS_REGION", *STORE_KEYS,
+        RL_ROLLOUTS_DIR, RL_ROLLOUTS_URL, RL_ROLLOUTS_SECRET, RL_ROLLOUTS_CA_FILE, RL_ROLLOUTS_CA_SOURCE,
+        AWS_ENDPOINT_URL, AWS_REGION, *STORE_KEYS,
     }
 )  # fmt: skip
 """All that `sink_env_vars` sets."""
@@ -33,22 +42,22 @@ def sink_env_vars(run: TrainingRun, runtime: Runtime) -> list[EnvVar]:
     if sinks is None:
         return []
     if sinks.object_store is None:
-        return literals({"RL_ROLLOUTS_DIR": ROLLOUT_FOLDER})
+        return literals({RL_ROLLOUTS_DIR: ROLLOUT_FOLDER})
     return _store_env_vars(f"{run.metadata.namespace}/{_folder(run)}", sinks.object_store)
 
 
 def _store_env_vars(folder: str, store: ObjectStore) -> list[EnvVar]:
     """The names that Amazon's own tools read."""
     plain = {
-        URL_VARIABLE: f"{store.url.rstrip('/')}/{folder}",
-        "RL_ROLLOUTS_SECRET": store.secret_name,
-        "AWS_ENDPOINT_URL": (store.endpoint or "").rstrip("/"),
-        "AWS_REGION": store.region,
+        RL_ROLLOUTS_URL: f"{store.url.rstrip('/')}/{folder}",
+        RL_ROLLOUTS_SECRET: store.secret_name,
+        AWS_ENDPOINT_URL: (store.endpoint or "").rstrip("/"),
+        AWS_REGION: store.region,
     }
     if found := _authority(store):
         kind, place = found
-        plain["RL_ROLLOUTS_CA_FILE"] = f"{AUTHORITY_FOLDER}/{AUTHORITY_FILE}"
-        plain["RL_ROLLOUTS_CA_SOURCE"] = f"key {place.key} of {kind} {place.name}"
+        plain[RL_ROLLOUTS_CA_FILE] = f"{AUTHORITY_FOLDER}/{AUTHORITY_FILE}"
+        plain[RL_ROLLOUTS_CA_SOURCE] = f"key {place.key} of {kind} {place.name}"
     secret = store.secret_name
     # Rollouts never keep a run from training: without the Secret it warns that it cannot keep them.
     keys = [secret_env_var(key, SecretKey(name=secret, key=key), optional=True) for key in STORE_KEYS] if secret else []

@@ -24,6 +24,7 @@ from rl_operator.api.sections import effective_sections, rollout_seconds
 from rl_operator.api.spec_parts.container_resources import parse_quantity
 from rl_operator.api.spec_parts.sandboxes import RunSandboxes, RuntimeSandboxes, sandbox_resources, sandbox_seconds
 from rl_operator.api.training_run import TrainingRun
+from rl_operator.render.container_env_vars import SCRATCH
 from rl_operator.render.container_template import (
     EPHEMERAL,
     NO_DNS,
@@ -34,7 +35,6 @@ from rl_operator.render.container_template import (
     pod_security,
     runtime_image,
 )
-from rl_operator.render.env_vars import SCRATCH
 from rl_operator.render.pod import apart_metadata, placement, pull_secrets
 
 SANDBOX_GROUP: Final = 65531

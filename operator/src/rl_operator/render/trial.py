@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rl_contract.env_vars import RL_INFERENCE_API_KEY, RL_INFERENCE_URL
 from rl_operator.api.names import (
     API_VERSION,
-    INFERENCE_KEY_VARIABLE,
-    INFERENCE_URL_VARIABLE,
     RUN_KIND,
     TRIAL_ANNOTATION,
     TRIAL_LABEL,
@@ -23,6 +22,7 @@ from rl_operator.api.runtime import InferenceProvider
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.yaml_text import write_yaml
 from rl_operator.render.config_maps import render_config
+from rl_operator.render.container_env_vars import SCRATCH, secret_env_var
 from rl_operator.render.container_template import (
     CONFIG_FILE,
     CONFIG_FOLDER,
@@ -32,7 +32,6 @@ from rl_operator.render.container_template import (
     literal,
     pod_security,
 )
-from rl_operator.render.env_vars import SCRATCH, secret_env_var
 from rl_operator.render.environment_pod import (
     ENVIRONMENT_ID,
     SOURCE_FOLDER,
@@ -196,8 +195,8 @@ def _command(run: TrainingRun, inputs: RunInputs, trial: Trial, model: str) -> l
 
 
 def _env_vars(provider: InferenceProvider) -> list[dict[str, Any]]:
-    plain = {"HOME": SCRATCH, INFERENCE_URL_VARIABLE: provider.url.replace("$", "$$")}
-    keys = [secret_env_var(INFERENCE_KEY_VARIABLE, provider.key_secret)] if provider.key_secret else []
+    plain = {"HOME": SCRATCH, RL_INFERENCE_URL: provider.url.replace("$", "$$")}
+    keys = [secret_env_var(RL_INFERENCE_API_KEY, provider.key_secret)] if provider.key_secret else []
     return [*({"name": name, "value": value} for name, value in plain.items()), *keys]
 
 

@@ -4,7 +4,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rl_operator.api.names import INFERENCE_KEY_VARIABLE, INFERENCE_URL_VARIABLE, REQUIREMENTS_FILE
+from rl_contract.env_vars import RL_INFERENCE_API_KEY, RL_INFERENCE_URL, TINKER_API_KEY
+from rl_operator.api.names import REQUIREMENTS_FILE
 from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.parse import parse_stored_run
@@ -17,7 +18,7 @@ from rl_operator.programs import INSTALL_COMMAND, INSTALL_HINT, ProgramMissingEr
 from rl_operator.targets.target import Missing
 
 TRAINER_PROGRAM: Final = "tinker-atropos"
-TINKER_KEY: Final = "TINKER_API_KEY"
+TINKER_KEY: Final = TINKER_API_KEY
 
 
 class LocalNeeds:
@@ -80,10 +81,10 @@ class LocalNeeds:
 
 def inference_provider(runtime: Runtime) -> InferenceProvider | None:
     """The runtime's own, or the one that the caller's environment variables name."""
-    if runtime.spec.inference is not None or not (url := os.environ.get(INFERENCE_URL_VARIABLE)):
+    if runtime.spec.inference is not None or not (url := os.environ.get(RL_INFERENCE_URL)):
         return runtime.spec.inference
     if not url.startswith(("http://", "https://")):
-        raise RefusedError(f"{INFERENCE_URL_VARIABLE} is {url!r}; it must be a URL like https://openrouter.ai/api/v1")
-    has_key = bool(os.environ.get(INFERENCE_KEY_VARIABLE))
-    key = SecretKey(name="inference", key=INFERENCE_KEY_VARIABLE) if has_key else None
+        raise RefusedError(f"{RL_INFERENCE_URL} is {url!r}; it must be a URL like https://openrouter.ai/api/v1")
+    has_key = bool(os.environ.get(RL_INFERENCE_API_KEY))
+    key = SecretKey(name="inference", key=RL_INFERENCE_API_KEY) if has_key else None
     return InferenceProvider(url=url, key_secret=key)

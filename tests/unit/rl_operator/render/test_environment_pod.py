@@ -9,8 +9,8 @@ from tests.unit.rl_operator.samples import TINY, inputs_of, make_run, make_runti
 
 from rl_operator.api.environment import Environment
 from rl_operator.api.runtime import Runtime
+from rl_operator.render.container_env_vars import environments_path
 from rl_operator.render.container_template import mounting
-from rl_operator.render.env_vars import environments_path
 from rl_operator.render.environment_pod import environment_pod, environment_template
 
 RUN = make_run(environment="own/digits")

@@ -8,10 +8,9 @@ from rl_operator.api.names import QUEUE_NAME_LABEL
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.status_fields import RunStatus
 from rl_operator.api.training_run import TrainingRun
+from rl_operator.render.container_env_vars import checkpoint_env_vars, environments_path
 from rl_operator.render.container_template import mounting
-from rl_operator.render.env_vars import checkpoint_env_vars, environments_path
 from rl_operator.render.pod import pod_of_attempt, pod_template
-from tinker_atropos.settings import load_settings
 
 
 def template_of(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:
@@ -49,7 +48,6 @@ def test_the_trainer_of_an_attempt_that_continues_knows_its_checkpoint() -> None
 
 
 def test_the_trainer_of_a_next_attempt_knows_the_best_weights() -> None:
-    """As it reads them: the two packages share no code."""
     best = BestCheckpoint(
         step=50,
         eval_accuracy=0.9123,
@@ -59,7 +57,8 @@ def test_the_trainer_of_a_next_attempt_knows_the_best_weights() -> None:
     )
     run = make_run().with_changes(status=RunStatus.model_validate({"best": best.to_wire()}))
     (told,) = checkpoint_env_vars(run)
-    assert load_settings("trainer", {told["name"]: told["value"]}).best == best
+    assert told["name"] == "RL_BEST_CHECKPOINT"
+    assert BestCheckpoint.model_validate_json(told["value"]) == best
 
 
 def test_the_longest_names_fit_into_a_label() -> None:

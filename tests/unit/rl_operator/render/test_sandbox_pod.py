@@ -9,7 +9,7 @@ from tests.unit.rl_operator.samples import TINY, inputs_of, make_run, make_runti
 from rl_operator.api.names import MAX_RUN_NAME_LENGTH
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.render.env_vars import share_env_vars
+from rl_operator.render.container_env_vars import share_env_vars
 from rl_operator.render.environment_pod import environment_pod, with_share
 from rl_operator.render.manifests import SANDBOXES_KEY, render_run, templates_of
 from rl_operator.render.network import (

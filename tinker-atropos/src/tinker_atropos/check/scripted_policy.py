@@ -21,6 +21,7 @@ import numpy as np
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rl_contract.env_vars import RL_INFERENCE_URL
 from tinker_atropos.arrays import Floats, Ints
 from tinker_atropos.chat.chat_rendering import chat_renderer
 from tinker_atropos.chat.openai_answers import first_stop
@@ -195,7 +196,7 @@ class ScriptedPolicy:
 def _serve(app: ASGIApp, started: "Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, int]]") -> None:
     async def serving() -> None:
         ended = asyncio.Event()
-        async with serve(app, bind("127.0.0.1", 0, "RL_INFERENCE_URL")) as port:
+        async with serve(app, bind("127.0.0.1", 0, RL_INFERENCE_URL)) as port:
             started.set_result((asyncio.get_running_loop(), ended, port))
             await ended.wait()
 

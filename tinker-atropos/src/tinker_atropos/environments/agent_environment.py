@@ -20,6 +20,7 @@ import wandb
 from atroposlib.envs.server_handling.openai_server import OpenAIServer
 from pydantic import Field
 
+from rl_contract.env_vars import WANDB_MODE
 from tinker_atropos.bundled import resolve_tokenizer
 from tinker_atropos.environments.agents import toolbox
 from tinker_atropos.environments.agents.agent_loop import AgentLoop, ChatServer, ProviderChat, SessionChat, ToolSchemas
@@ -350,4 +351,4 @@ def with_key(servers: Any) -> Any:
 
 def has_wandb_key() -> bool:
     """Whether W&B would take a run, or was told not to. Without one it asks for a key, and nobody may be there."""
-    return wandb.api.api_key is not None or os.environ.get("WANDB_MODE", "online") != "online"
+    return wandb.api.api_key is not None or os.environ.get(WANDB_MODE, "online") != "online"

@@ -14,19 +14,16 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
+from rl_contract.env_vars import (
+    AWS_ENDPOINT_URL,
+    RL_ROLLOUTS_CA_FILE,
+    RL_ROLLOUTS_CA_SOURCE,
+    RL_ROLLOUTS_SECRET,
+    STORE_KEYS,
+)
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.rollout_files.bounded_folder import is_rollout_file
 from tinker_atropos.rollout_files.store_errors import NO_SUCH_FILE, StoreError, code_of, sentence_of
-
-KEY_VARIABLES: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-SECRET_VARIABLE: Final = "RL_ROLLOUTS_SECRET"  # noqa: S105 -- a name
-"""The name of the Secret that the keys come from, for a message."""
-
-CA_VARIABLE: Final = "RL_ROLLOUTS_CA_FILE"
-"""The file with the certificates of authorities to trust besides the system's, in PEM."""
-
-CA_SOURCE_VARIABLE: Final = "RL_ROLLOUTS_CA_SOURCE"
-"""Where that file comes from, for a message."""
 
 CONNECT_SECONDS: Final = 5
 REQUEST_SECONDS: Final = 60
@@ -51,14 +48,14 @@ class BucketStore:
         parts = urlsplit(url)
         if parts.scheme != "s3" or not parts.netloc:
             raise ConfigError(f"RL_ROLLOUTS_URL is {url!r}; it must look like s3://bucket/folder")
-        endpoint = environ.get("AWS_ENDPOINT_URL", "")
+        endpoint = environ.get(AWS_ENDPOINT_URL, "")
         server = urlsplit(endpoint)
         if endpoint and not (server.scheme in ("http", "https") and server.hostname):
             raise ConfigError(f"AWS_ENDPOINT_URL is {endpoint!r}; it must look like https://store.example.com:9000")
         self._where = f"bucket {parts.netloc}" + (f" of {endpoint}" if endpoint else "")
-        self._keys = {name: environ[name] for name in KEY_VARIABLES if environ.get(name)}
-        self._secret = environ.get(SECRET_VARIABLE, "")
-        self._ca_file, self._ca_source = environ.get(CA_VARIABLE, ""), environ.get(CA_SOURCE_VARIABLE, "")
+        self._keys = {name: environ[name] for name in STORE_KEYS if environ.get(name)}
+        self._secret = environ.get(RL_ROLLOUTS_SECRET, "")
+        self._ca_file, self._ca_source = environ.get(RL_ROLLOUTS_CA_FILE, ""), environ.get(RL_ROLLOUTS_CA_SOURCE, "")
         self._bucket, self._folder = parts.netloc, parts.path.strip("/")
         self._plain = endpoint.startswith("http://")
 
@@ -115,8 +112,8 @@ class BucketStore:
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
         """Raises FileNotFoundError for a file that is not there, StoreError for all else."""
-        if self._secret and len(self._keys) < len(KEY_VARIABLES):
-            missing = " and ".join(name for name in KEY_VARIABLES if name not in self._keys)
+        if self._secret and len(self._keys) < len(STORE_KEYS):
+            missing = " and ".join(name for name in STORE_KEYS if name not in self._keys)
             raise StoreError(
                 f"cannot {what} in {self._where}: Secret {self._secret} does not exist or has no {missing}; a pod "
                 "that starts later reads it again"

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from rl_contract.env_vars import RL_OPS_PORT
 from tinker_atropos.rollout_files.bounded_folder import parse_name
 from tinker_atropos.rollout_files.rollout_store import RolloutStore, kept_rollouts
 from tinker_atropos.serving import bind, json_response, serve
@@ -118,7 +119,7 @@ async def serve_rollouts(settings: Settings, idle_exit: float) -> None:
     store, stopped = QuietStore(kept_rollouts(settings)), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    with bind(settings.ops_host, settings.ops_port, "RL_OPS_PORT") as listener:
+    with bind(settings.ops_host, settings.ops_port, RL_OPS_PORT) as listener:
         async with serve(rollout_app(store), listener) as port:
             logger.info("Serving rollouts on port %d.", port)
             await _until_quiet(store, idle_exit, stopped)

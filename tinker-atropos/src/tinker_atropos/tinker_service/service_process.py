@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rl_contract.env_vars import TINKER_API_KEY
 from tinker_atropos.bundled import BUNDLED, bundled_model_folder
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.garbage import uncollected
@@ -68,7 +69,7 @@ def read_key(key_file: Path | None, env_vars: Mapping[str, str]) -> str:
         except OSError as error:
             raise ConfigError(f"cannot read --key-file {key_file}: {error.strerror}") from None
     else:
-        key, source = env_vars.get("TINKER_API_KEY", ""), "TINKER_API_KEY"
+        key, source = env_vars.get(TINKER_API_KEY, ""), TINKER_API_KEY
     if not key.startswith(KEY_PREFIX) or not key.isascii():
         fault = "does not start with it" if key else "is not set"
         raise ConfigError(

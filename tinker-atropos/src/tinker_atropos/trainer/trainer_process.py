@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from rl_contract.env_vars import RL_INFERENCE_URL, RL_OPS_PORT, TINKER_BASE_URL
 from rl_contract.trainer_messages import TrainerResult
 from tinker_atropos.chat.chat_rendering import chat_renderer
 from tinker_atropos.chat.tokenizer import Tokenizer
@@ -97,8 +98,8 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
         asyncio.get_running_loop().add_signal_handler(number, stop.ask)
     inference, ops_host, ops_port = settings.inference_address, settings.ops_host, settings.ops_port
     with (
-        bind(inference.host, inference.port, "RL_INFERENCE_URL") as data_socket,
-        bind(ops_host, ops_port, "RL_OPS_PORT") as ops_socket,
+        bind(inference.host, inference.port, RL_INFERENCE_URL) as data_socket,
+        bind(ops_host, ops_port, RL_OPS_PORT) as ops_socket,
     ):
         tokenizer = await asyncio.to_thread(Tokenizer, config.env.tokenizer_name)
         config = await asyncio.to_thread(with_learning_rate, config)
@@ -123,7 +124,7 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
         async with serve(data, data_socket), serve(ops, ops_socket):
             sink.start()
             try:
-                base_url, probe_T = os.environ.get("TINKER_BASE_URL"), tokenizer.encode("hi")
+                base_url, probe_T = os.environ.get(TINKER_BASE_URL), tokenizer.encode("hi")
                 opener = TrainingOpener(settings, config, base_url, probe_T, run.backend_is_silent, run.spending.used)
                 await run.attempt.run(opener)
             except RunError as error:

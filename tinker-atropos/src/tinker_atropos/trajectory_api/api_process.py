@@ -13,6 +13,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from rl_contract.env_vars import RL_API_URL, RL_OPS_PORT
 from tinker_atropos.errors import InternalError
 from tinker_atropos.serving import bind
 from tinker_atropos.settings import Settings
@@ -40,8 +41,8 @@ async def run_api(settings: Settings, data: Path, max_journal_bytes: int = DEFAU
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     address = settings.api_address
     with (
-        bind(address.host, address.port, "RL_API_URL") as data_socket,
-        bind(settings.ops_host, settings.ops_port, "RL_OPS_PORT") as ops_socket,
+        bind(address.host, address.port, RL_API_URL) as data_socket,
+        bind(settings.ops_host, settings.ops_port, RL_OPS_PORT) as ops_socket,
     ):
         Journal(data, max_journal_bytes).close()  # a journal that cannot be opened is reported once, by name
         logger.info("trajectory API on %s:%d, journal in %s", address.host, address.port, data)

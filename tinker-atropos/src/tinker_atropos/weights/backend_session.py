@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from rl_contract.env_vars import TINKER_API_KEY, TINKER_BASE_URL
 from tinker_atropos.errors import ConfigError, CredentialsError
 
 if TYPE_CHECKING:  # the SDK takes a second to import: only after the options have been checked
@@ -41,7 +42,7 @@ async def ask(doing: str, submit: Callable[[], Any]) -> Any:
 @asynccontextmanager
 async def session(purpose: str) -> "AsyncIterator[tinker.ServiceClient]":
     """An open session, closed with the block. Raises CredentialsError without a key, BackendError without an answer."""
-    if not os.environ.get("TINKER_API_KEY"):
+    if not os.environ.get(TINKER_API_KEY):
         raise CredentialsError("TINKER_API_KEY is not set: export the key of the backend that has the weights")
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # the SDK would import it, for seconds
     os.environ |= {
@@ -52,7 +53,7 @@ async def session(purpose: str) -> "AsyncIterator[tinker.ServiceClient]":
     logging.getLogger("tinker").setLevel(logging.CRITICAL)  # a failure is reported once, by the error that is raised
     from tinker_atropos.trainer.backend.backend import wait_for_backend
 
-    if base_url := os.environ.get("TINKER_BASE_URL"):
+    if base_url := os.environ.get(TINKER_BASE_URL):
         await wait_for_backend(base_url, CONNECT_SECONDS)
     import tinker
 

@@ -4,14 +4,12 @@ from typing import Annotated, Final
 
 from pydantic import ConfigDict, Field
 
+from rl_contract.env_vars import STORE_KEYS
 from rl_operator.api.model import ApiModel, validated
 
 ONE_SINK: Final = "name exactly one of persistentVolumeClaim and objectStore"
 
 ONE_AUTHORITY: Final = "name exactly one of configMap and secret"
-
-STORE_KEYS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-"""Keys of the store's Secret, and variables of the trainer."""
 
 BUCKET_PATTERN: Final = r"^s3://[a-z0-9][a-z0-9.-]{2,62}(/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)*/?$"
 SERVER_PATTERN: Final = r"^https?://([A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9a-fA-F:]+\])(:[0-9]{1,5})?/?$"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import typer
 
+from rl_contract.env_vars import TINKER_API_KEY, WANDB_API_KEY
 from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.options import Context, StateDir
 from rl_operator.operator_errors import OperatorError
@@ -46,7 +47,7 @@ def _local_checks(state_dir: Path | None) -> Iterator[Requirement]:
         yield Requirement("torch", has_torch(program), "for the runtime tiny", INSTALL_COMMAND, needed=False)
     except ProgramMissingError:
         yield Requirement("tinker-atropos", False, "not beside this Python, not on PATH", INSTALL_HINT)
-    for key, what in (("TINKER_API_KEY", "for the runtime default"), ("WANDB_API_KEY", "for its curves on W&B")):
+    for key, what in ((TINKER_API_KEY, "for the runtime default"), (WANDB_API_KEY, "for its curves on W&B")):
         yield Requirement(key, key in os.environ, what, f"export {key}=…", needed=False)
     try:
         target = choose_target(local=True, context="", state_dir=state_dir)

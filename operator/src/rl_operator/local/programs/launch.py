@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from rl_contract.env_vars import RL_LOG_FORMAT, RL_ROLLOUTS_DIR, WANDB_BASE_URL, WANDB_DIR, WANDB_MODE
 from rl_operator import programs
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.local.interpreters.interpreter import PROGRAM, used_file
@@ -17,12 +18,12 @@ from rl_operator.operator_errors import RefusedError
 
 PASSED_ON = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|VIRTUAL_ENV|PYTHON\w+|LD_LIBRARY_PATH|DYLD_\w+|OMP_NUM_THREADS|CUDA_\w+"
-    r"|RL_LOG_FORMAT|HF_HOME|HF_HUB_\w+|HF_ENDPOINT|XDG_CACHE_HOME|SSL_CERT_\w+|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|(?:https?|no|all)_proxy"
+    rf"|{RL_LOG_FORMAT}|HF_HOME|HF_HUB_\w+|HF_ENDPOINT|XDG_CACHE_HOME|SSL_CERT_\w+|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|(?:https?|no|all)_proxy"
     r"|(?:HTTPS?|NO|ALL)_PROXY"
 )
 """The machine's variables that a process needs. All others are withheld: keys reach only containers that name them."""
 
-TRACKER_WISHES = ("WANDB_MODE", "WANDB_BASE_URL")
+TRACKER_WISHES = (WANDB_MODE, WANDB_BASE_URL)
 """Whether W&B may be reached, and which server: the caller's key must not go
 elsewhere. For the trainer; what the run or its runtime says about the server takes precedence.
 """
@@ -78,9 +79,7 @@ def plan_launch(container: Mapping[str, Any], surroundings: Surroundings, backen
     for each in container.get("env", []):
         own[each["name"]] = backend.get(each["name"]) or _value(each, caller, {**own, **ports})
     mapped = {key: map_paths(value, mounts) for key, value in own.items() if value is not None}
-    folders = (
-        {"WANDB_DIR": str(folder.wandb), "RL_ROLLOUTS_DIR": str(folder.rollouts)} if name == TRAINER_CONTAINER else {}
-    )
+    folders = {WANDB_DIR: str(folder.wandb), RL_ROLLOUTS_DIR: str(folder.rollouts)} if name == TRAINER_CONTAINER else {}
     wishes = tracker_wishes(caller) if name == TRAINER_CONTAINER else {}
     if "/tmp" in mounts:  # noqa: S108 -- a path inside the pod
         folders["TMPDIR"] = mounts["/tmp"]  # noqa: S108 -- the same

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rl_contract.env_vars import RL_API_URL, RL_INFERENCE_URL, RL_OPENENV_PORT, RL_OPS_HOST, RL_OPS_PORT
 from rl_contract.processes import API_PORT, INFERENCE_PORT, OPS_PORTS
 from rl_operator.api.names import OPENENV_CONTAINER
 
@@ -39,12 +40,12 @@ class PodPorts:
             return {"PORT": str(self.openenv)}
         if container not in OPS_PORTS:
             return {}
-        server = {"RL_OPENENV_PORT": str(self.openenv)} if self.openenv else {}
+        server = {RL_OPENENV_PORT: str(self.openenv)} if self.openenv else {}
         return server | {
-            "RL_API_URL": f"http://127.0.0.1:{self.actual[API_PORT]}",
-            "RL_INFERENCE_URL": f"http://127.0.0.1:{self.actual[INFERENCE_PORT]}",
-            "RL_OPS_HOST": "127.0.0.1",
-            "RL_OPS_PORT": str(self.actual[OPS_PORTS[container]]),
+            RL_API_URL: f"http://127.0.0.1:{self.actual[API_PORT]}",
+            RL_INFERENCE_URL: f"http://127.0.0.1:{self.actual[INFERENCE_PORT]}",
+            RL_OPS_HOST: "127.0.0.1",
+            RL_OPS_PORT: str(self.actual[OPS_PORTS[container]]),
         }
 
 

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from rl_contract.env_vars import TINKER_API_KEY, WANDB_API_KEY
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime, SecretKey
 from rl_operator.status.text.reasons import REASONS
 from rl_operator.targets.target import Missing, Target
 
-TINKER_KEY: Final = "TINKER_API_KEY"
-WANDB_KEY: Final = "WANDB_API_KEY"
+TINKER_KEY: Final = TINKER_API_KEY
+WANDB_KEY: Final = WANDB_API_KEY
 
 
 @dataclass(frozen=True)

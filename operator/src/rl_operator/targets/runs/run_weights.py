@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rl_contract.env_vars import TINKER_API_KEY, TINKER_BASE_URL
 from rl_operator.operator_errors import RefusedError
 from rl_operator.targets.target import Target
 
@@ -66,10 +67,10 @@ def backend_env_vars(run: "TrainingRun", target: Target, caller: Mapping[str, st
     if (own := target.tinker_env_vars(run.spec.runtime)) is not None:
         return own
     runtime = target.runtimes().get(run.spec.runtime)
-    if not caller.get("TINKER_API_KEY"):
+    if not caller.get(TINKER_API_KEY):
         raise RefusedError(_missing_key(run, runtime, target))
-    url = caller.get("TINKER_BASE_URL") or (runtime.spec.backend.url if runtime else None)
-    return {"TINKER_BASE_URL": url} if url else {}
+    url = caller.get(TINKER_BASE_URL) or (runtime.spec.backend.url if runtime else None)
+    return {TINKER_BASE_URL: url} if url else {}
 
 
 def _missing_key(run: "TrainingRun", runtime: "Runtime | None", target: Target) -> str:

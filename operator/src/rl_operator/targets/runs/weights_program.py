@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from rl_contract.env_vars import TINKER_API_KEY
 from rl_operator.local.programs.launch import passed_on
 from rl_operator.operator_errors import RefusedError, TargetUnreachableError, WaitTimeoutError
 from rl_operator.programs import ProgramMissingError, find_program
@@ -28,7 +29,7 @@ def asking_env_vars(run: "TrainingRun", target: Target, caller: Mapping[str, str
     """What the process gets: no more of this server's own than any process, and the `caller`'s key. Raises RefusedError
     without one.
     """
-    key = {name: caller[name] for name in ("TINKER_API_KEY",) if name in caller}
+    key = {name: caller[name] for name in (TINKER_API_KEY,) if name in caller}
     return {**passed_on(os.environ), **key, **backend_env_vars(run, target, caller)}
 
 

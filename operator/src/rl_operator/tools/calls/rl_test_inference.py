@@ -5,7 +5,8 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from rl_operator.api.names import INFERENCE_KEY_VARIABLE, INFERENCE_URL_VARIABLE, TRIAL_LABEL
+from rl_contract.env_vars import RL_INFERENCE_API_KEY, RL_INFERENCE_URL
+from rl_operator.api.names import TRIAL_LABEL
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import InferenceProvider, Runtime
 from rl_operator.api.training_run import TrainingRun
@@ -63,15 +64,15 @@ def provider_of(context: CallContext, run: TrainingRun, runtime: Runtime) -> Inf
     target, name = context.target, runtime.metadata.name
     provider = target.inference_provider(runtime)
     if provider is None:
-        here = f", or export {INFERENCE_URL_VARIABLE} and {INFERENCE_KEY_VARIABLE} where this is called from"
+        here = f", or export {RL_INFERENCE_URL} and {RL_INFERENCE_API_KEY} where this is called from"
         raise ToolRefusedError(
             f"there is no model to ask: runtime {name} names no provider. Set spec.inference (url, keySecret, models) "
             f"of RLRuntime {name} to an OpenAI-compatible API{here if target.runs_files else ''}"
         )
     secret, namespace = provider.key_secret, run.metadata.namespace
-    if secret and target.has_key(namespace, name, INFERENCE_KEY_VARIABLE, secret) is False:
+    if secret and target.has_key(namespace, name, RL_INFERENCE_API_KEY, secret) is False:
         how = (
-            f"export {INFERENCE_KEY_VARIABLE}=… where this is called from"
+            f"export {RL_INFERENCE_API_KEY}=… where this is called from"
             if target.runs_files
             else f"kubectl -n {namespace} create secret generic {secret.name} --from-literal={secret.key}=…"
         )

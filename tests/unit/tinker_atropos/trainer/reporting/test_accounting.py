@@ -6,9 +6,9 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from rl_contract.metric_table import describe
+from rl_contract.prices import TokenPrices
 from rl_contract.shared_env import SharedEnvSection
 from tinker_atropos.serving import bind, serve
-from tinker_atropos.settings import TokenPrices
 from tinker_atropos.trainer.backend.policy import CurrentPolicy
 from tinker_atropos.trainer.backend.token_use import TokenUse
 from tinker_atropos.trainer.data.datums import TrainingBatch

@@ -5,12 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_contract.metric_table import describe
+from rl_contract.prices import TokenPrices
 from rl_contract.trainer_messages import RunCost
-from tinker_atropos.settings import Spent, TokenPrices
+from tinker_atropos.settings import Spent
 from tinker_atropos.trainer.backend.token_use import TokenUse
 from tinker_atropos.trainer.reporting.spending import Spending
 
-PRICES = TokenPrices(prefill=1.0, sample=2.0, train=4.0)
+PRICES = TokenPrices(prefill=1.0, sample=2.0, train=4.0, currency="USD")
 MILLION = 1_000_000
 
 
@@ -61,7 +62,7 @@ def test_it_stops_before_the_most_expensive_of_the_last_steps_would_pass_the_bud
 
 @given(st.lists(st.integers(0, 9), min_size=1), st.integers(1, 40))
 def test_it_passes_the_budget_by_no_more_than_what_a_step_costs_more_than_all_before(costs, budget) -> None:
-    spending, dearest = Spending(TokenUse(), TokenPrices(0.0, 0.0, 1.0), budget=float(budget)), 0
+    spending, dearest = Spending(TokenUse(), TokenPrices(0.0, 0.0, 1.0, "USD"), budget=float(budget)), 0
     for number, cost in enumerate(costs):
         if spending.reached(number):
             break

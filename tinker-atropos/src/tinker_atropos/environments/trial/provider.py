@@ -5,10 +5,8 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rl_contract.env_vars import RL_INFERENCE_API_KEY, RL_INFERENCE_URL
 from tinker_atropos.errors import ConfigError
-
-URL_VARIABLE = "RL_INFERENCE_URL"
-KEY_VARIABLE = "RL_INFERENCE_API_KEY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +24,13 @@ class Provider:
         """
         if not model:
             raise ConfigError("--model is missing: it names the model, as the provider calls it")
-        url = environ.get(URL_VARIABLE, "").rstrip("/")
+        url = environ.get(RL_INFERENCE_URL, "").rstrip("/")
         if not url.startswith(("http://", "https://")):
             raise ConfigError(
-                f"{URL_VARIABLE} is {url!r}; it must be the base URL of an OpenAI-compatible API, like "
+                f"{RL_INFERENCE_URL} is {url!r}; it must be the base URL of an OpenAI-compatible API, like "
                 f"https://openrouter.ai/api/v1"
             )
-        return cls(url, model, environ.pop(KEY_VARIABLE, ""))
+        return cls(url, model, environ.pop(RL_INFERENCE_API_KEY, ""))
 
     def server_fields(self) -> dict[str, Any]:
         """Fields of atroposlib's server config."""

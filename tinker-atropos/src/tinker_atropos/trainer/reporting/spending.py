@@ -4,9 +4,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
+from rl_contract.prices import TokenPrices
 from rl_contract.trainer_messages import RunCost
 from tinker_atropos.errors import BudgetReachedError
-from tinker_atropos.settings import Spent, TokenPrices
+from tinker_atropos.settings import Spent
 from tinker_atropos.trainer.backend.token_use import TokenUse
 
 PER: Final = 1_000_000

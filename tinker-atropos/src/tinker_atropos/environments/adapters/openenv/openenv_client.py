@@ -13,6 +13,7 @@ from tenacity import AsyncRetrying, RetryError, retry_if_exception_type, stop_af
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
+from rl_contract.env_vars import RL_OPENENV
 from tinker_atropos.environments.adapters.openenv.openenv_frames import (
     CLOSE_FRAME,
     Action,
@@ -21,7 +22,7 @@ from tinker_atropos.environments.adapters.openenv.openenv_frames import (
     read_answer,
     step_frame,
 )
-from tinker_atropos.environments.adapters.openenv.openenv_settings import VARIABLE, OpenEnvSettings
+from tinker_atropos.environments.adapters.openenv.openenv_settings import OpenEnvSettings
 from tinker_atropos.environments.rollout.rollouts import TransportError
 from tinker_atropos.errors import EnvironmentLostError
 from tinker_atropos.validation_errors import in_one_line
@@ -160,7 +161,7 @@ class OpenEnvClient:
                     await asyncio.sleep(HEALTH_PERIOD)
         raise EnvironmentLostError(
             f"the OpenEnv server {self.settings.url} was not healthy within {seconds:g} s: {said}; look at its "
-            f"log, and check {VARIABLE}.url"
+            f"log, and check {RL_OPENENV}.url"
         )
 
     async def schema(self) -> OpenEnvSchema:

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
+from rl_contract.env_vars import RL_OPENENV
 from tinker_atropos.errors import ConfigError
 
-VARIABLE: Final = "RL_OPENENV"
 EXAMPLE: Final = '{"url": "http://127.0.0.1:8000"}'
 MAX_SEEDS: Final = 2**31
 """Servers hand a seed to generators that take 32 bits."""
@@ -72,9 +72,9 @@ class OpenEnvSettings(BaseModel):
 
 def load_openenv_settings(environ: Mapping[str, str] = os.environ) -> OpenEnvSettings:
     """Raises ConfigError naming the field, its value and what is allowed."""
-    text = environ.get(VARIABLE, "")
+    text = environ.get(RL_OPENENV, "")
     if not text.strip():
-        raise ConfigError(f"{VARIABLE} is not set; it says where the OpenEnv server is, for example {EXAMPLE}")
+        raise ConfigError(f"{RL_OPENENV} is not set; it says where the OpenEnv server is, for example {EXAMPLE}")
     try:
         return OpenEnvSettings.model_validate_json(text)
     except ValidationError as error:
@@ -86,8 +86,8 @@ def _sentence(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "json_invalid" or (not first["loc"] and first["type"] != "value_error"):
-        return f"{VARIABLE} must be a JSON object, for example {EXAMPLE}: {message}"
-    field = ".".join([VARIABLE, *map(str, first["loc"])])
+        return f"{RL_OPENENV} must be a JSON object, for example {EXAMPLE}: {message}"
+    field = ".".join([RL_OPENENV, *map(str, first["loc"])])
     if first["type"] == "missing":
         return f"{field} is missing: it is the address of the OpenEnv server, for example {EXAMPLE}"
     if first["type"] == "extra_forbidden":

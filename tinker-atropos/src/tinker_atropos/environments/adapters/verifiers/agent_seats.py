@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Final
 
 import aiohttp
 
+from rl_contract.env_vars import RL_SANDBOX
 from tinker_atropos.environments.adapters.verifiers.verifiers_config import VerifiersConfig
 from tinker_atropos.environments.adapters.verifiers.verifiers_package import (
-    SANDBOX_VARIABLE,
     default_agent_harness,
     is_sandbox,
     message_to_wire,
@@ -143,7 +143,7 @@ def _of_taskset(taskset: str) -> str | None:
 
 def refusal(demand: str) -> str:
     return (
-        f"{demand}, which starts programs for each rollout: it runs only in a sandbox. Set {SANDBOX_VARIABLE}=1 if "
+        f"{demand}, which starts programs for each rollout: it runs only in a sandbox. Set {RL_SANDBOX}=1 if "
         f"this environment is in one, or choose a taskset of text"
     )
 

@@ -17,6 +17,7 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Final, Self
 
+from rl_contract.env_vars import RL_TASKSETS
 from tinker_atropos.environments.discovery.modules import Module, SourceClass, package_folders
 from tinker_atropos.environments.discovery.sources import Foreign, Sources
 
@@ -37,7 +38,6 @@ class TasksetName:
 LIBRARY: Final = "verifiers"
 BUNDLED: Final = Path("v1", "tasksets")
 BASE_CLASS: Final = "Taskset"
-FOLDERS_VARIABLE: Final = "RL_TASKSETS"
 
 _REQUIREMENT: Final = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -62,7 +62,7 @@ def is_installed() -> bool:
 
 def taskset_folders(environ: Mapping[str, str] = os.environ) -> list[Path]:
     """The folders that RL_TASKSETS lists, separated as in PATH."""
-    return [Path(each) for each in environ.get(FOLDERS_VARIABLE, "").split(os.pathsep) if each]
+    return [Path(each) for each in environ.get(RL_TASKSETS, "").split(os.pathsep) if each]
 
 
 def taskset_sources() -> dict[str, TasksetSource]:

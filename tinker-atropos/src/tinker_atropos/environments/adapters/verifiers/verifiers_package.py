@@ -11,14 +11,13 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from rl_contract.env_vars import RL_SANDBOX
 from tinker_atropos.environments.adapters.stand_ins import standing_in
-
-SANDBOX_VARIABLE: Final = "RL_SANDBOX"
 
 
 def is_sandbox(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether what a policy writes may be run as a program here."""
-    return environ.get(SANDBOX_VARIABLE) == "1"
+    return environ.get(RL_SANDBOX) == "1"
 
 
 _ANTHROPIC: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -36,7 +35,6 @@ with standing_in({} if is_sandbox() or "anthropic" in sys.modules else _ANTHROPI
     from verifiers.v1.utils.loaders import load_taskset, taskset_config_type
 
 __all__ = [
-    "SANDBOX_VARIABLE",
     "AgentInfo",
     "MessageNode",
     "TraceTask",

@@ -19,6 +19,7 @@ import httpx
 from prometheus_client import CollectorRegistry, Gauge
 from starlette.applications import Starlette
 
+from rl_contract.env_vars import RL_OPS_PORT
 from tinker_atropos.environments.rollout.rollouts import FAILURE_KINDS
 from tinker_atropos.environments.runner.reporting.counters import FAILURE_REASONS, FILTER_REASONS
 from tinker_atropos.environments.runner.reporting.senders import RolloutSender
@@ -95,7 +96,7 @@ class Heartbeat:
         self._closing = asyncio.Event()
         self._sending = asyncio.Lock()
         self._loop = asyncio.new_event_loop()
-        self._listener = bind(settings.ops_host, settings.ops_port, "RL_OPS_PORT")
+        self._listener = bind(settings.ops_host, settings.ops_port, RL_OPS_PORT)
         self._thread = threading.Thread(target=self._run, args=(self._listener,), name="attendant", daemon=True)
         self._thread.start()
 

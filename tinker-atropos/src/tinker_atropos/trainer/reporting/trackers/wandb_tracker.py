@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rl_contract.env_vars import TINKER_API_KEY, WANDB_API_KEY, WANDB_MODE, WANDB_NOTES
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.reporting.trackers.tracker_process import TrackerProcess, Way
@@ -31,15 +32,15 @@ class WandbSettings:
 
 def enabled(environ: Mapping[str, str]) -> bool:
     """W&B is used only if it is configured: with a key, or for offline files."""
-    mode = environ.get("WANDB_MODE", "")
-    return mode == "offline" or (bool(environ.get("WANDB_API_KEY")) and mode != "disabled")
+    mode = environ.get(WANDB_MODE, "")
+    return mode == "offline" or (bool(environ.get(WANDB_API_KEY)) and mode != "disabled")
 
 
 def wandb_settings(settings: Settings, config: RunConfig, environ: Mapping[str, str]) -> WandbSettings | None:
     """What W&B shows of the run. None: W&B is not used."""
     if not enabled(environ):
         return None
-    notes = [environ.get("WANDB_NOTES"), settings.start_from and f"Started from the weights {settings.start_from}"]
+    notes = [environ.get(WANDB_NOTES), settings.start_from and f"Started from the weights {settings.start_from}"]
     return WandbSettings(
         id=settings.wandb_run_id or f"{settings.run_namespace}-{settings.run_name}",
         project=config.tinker.wandb_project,
@@ -75,11 +76,11 @@ def wandb_tracker(
 def _ways(settings: WandbSettings, environ: Mapping[str, str], finish_seconds: float) -> list[Way]:
     """At the server, unless that is not wanted; else on disk."""
     quiet = {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
-    env_vars = {name: value for name, value in environ.items() if name != "TINKER_API_KEY"} | quiet
+    env_vars = {name: value for name, value in environ.items() if name != TINKER_API_KEY} | quiet
     arguments = asdict(settings) | {"finish_seconds": finish_seconds}
     online = Way(PROGRAM, arguments | {"mode": "online"}, env_vars, "its server did not answer", connects=True)
     offline = Way(PROGRAM, arguments | {"mode": "offline"}, env_vars, "its process ended")
-    return [offline] if environ.get("WANDB_MODE") == "offline" else [online, offline]
+    return [offline] if environ.get(WANDB_MODE) == "offline" else [online, offline]
 
 
 def _described(settings: Settings, config: RunConfig) -> dict[str, Any]:

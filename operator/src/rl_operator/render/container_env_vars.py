@@ -1,9 +1,48 @@
 """The environment variables of the three containers: addresses, identity, and keys by reference."""
 
 import hashlib
-import json
 from typing import Any, Final
 
+from rl_contract.env_vars import (
+    RL_API_URL,
+    RL_ATTEMPT,
+    RL_BEST_CHECKPOINT,
+    RL_BUDGET,
+    RL_CHECKPOINT_PATH,
+    RL_CHECKPOINT_STEP,
+    RL_ENVIRONMENT_INDEX,
+    RL_INFERENCE_URL,
+    RL_OPS_PORT,
+    RL_PARENT_RUN,
+    RL_PARENT_STEP,
+    RL_PARENT_WANDB_URL,
+    RL_PRICES,
+    RL_REMOTE_ENVIRONMENTS,
+    RL_RESTART_IF_CHECKPOINT_LOST,
+    RL_RESULT_FILE,
+    RL_RUN_NAME,
+    RL_RUN_NAMESPACE,
+    RL_RUN_UID,
+    RL_SANDBOX_HOST,
+    RL_SANDBOX_PORT,
+    RL_SANDBOX_SHARE,
+    RL_SPENT,
+    RL_SPENT_STEPS,
+    RL_START_FROM,
+    RL_START_FROM_OPTIMIZER,
+    RL_WANDB_RUN_ID,
+    TINKER_API_KEY,
+    TINKER_BASE_URL,
+    WANDB_API_KEY,
+    WANDB_BASE_URL,
+    WANDB_ENTITY,
+    WANDB_NAME,
+    WANDB_NOTES,
+    WANDB_PROJECT,
+    WANDB_RUN_GROUP,
+    WANDB_TAGS,
+)
+from rl_contract.prices import TokenPrices
 from rl_contract.processes import API_PORT, API_URL, INFERENCE_PORT, INFERENCE_URL, OPS_PORTS, SANDBOX_PORT
 from rl_operator.api.run_inputs import ParentRun, RunInputs
 from rl_operator.api.runtime import Runtime, SecretKey
@@ -25,25 +64,25 @@ def trainer_env_vars(run: TrainingRun, inputs: RunInputs) -> list[EnvVar]:
     runtime = inputs.runtime
     backend, wandb = runtime.spec.backend, runtime.spec.wandb
     plain = {
-        "RL_INFERENCE_URL": INFERENCE_URL,
+        RL_INFERENCE_URL: INFERENCE_URL,
         **_start_from(run, inputs.parent),
-        "RL_PRICES": _prices(run, inputs),
-        "RL_WANDB_RUN_ID": run.metadata.uid,
-        "TINKER_BASE_URL": backend.url,
+        RL_PRICES: _prices(run, inputs),
+        RL_WANDB_RUN_ID: run.metadata.uid,
+        TINKER_BASE_URL: backend.url,
         **_wandb_settings(run, runtime),
     }
     keys = []
     if backend.key_secret:
-        keys.append(secret_env_var("TINKER_API_KEY", backend.key_secret))
+        keys.append(secret_env_var(TINKER_API_KEY, backend.key_secret))
     if wandb.key_secret:
         # Metrics are advisory: a missing W&B key must not keep the pod from starting.
-        keys.append(secret_env_var("WANDB_API_KEY", wandb.key_secret, optional=True))
+        keys.append(secret_env_var(WANDB_API_KEY, wandb.key_secret, optional=True))
     return [*_shared(run, "trainer"), *literals(plain), *keys]
 
 
 def environment_env_vars(run: TrainingRun, runtime: Runtime, sandbox_host: str) -> list[EnvVar]:
     """No keys except those that the runtime lists by name. `sandbox_host`: where the run's sandboxes are, if any."""
-    plain = literals({"RL_INFERENCE_URL": INFERENCE_URL, **_sandbox_address(run, sandbox_host)})
+    plain = literals({RL_INFERENCE_URL: INFERENCE_URL, **_sandbox_address(run, sandbox_host)})
     return [*_shared(run, "environment"), *plain, *_listed_keys(runtime, runtime.spec.secret_environment)]
 
 
@@ -54,7 +93,7 @@ def remote_environment_env_vars(run: TrainingRun, inputs: RunInputs, host: str, 
     runtime, own = inputs.runtime, inputs.environment.own
     asked = own.spec.secret_environment if own else runtime.spec.secret_environment
     path = environments_path(run.metadata.uid)
-    inference = {"RL_INFERENCE_URL": f"http://{host}:{INFERENCE_PORT}{path}"}
+    inference = {RL_INFERENCE_URL: f"http://{host}:{INFERENCE_PORT}{path}"}
     plain = literals({**inference, **_sandbox_address(run, sandbox_host)})
     api_url = f"http://{host}:{API_PORT}{path}"
     return [*_shared(run, "environment", api_url), *plain, *_listed_keys(runtime, asked)]
@@ -65,13 +104,13 @@ def exposed_env_vars(container: str, env_vars: list[EnvVar]) -> list[EnvVar]:
     if container not in _EXPOSED:
         return env_vars
     variable, port = _EXPOSED[container]
-    uid = next((each["value"] for each in env_vars if each["name"] == "RL_RUN_UID"), "")  # none before it is created
+    uid = next((each["value"] for each in env_vars if each["name"] == RL_RUN_UID), "")  # none before it is created
     url = f"http://0.0.0.0:{port}{environments_path(uid)}"
     kept = [each for each in env_vars if each["name"] != variable]
-    return [*kept, *literals({variable: url, "RL_REMOTE_ENVIRONMENTS": "1"})]
+    return [*kept, *literals({variable: url, RL_REMOTE_ENVIRONMENTS: "1"})]
 
 
-_EXPOSED: Final = {"api": ("RL_API_URL", API_PORT), "trainer": ("RL_INFERENCE_URL", INFERENCE_PORT)}
+_EXPOSED: Final = {"api": (RL_API_URL, API_PORT), "trainer": (RL_INFERENCE_URL, INFERENCE_PORT)}
 """A server listens at the address that its clients use; the trainer still calls the api on loopback."""
 
 
@@ -83,7 +122,7 @@ def environments_path(run_uid: str) -> str:
 
 
 def attempt_env_var(attempt: int) -> EnvVar:
-    return {"name": "RL_ATTEMPT", "value": str(attempt)}
+    return {"name": RL_ATTEMPT, "value": str(attempt)}
 
 
 def checkpoint_env_vars(run: TrainingRun) -> list[EnvVar]:
@@ -92,12 +131,12 @@ def checkpoint_env_vars(run: TrainingRun) -> list[EnvVar]:
     """
     checkpoint, best = run.status.checkpoint, run.status.best
     wire = best.model_dump_json(exclude_none=True) if best else None
-    told: dict[str, str | None] = {"RL_BEST_CHECKPOINT": wire}
+    told: dict[str, str | None] = {RL_BEST_CHECKPOINT: wire}
     if checkpoint is not None:
         told |= {
-            "RL_CHECKPOINT_STEP": str(checkpoint.step),
-            "RL_CHECKPOINT_PATH": checkpoint.state_path,
-            "RL_RESTART_IF_CHECKPOINT_LOST": "1" if run.spec.on_lost_checkpoint == "restart" else None,
+            RL_CHECKPOINT_STEP: str(checkpoint.step),
+            RL_CHECKPOINT_PATH: checkpoint.state_path,
+            RL_RESTART_IF_CHECKPOINT_LOST: "1" if run.spec.on_lost_checkpoint == "restart" else None,
         }
     return literals(told)
 
@@ -105,13 +144,13 @@ def checkpoint_env_vars(run: TrainingRun) -> list[EnvVar]:
 def cost_env_vars(run: TrainingRun) -> list[EnvVar]:
     """For the trainer of any attempt: what the run may cost, and what it has cost in so many steps before."""
     cost, budget, progress = run.status.cost, run.spec.budget, run.status.progress
-    spent = {"RL_SPENT": str(cost.amount), "RL_SPENT_STEPS": str(progress.step) if progress else None} if cost else {}
-    return literals({"RL_BUDGET": None if budget is None else str(budget), **spent})
+    spent = {RL_SPENT: str(cost.amount), RL_SPENT_STEPS: str(progress.step) if progress else None} if cost else {}
+    return literals({RL_BUDGET: None if budget is None else str(budget), **spent})
 
 
 def place_env_vars(attempt: int, slot: int) -> list[EnvVar]:
     """For an environment in its own pod: only index 0 evaluates."""
-    return [attempt_env_var(attempt), {"name": "RL_ENVIRONMENT_INDEX", "value": str(slot)}]
+    return [attempt_env_var(attempt), {"name": RL_ENVIRONMENT_INDEX, "value": str(slot)}]
 
 
 def share_env_vars(run: TrainingRun, slot: int) -> list[EnvVar]:
@@ -119,11 +158,11 @@ def share_env_vars(run: TrainingRun, slot: int) -> list[EnvVar]:
     if run.spec.sandbox is None:
         return []
     share, left = divmod(run.spec.sandbox.size, run.spec.environment_replicas)
-    return literals({"RL_SANDBOX_SHARE": str(max(1, share + (slot < left)))})
+    return literals({RL_SANDBOX_SHARE: str(max(1, share + (slot < left)))})
 
 
 def _sandbox_address(run: TrainingRun, host: str) -> dict[str, str | None]:
-    return {"RL_SANDBOX_HOST": host, "RL_SANDBOX_PORT": str(SANDBOX_PORT)} if run.spec.sandbox else {}
+    return {RL_SANDBOX_HOST: host, RL_SANDBOX_PORT: str(SANDBOX_PORT)} if run.spec.sandbox else {}
 
 
 def _listed_keys(runtime: Runtime, asked: tuple[SecretKey, ...]) -> list[EnvVar]:
@@ -134,12 +173,12 @@ def _shared(run: TrainingRun, container: str, api_url: str = API_URL) -> list[En
     return literals(
         {
             "HOME": SCRATCH,
-            "RL_API_URL": api_url,
-            "RL_OPS_PORT": str(OPS_PORTS[container]),
-            "RL_RESULT_FILE": RESULT_FILE,
-            "RL_RUN_NAME": run.metadata.name,
-            "RL_RUN_NAMESPACE": run.metadata.namespace,
-            "RL_RUN_UID": run.metadata.uid,
+            RL_API_URL: api_url,
+            RL_OPS_PORT: str(OPS_PORTS[container]),
+            RL_RESULT_FILE: RESULT_FILE,
+            RL_RUN_NAME: run.metadata.name,
+            RL_RUN_NAMESPACE: run.metadata.namespace,
+            RL_RUN_UID: run.metadata.uid,
         }
     )
 
@@ -149,17 +188,17 @@ def _start_from(run: TrainingRun, parent: ParentRun | None) -> dict[str, str | N
     start_from = run.spec.start_from
     if start_from is None:
         return {}
-    optimizer = {"RL_START_FROM_OPTIMIZER": "1" if start_from.with_optimizer else None}
+    optimizer = {RL_START_FROM_OPTIMIZER: "1" if start_from.with_optimizer else None}
     if start_from.run is None:
-        return {"RL_START_FROM": start_from.state_path, **optimizer}
+        return {RL_START_FROM: start_from.state_path, **optimizer}
     assert parent is not None, "what spec.startFrom.run names is among the inputs"
     assert parent.state is not None, "an accepted run's parent has a state"
     return {
-        "RL_START_FROM": parent.state.state_path,
+        RL_START_FROM: parent.state.state_path,
         **optimizer,
-        "RL_PARENT_RUN": parent.state.run,
-        "RL_PARENT_STEP": str(parent.state.step),
-        "RL_PARENT_WANDB_URL": parent.state.wandb_url,
+        RL_PARENT_RUN: parent.state.run,
+        RL_PARENT_STEP: str(parent.state.step),
+        RL_PARENT_WANDB_URL: parent.state.wandb_url,
     }
 
 
@@ -171,20 +210,20 @@ def _prices(run: TrainingRun, inputs: RunInputs) -> str | None:
     assert environment is not None, "an accepted run has a known environment"
     sections = effective_sections(run, inputs.runtime, environment)
     found = prices.of_model(base_model(sections.env, sections.openai))
-    return json.dumps({**found.to_wire(), "currency": prices.currency}) if found else None
+    return TokenPrices(found.prefill, found.sample, found.train, prices.currency).to_json() if found else None
 
 
 def _wandb_settings(run: TrainingRun, runtime: Runtime) -> dict[str, str | None]:
     """W&B's own variables: its library reads them by itself."""
     chosen, platform = run.spec.wandb, runtime.spec.wandb
     return {
-        "WANDB_BASE_URL": platform.base_url,
-        "WANDB_ENTITY": chosen.entity or platform.entity,
-        "WANDB_NAME": chosen.name or run.metadata.name,
-        "WANDB_NOTES": chosen.notes,
-        "WANDB_PROJECT": chosen.project or platform.project,
-        "WANDB_RUN_GROUP": chosen.group,
-        "WANDB_TAGS": ",".join(chosen.tags),
+        WANDB_BASE_URL: platform.base_url,
+        WANDB_ENTITY: chosen.entity or platform.entity,
+        WANDB_NAME: chosen.name or run.metadata.name,
+        WANDB_NOTES: chosen.notes,
+        WANDB_PROJECT: chosen.project or platform.project,
+        WANDB_RUN_GROUP: chosen.group,
+        WANDB_TAGS: ",".join(chosen.tags),
     }
 
 

@@ -3,14 +3,10 @@ from typing import Any
 
 from tests.unit.rl_operator.samples import UID, inputs_of, make_run, make_runtime
 
+from rl_contract.prices import TokenPrices
 from rl_operator.api.run_inputs import ParentRun
 from rl_operator.api.status_fields import RunStatus, StartedFrom
-from rl_operator.render.env_vars import api_env_vars, cost_env_vars, environment_env_vars, trainer_env_vars
-from tinker_atropos.settings import (
-    Spent,
-    TokenPrices,
-    load_settings,
-)
+from rl_operator.render.container_env_vars import api_env_vars, cost_env_vars, environment_env_vars, trainer_env_vars
 
 RUNTIME = make_runtime(
     backend={"url": "http://tinker:8005", "keySecret": {"name": "tinker", "key": "k"}},
@@ -106,7 +102,7 @@ def prices_of(**prices: Any) -> Any:
     runtime = make_runtime(backend={"prices": prices}, locked={"env": {"tokenizer_name": "bundled"}})
     run = make_run(runtime="lab")
     found = values(trainer_env_vars(run, inputs_of(run, runtime))).get("RL_PRICES")
-    return found and load_settings("trainer", {"RL_PRICES": found}).prices
+    return found and TokenPrices.from_json(found)
 
 
 def test_the_trainer_is_told_the_prices_of_its_model() -> None:
@@ -122,6 +118,5 @@ def test_each_attempt_is_told_the_budget_and_what_is_spent() -> None:
     progress = {"step": 40, "totalSteps": 100, "percent": 40}
     spent = RunStatus.model_validate({"cost": {"amount": 3.25, "currency": "EUR"}, "progress": progress})
     told = values(cost_env_vars(run.with_changes(status=spent)))
-    settings = load_settings("trainer", told)
-    assert (settings.budget, settings.spent) == (12.5, Spent(3.25, 40))
+    assert told == {"RL_BUDGET": "12.5", "RL_SPENT": "3.25", "RL_SPENT_STEPS": "40"}
     assert cost_env_vars(make_run()) == []
