@@ -13,7 +13,7 @@ from tinker_atropos.trainer.backend.policy import Policy
 from tinker_atropos.trainer.backend.stored_checkpoints import StoredCheckpoint
 from tinker_atropos.trainer.best_weights import BestWeights, Candidate
 from tinker_atropos.trainer.data.step_counts import StepCounts
-from tinker_atropos.trainer.reporting.trainer_status import RunStatus
+from tinker_atropos.trainer.reporting.trainer_status import LiveStatus
 from tinker_atropos.trainer.trainer_state import TrainerState
 
 EARLIER = BestCheckpoint(
@@ -71,7 +71,7 @@ class Training:
     def __init__(self, found: BestCheckpoint | None = None) -> None:
         self.stored: Any = Stored()
         self.state = TrainerState(
-            StepCounts(100), RunStatus(100), ResultFile(None, TrainerResult(outcome="running", total_steps=100))
+            StepCounts(100), LiveStatus(100), ResultFile(None, TrainerResult(outcome="running", total_steps=100))
         )
         self.weights = BestWeights(self.state, self.stored, found)
 

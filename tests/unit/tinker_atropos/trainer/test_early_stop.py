@@ -12,7 +12,7 @@ from tinker_atropos.errors import ConfigError
 from tinker_atropos.result import ResultFile
 from tinker_atropos.trainer.data.step_counts import StepCounts
 from tinker_atropos.trainer.early_stop import EarlyStop, why_to_stop
-from tinker_atropos.trainer.reporting.trainer_status import RunStatus
+from tinker_atropos.trainer.reporting.trainer_status import LiveStatus
 from tinker_atropos.trainer.trainer_state import TrainerState
 
 TOTAL = 200
@@ -29,7 +29,7 @@ def best(step: int, figure: float) -> BestCheckpoint:
 
 def early_stop(step: int, **tinker: Any) -> EarlyStop:
     state = TrainerState(
-        StepCounts(TOTAL), RunStatus(TOTAL), ResultFile(None, TrainerResult(outcome="running", total_steps=TOTAL))
+        StepCounts(TOTAL), LiveStatus(TOTAL), ResultFile(None, TrainerResult(outcome="running", total_steps=TOTAL))
     )
     state.progress.opened(step)
     return EarlyStop(state, config_of(**tinker))

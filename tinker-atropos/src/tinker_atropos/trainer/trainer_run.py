@@ -28,7 +28,7 @@ from tinker_atropos.trainer.reporting.relay import Relay
 from tinker_atropos.trainer.reporting.spending import Spending
 from tinker_atropos.trainer.reporting.time_left import Schedule
 from tinker_atropos.trainer.reporting.trackers.tracker import Tracker
-from tinker_atropos.trainer.reporting.trainer_status import RunStatus
+from tinker_atropos.trainer.reporting.trainer_status import LiveStatus
 from tinker_atropos.trainer.restarted_loop import RestartedLoop
 from tinker_atropos.trainer.rollouts.rollout_keeper import rollout_keeper
 from tinker_atropos.trainer.step_surroundings import BatchWait, StepLog, StepSurroundings
@@ -57,7 +57,7 @@ class Run:
         ledger_folder: Path,
     ) -> None:
         tinker, steps = config.tinker, config.env.total_steps
-        status = RunStatus(steps, settings.run_uid, settings.attempt, schedule=Schedule.of(config))
+        status = LiveStatus(steps, settings.run_uid, settings.attempt, schedule=Schedule.of(config))
         self.state = state = TrainerState(
             StepCounts(steps), status, results, policy=CurrentPolicy(config.env.evaluates_at)
         )

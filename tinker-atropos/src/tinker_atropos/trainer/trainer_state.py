@@ -13,7 +13,7 @@ from tinker_atropos.settings import RecordedCheckpoint
 from tinker_atropos.trainer.backend.open_training import Opened
 from tinker_atropos.trainer.backend.policy import CurrentPolicy
 from tinker_atropos.trainer.data.step_counts import StepCounts
-from tinker_atropos.trainer.reporting.trainer_status import RunStatus
+from tinker_atropos.trainer.reporting.trainer_status import LiveStatus
 
 Failure = asyncio.Future[Never]
 """Awaited alongside the work; it only ever ends with an error."""
@@ -39,7 +39,7 @@ class TrainerState:
     """
 
     progress: StepCounts
-    status: RunStatus
+    status: LiveStatus
     results: ResultFile
     opened: Opened | None = None
     policy: CurrentPolicy = field(default_factory=CurrentPolicy)

@@ -18,7 +18,7 @@ from tinker_atropos.trainer.inference.ledger import Ledger
 from tinker_atropos.trainer.reporting.accounting import Accounting
 from tinker_atropos.trainer.reporting.prometheus import Snapshot, registry
 from tinker_atropos.trainer.reporting.spending import Spending
-from tinker_atropos.trainer.reporting.trainer_status import RunStatus
+from tinker_atropos.trainer.reporting.trainer_status import LiveStatus
 from tinker_atropos.trainer.stop_request import beside
 from tinker_atropos.trainer.trajectories.api_client import ApiClient, MetricsRecord, Peer
 from tinker_atropos.trainer.trajectories.lease import TrainerLease
@@ -30,7 +30,7 @@ ENV = SharedEnvSection(total_steps=4, group_size=8, batch_size=64, tokenizer_nam
 def bookkeeping() -> Accounting:
     api = ApiClient("http://127.0.0.1:9")
     generator = Generator(CurrentPolicy(), Ledger(), on_failure=print)
-    return Accounting(api, TrainerLease(api), RunStatus(total_steps=4), generator, ENV)
+    return Accounting(api, TrainerLease(api), LiveStatus(total_steps=4), generator, ENV)
 
 
 def relayed(**metrics: float) -> MetricsRecord:
@@ -58,7 +58,7 @@ async def test_the_totals_include_what_the_api_dropped() -> None:
     async with serve(app, bind("127.0.0.1", 0, "RL_API_URL")) as port:
         api = ApiClient(f"http://127.0.0.1:{port}")
         generator = Generator(CurrentPolicy(), Ledger(), on_failure=print)
-        books = Accounting(api, TrainerLease(api), RunStatus(total_steps=4), generator, ENV)
+        books = Accounting(api, TrainerLease(api), LiveStatus(total_steps=4), generator, ENV)
 
         async def filled() -> None:
             while not books.books()["dropped"]:

@@ -13,7 +13,7 @@ from tinker_atropos.errors import DivergedError
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.trainer.reporting.relay import MAX_NAMES, Relay, curves
 from tinker_atropos.trainer.reporting.trackers.tracker_process import TrackerProcess
-from tinker_atropos.trainer.reporting.trainer_status import RunStatus
+from tinker_atropos.trainer.reporting.trainer_status import LiveStatus
 from tinker_atropos.trainer.trajectories.api_client import ApiClient
 
 
@@ -49,11 +49,11 @@ async def test_a_collapse_in_what_is_reported_ends_the_run_only_while_it_trains(
 
     async with serve(Starlette(routes=[Route("/rl/metrics", show)]), bind("127.0.0.1", 0, "RL_API_URL")) as port:
         api = ApiClient(f"http://127.0.0.1:{port}")
-        await Relay(api, RunStatus(total_steps=1, phase="done"), RememberingSink(), print).collect()
+        await Relay(api, LiveStatus(total_steps=1, phase="done"), RememberingSink(), print).collect()
         with pytest.raises(
             DivergedError, match="the last 120 groups were equal, with a mean of 0, and the best mean over 10 groups"
         ):
-            await Relay(api, RunStatus(total_steps=1), RememberingSink(), print).collect()
+            await Relay(api, LiveStatus(total_steps=1), RememberingSink(), print).collect()
         await api.close()
 
 
@@ -67,7 +67,7 @@ async def test_new_names_stop_at_a_limit_and_known_ones_continue(caplog) -> None
     async with serve(Starlette(routes=[Route("/rl/metrics", show)]), bind("127.0.0.1", 0, "RL_API_URL")) as port:
         sink = RememberingSink()
         api = ApiClient(f"http://127.0.0.1:{port}")
-        relay = Relay(api, RunStatus(total_steps=1), sink, print)
+        relay = Relay(api, LiveStatus(total_steps=1), sink, print)
         for report in range(3):
             flood = {f"flood/{report}/{number}": 1.0 for number in range(MAX_NAMES // 2)}
             records.append({"step": 1, "metrics": {"env/reward_mean": 0.5} | flood, "source": "environment"})

@@ -3,7 +3,7 @@ from itertools import pairwise
 import pytest
 
 from tinker_atropos.trainer.reporting.time_left import Schedule
-from tinker_atropos.trainer.reporting.trainer_status import RECENT_SECONDS, History, RunStatus, chosen, console_line
+from tinker_atropos.trainer.reporting.trainer_status import RECENT_SECONDS, History, LiveStatus, chosen, console_line
 from tinker_atropos.trainer.reporting.wait_reasons import GroupsMade
 from tinker_atropos.trainer.trajectories.api_client import MetricsRecord, Peer
 
@@ -29,7 +29,7 @@ def test_a_reader_may_choose_metrics() -> None:
 
 
 def test_the_first_evaluation_remains_the_baseline() -> None:
-    status = RunStatus(total_steps=40)
+    status = LiveStatus(total_steps=40)
     interval = {"eval/percent_correct_low": 0.4, "eval/percent_correct_high": 0.6, "eval/n": 400}
     status.relayed(evaluation(0, 0.5, **interval))
     status.relayed(evaluation(40, 0.9))
@@ -41,7 +41,7 @@ def test_the_first_evaluation_remains_the_baseline() -> None:
 
 
 def test_an_interval_goes_with_its_evaluation() -> None:
-    status = RunStatus(total_steps=40)
+    status = LiveStatus(total_steps=40)
     status.step_trained(20, 1.0, {})
     status.relayed(evaluation(10, 0.5, **{"eval/percent_correct_low": 0.4, "eval/percent_correct_high": 0.6}))
     status.relayed(evaluation(20, 0.9))
@@ -50,13 +50,13 @@ def test_an_interval_goes_with_its_evaluation() -> None:
 
 
 def test_a_resumed_attempt_has_no_baseline_of_its_own() -> None:
-    status = RunStatus(total_steps=40)
+    status = LiveStatus(total_steps=40)
     status.relayed(evaluation(25, 0.8))
     assert "baselineAccuracy" not in status.metrics
 
 
 def test_a_decline_is_a_warning_that_comes_and_goes() -> None:
-    status = RunStatus(total_steps=60)
+    status = LiveStatus(total_steps=60)
     for step, value in enumerate([0.5, 0.9, 0.3, 0.3, 0.3]):
         status.relayed(evaluation(10 * step, value))
     (warning,) = [*status.message({}, None, None, silent=False).warnings]
@@ -73,7 +73,7 @@ def test_a_decline_is_a_warning_that_comes_and_goes() -> None:
 
 
 def test_metrics_of_an_unmodified_environment_are_recognized_by_their_suffixes() -> None:
-    status = RunStatus(total_steps=40)
+    status = LiveStatus(total_steps=40)
     relayed = {"gsm8k_0_train/percent_correct": 0.25, "gsm8k_0_eval/percent_correct": 0.5, "env/reward_mean": 0.3}
     status.relayed(MetricsRecord(step=3, source="environment", metrics=relayed))
     assert status.metrics == {"trainAccuracy": 0.25, "rewardMean": 0.3}  # only the runner knows what was evaluated
@@ -81,7 +81,7 @@ def test_metrics_of_an_unmodified_environment_are_recognized_by_their_suffixes()
 
 def test_a_late_evaluation_is_recorded_at_its_step() -> None:
     """That of step 10 takes so long that step 30 has been evaluated when its result comes."""
-    status = RunStatus(total_steps=40)
+    status = LiveStatus(total_steps=40)
     status.relayed(evaluation(0, 0.5))
     for step in (10, 20, 30):
         status.step_trained(step, 1.0, {})
@@ -99,7 +99,7 @@ def runner_report(environment: int | None, mean: float, kept: float, equal: floa
 
 
 def test_several_environments_are_added_up_and_a_replaced_one_starts_over() -> None:
-    status = RunStatus(total_steps=40)
+    status = LiveStatus(total_steps=40)
     status.relayed(runner_report(0, 0.2, kept=4, equal=10))
     status.relayed(runner_report(1, 0.6, kept=2, equal=1))
     assert status.metrics["rewardMean"] == pytest.approx(0.4)
@@ -112,7 +112,7 @@ def test_several_environments_are_added_up_and_a_replaced_one_starts_over() -> N
 
 
 def test_groups_that_are_sent_with_nothing_to_learn_count_as_equal() -> None:
-    status = RunStatus(total_steps=40)
+    status = LiveStatus(total_steps=40)
     metrics = {"env/groups_kept": 4, "env/groups_kept_all_right": 3, "env/groups_filtered_equal": 10}
     status.relayed(MetricsRecord(source="runner", metrics=metrics))
     assert status.groups_made == GroupsMade(kept=1, equal=13)
@@ -120,7 +120,7 @@ def test_groups_that_are_sent_with_nothing_to_learn_count_as_equal() -> None:
 
 def test_the_curve_ends_with_the_reward_of_the_status() -> None:
     """What an environment made for a step is reported after it: the two figures never part."""
-    status = RunStatus(total_steps=2)
+    status = LiveStatus(total_steps=2)
     for step, reward in enumerate([0.25, 0.5, 0.75]):
         status.relayed(runner_report(0, reward, kept=step, equal=0))
         assert status.metrics["rewardMean"] == reward
@@ -131,7 +131,7 @@ def test_the_curve_ends_with_the_reward_of_the_status() -> None:
 
 def test_old_reports_of_an_environment_no_longer_count() -> None:
     now = [0.0]
-    status = RunStatus(total_steps=40, clock=lambda: now[0])
+    status = LiveStatus(total_steps=40, clock=lambda: now[0])
     status.relayed(runner_report(0, 0.2, kept=1, equal=0))
     now[0] = RECENT_SECONDS
     status.relayed(runner_report(1, 0.6, kept=1, equal=0))
@@ -142,14 +142,14 @@ def test_old_reports_of_an_environment_no_longer_count() -> None:
 
 
 def test_the_largest_rewards_have_a_mean() -> None:
-    status = RunStatus(total_steps=40)
+    status = LiveStatus(total_steps=40)
     for environment in range(2):
         status.relayed(runner_report(environment, 1.7e308, kept=1.7e308, equal=1.7e308))
     assert status.metrics["rewardMean"] == 1.7e308
 
 
 def test_no_environment_changes_the_trainers_own_metrics() -> None:
-    status = RunStatus(total_steps=40)
+    status = LiveStatus(total_steps=40)
     status.step_trained(1, 2.0, {"train/loss": -0.5, "reward/mean": 0.5})
     claimed = {"train/loss": 9.0, "loss": 9.0, "reward/mean": 9.0, "staleness/mean": 9.0, "logprobs/gap": 9.0}
     status.relayed(MetricsRecord(step=1, source="environment", metrics=claimed))
@@ -157,14 +157,14 @@ def test_no_environment_changes_the_trainers_own_metrics() -> None:
 
 
 def test_a_single_environment_without_an_index_is_the_first() -> None:
-    status = RunStatus(total_steps=40)
+    status = LiveStatus(total_steps=40)
     status.relayed(runner_report(None, 0.2, kept=4, equal=10))
     status.relayed(runner_report(0, 0.3, kept=5, equal=10))
     assert (status.metrics["rewardMean"], status.groups_made) == (0.3, GroupsMade(5, 10))
 
 
 def test_a_step_changes_pace_and_metrics() -> None:
-    status = RunStatus(total_steps=4, run_uid="u-1", attempt=2)
+    status = LiveStatus(total_steps=4, run_uid="u-1", attempt=2)
     status.step_trained(1, 9.0, {"train/loss": -0.5, "logprobs/gap": 1e-6, "staleness/mean": 0.5})
     assert status.seconds_per_step is None
     status.step_trained(2, 2.0, {"reward/mean": 0.5})
@@ -183,7 +183,7 @@ def test_a_step_changes_pace_and_metrics() -> None:
 
 
 def test_the_time_left_counts_the_final_evaluation() -> None:
-    status = RunStatus(total_steps=4, schedule=Schedule(4, evaluate_every=100))
+    status = LiveStatus(total_steps=4, schedule=Schedule(4, evaluate_every=100))
     assert status.message({}, None, None, silent=False).eta_seconds is None
     status.relayed(evaluation(0, 0.5, **{"env/evaluation_seconds": 30.2}))
     status.step_trained(1, 9.0, {})
@@ -192,7 +192,7 @@ def test_the_time_left_counts_the_final_evaluation() -> None:
 
 
 def test_what_a_trained_step_does_not_know_is_not_taken_from_an_earlier_one() -> None:
-    status = RunStatus(total_steps=4)
+    status = LiveStatus(total_steps=4)
     status.step_trained(1, 1.0, {"train/loss": -0.5, "logprobs/gap": 1e-6, "staleness/mean": 0.5})
     status.step_trained(2, 1.0, {"reward/mean": 1.0})
     assert status.metrics == {"loss": -0.5, "logprobGap": 1e-6, "staleness": 0.5}, "nothing had an advantage"
@@ -205,7 +205,7 @@ def test_a_line_has_what_a_step_has() -> None:
 
 
 def test_what_environments_warn_of_is_shown_after_the_trainers_own_warnings() -> None:
-    status = RunStatus(total_steps=10)
+    status = LiveStatus(total_steps=10)
     status.warn("kl", "the sampler and the trainer disagree")
     status.heard_of(Peer(state="working", warnings=("the grader pays",), environment_state='{"level": 1}'))
     assert [*status.message({}, None, None, silent=False).warnings] == [

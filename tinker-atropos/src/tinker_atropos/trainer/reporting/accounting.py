@@ -14,7 +14,7 @@ from tinker_atropos.trainer.backend.token_use import TokenUse
 from tinker_atropos.trainer.data.datums import TrainingBatch
 from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.reporting.spending import Spending
-from tinker_atropos.trainer.reporting.trainer_status import RunStatus
+from tinker_atropos.trainer.reporting.trainer_status import LiveStatus
 from tinker_atropos.trainer.reporting.wait_reasons import GroupsMade, WaitForBatch, slow_call, why_no_batch
 from tinker_atropos.trainer.trajectories.api_client import ApiClient, BooksAnswer
 from tinker_atropos.trainer.trajectories.lease import TrainerLease
@@ -33,7 +33,7 @@ class _Wait:
 class Accounting:
     api: ApiClient
     lease: TrainerLease
-    status: RunStatus
+    status: LiveStatus
     generator: Generator
     env: SharedEnvSection
     spending: Spending = field(default_factory=lambda: Spending(TokenUse()))

@@ -9,14 +9,14 @@ from prometheus_client.registry import Collector
 from tinker_atropos.trainer.data.step_counts import StepCounts
 from tinker_atropos.trainer.inference.generation import SamplingTotals
 from tinker_atropos.trainer.reporting.spending import Spending
-from tinker_atropos.trainer.reporting.trainer_status import RunStatus
+from tinker_atropos.trainer.reporting.trainer_status import LiveStatus
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The state of a run when it is scraped. `books` are as in `/status`."""
 
-    status: RunStatus
+    status: LiveStatus
     totals: SamplingTotals
     progress: StepCounts
     books: Mapping[str, Mapping[str, int]]
@@ -34,7 +34,7 @@ class TrainerCollector(Collector):
         yield from _counters(snapshot)
 
 
-def _gauges(status: RunStatus) -> Iterator[Metric]:
+def _gauges(status: LiveStatus) -> Iterator[Metric]:
     yield GaugeMetricFamily("rl_trainer_step", "Steps trained.", status.step)
     yield GaugeMetricFamily("rl_trainer_total_steps", "Steps to train.", status.total_steps)
     yield GaugeMetricFamily("rl_trainer_seconds_per_step", "Smoothed duration.", status.seconds_per_step or 0)

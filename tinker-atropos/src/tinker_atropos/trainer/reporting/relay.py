@@ -14,7 +14,7 @@ from typing import Never
 from rl_contract.metric_table import describe
 from tinker_atropos.errors import DivergedError
 from tinker_atropos.trainer.reporting.trackers.tracker import Tracker
-from tinker_atropos.trainer.reporting.trainer_status import RunStatus
+from tinker_atropos.trainer.reporting.trainer_status import LiveStatus
 from tinker_atropos.trainer.trajectories.api_client import ApiClient
 
 POLL_SECONDS = 1.0
@@ -33,7 +33,7 @@ class Relay:
     def __init__(
         self,
         api: ApiClient,
-        status: RunStatus,
+        status: LiveStatus,
         sink: Tracker,
         on_evaluation: Callable[[int, Mapping[str, float]], None],
     ) -> None:

@@ -104,7 +104,7 @@ def chosen(points: Sequence[Mapping[str, float]], columns: Collection[str]) -> l
 
 
 @dataclass(slots=True)
-class RunStatus:
+class LiveStatus:
     """The current state of the run. Metrics have the CR's names; fractions are 0 to 1."""
 
     total_steps: int
