@@ -26,7 +26,7 @@ from tinker_atropos.errors import RunError
 
 def encoded(result: TrainerResult) -> bytes:
     """The wire form, at most MAX_BYTES: figures of the evaluation are dropped first, then metrics, and the message is
-    cut before a path is lost. Metrics are rounded to 4 significant digits, unless they are whole numbers.
+    cut before a path is lost. Metrics are rounded to 4 significant digits, unless they are integers.
     """
     if result.evaluation is not None and len(_dumped(result)) > MAX_BYTES:
         return encoded(result.with_changes(evaluation=result.evaluation.shorter))
