@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from tinker import AdamParams, SamplingParams, ServiceClient, types
 
+from rl_contract.intervals import Z_95
 from rl_contract.policy_losses import POLICY_LOSSES, ClipThresholds
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.sampling import SamplingSettings
-from tinker_atropos.environments.items.held_out import Z_95
 from tinker_atropos.tinker_service.model.adamw import AdamSettings
 from tinker_atropos.tinker_service.model.lora import ALPHA, LoraSpec
 from tinker_atropos.tinker_service.model.losses import LOSSES

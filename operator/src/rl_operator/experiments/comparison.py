@@ -4,10 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from rl_contract.intervals import Z_95
 from rl_operator.experiments.run_figures import UNSET, HeldOutResult, RunFigures, held_out_differences, setting_text
-
-Z_95: Final = 1.959964
-"""Two-sided 95 % quantile of the standard normal distribution: the intervals of a status are such."""
 
 Z_POWER: Final = 0.841621
 """Its one-sided 80 % quantile: a number of samples is one with which a real difference is seen in 4 of 5 cases."""

@@ -18,7 +18,6 @@ from rl_operator.programs import INSTALL_COMMAND, INSTALL_HINT, ProgramMissingEr
 from rl_operator.targets.target import Missing
 
 TRAINER_PROGRAM: Final = "tinker-atropos"
-TINKER_KEY: Final = TINKER_API_KEY
 
 
 class LocalNeeds:
@@ -30,7 +29,7 @@ class LocalNeeds:
 
     def has_key(self, runtime: str, variable: str) -> bool:
         """The service that this machine runs itself is accessed with its own key."""
-        return (variable == TINKER_KEY and self._serves(runtime)) or bool(os.environ.get(variable))
+        return (variable == TINKER_API_KEY and self._serves(runtime)) or bool(os.environ.get(variable))
 
     def missing_programs(self, runtime: str) -> tuple[Missing, ...]:
         """The program of its containers, and torch if the model is computed here."""
@@ -68,10 +67,10 @@ class LocalNeeds:
         runtime = local_runtimes(self._store).get(name)
         if runtime is None or self._serves(name):
             return
-        if runtime.spec.backend.key_secret and not os.environ.get(TINKER_KEY):
+        if runtime.spec.backend.key_secret and not os.environ.get(TINKER_API_KEY):
             raise RefusedError(
-                f"{TINKER_KEY} is not set, and the runtime {name!r} needs it: export "
-                f"{TINKER_KEY}=tml-…, or use the runtime {TINY_RUNTIME!r}, which needs no key"
+                f"{TINKER_API_KEY} is not set, and the runtime {name!r} needs it: export "
+                f"{TINKER_API_KEY}=tml-…, or use the runtime {TINY_RUNTIME!r}, which needs no key"
             )
 
     def _serves(self, runtime: str) -> bool:

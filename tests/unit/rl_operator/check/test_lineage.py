@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.rl_operator.samples import TINY, inputs_of, make_run, make_runtime, run_document
 
+from rl_contract.trainer_settings import TrainerSettings
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run_inputs import ParentRun
 from rl_operator.api.status_fields import RunStatus, StartedFrom
@@ -17,7 +18,6 @@ from rl_operator.check import check_run
 from rl_operator.check.lineage import ParentAdapter, adapter_of, describe_parent
 from rl_operator.documents.parse import parse_run
 from rl_operator.render.config_maps import render_config
-from tinker_atropos.config.run_config import parse_config
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 STATE = StartedFrom(run="sorting-1", uid="u-1", step=40, state_path="tinker://m/weights/end")
@@ -202,9 +202,10 @@ def test_the_adapter_is_what_the_trainer_reads_from_the_config_file(name: str | 
     openai = {**config["openai"][0], "model_name": name}
     tinker = {key: value for key, value in config["tinker"].items() if key != "lora_rank"}
     document = {**config, "openai": [openai], "tinker": tinker | shape}
-    read = parse_config(document)
-    trained = {"lora_rank": read.tinker.lora_rank, **read.tinker.lora_layers}
-    assert adapter_of(document["env"], openai, document["tinker"]) == ParentAdapter(read.base_model, trained)
+    read = TrainerSettings.model_validate(document["tinker"])
+    trained = {"lora_rank": read.lora_rank, **read.lora_layers}
+    base_model = name or document["env"]["tokenizer_name"]
+    assert adapter_of(document["env"], openai, document["tinker"]) == ParentAdapter(base_model, trained)
 
 
 def test_the_samples_match_their_runtime() -> None:

@@ -7,9 +7,9 @@ from statistics import NormalDist
 import pytest
 from tests.unit.rl_operator.experiments.rows import held_out, row
 
-from rl_operator.experiments.comparison import Z_95, compare_runs, samples_needed
+from rl_contract.intervals import Z_95, wilson_interval
+from rl_operator.experiments.comparison import compare_runs, samples_needed
 from rl_operator.experiments.run_figures import HeldOutResult, RunFigures
-from tinker_atropos.environments.items.held_out import wilson_interval
 
 CLEAR = (row("a", 0.81), row("b", 0.94))
 

@@ -2,10 +2,11 @@ import pytest
 import yaml
 from tests.unit.rl_operator.samples import catalog_of, inputs_of, make_run, make_runtime
 
+from rl_contract.shared_env import SharedEnvSection
+from rl_contract.trainer_settings import TrainerSettings
 from rl_operator.documents.shipped import bundled_runtimes
 from rl_operator.render import render_run
 from rl_operator.render.config_maps import render_config
-from tinker_atropos.config.run_config import parse_config
 
 
 def test_the_runs_wandb_settings_win_over_the_runtimes() -> None:
@@ -30,7 +31,7 @@ def test_the_environments_own_interval_is_rendered_as_the_trainer_reads_it(own: 
     run = make_run(environment="toy")
     env = render_config(run, inputs_of(run, make_runtime(), toy))["env"]
     assert env.get("steps_per_eval") == rendered
-    parse_config({"env": env})
+    SharedEnvSection.model_validate(env)
 
 
 def test_no_addresses() -> None:
@@ -41,10 +42,11 @@ def test_no_addresses() -> None:
 
 @pytest.mark.parametrize("name", ["default", "tiny"])
 def test_the_trainer_reads_the_rendered_config(name: str) -> None:
-    """The contract, from the other side: the strict parser of the other package takes the file."""
+    """It reads the file strictly, with these models."""
     run = make_run(runtime=name, wandb={"project": "4e-5", "name": "yes"})
     rendered = render_run(run, inputs_of(run, bundled_runtimes()[name]))
-    config = parse_config(yaml.safe_load(rendered.config_map["data"]["config.yaml"]))
-    assert config.env.total_steps == rendered.config["env"]["total_steps"]
-    assert config.tinker.learning_rate == rendered.config["tinker"]["learning_rate"]
-    assert (config.tinker.wandb_project, config.tinker.wandb_run_name) == ("4e-5", "yes")
+    config = yaml.safe_load(rendered.config_map["data"]["config.yaml"])
+    env, tinker = SharedEnvSection.model_validate(config["env"]), TrainerSettings.model_validate(config["tinker"])
+    assert env.total_steps == rendered.config["env"]["total_steps"]
+    assert tinker.learning_rate == rendered.config["tinker"]["learning_rate"]
+    assert (tinker.wandb_project, tinker.wandb_run_name) == ("4e-5", "yes")

@@ -2,16 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
 from rl_contract.env_vars import TINKER_API_KEY, WANDB_API_KEY
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime, SecretKey
 from rl_operator.status.text.reasons import REASONS
 from rl_operator.targets.target import Missing, Target
-
-TINKER_KEY: Final = TINKER_API_KEY
-WANDB_KEY: Final = WANDB_API_KEY
 
 
 @dataclass(frozen=True)
@@ -34,8 +30,8 @@ def missing_in(target: Target, namespace: str, runtime: Runtime, *more: _Key) ->
     """Programs and the keys that the runtime names, and more keys."""
     spec, name = runtime.spec, runtime.metadata.name
     own = (
-        _Key(TINKER_KEY, spec.backend.key_secret, f"runtime {name} trains with it", needed=True),
-        _Key(WANDB_KEY, spec.wandb.key_secret, "curves go to W&B with it; training works without"),
+        _Key(TINKER_API_KEY, spec.backend.key_secret, f"runtime {name} trains with it", needed=True),
+        _Key(WANDB_API_KEY, spec.wandb.key_secret, "curves go to W&B with it; training works without"),
     )
     found = (_looked_for(target, namespace, name, key) for key in (*own, *more))
     return (*target.missing_programs(name), *(missing for missing in found if missing is not None))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 
+from rl_contract.intervals import wilson_interval
 from rl_contract.rollout_records import MAIN_SET
 from tinker_atropos.environments.rollout.rollouts import Rollout
 from tinker_atropos.errors import ConfigError
@@ -17,9 +18,6 @@ EVAL_METRIC = "eval/percent_correct"
 """The metric that becomes `evalAccuracy`; an environment class may name another one in `eval_metric`."""
 
 PREFIX = EVAL_METRIC.rpartition("/")[0]
-
-Z_95 = 1.96
-"""Two-sided 95 % quantile of the standard normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,19 +160,6 @@ def fraction_metrics(
     counted = n if effective_n is None else effective_n
     low, high = wilson_interval(value * counted, counted) if n else (0.0, 1.0)
     return {**metrics, f"{name}_low": low, f"{name}_high": high}
-
-
-def wilson_interval(correct: float, n: float) -> tuple[float, float]:
-    """The 95 % score interval of a proportion (Wilson 1927), which stays within [0, 1] and is accurate near both ends.
-
-    Raises ValueError if nothing was sampled.
-    """
-    if n <= 0:
-        raise ValueError("an interval needs at least one sample")
-    share, z2 = correct / n, Z_95**2
-    center = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half_width = Z_95 / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
-    return max(0.0, center - half_width), min(1.0, center + half_width)
 
 
 MOST_SETS: Final = 16
