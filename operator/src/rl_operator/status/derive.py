@@ -31,7 +31,7 @@ from rl_operator.status.attempt.view import Assessment, View
 from rl_operator.status.observed.history import history_map_name
 from rl_operator.status.observed.observation import PodObservation, format_time, parse_time
 from rl_operator.status.observed.wandb_run import at_the_end
-from rl_operator.status.run_metrics import continued, with_result, with_trainer, with_wandb
+from rl_operator.status.observed_progress import continued, with_result, with_trainer, with_wandb
 from rl_operator.status.size import fit_size
 from rl_operator.status.text.sentences import MAX_MESSAGE, shorten
 from rl_operator.status.text.table import TABLE, Situation, conditions_of

@@ -34,7 +34,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldOutFigure:
+class EvaluatedFigure:
     value: float
     low: float | None = None
     high: float | None = None
@@ -47,7 +47,7 @@ class BestWeights:
         self._state = state
         self._keeper = keeper
         self._candidates: dict[int, Candidate] = {}
-        self._figures: dict[int, HeldOutFigure] = {}
+        self._figures: dict[int, EvaluatedFigure] = {}
         self._released: set[str] = set()
         self._set(found)
 
@@ -95,7 +95,7 @@ class BestWeights:
         if FIGURE in metrics:
             ends = (metrics.get(f"{FIGURE}_{end}") for end in ("low", "high"))
             low, high = (None if end is None else rounded(end) for end in ends)
-            self._figures = {step: HeldOutFigure(rounded(metrics[FIGURE]), low, high)}
+            self._figures = {step: EvaluatedFigure(rounded(metrics[FIGURE]), low, high)}
             self._decide(step)
 
     def _decide(self, step: int) -> None:

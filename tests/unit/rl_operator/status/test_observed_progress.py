@@ -15,7 +15,7 @@ from rl_operator.status.derive import derive, started, worth_writing
 from rl_operator.status.lifecycle import assess
 from rl_operator.status.observed.observation import ObservedTrainer
 from rl_operator.status.observed.wandb_run import WandbRun
-from rl_operator.status.run_metrics import continued
+from rl_operator.status.observed_progress import continued
 
 TRAINER = ObservedTrainer.model_validate(
     {"phase": "training", "step": 12, "totalSteps": 40, "secondsPerStep": 0.5,
