@@ -147,7 +147,7 @@ class TrainingHalf:
         async def far_enough() -> bool:
             assert container.process.returncode is None, container.log
             status = await self.status(container)
-            return status["step"] >= step and not (saved and status["checkpoint"] is None)
+            return status["step"] >= step and not (saved and status.get("checkpoint") is None)
 
         await eventually(f"step {step}", far_enough, seconds)
 

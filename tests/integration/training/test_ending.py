@@ -50,7 +50,7 @@ async def test_sigterm_before_the_backend_answers(half) -> None:
             trainer.stop()
             assert await trainer.exit_code() == 0, trainer.log
     assert half.result["outcome"] == "stopped"
-    assert half.result["statePath"] is None
+    assert half.result.get("statePath") is None
 
 
 async def test_a_lost_environment_ends_the_run_with_its_reason_and_a_checkpoint(half, scripted_environment) -> None:
@@ -226,7 +226,7 @@ async def test_checkpoints_are_few_and_those_of_a_stop_do_not_expire(
         assert await trainer.exit_code(25) == 0, trainer.log
     result = half.result
     reached = result["stepsTrained"]
-    assert result["checkpoint"]["expiresAt"] is None
+    assert result["checkpoint"].get("expiresAt") is None
     assert result["metrics"]["droppedAtStop"] >= 0
     saved = await checkpoints_of(half, tinker_service, result["trainingRunId"])
     steps = {int(path[-6:]): expires_at for path, expires_at in saved.items()}
@@ -250,7 +250,7 @@ async def test_an_attempt_after_the_last_step_still_delivers_the_weights(
             first.stop(signal.SIGKILL)
             await first.exit_code()
     assert half.result["stepsTrained"] == 1
-    assert half.result["samplerPath"] is None
+    assert half.result.get("samplerPath") is None
     api.stop()
     await api.exit_code()
 

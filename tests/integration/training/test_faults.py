@@ -3,6 +3,7 @@
 The real Tinker service, the real SDK, a proxy between them.
 """
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -143,16 +144,15 @@ async def test_permanent_errors_are_reported_by_class(half, scripted_environment
 
 async def test_a_learning_rate_that_diverges(half, scripted_environment) -> None:
     """It is the run's own fault: the backend is not blamed, asked again, or given such weights to keep."""
-    config = half.write_config(env={"total_steps": STEPS}, tinker={"learning_rate": 1e308})
+    config = half.write_config(env={"total_steps": 200}, tinker={"learning_rate": 1.0, "weight_decay": 1_000.0})
     await half.start_api()
     trainer = await half.start_trainer(config)
     await half.ready(trainer)
     async with scripted_environment():
         assert await trainer.exit_code() == 1, trainer.log
     result = half.result
-    assert (result["outcome"], result["error"]["class"], result["statePath"]) == ("failed", "diverged", None)
-    assert result["error"]["message"].startswith("training diverged after step 1: ")
-    assert "lower tinker.learning_rate (1e+308)" in result["error"]["message"]
+    assert (result["outcome"], result["error"]["class"], result.get("statePath")) == ("failed", "diverged", None)
+    assert re.match(r"training diverged after step \d+: .*lower tinker.learning_rate \(1\)", result["error"]["message"])
     assert "the backend was lost" not in trainer.log
 
 
@@ -167,7 +167,7 @@ async def test_a_policy_that_collapses(half, scripted_environment) -> None:
         await environment.report(1, env__groups_kept=50, env__groups_filtered_equal=120, env__reward_mean=0)
         assert await trainer.exit_code() == 1, trainer.log
     result = half.result
-    assert (result["outcome"], result["error"]["class"], result["statePath"]) == ("failed", "diverged", None)
+    assert (result["outcome"], result["error"]["class"], result.get("statePath")) == ("failed", "diverged", None)
     assert "the policy has collapsed: the rewards of each of the last 120 groups" in result["error"]["message"]
     assert "lower tinker.learning_rate (0.001)" in result["error"]["message"]
 
