@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Mapping
 
 import pytest
-from tests.integration.cluster.control_plane import ControlPlane
+from tests.integration.cluster.control_plane import ADMIN_TOKEN, ControlPlane
+from tests.integration.cluster.kubectl import Kubectl
+from tests.integration.cluster.operator_process import OperatorProcess
 from tests.integration.cluster.theatre import Theatre, Undisturbed, open_theatre
 
 
@@ -24,3 +26,18 @@ def undisturbed(theatre: Theatre, told: dict[str, Undisturbed]) -> Mapping[str, 
     if not told:
         told.update(theatre.undisturbed())
     return told
+
+
+@pytest.fixture
+def operator(operator_process: OperatorProcess) -> Iterator[OperatorProcess]:
+    """The session's operator, for a test that kills it."""
+    yield operator_process
+    if not operator_process.alive:
+        operator_process.start()
+
+
+@pytest.fixture(scope="module")
+def kubectl(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
+    if not Kubectl.there():
+        pytest.skip("needs kubectl on PATH or in KUBEBUILDER_ASSETS")
+    return Kubectl(control_plane.kubeconfig(ADMIN_TOKEN), tmp_path_factory.mktemp("kubectl"))

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.cluster.control_plane import ADMIN_TOKEN, ControlPlane
 from tests.integration.cluster.kubectl import Answer, Kubectl
 from tests.integration.cluster.polling import wait_for
 from tests.integration.cluster.runs import RunsNamespace
@@ -39,13 +38,6 @@ class Applier:
         answer = self.try_to_apply()
         assert answer.code == 0, answer.complaints
         return answer.objects[0]
-
-
-@pytest.fixture(scope="module")
-def kubectl(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
-    if not Kubectl.there():
-        pytest.skip("needs kubectl on PATH or in KUBEBUILDER_ASSETS")
-    return Kubectl(control_plane.kubeconfig(ADMIN_TOKEN), tmp_path_factory.mktemp("kubectl"))
 
 
 def server_side(kubectl: Kubectl, runs: RunsNamespace, folder: Path, manager: str) -> Applier:

@@ -1,10 +1,8 @@
 """The deadlines against a real API server: each ends the run with its own reason, and names what was observed."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 from tests.integration.cluster.kubelet import ENVIRONMENT, NOW, TRAINER, End, result, running, waiting
 from tests.integration.cluster.operator_process import OperatorProcess
 from tests.integration.cluster.polling import stays, wait_for
@@ -87,14 +85,6 @@ def test_the_active_deadline_ends_a_training_run(runs: RunsNamespace) -> None:
     runs.kubelet.work(pod)
     runs.until_phase("Running")
     assert end_when_asked(runs, pod)["failure"]["reason"] == "ActiveDeadlineExceeded"
-
-
-@pytest.fixture
-def operator(operator_process: OperatorProcess) -> Iterator[OperatorProcess]:
-    """The session's operator, for a test that kills it."""
-    yield operator_process
-    if not operator_process.alive:
-        operator_process.start()
 
 
 def test_one_that_passes_while_the_operator_is_down_is_noticed_on_its_return(

@@ -1,7 +1,5 @@
 """Runs whose environments run in separate pods, on a real API server; the test is their kubelet."""
 
-from collections.abc import Iterator
-
 import pytest
 from tests.integration.cluster.kubelet import ENVIRONMENT, NOW, End, child_paths, result, running, waiting
 from tests.integration.cluster.operator_process import OperatorProcess
@@ -69,14 +67,6 @@ def own(runs: RunsNamespace) -> OwnRuns:
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     runs.admin.patch(f"/api/v1/namespaces/{runs.namespace}", {"metadata": {"labels": restricted}})
     return OwnRuns(runs)
-
-
-@pytest.fixture
-def operator(operator_process: OperatorProcess) -> Iterator[OperatorProcess]:
-    """The session's operator, for a test that kills it."""
-    yield operator_process
-    if not operator_process.alive:
-        operator_process.start()
 
 
 def test_an_own_environment_from_apply_to_weights(own: OwnRuns) -> None:

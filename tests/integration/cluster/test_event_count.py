@@ -1,24 +1,14 @@
 """Events over a whole run, including three restarts: few, each recorded once."""
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.operator_process import OperatorProcess
 from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
 
 Said = tuple[str, str]
-
-
-@pytest.fixture
-def operator(operator_process: OperatorProcess) -> Iterator[OperatorProcess]:
-    """The session's operator, for a test that kills it."""
-    yield operator_process
-    if not operator_process.alive:
-        operator_process.start()
 
 
 def events(runs: RunsNamespace) -> list[dict[str, Any]]:

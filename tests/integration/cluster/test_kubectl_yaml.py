@@ -8,9 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import strategies as st
-from tests.integration.cluster.control_plane import ADMIN_TOKEN, ControlPlane
 from tests.integration.cluster.kubectl import Kubectl
 from tests.unit.rl_operator.strategies import draw
 
@@ -82,13 +80,6 @@ def means(text: str) -> Any:
         return read_yaml(text)[0]["spec"]["config"]
     except YamlError:
         return REFUSED
-
-
-@pytest.fixture(scope="module")
-def kubectl(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
-    if not Kubectl.there():
-        pytest.skip("needs kubectl on PATH or in KUBEBUILDER_ASSETS")
-    return Kubectl(control_plane.kubeconfig(ADMIN_TOKEN), tmp_path_factory.mktemp("kubectl"))
 
 
 def test_a_file_means_the_same_to_kubectl(kubectl: Kubectl, tmp_path: Path) -> None:

@@ -71,14 +71,6 @@ def line(runs: RunsNamespace) -> Iterator[Callable[[int], Line]]:
 Made = Callable[[int], Line]
 
 
-@pytest.fixture
-def operator(operator_process: OperatorProcess) -> Iterator[OperatorProcess]:
-    """The session's operator, for a test that kills it."""
-    yield operator_process
-    if not operator_process.alive:
-        operator_process.start()
-
-
 def test_runs_wait_with_their_position_and_start_in_order(line: Made) -> None:
     made = line(1)
     made.apply("first")

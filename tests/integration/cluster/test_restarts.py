@@ -1,7 +1,6 @@
 """The operator keeps no state of its own: killed in any phase and restarted, the end is the same."""
 
 import time
-from collections.abc import Iterator
 
 import pytest
 from tests.integration.cluster.control_plane import ControlPlane
@@ -11,14 +10,6 @@ from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
 
 SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)
-
-
-@pytest.fixture
-def operator(operator_process: OperatorProcess) -> Iterator[OperatorProcess]:
-    """The session's operator, for a test that kills it."""
-    yield operator_process
-    if not operator_process.alive:
-        operator_process.start()
 
 
 def one_pod_per_attempt(runs: RunsNamespace, attempts: int = 1) -> None:

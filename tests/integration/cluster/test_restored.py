@@ -1,6 +1,5 @@
 """Backups and new installations on a real API server: a started run never runs again without a request."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -47,14 +46,6 @@ class Backup:
         """Its metadata; empty when it is gone."""
         found = self._runs.kubelet.pod(name)
         return found["metadata"] if found else {}
-
-
-@pytest.fixture
-def operator(operator_process: OperatorProcess) -> Iterator[OperatorProcess]:
-    """The session's operator, for a test that kills it."""
-    yield operator_process
-    if not operator_process.alive:
-        operator_process.start()
 
 
 def running(runs: RunsNamespace) -> str:

@@ -1,9 +1,7 @@
 """ttlSecondsAfterFinished on a real API server: finished runs are deleted when their time has passed, and only then."""
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from tests.integration.cluster.control_plane import Call
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.operator_process import OperatorProcess
@@ -12,14 +10,6 @@ from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
 
 SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)
 SHORT, LONG = 2, 3600
-
-
-@pytest.fixture
-def operator(operator_process: OperatorProcess) -> Iterator[OperatorProcess]:
-    """The session's operator, for a test that kills it."""
-    yield operator_process
-    if not operator_process.alive:
-        operator_process.start()
 
 
 def end(runs: RunsNamespace) -> None:

@@ -1,13 +1,12 @@
 """kopf is only the shell: what is registered, what it may write, and how it waits."""
 
 import itertools
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import kopf
 import pytest
-from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, serving
+from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
 
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.operator_errors import ForbiddenError, TargetUnreachableError
@@ -17,18 +16,6 @@ from rl_operator.process.kopf import Backoffs, build_registry, configure
 DISCOVERY = "/apis/rl-operator.dev/v1alpha1"
 PLURALS = ("rltrainingruns", "rlruntimes", "rlenvironments")
 SERVED = {"resources": [{"name": f"{plural}{sub}"} for plural in PLURALS for sub in ("", "/status")]}
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    async with serving(FakeApi()) as fake:
-        yield fake
-
-
-@pytest.fixture
-async def client(api: FakeApi, tmp_path: Path) -> AsyncIterator[ClusterClient]:
-    async with await connect(api, tmp_path) as connected:
-        yield connected
 
 
 def registry_of(client: ClusterClient, refused: Callable[[ForbiddenError], None] = print) -> Any:

@@ -1,22 +1,16 @@
 """How attempts end and what follows, through reconcile: losses, deadlines, stops, and how many writes they take."""
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.reconcile.life import KEY, Life, make_life
+from tests.unit.rl_operator.reconcile.life import KEY, Life
 from tests.unit.rl_operator.status.builders import ready, result, running, terminated, waiting
 
 from rl_operator.api.names import POD_FINALIZER
 from rl_operator.local.pods.kubelet import KUBELET_FINALIZER
 from rl_operator.status.attempt.pod_cleanup import LOST_AFTER
 from rl_operator.status.observed.observation import ObservedTrainer, format_time
-
-
-@pytest.fixture
-def life(tmp_path: Path) -> Life:
-    return make_life(tmp_path)
 
 
 async def train(life: Life, **spec: Any) -> None:

@@ -3,7 +3,6 @@
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
 from tests.unit.rl_operator.reconcile.life import KEY, PACE, Life, MortalClient, make_life
 from tests.unit.rl_operator.status.builders import ready
 
@@ -14,11 +13,6 @@ from rl_operator.local.state.state_store import Manifest
 from rl_operator.reconcile.run_client import Key
 
 BACKOFF = timedelta(seconds=PACE.backoff_seconds + 1)
-
-
-@pytest.fixture
-def life(tmp_path: Path) -> Life:
-    return make_life(tmp_path)
 
 
 async def train(life: Life) -> Manifest:

@@ -1,11 +1,10 @@
 """The life of a run whose environments run in pods of their own; the test plays the kubelet."""
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.reconcile.life import KEY, PACE, Life, make_life
+from tests.unit.rl_operator.reconcile.life import KEY, PACE, Life
 from tests.unit.rl_operator.status.builders import ready, result, running, terminated
 
 from rl_operator.api.names import POD_FINALIZER, RUN_KIND
@@ -13,11 +12,6 @@ from rl_operator.api.status_fields import EnvironmentPods
 from rl_operator.operator_errors import GoneError
 from rl_operator.reconcile import reconcile
 from rl_operator.status.observed.observation import ObservedTrainer, format_time
-
-
-@pytest.fixture
-def life(tmp_path: Path) -> Life:
-    return make_life(tmp_path)
 
 
 async def start(life: Life, *names: str) -> None:

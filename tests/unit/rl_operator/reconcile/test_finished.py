@@ -1,20 +1,14 @@
 """What is deleted after its time: finished runs, and the pods of old attempts."""
 
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-from tests.unit.rl_operator.reconcile.life import KEY, PACE, Life, make_life
+from tests.unit.rl_operator.reconcile.life import KEY, PACE, Life
 from tests.unit.rl_operator.status.builders import ready, result, terminated
 
 from rl_operator.api.names import RUN_KIND
 from rl_operator.operator_errors import ConflictError
 from rl_operator.reconcile import reconcile
-
-
-@pytest.fixture
-def life(tmp_path: Path) -> Life:
-    return make_life(tmp_path)
 
 
 async def succeed(life: Life) -> None:

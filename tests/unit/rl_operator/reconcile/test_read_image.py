@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.unit.rl_operator import samples
-from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, serving
+from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect
 
 from rl_operator.cluster.api_server.event_recorder import EventRecorder
 from rl_operator.cluster.cache.caches import Caches
@@ -36,12 +36,6 @@ def pod(attempt: int, phase: str, code: int = 0, **labels: str) -> dict[str, Any
 
 def listed(*pods: dict[str, Any]) -> Answer:
     return Answer({"metadata": {"resourceVersion": "9"}, "items": list(pods)})
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    async with serving(FakeApi()) as fake:
-        yield fake
 
 
 @pytest.fixture

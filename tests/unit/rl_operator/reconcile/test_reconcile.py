@@ -19,11 +19,6 @@ from rl_operator.operator_errors import OperatorError
 from rl_operator.reconcile import reconcile
 
 
-@pytest.fixture
-def life(tmp_path: Path) -> Life:
-    return make_life(tmp_path)
-
-
 async def test_success(life: Life) -> None:
     life.apply()
     await life.settle()

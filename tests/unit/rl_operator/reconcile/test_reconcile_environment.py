@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.unit.rl_operator.cluster.documents import environment_document
-from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, serving
+from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect
 
 from rl_operator.cluster.api_server.event_recorder import EventRecorder
 from rl_operator.cluster.cache.caches import Caches
@@ -18,12 +18,6 @@ KEY = ("team-a", "maze")
 CONFIG_MAP = "/api/v1/namespaces/team-a/configmaps/maze"
 STATUS = "/apis/rl-operator.dev/v1alpha1/namespaces/team-a/rlenvironments/maze/status"
 GOOD = "from atroposlib.envs.base import BaseEnv\n\n\nclass Maze(BaseEnv):\n    name = 'maze'\n"
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    async with serving(FakeApi()) as fake:
-        yield fake
 
 
 @pytest.fixture

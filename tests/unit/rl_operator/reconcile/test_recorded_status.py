@@ -2,16 +2,10 @@
 
 import logging
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-from tests.unit.rl_operator.reconcile.life import Life, make_life
+from tests.unit.rl_operator.reconcile.life import Life
 from tests.unit.rl_operator.status.builders import ready, result, running, terminated
-
-
-@pytest.fixture
-def life(tmp_path: Path) -> Life:
-    return make_life(tmp_path)
 
 
 @pytest.fixture(autouse=True)

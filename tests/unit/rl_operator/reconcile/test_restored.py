@@ -1,20 +1,14 @@
 """Objects restored from a backup, and copies: which run trains again, and which does not."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.reconcile.life import KEY, PACE, KilledError, Life, make_life
+from tests.unit.rl_operator.reconcile.life import KEY, PACE, KilledError, Life
 from tests.unit.rl_operator.status.builders import ready, result, terminated
 
 from rl_operator.api.names import POD_FINALIZER, RUN_KIND, STARTED_AS_ANNOTATION
 from rl_operator.reconcile import reconcile
-
-
-@pytest.fixture
-def life(tmp_path: Path) -> Life:
-    return make_life(tmp_path)
 
 
 def backup(life: Life) -> dict[str, Any]:

@@ -22,10 +22,7 @@ from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall
 METADATA = {"run_uid": "backend-test"}
 
 
-@pytest.fixture(autouse=True)
-def _addressed(tinker_service, monkeypatch) -> None:
-    for name, value in tinker_service.env_vars.items():
-        monkeypatch.setenv(name, value)
+pytestmark = pytest.mark.usefixtures("addressed")
 
 
 async def test_a_failed_step_names_the_lost_session_and_leaves_nothing_running() -> None:

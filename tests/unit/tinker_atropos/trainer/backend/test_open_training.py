@@ -21,10 +21,7 @@ PROBE_T = np.array([1, 2, 3])
 RANK = 4
 
 
-@pytest.fixture(autouse=True)
-def _addressed(tinker_service, monkeypatch) -> None:
-    for name, value in tinker_service.env_vars.items():
-        monkeypatch.setenv(name, value)
+pytestmark = pytest.mark.usefixtures("addressed")
 
 
 def config(model: str = BUNDLED, rank: int = RANK, **tinker) -> RunConfig:

@@ -22,10 +22,7 @@ METADATA = {"run_uid": "step-requests-test", "attempt": "1", "step": "1"}
 LOSS = LossCall("importance_sampling")
 
 
-@pytest.fixture(autouse=True)
-def _addressed(tinker_service, monkeypatch) -> None:
-    for name, value in tinker_service.env_vars.items():
-        monkeypatch.setenv(name, value)
+pytestmark = pytest.mark.usefixtures("addressed")
 
 
 async def saved(training: Training, name: str, folder: Path) -> dict[str, np.ndarray]:
