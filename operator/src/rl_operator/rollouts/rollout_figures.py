@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
 
 from rl_contract.rollout_fates import GroupFate
-from rl_contract.rollout_records import GroupRecord, Rollout, SampledSequence
+from rl_contract.rollout_records import GroupRecord, RolloutRecord, SequenceRecord
 from rl_operator.rollouts.token_ledger import FATE_WORDS, UNKNOWN
 
 Figure = Literal["reward", "advantage", "length", "gap", "staleness"]
@@ -20,7 +20,7 @@ GIVEN: Final = frozenset({"prompt", "not_sampled"})
 """Fates of tokens that the policy did not sample."""
 
 
-def spans(sequence: SampledSequence) -> Iterator[tuple[int, int, str]]:
+def spans(sequence: SequenceRecord) -> Iterator[tuple[int, int, str]]:
     """Start, end and fate, in order, without overlaps: they cover all tokens, whatever the file says."""
     at, size = 0, len(sequence.tokens)
     for start, end, fate in sequence.fates:
@@ -44,7 +44,7 @@ def tokens_by_fate(group: GroupRecord) -> Counter[str]:
     return counted
 
 
-def _sequences(group: GroupRecord) -> Iterator[SampledSequence]:
+def _sequences(group: GroupRecord) -> Iterator[SequenceRecord]:
     return (sequence for rollout in group.rollouts for sequence in rollout.sequences)
 
 
@@ -52,13 +52,13 @@ def finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def length(rollout: Rollout) -> int:
+def length(rollout: RolloutRecord) -> int:
     """Sampled tokens."""
     all_spans = (span for sequence in rollout.sequences for span in spans(sequence))
     return sum(end - start for start, end, fate in all_spans if fate not in GIVEN)
 
 
-def gap(rollout: Rollout) -> float | None:
+def gap(rollout: RolloutRecord) -> float | None:
     """The largest absolute difference of a token's logprobs at sampling and at training, in nats."""
     pairs = (
         abs(sampled - trained)
@@ -69,7 +69,7 @@ def gap(rollout: Rollout) -> float | None:
     return max(filter(math.isfinite, pairs), default=None)
 
 
-def staleness(rollout: Rollout, step: int) -> int | None:
+def staleness(rollout: RolloutRecord, step: int) -> int | None:
     """Policy steps between the oldest of its tokens' policies and the weights that were trained, which are those after
     the step before.
     """
@@ -77,7 +77,7 @@ def staleness(rollout: Rollout, step: int) -> int | None:
     return max(0, step - 1 - min(known)) if known else None
 
 
-FIGURES: Final[Mapping[Figure, Callable[[Rollout, int], float | None]]] = {
+FIGURES: Final[Mapping[Figure, Callable[[RolloutRecord, int], float | None]]] = {
     "reward": lambda rollout, _step: finite(rollout.reward),
     "advantage": lambda rollout, _step: finite(rollout.advantage),
     "length": lambda rollout, _step: length(rollout),
@@ -87,29 +87,29 @@ FIGURES: Final[Mapping[Figure, Callable[[Rollout, int], float | None]]] = {
 """Of a rollout in a step."""
 
 
-def prompt_of(group: GroupRecord, rollout: Rollout | None = None) -> str:
+def prompt_of(group: GroupRecord, rollout: RolloutRecord | None = None) -> str:
     """What the policy was given at first: the shared part, and the rest of a rollout's own."""
     shared = "".join(group.prompt.pieces)
     return shared + (_own_prompt(rollout.sequences[0]) if rollout and rollout.sequences else "")
 
 
-def _own_prompt(sequence: SampledSequence) -> str:
+def _own_prompt(sequence: SequenceRecord) -> str:
     return "".join(sequence.pieces[: _prompt_end(sequence)])
 
 
-def _prompt_end(sequence: SampledSequence) -> int:
+def _prompt_end(sequence: SequenceRecord) -> int:
     for start, _, fate in spans(sequence):
         if fate != "prompt":
             return start
     return len(sequence.tokens)
 
 
-def answer_of(rollout: Rollout) -> str:
+def answer_of(rollout: RolloutRecord) -> str:
     """What came after the first prompt: the policy's words, and those of tools and users between them."""
     return "\n".join("".join(sequence.pieces[_prompt_end(sequence) :]) for sequence in rollout.sequences)
 
 
-def texts_of(group: GroupRecord, rollout: Rollout) -> Iterator[str]:
+def texts_of(group: GroupRecord, rollout: RolloutRecord) -> Iterator[str]:
     """Everything of a rollout that a search looks into."""
     if not rollout.sequences:
         yield prompt_of(group)

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.rollouts.made_rollouts import group, line, rollout, sequence
 
-from rl_contract.rollout_records import GroupRecord, Rollout, SampledSequence, read_record
+from rl_contract.rollout_records import GroupRecord, RolloutRecord, SequenceRecord, read_record
 from rl_operator.rollouts.rollout_figures import (
     FIGURES,
     Figure,
@@ -22,7 +22,7 @@ def read(record: dict[str, Any]) -> GroupRecord:
     return found
 
 
-def only(record: dict[str, Any]) -> Rollout:
+def only(record: dict[str, Any]) -> RolloutRecord:
     return read(group(0, record)).rollouts[0]
 
 
@@ -60,7 +60,7 @@ def test_figures_of_a_rollout_in_step_12(figure: Figure, made: dict[str, Any], v
     ],
 )
 def test_spans_cover_all_tokens_once(fates: list[Any], covered: list[Any]) -> None:
-    made = SampledSequence.model_validate({"tokens": [1, 2, 3, 4], "pieces": list("abcd"), "fates": fates})
+    made = SequenceRecord.model_validate({"tokens": [1, 2, 3, 4], "pieces": list("abcd"), "fates": fates})
     assert list(spans(made)) == covered
 
 

@@ -57,7 +57,7 @@ class EvaluationRecord(_Record):
     )
 
 
-class SampledSequence(_Record):
+class SequenceRecord(_Record):
     """All lists are as long as `tokens`."""
 
     tokens: list[int] = Field(description="ids of the tokens after the group's `prompt`")
@@ -86,7 +86,7 @@ class SampledSequence(_Record):
     )
 
     @model_validator(mode="after")
-    def _of_equal_length(self) -> "SampledSequence":
+    def _of_equal_length(self) -> "SequenceRecord":
         for name in ("pieces", "logprobs", "trained_logprobs", "advantages"):
             values = getattr(self, name)
             if values is not None and len(values) != len(self.tokens):
@@ -99,7 +99,7 @@ class SharedPrompt(_Record):
     pieces: list[str] = Field(default_factory=list)
 
 
-class Rollout(_Record):
+class RolloutRecord(_Record):
     reward: Number = Field(
         default=None, description="what the environment gave; `null` where that is not known, see below"
     )
@@ -110,7 +110,7 @@ class Rollout(_Record):
         default=None, description="of the rollout within its group; `null` where none was computed"
     )
     messages: list[JsonValue] | None = Field(default=None, description="the conversation, if the environment keeps it")
-    sequences: list[SampledSequence] = Field(
+    sequences: list[SequenceRecord] = Field(
         default_factory=list, description="one; more if a later prompt did not extend an earlier one"
     )
 
@@ -155,7 +155,7 @@ class GroupRecord(_Record):
         default_factory=SharedPrompt,
         description="`tokens` and `pieces` that all its sequences begin with, and that nobody sampled",
     )
-    rollouts: list[Rollout] = Field(default_factory=list, description="see below")
+    rollouts: list[RolloutRecord] = Field(default_factory=list, description="see below")
 
     @property
     def is_of_main_set(self) -> bool:

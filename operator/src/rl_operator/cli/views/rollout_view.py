@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from rl_contract.rollout_records import GroupRecord, LostRecord, Rollout
+from rl_contract.rollout_records import GroupRecord, LostRecord, RolloutRecord
 from rl_operator.cli.printing import fitted
 from rl_operator.rollouts.rollout_figures import FIGURES, Figure, answer_of, finite, prompt_of
 from rl_operator.rollouts.rollout_query import RankedGroup, RolloutQuery, StepAnswer
@@ -199,12 +199,12 @@ def _one_rollout(shown: _Shown, count: int, width: int) -> Iterator[str]:
         yield from fitted([f"      {shown.components}"], width).splitlines()
 
 
-def _components(rollout: Rollout) -> str:
+def _components(rollout: RolloutRecord) -> str:
     parts = rollout.components or {}
     return ", ".join(f"{shortened(name, 30)} {_component(value)}" for name, value in parts.items())
 
 
-def _cell(figure: Figure, rollout: Rollout, step: int) -> str:
+def _cell(figure: Figure, rollout: RolloutRecord, step: int) -> str:
     _, size, form = _FORMATS[figure]
     value = FIGURES[figure](rollout, step)
     said = "-" if value is None else form.format(value)

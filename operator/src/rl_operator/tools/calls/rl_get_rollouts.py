@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from rl_contract.rollout_records import GroupRecord, Rollout
+from rl_contract.rollout_records import GroupRecord, RolloutRecord
 from rl_operator.rollouts.file_lines import SHORT_LINE
 from rl_operator.rollouts.rollout_figures import FIGURES, Fate, answer_of, prompt_of, texts_of
 from rl_operator.rollouts.rollout_query import RolloutQuery, RolloutSteps, newest_finished, wanted_records
@@ -90,13 +90,13 @@ def _shown(group: GroupRecord, step: int, search: _Grep | None, room: int) -> It
             yield without_empty({**known, "evaluated_as": one_line(cut(", ".join(group.evaluated_as), LONGEST_ITEM))})
 
 
-def _figures(rollout: Rollout, step: int) -> Answer:
+def _figures(rollout: RolloutRecord, step: int) -> Answer:
     """The reward is there even if it is unknown."""
     found = {name: figure(rollout, step) for name, figure in FIGURES.items()}
     return {name: value if value is None else round(value, 4) for name, value in found.items()}
 
 
-def _texts(group: GroupRecord, rollout: Rollout, room: int) -> Answer:
+def _texts(group: GroupRecord, rollout: RolloutRecord, room: int) -> Answer:
     item = group.item if isinstance(group.item, str) else compact(group.item)
     return {
         "item": one_line(cut(item, LONGEST_ITEM)) if group.item is not None else None,

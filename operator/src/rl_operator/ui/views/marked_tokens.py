@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rl_contract.rollout_records import GroupRecord, Rollout, SampledSequence
+from rl_contract.rollout_records import GroupRecord, RolloutRecord, SequenceRecord
 from rl_operator.rollouts.rollout_figures import spans
 from rl_operator.rollouts.token_ledger import FATE_SENTENCES, FATE_WORDS, known_fate
 from rl_operator.ui.views.page_text import token_text
@@ -34,7 +34,7 @@ class LegendEntry:
     words: str
 
 
-def advantages_of(rollout: Rollout, sequence: SampledSequence) -> Sequence[float | None]:
+def advantages_of(rollout: RolloutRecord, sequence: SequenceRecord) -> Sequence[float | None]:
     """One for each token."""
     if sequence.advantages is not None:
         return sequence.advantages
@@ -76,7 +76,7 @@ def _mark(value: float, bounds: Sequence[float]) -> str:
     return NO_MARK if math.isnan(value) else f"m{bisect_right(bounds, value)}"
 
 
-def marks_of(color: str, rollout: Rollout, sequence: SampledSequence, largest: float) -> Sequence[str]:
+def marks_of(color: str, rollout: RolloutRecord, sequence: SequenceRecord, largest: float) -> Sequence[str]:
     """One for each token; `color` is one of rollout_address.COLORS. Fates are marked by runs, not by token, and what
     the policy was given is not marked.
     """
@@ -169,7 +169,7 @@ class TokenMarking:
 
 
 def shown_sequence(
-    prompt: Sequence[str], rollout: Rollout, sequence: SampledSequence, marking: TokenMarking
+    prompt: Sequence[str], rollout: RolloutRecord, sequence: SequenceRecord, marking: TokenMarking
 ) -> ShownSequence:
     total = len(sequence.tokens)
     shown = min(total, marking.most)
@@ -185,7 +185,7 @@ def shown_sequence(
 
 
 def _token_turn(
-    sequence: SampledSequence, turn: RoleSpan, marks: Sequence[str], shown: int, *, named: bool
+    sequence: SequenceRecord, turn: RoleSpan, marks: Sequence[str], shown: int, *, named: bool
 ) -> TokenTurn:
     end = min(turn.end, shown)
     runs = tuple(
@@ -207,7 +207,7 @@ def _token(piece: str, mark: str) -> tuple[str, str]:
     return text or EMPTY_PIECE, classes
 
 
-def _runs(sequence: SampledSequence, start: int, end: int) -> Iterator[tuple[int, int, str, int | None]]:
+def _runs(sequence: SequenceRecord, start: int, end: int) -> Iterator[tuple[int, int, str, int | None]]:
     """Start, end, fate and policy of what lies between: cut wherever one of them changes."""
     policies = sorted(sequence.policy_steps)
     for begin, stop, fate in spans(sequence):
@@ -220,7 +220,7 @@ def _runs(sequence: SampledSequence, start: int, end: int) -> Iterator[tuple[int
             at = cut
 
 
-def _numbers(rollout: Rollout, sequence: SampledSequence, shown: int) -> str:
+def _numbers(rollout: RolloutRecord, sequence: SequenceRecord, shown: int) -> str:
     wire = {
         "id": sequence.tokens[:shown],
         "a": _finite(sequence.advantages[:shown]) if sequence.advantages else _one(rollout.advantage),
@@ -238,7 +238,7 @@ def _one(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def mean_surprise(rollout: Rollout) -> float | None:
+def mean_surprise(rollout: RolloutRecord) -> float | None:
     """Of its sampled tokens, in nats."""
     known = [
         -value

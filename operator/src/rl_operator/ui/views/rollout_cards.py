@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rl_contract.rollout_records import GroupRecord, Rollout, SampledSequence
+from rl_contract.rollout_records import GroupRecord, RolloutRecord, SequenceRecord
 from rl_operator.rollouts.rollout_figures import finite, gap, length, prompt_of, staleness
 from rl_operator.rollouts.rollout_query import RankedGroup
 from rl_operator.rollouts.token_ledger import GROUP_SENTENCES, GROUP_WORDS, TRAINER_REASONS, known_fate
@@ -130,7 +130,7 @@ def _group_card(chosen: RankedGroup, showing: _Showing) -> GroupCard:
 def _question(record: GroupRecord, text: str) -> str:
     """What the user said last; without roles, the end of the prompt."""
     pieces = record.prompt.pieces
-    shared = SampledSequence(tokens=[0] * len(pieces), pieces=pieces, fates=[(0, len(pieces), "prompt")])
+    shared = SequenceRecord(tokens=[0] * len(pieces), pieces=pieces, fates=[(0, len(pieces), "prompt")])
     users = [turn for turn in turns_of((), shared) if turn.kind == "user"]
     said = (
         "".join(piece for piece in pieces[users[-1].text_start : users[-1].end] if piece not in ENDS) if users else ""
@@ -179,14 +179,14 @@ def _rollout_card(group: GroupRecord, number: int, showing: _Showing) -> Rollout
     )
 
 
-def verdict_of(rollout: Rollout) -> str:
+def verdict_of(rollout: RolloutRecord) -> str:
     reward = finite(rollout.reward)
     if reward is None:
         return "no reward"
     return "right" if reward >= 1 else "wrong" if reward <= 0 else "partly right"
 
 
-def _figures(rollout: Rollout, step: int) -> Iterator[tuple[str, str, str]]:
+def _figures(rollout: RolloutRecord, step: int) -> Iterator[tuple[str, str, str]]:
     """Name, value, and what it is; those that are not known are left out, except the reward."""
     yield "reward", figure_text(finite(rollout.reward)), "what the environment gave"
     if (advantage := finite(rollout.advantage)) is not None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rl_contract.rollout_records import GroupRecord, Rollout, SampledSequence
+from rl_contract.rollout_records import GroupRecord, RolloutRecord, SequenceRecord
 from rl_operator.rollouts.rollout_figures import GIVEN, spans
 from rl_operator.ui.views.page_text import ShownText, shown_lines, value_text
 
@@ -81,7 +81,7 @@ class RoleSpan:
         return ROLE_WORDS.get(self.role, "given")
 
 
-def is_given(sequence: SampledSequence) -> list[bool]:
+def is_given(sequence: SequenceRecord) -> list[bool]:
     """For each token, whether the policy did not sample it."""
     given: list[bool] = []
     for start, end, fate in spans(sequence):
@@ -89,7 +89,7 @@ def is_given(sequence: SampledSequence) -> list[bool]:
     return given
 
 
-def turns_of(prompt: Sequence[str], sequence: SampledSequence) -> list[RoleSpan]:
+def turns_of(prompt: Sequence[str], sequence: SequenceRecord) -> list[RoleSpan]:
     """Of the sequence; the `prompt` before it says whose turn it begins with. Without roles, what was given and what
     was sampled take turns.
     """
@@ -179,7 +179,7 @@ class ShownConversation:
     parts: tuple[tuple[SaidTurn, ...], ...]
 
 
-def conversation_of(group: GroupRecord, rollout: Rollout, most: int) -> ShownConversation:
+def conversation_of(group: GroupRecord, rollout: RolloutRecord, most: int) -> ShownConversation:
     """In at most so many characters a turn. The environment's messages, if it keeps them, else from the tokens. What
     came before the first answer is left out: it is the group's prompt.
     """
@@ -203,7 +203,7 @@ def _left(turns: int) -> str:
     return f" {turns - MOST_TURNS:,} more turns are not shown." if turns > MOST_TURNS else ""
 
 
-def _of_sequence(prompt: Sequence[str], sequence: SampledSequence, most: int) -> list[SaidTurn]:
+def _of_sequence(prompt: Sequence[str], sequence: SequenceRecord, most: int) -> list[SaidTurn]:
     said = []
     for turn in turns_of(prompt, sequence):
         pieces = sequence.pieces[turn.text_start : turn.end]

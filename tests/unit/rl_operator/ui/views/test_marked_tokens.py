@@ -6,7 +6,7 @@ import math
 import pytest
 from tests.unit.rl_operator.rollouts.made_rollouts import rollout
 
-from rl_contract.rollout_records import Rollout, SampledSequence
+from rl_contract.rollout_records import RolloutRecord, SequenceRecord
 from rl_operator.ui.views.marked_tokens import (
     TokenMarking,
     advantage_mark,
@@ -17,7 +17,7 @@ from rl_operator.ui.views.marked_tokens import (
     surprise_mark,
 )
 
-SEQUENCE = SampledSequence(
+SEQUENCE = SequenceRecord(
     tokens=[7, 8, 9, 10, 11],
     pieces=["a", "ü", "", "\x1b", "z"],
     logprobs=[-1.0, float("nan"), None, -0.5, -0.25],
@@ -25,7 +25,7 @@ SEQUENCE = SampledSequence(
     policy_steps=[(0, 2, 3), (3, 5, 4)],
     fates=[(0, 1, "trained"), (1, 4, "muted"), (4, 5, "eaten")],
 )
-ROLLOUT = Rollout(reward=1.0, advantage=0.5, sequences=[SEQUENCE])
+ROLLOUT = RolloutRecord(reward=1.0, advantage=0.5, sequences=[SEQUENCE])
 
 
 def test_runs_are_cut_by_fate_and_policy() -> None:
@@ -83,7 +83,7 @@ def test_surprise_has_fixed_bounds(sampled: float | None, mark: str) -> None:
     ],
 )
 def test_what_was_given_is_not_marked(color: str, marks: list[str]) -> None:
-    answer = Rollout.model_validate(rollout(1.0, "ab", given="xy", gap=0.5) | {"advantage": 0.5})
+    answer = RolloutRecord.model_validate(rollout(1.0, "ab", given="xy", gap=0.5) | {"advantage": 0.5})
     assert list(marks_of(color, answer, answer.sequences[0], 0.5)) == marks
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.rollouts.made_rollouts import group, rollout
 
-from rl_contract.rollout_records import GroupRecord, SampledSequence
+from rl_contract.rollout_records import GroupRecord, SequenceRecord
 from rl_operator.ui.views.rollout_turns import conversation_of, segments_of, turns_of
 
 
@@ -71,16 +71,16 @@ def test_without_messages_the_tokens_are_read() -> None:
 CHATML = ["<|im_start|>", "user", "\n", "hi", "<|im_end|>", "\n", "<|im_start|>", "assistant", "\n"]
 
 
-def sequence(*parts: tuple[str, list[str]]) -> SampledSequence:
+def sequence(*parts: tuple[str, list[str]]) -> SequenceRecord:
     """Fates and the pieces of each."""
     pieces, fates = [], []
     for fate, said in parts:
         fates.append((len(pieces), len(pieces) + len(said), fate))
         pieces += said
-    return SampledSequence(tokens=[0] * len(pieces), pieces=pieces, fates=fates)
+    return SequenceRecord(tokens=[0] * len(pieces), pieces=pieces, fates=fates)
 
 
-def told(prompt: list[str], found: SampledSequence) -> list[tuple[str, str]]:
+def told(prompt: list[str], found: SequenceRecord) -> list[tuple[str, str]]:
     return [(turn.words, "".join(found.pieces[turn.text_start : turn.end])) for turn in turns_of(prompt, found)]
 
 
@@ -114,7 +114,7 @@ TOOL = ["<|im_start|>", "tool", "\n", "4", "<|im_end|>", "\n", "<|im_start|>", "
     ],
     ids=["answer", "tool", "llama", "deepseek", "without roles", "nothing", "unknown role", "no end of a role"],
 )  # fmt: skip
-def test_turns(prompt: list[str], found: SampledSequence, turns: list[tuple[str, str]]) -> None:
+def test_turns(prompt: list[str], found: SequenceRecord, turns: list[tuple[str, str]]) -> None:
     assert told(prompt, found) == turns
 
 

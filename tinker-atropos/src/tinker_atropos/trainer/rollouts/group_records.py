@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_contract.rollout_fates import TOKEN_FATES, GroupFate, TokenFate
-from rl_contract.rollout_records import GroupRecord, Line, Rollout, SampledSequence, SharedPrompt, line_of
+from rl_contract.rollout_records import GroupRecord, Line, RolloutRecord, SequenceRecord, SharedPrompt, line_of
 from tinker_atropos.arrays import Floats, Ints
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
 
@@ -69,7 +69,7 @@ def group_record(facts: GroupFacts, pieces: Pieces) -> Line:
         parts = _sampled(sequence, shared, pieces) | _runs(sequence, shared, fates_T)
         if trained is not None:
             parts |= _trained(trained, shared, _advantage(facts, int(group.rollout_of_S[index])))
-        sequences_S.append(line_of(SampledSequence, **parts))
+        sequences_S.append(line_of(SequenceRecord, **parts))
     prompt = group.sequences_S[0].tokens_T[:shared].tolist()
     known = _given(reason=facts.reason, why=facts.why, step=facts.step, item=story.item)
     known |= _given(sets=facts.sets or None, greedy=facts.greedy or None)
@@ -183,7 +183,7 @@ def _rollouts(facts: GroupFacts, sequences_S: Sequence[Line]) -> Iterator[Line]:
     for rollout, reward in enumerate(group.scores_R.tolist()):
         own = [index for index, owner in enumerate(owners) if owner == rollout]
         yield line_of(
-            Rollout,
+            RolloutRecord,
             reward=reward,
             advantage=_advantage(facts, rollout),
             **_given(components=_at(story.components_R, rollout), messages=_at(story.messages_S, own[0])),
