@@ -19,7 +19,7 @@ FINISH_SHARE = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class WandbSettings:
+class WandbArguments:
     """Arguments of wandb.init. None leaves the choice to W&B and its variables (WANDB_ENTITY, WANDB_TAGS, …)."""
 
     id: str
@@ -36,12 +36,12 @@ def enabled(environ: Mapping[str, str]) -> bool:
     return mode == "offline" or (bool(environ.get(WANDB_API_KEY)) and mode != "disabled")
 
 
-def wandb_settings(settings: Settings, config: RunConfig, environ: Mapping[str, str]) -> WandbSettings | None:
+def wandb_settings(settings: Settings, config: RunConfig, environ: Mapping[str, str]) -> WandbArguments | None:
     """What W&B shows of the run. None: W&B is not used."""
     if not enabled(environ):
         return None
     notes = [environ.get(WANDB_NOTES), settings.start_from and f"Started from the weights {settings.start_from}"]
-    return WandbSettings(
+    return WandbArguments(
         id=settings.wandb_run_id or f"{settings.run_namespace}-{settings.run_name}",
         project=config.tinker.wandb_project,
         group=config.tinker.wandb_group,
@@ -52,7 +52,7 @@ def wandb_settings(settings: Settings, config: RunConfig, environ: Mapping[str, 
 
 
 def wandb_tracker(
-    settings: WandbSettings | None,
+    settings: WandbArguments | None,
     environ: Mapping[str, str],
     close_seconds: float,
     *,
@@ -73,7 +73,7 @@ def wandb_tracker(
     )
 
 
-def _ways(settings: WandbSettings, environ: Mapping[str, str], finish_seconds: float) -> list[Way]:
+def _ways(settings: WandbArguments, environ: Mapping[str, str], finish_seconds: float) -> list[Way]:
     """At the server, unless that is not wanted; else on disk."""
     quiet = {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
     env_vars = {name: value for name, value in environ.items() if name != TINKER_API_KEY} | quiet
