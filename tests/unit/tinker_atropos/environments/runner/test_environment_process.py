@@ -22,6 +22,12 @@ TRAIN_SECONDS = 200
 """A few seconds, on a machine that is not busy."""
 
 
+def some_nightly(cases, *merge):
+    """Cases by name: those that are named run at each landing."""
+    nightly = pytest.mark.nightly("tinker-atropos/src/tinker_atropos/environments/runner")
+    return [pytest.param(*case, id=name, marks=() if name in merge else nightly) for name, case in cases.items()]
+
+
 async def evaluations(run):
     return [record for record in await run.records() if record["source"] == "evaluation"]
 
@@ -175,7 +181,7 @@ SOMETIMES = {  # what goes wrong with every other group, and what is counted
 }
 
 
-@pytest.mark.parametrize(("mistake", "metric"), SOMETIMES.values(), ids=SOMETIMES)
+@pytest.mark.parametrize(("mistake", "metric"), some_nightly(SOMETIMES, "raises", "hangs", "ids out of range"))
 async def test_lost_groups_are_counted_by_reason_and_the_run_continues(run, mistake, metric):
     run.env_section |= {"worker_timeout": 1.0, "max_num_workers": 4, "eval_items": 4}
     file = run.write_environment(
@@ -275,7 +281,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("body", "pattern"), MISTAKES.values(), ids=MISTAKES)
+@pytest.mark.parametrize(("body", "pattern"), some_nightly(MISTAKES, "raises in every rollout", "forgets to return"))
 async def test_mistake_of_an_author_is_reported_in_one_sentence(run, body, pattern):
     environment = await run.start_environment(run.write_environment(body))
     training = asyncio.create_task(run.train())
