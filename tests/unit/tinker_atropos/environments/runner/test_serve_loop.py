@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from tinker_atropos.environments.items.held_out import Evaluation
+from tinker_atropos.environments.runner.assignment import Deadlines
 from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evaluations
 from tinker_atropos.environments.runner.reporting.heartbeat import HeartbeatAnswer
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.environments.runner.run_end import RunEnd
-from tinker_atropos.environments.runner.serve_loop import Deadlines, Rollouts, phase_of, work_of
+from tinker_atropos.environments.runner.serve_loop import Rollouts, phase_of, work_of
 
 TOTAL_STEPS = 5
 

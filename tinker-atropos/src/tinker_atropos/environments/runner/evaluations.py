@@ -21,8 +21,8 @@ from typing import Any
 import httpx
 
 from rl_contract.scored_group import PROMPT_LOGPROB, PROMPT_MASK
+from tinker_atropos.environments.base import SampledEnvironment
 from tinker_atropos.environments.items.held_out import EVAL_METRIC, Evaluation, fraction_metrics
-from tinker_atropos.environments.own_class import is_own
 from tinker_atropos.environments.rollout.failures import describe, environment_failed
 from tinker_atropos.environments.rollout.sampled_work import SampledAnswers, sampling
 from tinker_atropos.environments.runner.reporting.heartbeat import Heartbeat
@@ -194,7 +194,7 @@ class Evaluations:
         metric = self.plan.metric or str(getattr(env, "eval_metric", EVAL_METRIC))
         queue = self._shared.metrics
         queue.latest.clear()
-        keep = None if is_own(env) else functools.partial(self._keep, step)
+        keep = None if isinstance(env, SampledEnvironment) else functools.partial(self._keep, step)
         with sampling("evaluation", step, keep) as sampled, queue.judging(metric, sampled):
             outcome = await env.evaluate()
             if isinstance(outcome, Evaluation):

@@ -24,6 +24,9 @@ WORKER_SECONDS = 10.0
 OBEY_SECONDS = 2.0
 """From SIGTERM to SIGKILL for a process of the environment, and from its end to that of this process."""
 
+LINGER_SECONDS = 15.0
+"""How long the last heartbeat, and what an environment leaves behind (threads, clients), may delay the exit."""
+
 
 class RunEnd:
     """Settled once, from any thread: the run is over (no error), or the environment must give up (its error)."""

@@ -19,13 +19,13 @@ import asyncio
 import logging
 import re
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tinker_atropos.environments.base import SampledEnvironment
 from tinker_atropos.environments.items.grader_check import warnings_about_grader
-from tinker_atropos.environments.own_class import is_own
 from tinker_atropos.environments.rollout.failures import environment_failed
+from tinker_atropos.environments.runner.assignment import Deadlines
 from tinker_atropos.environments.runner.evaluations import Evaluations
 from tinker_atropos.environments.runner.reporting.api_requests import (
     EnvironmentRegistration,
@@ -43,7 +43,7 @@ from tinker_atropos.lease_states import EVALUATOR
 
 async def restore_state(env: Any, heartbeat: Heartbeat) -> None:
     """Called once the trainer has registered: it knows the checkpoint that training continues from."""
-    if not is_own(env):
+    if not isinstance(env, SampledEnvironment):
         return
     await heartbeat.tell()  # the last answer may be older than the trainer's registration
     state = heartbeat.answer and heartbeat.answer.environment_state
@@ -53,7 +53,7 @@ async def restore_state(env: Any, heartbeat: Heartbeat) -> None:
 
 
 def publish_state(env: Any, shared: SharedState) -> None:
-    if is_own(env):
+    if isinstance(env, SampledEnvironment):
         shared.environment_state = env.saved_state()
 
 
@@ -76,15 +76,6 @@ SHOWN_CHARACTERS = 200
 
 KIND_CHARACTERS = 100
 """Less than what is shown: where that is cut off depends on its numbers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Deadlines:
-    """The longest waits, in seconds."""
-
-    trainer: float = 600.0
-    first_group: float = 1800.0
-    next_item: float = 300.0
 
 
 class Rollouts:
@@ -162,7 +153,7 @@ class Rollouts:
 
     async def _check(self, env: Any) -> None:
         """While the trainer starts. Raises ConfigError."""
-        if is_own(env):
+        if isinstance(env, SampledEnvironment):
             env.check_config()
             self._shared.grader_warnings = await warnings_about_grader(env, self._source)
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import aiohttp
 import httpx
+from atroposlib.envs.base import BaseEnv
 
 from tinker_atropos.errors import InternalError
 
@@ -119,8 +120,6 @@ async def kept_connection(env: Any) -> AsyncIterator[None]:
     """Let BaseEnv's `get_status` keep its connection while the block runs: it opens a session for each request. An
     environment that overrides it keeps its own.
     """
-    from atroposlib.envs.base import BaseEnv  # this module is imported before atroposlib may be
-
     if type(env).get_status is not BaseEnv.get_status:
         yield
         return
