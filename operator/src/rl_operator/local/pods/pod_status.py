@@ -6,7 +6,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 from rl_operator.local.state.layout import PodFolder
 from rl_operator.status.observed.observation import format_time, parse_time
@@ -52,7 +52,7 @@ class ContainerRecord:
     before: Terminated | None = None
     """How its last instance ended, if it was started again."""
 
-    def now(self, state: ContainerState, *, ready: bool = False) -> "ContainerRecord":
+    def now(self, state: ContainerState, *, ready: bool = False) -> Self:
         return replace(self, state=state, ready=ready)
 
 

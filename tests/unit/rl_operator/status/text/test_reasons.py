@@ -17,7 +17,7 @@ SEARCHED = (
     *sorted((SOURCE / "status").rglob("[a-z]*.py")),
     *sorted((SOURCE / "reconcile").rglob("[a-z]*.py")),
     SOURCE / "api" / "run_inputs.py",
-    SOURCE / "local" / "pods" / "lost_pods.py",
+    SOURCE / "local" / "pods" / "pod_status.py",
     SOURCE / "local" / "pods" / "kubelet.py",
 )
 OTHER_KINDS = {
@@ -34,7 +34,8 @@ KUBERNETES = {
     *("Waiting", "Terminated", "Unknown", "Error", "Completed", "Normal", "Warning"),  # states, event types
     *("Pod", "Secret", "Service", "NetworkPolicy", "ConfigMap"),  # kinds
     *("PodScheduled", "DisruptionTarget", "PodReadyToStartContainers", "ContainersReady"),  # conditions of pods
-    "SchedulingGated",
+    *("Initialized", "SchedulingGated"),
+    *("PodInitializing", "ContainerCreating", "Always"),  # of containers that wait, and how sidecars restart
     *("StartError", "ContainerCannotRun"),
     *("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "CrashLoopBackOff"),
     *("CreateContainerError", "RunContainerError", "CreateContainerConfigError", "DeadlineExceeded"),
