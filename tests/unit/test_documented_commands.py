@@ -27,7 +27,7 @@ from tinker_atropos.config.run_config import parse_config
 
 SHOWN = {
     ("README.md", "spec.config.group_sise is 8:"): "a refusal: its parts are in tests/data/refusals.yaml",
-    ("docs/architecture.md", "event or time -> key"): "pseudocode",
+    ("docs/explanation/reconcile.md", "event or time -> key"): "pseudocode",
     ("docs/explanation/training.md", "for step in range("): "pseudocode",
     ("docs/reference/tinker-service.md", "-stop_gradient("): "a formula",
     ("docs/how-to/gitops.md", "sorting: trained sort_digits"): "what a run prints",
