@@ -19,7 +19,7 @@ from rl_operator.tools.agent_tool import AgentTool, Answer
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.serving.call_pool import Calls
 from rl_operator.tools.serving.gate import MAX_BODY, MCP_PATH, PROBE_PATH, ToolCaller, ToolGate, json_response
-from rl_operator.tools.serving.mcp_server import McpEndpoint
+from rl_operator.tools.serving.mcp_endpoint import McpEndpoint
 from rl_operator.tools.serving.sessions import Sessions
 from rl_operator.tools.serving.token_check import TokenCheck
 from rl_operator.tools.toolset import Outcome, failed
