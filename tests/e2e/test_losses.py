@@ -58,6 +58,10 @@ def test_an_evicted_run_continues_while_the_leader_dies(installed: Kubectl, name
     kubectl.patiently("-n", namespace, "wait", "--for=delete", "rlrun/evicted")
 
 
+EMPTY_DATA = "for _ in 1 2 3 4 5 6 7 8 9; do find /data -mindepth 1 -delete && exit; done; exit 1"
+"""The service goes on writing meanwhile: a folder may have become full again before it is deleted."""
+
+
 @pytest.mark.nightly("operator/src/rl_operator/reconcile", "tinker-atropos/src/tinker_atropos/tinker_service")
 def test_a_drained_node_costs_steps_but_a_wiped_service_never_starts_over(
     installed: Kubectl, namespace_with_service: str
@@ -76,7 +80,7 @@ def test_a_drained_node_costs_steps_but_a_wiped_service_never_starts_over(
         kubectl("uncordon", node)
     until("a second attempt trains on", lambda: trains_on(status_of(kubectl, namespace)))
 
-    kubectl("-n", namespace, "exec", "deployment/tinker-service", "--", "find", "/data", "-mindepth", "1", "-delete")
+    kubectl("-n", namespace, "exec", "deployment/tinker-service", "--", "sh", "-c", EMPTY_DATA)
     drain(kubectl, namespace)
     status = finish(kubectl, namespace, "drained")["status"]
     assert (status["phase"], status["failure"]["reason"]) == ("Failed", "CheckpointLost"), json.dumps(status, indent=2)
