@@ -91,7 +91,7 @@ generate: $(VENV)/dev ## Write the generated files again: CRDs, catalog, example
 	@$(GENERATE).kind_pages docs/reference
 	@$(GENERATE).status_page > docs/reference/status.md
 	@$(GENERATE).metric_page docs/reference/metrics.md
-	@$(GENERATE).contract_tables docs/reference/rollout-files.md
+	@$(GENERATE).contract_tables docs/reference/rollout-files.md docs/reference/trainer-settings.md
 
 verify: $(VENV)/dev ## Check that the generated files are up to date
 	@$(GENERATE).crds crds --check
@@ -103,7 +103,7 @@ verify: $(VENV)/dev ## Check that the generated files are up to date
 	@$(GENERATE).kind_pages docs/reference --check
 	@$(GENERATE).status_page | diff docs/reference/status.md - || (echo "stale: run 'make generate'"; exit 1)
 	@$(GENERATE).metric_page docs/reference/metrics.md --check
-	@$(GENERATE).contract_tables docs/reference/rollout-files.md --check
+	@$(GENERATE).contract_tables docs/reference/rollout-files.md docs/reference/trainer-settings.md --check
 
 dist: $(VENV)/dev ## Build the distributions into dist/, check them, and use their wheels in a fresh virtual environment
 	@rm -rf dist
