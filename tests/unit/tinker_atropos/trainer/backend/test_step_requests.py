@@ -9,6 +9,7 @@ import torch
 from safetensors.numpy import load_file
 from tests.unit.tinker_atropos.trainer.backend.made_datums import datum
 
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.bundled import BUNDLED
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.trainer.backend.backend import StepOutput, TinkerBackend, Training
@@ -41,7 +42,8 @@ async def test_clipping_and_decay_are_torchs(clip, decay, tinker_service) -> Non
     training = await backend.create(BUNDLED, 4, 0, METADATA)
     await training.step([[datum(5)]], LOSS, AdamStep(1e-2))  # then B is not zero, and A has a gradient too
     before = await saved(training, "before", folder)
-    output = await training.step([[datum(6), datum(7)]], LOSS, AdamStep(1e-2, decay, clip))
+    adam = AdamStep(1e-2, TrainerSettings(weight_decay=decay, grad_clip_norm=clip))
+    output = await training.step([[datum(6), datum(7)]], LOSS, adam)
     after = await saved(training, "after", folder)
     (answer,) = output.optimizer_metrics
 

@@ -63,9 +63,9 @@ def test_a_warmup_longer_than_the_run_only_grows() -> None:
 
 def test_adam_has_the_runs_settings_and_the_steps_rate() -> None:
     run = config(learning_rate=2e-3, learning_rate_schedule="linear", weight_decay=0.1, grad_clip_norm=0.5)
-    adam = adam_at(STEPS // 2, run)
+    adam = adam_at(STEPS // 2, run).params
     assert (adam.learning_rate, adam.weight_decay, adam.grad_clip_norm) == (1e-3, 0.1, 0.5)
-    unset = adam_at(0, config())
+    unset = adam_at(0, config()).params
     assert (unset.learning_rate, unset.weight_decay, unset.grad_clip_norm) == (4e-5, 0.0, 0.0)
 
 

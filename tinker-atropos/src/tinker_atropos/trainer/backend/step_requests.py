@@ -49,11 +49,21 @@ class LossCall:
 
 @dataclass(frozen=True, slots=True)
 class AdamStep:
-    """How one optimizer step moves the weights. Tinker's AdamParams; `grad_clip_norm` 0: no clipping."""
+    """How one optimizer step moves the weights: by its step's learning rate, and the run's settings of Adam."""
 
     learning_rate: float
-    weight_decay: float = 0.0
-    grad_clip_norm: float = 0.0
+    settings: TrainerSettings = field(default_factory=TrainerSettings)
+
+    @property
+    def params(self) -> types.AdamParams:
+        return types.AdamParams(
+            learning_rate=self.learning_rate,
+            beta1=ADAM_BETA1,
+            beta2=ADAM_BETA2,
+            eps=ADAM_EPS,
+            weight_decay=self.settings.weight_decay,
+            grad_clip_norm=self.settings.grad_clip_norm,  # 0: no clipping, for Tinker too
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +104,7 @@ def step_content(minibatches: Sequence[Sequence[Datum]], loss: LossCall) -> Step
 def submitted_step(
     client: tinker.TrainingClient, loss: LossCall, content: StepContent, adam: AdamStep
 ) -> SubmittedStep:
-    params = types.AdamParams(
-        learning_rate=adam.learning_rate,
-        beta1=ADAM_BETA1,
-        beta2=ADAM_BETA2,
-        eps=ADAM_EPS,
-        weight_decay=adam.weight_decay,
-        grad_clip_norm=adam.grad_clip_norm,
-    )
+    params = adam.params
     updates = [
         SubmittedUpdate(
             client.forward_backward(policy, loss.name, dict(loss.config) or None) if policy else None,

@@ -54,7 +54,7 @@ def adam_at(step: int, config: RunConfig) -> AdamStep:
     rate = learning_rate_at(
         step, tinker.learning_rate, tinker.learning_rate_schedule, tinker.warmup_steps, config.env.total_steps
     )
-    return AdamStep(rate, tinker.weight_decay, tinker.grad_clip_norm)
+    return AdamStep(rate, tinker)
 
 
 def dealt_out(datums: Sequence[Datum], substeps: int) -> list[list[Datum]]:
