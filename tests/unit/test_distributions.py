@@ -1,9 +1,11 @@
 """What each distribution may require, and what its processes may import."""
 
+import ast
 import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,3 +45,22 @@ def test_a_process_imports_only_what_it_needs(module: str) -> None:
     code = f"import {module}, sys; print(*sorted({HEAVY!r} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+
+
+@pytest.mark.parametrize("folder", ["rl_operator", "rl_contract"])
+def test_the_tests_of_one_distribution_do_not_import_the_other(folder: str) -> None:
+    """Those of both sides are at home in tests/unit/generate, whose generators read both, and in tests/integration."""
+    files = list((ROOT / "tests/unit" / folder).rglob("*.py"))
+    theirs = [
+        f"{file.relative_to(ROOT)}: {name}" for file in files for name in imported(file) if "tinker_atropos" in name
+    ]
+    assert theirs == []
+    assert files
+
+
+def imported(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)

@@ -14,7 +14,7 @@ from tests.integration.cluster.operator_process import FAST, OperatorProcess
 from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_runtime
 from tests.integration.cluster.trainer import trainer_status
-from tests.unit.tinker_atropos.trainer.wandb_server import ENTITY, WandbRun, WandbServer, running_wandb_server
+from tests.wandb_server import ENTITY, WandbRun, WandbServer, running_wandb_server
 
 from rl_operator.api.names import MANAGED_BY_LABEL
 

@@ -120,16 +120,7 @@ def test_the_doctor_finds_the_cluster(control_plane: ControlPlane) -> None:
     assert ended.returncode == 0, ended
 
 
-CODE = """
-from tinker_atropos.environments.base import Environment, EnvironmentConfig
-
-class Shout(Environment[str]):
-    name = "shout"
-
-    @classmethod
-    def config_init(cls):
-        return EnvironmentConfig(group_size=4), []
-"""
+CODE = Path("tests/data/environments/shout.py").read_text(encoding="utf-8")
 
 
 @pytest.fixture

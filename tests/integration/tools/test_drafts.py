@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,24 +81,7 @@ def test_refusals_explain_themselves_and_write_nothing(context: CallContext, cal
     assert "there is no run '0a1b2c3d'" in lost.answer["error"]
 
 
-OWN_CODE = """
-from tinker_atropos.environments.base import Environment, EnvironmentConfig
-
-
-class ShoutConfig(EnvironmentConfig):
-    loudness: int = 11
-
-
-class Shout(Environment[str]):
-    '''Words in capitals.'''
-
-    name = "shout"
-    env_config_cls = ShoutConfig
-
-    @classmethod
-    def config_init(cls):
-        return ShoutConfig(group_size=4), []
-"""
+OWN_CODE = Path("tests/data/environments/shout.py").read_text(encoding="utf-8")
 
 
 def test_an_own_environment_is_drafted_once_it_has_been_read(context: CallContext, call: Call) -> None:

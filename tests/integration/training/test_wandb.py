@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.unit.tinker_atropos.trainer.wandb_server import WandbServer, running_wandb_server
+from tests.wandb_server import WandbServer, running_wandb_server
 
 RUN_ID = "11111111-2222-4333-8444-555555555555"
 

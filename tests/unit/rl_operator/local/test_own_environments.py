@@ -14,18 +14,7 @@ from rl_operator.file_discovery import discover_files
 from rl_operator.local.own_environments import FILE_ANNOTATION, OwnEnvironments, requirements_of
 from rl_operator.local.state.state_store import StateStore
 
-ENTRY = '''
-from tinker_atropos.environments.base import Environment, EnvironmentConfig
-from words import WORDS
-
-class Shout(Environment[str]):
-    """Say it loud."""
-
-    name = "shout"
-    @classmethod
-    def config_init(cls):
-        return EnvironmentConfig(group_size=4), []
-'''
+ENTRY = "from words import WORDS\n" + Path("tests/data/environments/shout.py").read_text(encoding="utf-8")
 WORDS = "WORDS = ['a']\n"
 
 
@@ -120,7 +109,7 @@ async def test_the_same_content_is_read_once(own: OwnEnvironments, folder: Path,
 @pytest.mark.process
 async def test_a_broken_file_is_named_with_its_line(own: OwnEnvironments, folder: Path) -> None:
     (folder / "shout.py").write_text(ENTRY + "\n    def (:\n")
-    assert "shout.py, line 13:" in fault(await own.of_run(run_of("./shout.py", folder / "shout.py")))
+    assert "shout.py, line 20:" in fault(await own.of_run(run_of("./shout.py", folder / "shout.py")))
 
 
 @pytest.mark.process

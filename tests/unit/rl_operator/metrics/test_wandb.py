@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from tests.unit.rl_operator.metrics.trainers import POD, until
 from tests.unit.rl_operator.status.builders import make_run
-from tests.unit.tinker_atropos.trainer.wandb_server import (
+from tests.wandb_server import (
     CLOSED_ENTITY,
     ENTITY,
     WandbRun,

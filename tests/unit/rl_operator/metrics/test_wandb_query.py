@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from tests.unit.tinker_atropos.trainer.wandb_server import WandbRun, running_wandb_server
+from tests.wandb_server import WandbRun, running_wandb_server
 
 from rl_operator.metrics.wandb_query import QUERY, WandbRefusedError, question, read_answer
 

@@ -12,25 +12,7 @@ from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.runs import named_run
 from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
 
-OWN_CODE = '''
-from tinker_atropos.environments.base import Environment, EnvironmentConfig
-
-
-class ShoutConfig(EnvironmentConfig):
-    loudness: int = 11
-    priority: float = 0.5
-
-
-class Shout(Environment[str]):
-    """Words in capitals."""
-
-    name = "shout"
-    env_config_cls = ShoutConfig
-
-    @classmethod
-    def config_init(cls):
-        return ShoutConfig(group_size=4), []
-'''
+OWN_CODE = Path("tests/data/environments/shout.py").read_text(encoding="utf-8")
 
 
 class Unattended(LocalTarget):

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,15 +14,7 @@ from rl_operator.operator_errors import RefusedError
 from rl_operator.targets.inputs.file_inputs import check_file, render_file
 from rl_operator.targets.inputs.run_file import RunFile, as_it_runs, with_uid
 
-ENTRY = """
-from tinker_atropos.environments.base import Environment, EnvironmentConfig
-
-class Shout(Environment[str]):
-    name = "shout"
-    @classmethod
-    def config_init(cls):
-        return EnvironmentConfig(group_size=4), []
-"""
+ENTRY = Path("tests/data/environments/shout.py").read_text(encoding="utf-8")
 
 
 def config_map(code: str = ENTRY) -> dict[str, Any]:

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from rl_contract.policy_losses import POLICY_LOSSES, LossName
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.tinker_service.model.losses import LOSSES, Loss
+from tinker_atropos.trainer.data.datums import loss_config
 
 P = np.log([0.5, 0.9, 0.1, 0.4])  # the trainer's logprobs
 Q = np.log([0.5, 0.3, 0.4, 0.4])  # the sampler's: ratios 1, 3, 0.25, 1
@@ -73,3 +76,10 @@ def test_clip_thresholds_may_differ_by_token() -> None:
     inputs["clip_high_threshold"] = torch.tensor([1.2, 2.5, 1.2, 1.2])
     losses = LOSSES["ppo"].function(torch.tensor(P), inputs, {})
     np.testing.assert_allclose(losses.numpy(), [-1.0, -5.0, 0.8, 0.0], rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", POLICY_LOSSES)
+def test_what_the_trainer_sends_is_what_the_service_takes(name: LossName) -> None:
+    row, of_service = POLICY_LOSSES[name], LOSSES[name]
+    assert set(loss_config(TrainerSettings(loss=name)) or {}) == set(of_service.settings)
+    assert row.marks_sequence == ("sequence_ratio_mask" in of_service.required)

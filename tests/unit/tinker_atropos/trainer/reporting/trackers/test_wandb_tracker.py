@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.tinker_atropos.trainer.wandb_server import WandbRun, WandbServer, running_wandb_server
+from tests.wandb_server import WandbRun, WandbServer, running_wandb_server
 
 from tinker_atropos.config.run_config import parse_config
 from tinker_atropos.settings import Parent, Settings
