@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from rl_operator.api.names import ENVIRONMENT_COMPONENT, SANDBOX_COMPONENT
+from rl_operator.api.names import ATTEMPT_LABEL, ENVIRONMENT_COMPONENT, SANDBOX_COMPONENT, TRAINING_COMPONENT
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.status_fields import RunStatus
@@ -26,16 +26,18 @@ from rl_operator.reconcile.attempt_steps import (
     reconcile_environment_pods,
     reconcile_sandbox_pods,
     render,
+    require_alive,
     start,
 )
-from rl_operator.reconcile.drift_repair import look_for_pod, put_right, restore_config
 from rl_operator.reconcile.inputs import gather_inputs
 from rl_operator.reconcile.off_loop import is_quick, off_loop
 from rl_operator.reconcile.recorded_status import record_status
 from rl_operator.reconcile.run_client import Key, RunClient
+from rl_operator.render.labels import pod_labels
+from rl_operator.status.attempt.attempt_outcome import vanished
 from rl_operator.status.attempt.environment_slots import in_force, replacement_sentence
 from rl_operator.status.attempt.pod_cleanup import expires_at, late_pods, surplus_pods, with_loss
-from rl_operator.status.attempt.restored import is_unmarked
+from rl_operator.status.attempt.restored import is_restored, is_unmarked, repaired
 from rl_operator.status.attempt.view import Assessment, View
 from rl_operator.status.derive import derive, frozen_refusals, worth_writing
 from rl_operator.status.final_status import is_as_written, put_back
@@ -43,6 +45,63 @@ from rl_operator.status.lifecycle import Action, assess, decide, requeue_after
 from rl_operator.status.observed.attempt_metrics import AttemptMetrics
 from rl_operator.status.observed.observation import PodObservation
 from rl_operator.status.text.reasons import TROUBLES
+
+
+async def put_right(run: TrainingRun, client: RunClient) -> TrainingRun:
+    """Restore what the pods know better than a status that someone edited."""
+    status = repaired(run.status, (pod for pod in client.pods(run.key) if pod.run_uid == run.metadata.uid))
+    return run if status is run.status else await client.write_status(run, status)
+
+
+async def look_for_pod(view: View, client: RunClient) -> View:
+    """Before treating a running pod as gone: the cache may lag behind, or its labels or owner may have been removed."""
+    run, name = view.run, view.run.status.pod_name
+    if name is None or not vanished(view):
+        return view
+    pod = await client.read_pod(run.metadata.namespace, name)
+    if pod is None:
+        return view
+    if pod.run_uid != run.metadata.uid:
+        sentence = (
+            f"Pod {pod.namespace}/{name} exists and no longer belongs to this run: delete it, and the run continues"
+        )
+        return replace(view, trouble=("NameTaken", sentence))
+    labels = pod_labels(run, TRAINING_COMPONENT) | {ATTEMPT_LABEL: str(run.status.attempt or 1)}
+    await client.label_pod(pod, labels)
+    return replace(view, pod=with_loss(replace(pod, attempt=run.status.attempt or 1), view.now))
+
+
+async def restore_config(view: View, client: RunClient) -> View:
+    """Restore the ConfigMaps of a run whose first pod was created. Notes in the view if they cannot be rendered.
+
+    Raises GoneError if they are gone because the run is.
+    """
+    run, name = view.run, view.run.status.config_map_name
+    being_created = view.pod is None and not view.last_attempt
+    if (
+        name is None
+        or not view.started
+        or is_restored(run)
+        or being_created
+        or ("ConfigMap", name) in client.children(run.key)
+    ):
+        return view
+    await require_alive(run, client)
+    lost = f"ConfigMap {run.metadata.namespace}/{name} was deleted"
+    try:
+        rendered = await render(view, None, client)
+        if rendered.config_hash != run.status.config_hash:
+            return replace(view, config_lost=f"{lost}, and runtime or environment are not what they were")
+        for config_map in rendered.config_maps:
+            await client.create_child(config_map)
+    except (InvalidError, EnvironmentUnreadError) as error:
+        return replace(view, config_lost=f"{lost}, and cannot be rendered again: {error}")
+    except NameTakenError as error:
+        return replace(view, trouble=("NameTaken", str(error)))
+    except ForbiddenError as error:
+        return replace(view, trouble=("CreationRefused", str(error)))
+    return view
+
 
 TROUBLE_SECONDS = 5.0
 """How soon a refused write (name taken, quota, admission) is retried."""

@@ -1,16 +1,101 @@
-"""The runs of a sweep at a target: created together, and trained a few at a time."""
+"""The runs of a sweep at a target: all are checked before one is created, and a few at a time are trained."""
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from rl_operator.api.names import EXPERIMENT_LABEL
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.training_run import TrainingRun
+from rl_operator.check import check_run, runtime_not_found
 from rl_operator.documents.parse import parse_stored_run
-from rl_operator.experiments.sweep_schedule import SweepSchedule, has_failed, is_over
+from rl_operator.experiments.grid import belongs_to_trainer
 from rl_operator.operator_errors import GoneError, OperatorError, RefusedError
+from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
+from rl_operator.targets.inputs.run_file import RunFile, as_it_runs
 from rl_operator.targets.runs.spec_changes import spec_changes
 from rl_operator.targets.target import CARE_SECONDS, Manifest, Note, Target
+
+
+@dataclass(frozen=True)
+class RefusedRuns:
+    """One refusal, and the names of the runs that it is about."""
+
+    refusal: Refusal
+    names: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        first, *rest = self.names
+        trainer = belongs_to_trainer([self.refusal.field]) if self.refusal.code == "UnknownField" else ""
+        return f"{self.refusal.sentence}{trainer} ({first}{f' and {len(rest)} more' if rest else ''})"
+
+
+def check_runs(file: RunFile, runs: Sequence[TrainingRun], target: Target) -> tuple[RefusedRuns, ...]:
+    """What would be refused; runs that share a fault share an entry. What a run is checked against is read once."""
+    found: dict[str, tuple[Refusal, list[str]]] = {}
+    for run, refusals in _checked(file, runs, target):
+        for refusal in refusals:
+            found.setdefault(refusal.sentence, (refusal, []))[1].append(run.metadata.name)
+    return tuple(RefusedRuns(refusal, tuple(names)) for refusal, names in found.values())
+
+
+def _checked(
+    file: RunFile, runs: Sequence[TrainingRun], target: Target
+) -> Iterator[tuple[TrainingRun, tuple[Refusal, ...]]]:
+    source = FileInputs(target, file.beside)
+    known: dict[tuple[str, str, str], RunInputs | None] = {}
+    for each in runs:
+        run = as_it_runs(replace(file, run=each), target).run
+        key = run.spec.runtime, run.spec.environment, repr(run.spec.start_from)
+        if key not in known:
+            known[key] = inputs_of(run, source)
+        inputs = known[key]
+        if inputs is None:
+            yield run, (runtime_not_found(run, source.runtime_names()),)
+        else:
+            yield run, tuple(check_run(run, inputs))
+
+
+class SweepSchedule:
+    """`at_once` runs train at the same time. A draft waits for its turn; a run that somebody stopped is not a draft."""
+
+    def __init__(self, runs: Mapping[str, TrainingRun | None], at_once: int) -> None:
+        """`runs`: by name, in their order; None: it was deleted."""
+        self._at_once = at_once
+        self._drafts = deque(name for name, run in runs.items() if run is not None and _is_draft(run))
+        self.active = [name for name in runs if name not in self._drafts]
+
+    @property
+    def is_over(self) -> bool:
+        return not (self.active or self._drafts)
+
+    def end(self, name: str) -> None:
+        self.active.remove(name)
+
+    def begin(self) -> list[str]:
+        """The drafts whose turn it is. They count as active from now on."""
+        free = max(0, self._at_once - len(self.active))
+        begun = [self._drafts.popleft() for _ in range(min(free, len(self._drafts)))]
+        self.active += begun
+        return begun
+
+
+def _is_draft(run: TrainingRun) -> bool:
+    return run.spec.suspend and run.status.start_time is None
+
+
+def is_over(run: TrainingRun | None) -> bool:
+    return run is None or run.at_rest
+
+
+def has_failed(run: TrainingRun | None) -> bool:
+    """Of one that is over: failed, refused, or deleted."""
+    return run is None or run.is_refused or run.status.phase == "Failed"
+
 
 Over = Callable[[str, TrainingRun | None], None]
 """Is told of each run that is over, by its name; None: it was deleted."""

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.rl_operator.rollouts.made_rollouts import MemorySource, frame, group, lost, rollout, step
 
+from rl_operator.cli.views.rollout_view import step_rows
 from rl_operator.rollouts.rollout_query import RolloutQuery, RolloutSteps, answers, streamed
-from rl_operator.rollouts.step_table import step_rows
 
 NAME = "000003-1.jsonl.zst"
 RECORDS: list[dict[str, Any]] = [

@@ -12,7 +12,7 @@ import typer
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.options import OutputKind, RunName, Scope, on_target
 from rl_operator.cli.printing import TEXT_WIDTH, print_object, program
-from rl_operator.cli.views.rollout_view import answer_text
+from rl_operator.cli.views.rollout_view import StepRow, answer_text, step_rows
 from rl_operator.operator_errors import RefusedError
 from rl_operator.rollouts.rollout_figures import Fate, Figure
 from rl_operator.rollouts.rollout_query import (
@@ -26,7 +26,6 @@ from rl_operator.rollouts.rollout_query import (
 )
 from rl_operator.rollouts.rollout_source import RolloutSource
 from rl_operator.rollouts.step_reading import Reasons
-from rl_operator.rollouts.step_table import StepRow, step_rows
 from rl_operator.rollouts.visible_text import escaped_json
 from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.target import Target

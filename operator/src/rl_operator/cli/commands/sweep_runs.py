@@ -25,9 +25,16 @@ from rl_operator.local.own_environments import FILE_ANNOTATION
 from rl_operator.operator_errors import RefusedError
 from rl_operator.status.text.figure_text import interval
 from rl_operator.targets.experiment_runs import keep, read_experiment, require_label, require_own_record
-from rl_operator.targets.inputs.grid_check import RefusedRuns, check_runs
 from rl_operator.targets.inputs.run_file import RunFile, read_run_file, with_file
-from rl_operator.targets.sweep_training import Over, count_active, create_runs, runs_to_create, train_all
+from rl_operator.targets.sweep_training import (
+    Over,
+    RefusedRuns,
+    check_runs,
+    count_active,
+    create_runs,
+    runs_to_create,
+    train_all,
+)
 from rl_operator.targets.target import Target
 
 SHOWN_NAMES = 3

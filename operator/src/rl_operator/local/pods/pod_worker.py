@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +12,6 @@ import aiohttp
 
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.backoff import backoff
-from rl_operator.local.pods import pod_probes
 from rl_operator.local.pods.container_processes import KILL_DEADLINE_SECONDS, ContainerProcess
 from rl_operator.local.pods.pod_status import PodEnd, PodRecords, Report, Running, Terminated, Waiting
 from rl_operator.local.programs.launch import (
@@ -24,8 +23,85 @@ from rl_operator.local.programs.launch import (
     unwritable,
 )
 from rl_operator.local.programs.leash import Leash
+from rl_operator.local.programs.ports import PodPorts
 from rl_operator.operator_errors import OperatorError
 from rl_operator.status.observed.container_observation import CRASHING
+
+IMPATIENT_SECONDS = 0.2
+"""Until a container first responds, it is probed this often: on one machine that costs nothing."""
+
+Answers = Callable[["Probe"], Awaitable[bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """`period` and `timeout` in seconds; after this many failures in a row the container has failed the probe."""
+
+    url: str
+    period: float
+    timeout: float
+    failure_threshold: int
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a container may take to pass for the first time."""
+        return self.period * self.failure_threshold
+
+
+def read_probe(container: Mapping[str, Any], kind: str, ports: PodPorts) -> Probe | None:
+    """The `startupProbe` or `readinessProbe` of a container; None: it has none."""
+    probe = container.get(kind)
+    if probe is None:
+        return None
+    get, period = probe["httpGet"], float(probe.get("periodSeconds", 10))
+    named = {port["name"]: port["containerPort"] for port in container.get("ports", []) if "name" in port}
+    port = ports.of(container["name"], named.get(get["port"], get["port"]))
+    return Probe(
+        url=f"http://127.0.0.1:{port}{get.get('path', '/')}",
+        period=period,
+        timeout=float(probe.get("timeoutSeconds", 1)),
+        failure_threshold=probe.get("failureThreshold", 3),
+    )
+
+
+def read_readiness(container: Mapping[str, Any], ports: PodPorts) -> Probe | None:
+    """What makes a container ready: without a probe of its own, that it has started."""
+    return read_probe(container, "readinessProbe", ports) or read_probe(container, "startupProbe", ports)
+
+
+async def passes(session: aiohttp.ClientSession, probe: Probe) -> bool:
+    """One request; 2xx and 3xx pass."""
+    try:
+        async with session.get(probe.url, timeout=aiohttp.ClientTimeout(total=probe.timeout)) as response:
+            return response.status < 400
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        return False
+
+
+async def wait_started(answers: Answers, probe: Probe, stopping: asyncio.Event) -> bool:
+    """Wait until a startup probe passes; False once it has failed for good or the pod is stopping."""
+    deadline = time.monotonic() + probe.patience
+    while time.monotonic() < deadline and not stopping.is_set():
+        if await answers(probe):
+            return True
+        await asyncio.sleep(IMPATIENT_SECONDS)
+    return False
+
+
+async def watch_readiness(answers: Answers, probe: Probe, report: Callable[[bool], None]) -> None:
+    """Report every change, forever; its owner cancels it when the container ends. As in a kubelet, one success makes a
+    container ready, and only as many failures in a row as the probe says make it unready: a busy machine is slow.
+    """
+    was_ready, failures = False, 0
+    while True:
+        passed = await answers(probe)
+        failures = 0 if passed else failures + 1
+        ready = passed or (was_ready and failures < probe.failure_threshold)
+        if ready != was_ready:
+            was_ready = ready
+            report(ready)
+        await asyncio.sleep(probe.period if ready else min(probe.period, IMPATIENT_SECONDS))
+
 
 RESTART_SECONDS, MAX_RESTART_SECONDS = 1.0, 30.0
 """A sidecar that ended is restarted after this time, then after twice as long, …"""
@@ -133,7 +209,7 @@ class PodWorker:
             now = datetime.now(UTC)
             return Terminated(128, "StartError", f"cannot execute {launch.argv[0]}: {error.strerror}", None, now)
         self._processes[name] = process
-        readiness = pod_probes.read_readiness(container, self._surroundings.ports)
+        readiness = read_readiness(container, self._surroundings.ports)
         self._records.put(self._records[name].now(Running(process.started), ready=readiness is None))
         watch = asyncio.create_task(self._watch(name, readiness)) if readiness else None
         if self._stopping.is_set() and not self._records[name].sidecar:
@@ -148,12 +224,12 @@ class PodWorker:
             if watch:
                 watch.cancel()
 
-    async def _watch(self, name: str, probe: pod_probes.Probe) -> None:
+    async def _watch(self, name: str, probe: Probe) -> None:
         def report(ready: bool) -> None:
             record = self._records[name]
             self._records.put(record.now(record.state, ready=ready))
 
-        await pod_probes.watch_readiness(self._answers, probe, report)
+        await watch_readiness(self._answers, probe, report)
 
     # --- sidecars -----------------------------------------------------------------------------------------------
     async def _keep_running(self, sidecar: Manifest) -> None:
@@ -177,9 +253,9 @@ class PodWorker:
         """Wait until the startup probe passes. A sidecar that takes too long is ended, and so restarted."""
         if self._stopping.is_set():
             return
-        probe = pod_probes.read_probe(sidecar, "startupProbe", self._surroundings.ports)
+        probe = read_probe(sidecar, "startupProbe", self._surroundings.ports)
         while probe and not self._stopping.is_set():
-            if await pod_probes.wait_started(self._answers, probe, self._stopping):
+            if await wait_started(self._answers, probe, self._stopping):
                 return
             if process := self._processes.get(sidecar["name"]):
                 process.kill()
@@ -244,8 +320,8 @@ class PodWorker:
             self._finding_backend.result()  # raises an internal error
         return self._known_backend.result() if self._known_backend.done() else {}
 
-    async def _answers(self, probe: pod_probes.Probe) -> bool:
-        return await pod_probes.passes(self._session, probe)
+    async def _answers(self, probe: Probe) -> bool:
+        return await passes(self._session, probe)
 
     @property
     def _grace(self) -> float:

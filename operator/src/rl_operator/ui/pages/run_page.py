@@ -1,8 +1,11 @@
-"""One run: what happens, its curves, and what can be done with it."""
+"""One run: what happens, its curves, and what can be done with it.
+
+Its config and its log are loaded when they are asked for, and are pages of their own, too.
+"""
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,23 +18,38 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.parse import parse_stored_run
+from rl_operator.operator_errors import OperatorError
 from rl_operator.status.text.figure_text import duration
+from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
+from rl_operator.targets.inputs.parameters import SettableField, fields_of
 from rl_operator.targets.local_target import install_requirements
 from rl_operator.targets.runs.run_control import Offer, offer_of, resume_run, stop_run
-from rl_operator.targets.runs.run_lookup import existing_run
+from rl_operator.targets.runs.run_lookup import container_named, existing_run
 from rl_operator.targets.runs.run_text import flags_for, weight_commands
+from rl_operator.targets.runs.trained_settings import TrainedSettings
 from rl_operator.targets.target import Manifest, Target
 from rl_operator.ui.preparations import Preparation, Preparations, Progress
 from rl_operator.ui.run_curves import EVERYTHING
 from rl_operator.ui.ui_context import asked, context_of, visitor_of
-from rl_operator.ui.views.curve_marks import marks_of, run_events
-from rl_operator.ui.views.page_text import short
-from rl_operator.ui.views.run_facts import RunHead, attempt_rows, condition_rows, run_head, weights_rows
+from rl_operator.ui.views.config_rows import ORIGINS, config_rows, run_file
+from rl_operator.ui.views.page_text import log_text, short
+from rl_operator.ui.views.run_facts import (
+    RunHead,
+    attempt_rows,
+    condition_rows,
+    marks_of,
+    run_events,
+    run_head,
+    weights_rows,
+)
 
 PROGRAM: Final = "rlctl"
 SHOWN_EVENTS: Final = 100
+TAIL: Final = 200
+"""Lines of a log."""
 
 ReadCurves = Callable[[Target, TrainingRun], dict[str, Any]]
 
@@ -137,6 +155,63 @@ def _install(target: Target, progress: Progress, run: Manifest) -> None:
     install_requirements(target, parse_stored_run(run), (), lambda _: nullcontext(progress))
 
 
+async def show_config(request: Request) -> Response:
+    return _answer(request, "run_config", await asked(_config, visitor_of(request).target, *run_key(request)))
+
+
+async def show_log(request: Request) -> Response:
+    """`?container=NAME`: its last lines."""
+    container = request.query_params.get("container", TRAINER_CONTAINER)
+    values = await asked(_log, visitor_of(request).target, *run_key(request), container)
+    return _answer(request, "run_log", values)
+
+
+def _answer(request: Request, template: str, values: dict[str, Any]) -> Response:
+    """The page, or for a script of the run's page only the part: `?part=1`."""
+    namespace, name = run_key(request)
+    path = f"{quote(namespace, safe='')}/{quote(name, safe='')}"
+    shared = {"title": f"{name}: {values['subject']}", "namespace": namespace, "name": name, "path": path}
+    file = f"{template}.html" if "part" in request.query_params else "run_part.html"
+    return context_of(request).page(request, file, {**shared, "part": f"{template}.html", **values})
+
+
+def _config(target: Target, namespace: str, name: str) -> dict[str, Any]:
+    manifest = existing_run(target, namespace, name)
+    run = parse_stored_run(manifest)
+    fields, missing = _fields(run, target)
+    return {
+        "subject": "config",
+        "rows": config_rows(run, fields, TrainedSettings(target).of(run)),
+        "origins": ORIGINS,
+        "missing": missing,
+        "yaml": run_file(run, manifest["spec"]),
+        "command": f"{PROGRAM} run {name}.yaml{flags_for(target, namespace)}",
+    }
+
+
+def _fields(run: TrainingRun, target: Target) -> tuple[Sequence[SettableField], str]:
+    """What may be set, and if that is not known, why not."""
+    try:
+        inputs = inputs_of(run, FileInputs(target))
+    except OperatorError as error:
+        return (), str(error)
+    if inputs is None:
+        return (), f"runtime {run.spec.runtime} does not exist any more"
+    if inputs.environment.known is None:
+        pending = inputs.environment.pending
+        return (), pending[1] if pending else f"environment {run.spec.environment} is not known here any more"
+    return fields_of(inputs.environment.known, inputs.runtime), ""
+
+
+def _log(target: Target, namespace: str, name: str, container: str) -> dict[str, Any]:
+    run = parse_stored_run(existing_run(target, namespace, name))
+    known = [short(each.name, 64) for each in run.status.containers] or [TRAINER_CONTAINER]
+    pod, of_pod = container_named(target, namespace, name, container)
+    lines = log_text(target.log_lines(namespace, pod, of_pod, tail=TAIL, follow=False))
+    containers = known if container in known else [*known, container]
+    return {"subject": "log", "container": container, "containers": containers, "lines": lines, "tail": TAIL}
+
+
 def run_key(request: Request) -> tuple[str, str]:
     return request.path_params["namespace"], request.path_params["name"]
 
@@ -149,6 +224,8 @@ RUN: Final = "/runs/{namespace}/{name}"
 ROUTES = [
     Route(RUN, show_run),
     Route(f"{RUN}/points", send_points),
+    Route(f"{RUN}/config", show_config),
+    Route(f"{RUN}/log", show_log),
     Route(f"{RUN}/stop", change_run, methods=["POST"]),
     Route(f"{RUN}/resume", change_run, methods=["POST"]),
 ]

@@ -18,10 +18,10 @@ from rl_operator.cli.commands.sweep_runs import Sweep, as_written, start_runs, s
 from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.options import OutputKind
 from rl_operator.documents.parse import load_run
-from rl_operator.experiments.experiment_record import stored_rows
 from rl_operator.experiments.grid import MOST_RUNS, parse_axis, points_of, runs_of
 from rl_operator.local.own_environments import FILE_ANNOTATION
 from rl_operator.operator_errors import ForbiddenError, RefusedError
+from rl_operator.targets.experiment_runs import stored_rows
 from rl_operator.targets.inputs.run_file import RunFile
 
 Call = Callable[..., tuple[int, str, str]]
