@@ -107,7 +107,7 @@ def holds_a_secret(text: str) -> bool:
     return named or _TOKEN_INSIDE.search(text) is not None
 
 
-def looks_like_a_key(value: Any) -> bool:
+def looks_like_a_key(value: object) -> bool:
     """Whether a value is or holds something like a key of Tinker, W&B, OpenAI, OpenRouter, Hugging Face or GitHub."""
     if isinstance(value, str):
         return re.fullmatch(KEY_VALUE, value) is not None
@@ -119,7 +119,7 @@ def text_holds_a_key(value: str | Sequence[str]) -> bool:
     return re.search(KEY_IN_TEXT, value if isinstance(value, str) else formatted(list(value))) is not None
 
 
-def redacted(value: Any, field: str = "") -> Any:
+def redacted(value: object, field: str = "") -> Any:
     """A given value as a refusal may repeat it: status and logs contain no secrets and nothing long."""
     if value is not None and (re.search(SECRET_NAME, field) or looks_like_a_key(value)):
         return NOT_SHOWN

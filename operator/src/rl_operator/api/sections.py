@@ -48,19 +48,19 @@ def effective_sections(run: TrainingRun, runtime: Runtime, environment: CatalogE
     )
 
 
-def base_model(env: Mapping[str, Any], openai: Mapping[str, Any]) -> str | None:
+def base_model(env: Mapping[str, object], openai: Mapping[str, object]) -> str | None:
     """What a config file makes the trainer train an adapter of (`RunConfig.base_model` of tinker_atropos)."""
     model = openai.get("model_name") or env.get("tokenizer_name")
     return str(model) if model else None
 
 
-def rollout_seconds(env: Mapping[str, Any], environment: CatalogEnvironment) -> float | None:
+def rollout_seconds(env: Mapping[str, object], environment: CatalogEnvironment) -> float | None:
     """How long a rollout with a sandbox pod may take, by the values of `Sections.env`; None: nothing says so."""
     field = field_of_rollout_seconds(env, environment)
     return _seconds(field, env, environment) if field else None
 
 
-def field_of_rollout_seconds(env: Mapping[str, Any], environment: CatalogEnvironment) -> str | None:
+def field_of_rollout_seconds(env: Mapping[str, object], environment: CatalogEnvironment) -> str | None:
     """Which field of `env` bounds a rollout: `rollout_seconds`, or a `worker_timeout` that is less and not the default,
     wherever it was set. The environment has the same rule (tinker_atropos.environments.agent_environment).
     """
@@ -87,12 +87,12 @@ def _own_interval(known: Mapping[str, EnvironmentField]) -> dict[str, int]:
     return {"steps_per_eval": max(0, own)} if type(own) is int else {}
 
 
-def _merge(section: Section, *layers: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(section: Section, *layers: Mapping[str, object]) -> dict[str, Any]:
     merged = {name: value for layer in layers for name, value in layer.items()}
     return {name: _ordered(merged[name]) for name in sorted(merged) if (section, name) not in WIRED_FIELDS}
 
 
-def _ordered(value: Any) -> Any:
+def _ordered(value: object) -> Any:
     """The same JSON with the keys of its mappings in alphabetical order."""
     match value:
         case Mapping():
@@ -102,12 +102,12 @@ def _ordered(value: Any) -> Any:
     return value
 
 
-def _known_only(values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+def _known_only(values: Mapping[str, object], known: Mapping[str, object]) -> dict[str, Any]:
     """The values of known fields; all of them if nothing is known about the fields."""
     return {name: value for name, value in values.items() if not known or name in known or name in SHARED_FIELDS}
 
 
-def same_value(left: Any, right: Any) -> bool:
+def same_value(left: object, right: object) -> bool:
     """Equal as JSON: 1 equals 1.0, but true does not equal 1."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right

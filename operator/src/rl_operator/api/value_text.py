@@ -7,7 +7,7 @@ numbers and strings as Go's `strconv.FormatFloat(x, 'g', -1, 64)` and `strconv.Q
 import math
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 _INT64: Final = range(-(2**63), 2**63)
 _ESCAPES: Final = {
@@ -15,18 +15,18 @@ _ESCAPES: Final = {
 }  # fmt: skip
 
 
-def text_of(value: Any) -> str:
+def text_of(value: object) -> str:
     """`null`, `true`, `8`, `4e-05`, `"8"`, `[1, "a"]`, `{"a":1, "b":2}`: always one printable line."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_element, value))}]"
     return _element(value)
 
 
-def _element(value: Any) -> str:
+def _element(value: object) -> str:
     return formatted(value) if isinstance(value, list | tuple | dict) else _scalar(value, _shortest)
 
 
-def formatted(value: Any) -> str:
+def formatted(value: object) -> str:
     """As CEL's `"%s".format` writes a list or a map: all the way down, and with six decimals."""
     match value:
         case dict():
@@ -37,7 +37,7 @@ def formatted(value: Any) -> str:
     return _scalar(value, "{:f}".format)
 
 
-def _scalar(value: Any, fraction: Callable[[float], str]) -> str:
+def _scalar(value: object, fraction: Callable[[float], str]) -> str:
     match value:
         case None:
             return "null"

@@ -32,7 +32,7 @@ class GivenField:
     name: str
     value: Any
 
-    def refuse(self, code: RefusalCode, hint: str, **more: Any) -> Refusal:
+    def refuse(self, code: RefusalCode, hint: str, **more: object) -> Refusal:
         given = redacted(self.value, self.name)
         return Refusal(code=code, field=self.of.path(self.name), given=given, hint=hint, **more)
 
@@ -167,7 +167,7 @@ def largest_problem(section: Section, name: str, value: Any) -> str | None:
     return None
 
 
-def refuse_outside(path: str, value: Any, bound: Bound | None, runtime: str) -> Refusal | None:
+def refuse_outside(path: str, value: object, bound: Bound | None, runtime: str) -> Refusal | None:
     """OutOfBounds for a number outside of a runtime's range, and for one that is not known yet; other values pass (the
     type rule covers them).
     """
@@ -199,7 +199,7 @@ _COMPARISONS: Final[tuple[tuple[str, str, Callable[[Any, Any], bool]], ...]] = (
 )
 
 
-def constraint_problem(value: Any, field: EnvironmentField) -> str | None:
+def constraint_problem(value: object, field: EnvironmentField) -> str | None:
     """All that the field's limits allow, e.g. `at least 1024 and at most 32000`, if the value is outside of them.
 
     Numbers are compared; strings, lists and mappings are measured by length; strings are searched for the pattern. A
@@ -209,7 +209,7 @@ def constraint_problem(value: Any, field: EnvironmentField) -> str | None:
     return None if all(is_kept for _, is_kept in kept) else " and ".join(allowed for allowed, _ in kept)
 
 
-def _limits(value: Any, field: EnvironmentField) -> Iterator[tuple[str, bool]]:
+def _limits(value: object, field: EnvironmentField) -> Iterator[tuple[str, bool]]:
     """(what is allowed, whether the value satisfies it), for each limit that applies to such a value."""
     if is_number(value):
         for name, words, is_kept in _COMPARISONS:

@@ -34,7 +34,7 @@ class ParentAdapter:
     """The trainer's fields of SHAPE."""
 
 
-def adapter_of(env: Mapping[str, Any], openai: Mapping[str, Any], tinker: Mapping[str, Any]) -> ParentAdapter:
+def adapter_of(env: Mapping[str, object], openai: Mapping[str, object], tinker: Mapping[str, object]) -> ParentAdapter:
     """The adapter that a config file makes the trainer train."""
     return ParentAdapter(
         base_model(env, openai), {name: tinker.get(name, TRAINER_FIELDS[name].default) for name in SHAPE}
@@ -97,7 +97,7 @@ def _objections(subject: Subject, parent: ParentRun) -> Iterator[tuple[str, Any]
         yield f"{given}: {advice}, or start from another run", {to_camel(name): redacted(trained)}
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """A setting as a hint may repeat it: no keys, and nothing long."""
     return text_of(redacted(value))
 

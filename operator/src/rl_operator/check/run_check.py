@@ -6,7 +6,7 @@ Which environment, namespace and Secrets it may use, its limits and budget, and 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from rl_contract.consistency import CONFIG_RULES, REQUEST_RULES, Names, Rule, inconsistencies, some_layer
 from rl_operator.api.hints import KEY_IN_RUN, NAMESPACE_NOT_ALLOWED, NO_PRICES
@@ -227,11 +227,11 @@ def _together(subject: Subject, rules: Iterable[Rule]) -> Iterator[Refusal]:
         yield _inconsistent(section.path(found.field), found.value, found.told(SECTIONS))
 
 
-def _is_positive(value: Any) -> bool:
+def _is_positive(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _inconsistent(field: str, given: Any, hint: str) -> Refusal:
+def _inconsistent(field: str, given: object, hint: str) -> Refusal:
     return Refusal(code="Inconsistent", field=field, given=redacted(given), hint=hint)
 
 

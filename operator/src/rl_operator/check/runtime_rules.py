@@ -74,7 +74,7 @@ def _bounds_of(runtime: Runtime, section: Section) -> Mapping[str, Bound]:
     return found
 
 
-def _dotted(part: str, section: Section, written: Mapping[str, Any]) -> Iterator[Refusal]:
+def _dotted(part: str, section: Section, written: Mapping[str, object]) -> Iterator[Refusal]:
     """A listing's name of a nested field: in a config file no name of a field has a dot."""
     for name in sorted(name for name in written if "." in name):
         hint = nested_hint(name.split(".", 1))

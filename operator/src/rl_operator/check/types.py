@@ -9,11 +9,11 @@ from typing import Any, Final
 from rl_operator.api.value_text import text_of
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_integer(value: Any) -> bool:
+def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -31,7 +31,7 @@ _ANYTHING: Final = ("", "Any", "object")
 _INTEGER_KEY: Final = re.compile(r"-?[0-9]+")
 
 
-def type_problem(value: Any, annotation: str, choices: Sequence[Any] | None = None) -> str | None:
+def type_problem(value: object, annotation: str, choices: Sequence[object] | None = None) -> str | None:
     """What the field accepts, e.g. `an integer or null`, if the value does not fit; None if it does.
 
     The rules, the same as those of the environment's container except for the last but one:
@@ -98,11 +98,11 @@ def _alternatives(node: ast.expr) -> list[ast.expr]:
     return [node]
 
 
-def _fits_any(value: Any, node: ast.expr, choices: Sequence[Any] | None) -> bool:
+def _fits_any(value: object, node: ast.expr, choices: Sequence[object] | None) -> bool:
     return any(_fits(value, alternative, choices) for alternative in _alternatives(node))
 
 
-def _fits(value: Any, node: ast.expr, choices: Sequence[Any] | None) -> bool:
+def _fits(value: object, node: ast.expr, choices: Sequence[object] | None) -> bool:
     name = _name(node)
     if name in _SIMPLE:
         return _SIMPLE[name][1](value)
@@ -116,7 +116,7 @@ def _fits(value: Any, node: ast.expr, choices: Sequence[Any] | None) -> bool:
     return choices is None or name in _ANYTHING or _is_among(value, choices)
 
 
-def _entries_fit(values: Sequence[Any], node: ast.expr, choices: Sequence[Any] | None) -> bool:
+def _entries_fit(values: Sequence[object], node: ast.expr, choices: Sequence[object] | None) -> bool:
     types = _arguments(node)
     if _name(node) == "tuple" and types and not any(map(_is_ellipsis, types)):
         return len(values) == len(types) and all(
@@ -125,19 +125,19 @@ def _entries_fit(values: Sequence[Any], node: ast.expr, choices: Sequence[Any] |
     return not types or all(_fits_any(value, types[0], choices) for value in values)
 
 
-def _items_fit(value: dict[str, Any], types: list[ast.expr], choices: Sequence[Any] | None) -> bool:
+def _items_fit(value: dict[str, object], types: list[ast.expr], choices: Sequence[object] | None) -> bool:
     if len(types) != 2:
         return True
     keys_fit = all(_key_fits(key, types[0], choices) for key in value)
     return keys_fit and all(_fits_any(item, types[1], choices) for item in value.values())
 
 
-def _key_fits(key: str, node: ast.expr, choices: Sequence[Any] | None) -> bool:
+def _key_fits(key: str, node: ast.expr, choices: Sequence[object] | None) -> bool:
     """JSON keys are always strings; a string that holds a number will do."""
     return _fits_any(key, node, choices) or (_name(node) == "int" and _INTEGER_KEY.fullmatch(key) is not None)
 
 
-def _is_among(value: Any, choices: Sequence[Any]) -> bool:
+def _is_among(value: object, choices: Sequence[object]) -> bool:
     return any(type(value) is type(choice) and value == choice for choice in choices)
 
 
@@ -153,7 +153,7 @@ def _literals(node: ast.expr) -> list[Any] | None:
         return None
 
 
-def _describe(node: ast.expr, choices: Sequence[Any] | None) -> str:
+def _describe(node: ast.expr, choices: Sequence[object] | None) -> str:
     name, arguments = _name(node), _arguments(node)
     if name in _SIMPLE:
         return _SIMPLE[name][0]
@@ -166,6 +166,6 @@ def _describe(node: ast.expr, choices: Sequence[Any] | None) -> str:
     return ast.unparse(node) if choices is None else _one_of(choices)
 
 
-def _one_of(choices: Iterable[Any]) -> str:
+def _one_of(choices: Iterable[object]) -> str:
     plain = [each if isinstance(each, str) and each.isprintable() else text_of(each) for each in choices]
     return plain[0] if len(plain) == 1 else f"one of {', '.join(plain)}"

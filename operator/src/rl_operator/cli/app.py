@@ -78,7 +78,7 @@ class ImportingGroup(TyperGroup):
         super().__init__(**settings)
         self.commands = ImportedCommands()  # type: ignore[assignment]  # it is only read
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 -- the signature is Typer's
+    def list_commands(self, ctx: object) -> list[str]:  # noqa: ARG002 -- the signature is Typer's
         return list(COMMANDS)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -93,8 +93,8 @@ def on_target(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def call(
-        *arguments: Any, local: bool = False, kubeconfig: str = "", context: str = "", state_dir: Path | None = None,
-        namespace: str = "", **options: Any,
+        *arguments: object, local: bool = False, kubeconfig: str = "", context: str = "", state_dir: Path | None = None,
+        namespace: str = "", **options: object,
     ) -> None:  # fmt: skip
         _refuse_strange_name(namespace)
         target = opened_target(local=local, kubeconfig=kubeconfig, context=context, state_dir=state_dir)

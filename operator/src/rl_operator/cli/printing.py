@@ -10,7 +10,6 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -106,7 +105,7 @@ def program() -> str:
     return os.path.relpath(called)
 
 
-def print_object(value: Any, output: OutputKind) -> None:
+def print_object(value: object, output: OutputKind) -> None:
     """As JSON or YAML."""
     if output is OutputKind.JSON:
         typer.echo(json.dumps(value, indent=2))

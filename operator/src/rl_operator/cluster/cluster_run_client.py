@@ -200,7 +200,7 @@ class ClusterRunClient:
         body = {"metadata": {**_version(run), "annotations": {STARTED_AS_ANNOTATION: mark_of(run)}}}
         return await self._written(run, self._client.patch(RUNS.path(*run.key), body))
 
-    async def _written(self, run: TrainingRun, write: Awaitable[dict[str, Any]]) -> TrainingRun:
+    async def _written(self, run: TrainingRun, write: Awaitable[dict[str, object]]) -> TrainingRun:
         try:
             answer = await write
         except ConflictError:
@@ -227,7 +227,7 @@ def _version(run: TrainingRun) -> dict[str, Any]:
     return {"uid": run.metadata.uid, "resourceVersion": run.metadata.resource_version}
 
 
-def _identified(run: TrainingRun, version: Mapping[str, Any], status: RunStatus) -> dict[str, Any]:
+def _identified(run: TrainingRun, version: Mapping[str, object], status: RunStatus) -> dict[str, Any]:
     """A run as the API server takes it in an update of its status: it looks at nothing else."""
     namespace, name = run.key
     metadata = {"namespace": namespace, "name": name, **version}

@@ -76,7 +76,7 @@ class KindsClient:
         self._caches.catalogs.hold(image, found)
         self._catalog_changed(image)
 
-    async def create_child(self, manifest: Mapping[str, Any]) -> None:
+    async def create_child(self, manifest: Mapping[str, object]) -> None:
         await create_ours(self._client, manifest, owner="object")
 
     async def delete_pod(self, pod: ReadingPod) -> None:

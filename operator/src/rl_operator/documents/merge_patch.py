@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+def merge_patch(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, Any]:
     """What to send so that `before` becomes `after`: nulls remove, objects are merged, lists are replaced."""
     patch: dict[str, Any] = {key: None for key in before if key not in after}
     for key, value in after.items():
@@ -17,7 +17,7 @@ def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str
     return patch
 
 
-def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+def merged(target: Mapping[str, object], patch: Mapping[str, object]) -> dict[str, Any]:
     """What the API server turns an object into. Nulls are removed, also inside an object that is new."""
     result = dict(target)
     for key, value in patch.items():

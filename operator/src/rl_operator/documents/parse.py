@@ -71,7 +71,7 @@ def load_documents(text: str) -> list[dict[str, Any]]:
     return objects
 
 
-def _items_of(document: Any) -> list[Any]:
+def _items_of(document: object) -> list[Any]:
     """The objects of a `List`; for any other document, itself."""
     if not isinstance(document, dict):
         return [document]
@@ -84,7 +84,7 @@ def load_run(text: str) -> TrainingRun:
     return run_among(load_documents(text))
 
 
-def run_among(documents: Sequence[Mapping[str, Any]]) -> TrainingRun:
+def run_among(documents: Sequence[Mapping[str, object]]) -> TrainingRun:
     """The only run among documents; other kinds are ignored. Raises DocumentError unless there is exactly one."""
     runs = [document for document in documents if document.get("kind") == RUN_KIND]
     if len(runs) == 1:
@@ -98,18 +98,18 @@ def run_among(documents: Sequence[Mapping[str, Any]]) -> TrainingRun:
     )
 
 
-def _kind_of(document: Mapping[str, Any]) -> str:
+def _kind_of(document: Mapping[str, object]) -> str:
     kind = redacted(document.get("kind"))
     return kind if isinstance(kind, str) and re.fullmatch(PLAIN_NAME, kind) else text_of(kind)
 
 
-def parse_run(document: Mapping[str, Any]) -> TrainingRun:
+def parse_run(document: Mapping[str, object]) -> TrainingRun:
     """Check and type a run. Raises DocumentError with the faults found."""
     _require_sizes(RUN_KIND, document)
     return _run_of(document)
 
 
-def _run_of(document: Mapping[str, Any], *, stored: bool = False) -> TrainingRun:
+def _run_of(document: Mapping[str, object], *, stored: bool = False) -> TrainingRun:
     run = _parse(TrainingRun, RUN_KIND, document, stored=stored)
     name = run.metadata.name
     if len(name) > MAX_RUN_NAME_LENGTH or not re.fullmatch(RUN_NAME_PATTERN, name):
@@ -162,7 +162,7 @@ _SECTIONS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
 """The free-form parts of each kind: the API server does not look far into them."""
 
 
-def _too_large(kind: str, document: Mapping[str, Any]) -> list[tuple[tuple[str, ...], Refusal]]:
+def _too_large(kind: str, document: Mapping[str, object]) -> list[tuple[tuple[str, ...], Refusal]]:
     """The paths of the free-form parts that are too large to be looked at, and what is too large in them."""
     found = []
     for path in _SECTIONS.get(kind, ()):
@@ -175,29 +175,29 @@ def _too_large(kind: str, document: Mapping[str, Any]) -> list[tuple[tuple[str, 
     return found
 
 
-def _require_sizes(kind: str, document: Mapping[str, Any]) -> None:
+def _require_sizes(kind: str, document: Mapping[str, object]) -> None:
     if too_large := _too_large(kind, document):
         raise DocumentError(*(refusal for _, refusal in too_large))
 
 
-def _part(document: Any, path: Iterable[str]) -> Any:
+def _part(document: object, path: Iterable[str]) -> Any:
     for name in path:
         document = document.get(name) if isinstance(document, Mapping) else None
     return document
 
 
-def parse_runtime(document: Mapping[str, Any]) -> Runtime:
+def parse_runtime(document: Mapping[str, object]) -> Runtime:
     """Check and type a runtime. Raises DocumentError with the faults found."""
     _require_sizes(RUNTIME_KIND, document)
     return _parse(Runtime, RUNTIME_KIND, document)
 
 
-def parse_environment(document: Mapping[str, Any]) -> Environment:
+def parse_environment(document: Mapping[str, object]) -> Environment:
     """Check and type an RLEnvironment. Raises DocumentError with the faults found."""
     return _parse(Environment, ENVIRONMENT_KIND, document)
 
 
-def _parse(model: type[Model], kind: str, document: Mapping[str, Any], *, stored: bool = False) -> Model:
+def _parse(model: type[Model], kind: str, document: Mapping[str, object], *, stored: bool = False) -> Model:
     """`stored`: it is plain JSON, as the API server writes it."""
     for field, expected in (("kind", kind), ("apiVersion", API_VERSION)):
         given = document.get(field)
@@ -213,7 +213,7 @@ def _parse(model: type[Model], kind: str, document: Mapping[str, Any], *, stored
         raise DocumentError(_invalid("", None, "JSON values", str(error))) from None
 
 
-def _json_text(document: Mapping[str, Any]) -> str | bytes:
+def _json_text(document: Mapping[str, object]) -> str | bytes:
     try:
         return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:  # nested deeper than 254, or an integer of more than 64 bits
@@ -241,7 +241,7 @@ def _explain(model: type[BaseModel], detail: ErrorDetails) -> Refusal:
             return Refusal(code=code, field=field, given=given, allowed=allowed, hint=hint)
 
 
-def _range_of_nested(location: Sequence[str | int], given: Any) -> str:
+def _range_of_nested(location: Sequence[str | int], given: object) -> str:
     """What to write for a bound that is nested as the field is in a run's file."""
     match location:
         case ("spec", "bounds", _, outer, inner) if isinstance(given, Mapping):
@@ -335,7 +335,7 @@ def _fields_at(model: type[BaseModel], location: Iterable[str | int]) -> list[st
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def _model_in(annotation: object) -> type[BaseModel] | None:
     """The model inside `Model`, `Model | None`, `tuple[Model, ...]` or `dict[str, Model]`; None if there is none."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
@@ -343,5 +343,5 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next((model for model in inner if model is not None), None)
 
 
-def _invalid(field: str, given: Any, allowed: Any, hint: str) -> Refusal:
+def _invalid(field: str, given: object, allowed: object, hint: str) -> Refusal:
     return Refusal(code="InvalidDocument", field=field, given=redacted(given), allowed=allowed, hint=hint)

@@ -2,7 +2,6 @@
 
 import json
 import re
-from typing import Any
 
 from rl_operator.documents.yaml_text import read_yaml
 
@@ -10,7 +9,7 @@ _NOT_PRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 """Characters that JSON keeps as they are, and that YAML needs to escape or reads as a line end."""
 
 
-def flow(value: Any) -> str:
+def flow(value: object) -> str:
     """A value in one line, plain where that parses back to the same: `null`, `0.001`, `bundled`, `[1, 2]`."""
     if isinstance(value, str) and _reads_back(f"key: {value}", {"key": value}):
         return value
@@ -29,7 +28,7 @@ def block(name: str, text: str, indent: int) -> str:
     return f"{margin}{name}: {flow(text)}\n"
 
 
-def _reads_back(written: str, value: Any) -> bool:
+def _reads_back(written: str, value: object) -> bool:
     try:
         return read_yaml(written) == [value]
     except ValueError:

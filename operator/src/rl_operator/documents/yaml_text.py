@@ -187,7 +187,7 @@ class _Dumper(_Underscores, yaml.CSafeDumper):
             self._resolved[value, implicit] = super().resolve(kind, value, implicit)
         return self._resolved[value, implicit]
 
-    def ignore_aliases(self, _value: Any) -> bool:
+    def ignore_aliases(self, _value: object) -> bool:
         return True
 
 
@@ -224,12 +224,12 @@ def _sentence(error: yaml.YAMLError) -> str:
     return " ".join(str(error).split())
 
 
-def write_yaml(value: Any) -> str:
+def write_yaml(value: object) -> str:
     """Plain JSON values as YAML, in the order given."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
-def json_value(value: Any, budget: Iterator[int] | None = None, depth: int = 0) -> Any:
+def json_value(value: object, budget: Iterator[int] | None = None, depth: int = 0) -> Any:
     """A value as the API server stores it: string keys, `1.0` as `1`. Raises ValueError for what JSON cannot hold.
 
     The budget limits the nodes (a few aliases can expand to billions) and the depth limits recursive aliases.
@@ -270,7 +270,7 @@ def _json_text(text: str) -> str:
         raise ValueError(f"{text!r} contains half of a surrogate pair, which is not a character") from None
 
 
-def _json_key(key: Any) -> str:
+def _json_key(key: object) -> str:
     match key:
         case str():
             return _json_text(key)

@@ -128,7 +128,7 @@ def _is_name(name: str) -> bool:
     return len(name) <= MAX_RUN_NAME_LENGTH and re.fullmatch(RUN_NAME_PATTERN, name) is not None
 
 
-def _word(field: str, value: Any) -> str:
+def _word(field: str, value: object) -> str:
     """`lr1e-4`, `seed0`, `loss-ppo`; `?`, which is in no name, for values that are not a short word."""
     last = field.rpartition(".")[2].lower()
     short = NOT_INITIALS.get(last) or ("".join(part[:1] for part in last.split("_")) if "_" in last else last)

@@ -33,7 +33,7 @@ def swept_fields(rows: Sequence[RunFigures]) -> tuple[str, ...]:
     return tuple(field for field in fields if not _alike([row.swept.get(field, ...) for row in rows]))
 
 
-def _alike(values: Sequence[Any]) -> bool:
+def _alike(values: Sequence[object]) -> bool:
     return all(same_value(values[0], value) for value in values)
 
 

@@ -175,7 +175,7 @@ LONGEST_SETTING: Final = 60
 """Characters, in a sentence."""
 
 
-def setting_text(value: Any) -> str:
+def setting_text(value: object) -> str:
     """For a sentence: short, and on one line, whoever wrote it."""
     text = value if isinstance(value, str) and value.isprintable() else text_of(value)
     return text if len(text) <= LONGEST_SETTING else f"{text[: LONGEST_SETTING - 1]}…"

@@ -113,7 +113,7 @@ class LocalRunClient:
         return observe_pod(pod) if pod else None
 
     # --- writes -------------------------------------------------------------------------------------------------
-    async def create_child(self, manifest: Mapping[str, Any]) -> None:
+    async def create_child(self, manifest: Mapping[str, object]) -> None:
         child = dict(manifest)
         if child["kind"] == "Pod":
             child = _scheduled(child)

@@ -81,7 +81,7 @@ def question(entity: str, project: str, run_ids: Sequence[str]) -> dict[str, Any
     return {"query": QUERY, "variables": variables, "operationName": "Runs"}
 
 
-def read_answer(document: Any, run_ids: Sequence[str]) -> Mapping[str, WandbRun]:
+def read_answer(document: object, run_ids: Sequence[str]) -> Mapping[str, WandbRun]:
     """The requested runs that exist, by id; a project that does not exist has none.
 
     Raises RefusedError for a response with errors, ValidationError for one of another shape.

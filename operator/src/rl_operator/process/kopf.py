@@ -65,10 +65,10 @@ def build_registry(
     """
     registry = kopf.OperatorRegistry()
 
-    async def startup(settings: kopf.OperatorSettings, **_: Any) -> None:
+    async def startup(settings: kopf.OperatorSettings, **_: object) -> None:
         configure(settings)
 
-    async def login(**_: Any) -> kopf.AiohttpSession:
+    async def login(**_: object) -> kopf.AiohttpSession:
         return await _log_in(client, refused, listed)
 
     kopf.on.startup(registry=registry)(startup)
@@ -81,7 +81,7 @@ def build_registry(
 def _handler(take: Callable[[RawEvent], None]) -> Callable[..., Awaitable[None]]:
     """A coroutine, because kopf runs plain functions in threads."""
 
-    async def handle(event: RawEvent, **_: Any) -> None:
+    async def handle(event: RawEvent, **_: object) -> None:
         take(event)
 
     return handle
@@ -105,7 +105,7 @@ class WatchFailedError(OperatorError):
     """Something that kopf treats as fatal: the process ends, and the next one continues."""
 
 
-async def _cancel_all_but(ours: AbstractSet[asyncio.Task[Any]]) -> None:
+async def _cancel_all_but(ours: AbstractSet[asyncio.Task[object]]) -> None:
     """Repeatedly: kopf's tasks sometimes mistake a cancellation for something else, and continue."""
     for _ in range(CANCELLATIONS):
         left = asyncio.all_tasks() - ours
@@ -151,32 +151,32 @@ def _note_leftover(_loop: asyncio.AbstractEventLoop, context: Mapping[str, Any])
 class NoDiffBase(kopf.DiffBaseStorage):  # type: ignore[misc]  # kopf is untyped here
     """Without change handlers there is nothing to compare; the default copies every object for that."""
 
-    def build(self, **_: Any) -> Any:
+    def build(self, **_: object) -> Any:
         return {}
 
-    def fetch(self, **_: Any) -> None:
+    def fetch(self, **_: object) -> None:
         return None
 
-    def store(self, **_: Any) -> None:
+    def store(self, **_: object) -> None:
         return None
 
 
 class NoProgress(kopf.ProgressStorage):  # type: ignore[misc]  # kopf is untyped here
     """Event handlers have no progress."""
 
-    def fetch(self, **_: Any) -> None:
+    def fetch(self, **_: object) -> None:
         return None
 
-    def store(self, **_: Any) -> None:
+    def store(self, **_: object) -> None:
         return None
 
-    def purge(self, **_: Any) -> None:
+    def purge(self, **_: object) -> None:
         return None
 
-    def touch(self, **_: Any) -> None:
+    def touch(self, **_: object) -> None:
         return None
 
-    def clear(self, *, essence: Any) -> Any:
+    def clear(self, *, essence: object) -> Any:
         return essence
 
 

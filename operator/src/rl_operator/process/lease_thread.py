@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.cluster.api_server.connection import in_cluster, own_namespace
@@ -105,7 +105,7 @@ class LeaseThread:
         assert self._elector is not None, "enter the LeaseThread first"
         return self._elector
 
-    async def _there(self, work: Coroutine[Any, Any, Result]) -> Result:
+    async def _there(self, work: Coroutine[object, object, Result]) -> Result:
         """Run it in the thread's loop; a cancellation reaches it."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 

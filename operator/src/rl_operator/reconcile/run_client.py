@@ -85,7 +85,7 @@ class RunClient(InputSource, Protocol):
         ...
 
     # --- writes -------------------------------------------------------------------------------------------------
-    async def create_child(self, manifest: Mapping[str, Any]) -> None:
+    async def create_child(self, manifest: Mapping[str, object]) -> None:
         """Create a ConfigMap, Pod, Service or NetworkPolicy. If it exists: success only if our run's uid owns it and it
         is not being deleted, else NameTakenError.
         """

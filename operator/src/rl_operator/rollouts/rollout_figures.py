@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from rl_contract.rollout_fates import GroupFate
 from rl_contract.rollout_records import GroupRecord, RolloutRecord, SequenceRecord
@@ -119,7 +119,7 @@ def texts_of(group: GroupRecord, rollout: RolloutRecord) -> Iterator[str]:
     yield from strings_in((group.item,))
 
 
-def strings_in(values: Iterable[Any]) -> Iterator[str]:
+def strings_in(values: Iterable[object]) -> Iterator[str]:
     """All texts in values of JSON, of any depth."""
     waiting = [iter(values)]
     while waiting:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from rl_contract.trainer_messages import TrainerResult
 from rl_operator.api.hints import FROZEN
@@ -226,7 +226,7 @@ def frozen_refusals(run: TrainingRun) -> tuple[Refusal, ...]:
     return tuple(Refusal(code="FrozenField", field=f"spec.{name}", hint=FROZEN) for name in edited)
 
 
-def _hash(settings: dict[str, Any]) -> str:
+def _hash(settings: dict[str, object]) -> str:
     """8 hex digits of the canonical JSON; 1.0 is 1, as the API server stores it."""
     canonical = json.dumps(json_value(settings), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:8]

@@ -85,7 +85,7 @@ def _number(label: str) -> int:
     return int(label) if re.fullmatch("[0-9]{1,9}", label) else 1
 
 
-def _failure(status: Mapping[str, Any], terminated: Mapping[str, Any]) -> str | None:
+def _failure(status: Mapping[str, object], terminated: Mapping[str, object]) -> str | None:
     if status["phase"] == "Succeeded":
         return None
     reason = status.get("reason") or terminated.get("reason") or "Failed"

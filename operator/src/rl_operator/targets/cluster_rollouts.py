@@ -124,7 +124,7 @@ async def _training_pod(client: ClusterClient, run: TrainingRun) -> str | None:
     return next((each["metadata"]["name"] for each in pods if _trains(each) and _is_of(each, run)), None)
 
 
-def _is_of(pod: Mapping[str, Any], run: TrainingRun) -> bool:
+def _is_of(pod: Mapping[str, object], run: TrainingRun) -> bool:
     return controller_uid(pod) == run.metadata.uid
 
 

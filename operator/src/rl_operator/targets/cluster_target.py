@@ -119,7 +119,7 @@ class ClusterTarget:
         self,
         namespace: str,
         name: str,
-        changes: Mapping[str, Any],
+        changes: Mapping[str, object],
         annotations: Mapping[str, str | None] | None = None,
         *,
         version: str = "",
@@ -267,7 +267,7 @@ class ClusterTarget:
         self._wait(self._client.each(path, params, items.append))
         return items
 
-    def _wait(self, call: Coroutine[Any, Any, Answer]) -> Answer:
+    def _wait(self, call: Coroutine[object, object, Answer]) -> Answer:
         return self._loop.wait(call)
 
 

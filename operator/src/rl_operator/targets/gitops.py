@@ -31,7 +31,7 @@ def gitops_owner(run: Mapping[str, Any]) -> str | None:
     return None
 
 
-def suspend_warning(run: Mapping[str, Any], *, suspend: bool) -> str | None:
+def suspend_warning(run: Mapping[str, object], *, suspend: bool) -> str | None:
     """What happens to a change of `spec.suspend` that a GitOps tool does not know about."""
     owner = gitops_owner(run)
     if owner is None:

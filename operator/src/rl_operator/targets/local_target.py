@@ -102,7 +102,7 @@ class LocalTarget:
         self,
         namespace: str,
         name: str,
-        changes: Mapping[str, Any],
+        changes: Mapping[str, object],
         annotations: Mapping[str, str | None] | None = None,
         *,
         version: str = "",
@@ -226,7 +226,7 @@ class LocalTarget:
 
         return inference_provider(runtime)
 
-    def create_job(self, job: Mapping[str, Any], config_map: Mapping[str, Any]) -> None:
+    def create_job(self, job: Mapping[str, object], config_map: Mapping[str, object]) -> None:
         LocalJobs(self._layout).create(job, config_map, os.environ)
 
     def jobs(self, namespace: str, selector: str) -> list[Manifest]:
@@ -261,7 +261,7 @@ class LocalTarget:
         states = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
         return any(state["name"] == container and "terminated" in state["state"] for state in states)
 
-    def _refuse_what_would_wait(self, manifest: Mapping[str, Any]) -> None:
+    def _refuse_what_would_wait(self, manifest: Mapping[str, object]) -> None:
         self._needs.refuse_what_would_wait(manifest)
 
     @property

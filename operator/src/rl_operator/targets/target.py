@@ -83,13 +83,13 @@ class Target(Protocol):
 
     def run(self, namespace: str, name: str) -> Manifest | None: ...
 
-    def create(self, manifest: Mapping[str, Any]) -> Manifest: ...
+    def create(self, manifest: Mapping[str, object]) -> Manifest: ...
 
     def change_spec(
         self,
         namespace: str,
         name: str,
-        changes: Mapping[str, Any],
+        changes: Mapping[str, object],
         annotations: Mapping[str, str | None] | None = None,
         *,
         version: str = "",
@@ -100,7 +100,7 @@ class Target(Protocol):
         """
         ...
 
-    def apply(self, manifest: Mapping[str, Any]) -> None:
+    def apply(self, manifest: Mapping[str, object]) -> None:
         """Create an object that a run needs, or update its content."""
         ...
 
@@ -170,13 +170,13 @@ class Target(Protocol):
         """The provider for trying an environment. Local mode: the runtime's, else the one at RL_INFERENCE_URL."""
         ...
 
-    def create_job(self, job: Mapping[str, Any], config_map: Mapping[str, Any]) -> None:
+    def create_job(self, job: Mapping[str, object], config_map: Mapping[str, object]) -> None:
         """Create a Job and the ConfigMap of its name, deleted together. Raises ConflictError: the name is taken."""
         ...
 
     def jobs(self, namespace: str, selector: str) -> list[Manifest]: ...
 
-    def job_pod(self, job: Mapping[str, Any]) -> "JobPod": ...
+    def job_pod(self, job: Mapping[str, object]) -> "JobPod": ...
 
     def health(self) -> TargetHealth:
         """Raises TargetUnreachableError if nothing responds."""

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 Answer = TypeVar("Answer")
 
@@ -20,7 +20,7 @@ class LoopThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name="api-calls", daemon=True)
         self._thread.start()
 
-    def wait(self, call: Coroutine[Any, Any, Answer]) -> Answer:
+    def wait(self, call: Coroutine[object, object, Answer]) -> Answer:
         """The call's result, or its error; the call is cancelled if the wait is interrupted."""
         future = asyncio.run_coroutine_threadsafe(call, self._loop)
         try:
@@ -38,7 +38,7 @@ class LoopThread:
             self._loop.close()
 
 
-def run_sync(call: Coroutine[Any, Any, Answer]) -> Answer:
+def run_sync(call: Coroutine[object, object, Answer]) -> Answer:
     """Run a call to its end, in a loop that is its own: it may block, and the caller's thread may have a running loop.
 
     `asyncio.run` allows neither, and in the main thread it holds back the first Ctrl-C until the loop gets to it.

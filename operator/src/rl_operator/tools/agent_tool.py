@@ -32,11 +32,11 @@ class Arguments(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _as_meant(cls, given: dict[str, Any]) -> dict[str, Any]:
+    def _as_meant(cls, given: dict[str, object]) -> dict[str, Any]:
         return {name: value for name, each in given.items() if (value := cls._read(name, each)) is not _LEFT_OUT}
 
     @classmethod
-    def _read(cls, name: str, value: Any) -> Any:
+    def _read(cls, name: str, value: object) -> Any:
         field = cls.model_fields.get(name)
         if field is None or field.annotation is Any:
             return value
@@ -54,7 +54,7 @@ class Arguments(BaseModel):
 _LEFT_OUT: Final = object()
 
 
-def _types_of(annotation: Any) -> tuple[Any, ...]:
+def _types_of(annotation: object) -> tuple[Any, ...]:
     """`str | None` is str or None; `tuple[str, ...] | None` is neither."""
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
@@ -86,7 +86,7 @@ class AgentTool:
 class ToolRefusedError(RefusedError):
     """A refusal with helpful details besides its sentence: `available`, `locked_value`, `refusals` …"""
 
-    def __init__(self, sentence: str, **details: Any) -> None:
+    def __init__(self, sentence: str, **details: object) -> None:
         super().__init__(sentence)
         self.details = details
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pydantic import ValidationError
 
@@ -84,7 +84,7 @@ class Outcome:
     code: ErrorCode | None = None
 
 
-def dispatch(tool: AgentTool, context: CallContext, arguments: Mapping[str, Any]) -> Outcome:
+def dispatch(tool: AgentTool, context: CallContext, arguments: Mapping[str, object]) -> Outcome:
     """Never raises for a caller's mistake, or for a target that is away."""
     try:
         return Outcome(tool.call(context, _checked(tool, arguments)))
@@ -96,7 +96,7 @@ def dispatch(tool: AgentTool, context: CallContext, arguments: Mapping[str, Any]
         return failed("internal", f"{tool.name} failed; the server's log says more")
 
 
-def _checked(tool: AgentTool, arguments: Mapping[str, Any]) -> Arguments:
+def _checked(tool: AgentTool, arguments: Mapping[str, object]) -> Arguments:
     """Raises ToolRefusedError."""
     try:
         return tool.arguments.model_validate(dict(arguments))
@@ -108,7 +108,7 @@ def code_of(error: OperatorError) -> ErrorCode:
     return _CODES.get(type(error), "refused")
 
 
-def failed(code: ErrorCode, sentence: str, details: Mapping[str, Any] = MappingProxyType({})) -> Outcome:
+def failed(code: ErrorCode, sentence: str, details: Mapping[str, object] = MappingProxyType({})) -> Outcome:
     """The one shape of errors, for interfaces too: a caller without a token, a request that is too large."""
     return Outcome({"error": sentence, "code": code, "retryable": code in RETRYABLE, **details}, code)
 

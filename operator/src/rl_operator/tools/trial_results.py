@@ -113,7 +113,7 @@ def _shown(step: TrialStep) -> dict[str, Any]:
     return {name: _bounded(value) for name, value in known.items()}
 
 
-def _bounded(value: Any, longest: int = 64) -> Any:
+def _bounded(value: object, longest: int = 64) -> Any:
     match value:
         case str():
             return redacted(value)[:KEPT_TEXT]

@@ -361,10 +361,10 @@ def baseline(run: TrainingRun, steps: Sequence[int], figures: Mapping[str, Seque
     return [value] * len(steps)
 
 
-def _table(steps: list[int], times: list[float], columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+def _table(steps: list[int], times: list[float], columns: Mapping[str, Sequence[object]]) -> dict[str, Any]:
     return {"step": steps, "time": times, "columns": dict(columns)}
 
 
-def _answer(tables: Mapping[str, Any], attempt: int, note: str, *, whole: bool) -> dict[str, Any]:
+def _answer(tables: Mapping[str, object], attempt: int, note: str, *, whole: bool) -> dict[str, Any]:
     charts = {"charts": [chart.to_wire() for chart in CHARTS]} if whole else {}
     return {"attempt": attempt, "whole": whole, "costly": False, "note": note, "tables": tables, **charts}

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import urlencode
 
 import anyio
@@ -57,7 +57,7 @@ class UiContext:
     downloads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(MOST_READERS))
     """Each holds a step's files for as long as its receiver takes."""
 
-    def page(self, request: Request, template: str, values: Mapping[str, Any], status: int = 200) -> HTMLResponse:
+    def page(self, request: Request, template: str, values: Mapping[str, object], status: int = 200) -> HTMLResponse:
         """A whole page, or a part of one for a script: that is the template's choice."""
         visitor = self.visitor_of(request)
         target, namespace = visitor.target, _namespace(request)
@@ -71,7 +71,7 @@ class UiContext:
         }
         return self._rendered(template, {**own, **values}, status)
 
-    def page_of_nobody(self, template: str, values: Mapping[str, Any], status: int = 200) -> HTMLResponse:
+    def page_of_nobody(self, template: str, values: Mapping[str, object], status: int = 200) -> HTMLResponse:
         """Before it is known whose request it is."""
         nobody = {"label": "", "flags": "", "may_change": False, "caller": "", "can_log_out": False, "live": ""}
         return self._rendered(template, {**nobody, **values}, status)
@@ -79,7 +79,7 @@ class UiContext:
     def notice(self, sentence: str, status: int) -> HTMLResponse:
         return self.page_of_nobody("error.html", {"title": "Not shown", "sentence": sentence}, status)
 
-    def _rendered(self, template: str, values: Mapping[str, Any], status: int) -> HTMLResponse:
+    def _rendered(self, template: str, values: Mapping[str, object], status: int) -> HTMLResponse:
         shared = {"root": self.root, "version": __version__, "choose_namespace": False, "of_run": {}}
         return HTMLResponse(self.templates.get_template(template).render({**shared, **values}), status)
 
@@ -129,6 +129,6 @@ def _namespaces(request: Request) -> Iterator[str]:
             yield each
 
 
-async def asked(call: Callable[..., Answer], *arguments: Any, **named: Any) -> Answer:
+async def asked(call: Callable[..., Answer], *arguments: object, **named: object) -> Answer:
     """A target's answer: its calls block, so they are made in a thread."""
     return await anyio.to_thread.run_sync(partial(call, *arguments, **named))

@@ -210,7 +210,7 @@ Line = dict[str, Any]
 """A record as a writer has it, or a part of one: any values that its JSON library writes as the field's type."""
 
 
-def line_of(record: type[_Record], **fields: Any) -> Line:
+def line_of(record: type[_Record], **fields: object) -> Line:
     """TypeError for fields that the record does not have. What is not known is left out by whoever calls."""
     known = record.model_fields
     if unknown := fields.keys() - known.keys():

@@ -60,7 +60,7 @@ def _setting(name: str, field: FieldInfo) -> Setting:
     )
 
 
-def _read(metadata: Any) -> dict[str, Any]:
+def _read(metadata: object) -> dict[str, Any]:
     match metadata:
         case annotated_types.Ge(ge=value):
             return {"smallest": Smallest(_number(value))}
@@ -78,13 +78,13 @@ def _read(metadata: Any) -> dict[str, Any]:
             raise TypeError(f"no table has a column for {metadata!r}")
 
 
-def _number(value: Any) -> float:
+def _number(value: object) -> float:
     if not isinstance(value, int | float):
         raise TypeError(f"{value!r} is not a number")
     return value
 
 
-def _inside(annotation: Any) -> Iterable[Any]:
+def _inside(annotation: object) -> Iterable[Any]:
     """Metadata of the members of a union: `Annotated[float, Field(gt=0)] | Literal["auto"]`."""
     for member in get_args(annotation) if _is_union(annotation) else ():
         if get_origin(member) is Annotated:
@@ -95,7 +95,7 @@ def _inside(annotation: Any) -> Iterable[Any]:
 _UNIONS: Final = (Union, types.UnionType)
 
 
-def _is_union(annotation: Any) -> bool:
+def _is_union(annotation: object) -> bool:
     return get_origin(annotation) in _UNIONS
 
 

@@ -23,7 +23,7 @@ class WireModel(BaseModel):
         """The JSON form: camelCase, fields that are None left out."""
         return self.model_dump(mode="json", exclude_none=True)
 
-    def with_changes(self, **changes: Any) -> Self:
+    def with_changes(self, **changes: object) -> Self:
         """A copy with some fields replaced."""
         return self.model_copy(update=changes)
 

@@ -19,14 +19,14 @@ def steps_of(name: str, outer: Collection[str]) -> tuple[str, ...]:
     return (first, rest) if dot and first in outer else (name,)
 
 
-def at_path(path: Collection[str], value: Any) -> Any:
+def at_path(path: Collection[str], value: object) -> Any:
     """The value, nested: `{"taskset": {"size": 3}}` for 3 at ("taskset", "size")."""
     for step in reversed(tuple(path)):
         value = {step: value}
     return value
 
 
-def flattened(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+def flattened(values: Mapping[str, object], known: Collection[str]) -> dict[str, Any]:
     """A file's values by the names of fields, where `known` are all names. A value that should be a mapping and is
     not stays under its outer name.
     """
@@ -41,7 +41,7 @@ def flattened(values: Mapping[str, Any], known: Collection[str]) -> dict[str, An
     return plain | inside
 
 
-def nested(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+def nested(values: Mapping[str, object], known: Collection[str]) -> dict[str, Any]:
     """The inverse of `flattened`, with the outer names in alphabetical order, too."""
     outer, found = outer_names(known), dict[str, Any]()
     for name, value in values.items():

@@ -33,7 +33,7 @@ MAX_LABELS: Final = 256
 TOO_LARGE: Final = f"it takes more than {MAX_CHARACTERS // 1000} kB, and no more are allowed: shorten it"
 
 
-def section_problem(settings: Mapping[str, Any]) -> tuple[str | None, str] | None:
+def section_problem(settings: Mapping[str, object]) -> tuple[str | None, str] | None:
     """Which field is too large (None: all together) and what to do; None if everything is of a usual size.
 
     The work is bounded, whatever the settings are: it ends at the first thing that is too large.
@@ -55,7 +55,7 @@ def section_problem(settings: Mapping[str, Any]) -> tuple[str | None, str] | Non
     return (None, TOO_LARGE) if at_most > MAX_CHARACTERS and len(formatted(settings)) > MAX_CHARACTERS else None
 
 
-def are_small(*documents: Any) -> bool:
+def are_small(*documents: object) -> bool:
     """Whether they hold so little together that nothing that is done with them takes long. The work is bounded."""
     characters = 0
     for number, (value, _) in enumerate(_walk(*documents)):
@@ -65,7 +65,7 @@ def are_small(*documents: Any) -> bool:
     return True
 
 
-def _written(value: Any) -> tuple[int, int]:
+def _written(value: object) -> tuple[int, int]:
     """Bounds of how many characters `formatted` makes of a value alone, with what separates it from the next."""
     if isinstance(value, str):
         return len(value), 10 * len(value) + 4  # \U0001f600
@@ -74,7 +74,7 @@ def _written(value: Any) -> tuple[int, int]:
     return 1, 8 if not isinstance(value, int) or -1000 < value < 100_000 else 24
 
 
-def _walk(*values: Any) -> Iterator[tuple[Any, int]]:
+def _walk(*values: object) -> Iterator[tuple[Any, int]]:
     """Values, and those in them, with their depths; parents come before their children."""
     ahead = [(value, _SECTION_DEPTH) for value in values]
     while ahead:
@@ -86,7 +86,7 @@ def _walk(*values: Any) -> Iterator[tuple[Any, int]]:
             ahead += ((child, depth + 1) for child in value)
 
 
-def _value_problem(value: Any, depth: int) -> str | None:
+def _value_problem(value: object, depth: int) -> str | None:
     if depth > MAX_DEPTH:
         return f"it is nested more than {MAX_DEPTH} deep: make it flatter"
     if isinstance(value, str):

@@ -62,7 +62,7 @@ _LABELS: Final[Mapping[str, str]] = {"held-out before": "  before", "best held-o
 """Below `held-out`."""
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return cut(flow(value), LONGEST_VALUE)
 
 

@@ -141,7 +141,7 @@ def _place(field: SettableField) -> tuple[tuple[str, ...], int]:
     return field.place[1:-1], USUAL.index(field.name) if field.name in USUAL else len(USUAL)
 
 
-def within(value: Any, bound: Bound | None) -> Any:
+def within(value: object, bound: Bound | None) -> Any:
     """The nearest value that a runtime's bound allows; only numbers have bounds."""
     if bound is None or isinstance(value, bool) or not isinstance(value, int | float):
         return value
@@ -267,7 +267,7 @@ def accepts_of(environment: CatalogEnvironment, runtime: Runtime) -> Accepts:
     inputs = RunInputs(runtime, ChosenEnvironment(known=environment))
     plain = plain_run(environment.name, runtime.metadata.name).to_wire()
 
-    def sentences(settings: Mapping[str, Any]) -> set[str]:
+    def sentences(settings: Mapping[str, object]) -> set[str]:
         run = parse_run({**plain, "spec": {**plain["spec"], **settings}})
         return {refusal.sentence for refusal in check_run(run, inputs)}
 

@@ -107,7 +107,9 @@ class ClusterClient:
         """Raises GoneError if there is no such object."""
         return await self._call("GET", path, params=params, accept=accept)
 
-    async def each(self, path: str, params: Params, take: Callable[[dict[str, Any]], None], accept: str = JSON) -> str:
+    async def each(
+        self, path: str, params: Params, take: Callable[[dict[str, object]], None], accept: str = JSON
+    ) -> str:
         """Pass every object of a collection to `take`; returns the list's resourceVersion.
 
         One chunk is in memory at a time. Raises ExpiredError if listing took too long: start again.
@@ -118,7 +120,7 @@ class ClusterClient:
         return version
 
     async def chunk(
-        self, path: str, params: Params, take: Callable[[dict[str, Any]], None], accept: str = JSON
+        self, path: str, params: Params, take: Callable[[dict[str, object]], None], accept: str = JSON
     ) -> tuple[str, str]:
         """Pass the objects of one chunk to `take`. Returns the list's resourceVersion, and the `continue` of the next
         chunk: empty if this is the last one.
@@ -129,20 +131,20 @@ class ClusterClient:
             take(document)
         return page["metadata"]["resourceVersion"], page["metadata"].get("continue", "")
 
-    async def create(self, path: str, body: Mapping[str, Any], accept: str = JSON) -> dict[str, Any]:
+    async def create(self, path: str, body: Mapping[str, object], accept: str = JSON) -> dict[str, Any]:
         """Raises ConflictError when the name is taken."""
         return await self._call("POST", path, body=body, accept=accept)
 
-    async def patch(self, path: str, body: Any, patch_type: PatchType = MERGE_PATCH) -> dict[str, Any]:
+    async def patch(self, path: str, body: object, patch_type: PatchType = MERGE_PATCH) -> dict[str, Any]:
         """Raises ConflictError when the resourceVersion or uid in `body` is not the live one."""
         return await self._call("PATCH", path, body=body, content_type=patch_type)
 
-    async def apply(self, path: str, body: Mapping[str, Any], field_manager: str) -> dict[str, Any]:
+    async def apply(self, path: str, body: Mapping[str, object], field_manager: str) -> dict[str, Any]:
         """Server-side apply. Raises ConflictError when another manager owns a field with another value."""
         params = {"fieldManager": field_manager}
         return await self._call("PATCH", path, params=params, body=body, content_type="application/apply-patch+yaml")
 
-    async def update(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def update(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
         """Replace an object. Raises ConflictError when the resourceVersion in `body` is not the live one."""
         return await self._call("PUT", path, body=body)
 
@@ -243,7 +245,7 @@ class ClusterClient:
         params: Params | None = None,
         *,
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 -- aiohttp's own timeout, not a second one
-        body: Any = None,
+        body: object = None,
         accept: str = JSON,
         content_type: str = JSON,
         headers: Mapping[str, str] = MappingProxyType({}),

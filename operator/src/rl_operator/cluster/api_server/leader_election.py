@@ -235,6 +235,6 @@ class LeaderElector:
         body = {**self._document, "spec": record.spec}
         return await self._client.update(LEASES.path(self._namespace, self._name), body)
 
-    def _keep_answer(self, answer: dict[str, Any], sent_at: float) -> None:
+    def _keep_answer(self, answer: dict[str, object], sent_at: float) -> None:
         """The lease is ours from when the call was sent: others count from later."""
         self._document, self._seen, self._renewed_at = answer, LeaseRecord.of(answer), sent_at

@@ -317,7 +317,7 @@ async def _list(client: ClusterClient, path: str, store: ResourceCache[Any]) -> 
     listed: set[Key] = set()
     changed: set[Key] = set()
 
-    def take(document: dict[str, Any]) -> None:
+    def take(document: dict[str, object]) -> None:
         listed.add(key_of(document))
         if store.put(document):
             changed.add(key_of(document))

@@ -6,7 +6,7 @@ Unlike kopf's watch it notices what vanished while no watch was open: a list mar
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from rl_operator.backoff import backoff, jittered
 from rl_operator.cluster.api_server.client import ClusterClient, ExpiredError
@@ -80,7 +80,7 @@ class Informer(Generic[Value]):
     async def _list(self) -> str:
         listed: set[Key] = set()
 
-        def take(document: dict[str, Any]) -> None:
+        def take(document: dict[str, object]) -> None:
             listed.add(key_of(document))
             self._put(document)
 
@@ -97,13 +97,13 @@ class Informer(Generic[Value]):
             self._version = document["metadata"]["resourceVersion"]
             self._store.watched(int(self._version))
 
-    def _apply(self, event_type: str, document: dict[str, Any]) -> None:
+    def _apply(self, event_type: str, document: dict[str, object]) -> None:
         if event_type in ("ADDED", "MODIFIED"):
             self._put(document)
         elif event_type == "DELETED" and self._store.remove(document):
             self._tell(self._store.run_of(document))
 
-    def _put(self, document: dict[str, Any]) -> None:
+    def _put(self, document: dict[str, object]) -> None:
         if self._store.put(document):
             self._tell(self._store.run_of(document))
 

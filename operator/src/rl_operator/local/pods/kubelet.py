@@ -90,7 +90,7 @@ class Kubelet:
         sidecars = [container["name"] for container in pod["spec"].get("initContainers", [])]
         ports = choose_ports(self._data_ports(pod), openenv=OPENENV_CONTAINER in sidecars)
 
-        def report(status: dict[str, Any]) -> None:
+        def report(status: dict[str, object]) -> None:
             life.status = status
             self._write_status(pod, life)
 

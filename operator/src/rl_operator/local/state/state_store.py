@@ -82,7 +82,7 @@ class StateStore:
         with locked(self.layout.lock):
             yield
 
-    def create(self, manifest: Mapping[str, Any]) -> Manifest:
+    def create(self, manifest: Mapping[str, object]) -> Manifest:
         """Raises NameTakenError if the name is in use, InvalidError if it is not a valid object name."""
         with self.exclusive():
             kind, namespace, name = _identity(manifest)
@@ -90,7 +90,7 @@ class StateStore:
                 raise NameTakenError(f"{kind} {namespace}/{name} is there already")
             return self._create(manifest)
 
-    def apply(self, manifest: Mapping[str, Any]) -> Manifest:
+    def apply(self, manifest: Mapping[str, object]) -> Manifest:
         """Create the object, or replace the content of the existing one. Raises NameTakenError if a run owns it."""
         with self.exclusive():
             kind, namespace, name = _identity(manifest)
@@ -122,7 +122,7 @@ class StateStore:
             self._delete(current)
 
     # --- under the lock -----------------------------------------------------------------------------------------
-    def _create(self, manifest: Mapping[str, Any]) -> Manifest:
+    def _create(self, manifest: Mapping[str, object]) -> Manifest:
         created = _copy(manifest)
         created["metadata"] |= {
             "uid": str(uuid.uuid4()),
@@ -186,7 +186,7 @@ def _can_be(*names: str) -> bool:
     return all(re.fullmatch(OBJECT_NAME_PATTERN, name) for name in names)
 
 
-def _copy(manifest: Mapping[str, Any]) -> Manifest:
+def _copy(manifest: Mapping[str, object]) -> Manifest:
     copy: Manifest = json.loads(json.dumps(manifest))
     return copy
 

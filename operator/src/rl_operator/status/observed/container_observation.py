@@ -82,12 +82,12 @@ def _ended_before(status: Mapping[str, Any], pod: Mapping[str, Any]) -> str:
     return f"{last.get('reason', 'Error')}, exit code {last['exitCode']}: {words}".removesuffix(": ")
 
 
-def _memory_limit(pod: Mapping[str, Any], container: str) -> str | None:
+def _memory_limit(pod: Mapping[str, object], container: str) -> str | None:
     limits = (spec.get("resources", {}).get("limits", {}) for spec in _specs(pod) if spec["name"] == container)
     return next((limit["memory"] for limit in limits if "memory" in limit), None)
 
 
-def _secrets(pod: Mapping[str, Any], container: str) -> tuple[SecretUse, ...]:
+def _secrets(pod: Mapping[str, object], container: str) -> tuple[SecretUse, ...]:
     """What a container needs from Secrets, by its pod's spec."""
     variables = [v for spec in _specs(pod) if spec["name"] == container for v in spec.get("env", ())]
     references = [(v["name"], (v.get("valueFrom") or {}).get("secretKeyRef")) for v in variables]

@@ -7,7 +7,6 @@ Also what counts as a number: others wrote it, and it goes into objects that use
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from rl_contract.run_metrics import HISTORY_METRICS, MAX_POINTS, is_metric
 from rl_contract.trainer_messages import TrainerResult
@@ -22,7 +21,7 @@ def history_map_name(run: TrainingRun) -> str:
     return f"{run.metadata.name}-{run.metadata.uid[:5]}-history"
 
 
-def read_points(document: Any) -> tuple[Point, ...]:
+def read_points(document: object) -> tuple[Point, ...]:
     """The points of a trainer's `/history`, or of a stored history: `{"points": […]}`. Invalid points are left out."""
     points = document.get("points") if isinstance(document, dict) else None
     found = [_point(each) for each in points if isinstance(each, dict)] if isinstance(points, list) else []
@@ -65,7 +64,7 @@ def rewards(points: Iterable[Point]) -> list[float]:
     return [point["rewardMean"] for point in points if "rewardMean" in point]
 
 
-def _point(raw: Mapping[str, Any]) -> Point | None:
+def _point(raw: Mapping[str, object]) -> Point | None:
     step = raw.get("step")
     if not isinstance(step, int) or not is_metric(step) or step < 0:
         return None

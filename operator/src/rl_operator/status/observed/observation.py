@@ -173,19 +173,19 @@ def format_time(time: datetime) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _place(status: Mapping[str, Any]) -> int:
+def _place(status: Mapping[str, object]) -> int:
     """Containers in their usual order; the kubelet sorts by name."""
     name = status["name"]
     return CONTAINERS.index(name) if name in CONTAINERS else len(CONTAINERS)
 
 
-def _scheduling_reason(conditions: Mapping[str, Mapping[str, Any]]) -> str | None:
+def _scheduling_reason(conditions: Mapping[str, Mapping[str, object]]) -> str | None:
     """`Unschedulable` and the like: the reason of a PodScheduled condition that is not true."""
     scheduled = conditions.get("PodScheduled")
     return str(scheduled.get("reason")) if scheduled and scheduled["status"] == "False" else None
 
 
-def _said(conditions: Mapping[str, Mapping[str, Any]]) -> str:
+def _said(conditions: Mapping[str, Mapping[str, object]]) -> str:
     """Why the pod is disrupted, or why no node accepts it: the explanation is in the condition."""
     found = (conditions.get("DisruptionTarget"), conditions.get("PodScheduled"))
     return next((str(c["message"]) for c in found if c and c.get("message")), "")

@@ -48,7 +48,7 @@ def is_current(run: TrainingRun) -> bool:
     return run.status.attempt == 1
 
 
-def read_wandb_run(state: str, summary: Mapping[str, Any]) -> WandbRun:
+def read_wandb_run(state: str, summary: Mapping[str, object]) -> WandbRun:
     """Project a summary to what a status shows; anything but finite numbers is left out."""
     numbers = dict(_numbers(summary))
     known = dict[str, float]()
@@ -105,7 +105,7 @@ def _count(numbers: Mapping[str, float], name: str) -> int | None:
     return int(value) if value is not None and 0 <= value <= MAX_STEPS else None
 
 
-def _numbers(summary: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def _numbers(summary: Mapping[str, object]) -> Iterator[tuple[str, float]]:
     for name, value in summary.items():
         if is_metric(value):
             yield name, value

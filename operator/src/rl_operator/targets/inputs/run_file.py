@@ -109,7 +109,7 @@ def _with_command(run: TrainingRun, folder: Path) -> TrainingRun:
     return run.with_changes(spec=run.spec.with_changes(config={**run.spec.config, "command": words}))
 
 
-def _absolute(word: Any, folder: Path, *, is_program: bool) -> Any:
+def _absolute(word: object, folder: Path, *, is_program: bool) -> Any:
     """A file of the folder by its path. A program without a slash is looked up in PATH, as shells do."""
     if not isinstance(word, str) or (is_program and "/" not in word) or not _is_file(folder, word):
         return word
@@ -137,7 +137,7 @@ def _beside(document: Manifest, namespace: str, place: str) -> Manifest:
     return {**document, "metadata": {**metadata, "namespace": namespace or metadata.get("namespace") or place}}
 
 
-def _check_config_map(document: Mapping[str, Any]) -> None:
+def _check_config_map(document: Mapping[str, object]) -> None:
     """As far as this project uses it: a name, and texts by file name."""
     metadata, data = document.get("metadata"), document.get("data", {})
     if not (isinstance(metadata, dict) and isinstance(metadata.get("name"), str)):
@@ -151,7 +151,7 @@ def _check_config_map(document: Mapping[str, Any]) -> None:
             raise _invalid(f"data[{name}]", text, "it must be a string: write it with | after the name")
 
 
-def _invalid(field: str, given: Any, hint: str) -> DocumentError:
+def _invalid(field: str, given: object, hint: str) -> DocumentError:
     return DocumentError(Refusal(code="InvalidDocument", field=field, given=redacted(given), hint=hint))
 
 

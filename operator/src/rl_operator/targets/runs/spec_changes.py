@@ -39,7 +39,7 @@ class FieldChange:
         return self.field.removeprefix("spec.").split(".")[0] not in MAY_CHANGE
 
 
-def spec_changes(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[FieldChange, ...]:
+def spec_changes(live: Mapping[str, object], wanted: Mapping[str, object]) -> tuple[FieldChange, ...]:
     """The differing fields, mappings field by field, in alphabetical order."""
     return tuple(_changes("spec", live, wanted))
 
@@ -63,5 +63,5 @@ def _changes(path: str, live: Mapping[str, Any], wanted: Mapping[str, Any]) -> I
             yield FieldChange(f"{path}.{name}", _written(before), _written(after))
 
 
-def _written(value: Any) -> str:
+def _written(value: object) -> str:
     return "unset" if value is _ABSENT else flow(value)

@@ -91,7 +91,7 @@ def _of_spec(run: TrainingRun, runtime: Runtime | None, known: CatalogEnvironmen
 
 
 def _paths(
-    run: TrainingRun, known: CatalogEnvironment | None, sections: Mapping[str, Mapping[str, Any]]
+    run: TrainingRun, known: CatalogEnvironment | None, sections: Mapping[str, Mapping[str, object]]
 ) -> Iterator[tuple[str, Any]]:
     """A field that nobody set has its default, as far as that is known."""
     yield from (("environment", run.spec.environment), ("runtime", run.spec.runtime))

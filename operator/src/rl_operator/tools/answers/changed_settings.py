@@ -73,6 +73,6 @@ class SettingsInForce:
             return {}
 
 
-def _short(value: Any) -> Any:
+def _short(value: object) -> Any:
     text = text_of(value)
     return value if len(text) <= LONGEST_VALUE else cut(text, LONGEST_VALUE)

@@ -161,7 +161,7 @@ def without_empty(answer: Answer) -> Answer:
     return {name: value for name, value in answer.items() if value not in (None, "", [], {})}
 
 
-def _short(value: Any) -> Any:
+def _short(value: object) -> Any:
     return one_line(value) if isinstance(value, str) else cut(text_of(value), LONGEST_VALUE)
 
 
@@ -169,7 +169,7 @@ def _name(text: str | None) -> str | None:
     return one_line(text) if text else None
 
 
-def plain(model: Any, *names: str) -> Answer:
+def plain(model: object, *names: str) -> Answer:
     return without_empty({name: getattr(model, name) for name in names}) if model else {}
 
 

@@ -63,15 +63,15 @@ KEPT: Final = frozenset({"run_id", "status", "code", "observed_at", "wandb_url"}
 """Useless if cut."""
 
 
-def compact(answer: Any) -> str:
+def compact(answer: object) -> str:
     return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
 
 
-def tokens(answer: Any) -> float:
+def tokens(answer: object) -> float:
     return len(compact(answer)) / CHARACTERS_PER_TOKEN
 
 
-def fit_tokens(answer: dict[str, Any], most: float) -> dict[str, Any]:
+def fit_tokens(answer: dict[str, object], most: float) -> dict[str, Any]:
     """The answer in at most this many tokens, as far as cutting its longest texts, all to one length, achieves that."""
     copy: dict[str, Any] = json.loads(compact(answer))
     if tokens(copy) <= most:
@@ -82,7 +82,7 @@ def fit_tokens(answer: dict[str, Any], most: float) -> dict[str, Any]:
     return shortened
 
 
-def _texts_cut(value: Any, length: int) -> Any:
+def _texts_cut(value: object, length: int) -> Any:
     match value:
         case str():
             return cut(value, length)

@@ -59,7 +59,7 @@ def _experiment(context: CallContext, name: str) -> Answer:
     return {"runs": lines, "more_runs": len(rows[SHOWN:]) or None, "verdicts": list(conclusions(rows))}
 
 
-def line(row: RunFigures, settings: Mapping[str, Any]) -> Answer:
+def line(row: RunFigures, settings: Mapping[str, object]) -> Answer:
     """One run, by the names that agents know. Pure."""
     return without_empty(
         {
@@ -84,7 +84,7 @@ def _figure(name: str, figure: HeldOutResult | None) -> Answer:
     return {value: figure.value, f"{name}_interval": ends, f"{name}_samples": figure.n}
 
 
-def _short(value: Any) -> Any:
+def _short(value: object) -> Any:
     text = text_of(value)
     short = value if len(text) <= LONGEST_VALUE else cut(text, LONGEST_VALUE)
     return one_line(short) if isinstance(short, str) else short

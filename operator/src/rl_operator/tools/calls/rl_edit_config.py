@@ -63,7 +63,7 @@ def _values(arguments: EditConfig) -> Mapping[str, Any]:
     raise ToolRefusedError("give field and value (null unsets the field), or values, a mapping of several; not both")
 
 
-def _edit(context: CallContext, run: TrainingRun, values: Mapping[str, Any]) -> Answer:
+def _edit(context: CallContext, run: TrainingRun, values: Mapping[str, object]) -> Answer:
     inputs = inputs_for(context, run)
     fields = run_fields(known_environment(context, run, inputs), inputs.runtime)
     edits, faults = edits_of(fields, values)

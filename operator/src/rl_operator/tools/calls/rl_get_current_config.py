@@ -103,7 +103,7 @@ SELDOM: Final = frozenset(
 """Fields of the environment and the trainer whose defaults are rarely changed."""
 
 
-def config_view(head: Mapping[str, Any], fields: RunFields, spec: Spec) -> dict[str, Any]:
+def config_view(head: Mapping[str, object], fields: RunFields, spec: Spec) -> dict[str, Any]:
     """`head` and as many fields as fit, the important ones first; `more` names the others."""
     view = _View(head, fields, spec, sorted(fields.all, key=lambda field: _rank(field, spec)))
     return view.cut(_largest(len(fields.all), lambda kept: tokens(view.cut(kept)) <= MOST_TOKENS))

@@ -90,7 +90,7 @@ def _words(text: str) -> str:
     return cut(one_line(text), LONGEST_TEXT)
 
 
-def _matches(environment: dict[str, Any], query: str) -> bool:
+def _matches(environment: dict[str, object], query: str) -> bool:
     return query.casefold() in f"{environment['name']} {environment['description']}".casefold()
 
 

@@ -1,7 +1,7 @@
 """What a caller's run is checked against, and the result: the operator's own rules, applied before a write."""
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from rl_operator.api.catalog import CatalogEnvironment
 from rl_operator.api.names import OWN_PREFIX
@@ -61,7 +61,7 @@ def own_names(context: CallContext) -> list[str]:
         return []
 
 
-def refused(*refusals: Refusal, **details: Any) -> ToolRefusedError:
+def refused(*refusals: Refusal, **details: object) -> ToolRefusedError:
     """At least one refusal, in the form for agents."""
     more = len(refusals) - MOST_SENTENCES
     sentences = [refusal.sentence for refusal in refusals[:MOST_SENTENCES]]

@@ -61,7 +61,7 @@ class Change:
         return {"field": self.name, "path": self.path, "from": self.before, "to": self.after}
 
 
-def edits_of(fields: RunFields, values: Mapping[str, Any]) -> tuple[tuple[Edit, ...], tuple[ToolRefusedError, ...]]:
+def edits_of(fields: RunFields, values: Mapping[str, object]) -> tuple[tuple[Edit, ...], tuple[ToolRefusedError, ...]]:
     """And what is wrong with the others: an unknown name, a second name of one field, what no run can hold."""
     edits: dict[tuple[str, ...], tuple[str, Edit]] = {}
     faults = list[ToolRefusedError]()
@@ -81,7 +81,7 @@ def edits_of(fields: RunFields, values: Mapping[str, Any]) -> tuple[tuple[Edit, 
     return tuple(edit for _, edit in edits.values()), tuple(faults)
 
 
-def _edit(fields: RunFields, name: str, value: Any) -> Edit:
+def _edit(fields: RunFields, name: str, value: object) -> Edit:
     field = fields.named(name)
     _refuse_foreign(field, value)
     return Edit(field, *_taken(value, field))
@@ -155,7 +155,7 @@ def _given(spec: Spec, place: Sequence[str]) -> Any:
     return value
 
 
-def _refuse_foreign(field: RunField, value: Any) -> None:
+def _refuse_foreign(field: RunField, value: object) -> None:
     """What the check does not see: values that are not JSON, and keys of neither the environment nor the trainer."""
     try:
         json_value(value)
@@ -165,7 +165,7 @@ def _refuse_foreign(field: RunField, value: Any) -> None:
         raise ToolRefusedError(f"{field.path}: {KEY_IN_RUN}")
 
 
-def _taken(value: Any, field: RunField) -> tuple[Any, str]:
+def _taken(value: object, field: RunField) -> tuple[Any, str]:
     """Clients that only send strings send "8" for 8: if the field accepts no string, the value is parsed."""
     if not isinstance(value, str) or type_problem(value, field.annotation, field.choices) is None:
         return value, ""

@@ -157,7 +157,7 @@ def _own() -> Iterator[RunField]:
         yield _typed(name, (info.alias or name,), info, type_, info.default)
 
 
-def _typed(name: str, place: tuple[str, ...], info: FieldInfo, type_: str, default: Any) -> RunField:
+def _typed(name: str, place: tuple[str, ...], info: FieldInfo, type_: str, default: object) -> RunField:
     return RunField(name, place, type_, type_, default, info.description or "", _limits(info))
 
 

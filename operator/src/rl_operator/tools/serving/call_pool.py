@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import anyio
 
@@ -40,7 +40,7 @@ class Calls:
         self._waiting = 0
         self._ending = False
 
-    async def call(self, tool: AgentTool, open_context: OpenContext, arguments: Mapping[str, Any]) -> Outcome:
+    async def call(self, tool: AgentTool, open_context: OpenContext, arguments: Mapping[str, object]) -> Outcome:
         """If enough callers are waiting for runs already, a new one is answered at once, with the current state."""
         with self._attended() as given_up, self._waiting_room(tool, arguments) as has_room:
 
@@ -93,7 +93,7 @@ class Calls:
             self._open.discard(given_up)
 
     @contextlib.contextmanager
-    def _waiting_room(self, tool: AgentTool, arguments: Mapping[str, Any]) -> Iterator[bool]:
+    def _waiting_room(self, tool: AgentTool, arguments: Mapping[str, object]) -> Iterator[bool]:
         """Whether the caller may wait."""
         waits = bool(arguments.get("wait_seconds")) or tool.effect == "stops"
         has_room = not waits or self._waiting < self._limits.waiting

@@ -155,7 +155,7 @@ class ToolCaller:
     """Empty: the server's usual one."""
 
 
-def json_response(answer: Any, code: ErrorCode | None, again: float = BUSY_SECONDS) -> Response:
+def json_response(answer: object, code: ErrorCode | None, again: float = BUSY_SECONDS) -> Response:
     """`again`: after how many seconds a busy server may be called again."""
     headers = {"WWW-Authenticate": "Bearer"} if code == "unauthenticated" else {}
     headers |= {"Retry-After": str(math.ceil(again))} if code == "busy" else {}

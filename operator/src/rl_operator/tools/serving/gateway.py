@@ -139,7 +139,7 @@ def build_app(
     """
     offered = {tool.name: tool for tool in tools}
 
-    async def call(tool: AgentTool, arguments: Mapping[str, Any], request: Request) -> Outcome:
+    async def call(tool: AgentTool, arguments: Mapping[str, object], request: Request) -> Outcome:
         caller: ToolCaller = request.state.caller
         with anyio.move_on_after(answer_seconds):
             return await calls.call(tool, lambda: _context_of(sessions, caller, pinned=pinned), arguments)
@@ -170,7 +170,7 @@ def _context_of(sessions: Sessions, caller: ToolCaller, *, pinned: bool) -> Iter
 def _endpoint(
     route: ToolRoute,
     tool: AgentTool | None,
-    call: Callable[[AgentTool, Mapping[str, Any], Request], Awaitable[Outcome]],
+    call: Callable[[AgentTool, Mapping[str, object], Request], Awaitable[Outcome]],
 ) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         outcome = await answered(request)

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from pydantic_core import to_json
 
@@ -45,7 +45,7 @@ class PluginContext(Protocol):
     """The part of it that we use."""
 
     def register_tool(
-        self, *, name: str, toolset: str, schema: dict[str, Any], handler: Handler, check_fn: Callable[[], bool]
+        self, *, name: str, toolset: str, schema: dict[str, object], handler: Handler, check_fn: Callable[[], bool]
     ) -> None: ...
 
     def register_skill(self, name: str, path: Path) -> None: ...
@@ -118,13 +118,13 @@ def register(context: PluginContext) -> None:
 
 
 def _handler(tool: AgentTool, host: Host) -> Handler:
-    def handle(arguments: Mapping[str, Any], session_id: str | None = None, **_: Any) -> str:
+    def handle(arguments: Mapping[str, object], session_id: str | None = None, **_: object) -> str:
         return to_json(_answered(tool, host, arguments, session_id or "").answer, inf_nan_mode="null").decode()
 
     return handle
 
 
-def _answered(tool: AgentTool, host: Host, arguments: Mapping[str, Any], session: str) -> Outcome:
+def _answered(tool: AgentTool, host: Host, arguments: Mapping[str, object], session: str) -> Outcome:
     try:
         context = host.context(session)
     except OperatorError as error:

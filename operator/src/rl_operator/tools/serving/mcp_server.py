@@ -109,7 +109,7 @@ def serve_stdio(tools: Iterable[AgentTool], context: CallContext, progress_secon
 async def _serve_stdio(tools: tuple[AgentTool, ...], context: CallContext, progress_seconds: float) -> None:
     calls = Calls()
 
-    async def call(tool: AgentTool, arguments: dict[str, Any], _: Any) -> Outcome:
+    async def call(tool: AgentTool, arguments: dict[str, object], _: object) -> Outcome:
         return await calls.call(tool, lambda: nullcontext(context), arguments)
 
     server = build_server(tools, call, progress_seconds)

@@ -54,7 +54,7 @@ def _sentence(verdict: Comparison) -> str:
     return f"{said if verdict.sentence.startswith(verdict.runs) else said[:1].upper() + said[1:]}."
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return cut(visible(flow(value)), LONGEST_VALUE)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from html import escape
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 import uvicorn
 from starlette.requests import Request
@@ -113,7 +113,7 @@ def listen(port: int) -> socket.socket:
 
 
 @contextlib.contextmanager
-def opened_page(browser: Callable[[str], Any], address: str) -> Iterator[None]:
+def opened_page(browser: Callable[[str], object], address: str) -> Iterator[None]:
     """The browser is given a file that leads to the address: every user of the machine sees its command line, and the
     address has the token. The file is there, for this user alone, inside the block.
     """

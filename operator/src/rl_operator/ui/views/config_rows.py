@@ -70,7 +70,7 @@ def _own(run: TrainingRun) -> Iterator[ConfigRow]:
             yield _plain(path, given, None if required else default, info.description or "")
 
 
-def _plain(path: str, value: Any, default: Any, meaning: str) -> ConfigRow:
+def _plain(path: str, value: object, default: object, meaning: str) -> ConfigRow:
     if value == default:
         return ConfigRow(path, _text(value, path), "default", meaning=meaning)
     return ConfigRow(path, _text(value, path), "set", "" if default is None else _text(default, path), "", meaning)
@@ -106,12 +106,12 @@ def _value_at(run: TrainingRun, place: Sequence[str]) -> Any:
     return value
 
 
-def _text(value: Any, name: str) -> str:
+def _text(value: object, name: str) -> str:
     shown = redacted(value, name)
     return short_value(shown)
 
 
-def run_file(run: TrainingRun, spec: Mapping[str, Any]) -> str:
+def run_file(run: TrainingRun, spec: Mapping[str, object]) -> str:
     """The run's file as YAML, without what is the default, and without what looks like a key; empty if it is longer
     than a page shows.
     """
@@ -129,14 +129,14 @@ def run_file(run: TrainingRun, spec: Mapping[str, Any]) -> str:
     return text if len(text) <= LONGEST_FILE else ""
 
 
-def _says_something(name: str, value: Any, defaults: Mapping[str, Any]) -> bool:
+def _says_something(name: str, value: object, defaults: Mapping[str, object]) -> bool:
     """`suspend` is what somebody asked for meanwhile."""
     if name == "environment":
         return True
     return name != "suspend" and value not in ({}, []) and (name not in defaults or defaults[name] != value)
 
 
-def without_keys(value: Any, name: str) -> Any:
+def without_keys(value: object, name: str) -> Any:
     """The same with NOT_SHOWN in the place of keys; nothing is cut."""
     if isinstance(value, Mapping):
         return {key: without_keys(each, str(key)) for key, each in value.items()}

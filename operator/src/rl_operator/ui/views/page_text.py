@@ -6,7 +6,7 @@ Templates escape them. Characters that steer, hide or turn around what follows a
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import regex
 
@@ -22,7 +22,7 @@ def short(text: str, most: int = LONGEST) -> str:
     return visible(cut(text, most))
 
 
-def short_value(value: Any) -> str:
+def short_value(value: object) -> str:
     """A value of JSON; texts without quotes."""
     return short(value if isinstance(value, str) else text_of(value))
 
@@ -71,7 +71,7 @@ def shown_lines(text: str, most: int) -> ShownText:
     return ShownText("\n".join("\t".join(map(seen, line.split("\t"))) for line in lines), max(0, len(text) - most))
 
 
-def value_text(value: Any) -> str:
+def value_text(value: object) -> str:
     """A value of JSON in one line."""
     said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     shown = shown_lines(said, LONGEST_VALUE)

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from rl_contract.rollout_records import GroupRecord, RolloutRecord, SequenceRecord
 from rl_operator.rollouts.rollout_figures import GIVEN, spans
@@ -193,7 +193,7 @@ def conversation_of(group: GroupRecord, rollout: RolloutRecord, most: int) -> Sh
     return ShownConversation(f"{several}{_left(longest)}", tuple(tuple(part[:MOST_TURNS]) for part in parts))
 
 
-def _first_answer(messages: Sequence[Any]) -> int:
+def _first_answer(messages: Sequence[object]) -> int:
     """Where the policy speaks first; 0 if it does not."""
     answers = (at for at, each in enumerate(messages) if isinstance(each, Mapping) and each.get("role") == "assistant")
     return next(answers, 0)
@@ -227,7 +227,7 @@ def segments_of(text: str, most: int) -> Iterator[Segment]:
         yield Segment("", shown_lines(rest, most))
 
 
-def _of_message(message: Any, most: int) -> SaidTurn:
+def _of_message(message: object, most: int) -> SaidTurn:
     """Chat messages as OpenAI's API has them; anything else as the JSON that it is."""
     if not isinstance(message, Mapping):
         return SaidTurn("message", "given", (Segment("", shown_lines(_json(message), most)),))
@@ -242,7 +242,7 @@ def _of_message(message: Any, most: int) -> SaidTurn:
     return SaidTurn(words, ROLE_WORDS.get(role, "given"), tuple(segments))
 
 
-def _content_segments(content: Any, most: int, *, is_tool: bool) -> Iterator[Segment]:
+def _content_segments(content: object, most: int, *, is_tool: bool) -> Iterator[Segment]:
     if content is None or content == "":
         return
     text = _text(content)
@@ -252,7 +252,7 @@ def _content_segments(content: Any, most: int, *, is_tool: bool) -> Iterator[Seg
         yield from segments_of(text, most)
 
 
-def _text(content: Any) -> str:
+def _text(content: object) -> str:
     """Texts, and the texts among parts; other parts as JSON."""
     if isinstance(content, str):
         return content
@@ -263,7 +263,7 @@ def _text(content: Any) -> str:
     )
 
 
-def _call_text(call: Any) -> str:
+def _call_text(call: object) -> str:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping):
         return _json(call)
@@ -271,5 +271,5 @@ def _call_text(call: Any) -> str:
     return f"{function.get('name')} {arguments if isinstance(arguments, str) else _json(arguments)}"
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
