@@ -23,13 +23,11 @@ from tinker_atropos.environments.runner.reporting.senders import MAX_BYTES
 from tinker_atropos.rollout_files.bounded_folder import MEGABYTE, BoundedFolder
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import Group, Story, TokenSequence
-from tinker_atropos.trainer.rollouts.kept_files import KeptFiles
+from tinker_atropos.trainer.rollouts.group_records import TrainedStep
 from tinker_atropos.trainer.rollouts.report_route import MAX_BRACKETS, ReportBudget
 from tinker_atropos.trainer.rollouts.reported_rollouts import MAX_GROUPS, RolloutReport
-from tinker_atropos.trainer.rollouts.rollout_keeper import RolloutKeeper
-from tinker_atropos.trainer.rollouts.rollout_lines import KeptRun, RolloutLines
-from tinker_atropos.trainer.rollouts.token_pieces import TokenPieces
-from tinker_atropos.trainer.rollouts.trained_step import TrainedStep
+from tinker_atropos.trainer.rollouts.rollout_keeper import KeptFiles, RolloutKeeper
+from tinker_atropos.trainer.rollouts.rollout_lines import KeptRun, RolloutLines, TokenPieces
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
 
 GOAL_SHARE = 0.01

@@ -23,8 +23,7 @@ from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.backend.step_requests import to_tinker
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
-from tinker_atropos.trainer.reporting.metrics.batch_metrics import batch_metrics, collection_metrics
-from tinker_atropos.trainer.reporting.metrics.policy_metrics import training_metrics
+from tinker_atropos.trainer.reporting.step_metrics import batch_metrics, collection_metrics, training_metrics
 from tinker_atropos.trainer.trajectories.admission import Admission
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
 from tinker_atropos.trainer.trajectories.deliveries import read_delivery

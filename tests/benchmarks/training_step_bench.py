@@ -27,7 +27,7 @@ from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
 from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
-from tinker_atropos.trainer.reporting.metrics.policy_metrics import training_metrics
+from tinker_atropos.trainer.reporting.step_metrics import training_metrics
 
 GROUPS, GROUP_SIZE = 4, 8
 CONFIG = TrainerSettings(lora_rank=16)

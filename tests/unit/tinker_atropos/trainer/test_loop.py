@@ -18,8 +18,8 @@ from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall
 from tinker_atropos.trainer.data.datums import Datum, TrainingBatch, build_batch, loss_config
 from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
 from tinker_atropos.trainer.loop import train
-from tinker_atropos.trainer.reporting.metrics.stopwatch import PARTS
-from tinker_atropos.trainer.rollouts.trained_step import TrainedStep
+from tinker_atropos.trainer.reporting.step_metrics import PARTS
+from tinker_atropos.trainer.rollouts.group_records import TrainedStep
 from tinker_atropos.trainer.trajectories.admission import Admission, Admitted
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
 from tinker_atropos.trainer.trajectories.deliveries import read_group

@@ -12,11 +12,15 @@ from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.trainer.backend.backend import Training
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.data.datums import build_batch
-from tinker_atropos.trainer.reporting.metrics.batch_metrics import batch_metrics, collection_metrics
-from tinker_atropos.trainer.reporting.metrics.metric_warnings import kl_warning, recomputed_warning
-from tinker_atropos.trainer.reporting.metrics.policy_metrics import training_metrics
-from tinker_atropos.trainer.reporting.metrics.stopwatch import Stopwatch
-from tinker_atropos.trainer.rollouts.trained_step import TrainedStep
+from tinker_atropos.trainer.reporting.step_metrics import (
+    Stopwatch,
+    batch_metrics,
+    collection_metrics,
+    kl_warning,
+    recomputed_warning,
+    training_metrics,
+)
+from tinker_atropos.trainer.rollouts.group_records import TrainedStep
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
 from tinker_atropos.trainer.update.policy_update import update_policy
 

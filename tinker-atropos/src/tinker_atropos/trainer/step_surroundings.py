@@ -16,8 +16,8 @@ from tinker_atropos.trainer.reporting.accounting import Accounting
 from tinker_atropos.trainer.reporting.samples import sample_rows
 from tinker_atropos.trainer.reporting.trackers.tracker import Tracker
 from tinker_atropos.trainer.reporting.trainer_status import console_line
+from tinker_atropos.trainer.rollouts.group_records import TrainedStep
 from tinker_atropos.trainer.rollouts.rollout_keeper import RolloutKeeper
-from tinker_atropos.trainer.rollouts.trained_step import TrainedStep
 from tinker_atropos.trainer.stop_request import StopRequest, unless_stopped
 from tinker_atropos.trainer.trainer_state import TrainerState
 from tinker_atropos.trainer.trajectories.batch_collector import Collected, Collector

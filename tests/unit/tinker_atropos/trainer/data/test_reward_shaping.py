@@ -17,7 +17,7 @@ from tinker_atropos.trainer.data.reward_shaping import (
     group_advantages,
     shaped_rewards,
 )
-from tinker_atropos.trainer.reporting.metrics.batch_metrics import batch_metrics
+from tinker_atropos.trainer.reporting.step_metrics import batch_metrics
 
 PROMPT = 2
 

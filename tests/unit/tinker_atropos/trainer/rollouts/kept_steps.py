@@ -17,11 +17,10 @@ from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.rollout_files.bounded_folder import MEGABYTE, BoundedFolder
 from tinker_atropos.rollout_files.rollout_store import RolloutMirror
 from tinker_atropos.trainer.data.datums import build_batch
-from tinker_atropos.trainer.rollouts.kept_files import KeptFiles
+from tinker_atropos.trainer.rollouts.group_records import TrainedStep
 from tinker_atropos.trainer.rollouts.reported_rollouts import RolloutReport
-from tinker_atropos.trainer.rollouts.rollout_keeper import RolloutKeeper
+from tinker_atropos.trainer.rollouts.rollout_keeper import KeptFiles, RolloutKeeper
 from tinker_atropos.trainer.rollouts.rollout_lines import KeptRun, RolloutLines
-from tinker_atropos.trainer.rollouts.trained_step import TrainedStep
 from tinker_atropos.trainer.trajectories.batch_collector import Collected, DroppedGroup
 from tinker_atropos.trainer.trajectories.deliveries import read_group
 

@@ -15,8 +15,14 @@ from rl_contract.rollout_fates import TOKEN_FATES
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import Group, Shaping, TokenSequence
-from tinker_atropos.trainer.rollouts.group_records import GroupFacts, fate_totals, group_record, runs
-from tinker_atropos.trainer.rollouts.trained_step import TrainedStep, group_facts
+from tinker_atropos.trainer.rollouts.group_records import (
+    GroupFacts,
+    TrainedStep,
+    fate_totals,
+    group_facts,
+    group_record,
+    runs,
+)
 from tinker_atropos.trainer.trajectories.batch_collector import Collected, DroppedGroup
 from tinker_atropos.trainer.trajectories.deliveries import read_group
 from tinker_atropos.trainer.update.trust_region import within

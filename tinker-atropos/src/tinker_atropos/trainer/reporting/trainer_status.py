@@ -4,12 +4,14 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from rl_contract.run_metrics import MAX_POINTS, RunMetrics, reduced, wire_name
 from rl_contract.trainer_messages import (
+    MOST_FIGURES,
     BestCheckpoint,
     EvaluatedFigures,
+    FigureRow,
     Phase,
     RunCost,
     TrainerCheckpoint,
@@ -17,12 +19,43 @@ from rl_contract.trainer_messages import (
     WandbStatus,
 )
 from rl_contract.wire import timestamp
-from tinker_atropos.trainer.reporting.collapse import CollapseWatch
-from tinker_atropos.trainer.reporting.decline import Decline, held_out_decline, reward_decline
-from tinker_atropos.trainer.reporting.evaluated_figures import evaluated_figures
+from tinker_atropos.trainer.reporting.collapse import CollapseWatch, Decline, held_out_decline, reward_decline
 from tinker_atropos.trainer.reporting.time_left import Schedule, TimeLeft
 from tinker_atropos.trainer.reporting.wait_reasons import GroupsMade
 from tinker_atropos.trainer.trajectories.api_client import MetricsRecord, Peer
+
+EVAL_PREFIX: Final = "eval/"
+LONGEST_NAME: Final = 64
+"""Characters: a set's name has at most 40."""
+
+_OF_OTHERS: Final = ("_low", "_high", "/n")
+"""Ends of metrics that belong to a figure."""
+
+_GREEDY: Final = "greedy_"
+"""Such a figure has samples of its own, which are not counted."""
+
+
+def evaluated_figures(step: int, metrics: Mapping[str, float]) -> EvaluatedFigures | None:
+    """None if there is only one figure. The main set's come first, then the first one of each other set.
+
+    metrics: as an environment reports them, `eval/pass_at_4`, `eval/SET/percent_correct_low`, `eval/SET/n`, …
+    """
+    figures = [name for name in metrics if name.startswith(EVAL_PREFIX) and not name.endswith(_OF_OTHERS)]
+    if len(figures) < 2:
+        return None
+    firsts = {name.rpartition("/")[0]: name for name in reversed(figures)}
+    ranked = sorted(figures, key=lambda name: (name.count("/") > 1, firsts[name.rpartition("/")[0]] != name))
+    short = [name for name in ranked if len(name) - len(EVAL_PREFIX) <= LONGEST_NAME]
+    rows = tuple(_row(name, metrics) for name in short[:MOST_FIGURES])
+    return EvaluatedFigures(step=step, figures=rows, more=len(figures) - len(rows))
+
+
+def _row(name: str, metrics: Mapping[str, float]) -> FigureRow:
+    of_set, _, leaf = name.rpartition("/")
+    n = None if leaf.startswith(_GREEDY) else metrics.get(f"{of_set}/n")
+    ends = metrics.get(f"{name}_low"), metrics.get(f"{name}_high")
+    return name.removeprefix(EVAL_PREFIX), metrics[name], *ends, None if n is None else int(n)
+
 
 MAX_WARNINGS = 3
 RECENT_SECONDS = 300.0

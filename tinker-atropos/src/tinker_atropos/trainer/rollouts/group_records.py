@@ -1,5 +1,6 @@
-"""From groups to the records of a rollout file. Pure. rl_contract.rollout_records says what the fields mean.
+"""From a trained step to the records of a rollout file, group by group. Pure.
 
+rl_contract.rollout_records says what the fields mean.
 Axes: _S sequences of a group, _T tokens of one sequence after what all sequences of its group begin with.
 """
 
@@ -12,8 +13,23 @@ import numpy.typing as npt
 
 from rl_contract.rollout_fates import TOKEN_FATES, GroupFate, TokenFate
 from rl_contract.rollout_records import GroupRecord, Line, RolloutRecord, SequenceRecord, SharedPrompt, line_of
-from tinker_atropos.arrays import Floats, Ints
+from rl_contract.trainer_settings import TrainerSettings
+from tinker_atropos.arrays import Bools, Floats, Ints
+from tinker_atropos.trainer.data.datums import Datum, TrainingBatch
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
+from tinker_atropos.trainer.data.reward_shaping import group_advantages, masked_rollouts
+from tinker_atropos.trainer.trajectories.batch_collector import Collected, DroppedGroup
+from tinker_atropos.trainer.update.trust_region import clipped_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedStep:
+    """`logprobs` are those of forward_backward, for each datum of the batch; empty if nothing was trained."""
+
+    collected: Collected
+    batch: TrainingBatch
+    logprobs: Sequence[Floats] = ()
+
 
 _FATES: Final = tuple(TOKEN_FATES)
 _CODE: Final[Mapping[TokenFate, int]] = {fate: code for code, fate in enumerate(_FATES)}
@@ -58,6 +74,55 @@ class GroupFacts:
     masked_S: npt.NDArray[np.bool_] | None = None
     sets: Sequence[str] = ()
     greedy: bool = False
+
+
+def group_facts(step: TrainedStep, config: TrainerSettings) -> Iterator[GroupFacts]:
+    """Of the batch's groups, then of those that were dropped."""
+    datums_of: dict[int, list[tuple[Datum, Floats]]] = {}
+    for datum, logprobs_T in zip(step.batch.datums, step.logprobs, strict=True):
+        datums_of.setdefault(datum.group, []).append((datum, logprobs_T))
+    trained = left_out = 0
+    for index, group in enumerate(step.batch.groups):
+        advantages_R = group_advantages(group, config)
+        masked_S = masked_rollouts(group, config)[group.rollout_of_S]
+        datums = iter(datums_of.get(index, ()))
+        if index in datums_of:
+            trained_S = [
+                trained_sequence(*next(datums), config) if sequence.generated_T[1:].any() and not masked else None
+                for sequence, masked in zip(group.sequences_S, masked_S, strict=True)
+            ]
+            yield GroupFacts(group, "trained", trained, advantages_R, trained_S, masked_S=masked_S)
+            trained += 1
+        else:
+            yield GroupFacts(group, "no_advantage", left_out, advantages_R, masked_S=masked_S)
+            left_out += 1
+    yield from map(_dropped, range(len(step.collected.unusable)), step.collected.unusable)
+
+
+def _dropped(number: int, dropped: DroppedGroup) -> GroupFacts:
+    return GroupFacts(dropped.group, "dropped", number, reason=dropped.reason, why=dropped.why)
+
+
+def trained_sequence(datum: Datum, logprobs_T: Floats, config: TrainerSettings) -> TrainedSequence:
+    """Shifted back: prediction t of a datum is of token t + 1."""
+    clipped_T = _nowhere(datum)
+    clipped_T[datum.trained_T] = clipped_tokens([datum], [logprobs_T], config)
+    return TrainedSequence(
+        trained_T=np.concatenate([[False], datum.trained_T]),
+        advantages_T=_of_tokens(datum.advantages_T),
+        logprobs_T=_of_tokens(logprobs_T),
+        clipped_T=np.concatenate([[False], clipped_T]),
+        masked_T=np.concatenate([[False], _nowhere(datum) if datum.masked_T is None else datum.masked_T]),
+        taught_T=np.concatenate([[False], _nowhere(datum) if datum.teacher is None else datum.teacher.spoken_T]),
+    )
+
+
+def _nowhere(datum: Datum) -> Bools:
+    return np.zeros(len(datum.trained_T), np.bool_)
+
+
+def _of_tokens(predictions_T: Floats) -> Floats:
+    return np.concatenate([[0.0], predictions_T])
 
 
 def group_record(facts: GroupFacts, pieces: Pieces) -> Line:

@@ -1,4 +1,4 @@
-from tinker_atropos.trainer.reporting.trackers.step_axis import StepAxis
+from tinker_atropos.trainer.reporting.trackers.wandb_program import StepAxis
 
 
 def test_a_retrained_step_is_not_logged_again() -> None:

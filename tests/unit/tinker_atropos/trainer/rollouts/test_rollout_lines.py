@@ -11,7 +11,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from tinker_atropos.chat.tokenizer import Tokenizer
-from tinker_atropos.trainer.rollouts.token_pieces import INCOMPLETE, TokenPieces
+from tinker_atropos.trainer.rollouts.rollout_lines import INCOMPLETE, TokenPieces
 
 CORPUS = [
     "the sum of 12 and 30 is 42, isn't it? ",
