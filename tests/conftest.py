@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.forking import ForkedPopen
+from tests.s3_server import running_s3_server
 
 pytest_plugins = (
     "tests.plugins.collection",
@@ -84,3 +85,10 @@ def tinker_service(process: None, tmp_path_factory: pytest.TempPathFactory) -> I
     """One Tinker service for the whole session, really started."""
     with running_tinker_service(tmp_path_factory.mktemp("tinker-service"), real_start=True) as service:
         yield service
+
+
+@pytest.fixture(scope="module")
+def s3(process: None) -> Iterator[str]:
+    """The URL of a server with the bucket `rollouts`."""
+    with running_s3_server("rollouts") as url:
+        yield url

@@ -18,7 +18,7 @@ CONFIG = {"max_token_length": 32, "total_steps": 20, "eval_items": 100}
 
 
 @pytest.fixture(scope="module")
-def runtime(installed: Kubectl) -> str:
+def verifiers_runtime(installed: Kubectl) -> str:
     """`tiny`, with environments from an image of their own."""
     tiny: dict[str, Any] = yaml.safe_load((ROOT / "examples" / "runtime-tiny.yaml").read_text(encoding="utf-8"))
     tiny["metadata"]["name"] = RUNTIME
@@ -29,20 +29,20 @@ def runtime(installed: Kubectl) -> str:
     return RUNTIME
 
 
-def test_a_taskset_is_trained_with_its_own_fields(installed: Kubectl, namespace: str, runtime: str) -> None:
+def test_a_taskset_is_trained_with_its_own_fields(installed: Kubectl, namespace: str, verifiers_runtime: str) -> None:
     kubectl = installed
-    listed = {each["name"] for each in kubectl.json("get", "rlrt", runtime)["status"]["environments"]}
+    listed = {each["name"] for each in kubectl.json("get", "rlrt", verifiers_runtime)["status"]["environments"]}
     assert {"sort_digits", "verifiers/NAME"} <= listed
 
     digits = {**CONFIG, "taskset": {"digits": 10}}
-    apply(kubectl, namespace, run_of("wrong", "verifiers/sort-digits-vf", runtime=runtime, config=digits))
+    apply(kubectl, namespace, run_of("wrong", "verifiers/sort-digits-vf", runtime=verifiers_runtime, config=digits))
     kubectl.patiently("-n", namespace, "wait", "--for=condition=Stalled", "rlrun/wrong")
     [refusal] = kubectl.json("-n", namespace, "get", "rlrun", "wrong")["status"]["refusals"]
     assert (refusal["field"], refusal["given"]) == ("spec.config.taskset.digits", 10)
     assert "at most 9" in refusal["hint"]
 
     digits = {**CONFIG, "taskset": {"digits": 4}}
-    apply(kubectl, namespace, run_of("sorting", "verifiers/sort-digits-vf", runtime=runtime, config=digits))
+    apply(kubectl, namespace, run_of("sorting", "verifiers/sort-digits-vf", runtime=verifiers_runtime, config=digits))
     status = finish(kubectl, namespace, "sorting")["status"]
     assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
     metrics = status["metrics"]

@@ -19,7 +19,7 @@ from tests.integration.browser.watched_tabs import (
 
 
 @pytest.fixture(scope="session")
-def program(process: None) -> str:
+def browser_path(process: None) -> str:
     found = browser_program()
     if found is None:
         pytest.skip(HOW_TO_GET)
@@ -27,10 +27,10 @@ def program(process: None) -> str:
 
 
 @pytest.fixture(scope="module")
-def chromium(program: str) -> Iterator[Browser]:
+def chromium(browser_path: str) -> Iterator[Browser]:
     expect.set_options(timeout=WAIT_MILLISECONDS)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=browser_path, args=ARGUMENTS)
         yield browser
         browser.close()
 
@@ -44,7 +44,7 @@ def tabs(chromium: Browser) -> Iterator[WatchedTabs]:
 
 
 @pytest.fixture(scope="session")
-def local_page(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPage]:
+def local_page(browser_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPage]:
     """`rlctl ui` with a run in each state. One for all files that look at it."""
     with running_page(tmp_path_factory.mktemp("page")) as page:
         yield page

@@ -9,7 +9,7 @@ from tests.integration.conftest import running_control_plane
 
 
 @pytest.fixture(scope="session")
-def helm(process: None, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+def rendering_helm(process: None, tmp_path_factory: pytest.TempPathFactory) -> Helm:
     """One that renders, and reaches no cluster."""
     if not Helm.there():
         pytest.skip(HOW_TO_GET)
@@ -17,7 +17,7 @@ def helm(process: None, tmp_path_factory: pytest.TempPathFactory) -> Helm:
 
 
 @pytest.fixture(scope="session")
-def empty_plane(apiserver: None, helm: Helm) -> Iterator[ControlPlane]:
+def empty_plane(apiserver: None, rendering_helm: Helm) -> Iterator[ControlPlane]:
     """Two namespaces with PodSecurity's strictest level, and nothing else: tests leave it as they found it."""
     with running_control_plane(API_SERVER, empty=True) as plane:
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}

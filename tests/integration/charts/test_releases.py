@@ -33,7 +33,7 @@ LOCKED = {
 
 
 @pytest.fixture
-def plane(empty_plane: ControlPlane, admins_helm: Helm) -> Iterator[ControlPlane]:
+def tidied_plane(empty_plane: ControlPlane, admins_helm: Helm) -> Iterator[ControlPlane]:
     """Whatever a test leaves is taken away."""
     yield empty_plane
     for release in json.loads(admins_helm("list", "--namespace", OPS, "--output", "json")):
@@ -66,17 +66,17 @@ def policies(admin: AdminClient) -> list[dict[str, Any]]:
 OUR_KINDS = {each["metadata"]["name"] for each in installed_definitions()}
 
 
-def test_from_nothing_to_nothing(plane: ControlPlane, admins_helm: Helm) -> None:
+def test_from_nothing_to_nothing(tidied_plane: ControlPlane, admins_helm: Helm) -> None:
     """The kinds and their runs stay unless they are told to go; a release of the same name takes them up again."""
-    helm, admin = admins_helm, plane.admin
+    helm, admin = admins_helm, tidied_plane.admin
     install(helm, OPERATOR_CHART, {})
     assert kinds(admin) == OUR_KINDS
-    install_runtimes(plane, helm)
+    install_runtimes(tidied_plane, helm)
     before = int(admin.get(DEPLOYMENT)["metadata"]["resourceVersion"])
     assert [int(each["metadata"]["resourceVersion"]) > before for each in policies(admin)] == [True] * 4
     until_refused(admin, "default", LOCKED, "runtime 'tiny' locks it")
     assert {each["metadata"]["name"] for each in admin.items(RUNTIMES)} == {"default", "tiny"}
-    runs = RunsNamespace(plane, "team")
+    runs = RunsNamespace(tidied_plane, "team")
     uid = runs.apply()["metadata"]["uid"]
 
     helm("uninstall", "rl-runtimes", "--namespace", OPS)
@@ -91,7 +91,7 @@ def test_from_nothing_to_nothing(plane: ControlPlane, admins_helm: Helm) -> None
     wait_for("the kinds are gone", lambda: not kinds(admin))
 
 
-def test_a_second_release_names_objects_of_the_first(plane: ControlPlane, admins_helm: Helm) -> None:
+def test_a_second_release_names_objects_of_the_first(tidied_plane: ControlPlane, admins_helm: Helm) -> None:
     install(admins_helm, OPERATOR_CHART, {"scope.namespaces": ["team"]})
     with pytest.raises(HelmError, match="invalid ownership metadata"):
         install(admins_helm, OPERATOR_CHART, {"scope.namespaces": ["default"]}, "rl-operator-2")
@@ -100,19 +100,19 @@ def test_a_second_release_names_objects_of_the_first(plane: ControlPlane, admins
 
 
 def test_the_operator_works_with_its_rights_in_one_namespace_and_then_in_all(
-    plane: ControlPlane, admins_helm: Helm, tmp_path: Path
+    tidied_plane: ControlPlane, admins_helm: Helm, tmp_path: Path
 ) -> None:
     """A run's whole life, with the Deployment's arguments and the ServiceAccount's rights."""
-    helm, team, elsewhere = admins_helm, RunsNamespace(plane, "team"), RunsNamespace(plane, "default")
+    helm, team, elsewhere = admins_helm, RunsNamespace(tidied_plane, "team"), RunsNamespace(tidied_plane, "default")
     install(helm, OPERATOR_CHART, {**SETTINGS, "scope.namespaces": ["team"]})
     install(helm, RUNTIMES_CHART, {})
     elsewhere.apply("other")
-    with installed_operator(plane, tmp_path, refused={EVENTS_OF_RUNTIMES}):
+    with installed_operator(tidied_plane, tmp_path, refused={EVENTS_OF_RUNTIMES}):
         a_life(team)
         assert elsewhere.status("other").get("observedGeneration") == -1
 
     install(helm, OPERATOR_CHART, SETTINGS)
-    with installed_operator(plane, tmp_path):
+    with installed_operator(tidied_plane, tmp_path):
         a_life(team)
         elsewhere.until_pod(name="other")
 

@@ -114,7 +114,7 @@ SERVICE_MONITORS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def admin(empty_plane: ControlPlane) -> Iterator[AdminClient]:
+def admin_of_charts(empty_plane: ControlPlane) -> Iterator[AdminClient]:
     """Our kinds and the Prometheus operator's are there."""
     admin = empty_plane.admin
     empty_plane.install_definitions()
@@ -161,17 +161,19 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("chart", "values"), ROWS)
-def test_the_api_server_accepts_it(helm: Helm, admin: AdminClient, chart: Path, values: dict[str, Any]) -> None:
-    documents = helm.rendered(chart, values)
+def test_the_api_server_accepts_it(
+    rendering_helm: Helm, admin_of_charts: AdminClient, chart: Path, values: dict[str, Any]
+) -> None:
+    documents = rendering_helm.rendered(chart, values)
     for document in documents:
-        dry_run(admin, document)
+        dry_run(admin_of_charts, document)
         if document["kind"] == "Deployment":
-            dry_run(admin, pod_of(document))
+            dry_run(admin_of_charts, pod_of(document))
 
 
-def test_marks_are_on_pods_and_account_and_not_in_selectors(helm: Helm) -> None:
+def test_marks_are_on_pods_and_account_and_not_in_selectors(rendering_helm: Helm) -> None:
     """A selector cannot be changed by an upgrade."""
-    documents = helm.rendered(OPERATOR_CHART, TABLE["marked"])
+    documents = rendering_helm.rendered(OPERATOR_CHART, TABLE["marked"])
     for name in ("rl-operator", "rl-operator-tools"):
         spec = of_kind(documents, "Deployment", name)["spec"]
         metadata = spec["template"]["metadata"]

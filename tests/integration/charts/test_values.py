@@ -63,14 +63,14 @@ JSON_TYPES = {int: {"integer"}, float: {"number"}, str: {"string", None}}
 
 
 @pytest.mark.parametrize("chart", [OPERATOR_CHART, RUNTIMES_CHART], ids=lambda chart: chart.name)
-def test_lint_finds_nothing(helm: Helm, chart: Path) -> None:
-    helm("lint", "--strict", chart)
+def test_lint_finds_nothing(rendering_helm: Helm, chart: Path) -> None:
+    rendering_helm("lint", "--strict", chart)
 
 
 @pytest.mark.parametrize(("chart", "path", "value", "said"), REFUSED, ids=lambda each: getattr(each, "name", None))
-def test_a_wrong_value_is_named(helm: Helm, chart: Path, path: str, value: Any, said: str) -> None:
+def test_a_wrong_value_is_named(rendering_helm: Helm, chart: Path, path: str, value: Any, said: str) -> None:
     with pytest.raises(HelmError) as refusal:
-        helm.rendered(chart, {path: value})
+        rendering_helm.rendered(chart, {path: value})
     assert said in str(refusal.value)
 
 
@@ -85,9 +85,11 @@ def test_every_setting_of_the_operator_can_be_set() -> None:
         assert tuple(property_.get("enum", ())) == choices
 
 
-def test_settings_arrive_as_the_operator_reads_them(helm: Helm) -> None:
+def test_settings_arrive_as_the_operator_reads_them(rendering_helm: Helm) -> None:
     values = {"settings": {"workers": 1_000_000, "pollSeconds": 0.25, "logLevel": "debug"}, "scope.namespaces": ["a"]}
-    settings = OperatorSettings.from_command_line(operators_arguments(helm.rendered(OPERATOR_CHART, values)), {})
+    settings = OperatorSettings.from_command_line(
+        operators_arguments(rendering_helm.rendered(OPERATOR_CHART, values)), {}
+    )
     assert (settings.workers, settings.poll_seconds, settings.log_level) == (1_000_000, 0.25, "debug")
     assert (settings.namespace, settings.lease_name) == ("a", "rl-operator")
 
@@ -104,10 +106,10 @@ def snake(name: str) -> str:
 
 @pytest.mark.parametrize("path", ["argocd/apps", "flux/platform"])
 @pytest.mark.parametrize("chart", [OPERATOR_CHART, RUNTIMES_CHART], ids=lambda chart: chart.name)
-def test_values_of_the_gitops_examples_are_accepted(helm: Helm, path: str, chart: Path) -> None:
+def test_values_of_the_gitops_examples_are_accepted(rendering_helm: Helm, path: str, chart: Path) -> None:
     documents = example(f"gitops/{path}/{chart.name}")
     spec = next(each for each in documents if each["kind"] in ("Application", "HelmRelease"))["spec"]
-    helm.rendered(chart, spec["values"] if "values" in spec else spec["source"]["helm"]["valuesObject"])
+    rendering_helm.rendered(chart, spec["values"] if "values" in spec else spec["source"]["helm"]["valuesObject"])
 
 
 # --- the same as by kubectl ------------------------------------------------------------------------------------------
@@ -117,13 +119,13 @@ def example(name: str) -> list[Document]:
 
 @pytest.mark.parametrize(("kind", "name"), [("ClusterRole", "rl-operator"), ("ClusterRole", "rl-operator-runs"),
                                             ("Role", "rl-operator")])  # fmt: skip
-def test_the_operators_rights_match_the_example(helm: Helm, kind: str, name: str) -> None:
-    rendered = of_kind(helm.rendered(OPERATOR_CHART, {}), kind, name)
+def test_the_operators_rights_match_the_example(rendering_helm: Helm, kind: str, name: str) -> None:
+    rendered = of_kind(rendering_helm.rendered(OPERATOR_CHART, {}), kind, name)
     assert rendered["rules"] == of_kind(example("operator"), kind, name)["rules"]
 
 
-def test_in_one_namespace_only_runtimes_are_read_from_the_whole_cluster(helm: Helm) -> None:
-    rendered = helm.rendered(OPERATOR_CHART, {"scope.namespaces": ["team"]})
+def test_in_one_namespace_only_runtimes_are_read_from_the_whole_cluster(rendering_helm: Helm) -> None:
+    rendered = rendering_helm.rendered(OPERATOR_CHART, {"scope.namespaces": ["team"]})
     namespaces = {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list", "watch"]}
     everywhere = of_kind(example("operator"), "ClusterRole", "rl-operator")["rules"]
     assert of_kind(rendered, "ClusterRole", "rl-operator")["rules"] == [r for r in everywhere if r != namespaces]
@@ -133,8 +135,10 @@ def test_in_one_namespace_only_runtimes_are_read_from_the_whole_cluster(helm: He
     assert role["rules"] == [{**namespaces, "verbs": ["get"]}, *runs]
 
 
-def test_no_secrets_and_no_wildcards(helm: Helm) -> None:
-    documents = helm.rendered(OPERATOR_CHART, {"tools.enabled": True}) + helm.rendered(RUNTIMES_CHART, {})
+def test_no_secrets_and_no_wildcards(rendering_helm: Helm) -> None:
+    documents = rendering_helm.rendered(OPERATOR_CHART, {"tools.enabled": True}) + rendering_helm.rendered(
+        RUNTIMES_CHART, {}
+    )
     rules = [rule for document in documents for rule in document.get("rules", ())]
     assert len(rules) > 10
     for rule in rules:
@@ -142,12 +146,12 @@ def test_no_secrets_and_no_wildcards(helm: Helm) -> None:
         assert not any("*" in word for field in ("apiGroups", "resources", "verbs") for word in rule[field])
 
 
-def test_the_gateways_arguments(helm: Helm) -> None:
+def test_the_gateways_arguments(rendering_helm: Helm) -> None:
     values = {
         "tools": {"enabled": True, "readOnly": True, "ui": True, "allowedHosts": ["rl.example.com"]},
         "scope.namespaces": ["a"],
     }
-    (container,) = of_kind(helm.rendered(OPERATOR_CHART, values), "Deployment", "rl-operator-tools")["spec"][
+    (container,) = of_kind(rendering_helm.rendered(OPERATOR_CHART, values), "Deployment", "rl-operator-tools")["spec"][
         "template"
     ]["spec"]["containers"]
     said = CliRunner().invoke(tools, [*container["command"][2:], *container["args"], "--help"])
@@ -160,23 +164,25 @@ def test_the_gateways_arguments(helm: Helm) -> None:
     ("path", "namespace", "asked"),
     [("tools.namespace", "", True), ("tools.namespace", "a", False), ("scope.namespaces", ["a"], False)],
 )
-def test_the_notes_say_when_a_namespace_is_required(helm: Helm, path: str, namespace: Any, asked: bool) -> None:
+def test_the_notes_say_when_a_namespace_is_required(
+    rendering_helm: Helm, path: str, namespace: Any, asked: bool
+) -> None:
     values = flags({"tools.enabled": True, path: namespace})
-    said = helm("install", "rl-operator", OPERATOR_CHART, "--dry-run=client", *values)
+    said = rendering_helm("install", "rl-operator", OPERATOR_CHART, "--dry-run=client", *values)
     notes = said[said.index("NOTES:") :]
     assert "service/rl-operator-tools 8080:8080" in notes
     assert ("-H 'X-RL-Namespace: NAMESPACE' \\\n" in notes) is asked
 
 
 @pytest.mark.parametrize("ui", [True, False])
-def test_the_notes_say_where_the_page_is(helm: Helm, ui: bool) -> None:
+def test_the_notes_say_where_the_page_is(rendering_helm: Helm, ui: bool) -> None:
     values = flags({"tools.enabled": True, "tools.ui": ui})
-    said = helm("install", "rl-operator", OPERATOR_CHART, "--dry-run=client", *values)
+    said = rendering_helm("install", "rl-operator", OPERATOR_CHART, "--dry-run=client", *values)
     assert ("http://127.0.0.1:8080/ui" in said[said.index("NOTES:") :]) is ui
 
 
-def test_the_gateway_has_no_rights(helm: Helm) -> None:
-    documents = helm.rendered(OPERATOR_CHART, {"tools.enabled": True})
+def test_the_gateway_has_no_rights(rendering_helm: Helm) -> None:
+    documents = rendering_helm.rendered(OPERATOR_CHART, {"tools.enabled": True})
     account = of_kind(documents, "ServiceAccount", "rl-operator-tools")["metadata"]["name"]
     pod = of_kind(documents, "Deployment", "rl-operator-tools")["spec"]["template"]["spec"]
     assert pod["serviceAccountName"] == account
@@ -186,9 +192,9 @@ def test_the_gateway_has_no_rights(helm: Helm) -> None:
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_checkpoints_are_on_a_claim_or_the_notes_warn(helm: Helm, kept: bool) -> None:
+def test_checkpoints_are_on_a_claim_or_the_notes_warn(rendering_helm: Helm, kept: bool) -> None:
     values = {"tinkerService.enabled": True} | ({} if kept else {"tinkerService.persistence.enabled": False})
-    documents = helm.rendered(OPERATOR_CHART, values)
+    documents = rendering_helm.rendered(OPERATOR_CHART, values)
     [volume] = [
         each
         for each in of_kind(documents, "Deployment", "tinker-service")["spec"]["template"]["spec"]["volumes"]
@@ -196,17 +202,17 @@ def test_checkpoints_are_on_a_claim_or_the_notes_warn(helm: Helm, kept: bool) ->
     ]
     assert ("persistentVolumeClaim" in volume) is kept
     assert ("PersistentVolumeClaim" in [document["kind"] for document in documents]) is kept
-    said = helm("install", "rl-operator", OPERATOR_CHART, "--dry-run=client", *flags(values))
+    said = rendering_helm("install", "rl-operator", OPERATOR_CHART, "--dry-run=client", *flags(values))
     assert ("CheckpointLost" in said[said.index("NOTES:") :]) is not kept
 
 
 @pytest.mark.parametrize(("file", "name"), [("operator", "rl-operator"), ("tinker-service", "tinker-service")])
-def test_pods_match_the_example(helm: Helm, file: str, name: str) -> None:
+def test_pods_match_the_example(rendering_helm: Helm, file: str, name: str) -> None:
     """Except for the operator's name for its Lease, and its W&B key, which a value names."""
     values = {"tinkerService.enabled": True, "wandb.secretName": "rl-operator-wandb"}
     pods = [
         of_kind(documents, "Deployment", name)["spec"]["template"]["spec"]
-        for documents in (helm.rendered(OPERATOR_CHART, values), example(file))
+        for documents in (rendering_helm.rendered(OPERATOR_CHART, values), example(file))
     ]
     for pod in pods:
         pod.pop("topologySpreadConstraints", None)
@@ -217,22 +223,24 @@ def test_pods_match_the_example(helm: Helm, file: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", bundled_runtimes())
-def test_runtimes_are_the_shipped_ones(helm: Helm, name: str) -> None:
-    rendered = of_kind(read_yaml(helm.template(RUNTIMES_CHART, {})), "RLRuntime", name)
+def test_runtimes_are_the_shipped_ones(rendering_helm: Helm, name: str) -> None:
+    rendered = of_kind(read_yaml(rendering_helm.template(RUNTIMES_CHART, {})), "RLRuntime", name)
     assert rendered["spec"] == load_documents(bundled_runtime_text(name))[0]["spec"]
 
 
 @pytest.mark.parametrize("name", bundled_runtimes())
-def test_environments_may_come_from_another_image(helm: Helm, name: str) -> None:
-    rendered = helm.rendered(RUNTIMES_CHART, {"environmentImage": {"repository": "r.example/v", "tag": "1.2"}})
+def test_environments_may_come_from_another_image(rendering_helm: Helm, name: str) -> None:
+    rendered = rendering_helm.rendered(
+        RUNTIMES_CHART, {"environmentImage": {"repository": "r.example/v", "tag": "1.2"}}
+    )
     spec = of_kind(rendered, "RLRuntime", name)["spec"]
     assert (spec["image"], spec["environmentImage"]) == ("tinker-atropos:dev", "r.example/v:1.2")
 
 
-def test_a_runtimes_spec_is_merged_into_the_shipped_one(helm: Helm) -> None:
+def test_a_runtimes_spec_is_merged_into_the_shipped_one(rendering_helm: Helm) -> None:
     locked = {"env": {"total_steps": None, "max_token_length": 4096}}
     values = {"default.spec": {"locked": locked, "limits": {"maxActiveRuns": 3}}, "image.repository": "r.example/t"}
-    spec = of_kind(helm.rendered(RUNTIMES_CHART, values), "RLRuntime", "default")["spec"]
+    spec = of_kind(rendering_helm.rendered(RUNTIMES_CHART, values), "RLRuntime", "default")["spec"]
     assert spec["image"] == "r.example/t:dev"
     assert spec["limits"] == {"maxActiveRuns": 3}
     assert spec["locked"]["env"]["max_token_length"] == 4096

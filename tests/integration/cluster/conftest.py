@@ -6,7 +6,10 @@ import pytest
 from tests.integration.cluster.control_plane import ADMIN_TOKEN, ControlPlane
 from tests.integration.cluster.kubectl import Kubectl
 from tests.integration.cluster.operator_process import OperatorProcess
+from tests.integration.cluster.rlctl_calls import Call, rlctl_in
+from tests.integration.cluster.runs import RunsNamespace
 from tests.integration.cluster.theatre import Theatre, Undisturbed, open_theatre
+from tests.integration.cluster.written_environments import OwnEnvironments
 
 
 @pytest.fixture(scope="module")
@@ -41,3 +44,13 @@ def kubectl(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactor
     if not Kubectl.there():
         pytest.skip("needs kubectl on PATH or in KUBEBUILDER_ASSETS")
     return Kubectl(control_plane.kubeconfig(ADMIN_TOKEN), tmp_path_factory.mktemp("kubectl"))
+
+
+@pytest.fixture
+def rlctl(control_plane: ControlPlane, runs: RunsNamespace) -> Call:
+    return rlctl_in(control_plane, runs.namespace)
+
+
+@pytest.fixture
+def own(runs: RunsNamespace) -> OwnEnvironments:
+    return OwnEnvironments(runs.admin, runs.namespace)

@@ -33,7 +33,7 @@ PATHS = {
 
 
 @pytest.fixture(scope="module")
-def admin(control_plane: ControlPlane) -> AdminClient:
+def admin_of_restricted(control_plane: ControlPlane) -> AdminClient:
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     control_plane.admin.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": labels}})
     return control_plane.admin
@@ -56,12 +56,12 @@ def documents_of(case: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield case["own"]
 
 
-def test_rendered_objects_are_accepted(admin: AdminClient) -> None:
+def test_rendered_objects_are_accepted(admin_of_restricted: AdminClient) -> None:
     """Strictly, and with PodSecurity `restricted`. Equal documents are tried once."""
     accepted = [case for case in draw(ACCEPTABLE_CASES, 2 * SAMPLE) if outcome_of(case).accepted][:SAMPLE]
     assert len(accepted) == SAMPLE
     texts = {json.dumps(document, sort_keys=True) for case in accepted for document in documents_of(case)}
-    kinds = {try_out(admin, json.loads(text))["kind"] for text in sorted(texts)}
+    kinds = {try_out(admin_of_restricted, json.loads(text))["kind"] for text in sorted(texts)}
     assert kinds == set(PATHS)
 
 
@@ -69,12 +69,12 @@ def test_rendered_objects_are_accepted(admin: AdminClient) -> None:
     ("parse", "sound"),
     [(parse_run, SOUND_RUNS), (parse_runtime, SOUND_RUNTIMES), (parse_environment, SOUND_ENVIRONMENTS)],
 )
-def test_stored_objects_can_be_read(admin: AdminClient, parse: Any, sound: Any) -> None:
+def test_stored_objects_can_be_read(admin_of_restricted: AdminClient, parse: Any, sound: Any) -> None:
     """Random documents, valid and broken: the models read whatever the CRDs admit."""
     read = 0
     for document in draw(mutated(sound, most=2), 150):
         try:
-            stored = try_out(admin, document)
+            stored = try_out(admin_of_restricted, document)
         except (ApiError, KeyError, TypeError):
             continue
         try:

@@ -28,22 +28,22 @@ def run_body(name: str, **spec: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def admin(guarded_plane: ControlPlane) -> AdminClient:
+def admin_of_kinds(guarded_plane: ControlPlane) -> AdminClient:
     guarded_plane.admin.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     return guarded_plane.admin
 
 
 @pytest.fixture
-def draft(admin: AdminClient) -> str:
+def draft(admin_of_kinds: AdminClient) -> str:
     """The name of a run that is stored and not started."""
     name = f"draft-{next(_numbers)}"
-    admin.post(PATH, run_body(name, suspend=True, wandb={"project": "rl"}, config={"group_size": 8}))
+    admin_of_kinds.post(PATH, run_body(name, suspend=True, wandb={"project": "rl"}, config={"group_size": 8}))
     return name
 
 
 @pytest.fixture
-def started(admin: AdminClient, draft: str) -> str:
-    admin.patch(f"{PATH}/{draft}/status", {"status": {"startTime": "2026-01-01T00:00:00Z"}})
+def started(admin_of_kinds: AdminClient, draft: str) -> str:
+    admin_of_kinds.patch(f"{PATH}/{draft}/status", {"status": {"startTime": "2026-01-01T00:00:00Z"}})
     return draft
 
 
@@ -57,8 +57,8 @@ def try_edit(admin: AdminClient, name: str, spec: dict[str, Any]) -> dict[str, A
     return answer
 
 
-def test_defaults(admin: AdminClient) -> None:
-    answer = try_out(admin, run_body("sorting"))
+def test_defaults(admin_of_kinds: AdminClient) -> None:
+    answer = try_out(admin_of_kinds, run_body("sorting"))
     assert answer["spec"] == {
         "environment": "sort_digits",
         "runtime": "default",
@@ -72,27 +72,27 @@ def test_defaults(admin: AdminClient) -> None:
 
 
 @pytest.mark.parametrize("field", ["startDeadlineSeconds", "progressDeadlineSeconds", "activeDeadlineSeconds"])
-def test_null_means_no_deadline_here_as_in_a_file(admin: AdminClient, field: str) -> None:
+def test_null_means_no_deadline_here_as_in_a_file(admin_of_kinds: AdminClient, field: str) -> None:
     body = run_body("sorting", **{field: None})
-    stored = try_out(admin, body)
+    stored = try_out(admin_of_kinds, body)
     assert stored["spec"].get(field) is None
     assert parse_run(stored).spec == parse_run(body).spec
 
 
-def test_free_form_maps_keep_everything(admin: AdminClient) -> None:
+def test_free_form_maps_keep_everything(admin_of_kinds: AdminClient) -> None:
     config = {"a": {"b": [1, None, {"c": "4e-5"}]}, "d": None, "e": 4e-5, "f": 2}
-    assert try_out(admin, run_body("sorting", config=config, tinker=config))["spec"]["config"] == config
+    assert try_out(admin_of_kinds, run_body("sorting", config=config, tinker=config))["spec"]["config"] == config
 
 
 @pytest.mark.parametrize("file", sorted(Path("examples").glob("sorting*.yaml")), ids=str)
-def test_examples_are_accepted(admin: AdminClient, file: Path) -> None:
+def test_examples_are_accepted(admin_of_kinds: AdminClient, file: Path) -> None:
     [document] = load_documents(file.read_text())
-    assert parse_run(try_out(admin, document)).spec == parse_run(document).spec
+    assert parse_run(try_out(admin_of_kinds, document)).spec == parse_run(document).spec
 
 
 @pytest.mark.parametrize("name", ["a" * 52, "a", "a-1"])
-def test_accepted_names(admin: AdminClient, name: str) -> None:
-    assert try_out(admin, run_body(name))["metadata"]["name"] == name
+def test_accepted_names(admin_of_kinds: AdminClient, name: str) -> None:
+    assert try_out(admin_of_kinds, run_body(name))["metadata"]["name"] == name
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_accepted_names(admin: AdminClient, name: str) -> None:
         ("a", {"environmnt": "x"}, 'unknown field "spec.environmnt"'),
     ],
 )
-def test_refused(admin: AdminClient, name: str, spec: dict[str, Any], complaint: str) -> None:
+def test_refused(admin_of_kinds: AdminClient, name: str, spec: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ApiError) as caught:
-        try_out(admin, run_body(name, **spec))
+        try_out(admin_of_kinds, run_body(name, **spec))
     assert caught.value.code in (400, 422)
     assert complaint in caught.value.message
 
@@ -149,57 +149,57 @@ FREE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("field", FROZEN | FREE)
-def test_every_field_of_a_draft_may_be_edited(admin: AdminClient, draft: str, field: str) -> None:
-    assert try_edit(admin, draft, {field: (FROZEN | FREE)[field]})["metadata"]["generation"] == 2
+def test_every_field_of_a_draft_may_be_edited(admin_of_kinds: AdminClient, draft: str, field: str) -> None:
+    assert try_edit(admin_of_kinds, draft, {field: (FROZEN | FREE)[field]})["metadata"]["generation"] == 2
 
 
 @pytest.mark.parametrize("field", FROZEN)
-def test_frozen_after_the_start(admin: AdminClient, started: str, field: str) -> None:
+def test_frozen_after_the_start(admin_of_kinds: AdminClient, started: str, field: str) -> None:
     with pytest.raises(ApiError, match=rf"spec\.{field}: it is frozen since the run started: make a new run"):
-        try_edit(admin, started, {field: FROZEN[field]})
+        try_edit(admin_of_kinds, started, {field: FROZEN[field]})
 
 
-def test_removing_a_frozen_field_is_a_change(admin: AdminClient, started: str) -> None:
+def test_removing_a_frozen_field_is_a_change(admin_of_kinds: AdminClient, started: str) -> None:
     with pytest.raises(ApiError, match=r"spec\.wandb: it is frozen"):
-        try_edit(admin, started, {"wandb": None})
+        try_edit(admin_of_kinds, started, {"wandb": None})
 
 
 @pytest.mark.parametrize("field", FREE)
-def test_still_editable_after_the_start(admin: AdminClient, started: str, field: str) -> None:
-    assert try_edit(admin, started, {field: FREE[field]})["spec"].get(field) == FREE[field]
+def test_still_editable_after_the_start(admin_of_kinds: AdminClient, started: str, field: str) -> None:
+    assert try_edit(admin_of_kinds, started, {field: FREE[field]})["spec"].get(field) == FREE[field]
 
 
-def test_labels_and_finalizers_stay_editable(admin: AdminClient, started: str) -> None:
+def test_labels_and_finalizers_stay_editable(admin_of_kinds: AdminClient, started: str) -> None:
     metadata = {"labels": {"a": "b"}, "finalizers": ["example.com/x"]}
-    answer = admin.patch(f"{PATH}/{started}?dryRun=All", {"metadata": metadata})
+    answer = admin_of_kinds.patch(f"{PATH}/{started}?dryRun=All", {"metadata": metadata})
     assert answer["metadata"]["finalizers"] == ["example.com/x"]
 
 
 @pytest.mark.parametrize("start_time", [None, "2026-01-02T00:00:00Z"])
-def test_the_start_time_stays(admin: AdminClient, started: str, start_time: str | None) -> None:
+def test_the_start_time_stays(admin_of_kinds: AdminClient, started: str, start_time: str | None) -> None:
     with pytest.raises(ApiError, match=r"status\.startTime is set once and stays"):
-        admin.patch(f"{PATH}/{started}/status?dryRun=All", {"status": {"startTime": start_time}})
+        admin_of_kinds.patch(f"{PATH}/{started}/status?dryRun=All", {"status": {"startTime": start_time}})
 
 
 def condition(type_: str) -> dict[str, str]:
     return {"type": type_, "status": "True", "reason": "R", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 
 
-def test_conditions_are_identified_by_type(admin: AdminClient, draft: str) -> None:
+def test_conditions_are_identified_by_type(admin_of_kinds: AdminClient, draft: str) -> None:
     conditions = [condition("Ready"), condition("Ready")]
     with pytest.raises(ApiError, match="Duplicate value"):
-        admin.patch(f"{PATH}/{draft}/status?dryRun=All", {"status": {"conditions": conditions}})
+        admin_of_kinds.patch(f"{PATH}/{draft}/status?dryRun=All", {"status": {"conditions": conditions}})
 
 
-def test_a_refusal_may_hold_any_value(admin: AdminClient, draft: str) -> None:
+def test_a_refusal_may_hold_any_value(admin_of_kinds: AdminClient, draft: str) -> None:
     refusal = {"code": "WrongType", "field": "spec.config.a", "given": {"b": [1]}, "allowed": ["x", 1], "hint": "h"}
-    answer = admin.patch(f"{PATH}/{draft}/status?dryRun=All", {"status": {"refusals": [refusal]}})
+    answer = admin_of_kinds.patch(f"{PATH}/{draft}/status?dryRun=All", {"status": {"refusals": [refusal]}})
     assert answer["status"]["refusals"] == [refusal]
 
 
-def test_runs_can_be_selected_by_phase(admin: AdminClient, draft: str) -> None:
-    admin.patch(f"{PATH}/{draft}/status", {"status": {"phase": "Succeeded"}})
-    chosen = admin.items(PATH, fieldSelector="status.phase=Succeeded,spec.runtime=default")
+def test_runs_can_be_selected_by_phase(admin_of_kinds: AdminClient, draft: str) -> None:
+    admin_of_kinds.patch(f"{PATH}/{draft}/status", {"status": {"phase": "Succeeded"}})
+    chosen = admin_of_kinds.items(PATH, fieldSelector="status.phase=Succeeded,spec.runtime=default")
     assert [run["metadata"]["name"] for run in chosen] == [draft]
 
 
@@ -211,9 +211,9 @@ def runtime_body(text: str, change: Callable[[dict[str, Any]], object] = lambda 
 
 
 @pytest.mark.parametrize("name", ["default", "tiny"])
-def test_the_shipped_runtimes_are_accepted_unchanged(admin: AdminClient, name: str) -> None:
+def test_the_shipped_runtimes_are_accepted_unchanged(admin_of_kinds: AdminClient, name: str) -> None:
     document = runtime_body(bundled_runtime_text(name))
-    answer = admin.post(f"{RUNTIMES}?dryRun=All&fieldValidation=Strict", document)
+    answer = admin_of_kinds.post(f"{RUNTIMES}?dryRun=All&fieldValidation=Strict", document)
     assert answer["spec"] == document["spec"]
     assert answer["status"] == {"observedGeneration": -1}
 
@@ -290,13 +290,15 @@ def test_the_shipped_runtimes_are_accepted_unchanged(admin: AdminClient, name: s
         ),
     ],
 )
-def test_refused_runtimes(admin: AdminClient, change: Callable[[Any], object], complaint: str) -> None:
+def test_refused_runtimes(admin_of_kinds: AdminClient, change: Callable[[Any], object], complaint: str) -> None:
     with pytest.raises(ApiError) as caught:
-        admin.post(f"{RUNTIMES}?dryRun=All&fieldValidation=Strict", runtime_body(bundled_runtime_text("tiny"), change))
+        admin_of_kinds.post(
+            f"{RUNTIMES}?dryRun=All&fieldValidation=Strict", runtime_body(bundled_runtime_text("tiny"), change)
+        )
     assert complaint in caught.value.message
 
 
-def test_a_runtime_may_speak_of_fields_inside_of_a_mapping(admin: AdminClient) -> None:
+def test_a_runtime_may_speak_of_fields_inside_of_a_mapping(admin_of_kinds: AdminClient) -> None:
     """Values are nested, as in a run; a range goes by the field's name."""
     spoken = {
         "environmentImage": "environment-verifiers:dev",
@@ -304,14 +306,14 @@ def test_a_runtime_may_speak_of_fields_inside_of_a_mapping(admin: AdminClient) -
         "bounds": {"env": {"taskset.size": {"max": 9}}},
     }
     document = runtime_body(bundled_runtime_text("tiny"), lambda spec: spec.update(spoken))
-    answer = admin.post(f"{RUNTIMES}?dryRun=All&fieldValidation=Strict", document)
+    answer = admin_of_kinds.post(f"{RUNTIMES}?dryRun=All&fieldValidation=Strict", document)
     assert {name: answer["spec"][name] for name in spoken} == spoken
 
 
-def test_a_runtimes_name_becomes_a_label(admin: AdminClient) -> None:
+def test_a_runtimes_name_becomes_a_label(admin_of_kinds: AdminClient) -> None:
     document = runtime_body(bundled_runtime_text("tiny"))
     document["metadata"]["name"] = "a" * 63
-    admin.post(f"{RUNTIMES}?dryRun=All", document)
+    admin_of_kinds.post(f"{RUNTIMES}?dryRun=All", document)
     document["metadata"]["name"] = "a" * 64
     with pytest.raises(ApiError, match="at most 63 characters"):
-        admin.post(f"{RUNTIMES}?dryRun=All", document)
+        admin_of_kinds.post(f"{RUNTIMES}?dryRun=All", document)

@@ -41,21 +41,21 @@ Shell = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def plane(apiserver: None) -> Iterator[ControlPlane]:
+def bare_plane(apiserver: None) -> Iterator[ControlPlane]:
     """One of its own: here a page installs the kinds, the policies and the rights."""
     with running_control_plane(API_SERVER, empty=True) as plane:
         yield plane
 
 
 @pytest.fixture(scope="module")
-def shell(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Shell:
+def shell(bare_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Shell:
     """Runs a command as a user at the root of the repository does, and gives what it printed."""
     kubectl = find_program("kubectl")
     if kubectl is None:
         pytest.skip("needs kubectl on PATH, or beside kube-apiserver")
     path = os.pathsep.join([str(Path(sys.executable).parent), str(Path(kubectl).parent), os.environ["PATH"]])
     home = str(tmp_path_factory.mktemp("home"))
-    env_vars = {**os.environ, "PATH": path, "KUBECONFIG": str(plane.kubeconfig(ADMIN_TOKEN)), "HOME": home}
+    env_vars = {**os.environ, "PATH": path, "KUBECONFIG": str(bare_plane.kubeconfig(ADMIN_TOKEN)), "HOME": home}
 
     def run(command: Command, folder: str = ".") -> str:
         text = command.text.replace("NAME", "sorting")
@@ -130,12 +130,12 @@ def _roll_out(admin: AdminClient, deployment: dict[str, dict[str, int]]) -> None
         admin.patch(path, {"status": {**counts, "observedGeneration": generation}})
 
 
-def test_the_pages_lead_from_nothing_to_a_trained_model(plane: ControlPlane, shell: Shell) -> None:
+def test_the_pages_lead_from_nothing_to_a_trained_model(bare_plane: ControlPlane, shell: Shell) -> None:
     """README in the namespace default; then the guide again over it, and the tutorial's run in rl-operator."""
     installing = README[: next(number for number, each in enumerate(README) if "sorting-cluster" in each.text)]
     for command in (*installing, *INSTALL[:-2]):
         shell(command)
-    with operator_of_the_page(plane), kubelets(plane):
+    with operator_of_the_page(bare_plane), kubelets(bare_plane):
         for command in (*INSTALL[-2:], *README[len(installing) :]):
             printed = shell(command)
         assert printed == f"tinker://m/sampler_weights/{STEPS:06d}"
@@ -149,11 +149,11 @@ def test_the_pages_lead_from_nothing_to_a_trained_model(plane: ControlPlane, she
             shell(command, folder="examples/own-environment")
 
 
-def test_what_the_pages_print_has_these_columns(plane: ControlPlane) -> None:
+def test_what_the_pages_print_has_these_columns(bare_plane: ControlPlane) -> None:
     """The table of `kubectl get rlruns` on the pages is the one that the CRD asks for."""
     for page in ("README.md", "docs/tutorial/cluster.md"):
         [shown] = [line for line in (ROOT / page).read_text().splitlines() if line.startswith("NAME      PHASE")]
-        definition = plane.admin.get(
+        definition = bare_plane.admin.get(
             "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rltrainingruns.rl-operator.dev"
         )
         columns = definition["spec"]["versions"][0]["additionalPrinterColumns"]

@@ -62,28 +62,28 @@ class OwnRuns:
 
 
 @pytest.fixture
-def own(runs: RunsNamespace) -> OwnRuns:
+def own_runs(runs: RunsNamespace) -> OwnRuns:
     """In a namespace that only admits restricted pods."""
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     runs.admin.patch(f"/api/v1/namespaces/{runs.namespace}", {"metadata": {"labels": restricted}})
     return OwnRuns(runs)
 
 
-def test_an_own_environment_from_apply_to_weights(own: OwnRuns) -> None:
+def test_an_own_environment_from_apply_to_weights(own_runs: OwnRuns) -> None:
     with trainer_status("127.255.0.3", {"phase": "saving", "step": TOTAL_STEPS, "totalSteps": TOTAL_STEPS}):
-        pod, environment = own.start("127.255.0.3")
-        wait_for("all steps are trained", lambda: "All steps are trained" in own.runs.status()["message"])
-    assert own.runs.status()["environments"] == {"desired": 1, "ready": 1, "failures": 0}
-    config_maps = own.runs.admin.items(f"/api/v1/namespaces/{own.runs.namespace}/configmaps")
+        pod, environment = own_runs.start("127.255.0.3")
+        wait_for("all steps are trained", lambda: "All steps are trained" in own_runs.runs.status()["message"])
+    assert own_runs.runs.status()["environments"] == {"desired": 1, "ready": 1, "failures": 0}
+    config_maps = own_runs.runs.admin.items(f"/api/v1/namespaces/{own_runs.runs.namespace}/configmaps")
     [source] = [each for each in config_maps if "-source-" in each["metadata"]["name"]]
     assert (source["data"], source["immutable"]) == ({"env.py": GOOD}, True)
 
-    own.kubelet.end(environment, "Succeeded")
-    stays("no other takes its place", lambda: own.names() == ["1-env-0-0"])
-    own.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
-    own.runs.until_phase("Succeeded")
-    own.runs.until_released(pod)
-    writes = own.runs.writes()
+    own_runs.kubelet.end(environment, "Succeeded")
+    stays("no other takes its place", lambda: own_runs.names() == ["1-env-0-0"])
+    own_runs.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
+    own_runs.runs.until_phase("Succeeded")
+    own_runs.runs.until_released(pod)
+    writes = own_runs.runs.writes()
     assert {write.code // 100 for write in writes} == {2}, writes
     children = [(w.verb, w.resource) for w in writes if not w.resource.endswith("/status")]
     assert sorted(children) == [
@@ -96,30 +96,30 @@ def test_an_own_environment_from_apply_to_weights(own: OwnRuns) -> None:
     ]
 
 
-def test_a_dead_environment_is_replaced_and_training_continues(own: OwnRuns) -> None:
-    pod, environment = own.start()
-    own.fail(environment, "error: ZeroDivisionError in score")
-    failed, replacement = own.until("1-env-0-0", "1-env-0-1")
+def test_a_dead_environment_is_replaced_and_training_continues(own_runs: OwnRuns) -> None:
+    pod, environment = own_runs.start()
+    own_runs.fail(environment, "error: ZeroDivisionError in score")
+    failed, replacement = own_runs.until("1-env-0-0", "1-env-0-1")
     assert failed == environment, "it stays for its log"
-    wait_for("its failure is counted", lambda: own.runs.status()["environments"]["failures"] == 1)
-    own.kubelet.start(replacement)
-    own.kubelet.work(replacement)
-    wait_for("the replacement works", lambda: own.runs.status()["environments"]["ready"] == 1)
-    assert own.runs.status()["phase"] == "Running"
-    own.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
-    own.runs.until_phase("Succeeded")
-    wait_for("none runs any more", lambda: own.names() == ["1-env-0-0"])
+    wait_for("its failure is counted", lambda: own_runs.runs.status()["environments"]["failures"] == 1)
+    own_runs.kubelet.start(replacement)
+    own_runs.kubelet.work(replacement)
+    wait_for("the replacement works", lambda: own_runs.runs.status()["environments"]["ready"] == 1)
+    assert own_runs.runs.status()["phase"] == "Running"
+    own_runs.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
+    own_runs.runs.until_phase("Succeeded")
+    wait_for("none runs any more", lambda: own_runs.names() == ["1-env-0-0"])
 
 
-def test_four_failures_end_the_attempt_with_the_last_error(own: OwnRuns) -> None:
-    pod = own.apply(backoffLimit=0)
-    own.kubelet.start(pod)
+def test_four_failures_end_the_attempt_with_the_last_error(own_runs: OwnRuns) -> None:
+    pod = own_runs.apply(backoffLimit=0)
+    own_runs.kubelet.start(pod)
     for n in range(4):
-        names = own.until(*(f"1-env-0-{k}" for k in range(n + 1)))
-        own.fail(names[-1], f"error: this is failure {n}")
-    wait_for("the run's pod is asked to end", lambda: "deletionTimestamp" in own.kubelet.pod(pod)["metadata"])
-    own.kubelet.end(pod, "Failed", trainer=End(0, STOPPED))
-    failure = own.runs.until_phase("Failed")["failure"]
+        names = own_runs.until(*(f"1-env-0-{k}" for k in range(n + 1)))
+        own_runs.fail(names[-1], f"error: this is failure {n}")
+    wait_for("the run's pod is asked to end", lambda: "deletionTimestamp" in own_runs.kubelet.pod(pod)["metadata"])
+    own_runs.kubelet.end(pod, "Failed", trainer=End(0, STOPPED))
+    failure = own_runs.runs.until_phase("Failed")["failure"]
     prefix = pod.rpartition("-")[0]
     assert failure == {
         "reason": "EnvironmentFailed",
@@ -129,14 +129,14 @@ def test_four_failures_end_the_attempt_with_the_last_error(own: OwnRuns) -> None
     }
 
 
-def test_the_reason_an_environment_pod_waits_is_shown(own: OwnRuns) -> None:
-    pod = own.apply()
-    own.kubelet.start(pod)
-    [environment] = own.until("1-env-0-0")
-    own.kubelet.bind(environment)
+def test_the_reason_an_environment_pod_waits_is_shown(own_runs: OwnRuns) -> None:
+    pod = own_runs.apply()
+    own_runs.kubelet.start(pod)
+    [environment] = own_runs.until("1-env-0-0")
+    own_runs.kubelet.bind(environment)
     states = {ENVIRONMENT: waiting("ImagePullBackOff", "no such image")}
-    own.kubelet.write(environment, "Pending", states)
-    condition = own.runs.until_reason("Reconciling", "ImageNotPulled", "no such image")
+    own_runs.kubelet.write(environment, "Pending", states)
+    condition = own_runs.runs.until_reason("Reconciling", "ImageNotPulled", "no such image")
     assert environment in condition["message"]
 
 
@@ -176,47 +176,47 @@ def test_a_training_run_costs_no_calls(runs: RunsNamespace) -> None:
         stays("nothing is read and nothing is written", lambda: runs.calls() == before, seconds=5)
 
 
-def test_the_network_is_restored(own: OwnRuns) -> None:
-    own.start()
-    before = own.network()
+def test_the_network_is_restored(own_runs: OwnRuns) -> None:
+    own_runs.start()
+    before = own_runs.network()
     assert len(before) == 3
     for path in before:
-        own.runs.admin.delete(path)
-    wait_for("all of it is there again", lambda: own.network() == before)
+        own_runs.runs.admin.delete(path)
+    wait_for("all of it is there again", lambda: own_runs.network() == before)
 
 
-def test_the_operator_is_killed_between_two_environments(own: OwnRuns, operator: OperatorProcess) -> None:
-    _, environment = own.start()
+def test_the_operator_is_killed_between_two_environments(own_runs: OwnRuns, operator: OperatorProcess) -> None:
+    _, environment = own_runs.start()
     operator.kill()
-    own.fail(environment, "error: while nobody looked")
+    own_runs.fail(environment, "error: while nobody looked")
     operator.start()
-    own.until("1-env-0-0", "1-env-0-1")
-    created = [w.name for w in own.runs.writes() if (w.verb, w.resource, w.code) == ("create", "pods", 201)]
+    own_runs.until("1-env-0-0", "1-env-0-1")
+    created = [w.name for w in own_runs.runs.writes() if (w.verb, w.resource, w.code) == ("create", "pods", 201)]
     assert len(created) == len(set(created)) == 3, created
 
 
-def test_a_stop_removes_the_environments_last(own: OwnRuns) -> None:
-    pod, environment = own.start()
-    own.runs.edit(suspend=True)
-    own.runs.until_phase("Stopping")
-    stays("the environment is left alone", lambda: own.names() == ["1-env-0-0"])
-    own.kubelet.end(pod, "Succeeded", trainer=End(0, STOPPED))
-    own.runs.until_phase("Stopped")
-    wait_for("the environment is gone", lambda: own.names() == [])
-    own.kubelet.remove(environment)
-    own.kubelet.remove(pod)
-    own.runs.edit(suspend=False)
-    second = own.runs.until_pod(attempt=2)
-    own.kubelet.start(second)
-    [again] = own.until("2-env-0-0")
-    own.kubelet.write(second, "Running", {c: running(ready=True) for c in ("api", "trainer")}, podIP="127.255.0.1")
-    own.kubelet.start(again)
-    own.kubelet.work(again)
-    assert own.runs.until_phase("Running")["attempts"][0]["ended"] == NOW
+def test_a_stop_removes_the_environments_last(own_runs: OwnRuns) -> None:
+    pod, environment = own_runs.start()
+    own_runs.runs.edit(suspend=True)
+    own_runs.runs.until_phase("Stopping")
+    stays("the environment is left alone", lambda: own_runs.names() == ["1-env-0-0"])
+    own_runs.kubelet.end(pod, "Succeeded", trainer=End(0, STOPPED))
+    own_runs.runs.until_phase("Stopped")
+    wait_for("the environment is gone", lambda: own_runs.names() == [])
+    own_runs.kubelet.remove(environment)
+    own_runs.kubelet.remove(pod)
+    own_runs.runs.edit(suspend=False)
+    second = own_runs.runs.until_pod(attempt=2)
+    own_runs.kubelet.start(second)
+    [again] = own_runs.until("2-env-0-0")
+    own_runs.kubelet.write(second, "Running", {c: running(ready=True) for c in ("api", "trainer")}, podIP="127.255.0.1")
+    own_runs.kubelet.start(again)
+    own_runs.kubelet.work(again)
+    assert own_runs.runs.until_phase("Running")["attempts"][0]["ended"] == NOW
 
 
-def test_nothing_is_left_of_a_deleted_run(own: OwnRuns) -> None:
-    own.start()
-    own.runs.delete()
-    own.kubelet.collect_garbage()
-    wait_for("all children are gone", own.runs.empty)
+def test_nothing_is_left_of_a_deleted_run(own_runs: OwnRuns) -> None:
+    own_runs.start()
+    own_runs.runs.delete()
+    own_runs.kubelet.collect_garbage()
+    wait_for("all children are gone", own_runs.runs.empty)

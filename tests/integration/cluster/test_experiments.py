@@ -17,11 +17,6 @@ NAMES = ("trial-lr1e-4", "trial-lr1e-3")
 
 
 @pytest.fixture
-def rlctl(control_plane: ControlPlane, runs: RunsNamespace) -> Call:
-    return rlctl_in(control_plane, runs.namespace)
-
-
-@pytest.fixture
 def reader(control_plane: ControlPlane, runs: RunsNamespace) -> Iterator[Call]:
     """A user who may read all of the namespace, and write nothing."""
     rules = [

@@ -57,7 +57,7 @@ def tool(request: pytest.FixtureRequest, runs: RunsNamespace, tmp_path: Path) ->
 
 
 @pytest.fixture
-def rlctl(control_plane: ControlPlane, runs: RunsNamespace) -> Callable[..., str]:
+def rlctl_messages(control_plane: ControlPlane, runs: RunsNamespace) -> Callable[..., str]:
     """Its messages for users."""
 
     def call(*arguments: str) -> str:
@@ -163,16 +163,16 @@ def differences(wanted: Any, live: Any, path: str = "") -> list[str]:
 
 # --- spec.suspend --------------------------------------------------------------------------------------------------
 def test_a_stop_by_rlctl_is_kept_where_the_source_sets_nothing(
-    runs: RunsNamespace, tool: GitOpsTool, rlctl: Callable[..., str]
+    runs: RunsNamespace, tool: GitOpsTool, rlctl_messages: Callable[..., str]
 ) -> None:
     tool.apply(source(runs))
     pod = train(runs)
-    assert "keeps this run as its source says" in rlctl("stop", "sorting", "--timeout", "0")
+    assert "keeps this run as its source says" in rlctl_messages("stop", "sorting", "--timeout", "0")
     tool.apply(source(runs))
     come_to_rest(runs, pod)
     tool.apply(source(runs))
     stays("it rests", lambda: suspended(runs) and runs.status()["phase"] == "Stopped", seconds=0.5)
-    rlctl("resume", "sorting")
+    rlctl_messages("resume", "sorting")
     tool.apply(source(runs))
     assert suspended(runs) is False
     runs.succeed(runs.until_pod(attempt=2), attempt=2)
@@ -189,12 +189,12 @@ def test_a_stop_by_hand_is_reverted_where_the_source_sets_false(runs: RunsNamesp
 
 
 def test_a_draft_in_the_source_is_started_there(
-    runs: RunsNamespace, tool: GitOpsTool, rlctl: Callable[..., str]
+    runs: RunsNamespace, tool: GitOpsTool, rlctl_messages: Callable[..., str]
 ) -> None:
     """Started by hand, it is stopped by the next pass. Removing the line from the file starts it."""
     tool.apply(source(runs, suspend=True))
     runs.until_reason("Suspended", "Draft")
-    assert "set spec.suspend: false there" in rlctl("resume", "sorting")
+    assert "set spec.suspend: false there" in rlctl_messages("resume", "sorting")
     pod = train(runs)
     tool.apply(source(runs, suspend=True))
     come_to_rest(runs, pod)

@@ -20,7 +20,7 @@ WIRED = Row(code="", spec={"config": {"api_key": "x"}})
 
 
 @pytest.fixture(params=[API_SERVER, pytest.param(OLDEST_API_SERVER, marks=nightly)])
-def admin(apiserver: None, request: pytest.FixtureRequest) -> Iterator[AdminClient]:
+def admin_of_own_plane(apiserver: None, request: pytest.FixtureRequest) -> Iterator[AdminClient]:
     """A separate control plane: CRDs come and go."""
     with running_control_plane(request.param) as plane:
         yield plane.admin
@@ -42,26 +42,28 @@ def install_runtime(admin: AdminClient) -> None:
     wait_for("the runtime is stored", lambda: refusal_of(lambda: admin.post(RUNTIMES, lab)) is None)
 
 
-def test_policies_are_installed_after_the_crds_and_removed_before_them(admin: AdminClient) -> None:
-    install_runtime(admin)
-    admin.post(PATH, LOCKED.run("stored"))
+def test_policies_are_installed_after_the_crds_and_removed_before_them(admin_of_own_plane: AdminClient) -> None:
+    install_runtime(admin_of_own_plane)
+    admin_of_own_plane.post(PATH, LOCKED.run("stored"))
 
-    install_policies(admin)
-    until_refused(admin, "default", LOCKED.run(), "runtime 'refusals-lab' locks it")
+    install_policies(admin_of_own_plane)
+    until_refused(admin_of_own_plane, "default", LOCKED.run(), "runtime 'refusals-lab' locks it")
 
-    remove_runtimes_crd(admin)
+    remove_runtimes_crd(admin_of_own_plane)
     path = f"{PATH}/stored"
     for patch in ({"spec": {"suspend": True}}, {"metadata": {"labels": {"a": "b"}, "finalizers": ["example.com/x"]}}):
-        assert refusal_of(lambda patch=patch: admin.patch(path, patch)) is None
-    wait_for("without runtimes the operator alone checks", lambda: door(admin, "default", LOCKED.run()) is None)
-    stays("what needs no runtime is refused", lambda: door(admin, "default", WIRED.run()))
-    admin.delete(path)
-    assert refusal_of(lambda: admin.patch(path, {"metadata": {"finalizers": None}})) is None
-    assert admin.find(path) is None
+        assert refusal_of(lambda patch=patch: admin_of_own_plane.patch(path, patch)) is None
+    wait_for(
+        "without runtimes the operator alone checks", lambda: door(admin_of_own_plane, "default", LOCKED.run()) is None
+    )
+    stays("what needs no runtime is refused", lambda: door(admin_of_own_plane, "default", WIRED.run()))
+    admin_of_own_plane.delete(path)
+    assert refusal_of(lambda: admin_of_own_plane.patch(path, {"metadata": {"finalizers": None}})) is None
+    assert admin_of_own_plane.find(path) is None
 
-    admin.post(DEFINITIONS, definition("rlruntimes"))
-    install_runtime(admin)
-    until_refused(admin, "default", LOCKED.run(), "runtime 'refusals-lab' locks it")
+    admin_of_own_plane.post(DEFINITIONS, definition("rlruntimes"))
+    install_runtime(admin_of_own_plane)
+    until_refused(admin_of_own_plane, "default", LOCKED.run(), "runtime 'refusals-lab' locks it")
 
-    remove_policies(admin)
-    assert door(admin, "default", LOCKED.run()) is None
+    remove_policies(admin_of_own_plane)
+    assert door(admin_of_own_plane, "default", LOCKED.run()) is None

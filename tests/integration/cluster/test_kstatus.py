@@ -9,7 +9,8 @@ from tests.integration.cluster.admin import ENVIRONMENTS, RUNTIMES
 from tests.integration.cluster.control_plane import find_program
 from tests.integration.cluster.polling import wait_for
 from tests.integration.cluster.runs import RunsNamespace, install_runtime
-from tests.integration.cluster.test_environments import BROKEN, GOOD, OwnEnvironments
+from tests.integration.cluster.test_environments import BROKEN, GOOD
+from tests.integration.cluster.written_environments import OwnEnvironments
 
 pytestmark = pytest.mark.skipif(not find_program("kstatus"), reason="needs kstatus beside kube-apiserver")
 
@@ -27,11 +28,6 @@ def until(runs: RunsNamespace, path: str, expected: str) -> None:
 
 
 KIND = {"apiVersion": "rl-operator.dev/v1alpha1", "kind": "RLEnvironment", "metadata": {"name": "new"}}
-
-
-@pytest.fixture
-def own(runs: RunsNamespace) -> OwnEnvironments:
-    return OwnEnvironments(runs.admin, runs.namespace)
 
 
 def test_an_environment(runs: RunsNamespace, own: OwnEnvironments) -> None:

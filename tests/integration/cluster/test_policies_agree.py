@@ -68,7 +68,7 @@ def run_document(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def admin(guarded_plane: ControlPlane) -> AdminClient:
+def admin_of_specs(guarded_plane: ControlPlane) -> AdminClient:
     admin = guarded_plane.admin
     admin.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     for name in SPECS:
@@ -86,10 +86,10 @@ def refusals_of(spec: dict[str, Any]) -> tuple[Refusal, ...]:
     return check_run(run, RunInputs(runtime, environment, labels))
 
 
-def test_admission_refuses_nothing_the_operator_accepts(admin: AdminClient) -> None:
+def test_admission_refuses_nothing_the_operator_accepts(admin_of_specs: AdminClient) -> None:
     verdicts = {True: 0, False: 0}
     for spec in draw(RUNS, SAMPLE):
-        said, refusals = door(admin, NAMESPACE, run_document(spec)), refusals_of(spec)
+        said, refusals = door(admin_of_specs, NAMESPACE, run_document(spec)), refusals_of(spec)
         verdicts[said is None] += 1
         passed = [refusal.sentence for refusal in refusals if refusal.code in AT_THE_DOOR]
         assert said or not passed, f"{spec}: the door lets pass: {passed}"

@@ -18,7 +18,7 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def admin(guarded_plane: ControlPlane) -> AdminClient:
+def admin_of_changes(guarded_plane: ControlPlane) -> AdminClient:
     guarded_plane.admin.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     return guarded_plane.admin
 
@@ -34,14 +34,16 @@ def runtime_body(name: str, **spec: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def overtaken(admin: AdminClient) -> str:
+def overtaken(admin_of_changes: AdminClient) -> str:
     """A stored run whose runtime changed its locks and limits after it was created. Its runtime has its name."""
     name = f"overtaken-{next(_numbers)}"
-    admin.post(RUNTIMES, runtime_body(name, sandbox={}))
-    admin.post(PATH, body(name, name, sandbox={"size": 2}))
+    admin_of_changes.post(RUNTIMES, runtime_body(name, sandbox={}))
+    admin_of_changes.post(PATH, body(name, name, sandbox={"size": 2}))
     locked = {"locked": {"env": {"group_size": 4}}, "limits": {"environmentReplicas": 1}, "sandbox": None}
-    admin.patch(f"{RUNTIMES}/{name}", {"spec": {**locked, "namespaceSelector": {"matchLabels": {"team": "x"}}}})
-    wait_for("the lock is known to the policy", lambda: door(admin, NAMESPACE, body("other", name)))
+    admin_of_changes.patch(
+        f"{RUNTIMES}/{name}", {"spec": {**locked, "namespaceSelector": {"matchLabels": {"team": "x"}}}}
+    )
+    wait_for("the lock is known to the policy", lambda: door(admin_of_changes, NAMESPACE, body("other", name)))
     return name
 
 
@@ -54,9 +56,11 @@ def start(admin: AdminClient, name: str) -> None:
 
 
 @pytest.mark.parametrize("started", [False, True], ids=["draft", "started"])
-def test_a_changed_lock_leaves_existing_runs_alone(admin: AdminClient, overtaken: str, started: bool) -> None:
+def test_a_changed_lock_leaves_existing_runs_alone(
+    admin_of_changes: AdminClient, overtaken: str, started: bool
+) -> None:
     if started:
-        start(admin, overtaken)
+        start(admin_of_changes, overtaken)
     for patch in (
         {"spec": {"suspend": True}},
         {"spec": {"suspend": False}},
@@ -64,70 +68,75 @@ def test_a_changed_lock_leaves_existing_runs_alone(admin: AdminClient, overtaken
         {"metadata": {"labels": {"a": "b"}, "annotations": {"a": "b"}}},
         {"metadata": {"finalizers": ["example.com/held"]}},
     ):
-        assert refusal(admin, overtaken, patch) is None, patch
-    admin.patch(f"{PATH}/{overtaken}/status", {"status": {"phase": "Failed"}})
+        assert refusal(admin_of_changes, overtaken, patch) is None, patch
+    admin_of_changes.patch(f"{PATH}/{overtaken}/status", {"status": {"phase": "Failed"}})
 
-    admin.delete(f"{PATH}/{overtaken}")
-    held = admin.get(f"{PATH}/{overtaken}")
+    admin_of_changes.delete(f"{PATH}/{overtaken}")
+    held = admin_of_changes.get(f"{PATH}/{overtaken}")
     assert held["metadata"]["deletionTimestamp"]
-    assert refusal(admin, overtaken, {"spec": {"config": {"group_size": 9}}}) is None
-    assert refusal(admin, overtaken, {"metadata": {"finalizers": None}}) is None
-    assert admin.find(f"{PATH}/{overtaken}") is None
+    assert refusal(admin_of_changes, overtaken, {"spec": {"config": {"group_size": 9}}}) is None
+    assert refusal(admin_of_changes, overtaken, {"metadata": {"finalizers": None}}) is None
+    assert admin_of_changes.find(f"{PATH}/{overtaken}") is None
 
 
-def test_an_edited_draft_is_checked_against_the_current_lock(admin: AdminClient, overtaken: str) -> None:
-    said = refusal(admin, overtaken, {"spec": {"config": {"batch_size": 16}}})
+def test_an_edited_draft_is_checked_against_the_current_lock(admin_of_changes: AdminClient, overtaken: str) -> None:
+    said = refusal(admin_of_changes, overtaken, {"spec": {"config": {"batch_size": 16}}})
     assert said is not None
     assert f"spec.config.group_size is 8: runtime '{overtaken}' locks it to 4" in said
     assert "environmentReplicas" not in said
     assert "sandbox" not in said
     assert "namespaceSelector" not in said
-    assert refusal(admin, overtaken, {"spec": {"config": {"group_size": 4}}}) is None
+    assert refusal(admin_of_changes, overtaken, {"spec": {"config": {"group_size": 4}}}) is None
 
 
-def test_a_limit_is_checked_when_its_field_changes(admin: AdminClient, overtaken: str) -> None:
-    start(admin, overtaken)
-    said = refusal(admin, overtaken, {"spec": {"environmentReplicas": 3}})
+def test_a_limit_is_checked_when_its_field_changes(admin_of_changes: AdminClient, overtaken: str) -> None:
+    start(admin_of_changes, overtaken)
+    said = refusal(admin_of_changes, overtaken, {"spec": {"environmentReplicas": 3}})
     assert said == f"spec.environmentReplicas is 3: runtime '{overtaken}' allows at most 1"
-    assert refusal(admin, overtaken, {"spec": {"environmentReplicas": 1}}) is None
+    assert refusal(admin_of_changes, overtaken, {"spec": {"environmentReplicas": 1}}) is None
 
 
-def test_a_sandbox_is_checked_when_it_changes(admin: AdminClient, overtaken: str) -> None:
-    said = refusal(admin, overtaken, {"spec": {"sandbox": {"size": 1}}})
+def test_a_sandbox_is_checked_when_it_changes(admin_of_changes: AdminClient, overtaken: str) -> None:
+    said = refusal(admin_of_changes, overtaken, {"spec": {"sandbox": {"size": 1}}})
     assert said is not None
     assert said.startswith(f"spec.sandbox: runtime '{overtaken}' has no sandboxes")
-    assert refusal(admin, overtaken, {"spec": {"sandbox": None}}) is None
+    assert refusal(admin_of_changes, overtaken, {"spec": {"sandbox": None}}) is None
 
 
-def test_a_budget_may_be_changed_after_the_start_and_needs_prices(admin: AdminClient, overtaken: str) -> None:
-    start(admin, overtaken)
-    refused = refusal(admin, overtaken, {"spec": {"budget": 20}})
+def test_a_budget_may_be_changed_after_the_start_and_needs_prices(
+    admin_of_changes: AdminClient, overtaken: str
+) -> None:
+    start(admin_of_changes, overtaken)
+    refused = refusal(admin_of_changes, overtaken, {"spec": {"budget": 20}})
     assert refused is not None
     assert f"runtime '{overtaken}' has no prices (its spec.backend.prices)" in refused
     prices = {"prefill": 0.1, "sample": 0.4, "train": 0.4}
-    admin.patch(f"{RUNTIMES}/{overtaken}", {"spec": {"backend": {"prices": prices}}})
-    wait_for("the prices are known to the policy", lambda: refusal(admin, overtaken, {"spec": {"budget": 20}}) is None)
-    assert refusal(admin, overtaken, {"spec": {"budget": 30.5}}) is None
-    assert refusal(admin, overtaken, {"spec": {"budget": None}}) is None
+    admin_of_changes.patch(f"{RUNTIMES}/{overtaken}", {"spec": {"backend": {"prices": prices}}})
+    wait_for(
+        "the prices are known to the policy",
+        lambda: refusal(admin_of_changes, overtaken, {"spec": {"budget": 20}}) is None,
+    )
+    assert refusal(admin_of_changes, overtaken, {"spec": {"budget": 30.5}}) is None
+    assert refusal(admin_of_changes, overtaken, {"spec": {"budget": None}}) is None
 
 
-def test_a_draft_with_a_new_runtime_is_checked_against_that_one(admin: AdminClient, overtaken: str) -> None:
+def test_a_draft_with_a_new_runtime_is_checked_against_that_one(admin_of_changes: AdminClient, overtaken: str) -> None:
     free = f"free-{next(_numbers)}"
-    admin.post(RUNTIMES, runtime_body(free))
-    admin.post(PATH, body(free, free))
-    said = refusal(admin, free, {"spec": {"runtime": overtaken}})
+    admin_of_changes.post(RUNTIMES, runtime_body(free))
+    admin_of_changes.post(PATH, body(free, free))
+    said = refusal(admin_of_changes, free, {"spec": {"runtime": overtaken}})
     assert said is not None
     for field in ("spec.config.group_size is 8", "spec.environmentReplicas is 2", "spec.runtime is"):
         assert field in said
 
 
 @pytest.mark.parametrize("settings", ["config", "tinker"])
-def test_free_form_settings_are_frozen_after_the_start(admin: AdminClient, settings: str) -> None:
+def test_free_form_settings_are_frozen_after_the_start(admin_of_changes: AdminClient, settings: str) -> None:
     name = f"frozen-{next(_numbers)}"
-    admin.post(PATH, body(name, "nobodys", **{settings: {"a": 1, "b": {"c": [1]}}}))
-    assert refusal(admin, name, {"spec": {settings: {"a": 2}}}) is None
-    start(admin, name)
+    admin_of_changes.post(PATH, body(name, "nobodys", **{settings: {"a": 1, "b": {"c": [1]}}}))
+    assert refusal(admin_of_changes, name, {"spec": {settings: {"a": 2}}}) is None
+    start(admin_of_changes, name)
     for change in ({"a": 3}, {"a": None}, {"d": 1}, {"b": {"c": [1, 2]}}, None):
-        assert refusal(admin, name, {"spec": {settings: change}}) == f"spec.{settings}: {FROZEN}"
-    assert refusal(admin, name, {"spec": {settings: {"a": 2.0, "b": {"c": [1.0]}}}}) is None
-    assert refusal(admin, name, {"spec": {"suspend": True}}) is None
+        assert refusal(admin_of_changes, name, {"spec": {settings: change}}) == f"spec.{settings}: {FROZEN}"
+    assert refusal(admin_of_changes, name, {"spec": {settings: {"a": 2.0, "b": {"c": [1.0]}}}}) is None
+    assert refusal(admin_of_changes, name, {"spec": {"suspend": True}}) is None

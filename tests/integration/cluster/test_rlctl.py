@@ -14,7 +14,7 @@ from tests.integration.cluster.admin import RUNS
 from tests.integration.cluster.control_plane import ADMIN_TOKEN, GUEST, GUEST_TOKEN, RIGHTS, ControlPlane
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.polling import wait_for
-from tests.integration.cluster.rlctl_calls import Call, rlctl_in
+from tests.integration.cluster.rlctl_calls import Call
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_runtime
 
 RLCTL = Path(sys.executable).with_name("rlctl")
@@ -24,12 +24,7 @@ TINY = ("--runtime", "tiny")
 
 
 @pytest.fixture
-def rlctl(control_plane: ControlPlane, runs: RunsNamespace) -> Call:
-    return rlctl_in(control_plane, runs.namespace)
-
-
-@pytest.fixture
-def write_run(tmp_path: Path) -> Callable[..., str]:
+def write_json_run(tmp_path: Path) -> Callable[..., str]:
     def write(**spec: Any) -> str:
         document = {
             "apiVersion": "rl-operator.dev/v1alpha1",
@@ -44,12 +39,12 @@ def write_run(tmp_path: Path) -> Callable[..., str]:
     return write
 
 
-def test_a_run_from_file_to_results(rlctl: Call, runs: RunsNamespace, write_run: Callable[..., str]) -> None:
-    detached = rlctl("run", write_run(), "--detach")
+def test_a_run_from_file_to_results(rlctl: Call, runs: RunsNamespace, write_json_run: Callable[..., str]) -> None:
+    detached = rlctl("run", write_json_run(), "--detach")
     assert detached.returncode == 0, detached
     assert "cluster:" in detached.stdout
     pod = runs.until_pod()
-    assert "is running: this follows it" in rlctl("run", write_run(), "--detach").stderr
+    assert "is running: this follows it" in rlctl("run", write_json_run(), "--detach").stderr
     runs.succeed(pod)
     watched = rlctl("watch", "sorting")
     assert watched.returncode == 0, watched
@@ -64,18 +59,18 @@ def test_a_run_from_file_to_results(rlctl: Call, runs: RunsNamespace, write_run:
     assert json.loads(rlctl("results", "sorting", "-o", "json").stdout)["phase"] == "Succeeded"
     writers = {each["manager"] for each in (runs.find() or {})["metadata"]["managedFields"]}
     assert writers == {"rlctl", "rl-operator"}
-    again = rlctl("run", write_run(), "--detach")
+    again = rlctl("run", write_json_run(), "--detach")
     assert "so this is sorting-2" in again.stderr
     assert rlctl("delete", "sorting").returncode == 0
     assert rlctl("get", "sorting").returncode == 2
-    rlctl("run", write_run(suspend=True), "--detach")
+    rlctl("run", write_json_run(suspend=True), "--detach")
     runs.until_phase("Stopped")
     wait_for("its own event is there", lambda: "  Draft  " in rlctl("get", "sorting").stdout)
     assert "Succeeded" not in rlctl("get", "sorting").stdout, "events of the deleted run of this name"
 
 
-def test_a_failed_run_is_exit_code_1(rlctl: Call, runs: RunsNamespace, write_run: Callable[..., str]) -> None:
-    rlctl("run", write_run(backoffLimit=0), "--detach")
+def test_a_failed_run_is_exit_code_1(rlctl: Call, runs: RunsNamespace, write_json_run: Callable[..., str]) -> None:
+    rlctl("run", write_json_run(backoffLimit=0), "--detach")
     pod = runs.until_pod()
     runs.kubelet.start(pod)
     message = result("failed", steps=0, total=TOTAL_STEPS, error={"class": "internal", "message": "boom"})
@@ -85,29 +80,29 @@ def test_a_failed_run_is_exit_code_1(rlctl: Call, runs: RunsNamespace, write_run
     assert "boom" in watched.stdout
 
 
-def test_a_refused_run_is_exit_code_2(rlctl: Call, write_run: Callable[..., str]) -> None:
-    refused = rlctl("run", write_run(runtime="tony"))
+def test_a_refused_run_is_exit_code_2(rlctl: Call, write_json_run: Callable[..., str]) -> None:
+    refused = rlctl("run", write_json_run(runtime="tony"))
     assert refused.returncode == 2, refused
     assert "RuntimeNotFound: spec.runtime" in refused.stderr
     assert "tiny" in refused.stderr
 
 
-def test_stop_leaves_a_resumable_run(rlctl: Call, runs: RunsNamespace, write_run: Callable[..., str]) -> None:
-    rlctl("run", write_run(suspend=True), "--detach")
+def test_stop_leaves_a_resumable_run(rlctl: Call, runs: RunsNamespace, write_json_run: Callable[..., str]) -> None:
+    rlctl("run", write_json_run(suspend=True), "--detach")
     runs.until_phase("Stopped")
     stopped = rlctl("stop", "sorting")
     assert stopped.returncode == 0, stopped
     assert "cluster:" in stopped.stdout
-    rlctl("run", write_run(), "--detach")
+    rlctl("run", write_json_run(), "--detach")
     assert runs.until_pod()
 
 
-def test_read_only_commands_ask_the_cluster(rlctl: Call, write_run: Callable[..., str]) -> None:
+def test_read_only_commands_ask_the_cluster(rlctl: Call, write_json_run: Callable[..., str]) -> None:
     wait_for("the catalog is there", lambda: "bundled" in rlctl("environments", *TINY).stdout)
     for arguments in (
-        ["validate", write_run()],
+        ["validate", write_json_run()],
         ["environments", "sort_digits", *TINY],
-        ["render", write_run()],
+        ["render", write_json_run()],
         ["init", "sort_digits", *TINY],
     ):
         ended = rlctl(*arguments)
@@ -185,17 +180,17 @@ def test_a_broken_file_is_refused_before_it_is_applied(rlctl: Call, write_docume
     assert "shout.py, line 10" in refused.stderr
 
 
-def test_a_local_file_is_not_an_environment_of_a_cluster(rlctl: Call, write_run: Callable[..., str]) -> None:
-    refused = rlctl("validate", write_run(environment="./shout.py"))
+def test_a_local_file_is_not_an_environment_of_a_cluster(rlctl: Call, write_json_run: Callable[..., str]) -> None:
+    refused = rlctl("validate", write_json_run(environment="./shout.py"))
     assert refused.returncode == 2, refused
     assert "rlctl init --from FILE.py" in refused.stderr
 
 
-def test_a_draft_is_resumed(rlctl: Call, runs: RunsNamespace, write_run: Callable[..., str]) -> None:
-    draft = rlctl("run", write_run(suspend=True))
+def test_a_draft_is_resumed(rlctl: Call, runs: RunsNamespace, write_json_run: Callable[..., str]) -> None:
+    draft = rlctl("run", write_json_run(suspend=True))
     assert draft.returncode == 0, draft
     assert f"resume sorting -n {runs.namespace}" in draft.stdout
-    assert rlctl("diff", write_run()).returncode == 1
+    assert rlctl("diff", write_json_run()).returncode == 1
     resumed = rlctl("resume", "sorting")
     assert (resumed.returncode, "sorting starts (cluster:" in resumed.stdout) == (0, True)
     runs.succeed(runs.until_pod())
@@ -227,14 +222,14 @@ def team_member(control_plane: ControlPlane, runs: RunsNamespace) -> Iterator[di
 
 
 def test_a_user_with_few_permissions_is_told_what_was_used_instead(
-    team_member: dict[str, str], runs: RunsNamespace, write_run: Callable[..., str]
+    team_member: dict[str, str], runs: RunsNamespace, write_json_run: Callable[..., str]
 ) -> None:
     """Rights may take a moment to reach the API server, and a runtime to be reconciled."""
     selector = {"matchLabels": {"kubernetes.io/metadata.name": runs.namespace}}
     install_runtime(runs.admin, "tiny", "gated", namespaceSelector=selector)
 
     def validate() -> subprocess.CompletedProcess[str] | None:
-        command = [RLCTL, "validate", write_run(runtime="gated"), "-n", runs.namespace]
+        command = [RLCTL, "validate", write_json_run(runtime="gated"), "-n", runs.namespace]
         ended = subprocess.run(command, env=team_member, capture_output=True, text=True, timeout=60, check=False)
         return ended if ended.returncode != 3 else None
 

@@ -32,7 +32,7 @@ FILES = (RolloutFile(NAME, len(CONTENT)),)
 
 
 @pytest.fixture(scope="module")
-def address() -> str:
+def machine_address() -> str:
     """Of this machine; nothing is sent to find it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -44,14 +44,14 @@ def address() -> str:
 
 
 @pytest.fixture
-def server_port(process: None, tmp_path: Path, address: str) -> Iterator[int]:
+def server_port(process: None, tmp_path: Path, machine_address: str) -> Iterator[int]:
     """`tinker-atropos rollouts`, where the pods are that the tests make up."""
     (tmp_path / NAME).write_bytes(CONTENT)
     port = free_port()
-    env_vars = {"RL_ROLLOUTS_DIR": str(tmp_path), "RL_OPS_HOST": address, "RL_OPS_PORT": str(port)}
+    env_vars = {"RL_ROLLOUTS_DIR": str(tmp_path), "RL_OPS_HOST": machine_address, "RL_OPS_PORT": str(port)}
     program = Path(sys.executable).with_name("tinker-atropos")
     server = subprocess.Popen([program, "rollouts"], env=env_vars)
-    wait_for("the server listens", lambda: _listens(address, port))
+    wait_for("the server listens", lambda: _listens(machine_address, port))
     yield port
     server.terminate()
     assert server.wait(60) == 0
@@ -91,7 +91,7 @@ def reading(control_plane: ControlPlane, runs: RunsNamespace, server_port: int) 
 
 
 @pytest.fixture
-def trained(runs: RunsNamespace, address: str) -> Callable[..., str]:
+def start_serving_run(runs: RunsNamespace, machine_address: str) -> Callable[..., str]:
     """Starts a run, whose trainer serves at the machine's address; gives its pod."""
 
     def call(**runtime: Any) -> str:
@@ -100,7 +100,7 @@ def trained(runs: RunsNamespace, address: str) -> Callable[..., str]:
         runs.apply(runtime=name)
         pod = runs.until_pod()
         runs.kubelet.start(pod)
-        runs.kubelet.work(pod, address)
+        runs.kubelet.work(pod, machine_address)
         return pod
 
     return call
@@ -113,9 +113,9 @@ def end(runs: RunsNamespace, pod: str) -> None:
 
 
 def test_a_trainer_is_read_while_it_runs(
-    runs: RunsNamespace, reading: Callable[[str], Reader], trained: Callable[..., str]
+    runs: RunsNamespace, reading: Callable[[str], Reader], start_serving_run: Callable[..., str]
 ) -> None:
-    pod, read = trained(), reading(ADMIN_TOKEN)
+    pod, read = start_serving_run(), reading(ADMIN_TOKEN)
     source = read()
     assert source.where == f"pod {pod}"
     assert source.listing() == RolloutListing(FILES)
@@ -169,10 +169,10 @@ def until_allowed(call: Callable[[], Any]) -> Any:
 def test_a_reader_needs_the_right_to_ask_pods(
     runs: RunsNamespace,
     reading: Callable[[str], Reader],
-    trained: Callable[..., str],
+    start_serving_run: Callable[..., str],
     guest_may: Callable[..., None],
 ) -> None:
-    trained()
+    start_serving_run()
     guest_may(("", "pods", "list"))
     source = until_allowed(reading(GUEST_TOKEN))
     with pytest.raises(ForbiddenError, match=f"the right to get pods/proxy in namespace {runs.namespace}"):
@@ -184,21 +184,21 @@ def test_a_reader_needs_the_right_to_ask_pods(
 def test_what_was_kept_is_read_with_a_job_of_the_readers(
     runs: RunsNamespace,
     reading: Callable[[str], Reader],
-    trained: Callable[..., str],
+    start_serving_run: Callable[..., str],
     guest_may: Callable[..., None],
-    address: str,
+    machine_address: str,
 ) -> None:
     """The API server takes the Job, and its pod where the pod security standard `restricted` is enforced."""
     enforced = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     runs.admin.patch(f"/api/v1/namespaces/{runs.namespace}", enforced)
-    end(runs, trained(rollouts={"persistentVolumeClaim": {"claimName": "rollouts"}}))
+    end(runs, start_serving_run(rollouts={"persistentVolumeClaim": {"claimName": "rollouts"}}))
     guest_may(("", "pods", "list"), ("", "pods/proxy", "get"), ("", "configmaps", "get"))
     read = reading(GUEST_TOKEN)
     wait_for("the guest may not create Jobs", lambda: f"create Jobs in namespace {runs.namespace}" in refusal(read))
     guest_may(("batch", "jobs", "create"))
     with ThreadPoolExecutor(1) as readers:
         opening = readers.submit(lambda: until_allowed(read))
-        play_job(runs, address, opening)
+        play_job(runs, machine_address, opening)
         source = opening.result(60)
     assert source.listing() == RolloutListing(FILES)
     assert source.content(NAME) == CONTENT

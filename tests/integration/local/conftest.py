@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -18,6 +18,9 @@ from tests import forking
 from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.locks import holder
 from rl_operator.local.state.state_store import StateStore
+
+if TYPE_CHECKING:
+    from tests.integration.local.scene import Scene
 
 RLCTL = Path(sys.executable).with_name("rlctl")
 KEPT = ("PATH", "LANG", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
@@ -141,3 +144,10 @@ def run_writer(folder: Path) -> Callable[..., str]:
 @pytest.fixture
 def write_run(tmp_path: Path) -> Callable[..., str]:
     return run_writer(tmp_path)
+
+
+@pytest.fixture
+def scene(rlctl: Rlctl, tmp_path: Path) -> "Scene":
+    from tests.integration.local.scene import Scene
+
+    return Scene(rlctl, tmp_path / "ledger")

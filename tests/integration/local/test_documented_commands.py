@@ -38,7 +38,7 @@ REFUSED = {"rlctl validate run.yaml --local": 2}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def examples_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The examples, with runs of two steps."""
     folder = tmp_path_factory.mktemp("documented")
     shutil.copytree(ROOT / "examples", folder / "examples")
@@ -54,22 +54,22 @@ def test_the_makefile_demonstrates_what_the_pages_say() -> None:
     assert f"\t@$(BIN)/{INSTEAD['make demo']}\n" in makefile
 
 
-def test_the_tutorial_leads_to_a_trained_model(shared_rlctl: Rlctl, folder: Path) -> None:
+def test_the_tutorial_leads_to_a_trained_model(shared_rlctl: Rlctl, examples_folder: Path) -> None:
     """What README starts and leaves alone is what the tutorial's first command follows to its end."""
     [detached] = (command for command in README if command.text.endswith("--detach"))
     for command in (detached, *TUTORIAL):
         if command.text.startswith("rlctl validate run.yaml"):  # as the page says before it
-            file = folder / "run.yaml"
+            file = examples_folder / "run.yaml"
             file.write_text(file.read_text().replace("\n  config:\n", "\n  config:\n    group_sise: 16\n"))
-        _type(shared_rlctl, folder, command)
+        _type(shared_rlctl, examples_folder, command)
 
 
-def test_the_list_of_commands(shared_rlctl: Rlctl, folder: Path) -> None:
+def test_the_list_of_commands(shared_rlctl: Rlctl, examples_folder: Path) -> None:
     typed = {INSTEAD.get(command.text, command.text) for command in TUTORIAL}
     for command in README:
         if _filled_in(command) not in typed and not command.text.endswith("--detach"):
-            _type(shared_rlctl, folder, command)
-    assert (folder / "adapter" / "adapter_config.json").is_file()
+            _type(shared_rlctl, examples_folder, command)
+    assert (examples_folder / "adapter" / "adapter_config.json").is_file()
 
 
 def _filled_in(command: Command) -> str:

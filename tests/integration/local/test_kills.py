@@ -1,16 +1,9 @@
 """`kill -9` of each process of a run, in each phase: the run ends, and nothing is trained twice."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.local.conftest import Rlctl
 from tests.integration.local.scene import STEPS, Scene
-
-
-@pytest.fixture
-def scene(rlctl: Rlctl, tmp_path: Path) -> Scene:
-    return Scene(rlctl, tmp_path / "ledger")
 
 
 def trainer_is_over(status: dict[str, Any]) -> bool:

@@ -27,7 +27,7 @@ SORTING = {
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Any:
+def write_documents_of(tmp_path: Path) -> Any:
     """Writes RLEnvironment and run into one file, and returns its path."""
 
     def write_(name: str, **openenv: Any) -> str:
@@ -57,8 +57,8 @@ def elsewhere(process: None, tmp_path: Path) -> Iterator[str]:
     assert started.wait(60) == -signal.SIGTERM, log.read_text()
 
 
-def test_a_program_trains_and_is_started_again_when_it_dies(shared_rlctl: Rlctl, write: Any) -> None:
-    rlctl, file = shared_rlctl, write("served", command=["python", str(SERVER), "dies"], maxSessions=32)
+def test_a_program_trains_and_is_started_again_when_it_dies(shared_rlctl: Rlctl, write_documents_of: Any) -> None:
+    rlctl, file = shared_rlctl, write_documents_of("served", command=["python", str(SERVER), "dies"], maxSessions=32)
     assert rlctl("validate", file, "--local").returncode == 0
     ran = rlctl("run", file, "--local")
     assert ran.returncode == 0, ran
@@ -73,14 +73,14 @@ def test_a_program_trains_and_is_started_again_when_it_dies(shared_rlctl: Rlctl,
 @pytest.mark.nightly(
     "operator/src/rl_operator/local", "tinker-atropos/src/tinker_atropos/environments/adapters/openenv"
 )
-def test_one_that_runs_already_trains(shared_rlctl: Rlctl, write: Any, elsewhere: str) -> None:
-    ran = shared_rlctl("run", write("elsewhere", url=elsewhere), "--local")
+def test_one_that_runs_already_trains(shared_rlctl: Rlctl, write_documents_of: Any, elsewhere: str) -> None:
+    ran = shared_rlctl("run", write_documents_of("elsewhere", url=elsewhere), "--local")
     assert ran.returncode == 0, ran
     assert shared_rlctl.status("elsewhere")["phase"] == "Succeeded"
 
 
-def test_an_image_is_refused_with_the_way_out(shared_rlctl: Rlctl, write: Any) -> None:
-    refused = shared_rlctl("validate", write("imaged", image="registry.test/echo:1"), "--local")
+def test_an_image_is_refused_with_the_way_out(shared_rlctl: Rlctl, write_documents_of: Any) -> None:
+    refused = shared_rlctl("validate", write_documents_of("imaged", image="registry.test/echo:1"), "--local")
     assert refused.returncode == 2
     assert "local mode runs no images" in refused.stderr
     assert "spec.openenv.command" in refused.stderr

@@ -6,19 +6,12 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.local.conftest import Rlctl
 from tests.integration.local.scene import STEPS, Scene
 
 from rl_operator.status.observed.observation import format_time
-
-
-@pytest.fixture
-def scene(rlctl: Rlctl, tmp_path: Path) -> Scene:
-    return Scene(rlctl, tmp_path / "ledger")
 
 
 @pytest.fixture

@@ -158,7 +158,7 @@ def test_a_killed_environment_costs_an_attempt(shared_rlctl: Rlctl, write_run: W
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk_of_64_kb(tmp_path: Path) -> Iterator[Path]:
     """A folder on a disk of 64 kB."""
     folder = tmp_path / "pods"
     folder.mkdir()
@@ -173,7 +173,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk_in_the_journals_folder(small_disk: Path, rlctl: Rlctl, write_run: WriteRun) -> None:
+def test_a_full_disk_in_the_journals_folder(disk_of_64_kb: Path, rlctl: Rlctl, write_run: WriteRun) -> None:
     assert rlctl("run", write_run("full", config=SHORT), "--local", "--detach").returncode == 0
     rlctl.wait_for("full", lambda s: "disk is full" in s.get("message", ""), "the status to name the full disk")
     assert rlctl("delete", "full", "--local").returncode == 0

@@ -21,7 +21,7 @@ from rl_operator.ui.visitor import Visitor
 
 
 @pytest.fixture(scope="module")
-def trained(process: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rlctl]:
+def rlctl_with_weights(process: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rlctl]:
     """A state folder with the finished run `sorting` (one step) and its weights, and the run `early` without any."""
     rlctl = Rlctl(tmp_path_factory.mktemp("state"))
     env_vars = LocalTarget.open(rlctl.root, print, asked=True).tinker_env_vars("tiny")
@@ -47,18 +47,18 @@ def trained(process: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     end_everything(rlctl.root)
 
 
-def test_sample_prints_the_output_of_the_weights(trained: Rlctl) -> None:
+def test_sample_prints_the_output_of_the_weights(rlctl_with_weights: Rlctl) -> None:
     greedy = ("sample", "sorting", "sort 4 1 3 2", "--local", "--temperature", "0", "--max-tokens", "8")
-    said = trained(*greedy)
+    said = rlctl_with_weights(*greedy)
     assert (said.returncode, said.stderr) == (0, "")
     assert said.stdout.strip().isdigit()
-    wire = json.loads(trained(*greedy, "-o", "json").stdout)
+    wire = json.loads(rlctl_with_weights(*greedy, "-o", "json").stdout)
     assert [completion["text"] for completion in wire["completions"]] == [said.stdout.strip()]
 
 
-def test_sample_starts_a_service_that_has_ended(trained: Rlctl) -> None:
-    end_everything(trained.root)
-    said = trained("sample", "sorting", "--local", "--count", "2", "--seed", "0", "--", "--sort")
+def test_sample_starts_a_service_that_has_ended(rlctl_with_weights: Rlctl) -> None:
+    end_everything(rlctl_with_weights.root)
+    said = rlctl_with_weights("sample", "sorting", "--local", "--count", "2", "--seed", "0", "--", "--sort")
     assert said.returncode == 0, said.stderr
     assert said.stdout.count("--- ") == 2
 
@@ -69,20 +69,24 @@ def sampled(trained: Rlctl, given_up: threading.Event | None = None, **asked: ob
     return dispatch(BY_NAME["rl_sample"], context, {"run_id": "sorting", "prompt": "sort 4 1 3 2", **asked})
 
 
-def test_agents_sample_what_users_sample(trained: Rlctl) -> None:
-    said = trained("sample", "sorting", "sort 4 1 3 2", "--local", "--temperature", "0", "--max-tokens", "8").stdout
-    answer = sampled(trained, count=2, max_tokens=8, temperature=0, seed=None).answer
+def test_agents_sample_what_users_sample(rlctl_with_weights: Rlctl) -> None:
+    said = rlctl_with_weights(
+        "sample", "sorting", "sort 4 1 3 2", "--local", "--temperature", "0", "--max-tokens", "8"
+    ).stdout
+    answer = sampled(rlctl_with_weights, count=2, max_tokens=8, temperature=0, seed=None).answer
     assert [each["text"] for each in answer["untrusted_output"]] == [said.strip()] * 2
     assert answer["untrusted_output"][0].keys() == {"text", "tokens", "logprob", "stop_reason"}
     assert "never instructions" in answer["note"]
     assert answer["weights"].startswith("tinker://")
-    first, again = (sampled(trained, seed=7).answer["untrusted_output"] for _ in range(2))
+    first, again = (sampled(rlctl_with_weights, seed=7).answer["untrusted_output"] for _ in range(2))
     assert first == again
 
 
-async def test_the_page_answers_as_the_command_line_does(trained: Rlctl) -> None:
-    said = trained("sample", "sorting", "sort 4 1 3 2", "--local", "--temperature", "0", "--max-tokens", "8").stdout
-    target = LocalTarget.open(trained.root, print, asked=True)
+async def test_the_page_answers_as_the_command_line_does(rlctl_with_weights: Rlctl) -> None:
+    said = rlctl_with_weights(
+        "sample", "sorting", "sort 4 1 3 2", "--local", "--temperature", "0", "--max-tokens", "8"
+    ).stdout
+    target = LocalTarget.open(rlctl_with_weights.root, print, asked=True)
     visitor = Visitor(target, lambda _: LiveRuns(dict), variables={})  # type: ignore[arg-type]  # nobody listens
     transport = httpx.ASGITransport(ui_app(UiContext(lambda _: visitor, make_templates())))
     form = {
@@ -101,27 +105,27 @@ async def test_the_page_answers_as_the_command_line_does(trained: Rlctl) -> None
     assert 'role="alert"' not in page
 
 
-def test_an_abandoned_sample_ends(trained: Rlctl) -> None:
+def test_an_abandoned_sample_ends(rlctl_with_weights: Rlctl) -> None:
     given_up = threading.Event()
     given_up.set()
-    assert sampled(trained, given_up).code == "timeout"
+    assert sampled(rlctl_with_weights, given_up).code == "timeout"
 
 
-def test_export_writes_a_peft_folder(trained: Rlctl, tmp_path: Path) -> None:
-    ended = trained("export", "sorting", "--to", str(tmp_path / "adapter"), "--local")
+def test_export_writes_a_peft_folder(rlctl_with_weights: Rlctl, tmp_path: Path) -> None:
+    ended = rlctl_with_weights("export", "sorting", "--to", str(tmp_path / "adapter"), "--local")
     assert ended.returncode == 0, ended.stderr
     assert " MB, a PEFT adapter of " in ended.stdout
     assert {"adapter_config.json", "adapter_model.safetensors"} <= {
         path.name for path in (tmp_path / "adapter").iterdir()
     }
-    again = trained("export", "sorting", "--to", str(tmp_path / "adapter"), "--local")
+    again = rlctl_with_weights("export", "sorting", "--to", str(tmp_path / "adapter"), "--local")
     assert again.returncode == 2
     assert "is there already" in again.stderr
 
 
 @pytest.mark.parametrize("command", [("sample", "early", "x"), ("export", "early", "--to", "adapter")])
-def test_without_weights_the_user_is_told_to_wait(trained: Rlctl, command: tuple[str, ...]) -> None:
-    ended = trained(*command, "--local")
+def test_without_weights_the_user_is_told_to_wait(rlctl_with_weights: Rlctl, command: tuple[str, ...]) -> None:
+    ended = rlctl_with_weights(*command, "--local")
     assert ended.returncode == 2
     assert "it has trained no checkpoint yet; wait for it: " in ended.stderr
     assert ended.stderr.endswith("rlctl wait early --local\n")

@@ -175,13 +175,13 @@ def kubeconfig(control_plane: ControlPlane, cluster_target: ClusterTarget) -> di
 
 
 @pytest.fixture(scope="module")
-def address(kubeconfig: dict[str, str]) -> Iterator[str]:
+def tools_address(kubeconfig: dict[str, str]) -> Iterator[str]:
     with tools_server(env_vars=kubeconfig) as (address, _):
         yield address
 
 
 @pytest.fixture
-def namespace(runs: RunsNamespace) -> str:
+def namespace_with_key(runs: RunsNamespace) -> str:
     """With the key that runs need."""
     key = {"metadata": {"name": "tinker-service"}, "stringData": {"api-key": "tml-made-up-for-a-test"}}
     runs.admin.post(f"/api/v1/namespaces/{runs.namespace}/secrets", key)
@@ -190,36 +190,40 @@ def namespace(runs: RunsNamespace) -> str:
 
 @on_cluster
 def test_an_agent_tries_an_environment_on_a_cluster(
-    address: str, namespace: str, runs: RunsNamespace, node: LogNode, with_provider: str
+    tools_address: str, namespace_with_key: str, runs: RunsNamespace, node: LogNode, with_provider: str
 ) -> None:
-    with agent_over_http(address, ADMIN_TOKEN, namespace=namespace) as agent:
+    with agent_over_http(tools_address, ADMIN_TOKEN, namespace=namespace_with_key) as agent:
         agent("rl_select_environment", name="sort_digits", runtime=with_provider)
         test_id = agent("rl_test_inference", num_steps=1, group_size=2)["test_id"]
-        job = runs.admin.get(f"/apis/batch/v1/namespaces/{namespace}/jobs/{test_id}")
+        job = runs.admin.get(f"/apis/batch/v1/namespaces/{namespace_with_key}/jobs/{test_id}")
         pod = {"metadata": {"name": test_id, "labels": job["spec"]["template"]["metadata"]["labels"]}}
-        runs.admin.post(f"/api/v1/namespaces/{namespace}/pods", pod | {"spec": job["spec"]["template"]["spec"]})
+        runs.admin.post(
+            f"/api/v1/namespaces/{namespace_with_key}/pods", pod | {"spec": job["spec"]["template"]["spec"]}
+        )
         runs.kubelet.bind(test_id)
         step = {"event": "step", "step": 1, "completions": 2, "correct": 1, "scores": [1.0, 0.0], "seconds": 1.0}
         printed = "\n".join(map(json.dumps, (step, {"event": "summary", "accuracy": 0.5})))
-        node.logs[f"{namespace}/{test_id}/model-0"] = f"{printed}\n"
+        node.logs[f"{namespace_with_key}/{test_id}/model-0"] = f"{printed}\n"
         runs.kubelet.end(test_id, "Succeeded")
         over = agent("rl_test_inference", test_id=test_id, wait_seconds=SOON)
         assert (over["status"], over["models"][0]["accuracy"]) == ("completed", 0.5)
 
 
 @on_cluster
-def test_every_tool_refuses_on_a_cluster_and_explains_what_to_do(address: str, namespace: str) -> None:
-    with agent_over_http(address, ADMIN_TOKEN, namespace=namespace) as agent:
+def test_every_tool_refuses_on_a_cluster_and_explains_what_to_do(tools_address: str, namespace_with_key: str) -> None:
+    with agent_over_http(tools_address, ADMIN_TOKEN, namespace=namespace_with_key) as agent:
         everything_refused(agent)
 
 
 @on_cluster
-def test_the_documented_rights_of_an_agent_are_enough(address: str, namespace: str, runs: RunsNamespace) -> None:
+def test_the_documented_rights_of_an_agent_are_enough(
+    tools_address: str, namespace_with_key: str, runs: RunsNamespace
+) -> None:
     """And no more: other teams' objects stay theirs."""
-    for document in yaml.safe_load_all(rights_of_the_page().replace("team-a", namespace)):
+    for document in yaml.safe_load_all(rights_of_the_page().replace("team-a", namespace_with_key)):
         runs.admin.post(path_of(document), document)
-    token = runs.admin.post(f"/api/v1/namespaces/{namespace}/serviceaccounts/agent/token", {"spec": {}})
-    with agent_over_http(address, token["status"]["token"], namespace=namespace) as agent:
+    token = runs.admin.post(f"/api/v1/namespaces/{namespace_with_key}/serviceaccounts/agent/token", {"spec": {}})
+    with agent_over_http(tools_address, token["status"]["token"], namespace=namespace_with_key) as agent:
         run_id = drafted_by_trial_and_error(agent)
         [unseen] = agent("rl_start_training")["missing"]
         assert "it may be there" in unseen["why"]
@@ -229,7 +233,7 @@ def test_the_documented_rights_of_an_agent_are_enough(address: str, namespace: s
         assert agent("rl_check_status", run_id=run_id, wait_seconds=SOON, until="finished")["status"] == "completed"
         assert agent("rl_get_results")["weights"]
         assert agent.refused("rl_test_inference")["code"] == "forbidden"  # creating Jobs means running anything
-    with agent_over_http(address, token["status"]["token"], namespace="default") as stranger:
+    with agent_over_http(tools_address, token["status"]["token"], namespace="default") as stranger:
         assert stranger.refused("rl_list_runs")["code"] == "forbidden"
 
 
@@ -248,11 +252,13 @@ def path_of(document: dict[str, Any]) -> str:
 
 
 @on_cluster
-def test_two_agents_are_separate_and_a_killed_server_loses_nothing(kubeconfig: dict[str, str], namespace: str) -> None:
+def test_two_agents_are_separate_and_a_killed_server_loses_nothing(
+    kubeconfig: dict[str, str], namespace_with_key: str
+) -> None:
     with tools_server(env_vars=kubeconfig) as (address, process):
         with (
-            agent_over_http(address, ADMIN_TOKEN, namespace=namespace, name="a") as a,
-            agent_over_http(address, ADMIN_TOKEN, namespace=namespace, name="b") as b,
+            agent_over_http(address, ADMIN_TOKEN, namespace=namespace_with_key, name="a") as a,
+            agent_over_http(address, ADMIN_TOKEN, namespace=namespace_with_key, name="b") as b,
         ):
             mine, yours = (
                 each("rl_select_environment", name="sort_digits", runtime="tiny")["run_id"] for each in (a, b)
@@ -263,8 +269,8 @@ def test_two_agents_are_separate_and_a_killed_server_loses_nothing(kubeconfig: d
         process.wait(SOON)
     with (
         tools_server(env_vars=kubeconfig) as (address, _),
-        agent_over_http(address, ADMIN_TOKEN, namespace=namespace, name="a") as a,
-        agent_over_http(address, ADMIN_TOKEN, namespace=namespace, name="b") as b,
+        agent_over_http(address, ADMIN_TOKEN, namespace=namespace_with_key, name="a") as a,
+        agent_over_http(address, ADMIN_TOKEN, namespace=namespace_with_key, name="b") as b,
     ):
         [kept] = a("rl_get_current_config", field="group_size")["configurable_fields"]
         assert kept["current_value"] == 4

@@ -32,7 +32,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def gateway(control_plane: ControlPlane) -> Iterator[Gateway]:
+def admin_gateway(control_plane: ControlPlane) -> Iterator[Gateway]:
     """Its own kubeconfig is an administrator's, with a client certificate."""
     env_vars = os.environ | {"KUBECONFIG": str(control_plane.certificate_kubeconfig())}
     command = [RLCTL, "tools", "serve", "--port", "0"]
@@ -47,7 +47,7 @@ def gateway(control_plane: ControlPlane) -> Iterator[Gateway]:
 
 
 @pytest.fixture(scope="module")
-def reader(control_plane: ControlPlane) -> dict[str, str]:
+def team_tokens(control_plane: ControlPlane) -> dict[str, str]:
     """Tokens of a team's service accounts, by team: each may read its own team's runs."""
     return {team: _team(control_plane.admin, team) for team in ("callers-a", "callers-b")}
 
@@ -83,9 +83,9 @@ def call(gateway: Gateway, tool: str, arguments: dict[str, Any], namespace: str)
     return answer
 
 
-def test_a_caller_sees_only_the_runs_of_their_own_team(gateway: Gateway, reader: dict[str, str]) -> None:
+def test_a_caller_sees_only_the_runs_of_their_own_team(admin_gateway: Gateway, team_tokens: dict[str, str]) -> None:
     for team, other in (("callers-a", "callers-b"), ("callers-b", "callers-a")):
-        agent = replace(gateway, token=reader[team])
+        agent = replace(admin_gateway, token=team_tokens[team])
         seen = agent.ask("GET", "/runs", headers={"X-RL-Namespace": team})
         assert (seen.status, [run["run_id"] for run in seen.json["runs"]]) == (200, ["sorting"])
         refused = agent.ask("GET", "/runs", headers={"X-RL-Namespace": other})
@@ -94,9 +94,9 @@ def test_a_caller_sees_only_the_runs_of_their_own_team(gateway: Gateway, reader:
 
 
 def test_a_caller_with_read_access_may_not_write(
-    gateway: Gateway, reader: dict[str, str], control_plane: ControlPlane
+    admin_gateway: Gateway, team_tokens: dict[str, str], control_plane: ControlPlane
 ) -> None:
-    agent, namespace = replace(gateway, token=reader["callers-a"]), {"X-RL-Namespace": "callers-a"}
+    agent, namespace = replace(admin_gateway, token=team_tokens["callers-a"]), {"X-RL-Namespace": "callers-a"}
     before = control_plane.admin.items(RUNS.format(namespace="callers-a"))
     for path, body in (
         ("/runs", {"run_id": "sorting"}),
@@ -110,11 +110,11 @@ def test_a_caller_with_read_access_may_not_write(
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
 def test_no_tool_lends_out_the_gateways_rights(
-    gateway: Gateway, reader: dict[str, str], control_plane: ControlPlane, tool: Any
+    admin_gateway: Gateway, team_tokens: dict[str, str], control_plane: ControlPlane, tool: Any
 ) -> None:
     """The caller may do nothing; the gateway's own certificate would allow everything."""
     before = control_plane.admin.items(RUNS.format(namespace="callers-a"))
-    nobody = replace(gateway, token=POWERLESS_TOKEN)
+    nobody = replace(admin_gateway, token=POWERLESS_TOKEN)
     answer = call(nobody, tool.name, ARGUMENTS.get(tool.name, {"run_id": "sorting"}), "callers-a")
     if tool.name != "rl_health_check":  # it says what it cannot see
         assert answer["code"] == "forbidden", answer
@@ -122,7 +122,7 @@ def test_no_tool_lends_out_the_gateways_rights(
     assert control_plane.admin.items(RUNS.format(namespace="callers-a")) == before
 
 
-def test_the_gateway_itself_may_do_everything(control_plane: ControlPlane, reader: dict[str, str]) -> None:
+def test_the_gateway_itself_may_do_everything(control_plane: ControlPlane, team_tokens: dict[str, str]) -> None:
     """Otherwise the tests above would prove nothing."""
     env_vars = os.environ | {"KUBECONFIG": str(control_plane.certificate_kubeconfig())}
     listed = subprocess.run(
@@ -132,8 +132,8 @@ def test_the_gateway_itself_may_do_everything(control_plane: ControlPlane, reade
 
 
 @pytest.mark.parametrize("token", ["", "unknown-token-of-a-stranger", "eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0."])
-def test_callers_without_a_valid_token_are_rejected(gateway: Gateway, token: str) -> None:
-    refused = replace(gateway, token=token).ask("GET", "/runs")
+def test_callers_without_a_valid_token_are_rejected(admin_gateway: Gateway, token: str) -> None:
+    refused = replace(admin_gateway, token=token).ask("GET", "/runs")
     assert (refused.status, refused.json["code"]) == (401, "unauthenticated")
 
 
@@ -141,7 +141,9 @@ def test_callers_without_a_valid_token_are_rejected(gateway: Gateway, token: str
     "run_id",
     ["../../pods/x", "..", "sorting/status", "sorting?fieldManager=x", "a b", "ä", "-", "sorting%2Fstatus"],
 )
-def test_a_runs_name_does_not_lead_out_of_the_namespace(gateway: Gateway, reader: dict[str, str], run_id: str) -> None:
+def test_a_runs_name_does_not_lead_out_of_the_namespace(
+    admin_gateway: Gateway, team_tokens: dict[str, str], run_id: str
+) -> None:
     """Even for a caller with all rights."""
-    answer = call(gateway, "rl_check_status", {"run_id": run_id}, "callers-a")
+    answer = call(admin_gateway, "rl_check_status", {"run_id": run_id}, "callers-a")
     assert "no run" in answer["error"], answer

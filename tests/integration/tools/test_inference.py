@@ -64,7 +64,7 @@ def answer(context: CallContext, tool: str, **arguments: Any) -> dict[str, Any]:
 
 # --- this machine ---------------------------------------------------------------------------------------------------
 @pytest.fixture
-def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedProvider]:
+def provider_of_variables(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedProvider]:
     with ScriptedProvider() as provider:
         monkeypatch.setenv("RL_INFERENCE_URL", provider.url)
         monkeypatch.setenv("RL_INFERENCE_API_KEY", KEY)
@@ -80,7 +80,9 @@ def written(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
-def test_models_try_a_draft_with_its_edited_config(local_context: CallContext, provider: ScriptedProvider) -> None:
+def test_models_try_a_draft_with_its_edited_config(
+    local_context: CallContext, provider_of_variables: ScriptedProvider
+) -> None:
     answer(local_context, "rl_select_environment", name="sort_digits")
     answer(local_context, "rl_edit_config", field="max_token_length", value=31)
     tested = answer(
@@ -115,13 +117,17 @@ def test_models_try_a_draft_with_its_edited_config(local_context: CallContext, p
         "avg_accuracy": 0.5,
         "environment_working": True,
     }
-    assert {request["max_tokens"] for request in provider.requests} == {31 - 1 - 17}  # 17: the prompt's tokens
-    assert provider.keys == {KEY}
+    assert {request["max_tokens"] for request in provider_of_variables.requests} == {
+        31 - 1 - 17
+    }  # 17: the prompt's tokens
+    assert provider_of_variables.keys == {KEY}
     assert KEY not in json.dumps(tested)
     assert KEY.encode() not in written(folder_of(local_context, tested["test_id"]).root)
 
 
-def test_an_own_environment_is_tried_with_prompts(local_context: CallContext, provider: ScriptedProvider) -> None:
+def test_an_own_environment_is_tried_with_prompts(
+    local_context: CallContext, provider_of_variables: ScriptedProvider
+) -> None:
     code = {"shout.py": OWN_CODE, "helper.py": 'LETTERS = "a b c"\n'}
     metadata = {"name": "shout", "namespace": local_context.namespace}
     local_context.target.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": code})
@@ -137,11 +143,13 @@ def test_an_own_environment_is_tried_with_prompts(local_context: CallContext, pr
     assert known["responses"] == [{"text": "I like digits", "score": 1.0}]
     assert "no item of the environment asks this" in unknown["error"]
     assert tested["test_config"]["total_rollouts"] == 2
-    assert {(request["max_tokens"], request["temperature"]) for request in provider.requests} == {(256, 1.0)}
+    assert {(request["max_tokens"], request["temperature"]) for request in provider_of_variables.requests} == {
+        (256, 1.0)
+    }
 
 
 def test_a_test_outlives_its_call_is_found_again_and_is_deleted_with_its_run(
-    local_context: CallContext, provider: ScriptedProvider
+    local_context: CallContext, provider_of_variables: ScriptedProvider
 ) -> None:
     run_id = answer(local_context, "rl_select_environment", name="sort_digits")["run_id"]
     tested = answer(local_context, "rl_test_inference", models=["hangs"], group_size=1)
@@ -150,7 +158,7 @@ def test_a_test_outlives_its_call_is_found_again_and_is_deleted_with_its_run(
     again = answer(local_context, "rl_test_inference", models=["right"])
     assert again["test_id"] == tested["test_id"]
     assert "no other was started" in again["message"]
-    wait_for("the model is asked", lambda: provider.requests)
+    wait_for("the model is asked", lambda: provider_of_variables.requests)
     assert answer(local_context, "rl_test_inference", test_id=tested["test_id"])["models"][0]["state"] == "running"
 
     [lock] = folder_of(local_context, tested["test_id"]).locks

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.apiserver
 
 
 @pytest.fixture(scope="module")
-def address(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def page_address(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with page_server(control_plane, tmp_path_factory.mktemp("page"), "page-usual") as address:
         yield address
 
@@ -36,8 +36,8 @@ def logged_in(address: str, token: str) -> Iterator[httpx.Client]:
 
 
 @pytest.mark.parametrize(("team", "other"), [("page-a", "page-b"), ("page-b", "page-a")])
-def test_each_team_sees_only_its_own_runs(address: str, tokens: dict[str, str], team: str, other: str) -> None:
-    with logged_in(address, tokens[team]) as browser:
+def test_each_team_sees_only_its_own_runs(page_address: str, tokens: dict[str, str], team: str, other: str) -> None:
+    with logged_in(page_address, tokens[team]) as browser:
         own = browser.get("/ui/runs", params={"namespace": team})
         assert (own.status_code, f'href="/ui/runs/{team}/of-{team}"' in own.text) == (200, True)
         assert f"system:serviceaccount:{team}:viewer" in own.text
@@ -50,28 +50,30 @@ def test_each_team_sees_only_its_own_runs(address: str, tokens: dict[str, str], 
 
 
 def test_a_team_that_may_not_list_all_namespaces_is_told_which_one_it_sees(
-    address: str, tokens: dict[str, str]
+    page_address: str, tokens: dict[str, str]
 ) -> None:
-    with logged_in(address, tokens["page-usual"]) as browser:
+    with logged_in(page_address, tokens["page-usual"]) as browser:
         page = browser.get("/ui/runs").text
         assert "these are of <strong>page-usual</strong>" in page
         assert 'href="/ui/runs/page-usual/of-page-usual"' in page
         assert "of-page-a" not in page
-    with logged_in(address, tokens["page-a"]) as browser:
+    with logged_in(page_address, tokens["page-a"]) as browser:
         assert "these are of <strong>page-a</strong>" in browser.get("/ui/runs").text, "its service account's"
-    with logged_in(address, tokens["page-c"]) as browser:
+    with logged_in(page_address, tokens["page-c"]) as browser:
         asked = browser.get("/ui/runs")
         assert (asked.status_code, '<input name="namespace"' in asked.text) == (403, True)
 
 
-def test_whoever_may_only_look_cannot_resume(address: str, tokens: dict[str, str], control_plane: ControlPlane) -> None:
-    with logged_in(address, tokens["page-b"]) as browser:
+def test_whoever_may_only_look_cannot_resume(
+    page_address: str, tokens: dict[str, str], control_plane: ControlPlane
+) -> None:
+    with logged_in(page_address, tokens["page-b"]) as browser:
         refused = browser.post("/ui/runs/page-b/of-page-b/resume")
         assert (refused.status_code, "cannot patch resource" in refused.text) == (403, True)
         forged = browser.post("/ui/runs/page-b/of-page-b/resume", headers={"Origin": "https://attacker.com"})
         assert (forged.status_code, "does not come from this page" in forged.text) == (403, True)
     assert suspended(control_plane, "page-b")
-    with logged_in(address, tokens["page-a"]) as browser:
+    with logged_in(page_address, tokens["page-a"]) as browser:
         answer = browser.post("/ui/runs/page-a/of-page-a/resume")
         assert answer.status_code == 303, answer.text
     assert not suspended(control_plane, "page-a")
@@ -82,11 +84,14 @@ def suspended(plane: ControlPlane, team: str) -> bool:
 
 
 def test_a_stream_tells_of_a_change_and_ends_with_its_token(
-    address: str, tokens: dict[str, str], control_plane: ControlPlane
+    page_address: str, tokens: dict[str, str], control_plane: ControlPlane
 ) -> None:
     admin = control_plane.admin
     token, secret = bound_token(admin, "page-a")
-    with logged_in(address, token) as browser, browser.stream("GET", "/ui/live?namespace=page-a", timeout=90) as stream:
+    with (
+        logged_in(page_address, token) as browser,
+        browser.stream("GET", "/ui/live?namespace=page-a", timeout=90) as stream,
+    ):
         lines = stream.iter_lines()
         assert next(lines) == ": connected"
         with ever_changing(admin, f"{RUNS}/of-page-a".format(namespace="page-a")):
@@ -119,14 +124,14 @@ def ever_changing(admin: AdminClient, run: str) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("token", "said"), [("wrong-token-of-a-stranger", "does not know the token"), ("", "not a token")]
 )
-def test_a_wrong_token_stays_at_the_form(address: str, token: str, said: str) -> None:
-    with httpx.Client(base_url=address, timeout=60, headers={"Origin": address}) as browser:
+def test_a_wrong_token_stays_at_the_form(page_address: str, token: str, said: str) -> None:
+    with httpx.Client(base_url=page_address, timeout=60, headers={"Origin": page_address}) as browser:
         answer = browser.post("/ui/login", data={"token": token})
     assert (answer.status_code in (400, 401), said in answer.text) == (True, True)
     assert "set-cookie" not in answer.headers
 
 
-def test_after_logging_out_nothing_is_shown(address: str, tokens: dict[str, str]) -> None:
-    with logged_in(address, tokens["page-a"]) as browser:
+def test_after_logging_out_nothing_is_shown(page_address: str, tokens: dict[str, str]) -> None:
+    with logged_in(page_address, tokens["page-a"]) as browser:
         assert browser.post("/ui/logout").headers["location"] == "/ui/login"
         assert browser.get("/ui/runs?namespace=page-a").headers["location"].startswith("/ui/login?next=")

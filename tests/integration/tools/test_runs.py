@@ -77,7 +77,7 @@ def drafted(caller: Caller, runs: RunsNamespace) -> str:
 
 
 @pytest.fixture
-def training(caller: Caller, runs: RunsNamespace, drafted: str) -> str:
+def training_run(caller: Caller, runs: RunsNamespace, drafted: str) -> str:
     """A started run that trains; returns its name."""
     caller("rl_start_training")
     pod = runs.until_pod(name=drafted)
@@ -155,27 +155,27 @@ def _may_use_runs(admin: AdminClient, namespace: str) -> None:
 
 
 @on_cluster
-def test_stop_and_resume(caller: Caller, runs: RunsNamespace, training: str) -> None:
-    stopping = caller.later("rl_stop_training", run_id=training)
-    pod = runs.until_pod(name=training)
-    runs.until_phase("Stopping", training)
+def test_stop_and_resume(caller: Caller, runs: RunsNamespace, training_run: str) -> None:
+    stopping = caller.later("rl_stop_training", run_id=training_run)
+    pod = runs.until_pod(name=training_run)
+    runs.until_phase("Stopping", training_run)
     runs.kubelet.end(pod, "Succeeded", trainer=End(0, result("stopped", steps=2, total=4)))
     stopped = stopping.result(NOT_HANGING).answer
     assert (stopped["status"], stopped["checkpoint"]["step"]) == ("stopped", 2)
-    assert stopped["resume"] == f"rl_start_training(run_id='{training}')"
-    assert "nothing to stop" in caller("rl_stop_training", run_id=training)["message"]
+    assert stopped["resume"] == f"rl_start_training(run_id='{training_run}')"
+    assert "nothing to stop" in caller("rl_stop_training", run_id=training_run)["message"]
     assert "continues from step 2" in caller("rl_start_training")["message"]
-    assert runs.until_pod(2, training)
+    assert runs.until_pod(2, training_run)
 
 
 @on_cluster
-def test_a_failure_explains_what_to_do(caller: Caller, runs: RunsNamespace, training: str) -> None:
-    waiting = caller.later("rl_check_status", run_id=training, wait_seconds=NOT_HANGING)
-    runs.kubelet.end(runs.until_pod(name=training), "Failed", trainer=End(2, "error: no such field\n"))
-    runs.until_phase("Failed", training)
+def test_a_failure_explains_what_to_do(caller: Caller, runs: RunsNamespace, training_run: str) -> None:
+    waiting = caller.later("rl_check_status", run_id=training_run, wait_seconds=NOT_HANGING)
+    runs.kubelet.end(runs.until_pod(name=training_run), "Failed", trainer=End(2, "error: no such field\n"))
+    runs.until_phase("Failed", training_run)
     answer = waiting.result(NOT_HANGING).answer
     if answer["status"] != "failed":  # the wait ends with the first change, which may come before the end
-        answer = caller("rl_check_status", run_id=training, wait_seconds=NOT_HANGING, until="finished")
+        answer = caller("rl_check_status", run_id=training_run, wait_seconds=NOT_HANGING, until="finished")
     assert answer["failure"] == {
         "code": "ConfigInvalid",
         "hint": "Fix what the message names.",
@@ -183,7 +183,7 @@ def test_a_failure_explains_what_to_do(caller: Caller, runs: RunsNamespace, trai
         "message": "no such field",
     }
     assert caller("rl_get_results")["failure"] == answer["failure"]
-    assert "it is failed" in caller("rl_stop_training", run_id=training)["message"]
+    assert "it is failed" in caller("rl_stop_training", run_id=training_run)["message"]
 
 
 @on_cluster
@@ -204,8 +204,8 @@ def test_a_refused_run_ends_the_wait(caller: Caller, runs: RunsNamespace) -> Non
 
 
 @on_cluster
-def test_logs_from_a_node(caller: Caller, runs: RunsNamespace, training: str, node: LogNode) -> None:
-    pod = runs.until_pod(name=training)
+def test_logs_from_a_node(caller: Caller, runs: RunsNamespace, training_run: str, node: LogNode) -> None:
+    pod = runs.until_pod(name=training_run)
     node.logs[f"{runs.namespace}/{pod}"] = "step 1\n\x1b[31merror: tml-made-up-for-a-test\x1b[0m\nstep 2\n"
     assert caller("rl_get_logs", tail=2)["untrusted_output"] == "error: [redacted]\nstep 2"
     assert caller("rl_get_logs", grep="^step")["untrusted_output"] == "step 1\nstep 2"

@@ -1,23 +1,16 @@
 """Where a real trainer keeps rollouts for good: a bucket of a server that is not ours, and places that fail."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
 import pytest
 from tests.integration.training.conftest import TrainingHalf, eventually
 from tests.ports import free_port
-from tests.unit.tinker_atropos.rollout_files.s3_server import running_s3_server
 
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIA0123456789", "AWS_SECRET_ACCESS_KEY": "s3cr3t-s3cr3t"}
 URL = "s3://rollouts/team-a/sorting-1"
-
-
-@pytest.fixture
-def s3(process: None) -> Iterator[str]:
-    with running_s3_server("rollouts") as url:
-        yield url
 
 
 async def test_a_bucket_has_all_attempts_and_is_read_with_the_trainer_and_without_it(

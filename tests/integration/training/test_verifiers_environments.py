@@ -16,7 +16,7 @@ EVALUATED = {"sort-digits-vf": 6, "guess_number_vf": 4, "ask_and_answer_vf": 6} 
 
 
 @pytest.fixture
-def program():
+def verifiers_program():
     """The console script beside the Python that has verifiers."""
     python = os.environ.get("RL_VERIFIERS_PYTHON")
     if not python:
@@ -69,27 +69,29 @@ FIELDS = {
 @pytest.mark.parametrize(
     "taskset", ["sort-digits-vf", *(pytest.param(name, marks=nightly) for name in FIELDS if name != "sort-digits-vf")]
 )
-async def test_a_users_taskset_is_trained_on_what_was_sampled(half, program, taskset) -> None:
-    points = await trained(half, program, taskset, env={**FIELDS[taskset], "ensure_scores_are_not_same": False})
+async def test_a_users_taskset_is_trained_on_what_was_sampled(half, verifiers_program, taskset) -> None:
+    points = await trained(
+        half, verifiers_program, taskset, env={**FIELDS[taskset], "ensure_scores_are_not_same": False}
+    )
     assert_exact(points)
     assert half.result["metrics"]["baselineAccuracyN"] == half.result["metrics"]["evalAccuracyN"] == EVALUATED[taskset]
 
 
 @nightly
-async def test_poker_of_two_agents(half, program) -> None:
-    if not is_installed(program, "kuhn_poker"):
+async def test_poker_of_two_agents(half, verifiers_program) -> None:
+    if not is_installed(verifiers_program, "kuhn_poker"):
         pytest.skip("needs kuhn_poker, of verifiers' repository, in RL_VERIFIERS_PYTHON")
     fields = {"max_token_length": 1024, "ensure_scores_are_not_same": False}
-    assert_exact(await trained(half, program, "kuhn_poker", env=fields))
+    assert_exact(await trained(half, verifiers_program, "kuhn_poker", env=fields))
 
 
 @nightly
-async def test_a_game_without_its_word_lists_says_what_is_missing(half, program) -> None:
+async def test_a_game_without_its_word_lists_says_what_is_missing(half, verifiers_program) -> None:
     config = half.write_config(env={"taskset": {"game": "Hangman-v0"}, "max_token_length": 1900})
     await half.start_api()
     environment = await half.start(
         *("environment", "verifiers/textarena", "serve", "--config", str(config)),
-        program=str(program),
+        program=str(verifiers_program),
         HOME=str(half.folder),
     )
     assert await environment.exit_code() == 2, environment.log

@@ -21,24 +21,26 @@ SEEDED = st.integers(0, 10**6).map(random.Random)
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> PreTrainedTokenizerFast:
+def pretrained_tokenizer() -> PreTrainedTokenizerFast:
     made: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(resolve_tokenizer(BUNDLED))
     return made
 
 
-def test_a_calculation_has_the_tokens_of_a_chat_with_tools(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_a_calculation_has_the_tokens_of_a_chat_with_tools(pretrained_tokenizer: PreTrainedTokenizerFast) -> None:
     """Every prompt of an environment begins with what the model wrote before, token by token."""
     example = Calculation(ITEM)
     call = {"name": arithmetic.TOOL_NAME, "arguments": json.dumps({arithmetic.ARGUMENT: "37 * 48"})}
     called = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": call}]}
     chat = [*example.messages(), called, {"role": "tool", "tool_call_id": "1", "content": "1776"}]
-    prompt = chat_renderer(Tokenizer.of(tokenizer), BUNDLED).ids(chat, [arithmetic.TOOL]).tolist()
+    prompt = chat_renderer(Tokenizer.of(pretrained_tokenizer), BUNDLED).ids(chat, [arithmetic.TOOL]).tolist()
 
-    batch = TokenizedTask(tokenizer, PretrainingTask("calculator", [Calculation((12, "-", 34))], [example])).held_out()
+    batch = TokenizedTask(
+        pretrained_tokenizer, PretrainingTask("calculator", [Calculation((12, "-", 34))], [example])
+    ).held_out()
 
-    answer = tokenizer.encode("1776", add_special_tokens=False)
+    answer = pretrained_tokenizer.encode("1776", add_special_tokens=False)
     assert [*batch.shared_1S[0].tolist(), *batch.inputs_BT[0].tolist()] == [*prompt, *answer]
-    learned = tokenizer.decode([token for token in batch.targets_BT[0].tolist() if token != IGNORED])
+    learned = pretrained_tokenizer.decode([token for token in batch.targets_BT[0].tolist() if token != IGNORED])
     assert learned == "".join(f"{''.join(turn.pieces)}<|im_end|>" for turn in example.right())
 
 

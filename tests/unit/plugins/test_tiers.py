@@ -68,7 +68,7 @@ def test_other():
 
 
 @pytest.fixture
-def repository(process: None, tmp_path: Path) -> Path:
+def nightly_repository(process: None, tmp_path: Path) -> Path:
     (tmp_path / "test_it.py").write_text(NIGHTLY)
     for command in (["init"], ["add", "."], ["-c", "user.name=n", "-c", "user.email=n@n", "commit", "-m", "first"]):
         subprocess.run(["git", *command], cwd=tmp_path, check=True, capture_output=True)
@@ -86,8 +86,8 @@ def run(folder: Path, **env_vars: str) -> str:
     return ended.stdout
 
 
-def test_the_quarter_of_the_commit_runs_and_is_named(repository: Path) -> None:
-    said = run(repository, RL_NIGHTLY="quarter", RL_SEED="a", RL_BASE="HEAD")
+def test_the_quarter_of_the_commit_runs_and_is_named(nightly_repository: Path) -> None:
+    said = run(nightly_repository, RL_NIGHTLY="quarter", RL_SEED="a", RL_BASE="HEAD")
     quarter = [n for n in range(40) if quarter_of(f"test_it.py::test_nightly[{n}]") == 1 + _seed("a") % QUARTERS]
     assert f" {len(quarter) + 1} passed" in said
     assert f"{len(quarter)} of 40 nightly tests" in said
@@ -117,9 +117,9 @@ def _seed(text: str) -> int:
             seeds.seed_text.cache_clear()
 
 
-def test_changes_since_a_commit(repository: Path) -> None:
-    assert changed_files("HEAD", repository) == frozenset()
-    (repository / "test_it.py").write_text("")
+def test_changes_since_a_commit(nightly_repository: Path) -> None:
+    assert changed_files("HEAD", nightly_repository) == frozenset()
+    (nightly_repository / "test_it.py").write_text("")
     changed_files.cache_clear()
-    assert changed_files("HEAD", repository) == {PurePosixPath("test_it.py")}
-    assert changed_files("HEAD~20", repository) is None
+    assert changed_files("HEAD", nightly_repository) == {PurePosixPath("test_it.py")}
+    assert changed_files("HEAD~20", nightly_repository) is None

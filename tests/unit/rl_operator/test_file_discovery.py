@@ -24,7 +24,7 @@ def discover(files: Mapping[str, str], entry: str | None, *, program: str | None
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Callable[[str], str]:
+def write_program(tmp_path: Path) -> Callable[[str], str]:
     def write(body: str) -> str:
         path = tmp_path / "program"
         path.write_text(f"#!/bin/sh\n{body}\n")
@@ -68,17 +68,17 @@ def test_the_files_code_is_not_run(tmp_path: Path) -> None:
 
 
 def test_keys_and_folders_of_the_caller_do_not_reach_the_program(
-    program: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    write_program: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TINKER_API_KEY", "tml-secret")
     monkeypatch.setenv("HOME", "/home/somebody")
     told = """printf '{"warnings": ["%s"]}' "$(env | grep -E 'KEY|HOME|TOKEN' | tr -d '\\n')" """
-    assert discover({"env.py": ""}, None, program=program(told)).warnings == ("",)
+    assert discover({"env.py": ""}, None, program=write_program(told)).warnings == ("",)
 
 
-def test_the_files_are_gone_afterwards(program: Callable[[str], str]) -> None:
+def test_the_files_are_gone_afterwards(write_program: Callable[[str], str]) -> None:
     catalog = discover(
-        {"env.py": "", "b.py": ""}, "b.py", program=program("""printf '{"modules": ["%s", "%s"]}' "$3" "$5" """)
+        {"env.py": "", "b.py": ""}, "b.py", program=write_program("""printf '{"modules": ["%s", "%s"]}' "$3" "$5" """)
     )
     folder, entry = catalog.modules
     assert entry == "b.py"
@@ -100,8 +100,10 @@ MISBEHAVING = {
 
 
 @pytest.mark.parametrize(("body", "message"), MISBEHAVING.values(), ids=MISBEHAVING)
-def test_a_misbehaving_program_is_a_problem_of_the_file(program: Callable[[str], str], body: str, message: str) -> None:
-    problem = discover({"env.py": ""}, None, program=program(body)).problem
+def test_a_misbehaving_program_is_a_problem_of_the_file(
+    write_program: Callable[[str], str], body: str, message: str
+) -> None:
+    problem = discover({"env.py": ""}, None, program=write_program(body)).problem
     assert problem is not None
     assert (problem.reason, problem.file) == ("Unreadable", "env.py")
     assert message in problem.message
@@ -115,18 +117,18 @@ def test_a_misbehaving_program_is_a_problem_of_the_file(program: Callable[[str],
     ],
 )
 def test_a_config_that_no_status_holds_is_a_problem_of_the_file(
-    program: Callable[[str], str], tmp_path: Path, fields: list[dict[str, Any]], message: str
+    write_program: Callable[[str], str], tmp_path: Path, fields: list[dict[str, Any]], message: str
 ) -> None:
     (tmp_path / "answer").write_text(json.dumps({"environments": [{"name": "env", "fields": fields}]}))
-    catalog = discover({"env.py": PLAIN}, None, program=program(f"cat {tmp_path / 'answer'}"))
+    catalog = discover({"env.py": PLAIN}, None, program=write_program(f"cat {tmp_path / 'answer'}"))
     assert catalog.problem is not None
     assert message in catalog.problem.message
 
 
-async def test_a_caller_that_gives_up_leaves_no_process(program: Callable[[str], str], tmp_path: Path) -> None:
+async def test_a_caller_that_gives_up_leaves_no_process(write_program: Callable[[str], str], tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     task = asyncio.create_task(
-        discover_files({"env.py": ""}, None, program=program(f"echo $$ > {pid}; exec sleep 600"))
+        discover_files({"env.py": ""}, None, program=write_program(f"echo $$ > {pid}; exec sleep 600"))
     )
     give_up_at = time.monotonic() + 20
     while not (pid.exists() and pid.read_text().strip()) and time.monotonic() < give_up_at:
@@ -137,6 +139,6 @@ async def test_a_caller_that_gives_up_leaves_no_process(program: Callable[[str],
     assert gone(int(pid.read_text()))
 
 
-def test_a_program_without_entries_must_be_upgraded(program: Callable[[str], str]) -> None:
+def test_a_program_without_entries_must_be_upgraded(write_program: Callable[[str], str]) -> None:
     with pytest.raises(OperatorError, match=r"No such option: --entry.*upgrade it"):
-        discover({"env.py": ""}, None, program=program("echo 'No such option: --entry' >&2; exit 2"))
+        discover({"env.py": ""}, None, program=write_program("echo 'No such option: --entry' >&2; exit 2"))

@@ -108,7 +108,7 @@ def shown_on(terminal: ScreenTerminal, label: str = "local:~/state") -> Iterator
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> ScreenTerminal:
+def screen_terminal(monkeypatch: pytest.MonkeyPatch) -> ScreenTerminal:
     made = ScreenTerminal()
     monkeypatch.setattr(
         shutil, "get_terminal_size", lambda *_: os.terminal_size((made.screen.columns, made.screen.lines))
@@ -119,31 +119,31 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> ScreenTerminal:
     return made
 
 
-def test_an_unchanged_picture_costs_nothing(terminal: ScreenTerminal) -> None:
+def test_an_unchanged_picture_costs_nothing(screen_terminal: ScreenTerminal) -> None:
     """Nothing in it moves by itself; programs that record terminals were sent eight copies a second."""
-    with shown_on(terminal) as show:
+    with shown_on(screen_terminal) as show:
         show(training())
         assert not [thread for thread in threading.enumerate() if "Refresh" in type(thread).__name__]
-        written = terminal.getvalue()
+        written = screen_terminal.getvalue()
         assert written.count("sorting") == 1
         for _ in range(3):
             show(training())
-        assert terminal.getvalue() == written
+        assert screen_terminal.getvalue() == written
 
 
-def test_only_changed_lines_are_written(terminal: ScreenTerminal) -> None:
-    terminal.write("$ rlctl watch sorting\r\n")
-    with shown_on(terminal) as show:
+def test_only_changed_lines_are_written(screen_terminal: ScreenTerminal) -> None:
+    screen_terminal.write("$ rlctl watch sorting\r\n")
+    with shown_on(screen_terminal) as show:
         show(training(metrics=FIGURES))
-        before = len(terminal.getvalue())
+        before = len(screen_terminal.getvalue())
         show(training("Training: step 2001 of 2500.", metrics=FIGURES, progress={**PROGRESS, "step": 2001}))
-        written = terminal.getvalue()[before:]
+        written = screen_terminal.getvalue()[before:]
     assert "2001/2500" in written
     assert "held-out" not in written
     assert "sorting" not in written
-    assert terminal.rows[0] == "$ rlctl watch sorting"
-    assert terminal.rows[7] == "Training: step 2001 of 2500."
-    assert (terminal.screen.cursor.y, terminal.screen.cursor.x) == (8, 0)
+    assert screen_terminal.rows[0] == "$ rlctl watch sorting"
+    assert screen_terminal.rows[7] == "Training: step 2001 of 2500."
+    assert (screen_terminal.screen.cursor.y, screen_terminal.screen.cursor.x) == (8, 0)
 
 
 HOSTILE = (
@@ -153,91 +153,96 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("columns", [30, 44, 60])
-def test_hostile_text_moves_nothing(terminal: ScreenTerminal, columns: int) -> None:
-    terminal.resize(columns, 20)
-    terminal.write("$ rlctl watch sorting\r\n")
-    with shown_on(terminal, "local:\x1b[1A~/state") as show:
+def test_hostile_text_moves_nothing(screen_terminal: ScreenTerminal, columns: int) -> None:
+    screen_terminal.resize(columns, 20)
+    screen_terminal.write("$ rlctl watch sorting\r\n")
+    with shown_on(screen_terminal, "local:\x1b[1A~/state") as show:
         for step in range(3):
             show(training(f"{HOSTILE} {step}", progress={**PROGRESS, "step": step}))
-    rows = terminal.rows
+    rows = screen_terminal.rows
     assert rows[0] == "$ rlctl watch sorting"
     assert rows[1].startswith("sorting  Running")
     assert sum(row.startswith("step ") for row in rows) == 1
     assert "2/2500" in "".join(rows)
-    assert rows[terminal.screen.cursor.y - 1].endswith("f 2")
-    assert not any(rows[terminal.screen.cursor.y :])
-    assert "\x1b[2J" not in terminal.getvalue()
-    assert "\u202e" not in terminal.getvalue()
+    assert rows[screen_terminal.screen.cursor.y - 1].endswith("f 2")
+    assert not any(rows[screen_terminal.screen.cursor.y :])
+    assert "\x1b[2J" not in screen_terminal.getvalue()
+    assert "\u202e" not in screen_terminal.getvalue()
 
 
-def test_a_terminal_that_became_wider_shows_more_in_place(terminal: ScreenTerminal) -> None:
-    terminal.resize(40, 20)
+def test_a_terminal_that_became_wider_shows_more_in_place(screen_terminal: ScreenTerminal) -> None:
+    screen_terminal.resize(40, 20)
     run = training(metrics=FIGURES)
-    with shown_on(terminal) as show:
+    with shown_on(screen_terminal) as show:
         show(run)
-        terminal.resize(100, 20)
+        screen_terminal.resize(100, 20)
         show(run)
-    assert terminal.rows[0] == "sorting  Running  local:~/state"
-    assert sum(row.startswith("step ") for row in terminal.rows) == 1
+    assert screen_terminal.rows[0] == "sorting  Running  local:~/state"
+    assert sum(row.startswith("step ") for row in screen_terminal.rows) == 1
 
 
-def test_a_terminal_that_became_narrower_shows_it_once_more_below(terminal: ScreenTerminal) -> None:
+def test_a_terminal_that_became_narrower_shows_it_once_more_below(screen_terminal: ScreenTerminal) -> None:
     run = training(metrics=FIGURES)
-    with shown_on(terminal) as show:
+    with shown_on(screen_terminal) as show:
         show(run)
-        end = terminal.screen.cursor.y
-        terminal.resize(30, 20)
+        end = screen_terminal.screen.cursor.y
+        screen_terminal.resize(30, 20)
         show(run)
-    assert terminal.rows[end : end + 3] == ["sorting  Running", "local:~/state", "step     ━━━━━━━──  2000/2500"]
+    assert screen_terminal.rows[end : end + 3] == ["sorting  Running", "local:~/state", "step     ━━━━━━━──  2000/2500"]
 
 
-def test_after_ctrl_z_and_fg_everything_is_shown_below_the_rest(terminal: ScreenTerminal) -> None:
+def test_after_ctrl_z_and_fg_everything_is_shown_below_the_rest(screen_terminal: ScreenTerminal) -> None:
     run = training()
-    with shown_on(terminal) as show:
+    with shown_on(screen_terminal) as show:
         show(run)
-        terminal.write("[1]+  Stopped\r\n$ fg\r\n")
+        screen_terminal.write("[1]+  Stopped\r\n$ fg\r\n")
         signal.raise_signal(signal.SIGCONT)
         show(run)
-    assert terminal.rows[4:8] == ["[1]+  Stopped", "$ fg", "sorting  Running  local:~/state", terminal.rows[1]]
+    assert screen_terminal.rows[4:8] == [
+        "[1]+  Stopped",
+        "$ fg",
+        "sorting  Running  local:~/state",
+        screen_terminal.rows[1],
+    ]
 
 
-def test_the_lines_of_a_terminal_that_became_lower_than_they_are_stay(terminal: ScreenTerminal) -> None:
+def test_the_lines_of_a_terminal_that_became_lower_than_they_are_stay(screen_terminal: ScreenTerminal) -> None:
     run = training(metrics=FIGURES)
-    with shown_on(terminal) as show:
+    with shown_on(screen_terminal) as show:
         show(run)
-        terminal.resize(60, 5)
+        screen_terminal.resize(60, 5)
         show(run)
-        before = len(terminal.getvalue())
+        before = len(screen_terminal.getvalue())
         show(training("Training: step 2001 of 2500.", metrics=FIGURES))
-    assert len(terminal.rows) == 5
-    assert terminal.rows[:2] == ["sorting  Running  local:~/state", f"step      {'━' * 25}{'─' * 7}  2000/2500"]
-    assert terminal.rows[3:] == ["Training: step 2001 of 2500.", ""]
-    assert "sorting" not in terminal.getvalue()[before:]
+    assert len(screen_terminal.rows) == 5
+    assert screen_terminal.rows[:2] == ["sorting  Running  local:~/state", f"step      {'━' * 25}{'─' * 7}  2000/2500"]
+    assert screen_terminal.rows[3:] == ["Training: step 2001 of 2500.", ""]
+    assert "sorting" not in screen_terminal.getvalue()[before:]
 
 
-def test_without_colors_the_bar_can_be_read(terminal: ScreenTerminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_colors_the_bar_can_be_read(screen_terminal: ScreenTerminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    with shown_on(terminal) as show:
+    with shown_on(screen_terminal) as show:
         show(training())
-    assert "\x1b[32m" not in terminal.getvalue()
-    assert "━─" in terminal.rows[1]
+    assert "\x1b[32m" not in screen_terminal.getvalue()
+    assert "━─" in screen_terminal.rows[1]
 
 
 @pytest.mark.parametrize(("name", "value"), [("TERM", "dumb"), ("TERM", ""), ("CI", "true")])
 def test_elsewhere_a_line_is_added_for_each_change(
-    terminal: ScreenTerminal,
+    screen_terminal: ScreenTerminal,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     name: str,
     value: str,
 ) -> None:
     monkeypatch.setenv(name, value)
-    with shown_on(terminal) as show:
+    with shown_on(screen_terminal) as show:
         for message in ("Creating the pod.", "Creating the pod.", "Pulling\x1b[2J images."):
             show(training(message, phase="Starting"))
         for eta in (9, 8):
             show(training(progress={**PROGRESS, "etaSeconds": eta}))
-    printed = capsys.readouterr().out + terminal.getvalue()
+    printed = capsys.readouterr().out + screen_terminal.getvalue()
     assert printed.splitlines() == [
         "Starting  Creating the pod.",
         "Starting  Pulling images.",

@@ -16,7 +16,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty state folder, and no key."""
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -25,7 +25,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def call(state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+def call_refused(empty_state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
     """Rlctl with these arguments: its exit code, what it wrote to stdout, and to stderr."""
 
     def call(*arguments: str) -> tuple[int, str, str]:
@@ -49,11 +49,11 @@ def write_run(folder: Path, name: str, **spec: str) -> str:
 @pytest.mark.parametrize(
     ("text", "said"), [("a: [", "this is not readable YAML"), ("kind: ConfigMap", "exactly one RLTrainingRun")]
 )
-def test_a_file_without_a_run(call: Call, tmp_path: Path, verb: str, text: str, said: str) -> None:
+def test_a_file_without_a_run(call_refused: Call, tmp_path: Path, verb: str, text: str, said: str) -> None:
     """What else may be in such a file: tests/unit/rl_operator/documents/test_parse.py."""
     file = tmp_path / "file.yaml"
     file.write_text(text)
-    code, _, errors = call(verb, str(file), "--local")
+    code, _, errors = call_refused(verb, str(file), "--local")
     assert (code, said in errors) == (2, True), errors
 
 
@@ -62,15 +62,15 @@ def test_a_file_without_a_run(call: Call, tmp_path: Path, verb: str, text: str, 
     [("x" * 53, {}, "metadata.name"), ("Upper", {}, "metadata.name"), ("typo", {"environmnt": "x"}, "environmnt")],
 )
 def test_names_and_fields_are_checked_before_anything_is_created(
-    call: Call, tmp_path: Path, name: str, spec: dict[str, str], said: str
+    call_refused: Call, tmp_path: Path, name: str, spec: dict[str, str], said: str
 ) -> None:
-    code, _, errors = call("run", write_run(tmp_path, name, **spec), "--local")
+    code, _, errors = call_refused("run", write_run(tmp_path, name, **spec), "--local")
     assert (code, said in errors) == (2, True), errors
-    assert call("list", "--local")[1].startswith("No runs")
+    assert call_refused("list", "--local")[1].startswith("No runs")
 
 
-def test_a_missing_file_is_named(call: Call) -> None:
-    assert call("run", "no/such.yaml", "--local") == (
+def test_a_missing_file_is_named(call_refused: Call) -> None:
+    assert call_refused("run", "no/such.yaml", "--local") == (
         2,
         "",
         "error: cannot read no/such.yaml: No such file or directory\n",
@@ -78,9 +78,9 @@ def test_a_missing_file_is_named(call: Call) -> None:
 
 
 @pytest.mark.parametrize("verb", ["get", "watch", "wait", "logs", "stop", "delete", "results"])
-def test_an_unknown_run_is_refused_with_the_existing_ones(call: Call, state: Path, verb: str) -> None:
-    StateStore(Layout(state)).create(run_manifest("over", phase="Succeeded"))
-    code, _, errors = call(verb, "nobody", "--local")
+def test_an_unknown_run_is_refused_with_the_existing_ones(call_refused: Call, empty_state: Path, verb: str) -> None:
+    StateStore(Layout(empty_state)).create(run_manifest("over", phase="Succeeded"))
+    code, _, errors = call_refused(verb, "nobody", "--local")
     assert code == 2
     assert "there is no run 'nobody'" in errors
     assert "there are: over" in errors
@@ -97,18 +97,18 @@ def test_an_unknown_run_is_refused_with_the_existing_ones(call: Call, state: Pat
     ],
     ids=" ".join,
 )
-def test_wrong_usage_is_exit_code_2(call: Call, arguments: tuple[str, ...]) -> None:
-    assert call(*arguments)[0] == 2
+def test_wrong_usage_is_exit_code_2(call_refused: Call, arguments: tuple[str, ...]) -> None:
+    assert call_refused(*arguments)[0] == 2
 
 
 @pytest.mark.parametrize("verb", ["run", "list"])
-def test_a_state_folder_that_is_a_file(call: Call, state: Path, tmp_path: Path, verb: str) -> None:
-    state.write_text("in the way")
+def test_a_state_folder_that_is_a_file(call_refused: Call, empty_state: Path, tmp_path: Path, verb: str) -> None:
+    empty_state.write_text("in the way")
     file = [write_run(tmp_path, "nowhere", runtime="tiny")] if verb == "run" else []
-    assert call(verb, *file, "--local") == (
+    assert call_refused(verb, *file, "--local") == (
         2,
         "",
-        f"error: the state folder {state} is not a folder: name another with --state-dir or RL_STATE_DIR\n",
+        f"error: the state folder {empty_state} is not a folder: name another with --state-dir or RL_STATE_DIR\n",
     )
 
 
@@ -123,8 +123,8 @@ def test_a_state_folder_that_is_a_file(call: Call, state: Path, tmp_path: Path, 
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_impossible_places_and_labels(call: Call, arguments: tuple[str, ...], said: str) -> None:
-    code, _, errors = call("list", "--local", *arguments)
+def test_impossible_places_and_labels(call_refused: Call, arguments: tuple[str, ...], said: str) -> None:
+    code, _, errors = call_refused("list", "--local", *arguments)
     assert (code, errors.startswith(f"error: {said}")) == (2, True), errors
 
 
@@ -138,11 +138,11 @@ current-context: lab
 """
 
 
-def test_a_context_that_does_not_exist(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_context_that_does_not_exist(call_refused: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text(KUBECONFIG)
     monkeypatch.setattr("rl_operator.cluster.api_server.connection.KUBE_CONFIG_DEFAULT_LOCATION", str(file))
-    code, _, errors = call("list", "--context", "nope")
+    code, _, errors = call_refused("list", "--context", "nope")
     assert (code, errors) == (3, f"error: there is no context 'nope' in kubeconfig '{file}'; it has farm, lab\n")
 
 
@@ -169,12 +169,15 @@ STOPPED = {
     ],
 )
 def test_waiting_for_what_cannot_come_fails(  # noqa: PLR0917 -- the table's columns
-    call: Call, state: Path, status: dict[str, object], until: str, code: int, said: str
+    call_refused: Call, empty_state: Path, status: dict[str, object], until: str, code: int, said: str
 ) -> None:
-    StateStore(Layout(state)).create(run_manifest("over", **{"progress": PROGRESS, "message": "m", **status}))
-    ended, _, errors = call("wait", "over", "--until", until, "--local", "--timeout", "30")
+    StateStore(Layout(empty_state)).create(run_manifest("over", **{"progress": PROGRESS, "message": "m", **status}))
+    ended, _, errors = call_refused("wait", "over", "--until", until, "--local", "--timeout", "30")
     assert (ended, said in errors) == (code, True), errors
 
 
-def test_a_file_that_is_not_there_cannot_be_brought(call: Call) -> None:
-    assert call("init", "--from", "nosuch.py", "--local")[2] == "error: cannot read nosuch.py: there is no such file\n"
+def test_a_file_that_is_not_there_cannot_be_brought(call_refused: Call) -> None:
+    assert (
+        call_refused("init", "--from", "nosuch.py", "--local")[2]
+        == "error: cannot read nosuch.py: there is no such file\n"
+    )

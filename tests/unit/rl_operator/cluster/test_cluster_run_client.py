@@ -34,11 +34,6 @@ TAKEN = Answer({"message": "already exists"}, 409)
 
 
 @pytest.fixture
-def caches() -> Caches:
-    return Caches()
-
-
-@pytest.fixture
 def run_client(client: ClusterClient, caches: Caches) -> RunClient:
     return ClusterRunClient(client, caches, EventRecorder(client), ToldMetrics())
 

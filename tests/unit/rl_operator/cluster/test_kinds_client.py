@@ -21,18 +21,13 @@ MANIFEST = catalog_config_map(RUNTIME, "ops", ImageCatalog(samples.catalog_of())
 
 
 @pytest.fixture
-def caches() -> Caches:
-    return Caches()
-
-
-@pytest.fixture
-def told() -> list[str]:
+def told_lines() -> list[str]:
     return []
 
 
 @pytest.fixture
-def kinds(client: ClusterClient, caches: Caches, told: list[str]) -> KindsClient:
-    return KindsClient(client, caches, EventRecorder(client), told.append)
+def kinds(client: ClusterClient, caches: Caches, told_lines: list[str]) -> KindsClient:
+    return KindsClient(client, caches, EventRecorder(client), told_lines.append)
 
 
 def live(data: dict[str, str], owner: str = "u1") -> dict[str, Any]:
@@ -93,8 +88,8 @@ async def test_the_status_of_an_unreadable_runtime_is_written_anyway(
     assert api.requests[0].body["status"] == {"observedGeneration": 1}
 
 
-async def test_a_new_catalog_is_reported(kinds: KindsClient, told: list[str]) -> None:
+async def test_a_new_catalog_is_reported(kinds: KindsClient, told_lines: list[str]) -> None:
     found = ImageCatalog(samples.catalog_of())
     kinds.hold_catalog("theirs:1", found)
-    assert told == ["theirs:1"]
+    assert told_lines == ["theirs:1"]
     assert kinds.catalog("theirs:1") == found

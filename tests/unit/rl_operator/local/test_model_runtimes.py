@@ -38,7 +38,7 @@ def header(tensors: object) -> bytes:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def model_folder(tmp_path: Path) -> Path:
     folder = tmp_path / "Toy_Qwen3-0.1B"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(CONFIG))
@@ -58,42 +58,42 @@ def keep(store: StateStore, folder: Path) -> str:
     return str(manifest["metadata"]["name"])
 
 
-def test_a_folder_is_a_runtime_with_its_model_and_its_context(folder: Path, store: StateStore) -> None:
-    model = read_model(folder)
+def test_a_folder_is_a_runtime_with_its_model_and_its_context(model_folder: Path, store: StateStore) -> None:
+    model = read_model(model_folder)
     assert (model.context, model.parameters) == (640, PARAMETERS)
-    name = keep(store, folder)
+    name = keep(store, model_folder)
     assert name.startswith("toy-qwen3-0-1b-")
     runtime = local_runtimes(store)[name]
-    assert runtime.spec.locked.env["tokenizer_name"] == str(folder)
+    assert runtime.spec.locked.env["tokenizer_name"] == str(model_folder)
     assert runtime.spec.locked.openai["model_name"] == "Toy_Qwen3-0.1B"
     assert runtime.spec.defaults.tinker["max_token_trainer_length"] == 640
     assert "max_token_length" not in runtime.spec.defaults.env
     assert (model_of(store, name), model_of(store, "tiny"), model_of(store, "default")) == (
-        str(folder),
+        str(model_folder),
         "bundled",
         None,
     )
     require_same_model(store, name)
 
 
-def test_every_model_has_a_runtime_of_its_own(folder: Path, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere" / folder.name
+def test_every_model_has_a_runtime_of_its_own(model_folder: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere" / model_folder.name
     elsewhere.parent.mkdir()
-    folder.rename(elsewhere)
+    model_folder.rename(elsewhere)
     first = read_model(elsewhere).runtime
-    elsewhere.rename(folder)
-    here = read_model(folder).runtime
-    (folder / "model.safetensors").write_bytes(safetensors((3, 5), (8,)))
-    assert len({first, here, read_model(folder).runtime}) == 3
+    elsewhere.rename(model_folder)
+    here = read_model(model_folder).runtime
+    (model_folder / "model.safetensors").write_bytes(safetensors((3, 5), (8,)))
+    assert len({first, here, read_model(model_folder).runtime}) == 3
 
 
-def test_a_model_that_was_exchanged_or_is_gone_is_refused(folder: Path, store: StateStore) -> None:
+def test_a_model_that_was_exchanged_or_is_gone_is_refused(model_folder: Path, store: StateStore) -> None:
     """A run that is resumed would train other weights under the name of the first."""
-    name = keep(store, folder)
-    (folder / "config.json").write_text(json.dumps({**CONFIG, "max_position_embeddings": 1280}))
-    with pytest.raises(RefusedError, match=f"no longer the model of runtime '{name}'.*--model {folder}"):
+    name = keep(store, model_folder)
+    (model_folder / "config.json").write_text(json.dumps({**CONFIG, "max_position_embeddings": 1280}))
+    with pytest.raises(RefusedError, match=f"no longer the model of runtime '{name}'.*--model {model_folder}"):
         require_same_model(store, name)
-    (folder / "config.json").unlink()
+    (model_folder / "config.json").unlink()
     with pytest.raises(RefusedError, match=r"holds no config\.json"):
         require_same_model(store, name)
 
@@ -101,31 +101,40 @@ def test_a_model_that_was_exchanged_or_is_gone_is_refused(folder: Path, store: S
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda folder: (folder / "config.json").unlink(), "it holds no config.json"),
-        (lambda folder: (folder / "config.json").write_text("{"), "its config.json cannot be read"),
-        (lambda folder: (folder / "config.json").write_text("[]"), "its config.json is not a mapping"),
-        (lambda folder: (folder / "config.json").write_text("{}"), "says no max_position_embeddings"),
-        (lambda folder: (folder / "config.json").write_text("[" * 100_000), "its config.json cannot be read"),
+        (lambda model_folder: (model_folder / "config.json").unlink(), "it holds no config.json"),
+        (lambda model_folder: (model_folder / "config.json").write_text("{"), "its config.json cannot be read"),
+        (lambda model_folder: (model_folder / "config.json").write_text("[]"), "its config.json is not a mapping"),
+        (lambda model_folder: (model_folder / "config.json").write_text("{}"), "says no max_position_embeddings"),
         (
-            lambda folder: (folder / "config.json").write_text('{"max_position_embeddings": true}'),
+            lambda model_folder: (model_folder / "config.json").write_text("[" * 100_000),
+            "its config.json cannot be read",
+        ),
+        (
+            lambda model_folder: (model_folder / "config.json").write_text('{"max_position_embeddings": true}'),
             "says no max_position_embeddings",
         ),
-        (lambda folder: (folder / "model.safetensors").write_bytes(header({"w": {}})), "is not a safetensors"),
         (
-            lambda folder: (folder / "model.safetensors").write_bytes(header({"w": {"shape": 3}})),
+            lambda model_folder: (model_folder / "model.safetensors").write_bytes(header({"w": {}})),
             "is not a safetensors",
         ),
-        (lambda folder: (folder / "tokenizer.json").unlink(), "it holds no tokenizer (tokenizer.json, "),
-        (lambda folder: (folder / "model.safetensors").unlink(), "it holds no *.safetensors"),
-        (lambda folder: (folder / "model.safetensors").write_text("version https://git-lfs"), "is not a safetensors"),
+        (
+            lambda model_folder: (model_folder / "model.safetensors").write_bytes(header({"w": {"shape": 3}})),
+            "is not a safetensors",
+        ),
+        (lambda model_folder: (model_folder / "tokenizer.json").unlink(), "it holds no tokenizer (tokenizer.json, "),
+        (lambda model_folder: (model_folder / "model.safetensors").unlink(), "it holds no *.safetensors"),
+        (
+            lambda model_folder: (model_folder / "model.safetensors").write_text("version https://git-lfs"),
+            "is not a safetensors",
+        ),
     ],
 )
-def test_a_folder_without_a_model_is_refused(folder: Path, spoil: Callable[[Path], object], said: str) -> None:
-    spoil(folder)
+def test_a_folder_without_a_model_is_refused(model_folder: Path, spoil: Callable[[Path], object], said: str) -> None:
+    spoil(model_folder)
     with pytest.raises(RefusedError) as refused:
-        read_model(folder)
+        read_model(model_folder)
     assert said in str(refused.value)
-    assert str(folder) in str(refused.value)
+    assert str(model_folder) in str(refused.value)
 
 
 def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
@@ -133,12 +142,12 @@ def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
         read_model(tmp_path / "none")
 
 
-def test_a_model_that_is_larger_than_the_memory_is_refused(folder: Path) -> None:
-    require_room(read_model(folder), 4 * PARAMETERS)
+def test_a_model_that_is_larger_than_the_memory_is_refused(model_folder: Path) -> None:
+    require_room(read_model(model_folder), 4 * PARAMETERS)
     with pytest.raises(RefusedError, match=f"its {PARAMETERS} parameters take .* take a smaller model"):
-        require_room(read_model(folder), 4 * PARAMETERS - 1)
+        require_room(read_model(model_folder), 4 * PARAMETERS - 1)
     assert memory_of_this_machine() > 2**28
 
 
-def test_it_is_a_runtime_that_a_cluster_would_accept(folder: Path) -> None:
-    assert parse_runtime(model_runtime(read_model(folder))).metadata.name
+def test_it_is_a_runtime_that_a_cluster_would_accept(model_folder: Path) -> None:
+    assert parse_runtime(model_runtime(read_model(model_folder))).metadata.name

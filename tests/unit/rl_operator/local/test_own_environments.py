@@ -30,17 +30,17 @@ class CountedReader:
 
 
 @pytest.fixture
-def reader() -> CountedReader:
+def counted_reader() -> CountedReader:
     return CountedReader()
 
 
 @pytest.fixture
-def own(store: StateStore, reader: CountedReader) -> OwnEnvironments:
-    return OwnEnvironments(store.get, reader)
+def own_code(store: StateStore, counted_reader: CountedReader) -> OwnEnvironments:
+    return OwnEnvironments(store.get, counted_reader)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def code_folder(tmp_path: Path) -> Path:
     place = tmp_path / "code"
     place.mkdir()
     (place / "shout.py").write_text(ENTRY)
@@ -85,31 +85,33 @@ def fault(environment: Environment | None) -> str:
 
 
 @pytest.mark.process
-async def test_a_file_is_read_with_its_imports(own: OwnEnvironments, folder: Path) -> None:
-    found = await own.of_run(run_of("./shout.py", folder / "shout.py"))
+async def test_a_file_is_read_with_its_imports(own_code: OwnEnvironments, code_folder: Path) -> None:
+    found = await own_code.of_run(run_of("./shout.py", code_folder / "shout.py"))
     assert found is not None
     ready = found.status.condition("Ready")
     assert ready is not None
     assert (ready.status, found.status.class_name, found.status.entry) == ("True", "Shout", "shout.py")
     assert {field.name: field.default for field in found.status.fields}["group_size"] == 4
-    assert await own.files(found) == {"shout.py": ENTRY, "words.py": WORDS}
+    assert await own_code.files(found) == {"shout.py": ENTRY, "words.py": WORDS}
 
 
 @pytest.mark.process
-async def test_the_same_content_is_read_once(own: OwnEnvironments, folder: Path, reader: CountedReader) -> None:
-    run = run_of("./shout.py", folder / "shout.py")
+async def test_the_same_content_is_read_once(
+    own_code: OwnEnvironments, code_folder: Path, counted_reader: CountedReader
+) -> None:
+    run = run_of("./shout.py", code_folder / "shout.py")
     for _ in range(3):
-        await own.of_run(run)
-    assert reader.calls == 1
-    (folder / "words.py").write_text("WORDS = ['b']\n")
-    await own.of_run(run)
-    assert reader.calls == 2
+        await own_code.of_run(run)
+    assert counted_reader.calls == 1
+    (code_folder / "words.py").write_text("WORDS = ['b']\n")
+    await own_code.of_run(run)
+    assert counted_reader.calls == 2
 
 
 @pytest.mark.process
-async def test_a_broken_file_is_named_with_its_line(own: OwnEnvironments, folder: Path) -> None:
-    (folder / "shout.py").write_text(ENTRY + "\n    def (:\n")
-    assert "shout.py, line 20:" in fault(await own.of_run(run_of("./shout.py", folder / "shout.py")))
+async def test_a_broken_file_is_named_with_its_line(own_code: OwnEnvironments, code_folder: Path) -> None:
+    (code_folder / "shout.py").write_text(ENTRY + "\n    def (:\n")
+    assert "shout.py, line 20:" in fault(await own_code.of_run(run_of("./shout.py", code_folder / "shout.py")))
 
 
 @pytest.mark.process
@@ -121,88 +123,90 @@ async def test_a_broken_file_is_named_with_its_line(own: OwnEnvironments, folder
         ("words.py", "NoEnvironment: words.py"),
     ],
 )
-async def test_files_that_are_not_environments(own: OwnEnvironments, folder: Path, name: str, said: str) -> None:
-    path = folder / name
-    assert fault(await own.of_run(run_of(f"./{name}", path))).startswith(said.format(path=path))
+async def test_files_that_are_not_environments(
+    own_code: OwnEnvironments, code_folder: Path, name: str, said: str
+) -> None:
+    path = code_folder / name
+    assert fault(await own_code.of_run(run_of(f"./{name}", path))).startswith(said.format(path=path))
 
 
 @pytest.mark.process
-async def test_an_object_in_the_state_folder_is_read_the_same_way(own: OwnEnvironments, store: StateStore) -> None:
+async def test_an_object_in_the_state_folder_is_read_the_same_way(own_code: OwnEnvironments, store: StateStore) -> None:
     put(store, {"shout.py": ENTRY, "words.py": WORDS, "notes.txt": "hello"})
-    found = await own.of_run(run_of("own/shout"))
+    found = await own_code.of_run(run_of("own/shout"))
     assert found is not None
     assert (found.status.class_name, found.status.observed_generation) == ("Shout", 1)
-    assert set(await own.files(found) or {}) == {"shout.py", "words.py", "notes.txt"}
+    assert set(await own_code.files(found) or {}) == {"shout.py", "words.py", "notes.txt"}
 
 
-async def test_a_missing_object_is_none(own: OwnEnvironments) -> None:
-    assert await own.of_run(run_of("own/nobody")) is None
-    assert await own.of_run(run_of("sort_digits")) is None
+async def test_a_missing_object_is_none(own_code: OwnEnvironments) -> None:
+    assert await own_code.of_run(run_of("own/nobody")) is None
+    assert await own_code.of_run(run_of("sort_digits")) is None
 
 
-async def test_an_object_without_its_config_map(own: OwnEnvironments, store: StateStore) -> None:
+async def test_an_object_without_its_config_map(own_code: OwnEnvironments, store: StateStore) -> None:
     put(store, None)
-    assert fault(await own.of_run(run_of("own/shout"))).startswith(
+    assert fault(await own_code.of_run(run_of("own/shout"))).startswith(
         "SourceNotFound: ConfigMap default/code does not exist"
     )
 
 
 @pytest.mark.parametrize("openenv", [{"command": ["serve"]}, {"url": "http://127.0.0.1:8000"}], ids=str)
 async def test_an_openenv_server_needs_no_reading(
-    own: OwnEnvironments, store: StateStore, reader: CountedReader, openenv: dict[str, Any]
+    own_code: OwnEnvironments, store: StateStore, counted_reader: CountedReader, openenv: dict[str, Any]
 ) -> None:
     put(store, None, openenv=openenv)
-    found = await own.of_run(run_of("own/shout"))
+    found = await own_code.of_run(run_of("own/shout"))
     assert found is not None
     assert (found.status.fault, found.status.entry) == (None, "openenv")
     assert {field.name for field in found.status.fields} >= {"max_turns", "system_prompt"}
-    assert await own.files(found) is None
-    assert reader.calls == 0
+    assert await own_code.files(found) is None
+    assert counted_reader.calls == 0
 
 
-async def test_an_openenv_image_needs_a_cluster(own: OwnEnvironments, store: StateStore) -> None:
+async def test_an_openenv_image_needs_a_cluster(own_code: OwnEnvironments, store: StateStore) -> None:
     put(store, None, openenv={"image": "team/echo:1"})
-    said = fault(await own.of_run(run_of("own/shout")))
+    said = fault(await own_code.of_run(run_of("own/shout")))
     assert said.startswith('NeedsCluster: spec.openenv.image is "team/echo:1": local mode runs no images')
     assert "spec.openenv.command" in said
 
 
-async def test_images_need_a_cluster(own: OwnEnvironments, store: StateStore) -> None:
+async def test_images_need_a_cluster(own_code: OwnEnvironments, store: StateStore) -> None:
     put(store, None, image={"reference": "team/env:1", "entry": "shout"})
-    found = await own.of_run(run_of("own/shout"))
+    found = await own_code.of_run(run_of("own/shout"))
     assert fault(found).startswith("NeedsCluster: Local mode runs no images")
     assert found is not None
-    assert await own.files(found) is None
+    assert await own_code.files(found) is None
 
 
 @pytest.mark.process
-async def test_the_requirements_beside_a_file_are_frozen_with_it(own: OwnEnvironments, folder: Path) -> None:
-    run = run_of("./shout.py", folder / "shout.py")
-    before = await own.of_run(run)
-    (folder / "requirements.txt").write_text("numpy\n")
-    after = await own.of_run(run)
+async def test_the_requirements_beside_a_file_are_frozen_with_it(own_code: OwnEnvironments, code_folder: Path) -> None:
+    run = run_of("./shout.py", code_folder / "shout.py")
+    before = await own_code.of_run(run)
+    (code_folder / "requirements.txt").write_text("numpy\n")
+    after = await own_code.of_run(run)
     assert before is not None
     assert after is not None
-    assert await own.files(after) == {"shout.py": ENTRY, "words.py": WORDS, "requirements.txt": "numpy\n"}
+    assert await own_code.files(after) == {"shout.py": ENTRY, "words.py": WORDS, "requirements.txt": "numpy\n"}
     assert before.status.source_hash != after.status.source_hash
-    (folder / "requirements.txt").write_text("numpy\n-r more.txt\n")
-    assert fault(await own.of_run(run)).startswith("InvalidRequirements: requirements.txt, line 2: '-r more.txt'")
+    (code_folder / "requirements.txt").write_text("numpy\n-r more.txt\n")
+    assert fault(await own_code.of_run(run)).startswith("InvalidRequirements: requirements.txt, line 2: '-r more.txt'")
 
 
 @pytest.mark.process
-async def test_a_config_map_may_hold_requirements(own: OwnEnvironments, store: StateStore) -> None:
+async def test_a_config_map_may_hold_requirements(own_code: OwnEnvironments, store: StateStore) -> None:
     put(store, {"shout.py": ENTRY, "words.py": WORDS, "requirements.txt": "./mine\n"})
-    assert fault(await own.of_run(run_of("own/shout"))).startswith("InvalidRequirements: requirements.txt, line 1")
+    assert fault(await own_code.of_run(run_of("own/shout"))).startswith("InvalidRequirements: requirements.txt, line 1")
     put(store, {"shout.py": ENTRY, "words.py": WORDS, "requirements.txt": "numpy\n"})
-    found = await own.of_run(run_of("own/shout"))
+    found = await own_code.of_run(run_of("own/shout"))
     assert found is not None
     assert found.status.fault is None
     assert requirements_of(run_of("own/shout"), store.get) == "numpy\n"
 
 
-def test_what_has_no_requirements_needs_none(store: StateStore, folder: Path) -> None:
+def test_what_has_no_requirements_needs_none(store: StateStore, code_folder: Path) -> None:
     put(store, {"shout.py": ENTRY})
-    for environment, path in (("own/shout", None), ("own/nobody", None), ("./shout.py", folder / "shout.py")):
+    for environment, path in (("own/shout", None), ("own/nobody", None), ("./shout.py", code_folder / "shout.py")):
         assert requirements_of(run_of(environment, path), store.get) is None
-    (folder / "requirements.txt").write_text("\n")
-    assert requirements_of(run_of("./shout.py", folder / "shout.py"), store.get) is None
+    (code_folder / "requirements.txt").write_text("\n")
+    assert requirements_of(run_of("./shout.py", code_folder / "shout.py"), store.get) is None

@@ -45,7 +45,7 @@ def asked(server: WandbServer, uid: str, *, project: str = "rl", wanted: bool = 
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[WandbServer]:
+async def runs_server() -> AsyncIterator[WandbServer]:
     async with running_wandb_server() as server:
         yield server
 
@@ -71,130 +71,132 @@ async def until_asked(server: WandbServer, times: int) -> None:
     await until(f"asked {times} times more", lambda: server.requests >= target)
 
 
-async def test_a_run_is_found_by_its_id_alone(server: WandbServer) -> None:
-    server.runs["u-1"] = WandbRun("rl", "u-1", fields={"displayName": "u-2"}, summary={"train/loss": 0.25})
-    server.runs["u-10"] = WandbRun("rl", "u-10", summary={"train/loss": 9.0})
-    runs = Asked(asked(server, "u-1"), asked(server, "u-2"))
+async def test_a_run_is_found_by_its_id_alone(runs_server: WandbServer) -> None:
+    runs_server.runs["u-1"] = WandbRun("rl", "u-1", fields={"displayName": "u-2"}, summary={"train/loss": 0.25})
+    runs_server.runs["u-10"] = WandbRun("rl", "u-10", summary={"train/loss": 9.0})
+    runs = Asked(asked(runs_server, "u-1"), asked(runs_server, "u-2"))
     async with polling(runs) as poller:
         await until("it is known", lambda: poller.run_of(run_of("u-1")) is not None)
         found = poller.run_of(run_of("u-1"))
         assert found is not None
         assert (found.state, found.metrics.loss) == ("running", 0.25)
         assert poller.run_of(run_of("u-2")) is None
-    assert server.authorizations == {BASIC}
+    assert runs_server.authorizations == {BASIC}
 
 
-async def test_many_runs_are_one_query_per_hundred_and_project(server: WandbServer) -> None:
-    many = [asked(server, f"u-{number}") for number in range(250)]
-    runs = Asked(*many, asked(server, "v-1", project="other"))
+async def test_many_runs_are_one_query_per_hundred_and_project(runs_server: WandbServer) -> None:
+    many = [asked(runs_server, f"u-{number}") for number in range(250)]
+    runs = Asked(*many, asked(runs_server, "v-1", project="other"))
     async with polling(runs, interval_seconds=30.0):
-        await until("all are asked for", lambda: len(server.queries) == 4)
-    assert sorted(queries(server)) == [("other", 1), ("rl", 50), ("rl", 100), ("rl", 100)]
+        await until("all are asked for", lambda: len(runs_server.queries) == 4)
+    assert sorted(queries(runs_server)) == [("other", 1), ("rl", 50), ("rl", 100), ("rl", 100)]
 
 
-async def test_no_run_is_queried_more_often_than_the_interval(server: WandbServer) -> None:
+async def test_no_run_is_queried_more_often_than_the_interval(runs_server: WandbServer) -> None:
     interval, begun, moments = 0.2, asyncio.get_running_loop().time(), list[float]()
-    runs = Asked(asked(server, "u-1"))
+    runs = Asked(asked(runs_server, "u-1"))
     async with polling(runs, interval_seconds=interval):
         for number in range(1, 4):
-            await until("the next", lambda number=number: len(server.queries) >= number)  # type: ignore[misc]
+            await until("the next", lambda number=number: len(runs_server.queries) >= number)  # type: ignore[misc]
             moments.append(asyncio.get_running_loop().time())
     assert all(moment - begun >= count * interval - 1e-3 for count, moment in enumerate(moments)), moments
 
 
-async def test_only_relevant_news_is_reported(server: WandbServer) -> None:
+async def test_only_relevant_news_is_reported(runs_server: WandbServer) -> None:
     """Metrics are news where the trainer has none; a state always is."""
-    run = server.runs["u-1"] = WandbRun("rl", "u-1", summary={"train/loss": 1.0})
-    runs = Asked(asked(server, "u-1", wanted=False))
+    run = runs_server.runs["u-1"] = WandbRun("rl", "u-1", summary={"train/loss": 1.0})
+    runs = Asked(asked(runs_server, "u-1", wanted=False))
     async with polling(runs):
         await until("it is told of", lambda: len(runs.told) == 1)
         run.summary = {"train/loss": 0.5}
-        await until_asked(server, 2)
+        await until_asked(runs_server, 2)
         assert len(runs.told) == 1
         run.state = "crashed"
         await until("its state is told", lambda: len(runs.told) == 2)
-        runs.runs = [asked(server, "u-1", wanted=True)]
+        runs.runs = [asked(runs_server, "u-1", wanted=True)]
         run.summary = {"train/loss": 0.1}
         await until("its figures are told", lambda: len(runs.told) == 3)
-        await until_asked(server, 2)
+        await until_asked(runs_server, 2)
         assert len(runs.told) == 3
 
 
-async def test_a_finished_run_is_forgotten(server: WandbServer) -> None:
-    server.runs["u-1"] = WandbRun("rl", "u-1")
-    runs = Asked(asked(server, "u-1"))
+async def test_a_finished_run_is_forgotten(runs_server: WandbServer) -> None:
+    runs_server.runs["u-1"] = WandbRun("rl", "u-1")
+    runs = Asked(asked(runs_server, "u-1"))
     async with polling(runs) as poller:
         await until("it is known", lambda: poller.run_of(run_of("u-1")) is not None)
         runs.runs = []
         await until("it is forgotten", lambda: poller.run_of(run_of("u-1")) is None)
-        calls = server.requests
-        runs.runs = [asked(server, "u-2")]
-        await until_asked(server, 1)
-    assert queries(server)[-1] == ("rl", 1)
-    assert server.requests >= calls
+        calls = runs_server.requests
+        runs.runs = [asked(runs_server, "u-2")]
+        await until_asked(runs_server, 1)
+    assert queries(runs_server)[-1] == ("rl", 1)
+    assert runs_server.requests >= calls
 
 
 @pytest.mark.parametrize("status", [500, 502, 429, 401, 403])
 async def test_an_outage_keeps_known_metrics_is_logged_once_and_retried_later(
-    server: WandbServer, status: int, caplog: pytest.LogCaptureFixture
+    runs_server: WandbServer, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.runs["u-1"] = WandbRun("rl", "u-1")
-    runs = Asked(asked(server, "u-1"))
+    runs_server.runs["u-1"] = WandbRun("rl", "u-1")
+    runs = Asked(asked(runs_server, "u-1"))
     with caplog.at_level(logging.INFO, "rl_operator"):
         async with polling(runs) as poller:
             await until("it is known", lambda: poller.run_of(run_of("u-1")) is not None)
-            server.status, server.headers = status, {"Retry-After": "0"}
-            before = server.requests
-            await until_asked(server, 1 if status in (401, 403) else 3)
+            runs_server.status, runs_server.headers = status, {"Retry-After": "0"}
+            before = runs_server.requests
+            await until_asked(runs_server, 1 if status in (401, 403) else 3)
             assert poller.run_of(run_of("u-1")) is not None
             assert len(runs.told) == 1
             if status in (401, 403):
                 return
-            server.status = None
+            runs_server.status = None
             await until("it answers again", lambda: "answers again" in caplog.text)
     lines = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(lines) == 1, caplog.text
     assert f"HTTP {status}" in lines[0].getMessage()
     assert KEY not in caplog.text
-    assert server.requests > before
+    assert runs_server.requests > before
 
 
-async def test_a_busy_server_gets_the_pause_it_asks_for(server: WandbServer) -> None:
-    server.status, server.headers = 429, {"Retry-After": "30"}
-    runs, healthy = Asked(asked(server, "u-1")), Asked()
+async def test_a_busy_server_gets_the_pause_it_asks_for(runs_server: WandbServer) -> None:
+    runs_server.status, runs_server.headers = 429, {"Retry-After": "30"}
+    runs, healthy = Asked(asked(runs_server, "u-1")), Asked()
     async with running_wandb_server() as other, polling(runs):
         healthy.runs = [asked(other, "u-1")]
         async with polling(healthy):
-            await until_asked(server, 1)
+            await until_asked(runs_server, 1)
             await until_asked(other, 5)  # that many rounds
-    assert server.requests == 1
+    assert runs_server.requests == 1
 
 
-async def test_a_silent_server_does_not_delay_others(server: WandbServer) -> None:
-    server.silent = True
+async def test_a_silent_server_does_not_delay_others(runs_server: WandbServer) -> None:
+    runs_server.silent = True
     async with running_wandb_server() as other:
         other.runs["u-2"] = WandbRun("rl", "u-2")
-        runs = Asked(asked(server, "u-1"), asked(other, "u-2"))
+        runs = Asked(asked(runs_server, "u-1"), asked(other, "u-2"))
         async with polling(runs) as poller:
             await until("the other answers", lambda: poller.run_of(run_of("u-2")) is not None)
-    server.silent = False
+    runs_server.silent = False
 
 
-async def test_a_forbidden_project_does_not_delay_others(server: WandbServer, caplog: pytest.LogCaptureFixture) -> None:
-    server.runs["u-2"] = WandbRun("rl", "u-2")
-    foreign = AskedRun(POD, "u-1", WandbProject(server.url, CLOSED_ENTITY, "rl"), metrics_wanted=True)
-    async with polling(Asked(foreign, asked(server, "u-2"))) as poller:
+async def test_a_forbidden_project_does_not_delay_others(
+    runs_server: WandbServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs_server.runs["u-2"] = WandbRun("rl", "u-2")
+    foreign = AskedRun(POD, "u-1", WandbProject(runs_server.url, CLOSED_ENTITY, "rl"), metrics_wanted=True)
+    async with polling(Asked(foreign, asked(runs_server, "u-2"))) as poller:
         await until("the other answers", lambda: poller.run_of(run_of("u-2")) is not None)
-        await until_asked(server, 6)
+        await until_asked(runs_server, 6)
         assert poller.run_of(run_of("u-1")) is None
     assert caplog.text.count("permission denied") == 1
 
 
 async def test_a_project_that_does_not_exist_yet_is_no_error(
-    server: WandbServer, caplog: pytest.LogCaptureFixture
+    runs_server: WandbServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with polling(Asked(asked(server, "u-1"))) as poller:
-        await until_asked(server, 2)
+    async with polling(Asked(asked(runs_server, "u-1"))) as poller:
+        await until_asked(runs_server, 2)
         assert poller.run_of(run_of("u-1")) is None
     assert not [record for record in caplog.records if record.name.startswith("rl_operator")]
 

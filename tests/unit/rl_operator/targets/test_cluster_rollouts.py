@@ -103,7 +103,7 @@ Opened = Callable[..., RolloutSource]
 
 
 @pytest.fixture
-def opened(loop: LoopThread, notes: list[str]) -> Opened:
+def open_rollouts(loop: LoopThread, notes: list[str]) -> Opened:
     def call(server: ApiServer, run: TrainingRun | None = None, *, may_start: bool = True) -> RolloutSource:
         return rollouts_of(cast("ClusterClient", server), loop, run or started(), notes.append, may_start=may_start)
 
@@ -114,13 +114,13 @@ def started() -> TrainingRun:
     return parse_run({**run_document(runtime="lab"), "status": {"configMapName": "sorting-0a1b2c3d"}})
 
 
-def test_a_trainer_that_runs_is_asked(opened: Opened) -> None:
+def test_a_trainer_that_runs_is_asked(open_rollouts: Opened) -> None:
     server = ApiServer(CLAIM)
     server.pods = [training_pod("running", owner="of-another-run"), training_pod("running")]
     told = {"files": [{"name": "000001-1.jsonl.zst", "bytes": 3}], "every": 2, "note": "the disk is full", "new": 1}
     proxy = f"{CORE}/pods/{TRAINER_POD}:8002/proxy/rollouts"
     server.answers = {proxy: orjson.dumps(told), f"{proxy}/000001-1.jsonl.zst": b"abc"}
-    source = opened(server)
+    source = open_rollouts(server)
     assert source.where == f"pod {TRAINER_POD}"
     assert source.listing() == RolloutListing((RolloutFile("000001-1.jsonl.zst", 3),), 2, "the disk is full")
     assert source.content("000001-1.jsonl.zst") == b"abc"
@@ -128,57 +128,57 @@ def test_a_trainer_that_runs_is_asked(opened: Opened) -> None:
     assert server.jobs == []
 
 
-def test_a_run_that_has_not_started(opened: Opened) -> None:
+def test_a_run_that_has_not_started(open_rollouts: Opened) -> None:
     with pytest.raises(RefusedError, match="run team-a/sorting has not started, so it has no rollouts yet"):
-        opened(ApiServer(), parse_run(run_document(runtime="lab")))
+        open_rollouts(ApiServer(), parse_run(run_document(runtime="lab")))
 
 
 @pytest.mark.parametrize("pods", [[], [training_pod("terminated")]], ids=["gone", "ended"])
-def test_without_a_sink_they_go_with_the_trainer(opened: Opened, pods: list[dict[str, Any]]) -> None:
+def test_without_a_sink_they_go_with_the_trainer(open_rollouts: Opened, pods: list[dict[str, Any]]) -> None:
     server = ApiServer(PLAIN)
     server.pods = pods
     with pytest.raises(
         RefusedError, match=r"went with its trainer\. The platform can keep them for good: spec\.rollouts"
     ):
-        opened(server)
+        open_rollouts(server)
     server.config_map = None
     with pytest.raises(RefusedError, match="went with its trainer"):
-        opened(server)
+        open_rollouts(server)
 
 
-def test_what_was_kept_is_read_by_a_job(opened: Opened, notes: list[str]) -> None:
+def test_what_was_kept_is_read_by_a_job(open_rollouts: Opened, notes: list[str]) -> None:
     server = ApiServer(CLAIM)
     server.pods = [training_pod("terminated")]
     with pytest.raises(PodNeededError, match="the trainer has ended"):
-        opened(server, may_start=False)
+        open_rollouts(server, may_start=False)
     assert server.jobs == []
-    source = opened(server)
+    source = open_rollouts(server)
     [job] = server.jobs
     name = job["metadata"]["name"]
     assert notes == [f"Job team-a/{name} starts, which reads the rollouts that were kept"]
     server.answers = {f"{CORE}/pods/{name}-x:8002/proxy/rollouts": b'{"files": []}'}
     assert source.listing() == RolloutListing(())
-    opened(server, may_start=False)
+    open_rollouts(server, may_start=False)
     assert len(server.jobs) == 1, "the pod that is there reads for the next one, too"
     server.pods[-1]["status"] = {"phase": "Succeeded"}
-    opened(server)
+    open_rollouts(server)
     assert len(server.jobs) == 2
 
 
-def test_rights_that_are_missing_are_named(opened: Opened) -> None:
+def test_rights_that_are_missing_are_named(open_rollouts: Opened) -> None:
     server = ApiServer(CLAIM)
     server.refuses = ForbiddenError("the API server answered 403")
     with pytest.raises(ForbiddenError, match="ask for the right to create Jobs in namespace team-a"):
-        opened(server)
+        open_rollouts(server)
     server.pods = [training_pod("running")]
     server.answers = {f"{CORE}/pods/{TRAINER_POD}:8002/proxy/rollouts": ForbiddenError("403")}
     with pytest.raises(
         ForbiddenError, match="the right to get pods/proxy in namespace team-a, which the role edit has"
     ):
-        opened(server).listing()
+        open_rollouts(server).listing()
 
 
-def test_a_reader_that_fails_says_why(opened: Opened) -> None:
+def test_a_reader_that_fails_says_why(open_rollouts: Opened) -> None:
     server = ApiServer(CLAIM)
     ended = {
         "name": "rollouts",
@@ -186,10 +186,10 @@ def test_a_reader_that_fails_says_why(opened: Opened) -> None:
     }
     server.job_status = {"phase": "Failed", "containerStatuses": [ended]}
     with pytest.raises(TargetUnreachableError, match=r"has ended: exited \(2\) Error: no such command"):
-        opened(server)
+        open_rollouts(server)
 
 
-def test_a_reader_that_never_starts_says_why(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_never_starts_says_why(open_rollouts: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_rollouts, "START_SECONDS", 0.02)
     monkeypatch.setattr(cluster_rollouts, "POLL_SECONDS", 0.01)
     server = ApiServer(CLAIM)
@@ -201,13 +201,13 @@ def test_a_reader_that_never_starts_says_why(opened: Opened, monkeypatch: pytest
     }
     server.job_status = {"phase": "Pending", "conditions": [attached]}
     with pytest.raises(WaitTimeoutError, match=r"is not ready after 0\.02 s: Unschedulable: the volume is elsewhere"):
-        opened(server)
+        open_rollouts(server)
 
 
-def test_what_is_not_there(opened: Opened) -> None:
+def test_what_is_not_there(open_rollouts: Opened) -> None:
     server = ApiServer(CLAIM)
     server.pods = [training_pod("running")]
-    source = opened(server)
+    source = open_rollouts(server)
     with pytest.raises(RefusedError, match=f"pod {TRAINER_POD} has no rollouts: it is gone, or older than they are"):
         source.listing()
     for name in ("000001-1.jsonl.zst", "../../secrets/x", "a/b", "?x"):

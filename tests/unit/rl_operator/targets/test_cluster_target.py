@@ -36,13 +36,13 @@ def event(reason: str, uid: str, second: int) -> dict[str, Any]:
 
 
 @pytest.fixture
-def target() -> ClusterTarget:
+def target_with_events() -> ClusterTarget:
     client = EventsClient(event("Training", "new", 3), event("Succeeded", "old", 1), event("Starting", "new", 2))
     return ClusterTarget(LoopThread(), cast("ClusterClient", client), label="", flags="", namespace="lab", note=print)
 
 
-def test_events_are_in_order_and_none_is_of_a_deleted_run_of_the_name(target: ClusterTarget) -> None:
-    assert target.events("lab", "sorting", "new") == [
+def test_events_are_in_order_and_none_is_of_a_deleted_run_of_the_name(target_with_events: ClusterTarget) -> None:
+    assert target_with_events.events("lab", "sorting", "new") == [
         "2026-01-01T00:00:02Z  Normal   Starting              It is.",
         "2026-01-01T00:00:03Z  Normal   Training              It is.",
     ]

@@ -33,52 +33,52 @@ class Unattended(LocalTarget):
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Unattended:
+def unattended_target(tmp_path: Path) -> Unattended:
     return Unattended(Layout(tmp_path), "", print)
 
 
-def test_a_spec_is_changed_as_by_the_api_server(target: Unattended) -> None:
-    target.create(draft(config={"group_size": 4, "batch_size": 8}, wandb={"tags": ["a", "b"]}))
+def test_a_spec_is_changed_as_by_the_api_server(unattended_target: Unattended) -> None:
+    unattended_target.create(draft(config={"group_size": 4, "batch_size": 8}, wandb={"tags": ["a", "b"]}))
     changes = {"config": {"group_size": None, "total_steps": 5}, "wandb": {"tags": ["c"]}, "priority": 1}
-    changed = target.change_spec("default", "sorting", changes, {"note": "n"})
+    changed = unattended_target.change_spec("default", "sorting", changes, {"note": "n"})
     assert changed["spec"]["config"] == {"batch_size": 8, "total_steps": 5}
     assert (changed["spec"]["wandb"], changed["spec"]["priority"]) == ({"tags": ["c"]}, 1)
     assert changed["metadata"]["annotations"] == {"note": "n"}
-    again = target.change_spec("default", "sorting", {"priority": None}, {"note": None})
+    again = unattended_target.change_spec("default", "sorting", {"priority": None}, {"note": None})
     assert ("priority" in again["spec"], again["metadata"]["annotations"]) == (False, {})
 
 
-def test_changing_another_version_is_a_conflict(target: Unattended) -> None:
-    version = target.create(draft())["metadata"]["resourceVersion"]
-    target.change_spec("default", "sorting", {"priority": 1}, version=version)
+def test_changing_another_version_is_a_conflict(unattended_target: Unattended) -> None:
+    version = unattended_target.create(draft())["metadata"]["resourceVersion"]
+    unattended_target.change_spec("default", "sorting", {"priority": 1}, version=version)
     with pytest.raises(ConflictError, match="changed by someone else"):
-        target.change_spec("default", "sorting", {"priority": 2}, version=version)
+        unattended_target.change_spec("default", "sorting", {"priority": 2}, version=version)
 
 
-def test_only_the_start_needs_the_key(target: Unattended, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_start_needs_the_key(unattended_target: Unattended, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
-    target.create(draft(runtime="default"))
-    target.change_spec("default", "sorting", {"config": {"group_size": 4}})
+    unattended_target.create(draft(runtime="default"))
+    unattended_target.change_spec("default", "sorting", {"config": {"group_size": 4}})
     for start in ({"suspend": False}, {"suspend": None}):
         with pytest.raises(RefusedError, match="TINKER_API_KEY is not set"):
-            target.change_spec("default", "sorting", start)
+            unattended_target.change_spec("default", "sorting", start)
     monkeypatch.setenv("TINKER_API_KEY", "tml-test")
-    assert target.change_spec("default", "sorting", {"suspend": False})["spec"]["suspend"] is False
+    assert unattended_target.change_spec("default", "sorting", {"suspend": False})["spec"]["suspend"] is False
 
 
 def test_without_torch_the_small_model_is_refused_before_its_start(
-    target: Unattended, monkeypatch: pytest.MonkeyPatch
+    unattended_target: Unattended, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TINKER_API_KEY", "tml-test")
     monkeypatch.setitem(sys.modules, "torch", None)
-    target.create(draft())
+    unattended_target.create(draft())
     with pytest.raises(RefusedError, match=r"torch is missing: .*; pip install 'tinker-atropos\[tinker-service\]'"):
-        target.change_spec("default", "sorting", {"suspend": False})
+        unattended_target.change_spec("default", "sorting", {"suspend": False})
     with pytest.raises(RefusedError, match="torch is missing"):
-        target.create(draft(suspend=False))
+        unattended_target.create(draft(suspend=False))
     remote = draft(runtime="default", suspend=False)
-    target.create({**remote, "metadata": {**remote["metadata"], "name": "remote"}})
-    assert target.missing_programs("default") == ()
+    unattended_target.create({**remote, "metadata": {**remote["metadata"], "name": "remote"}})
+    assert unattended_target.missing_programs("default") == ()
 
 
 @pytest.mark.process
@@ -94,42 +94,44 @@ def test_the_supervisor_of_a_draft_ends(tmp_path: Path) -> None:
         time.sleep(0.05)
 
 
-def test_without_its_packages_a_file_is_refused_before_its_start(target: Unattended, tmp_path: Path) -> None:
+def test_without_its_packages_a_file_is_refused_before_its_start(unattended_target: Unattended, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     document = draft(environment="./mine.py", runtime="tiny")
     document["metadata"]["annotations"] = {FILE_ANNOTATION: str(file)}
     (tmp_path / "requirements.txt").write_text("numpy\n")
-    created = target.create(document)
+    created = unattended_target.create(document)
     with pytest.raises(RefusedError, match=f"of requirements.txt are missing: .*rlctl environments install {file}"):
-        target.change_spec("default", "sorting", {"suspend": False})
-    [missing] = target.missing_packages(parse_stored_run(created))
+        unattended_target.change_spec("default", "sorting", {"suspend": False})
+    [missing] = unattended_target.missing_packages(parse_stored_run(created))
     assert (missing.what, missing.needed) == ("packages", True)
     (tmp_path / "requirements.txt").unlink()
-    assert target.missing_packages(parse_stored_run(created)) == ()
-    target.change_spec("default", "sorting", {"suspend": False})
+    assert unattended_target.missing_packages(parse_stored_run(created)) == ()
+    unattended_target.change_spec("default", "sorting", {"suspend": False})
 
 
-def test_events_of_a_deleted_run_are_not_those_of_the_next_one_of_its_name(target: Unattended, tmp_path: Path) -> None:
+def test_events_of_a_deleted_run_are_not_those_of_the_next_one_of_its_name(
+    unattended_target: Unattended, tmp_path: Path
+) -> None:
     """Their log outlives a deletion that is interrupted."""
     uids = []
     for reason in ("Old", "New"):
-        run = target.create(draft())
+        run = unattended_target.create(draft())
         uids.append(run["metadata"]["uid"])
         event = Event("2026-01-01T00:00:00Z", "Normal", reason, "It is.", uids[-1])
         append_event(Layout(tmp_path).events("default", "sorting"), event)
         StateStore(Layout(tmp_path)).delete(RUN_KIND, "default", "sorting")
-    assert ["New" in line for line in target.events("default", "sorting", uids[-1])] == [True]
+    assert ["New" in line for line in unattended_target.events("default", "sorting", uids[-1])] == [True]
 
 
-def test_versions_change_with_every_write_and_nothing_is_read(target: Unattended, tmp_path: Path) -> None:
-    assert target.run_versions(None) == {}
-    target.create(draft())
-    before = target.run_versions(None)
+def test_versions_change_with_every_write_and_nothing_is_read(unattended_target: Unattended, tmp_path: Path) -> None:
+    assert unattended_target.run_versions(None) == {}
+    unattended_target.create(draft())
+    before = unattended_target.run_versions(None)
     assert set(before) == {("default", "sorting")}
-    assert target.run_versions(None) == target.run_versions("default") == before
-    assert target.run_versions("other") == target.run_versions("../default") == {}
-    target.change_spec("default", "sorting", {"maxRuntimeSeconds": 60})
-    assert target.run_versions(None) != before
+    assert unattended_target.run_versions(None) == unattended_target.run_versions("default") == before
+    assert unattended_target.run_versions("other") == unattended_target.run_versions("../default") == {}
+    unattended_target.change_spec("default", "sorting", {"maxRuntimeSeconds": 60})
+    assert unattended_target.run_versions(None) != before
     [path] = (tmp_path / "objects").glob("rltrainingrun/default/*.json")
     path.write_text("no JSON", encoding="utf-8")
-    assert set(target.run_versions(None)) == {("default", "sorting")}
+    assert set(unattended_target.run_versions(None)) == {("default", "sorting")}

@@ -59,7 +59,7 @@ def browser_of(app: ASGIApp) -> httpx.AsyncClient:
 
 
 @pytest.fixture
-async def browser() -> AsyncIterator[httpx.AsyncClient]:
+async def app_browser() -> AsyncIterator[httpx.AsyncClient]:
     run = run_manifest()
     run["metadata"] |= {"uid": "uid", "creationTimestamp": "2026-01-01T00:00:00Z"}
     async with browser_of(app_of(MemoryTarget(run), pinned="default")) as client:
@@ -105,9 +105,9 @@ async def test_errors_are_pages(error: Exception, status: int, said: str) -> Non
     ],
 )
 async def test_what_is_not_there_is_said_in_the_same_look(
-    browser: httpx.AsyncClient, method: str, path: str, status: int
+    app_browser: httpx.AsyncClient, method: str, path: str, status: int
 ) -> None:
-    answer = await browser.request(method, path)
+    answer = await app_browser.request(method, path)
     assert (answer.status_code, "<main" in answer.text) == (status, True)
 
 
@@ -123,14 +123,14 @@ async def test_what_is_not_there_is_said_in_the_same_look(
         ("/compare?run=team/sorting&run=default/sorting", 403),
     ],
 )
-async def test_a_pinned_page_shows_no_other_namespace(browser: httpx.AsyncClient, path: str, status: int) -> None:
-    answer = await browser.get(path)
+async def test_a_pinned_page_shows_no_other_namespace(app_browser: httpx.AsyncClient, path: str, status: int) -> None:
+    answer = await app_browser.get(path)
     assert answer.status_code == status
     assert ("shows the namespace default alone, not team" in answer.text) is (status == 403)
 
 
-async def test_the_first_address_leads_to_the_runs(browser: httpx.AsyncClient) -> None:
-    assert (await browser.get("/")).headers["location"] == "/runs"
+async def test_the_first_address_leads_to_the_runs(app_browser: httpx.AsyncClient) -> None:
+    assert (await app_browser.get("/")).headers["location"] == "/runs"
 
 
 async def test_changes_are_events() -> None:
@@ -158,6 +158,6 @@ async def test_a_stream_that_is_left_is_forgotten() -> None:
     assert live._polling is None
 
 
-async def test_the_head_of_a_stream_ends(browser: httpx.AsyncClient) -> None:
-    answer = await browser.head("/live")
+async def test_the_head_of_a_stream_ends(app_browser: httpx.AsyncClient) -> None:
+    answer = await app_browser.head("/live")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")

@@ -36,7 +36,7 @@ def surroundings(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def check(surroundings: dict[str, str]) -> Run:
+def run_check(surroundings: dict[str, str]) -> Run:
     def run(environment: str | Path, *options: str, **env_vars: str) -> "subprocess.CompletedProcess[str]":
         return forking.run(["check", str(environment), *options], surroundings | env_vars)
 
@@ -78,16 +78,16 @@ def test_real_start_prints_one_report_for_a_good_environment(surroundings: dict[
 
 
 @pytest.mark.parametrize(("file", "groups"), [("plain_digits.py", 2), ("plain_game.py", 4)])
-def test_an_unmodified_file_is_checked_and_its_leftovers_end_with_it(check: Run, file: str, groups: int) -> None:
-    ended = check(DATA / file, "-o", "json", "--groups", "2")
+def test_an_unmodified_file_is_checked_and_its_leftovers_end_with_it(run_check: Run, file: str, groups: int) -> None:
+    ended = run_check(DATA / file, "-o", "json", "--groups", "2")
     assert ended.returncode == 0, ended.stderr
     report = json.loads(ended.stdout)
     assert (report["verdict"], report["groups"]["sent"]) == ("ok", groups)
     assert report["tokens"]["trained"] == report["tokens"]["trained_and_sampled"] > 0
 
 
-def test_a_task_of_a_library_is_checked(check: Run) -> None:
-    ended = check("reasoning-gym/spell_backward", "-o", "json")
+def test_a_task_of_a_library_is_checked(run_check: Run) -> None:
+    ended = run_check("reasoning-gym/spell_backward", "-o", "json")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert set(verdicts(ended).values()) == {"ok"}
     assert {each["kind"] for each in json.loads(ended.stdout)["item"]["answers"]} == {
@@ -123,9 +123,11 @@ HANGS = {
 
 
 @pytest.mark.parametrize(("then", "code", "verdict"), HANGS.values(), ids=HANGS)
-def test_it_ends_in_time_and_leaves_no_process(check: Run, tmp_path: Path, then: str, code: int, verdict: str) -> None:
+def test_it_ends_in_time_and_leaves_no_process(
+    run_check: Run, tmp_path: Path, then: str, code: int, verdict: str
+) -> None:
     limit = "60" if code == 0 or "exit" in then else "6"
-    ended = check(write(tmp_path, LEFT.format(folder=tmp_path, then=then)), "-o", "json", "--limit", limit)
+    ended = run_check(write(tmp_path, LEFT.format(folder=tmp_path, then=then)), "-o", "json", "--limit", limit)
     assert ended.returncode == code, ended.stderr
     assert verdicts(ended)["setup"] == verdict
     if verdict == "failed":
@@ -152,10 +154,10 @@ def test_a_signal_ends_it_with_a_report(tmp_path: Path, surroundings: dict[str, 
     assert '"said": "stopped as asked"' in report
 
 
-def test_a_file_that_does_not_import_fails(check: Run, tmp_path: Path) -> None:
+def test_a_file_that_does_not_import_fails(run_check: Run, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("import no_such_package\n")
-    ended = check(file)
+    ended = run_check(file)
     assert ended.returncode == 1
     assert "failed   import    the environment failed while it was imported: ModuleNotFoundError" in ended.stdout
     assert "mine.py, line 1" in ended.stdout
@@ -173,25 +175,25 @@ REFUSED = {
 
 @pytest.mark.parametrize(("words", "env_vars", "reason"), REFUSED.values(), ids=REFUSED)
 def test_a_wrong_command_is_refused_without_a_report(
-    check: Run, words: tuple[str, ...], env_vars: dict[str, str], reason: str
+    run_check: Run, words: tuple[str, ...], env_vars: dict[str, str], reason: str
 ) -> None:
-    ended = check(*words, **env_vars)
+    ended = run_check(*words, **env_vars)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert reason in ended.stderr
 
 
-def test_a_field_that_the_environment_does_not_have_is_refused(check: Run, tmp_path: Path) -> None:
+def test_a_field_that_the_environment_does_not_have_is_refused(run_check: Run, tmp_path: Path) -> None:
     shared = "total_steps: 3, group_size: 4, batch_size: 8, tokenizer_name: bundled, max_token_length: 64"
     (tmp_path / "config.yaml").write_text(f"env: {{{shared}, no_such_field: 1}}\n")
-    ended = check("sort_digits", "--config", str(tmp_path / "config.yaml"))
+    ended = run_check("sort_digits", "--config", str(tmp_path / "config.yaml"))
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "error: env.no_such_field is not a field of this environment" in ended.stderr
 
 
-def test_a_providers_model_answers_instead(check: Run) -> None:
+def test_a_providers_model_answers_instead(run_check: Run) -> None:
     with ScriptedProvider() as provider:
         given = {"RL_INFERENCE_URL": provider.url, "RL_INFERENCE_API_KEY": KEY}
-        ended = check("sort_digits", "--model", "half", "--groups", "2", "-o", "json", **given)
+        ended = run_check("sort_digits", "--model", "half", "--groups", "2", "-o", "json", **given)
         assert provider.keys == {KEY}
     assert ended.returncode == 0, ended.stderr
     report: dict[str, Any] = json.loads(ended.stdout)

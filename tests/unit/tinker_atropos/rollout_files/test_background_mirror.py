@@ -65,12 +65,12 @@ class Store(Folder):
 
 
 @pytest.fixture
-def folder() -> Folder:
+def mirrored_folder() -> Folder:
     return Folder()
 
 
 @pytest.fixture
-def store() -> Store:
+def mirror_store() -> Store:
     return Store()
 
 
@@ -79,17 +79,17 @@ def change(mirror: BackgroundMirror, folder: Folder, name: str, content: str) ->
     mirror.put(name, folder.files[name])
 
 
-def test_nobody_waits_and_the_newest_content_arrives(folder: Folder, store: Store) -> None:
-    mirror = BackgroundMirror(store, folder)
-    change(mirror, folder, "a", "1")
-    assert store.asked.acquire(timeout=HANG)  # it is being put, and the store is slow
+def test_nobody_waits_and_the_newest_content_arrives(mirrored_folder: Folder, mirror_store: Store) -> None:
+    mirror = BackgroundMirror(mirror_store, mirrored_folder)
+    change(mirror, mirrored_folder, "a", "1")
+    assert mirror_store.asked.acquire(timeout=HANG)  # it is being put, and the store is slow
     for content in ("2", "3", "4"):
-        change(mirror, folder, "b", content)
+        change(mirror, mirrored_folder, "b", content)
     mirror.delete("a")
-    store.open.set()
+    mirror_store.open.set()
     mirror.close(HANG)
-    assert store.calls == ["put a 1", "put b 4", "delete a"]
-    assert store.files == {"b": b"4"}
+    assert mirror_store.calls == ["put a 1", "put b 4", "delete a"]
+    assert mirror_store.files == {"b": b"4"}
 
 
 def known(mirror: BackgroundMirror) -> Mapping[str, int]:
@@ -100,65 +100,67 @@ def known(mirror: BackgroundMirror) -> Mapping[str, int]:
     return earlier
 
 
-def test_it_has_all_files_of_the_run(folder: Folder, store: Store) -> None:
-    store.files, folder.files = {"a": b"1", "b": b"old", "c": b"3"}, {"b": b"new"}
-    mirror = BackgroundMirror(store, folder)
+def test_it_has_all_files_of_the_run(mirrored_folder: Folder, mirror_store: Store) -> None:
+    mirror_store.files, mirrored_folder.files = {"a": b"1", "b": b"old", "c": b"3"}, {"b": b"new"}
+    mirror = BackgroundMirror(mirror_store, mirrored_folder)
     assert known(mirror) == {"a": 1, "c": 1}
     assert (mirror.names(), mirror.read("a"), mirror.read("b")) == ({"a": 1, "b": 3, "c": 1}, b"1", b"new")
-    store.open.set()
+    mirror_store.open.set()
     mirror.delete("a")
     assert mirror.names() == {"b": 3, "c": 1}, "at once"
     with pytest.raises(FileNotFoundError):
         mirror.read("a")
     mirror.close(HANG)
-    assert store.files.keys() == {"b", "c"}
+    assert mirror_store.files.keys() == {"b", "c"}
 
 
-def test_a_store_that_cannot_be_listed_is_asked_again_and_takes_files_meanwhile(folder: Folder, store: Store) -> None:
+def test_a_store_that_cannot_be_listed_is_asked_again_and_takes_files_meanwhile(
+    mirrored_folder: Folder, mirror_store: Store
+) -> None:
     """The folder's own files are there to be read; a key may be one that may not list."""
-    store.unlisted, store.files = StoreError("you may not list"), {"old": b"1"}
-    store.open.set()
-    mirror = BackgroundMirror(store, folder, pause_seconds=0)
-    assert complaint(mirror, folder) == "you may not list"
-    assert store.asked.acquire(timeout=HANG)
+    mirror_store.unlisted, mirror_store.files = StoreError("you may not list"), {"old": b"1"}
+    mirror_store.open.set()
+    mirror = BackgroundMirror(mirror_store, mirrored_folder, pause_seconds=0)
+    assert complaint(mirror, mirrored_folder) == "you may not list"
+    assert mirror_store.asked.acquire(timeout=HANG)
     assert (mirror.earlier, mirror.names()) == (None, {"b": 1})
     with pytest.raises(FileNotFoundError):
         mirror.read("old")
-    store.unlisted = None
+    mirror_store.unlisted = None
     assert known(mirror) == {"old": 1}
     mirror.close(HANG)
 
 
-def test_the_end_does_not_wait_for_a_listing(folder: Folder, store: Store) -> None:
-    store.unlisted = StoreError("away")
-    store.open.set()
-    mirror = BackgroundMirror(store, folder, pause_seconds=HANG)
-    assert store.listed.acquire(timeout=HANG)
-    folder.files["a"] = b"1"
+def test_the_end_does_not_wait_for_a_listing(mirrored_folder: Folder, mirror_store: Store) -> None:
+    mirror_store.unlisted = StoreError("away")
+    mirror_store.open.set()
+    mirror = BackgroundMirror(mirror_store, mirrored_folder, pause_seconds=HANG)
+    assert mirror_store.listed.acquire(timeout=HANG)
+    mirrored_folder.files["a"] = b"1"
     with contextlib.suppress(StoreError):  # it may know already that it cannot list
         mirror.put("a", b"1")
     mirror.close(HANG)
-    assert store.files == {"a": b"1"}
+    assert mirror_store.files == {"a": b"1"}
 
 
-def test_a_file_that_was_removed_meanwhile_is_not_put(folder: Folder, store: Store) -> None:
-    store.open.set()
-    mirror = BackgroundMirror(store, folder)
+def test_a_file_that_was_removed_meanwhile_is_not_put(mirrored_folder: Folder, mirror_store: Store) -> None:
+    mirror_store.open.set()
+    mirror = BackgroundMirror(mirror_store, mirrored_folder)
     mirror.put("gone", b"")
     mirror.close(HANG)
-    assert store.calls == []
+    assert mirror_store.calls == []
 
 
-def test_what_failed_is_done_later_and_said_until_then(folder: Folder, store: Store) -> None:
-    store.broken = StoreError("the bucket is full")
-    mirror = BackgroundMirror(store, folder, pause_seconds=HANG)
-    change(mirror, folder, "a", "1")
-    assert store.asked.acquire(timeout=HANG)
-    store.open.set()
-    assert complaint(mirror, folder) == "the bucket is full"
-    store.broken = None
+def test_what_failed_is_done_later_and_said_until_then(mirrored_folder: Folder, mirror_store: Store) -> None:
+    mirror_store.broken = StoreError("the bucket is full")
+    mirror = BackgroundMirror(mirror_store, mirrored_folder, pause_seconds=HANG)
+    change(mirror, mirrored_folder, "a", "1")
+    assert mirror_store.asked.acquire(timeout=HANG)
+    mirror_store.open.set()
+    assert complaint(mirror, mirrored_folder) == "the bucket is full"
+    mirror_store.broken = None
     mirror.close(HANG)  # it does not wait for the pause to end
-    assert store.files == {"a": b"1", "b": b"x"}
+    assert mirror_store.files == {"a": b"1", "b": b"x"}
 
 
 def complaint(mirror: BackgroundMirror, folder: Folder) -> str:
@@ -173,22 +175,24 @@ def complaint(mirror: BackgroundMirror, folder: Folder) -> str:
 
 
 @pytest.mark.parametrize("broken", [StoreError("away"), ValueError("a bug of the library")])
-def test_a_store_that_stays_away_is_tried_once_more_at_the_end(folder: Folder, store: Store, broken: Exception) -> None:
-    store.broken = broken
-    store.open.set()
-    mirror = BackgroundMirror(store, folder, pause_seconds=HANG)
-    folder.files["a"] = b"1"
+def test_a_store_that_stays_away_is_tried_once_more_at_the_end(
+    mirrored_folder: Folder, mirror_store: Store, broken: Exception
+) -> None:
+    mirror_store.broken = broken
+    mirror_store.open.set()
+    mirror = BackgroundMirror(mirror_store, mirrored_folder, pause_seconds=HANG)
+    mirrored_folder.files["a"] = b"1"
     mirror.put("a", b"1")
     with pytest.raises(StoreError, match=r"changes of 1 rollout files are not in the store: .*a"):
         mirror.close(HANG)
-    assert set(store.calls) == {"put a 1"}
+    assert set(mirror_store.calls) == {"put a 1"}
 
 
-def test_the_end_does_not_wait_for_a_store_that_hangs(folder: Folder, store: Store) -> None:
-    mirror = BackgroundMirror(store, folder)
-    change(mirror, folder, "a", "1")
-    assert store.asked.acquire(timeout=HANG)
-    change(mirror, folder, "b", "1")
+def test_the_end_does_not_wait_for_a_store_that_hangs(mirrored_folder: Folder, mirror_store: Store) -> None:
+    mirror = BackgroundMirror(mirror_store, mirrored_folder)
+    change(mirror, mirrored_folder, "a", "1")
+    assert mirror_store.asked.acquire(timeout=HANG)
+    change(mirror, mirrored_folder, "b", "1")
     with pytest.raises(StoreError, match="changes of 2 rollout files are not in the store: 0 s were not enough"):
         mirror.close(0.01)
-    store.open.set()
+    mirror_store.open.set()

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from tests.unit.tinker_atropos.rollout_files.private_tls import behind_tls, make_certificates
-from tests.unit.tinker_atropos.rollout_files.s3_server import running_s3_server
 
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.rollout_files import object_store
@@ -26,14 +25,8 @@ FIRST, SECOND = "000001-1.jsonl.zst", "000002-1.jsonl.zst"
 Opened = Callable[..., BucketStore]
 
 
-@pytest.fixture(scope="module")
-def s3(process: None) -> Iterator[str]:
-    with running_s3_server("rollouts") as url:
-        yield url
-
-
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
+def open_store(monkeypatch: pytest.MonkeyPatch) -> Opened:
     """Opens a store with these variables: the library reads the process's own."""
 
     def call(endpoint: str, url: str = "s3://rollouts/team-a/sorting-1", **variables: str) -> BucketStore:
@@ -46,8 +39,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     return call
 
 
-def test_files_are_put_listed_read_and_deleted(s3: str, opened: Opened) -> None:
-    store, other = opened(s3, **KEYS), opened(s3, "s3://rollouts/team-a/sorting-2", **KEYS)
+def test_files_are_put_listed_read_and_deleted(s3: str, open_store: Opened) -> None:
+    store, other = open_store(s3, **KEYS), open_store(s3, "s3://rollouts/team-a/sorting-2", **KEYS)
     store.put(FIRST, b"one")
     store.put(SECOND, b"two")
     store.put(SECOND, b"two, more")
@@ -60,20 +53,20 @@ def test_files_are_put_listed_read_and_deleted(s3: str, opened: Opened) -> None:
     assert store.names() == {SECOND: 9}
 
 
-def test_a_file_of_many_parts(s3: str, opened: Opened) -> None:
-    store, content = opened(s3, "s3://rollouts", **KEYS), os.urandom(12_000_000)
+def test_a_file_of_many_parts(s3: str, open_store: Opened) -> None:
+    store, content = open_store(s3, "s3://rollouts", **KEYS), os.urandom(12_000_000)
     store.put(FIRST, content)
     assert store.read(FIRST) == content
 
 
 @pytest.mark.parametrize("name", ["000009-1.jsonl.zst", "notes.txt", "../sorting-1/000001-1.jsonl.zst"])
-def test_a_file_that_is_not_there(s3: str, opened: Opened, name: str) -> None:
+def test_a_file_that_is_not_there(s3: str, open_store: Opened, name: str) -> None:
     with pytest.raises(FileNotFoundError):
-        opened(s3, **KEYS).read(name)
+        open_store(s3, **KEYS).read(name)
 
 
-def test_a_bucket_that_is_not_there(s3: str, opened: Opened) -> None:
-    store = opened(s3, "s3://missing/x", **KEYS)
+def test_a_bucket_that_is_not_there(s3: str, open_store: Opened) -> None:
+    store = open_store(s3, "s3://missing/x", **KEYS)
     for call in (store.names, lambda: store.read(FIRST), lambda: store.put(FIRST, b"")):
         with pytest.raises(StoreError, match=f"in bucket missing of {s3}: NoSuchBucket: The specified bucket does not"):
             call()
@@ -108,34 +101,34 @@ def refusing() -> Iterator[str]:
         thread.join()
 
 
-def test_no_key_is_in_a_sentence(refusing: str, opened: Opened) -> None:
+def test_no_key_is_in_a_sentence(refusing: str, open_store: Opened) -> None:
     with pytest.raises(StoreError) as caught:
-        opened(refusing, **KEYS).put(FIRST, b"")
+        open_store(refusing, **KEYS).put(FIRST, b"")
     told = f"cannot put {FIRST} in bucket rollouts of {refusing}: AccessDenied: not *** or ***"
     assert str(caught.value) == told
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
 
 
-def test_a_server_that_fails_is_asked_again_for_a_while(refusing: str, opened: Opened) -> None:
+def test_a_server_that_fails_is_asked_again_for_a_while(refusing: str, open_store: Opened) -> None:
     with pytest.raises(StoreError, match=r"cannot list files in .*: the server answered 503 Service Unavailable"):
-        opened(refusing, **KEYS).names()
+        open_store(refusing, **KEYS).names()
 
 
-def test_nobody_listens(opened: Opened) -> None:
+def test_nobody_listens(open_store: Opened) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     with pytest.raises(StoreError, match="Connection refused"):
-        opened(f"http://127.0.0.1:{port}", **KEYS).put(FIRST, b"")
+        open_store(f"http://127.0.0.1:{port}", **KEYS).put(FIRST, b"")
 
 
-def test_a_server_that_is_silent(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_silent(open_store: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_store, "REQUEST_SECONDS", 0.05)
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
         pytest.raises(StoreError, match="the server does not answer in time"),
     ):
-        opened(f"http://127.0.0.1:{silent.getsockname()[1]}", **KEYS).put(FIRST, b"")
+        open_store(f"http://127.0.0.1:{silent.getsockname()[1]}", **KEYS).put(FIRST, b"")
 
 
 @pytest.fixture(scope="module")
@@ -143,12 +136,12 @@ def certificates(process: None, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
-async def test_a_certificate_authority_of_ones_own(s3: str, opened: Opened, certificates: Path) -> None:
+async def test_a_certificate_authority_of_ones_own(s3: str, open_store: Opened, certificates: Path) -> None:
     """It is missing at first: what is there later is used without another start."""
     appearing, source = certificates.parent / "appearing.pem", "key ca.crt of ConfigMap lab-ca"
     async with behind_tls(s3, certificates.parent) as url:
         keys = {**KEYS, "RL_ROLLOUTS_CA_FILE": str(appearing), "RL_ROLLOUTS_CA_SOURCE": source}
-        store = opened(url, "s3://rollouts/private", **keys)
+        store = open_store(url, "s3://rollouts/private", **keys)
         with pytest.raises(StoreError) as caught:
             await asyncio.to_thread(store.names)
         assert str(caught.value) == (
@@ -159,14 +152,14 @@ async def test_a_certificate_authority_of_ones_own(s3: str, opened: Opened, cert
         await asyncio.to_thread(store.put, FIRST, b"one")
         assert await asyncio.to_thread(store.read, FIRST) == b"one"
         with pytest.raises(StoreError, match=r"the server's certificate is not trusted \(UnknownIssuer\)"):
-            await asyncio.to_thread(opened(url, "s3://rollouts/private", **KEYS).names)
+            await asyncio.to_thread(open_store(url, "s3://rollouts/private", **KEYS).names)
 
 
 @pytest.mark.parametrize("content", [b"", b"no certificate", b"-----BEGIN CERTIFICATE-----\nAAAA\n"])
-def test_certificates_that_are_none(opened: Opened, tmp_path: Path, content: bytes) -> None:
+def test_certificates_that_are_none(open_store: Opened, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "ca.crt").write_bytes(content)
     keys = {"RL_ROLLOUTS_CA_FILE": str(tmp_path / "ca.crt"), "RL_ROLLOUTS_CA_SOURCE": "key ca.crt of Secret lab"}
-    store = opened("https://127.0.0.1:1", **KEYS, **keys)
+    store = open_store("https://127.0.0.1:1", **KEYS, **keys)
     with pytest.raises(StoreError, match=r"key ca.crt of Secret lab has no certificate in PEM"):
         store.put(FIRST, b"")
 
@@ -175,9 +168,9 @@ def test_certificates_that_are_none(opened: Opened, tmp_path: Path, content: byt
     ("keys", "missing"),
     [({}, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"), ({"AWS_ACCESS_KEY_ID": "x"}, "AWS_SECRET_ACCESS_KEY")],
 )
-def test_a_secret_that_does_not_exist_is_named(opened: Opened, keys: dict[str, str], missing: str) -> None:
+def test_a_secret_that_does_not_exist_is_named(open_store: Opened, keys: dict[str, str], missing: str) -> None:
     """Without a Secret the library would ask the machine for an identity; a named one that is missing is a mistake."""
-    store = opened("http://127.0.0.1:1", RL_ROLLOUTS_SECRET="store", **keys)
+    store = open_store("http://127.0.0.1:1", RL_ROLLOUTS_SECRET="store", **keys)
     with pytest.raises(StoreError, match=f"Secret store does not exist or has no {missing}; a pod that starts later"):
         store.names()
 
@@ -190,9 +183,9 @@ def test_a_secret_that_does_not_exist_is_named(opened: Opened, keys: dict[str, s
         ("minio:9000", "s3://b", "AWS_ENDPOINT_URL is 'minio:9000'; it must look like https://"),
     ],
 )
-def test_addresses_that_make_no_sense(opened: Opened, endpoint: str, url: str, complaint: str) -> None:
+def test_addresses_that_make_no_sense(open_store: Opened, endpoint: str, url: str, complaint: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        opened(endpoint, url)
+        open_store(endpoint, url)
     assert complaint in str(caught.value)
 
 

@@ -27,7 +27,7 @@ def write(folder: Path, *steps: int) -> None:
 
 
 @pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+async def rollouts_client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     app = rollout_app(QuietStore(BoundedFolder(tmp_path, 0)))
     async with (
         serve(app, bind("127.0.0.1", 0, "the port")) as port,
@@ -36,18 +36,18 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def test_the_routes_of_a_trainer(client: httpx.AsyncClient, tmp_path: Path) -> None:
+async def test_the_routes_of_a_trainer(rollouts_client: httpx.AsyncClient, tmp_path: Path) -> None:
     write(tmp_path, 0, 4, 8)
-    listed = await client.get("/rollouts")
+    listed = await rollouts_client.get("/rollouts")
     assert listed.json() == {
         "files": [{"name": f"{step:06d}-1.jsonl.zst", "bytes": step} for step in (0, 4, 8)],
         "every": 4,
         "note": None,
     }
-    assert (await client.get("/rollouts/000004-1.jsonl.zst")).content == b"xxxx"
-    assert (await client.get("/rollouts/000005-1.jsonl.zst")).status_code == 404
-    assert (await client.get("/rollouts/..%2Fpasswd")).status_code == 404
-    assert (await client.get("/healthz")).text == "ok"
+    assert (await rollouts_client.get("/rollouts/000004-1.jsonl.zst")).content == b"xxxx"
+    assert (await rollouts_client.get("/rollouts/000005-1.jsonl.zst")).status_code == 404
+    assert (await rollouts_client.get("/rollouts/..%2Fpasswd")).status_code == 404
+    assert (await rollouts_client.get("/healthz")).text == "ok"
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ class Service:
 
 
 @pytest.fixture
-def pool_of() -> Iterator[Callable[..., PodSandboxes]]:
+def pod_pool_of() -> Iterator[Callable[..., PodSandboxes]]:
     pools: list[PodSandboxes] = []
 
     def making(service: Service, share: int, lease_seconds: float = SECONDS) -> PodSandboxes:
@@ -53,9 +53,9 @@ def ready(pool: PodSandboxes, count: int) -> None:
     eventually(f"{count} leased ahead", lambda: len(pool._waiting) == count)
 
 
-def test_sandboxes_are_leased_ahead_up_to_the_share(pod: StartPod, pool_of: Callable[..., PodSandboxes]) -> None:
+def test_sandboxes_are_leased_ahead_up_to_the_share(pod: StartPod, pod_pool_of: Callable[..., PodSandboxes]) -> None:
     pods = [pod() for _ in range(3)]
-    pool = pool_of(Service(*pods), 2)
+    pool = pod_pool_of(Service(*pods), 2)
     ready(pool, 2)
     sandbox = pool.lease()
     assert shell(sandbox, "echo on").output == "on\n"
@@ -65,21 +65,21 @@ def test_sandboxes_are_leased_ahead_up_to_the_share(pod: StartPod, pool_of: Call
     assert shell(left.leased(), "echo on").output == "on\n"
 
 
-def test_two_environments_share_fairly(pod: StartPod, pool_of: Callable[..., PodSandboxes]) -> None:
+def test_two_environments_share_fairly(pod: StartPod, pod_pool_of: Callable[..., PodSandboxes]) -> None:
     pods = [pod() for _ in range(4)]
     service = Service(*pods)
-    pools = [pool_of(service, 2), pool_of(service, 2)]
+    pools = [pod_pool_of(service, 2), pod_pool_of(service, 2)]
     for pool in pools:
         ready(pool, 2)
     held = {each.folder for pool in pools for each in pool._held}
     assert held == {str(each.folder) for each in pods}
 
 
-def test_one_that_is_killed_while_warm_is_replaced(pod: StartPod, pool_of: Callable[..., PodSandboxes]) -> None:
+def test_one_that_is_killed_while_warm_is_replaced(pod: StartPod, pod_pool_of: Callable[..., PodSandboxes]) -> None:
     """Once there is another one, which is not there at once."""
     first, service = pod(), Service()
     service.addresses = [first.address]
-    pool = pool_of(service, 1)
+    pool = pod_pool_of(service, 1)
     ready(pool, 1)
     first.process.kill()
     ready(pool, 0)
@@ -89,10 +89,10 @@ def test_one_that_is_killed_while_warm_is_replaced(pod: StartPod, pool_of: Calla
     assert shell(pool.lease(), "pwd").output == f"{second.folder}\n"
 
 
-def test_one_that_is_closed_makes_room(pod: StartPod, pool_of: Callable[..., PodSandboxes]) -> None:
+def test_one_that_is_closed_makes_room(pod: StartPod, pod_pool_of: Callable[..., PodSandboxes]) -> None:
     first, second = pod(), pod()
     service = Service(first, second)
-    pool = pool_of(service, 1)
+    pool = pod_pool_of(service, 1)
     sandboxes = []
     for _ in range(2):
         sandboxes.append(pool.lease())
@@ -101,7 +101,7 @@ def test_one_that_is_closed_makes_room(pod: StartPod, pool_of: Callable[..., Pod
     assert (first.exit_code(), second.exit_code()) == (0, 0)
 
 
-def test_addresses_that_lead_nowhere_hold_nobody_up(pod: StartPod, pool_of: Callable[..., PodSandboxes]) -> None:
+def test_addresses_that_lead_nowhere_hold_nobody_up(pod: StartPod, pod_pool_of: Callable[..., PodSandboxes]) -> None:
     """Closed ports, one where nobody answers, another run's, and one that is leased already."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         refused = closed.getsockname()
@@ -110,17 +110,17 @@ def test_addresses_that_lead_nowhere_hold_nobody_up(pod: StartPod, pool_of: Call
     with socket.create_server(("127.0.0.1", 0)) as silent:
         service = Service(leased, stranger)
         service.addresses += [refused, silent.getsockname(), good.address]
-        pool = pool_of(service, 2)
+        pool = pod_pool_of(service, 2)
         assert pool.lease().folder == str(good.folder)
         eventually("said why", lambda: pool._last_error)
 
 
 def test_a_lease_that_waits_for_too_long_says_what_to_look_at(
-    pod: StartPod, pool_of: Callable[..., PodSandboxes]
+    pod: StartPod, pod_pool_of: Callable[..., PodSandboxes]
 ) -> None:
     served, service = pod(), Service()
     service.addresses = [served.address]
-    pool = pool_of(service, 4, lease_seconds=0.1)
+    pool = pod_pool_of(service, 4, lease_seconds=0.1)
     ready(pool, 1)
     pool.lease()
     with pytest.raises(SandboxLostError) as lost:
@@ -131,10 +131,12 @@ def test_a_lease_that_waits_for_too_long_says_what_to_look_at(
     )
 
 
-def test_a_name_that_is_not_there_yet_is_looked_up_again(pod: StartPod, pool_of: Callable[..., PodSandboxes]) -> None:
+def test_a_name_that_is_not_there_yet_is_looked_up_again(
+    pod: StartPod, pod_pool_of: Callable[..., PodSandboxes]
+) -> None:
     service = Service(pod())
     service.error = socket.gaierror(-2, "Name or service not known")
-    pool = pool_of(service, 1, lease_seconds=0.01)
+    pool = pod_pool_of(service, 1, lease_seconds=0.01)
     eventually("a try", lambda: service.asked)
     with pytest.raises(SandboxLostError, match=r"the last fault: sandboxes\.of-the-run: .* not known"):
         pool.lease()
@@ -142,8 +144,8 @@ def test_a_name_that_is_not_there_yet_is_looked_up_again(pod: StartPod, pool_of:
     ready(pool, 1)
 
 
-def test_one_that_is_no_longer_wanted_is_not_waited_for(pool_of: Callable[..., PodSandboxes]) -> None:
-    pool, is_wanted = pool_of(Service(), 1), threading.Event()
+def test_one_that_is_no_longer_wanted_is_not_waited_for(pod_pool_of: Callable[..., PodSandboxes]) -> None:
+    pool, is_wanted = pod_pool_of(Service(), 1), threading.Event()
     is_wanted.set()
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(pool.lease, is_wanted.is_set)
@@ -152,9 +154,9 @@ def test_one_that_is_no_longer_wanted_is_not_waited_for(pool_of: Callable[..., P
             waiting.result(SECONDS)
 
 
-def test_closing_ends_all_leased_or_not(pod: StartPod, pool_of: Callable[..., PodSandboxes]) -> None:
+def test_closing_ends_all_leased_or_not(pod: StartPod, pod_pool_of: Callable[..., PodSandboxes]) -> None:
     pods = [pod(), pod()]
-    pool = pool_of(Service(*pods), 3)
+    pool = pod_pool_of(Service(*pods), 3)
     ready(pool, 2)
     pool.lease(), pool.lease()
     with ThreadPoolExecutor(1) as threads:
@@ -168,7 +170,7 @@ def test_closing_ends_all_leased_or_not(pod: StartPod, pool_of: Callable[..., Po
 
 
 def test_one_that_stands_still_is_given_up(
-    pod: StartPod, pool_of: Callable[..., PodSandboxes], monkeypatch: pytest.MonkeyPatch
+    pod: StartPod, pod_pool_of: Callable[..., PodSandboxes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It accepts a connection, as far as the kernel is concerned, and answers nothing."""
     monkeypatch.setattr("tinker_atropos.sandboxes.pod_pool.LEASE_ANSWER_SECONDS", 0.1)
@@ -176,15 +178,15 @@ def test_one_that_stands_still_is_given_up(
     still.told(b"\n")
     still.process.send_signal(signal.SIGSTOP)
     service.addresses = [still.address]
-    pool = pool_of(service, 1)
+    pool = pod_pool_of(service, 1)
     eventually("given up", lambda: "timed out" in pool._last_error)
     service.addresses = [still.address, good.address]
     assert pool.lease().folder == str(good.folder)
     still.process.send_signal(signal.SIGCONT)
 
 
-def test_one_that_was_not_used_is_leased_again(pod: StartPod, pool_of: Callable[..., PodSandboxes]) -> None:
-    pool = pool_of(Service(pod()), 1)
+def test_one_that_was_not_used_is_leased_again(pod: StartPod, pod_pool_of: Callable[..., PodSandboxes]) -> None:
+    pool = pod_pool_of(Service(pod()), 1)
     sandbox = pool.lease()
     pool.give_back(sandbox)
     assert pool.lease() is sandbox

@@ -69,7 +69,7 @@ def output(*program: str | Path, **options: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def folder(process: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def portable_folder(process: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Read-only to its tests. A space in its name is the worst that scripts can meet."""
     path = tmp_path_factory.mktemp("portable") / "rl tools"
     done = build(path)
@@ -78,57 +78,59 @@ def folder(process: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def copy(folder: Path, tmp_path: Path) -> Path:
+def copy(portable_folder: Path, tmp_path: Path) -> Path:
     """The same files in another place."""
-    return Path(shutil.copytree(folder, tmp_path / "root/rl-tools", copy_function=os.link))
+    return Path(shutil.copytree(portable_folder, tmp_path / "root/rl-tools", copy_function=os.link))
 
 
 @pytest.mark.parametrize("code", [WHERE, ITSELF_AGAIN], ids=["itself", "what it starts"])
-def test_it_finds_itself_in_its_folder(folder: Path, code: str) -> None:
-    python = folder / "bin/python3"
-    expected = f"{python}\n{folder}\n{folder}\n"
+def test_it_finds_itself_in_its_folder(portable_folder: Path, code: str) -> None:
+    python = portable_folder / "bin/python3"
+    expected = f"{python}\n{portable_folder}\n{portable_folder}\n"
     assert output(python, "-c", code) == expected
-    assert output("bin/python3", "-I", "-S", "-c", code, cwd=folder, env={"CDPATH": "/"}) == expected
+    assert output("bin/python3", "-I", "-S", "-c", code, cwd=portable_folder, env={"CDPATH": "/"}) == expected
 
 
-def test_links_lead_to_it(folder: Path, tmp_path: Path) -> None:
+def test_links_lead_to_it(portable_folder: Path, tmp_path: Path) -> None:
     """Links to it, to its folder, to links."""
-    (tmp_path / "bin").symlink_to(folder / "bin")
+    (tmp_path / "bin").symlink_to(portable_folder / "bin")
     (tmp_path / "link").symlink_to(tmp_path / "bin/python3")
     (tmp_path / "python3").symlink_to("link")
     for each in ("bin/python3", "link", "python3"):
         found = output(tmp_path / each, "-c", WHERE, env=PATH)
-        assert found == f"{folder / 'bin/python3'}\n{folder}\n{folder}\n"
+        assert found == f"{portable_folder / 'bin/python3'}\n{portable_folder}\n{portable_folder}\n"
 
 
-def test_virtual_environments_can_be_made_of_it(folder: Path, tmp_path: Path) -> None:
-    output(folder / "bin/python3", "-m", "venv", "--without-pip", tmp_path, env=PATH)
+def test_virtual_environments_can_be_made_of_it(portable_folder: Path, tmp_path: Path) -> None:
+    output(portable_folder / "bin/python3", "-m", "venv", "--without-pip", tmp_path, env=PATH)
     for each in (tmp_path / "bin/python", "bin/python"):
         found = output(each, "-c", WHERE + "; import json", cwd=tmp_path, env=PATH)
         assert found == f"{tmp_path / 'bin/python'}\n{tmp_path}\n{tmp_path}\n"
 
 
-def test_no_code_is_from_outside_of_the_folder(folder: Path) -> None:
+def test_no_code_is_from_outside_of_the_folder(portable_folder: Path) -> None:
     """Whatever the image tells programs to load first."""
     system_libc = re.search(r"(/\S*libc\S*\.so\S*)$", Path("/proc/self/maps").read_text(encoding="utf-8"), re.MULTILINE)
     env_vars = {"LD_PRELOAD": system_libc[1], "LD_LIBRARY_PATH": str(Path(system_libc[1]).parent)}
     assert (
-        output(folder / "bin/python3", "-I", "-S", "-W", "ignore", "-c", ALL_IT_HAS + CODE_OUTSIDE, env=env_vars)
+        output(
+            portable_folder / "bin/python3", "-I", "-S", "-W", "ignore", "-c", ALL_IT_HAS + CODE_OUTSIDE, env=env_vars
+        )
         == "[]\n"
     )
 
 
-def test_programs_that_it_starts_have_the_libraries_of_the_image(folder: Path) -> None:
+def test_programs_that_it_starts_have_the_libraries_of_the_image(portable_folder: Path) -> None:
     code = "import subprocess; subprocess.run('echo \"[$LD_LIBRARY_PATH]\"; cat /proc/self/maps', shell=True)"
     for path in ("", "/usr/local/lib"):
-        told = output(folder / "bin/python3", "-c", code, env={"LD_LIBRARY_PATH": path, **PATH})
+        told = output(portable_folder / "bin/python3", "-c", code, env={"LD_LIBRARY_PATH": path, **PATH})
         assert told.startswith(f"[{path}]\n")
-        assert str(folder) not in told
+        assert str(portable_folder) not in told
 
 
-def test_system_calls_and_ends_of_threads_work(folder: Path) -> None:
-    assert output(folder / "bin/python3", "-I", "-S", "-c", OWN_NAME) == "0 renamed\n\n"
-    assert output(folder / "bin/python3", "-I", "-S", "-c", THREAD_AT_THE_END) == ""
+def test_system_calls_and_ends_of_threads_work(portable_folder: Path) -> None:
+    assert output(portable_folder / "bin/python3", "-I", "-S", "-c", OWN_NAME) == "0 renamed\n\n"
+    assert output(portable_folder / "bin/python3", "-I", "-S", "-c", THREAD_AT_THE_END) == ""
 
 
 def test_it_runs_where_there_is_nothing_but_a_shell(copy: Path) -> None:
@@ -156,25 +158,27 @@ def test_the_server_is_the_process_that_was_started(copy: Path) -> None:
     assert told == [server.pid, ['{"a": "b c"}'], str(copy / "bin/python3"), [1, 1, 1]]
 
 
-def test_the_tool_server_works_in_it(folder: Path) -> None:
+def test_the_tool_server_works_in_it(portable_folder: Path) -> None:
     """A search starts a Python of its own."""
     sources = str(Path(portable_python.__file__).parents[2])
-    assert output(folder / "bin/python3", "-c", SANDBOX, env={**PATH, "PYTHONPATH": sources}) == "3 2 ['a.txt']\n"
+    assert (
+        output(portable_folder / "bin/python3", "-c", SANDBOX, env={**PATH, "PYTHONPATH": sources}) == "3 2 ['a.txt']\n"
+    )
 
 
-def test_its_files_do_not_depend_on_when_and_where_it_was_made(folder: Path) -> None:
+def test_its_files_do_not_depend_on_when_and_where_it_was_made(portable_folder: Path) -> None:
     """So that the same sources make the same layer of an image."""
-    compiled = list(folder.rglob("*.pyc"))
+    compiled = list(portable_folder.rglob("*.pyc"))
     assert {path.read_bytes()[4:8] for path in compiled} == {b"\x01\0\0\0"}  # found by a hash that is not checked
-    assert {path.stat().st_mtime for path in (folder, *folder.rglob("*"))} == {0}
-    assert not any(os.fsencode(folder) in path.read_bytes() for path in compiled)
-    assert not any(path.is_symlink() for path in folder.rglob("*"))  # `cp -r` may follow them, or not
+    assert {path.stat().st_mtime for path in (portable_folder, *portable_folder.rglob("*"))} == {0}
+    assert not any(os.fsencode(portable_folder) in path.read_bytes() for path in compiled)
+    assert not any(path.is_symlink() for path in portable_folder.rglob("*"))  # `cp -r` may follow them, or not
 
 
-def test_what_cannot_work_is_refused_in_a_sentence(folder: Path, tmp_path: Path) -> None:
-    for path in (folder, folder / "bin/python3"):
+def test_what_cannot_work_is_refused_in_a_sentence(portable_folder: Path, tmp_path: Path) -> None:
+    for path in (portable_folder, portable_folder / "bin/python3"):
         assert (build(path).returncode, build(path).stderr) == (1, f"{path} is not an empty folder\n")
-    from_itself = [folder / "bin/python3", "-I", "-S", Path(portable_python.__file__), tmp_path / "new"]
+    from_itself = [portable_folder / "bin/python3", "-I", "-S", Path(portable_python.__file__), tmp_path / "new"]
     done = subprocess.run(from_itself, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "it has no loader that could be copied" in done.stderr

@@ -53,7 +53,7 @@ class Served:
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
+def served_sandbox(tmp_path: Path) -> Iterator[Served]:
     served = Served(tmp_path)
     yield served
     served.stream.close()
@@ -61,45 +61,45 @@ def served(tmp_path: Path) -> Iterator[Served]:
     served.theirs.close()
 
 
-def test_once_a_sandbox_ends_its_end_is_the_only_answer(served: Served) -> None:
+def test_once_a_sandbox_ends_its_end_is_the_only_answer(served_sandbox: Served) -> None:
     """A command that cannot start any more, and one that was killed, are lost: they have no result of their own."""
-    served.watch.close()
-    served.server._answer({"id": 1, "method": "run", "program": "true", "stdin": "", "folder": None, "env_vars": {},
-                           "timeout": SECONDS, "max_output": 100})  # fmt: skip
-    assert served.worked
-    served.stream.setblocking(False)
+    served_sandbox.watch.close()
+    asked = {"program": "true", "stdin": "", "folder": None, "env_vars": {}, "timeout": SECONDS, "max_output": 100}
+    served_sandbox.server._answer({"id": 1, "method": "run", **asked})
+    assert served_sandbox.worked
+    served_sandbox.stream.setblocking(False)
     with pytest.raises(BlockingIOError):
-        served.stream.recv(1)
+        served_sandbox.stream.recv(1)
 
 
-def test_what_works_in_the_sandbox_is_told_apart(served: Served) -> None:
-    sandbox = StreamSandbox(served.stream)
+def test_what_works_in_the_sandbox_is_told_apart(served_sandbox: Served) -> None:
+    sandbox = StreamSandbox(served_sandbox.stream)
     assert sandbox._ask("walls") == ["a wall"]
-    assert not served.worked
+    assert not served_sandbox.worked
     sandbox.write_file("a", b"")
-    assert len(served.worked) == 1
+    assert len(served_sandbox.worked) == 1
     sandbox.close()
 
 
-def test_a_client_that_does_not_read_loses_the_stream(served: Served) -> None:
-    served.theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 10_000))
+def test_a_client_that_does_not_read_loses_the_stream(served_sandbox: Served) -> None:
+    served_sandbox.theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 10_000))
     for _ in range(2):
-        served.server.send({"id": 1, "result": "x" * 2**22})
-    assert served.has_returned()
+        served_sandbox.server.send({"id": 1, "result": "x" * 2**22})
+    assert served_sandbox.has_returned()
 
 
-def test_a_line_that_is_too_long_ends_the_stream(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_is_too_long_ends_the_stream(served_sandbox: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MAX_REQUEST_BYTES", 100)
-    served.stream.sendall(b'{"id": 1, "method": "walls"}\n')
-    with served.stream.makefile("rb") as answers:
+    served_sandbox.stream.sendall(b'{"id": 1, "method": "walls"}\n')
+    with served_sandbox.stream.makefile("rb") as answers:
         assert json.loads(answers.readline())["result"] == ["a wall"]
-    served.stream.sendall(b"x" * 200)
-    assert served.has_returned()
+    served_sandbox.stream.sendall(b"x" * 200)
+    assert served_sandbox.has_returned()
 
 
-def test_the_client_refuses_what_is_too_long(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_refuses_what_is_too_long(served_sandbox: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the sandbox goes on."""
-    sandbox = StreamSandbox(served.stream)
+    sandbox = StreamSandbox(served_sandbox.stream)
     monkeypatch.setattr(stream_sandbox, "MAX_REQUEST_BYTES", 2**20)
     with pytest.raises(SandboxError, match="too much at once: 2 MiB as it is sent, of at most 1 MiB") as refused:
         sandbox.write_file("a", bytes(2 * 2**20))
@@ -109,25 +109,25 @@ def test_the_client_refuses_what_is_too_long(served: Served, monkeypatch: pytest
     sandbox.close()
 
 
-def test_the_last_line_says_why(served: Served) -> None:
-    sandbox = StreamSandbox(served.stream)
-    served.server.send_last("its time is over")
-    served.theirs.shutdown(socket.SHUT_RDWR)
+def test_the_last_line_says_why(served_sandbox: Served) -> None:
+    sandbox = StreamSandbox(served_sandbox.stream)
+    served_sandbox.server.send_last("its time is over")
+    served_sandbox.theirs.shutdown(socket.SHUT_RDWR)
     with pytest.raises(SandboxLostError, match="the sandbox is gone: its time is over"):
         sandbox.write_file("a", b"")
 
 
-def test_the_last_line_waits_for_nobody(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_line_waits_for_nobody(served_sandbox: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither for an answer that is not read, nor for room in the stream."""
     monkeypatch.setattr(server, "LAST_LINE_SECONDS", 0.01)
-    with served.server._sending:
-        served.server.send_last("one")
-    served.theirs.setblocking(False)
+    with served_sandbox.server._sending:
+        served_sandbox.server.send_last("one")
+    served_sandbox.theirs.setblocking(False)
     with contextlib.suppress(BlockingIOError):
-        while served.theirs.send(b"x" * 4096):
+        while served_sandbox.theirs.send(b"x" * 4096):
             pass
-    served.theirs.setblocking(True)
-    served.server.send_last("two")
+    served_sandbox.theirs.setblocking(True)
+    served_sandbox.server.send_last("two")
 
 
 @given(written=st.binary(max_size=200), cuts=st.lists(st.integers(0, 200)), limit=st.integers(-1, 120))

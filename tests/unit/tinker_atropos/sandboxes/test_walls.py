@@ -25,7 +25,7 @@ def walled(start: Callable[..., LocalSandbox]) -> LocalSandbox:
 
 
 @pytest.fixture
-def port() -> Iterator[int]:
+def listening_port() -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
@@ -105,16 +105,16 @@ def test_devices_are_those_that_any_program_may_use(walled: LocalSandbox) -> Non
     assert python(walled, "import multiprocessing; multiprocessing.Lock(); print('ok')") == "ok\n"
 
 
-def test_there_is_no_network_but_loopback(walled: LocalSandbox, port: int) -> None:
+def test_there_is_no_network_but_loopback(walled: LocalSandbox, listening_port: int) -> None:
     need(walled, walls.NO_NETWORK)
-    assert "ConnectionRefusedError" in python(walled, CONNECT, port)
+    assert "ConnectionRefusedError" in python(walled, CONNECT, listening_port)
     assert python(walled, LOOPBACK) == "ok\n"
 
 
-def test_a_network_is_a_choice(start: Callable[..., LocalSandbox], port: int) -> None:
+def test_a_network_is_a_choice(start: Callable[..., LocalSandbox], listening_port: int) -> None:
     sandbox = start(network=True)
     assert walls.NO_NETWORK not in sandbox.walls
-    assert python(sandbox, CONNECT, port) == "connected\n"
+    assert python(sandbox, CONNECT, listening_port) == "connected\n"
 
 
 def test_a_socket_of_the_machine_cannot_be_reached(walled: LocalSandbox) -> None:

@@ -29,7 +29,7 @@ BASE = BaseModel("bundled", Path("/models/bundled"), ties_embeddings=True)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> CheckpointStore:
+def checkpoint_store(tmp_path: Path) -> CheckpointStore:
     return CheckpointStore(tmp_path)
 
 
@@ -46,10 +46,10 @@ def save(store: CheckpointStore, saved: Trainee, location: Location = STATE, **o
     store.save(location, saved, BASE, **options)
 
 
-def test_a_saved_state_is_loaded_bit_for_bit(store: CheckpointStore) -> None:
+def test_a_saved_state_is_loaded_bit_for_bit(checkpoint_store: CheckpointStore) -> None:
     saved = trainee()
-    save(store, saved)
-    loaded = store.load(STATE.path, CPU, with_optimizer=True, trainable=True)
+    save(checkpoint_store, saved)
+    loaded = checkpoint_store.load(STATE.path, CPU, with_optimizer=True, trainable=True)
     assert loaded.adapter.parameters.keys() == saved.adapter.parameters.keys()
     for name, tensor in saved.adapter.parameters.items():
         assert torch.equal(loaded.adapter.parameters[name], tensor)
@@ -62,88 +62,92 @@ def test_a_saved_state_is_loaded_bit_for_bit(store: CheckpointStore) -> None:
         assert torch.equal(mine, other)
 
 
-def test_the_optimizer_is_omitted_on_request(store: CheckpointStore) -> None:
-    save(store, trainee())
-    assert store.load(STATE.path, CPU, with_optimizer=False, trainable=True).optimizer is None
+def test_the_optimizer_is_omitted_on_request(checkpoint_store: CheckpointStore) -> None:
+    save(checkpoint_store, trainee())
+    assert checkpoint_store.load(STATE.path, CPU, with_optimizer=False, trainable=True).optimizer is None
     sampler = Location("s:train:0", "sampler_weights", "w")
-    save(store, trainee(), sampler)
-    loaded = store.load(sampler.path, CPU, with_optimizer=True, trainable=False)
+    save(checkpoint_store, trainee(), sampler)
+    loaded = checkpoint_store.load(sampler.path, CPU, with_optimizer=True, trainable=False)
     assert loaded.optimizer is None
     assert not any(tensor.requires_grad for tensor in loaded.adapter.parameters.values())
 
 
-def test_the_folder_is_a_peft_adapter(store: CheckpointStore, tmp_path: Path) -> None:
-    save(store, trainee())
+def test_the_folder_is_a_peft_adapter(checkpoint_store: CheckpointStore, tmp_path: Path) -> None:
+    save(checkpoint_store, trainee())
     config = json.loads((tmp_path / "s:train:0/weights/step-1" / ADAPTER_CONFIG_FILE).read_text())
     assert (config["r"], config["lora_alpha"], config["target_modules"]) == (2, 32.0, ["mlp", "q_proj"])
 
 
-def test_external_weights_are_float32_and_say_how_to_load_them(store: CheckpointStore, tmp_path: Path) -> None:
+def test_external_weights_are_float32_and_say_how_to_load_them(
+    checkpoint_store: CheckpointStore, tmp_path: Path
+) -> None:
     saved = trainee()
     saved.adapter.weights["lm_head"] = (torch.randn(2, 4, dtype=torch.float64), torch.randn(9, 2, dtype=torch.float64))
     external = Location("s:train:0", "external_weights", "out")
-    save(store, Trainee(dataclasses.replace(saved.adapter, spec=LoraSpec(rank=2))), external)
+    save(checkpoint_store, Trainee(dataclasses.replace(saved.adapter, spec=LoraSpec(rank=2))), external)
     tensors = load_file(tmp_path / "s:train:0/external_weights/out" / ADAPTER_FILE)
     assert {tensor.dtype for tensor in tensors.values()} == {torch.float32}
     assert "base_model.model.lm_head.lora_A.weight" in tensors
-    readme = store.peft_files(external)["README.md"].read_text()
+    readme = checkpoint_store.peft_files(external)["README.md"].read_text()
     assert 'from_pretrained("/models/bundled")' in readme
     assert "untie them" in readme
 
 
-def test_an_expired_checkpoint_is_gone(store: CheckpointStore, tmp_path: Path) -> None:
-    save(store, trainee(), ttl_seconds=3_600)
-    assert len(store.checkpoints("s:train:0")) == 1
+def test_an_expired_checkpoint_is_gone(checkpoint_store: CheckpointStore, tmp_path: Path) -> None:
+    save(checkpoint_store, trainee(), ttl_seconds=3_600)
+    assert len(checkpoint_store.checkpoints("s:train:0")) == 1
     path = tmp_path / "s:train:0/weights/step-1" / RECORD_FILE
     record = CheckpointRecord.model_validate_json(path.read_text())
     expired = record.model_copy(update={"expires_at": datetime.now(UTC) - timedelta(seconds=1)})
     path.write_text(expired.model_dump_json())
     with pytest.raises(MissingError, match="expired at"):
-        store.load(STATE.path, CPU, with_optimizer=True, trainable=True)
-    assert store.checkpoints("s:train:0") == []
-    store.sweep()
+        checkpoint_store.load(STATE.path, CPU, with_optimizer=True, trainable=True)
+    assert checkpoint_store.checkpoints("s:train:0") == []
+    checkpoint_store.sweep()
     assert not path.parent.exists()
 
 
-def test_a_failed_save_leaves_nothing_that_looks_like_a_checkpoint(store: CheckpointStore, tmp_path: Path) -> None:
-    save(store, trainee())
-    before = store.record(STATE)
+def test_a_failed_save_leaves_nothing_that_looks_like_a_checkpoint(
+    checkpoint_store: CheckpointStore, tmp_path: Path
+) -> None:
+    save(checkpoint_store, trainee())
+    before = checkpoint_store.record(STATE)
     with pytest.raises(RequestError, match="overwrite=True"):
-        save(store, trainee())
+        save(checkpoint_store, trainee())
     broken = trainee()
     broken.adapter.weights["model.b.mlp"] = (torch.randn(2, 4).to_sparse(), torch.randn(3, 2))
     with pytest.raises(RuntimeError, match="unsupported memory format"):
-        save(store, broken, overwrite=True)
-    assert store.record(STATE) == before
+        save(checkpoint_store, broken, overwrite=True)
+    assert checkpoint_store.record(STATE) == before
     assert [path.name for path in (tmp_path / "s:train:0/weights").iterdir()] == ["step-1"]
 
 
 @pytest.mark.parametrize("killed_before_new_one_stood", [True, False])
 def test_a_kill_while_overwriting_leaves_the_old_or_the_new_one(
-    store: CheckpointStore, tmp_path: Path, killed_before_new_one_stood: bool
+    checkpoint_store: CheckpointStore, tmp_path: Path, killed_before_new_one_stood: bool
 ) -> None:
     """What is on disk if the process dies between the two renames, or after them."""
-    save(store, trainee())
+    save(checkpoint_store, trainee())
     folder = tmp_path / "s:train:0/weights/step-1"
     if killed_before_new_one_stood:
         shutil.copytree(folder, folder.with_name(".step-1.0123abcd"))
         folder.rename(folder.with_name(".step-1.0123abcd.old"))
     else:
         shutil.copytree(folder, folder.with_name(".step-1.0123abcd.old"))
-    store.sweep()
+    checkpoint_store.sweep()
     assert [path.name for path in folder.parent.iterdir()] == ["step-1"]
-    assert store.load(STATE.path, CPU, with_optimizer=True, trainable=True).optimizer is not None
+    assert checkpoint_store.load(STATE.path, CPU, with_optimizer=True, trainable=True).optimizer is not None
 
 
-def test_a_damaged_checkpoint_is_named_and_affects_no_others(store: CheckpointStore, tmp_path: Path) -> None:
-    save(store, trainee())
+def test_a_damaged_checkpoint_is_named_and_affects_no_others(checkpoint_store: CheckpointStore, tmp_path: Path) -> None:
+    save(checkpoint_store, trainee())
     good = Location("s:train:0", "weights", "good")
-    save(store, trainee(), good)
+    save(checkpoint_store, trainee(), good)
     (tmp_path / "s:train:0/weights/step-1" / RECORD_FILE).write_text("{")
-    store.sweep()
-    assert [record.tinker_path for record in store.checkpoints("s:train:0")] == [good.path]
+    checkpoint_store.sweep()
+    assert [record.tinker_path for record in checkpoint_store.checkpoints("s:train:0")] == [good.path]
     with pytest.raises(MissingError, match=r"is damaged: its checkpoint\.json cannot be read; delete it"):
-        store.record(STATE)
+        checkpoint_store.record(STATE)
 
 
 def test_the_disk_quota_counts_everything_and_says_what_to_do(tmp_path: Path) -> None:
@@ -163,19 +167,19 @@ def test_the_disk_quota_counts_everything_and_says_what_to_do(tmp_path: Path) ->
     save(store, trainee(), STATE, overwrite=True)
 
 
-def test_a_full_disk_is_reported_and_leaves_nothing_behind(store: CheckpointStore, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing_behind(checkpoint_store: CheckpointStore, tmp_path: Path) -> None:
     """RLIMIT_FSIZE makes write() fail as a full disk does."""
-    save(store, trainee())
-    before = store.record(STATE)
+    save(checkpoint_store, trainee())
+    before = checkpoint_store.record(STATE)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:
         with pytest.raises(RequestError, match=r"was not saved: .*: make room there or delete checkpoints") as raised:
-            save(store, trainee(), overwrite=True)
+            save(checkpoint_store, trainee(), overwrite=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert raised.value.status == 507
-    assert store.record(STATE) == before
+    assert checkpoint_store.record(STATE) == before
     assert [path.name for path in (tmp_path / "s:train:0/weights").iterdir()] == ["step-1"]
 
 

@@ -22,7 +22,7 @@ TOKENS = [5, 6, 7, 8, 9, 10]
 
 
 @pytest.fixture
-def trained(client: tinker.ServiceClient) -> tinker.TrainingClient:
+def trained_adapter(client: tinker.ServiceClient) -> tinker.TrainingClient:
     """An adapter with non-zero weights everywhere, its unembedding included."""
     model = client.create_lora_training_client("bundled", rank=4, seed=0).result(WAIT)
     data = [types.Datum(types.ModelInput.from_ints(TOKENS[:-1]), {"target_tokens": TOKENS[1:], "weights": [1.0] * 5})]
@@ -48,18 +48,18 @@ def merged_logprobs(folder: Path) -> np.ndarray:
 
 
 def test_a_merged_export_computes_what_the_service_samples_from(
-    trained: tinker.TrainingClient, rest: tinker.RestClient, tmp_path: Path
+    trained_adapter: tinker.TrainingClient, rest: tinker.RestClient, tmp_path: Path
 ) -> None:
-    path = trained.save_weights_external("export", ttl_seconds=3_600).result(WAIT).path
+    path = trained_adapter.save_weights_external("export", ttl_seconds=3_600).result(WAIT).path
     signed = rest.get_external_weights_urls(path).result(WAIT)
     for name, url in signed.urls.items():
         with urllib.request.urlopen(url, timeout=WAIT) as answer:
             (tmp_path / name).write_bytes(answer.read())
-    sampler = trained.save_weights_and_get_sampling_client().result(WAIT)
+    sampler = trained_adapter.save_weights_and_get_sampling_client().result(WAIT)
     expected = sampler.compute_logprobs(types.ModelInput.from_ints(TOKENS)).result(WAIT)[1:]
     np.testing.assert_allclose(merged_logprobs(tmp_path), expected, atol=1e-5)
 
-    (listed,) = rest.list_checkpoints(trained.model_id).result(WAIT).checkpoints
+    (listed,) = rest.list_checkpoints(trained_adapter.model_id).result(WAIT).checkpoints
     assert (listed.checkpoint_type, listed.tinker_path) == ("external", path)
     rest.delete_checkpoint_from_tinker_path(path).result(WAIT)
     with pytest.raises(tinker.NotFoundError, match="there is no checkpoint"):
@@ -67,9 +67,9 @@ def test_a_merged_export_computes_what_the_service_samples_from(
 
 
 def test_the_sdks_own_command_downloads_a_state(
-    trained: tinker.TrainingClient, tinker_service, rest: tinker.RestClient, tmp_path: Path
+    trained_adapter: tinker.TrainingClient, tinker_service, rest: tinker.RestClient, tmp_path: Path
 ) -> None:
-    path = trained.save_state("final").result(WAIT).path
+    path = trained_adapter.save_state("final").result(WAIT).path
     command = [str(Path(sys.executable).with_name("tinker")), "checkpoint", "download", path, "--output", str(tmp_path)]
     subprocess.run(command, env=tinker_service.env_vars, check=True, timeout=WAIT, capture_output=True)
     (folder,) = tmp_path.iterdir()
@@ -82,8 +82,8 @@ def test_the_sdks_own_command_downloads_a_state(
     assert [item.tinker_path for item in left if item.checkpoint_type == "external"] == []
 
 
-def test_an_address_is_valid_only_for_its_file(trained: tinker.TrainingClient, rest: tinker.RestClient) -> None:
-    path = trained.save_weights_external("signed").result(WAIT).path
+def test_an_address_is_valid_only_for_its_file(trained_adapter: tinker.TrainingClient, rest: tinker.RestClient) -> None:
+    path = trained_adapter.save_weights_external("signed").result(WAIT).path
     urls = rest.get_external_weights_urls(path).result(WAIT).urls
     url = urls["README.md"]
     for wrong in (
@@ -96,6 +96,6 @@ def test_an_address_is_valid_only_for_its_file(trained: tinker.TrainingClient, r
         assert b"get_external_weights_urls makes new ones" in raised.value.read()
 
 
-def test_impossible_exports_are_named(trained: tinker.TrainingClient) -> None:
+def test_impossible_exports_are_named(trained_adapter: tinker.TrainingClient) -> None:
     with pytest.raises(tinker.APIStatusError, match="age_encryption_recipients is not supported"):
-        trained.save_weights_external("secret", age_encryption_recipients=["age1"]).result(WAIT)
+        trained_adapter.save_weights_external("secret", age_encryption_recipients=["age1"]).result(WAIT)

@@ -91,86 +91,86 @@ class Training:
 
 
 @pytest.fixture
-async def training() -> Training:
+async def scripted_training() -> Training:
     return Training()
 
 
-async def test_the_highest_figure_wins_and_of_equal_ones_the_earlier(training) -> None:
+async def test_the_highest_figure_wins_and_of_equal_ones_the_earlier(scripted_training) -> None:
     for step, figure in ((10, 0.5), (20, 0.8), (30, 0.8), (40, 0.6)):
-        training.save(step)
-        training.evaluate(step, figure)
-    assert training.best == (20, 0.8)
-    assert training.weights.best.eval_accuracy_low == 0.7
-    await training.weights.tidy(training.stored)
-    assert [path for path in training.stored.paths if path.startswith("sampler")] == ["sampler-20"]
-    assert training.stored.spared == {"state-20", "sampler-20"}
+        scripted_training.save(step)
+        scripted_training.evaluate(step, figure)
+    assert scripted_training.best == (20, 0.8)
+    assert scripted_training.weights.best.eval_accuracy_low == 0.7
+    await scripted_training.weights.tidy(scripted_training.stored)
+    assert [path for path in scripted_training.stored.paths if path.startswith("sampler")] == ["sampler-20"]
+    assert scripted_training.stored.spared == {"state-20", "sampler-20"}
 
 
-async def test_a_result_may_come_before_the_weights_are_saved(training) -> None:
-    training.evaluate(10, 0.5)
-    assert training.best is None
-    training.save(10)
-    assert training.best == (10, 0.5)
+async def test_a_result_may_come_before_the_weights_are_saved(scripted_training) -> None:
+    scripted_training.evaluate(10, 0.5)
+    assert scripted_training.best is None
+    scripted_training.save(10)
+    assert scripted_training.best == (10, 0.5)
 
 
-async def test_weights_that_were_not_saved_cannot_be_the_best(training) -> None:
-    training.evaluate(0, 0.9)
-    training.save(10)
-    training.evaluate(10, 0.5)
-    assert training.best == (10, 0.5)
+async def test_weights_that_were_not_saved_cannot_be_the_best(scripted_training) -> None:
+    scripted_training.evaluate(0, 0.9)
+    scripted_training.save(10)
+    scripted_training.evaluate(10, 0.5)
+    assert scripted_training.best == (10, 0.5)
 
 
-async def test_what_waits_for_its_result_is_never_deleted(training) -> None:
-    training.save(10)
-    await training.weights.tidy(training.stored)
-    assert training.stored.spared == {"state-10", "sampler-10"}
-    assert "sampler-10" in training.stored.paths
+async def test_what_waits_for_its_result_is_never_deleted(scripted_training) -> None:
+    scripted_training.save(10)
+    await scripted_training.weights.tidy(scripted_training.stored)
+    assert scripted_training.stored.spared == {"state-10", "sampler-10"}
+    assert "sampler-10" in scripted_training.stored.paths
 
 
-async def test_evaluations_without_a_result_do_not_keep_their_weights(training) -> None:
+async def test_evaluations_without_a_result_do_not_keep_their_weights(scripted_training) -> None:
     for step in (10, 20, 30, 40):
-        training.save(step)
-    await training.weights.tidy(training.stored)
-    assert training.stored.spared == {"state-30", "sampler-30", "state-40", "sampler-40"}
-    assert "sampler-10" not in training.stored.paths
+        scripted_training.save(step)
+    await scripted_training.weights.tidy(scripted_training.stored)
+    assert scripted_training.stored.spared == {"state-30", "sampler-30", "state-40", "sampler-40"}
+    assert "sampler-10" not in scripted_training.stored.paths
 
 
 @pytest.mark.parametrize("ended", [False, True])
-async def test_a_late_result_finds_its_weights(training, ended) -> None:
+async def test_a_late_result_finds_its_weights(scripted_training, ended) -> None:
     """Step 10 is still evaluated when three more are due, or its result is on its way."""
     sampler: Any = object()
-    training.state.policy.swap(Policy(10, sampler), opened=True)
-    training.state.policy.begin_evaluation(10)
-    training.save(10)
+    scripted_training.state.policy.swap(Policy(10, sampler), opened=True)
+    scripted_training.state.policy.begin_evaluation(10)
+    scripted_training.save(10)
     if ended:
-        training.state.policy.end_evaluation(10)
+        scripted_training.state.policy.end_evaluation(10)
     for step in (20, 30, 40):
-        training.save(step)
-    training.evaluate(10, 0.9)
-    assert training.best == (10, 0.9)
+        scripted_training.save(step)
+    scripted_training.evaluate(10, 0.9)
+    assert scripted_training.best == (10, 0.9)
 
 
-async def test_the_best_never_expires(training) -> None:
-    training.save(10, "2026-12-24T18:00:00Z")
-    training.evaluate(10, 0.5)
-    assert training.weights.best.expires_at == "2026-12-24T18:00:00Z"
-    await training.weights.tidy(training.stored)
-    assert training.stored.forever == ["state-10", "sampler-10"]
-    assert training.weights.best.expires_at is None
+async def test_the_best_never_expires(scripted_training) -> None:
+    scripted_training.save(10, "2026-12-24T18:00:00Z")
+    scripted_training.evaluate(10, 0.5)
+    assert scripted_training.weights.best.expires_at == "2026-12-24T18:00:00Z"
+    await scripted_training.weights.tidy(scripted_training.stored)
+    assert scripted_training.stored.forever == ["state-10", "sampler-10"]
+    assert scripted_training.weights.best.expires_at is None
 
 
-async def test_why_the_best_may_expire_is_said(training, caplog) -> None:
-    training.save(10, "2026-12-24T18:00:00Z")
-    training.evaluate(10, 0.5)
-    training.stored.error = BackendError("keeping state-10: HTTP 403")
-    await training.weights.keep(training.stored, 5.0)
-    training.stored.silent = True
-    await training.weights.keep(training.stored, 0.01)
+async def test_why_the_best_may_expire_is_said(scripted_training, caplog) -> None:
+    scripted_training.save(10, "2026-12-24T18:00:00Z")
+    scripted_training.evaluate(10, 0.5)
+    scripted_training.stored.error = BackendError("keeping state-10: HTTP 403")
+    await scripted_training.weights.keep(scripted_training.stored, 5.0)
+    scripted_training.stored.silent = True
+    await scripted_training.weights.keep(scripted_training.stored, 0.01)
     assert caplog.messages == [
         "the best weights may expire: keeping state-10: HTTP 403",
         "the best weights may expire: no answer within 0.01 s",
     ]
-    assert training.weights.best.expires_at is not None
+    assert scripted_training.weights.best.expires_at is not None
 
 
 async def test_the_best_of_an_earlier_attempt_stays_until_it_is_beaten() -> None:
@@ -205,46 +205,49 @@ async def test_a_backend_that_cannot_say_changes_nothing() -> None:
     assert training.best == (20, 0.7)
 
 
-async def test_the_final_weights_are_never_deleted(training) -> None:
-    training.state.results.write(sampler_path="sampler-100")
-    training.save(50)
-    training.evaluate(50, 0.9)
-    training.save(100)
-    training.evaluate(100, 0.4)
-    await training.weights.tidy(training.stored)
-    assert {"sampler-50", "sampler-100"} <= set(training.stored.paths)
+async def test_the_final_weights_are_never_deleted(scripted_training) -> None:
+    scripted_training.state.results.write(sampler_path="sampler-100")
+    scripted_training.save(50)
+    scripted_training.evaluate(50, 0.9)
+    scripted_training.save(100)
+    scripted_training.evaluate(100, 0.4)
+    await scripted_training.weights.tidy(scripted_training.stored)
+    assert {"sampler-50", "sampler-100"} <= set(scripted_training.stored.paths)
 
 
-async def test_one_failed_deletion_holds_nothing_else_up(training, caplog) -> None:
+async def test_one_failed_deletion_holds_nothing_else_up(scripted_training, caplog) -> None:
     """Neither the others nor the expiry of the best; and what is deleted is not deleted again."""
     for step, figure in ((10, 0.1), (20, 0.2), (30, 0.3), (40, 0.8)):
-        training.save(step, "2026-12-24T18:00:00Z")
-        training.evaluate(step, figure)
-    training.stored.stuck = "sampler-20"
-    await training.weights.tidy(training.stored)
-    assert [path for path in training.stored.paths if path.startswith("sampler")] == ["sampler-20", "sampler-40"]
-    assert training.stored.forever == ["state-40", "sampler-40"]
+        scripted_training.save(step, "2026-12-24T18:00:00Z")
+        scripted_training.evaluate(step, figure)
+    scripted_training.stored.stuck = "sampler-20"
+    await scripted_training.weights.tidy(scripted_training.stored)
+    assert [path for path in scripted_training.stored.paths if path.startswith("sampler")] == [
+        "sampler-20",
+        "sampler-40",
+    ]
+    assert scripted_training.stored.forever == ["state-40", "sampler-40"]
     assert caplog.messages == ["weights of an evaluation could not be deleted: deleting sampler-20: the disk is full"]
-    training.stored.stuck = None
-    await training.weights.tidy(training.stored)
-    assert "sampler-20" not in training.stored.paths
+    scripted_training.stored.stuck = None
+    await scripted_training.weights.tidy(scripted_training.stored)
+    assert "sampler-20" not in scripted_training.stored.paths
     assert len(caplog.messages) == 1
 
 
-async def test_a_failed_deletion_is_tried_again_and_a_newer_attempt_is_not_ignored(training) -> None:
+async def test_a_failed_deletion_is_tried_again_and_a_newer_attempt_is_not_ignored(scripted_training) -> None:
     for step, figure in ((10, 0.5), (20, 0.8)):
-        training.save(step)
-        training.evaluate(step, figure)
-    training.stored.error = BackendError("deleting: no answer")
-    await training.weights.tidy(training.stored)
-    training.stored.error = None
-    await training.weights.tidy(training.stored)
-    assert "sampler-10" not in training.stored.paths
-    await training.weights.tidy(training.stored)
+        scripted_training.save(step)
+        scripted_training.evaluate(step, figure)
+    scripted_training.stored.error = BackendError("deleting: no answer")
+    await scripted_training.weights.tidy(scripted_training.stored)
+    scripted_training.stored.error = None
+    await scripted_training.weights.tidy(scripted_training.stored)
+    assert "sampler-10" not in scripted_training.stored.paths
+    await scripted_training.weights.tidy(scripted_training.stored)
 
     async def newer(*_args: Any, **_kwargs: Any) -> None:
         raise InternalError("attempt 2 of this run has already saved")
 
-    training.stored.tidy = newer
+    scripted_training.stored.tidy = newer
     with pytest.raises(InternalError):
-        await training.weights.tidy(training.stored)
+        await scripted_training.weights.tidy(scripted_training.stored)

@@ -22,7 +22,7 @@ MESSAGES = [{"role": "user", "content": "sort 4 1 3 2"}]
 
 
 @pytest.fixture
-async def training(tinker_service, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Training]:
+async def backend_training(tinker_service, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Training]:
     for name, value in tinker_service.env_vars.items():
         monkeypatch.setenv(name, value)
     backend = await TinkerBackend.open(60, {})
@@ -31,9 +31,9 @@ async def training(tinker_service, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 
 
 @pytest.fixture
-async def real_inference(serve_inference, training) -> AsyncIterator:
+async def real_inference(serve_inference, backend_training) -> AsyncIterator:
     async with serve_inference() as inference:
-        inference.policy.swap(Policy(0, await training.snapshot()))
+        inference.policy.swap(Policy(0, await backend_training.snapshot()))
         yield inference
 
 

@@ -34,7 +34,7 @@ def run_config(steps_per_eval: int = 0, model: str = "bundled", batch_size: int 
 
 
 @pytest.fixture
-async def training(tinker_service) -> AsyncIterator[Training]:
+async def service_training(tinker_service) -> AsyncIterator[Training]:
     client = tinker.ServiceClient(base_url=tinker_service.url, api_key=tinker_service.key)
     yield Training(await client.create_lora_training_client("bundled", rank=4, seed=1), 60)
     await client.close("success")
@@ -104,15 +104,15 @@ class Surroundings:
         self.saved.append(step)
 
 
-async def test_three_steps_one_of_them_without_advantage(training: Training) -> None:
+async def test_three_steps_one_of_them_without_advantage(service_training: Training) -> None:
     policy = CurrentPolicy()
-    policy.swap(Policy(0, await training.snapshot()))
+    policy.swap(Policy(0, await service_training.snapshot()))
     run = Surroundings(policy, [[1.0, 0.0, 0.0, 1.0], [1.0] * 4, [0.0, 1.0, 1.0, 1.0]])
     config = run_config(learning_rate=1e-3)
     samplers = [policy.latest.sampler]
 
     for step in range(3):
-        await train(run, training=training, policy=policy, config=config, steps=range(step, step + 1))
+        await train(run, training=service_training, policy=policy, config=config, steps=range(step, step + 1))
         assert policy.latest.step == step + 1
         samplers.append(policy.latest.sampler)
 
@@ -141,12 +141,14 @@ class OfOneMind(Surroundings):
 
 
 @pytest.mark.parametrize("loss", ["importance_sampling", "dro"])
-async def test_a_teacher_is_learned_although_no_reward_tells_rollouts_apart(loss: str, training: Training) -> None:
+async def test_a_teacher_is_learned_although_no_reward_tells_rollouts_apart(
+    loss: str, service_training: Training
+) -> None:
     policy = CurrentPolicy()
-    policy.swap(Policy(0, await training.snapshot()))
+    policy.swap(Policy(0, await service_training.snapshot()))
     run = OfOneMind(policy, [[0.0] * 4] * 6, groups=2)
     config = run_config(learning_rate=2e-2, num_substeps=2, batch_size=8, loss=loss)
-    await train(run, training=training, policy=policy, config=config, steps=range(6))
+    await train(run, training=service_training, policy=policy, config=config, steps=range(6))
     apart = [metrics["distil/forward_kl"] for metrics in run.logged]
     assert apart[-1] < apart[0] / 4
     for metrics in run.logged:
@@ -158,13 +160,13 @@ async def test_a_teacher_is_learned_although_no_reward_tells_rollouts_apart(loss
     assert np.mean(tokens == OfOneMind.TOKEN) > 0.5
 
 
-async def test_tokens_that_nobody_knows_have_no_gap_and_a_warning(training: Training) -> None:
+async def test_tokens_that_nobody_knows_have_no_gap_and_a_warning(service_training: Training) -> None:
     """Their logprobs are the trainer's own, so that every diagnosis of them would look perfect."""
     policy = CurrentPolicy()
-    policy.swap(Policy(0, await training.snapshot()))
+    policy.swap(Policy(0, await service_training.snapshot()))
     run = Surroundings(policy, [[1.0, 0.0, 0.0, 1.0]])
     run.ledger.record = lambda *_: None  # an environment that tokenizes its texts again, with other ids
-    await train(run, training=training, policy=policy, config=run_config(), steps=range(1))
+    await train(run, training=service_training, policy=policy, config=run_config(), steps=range(1))
     (metrics,) = run.logged
     assert (metrics["batch/recomputed_logprobs"], metrics["staleness/unknown"]) == (4, 1.0)
     assert {name for name in metrics if name.startswith(("logprobs/gap", "logprobs/ess", "logprobs/kl"))} == set()
@@ -172,11 +174,11 @@ async def test_tokens_that_nobody_knows_have_no_gap_and_a_warning(training: Trai
     assert "recomputed by the current policy" in run.warnings["recomputed"]
 
 
-async def test_a_run_saves_at_its_interval_and_ends_on_request(training: Training) -> None:
+async def test_a_run_saves_at_its_interval_and_ends_on_request(service_training: Training) -> None:
     policy = CurrentPolicy()
-    policy.swap(Policy(0, await training.snapshot()))
+    policy.swap(Policy(0, await service_training.snapshot()))
     run = Surroundings(policy, [[1.0, 0.0, 0.0, 1.0]] * 3, off=-0.5)
-    await train(run, training=training, policy=policy, config=run_config(), steps=range(5))
+    await train(run, training=service_training, policy=policy, config=run_config(), steps=range(5))
     assert run.saved == [2]
     assert run.entered == ["sampling", "training", "sampling", "training", "saving", "sampling", "training", "sampling"]
     assert "more than tinker.kl_warning" in run.warnings["kl"]
@@ -206,8 +208,8 @@ async def apart_of(batch: TrainingBatch, base: Sampler) -> list[np.ndarray]:
     return [(datum.logprobs_T - row_T[1:])[datum.trained_T] for datum, row_T in rows]
 
 
-async def test_the_distance_from_the_base_model_is_measured_before_evaluations(training: Training) -> None:
-    run, base = await trained_from_the_start(training, run_config(steps_per_eval=2, learning_rate=1e-2))
+async def test_the_distance_from_the_base_model_is_measured_before_evaluations(service_training: Training) -> None:
+    run, base = await trained_from_the_start(service_training, run_config(steps_per_eval=2, learning_rate=1e-2))
     assert ["kl/base" in metrics for metrics in run.logged] == [False, True, False, True]
     assert run.warnings["base"] is None
     for step in (1, 3):
@@ -219,9 +221,9 @@ async def test_the_distance_from_the_base_model_is_measured_before_evaluations(t
     assert run.logged[3]["kl/base"] > run.logged[1]["kl/base"] > 1e-6
 
 
-async def test_the_distance_from_the_base_model_is_a_part_of_the_advantages(training: Training) -> None:
+async def test_the_distance_from_the_base_model_is_a_part_of_the_advantages(service_training: Training) -> None:
     config = run_config(learning_rate=1e-2, kl_base_coef=0.5)
-    run, base = await trained_from_the_start(training, config)
+    run, base = await trained_from_the_start(service_training, config)
     assert all("kl/base" in metrics for metrics in run.logged)
     for batch in run.batches:
         plain = build_batch(batch.groups, config.tinker)
@@ -234,21 +236,21 @@ async def test_the_distance_from_the_base_model_is_a_part_of_the_advantages(trai
     assert any(np.abs(np.concatenate(await apart_of(run.batches[3], base))) > 1e-3)
 
 
-async def test_a_backend_without_the_base_model_is_a_warning(training: Training) -> None:
+async def test_a_backend_without_the_base_model_is_a_warning(service_training: Training) -> None:
     config = run_config(steps_per_eval=2, model="other/model")
-    run, _ = await trained_from_the_start(training, config)
+    run, _ = await trained_from_the_start(service_training, config)
     assert not any("kl/base" in metrics for metrics in run.logged)
     assert run.warnings["base"].startswith("the distance from the base model (kl/base) is unknown: opening a sampler")
     assert "base model 'other/model' is not served here" in run.warnings["base"]
 
 
-async def test_several_optimizer_steps_of_a_batch_are_one_policy_step(training: Training) -> None:
+async def test_several_optimizer_steps_of_a_batch_are_one_policy_step(service_training: Training) -> None:
     """The second one's logprobs are of weights that the first has moved: no disagreement of sampler and trainer."""
     policy = CurrentPolicy()
-    policy.swap(Policy(0, await training.snapshot()))
+    policy.swap(Policy(0, await service_training.snapshot()))
     run = Surroundings(policy, SCORES, groups=2)
     config = run_config(learning_rate=1e-2, num_substeps=2, batch_size=8)
-    await train(run, training=training, policy=policy, config=config, steps=range(2))
+    await train(run, training=service_training, policy=policy, config=config, steps=range(2))
     assert policy.latest.step == 2
     for metrics in run.logged:
         assert (metrics["batch/groups"], metrics["batch/trained_sequences"]) == (2, 8)
@@ -257,22 +259,22 @@ async def test_several_optimizer_steps_of_a_batch_are_one_policy_step(training: 
     assert run.warnings["kl"] is None
 
 
-async def test_the_schedule_and_the_gradient_are_metrics(training: Training) -> None:
+async def test_the_schedule_and_the_gradient_are_metrics(service_training: Training) -> None:
     config = run_config(learning_rate=8e-3, learning_rate_schedule="linear", warmup_steps=2, grad_clip_norm=1e-3)
-    run, _ = await trained_from_the_start(training, config)
+    run, _ = await trained_from_the_start(service_training, config)
     rates = [metrics["train/learning_rate"] for metrics in run.logged]
     assert rates == pytest.approx([4e-3, 8e-3, 8e-3, 8e-3 * 5 / 6])
     assert min(metrics["train/grad_norm"] for metrics in run.logged) > 1e-3, "as it was before clipping"
 
 
-async def test_stale_tokens_outside_of_the_trust_region_are_not_trained(training: Training) -> None:
+async def test_stale_tokens_outside_of_the_trust_region_are_not_trained(service_training: Training) -> None:
     """They have become e times as likely since they were sampled: of those with A > 0 the likely ones are masked."""
     policy = CurrentPolicy()
-    policy.swap(Policy(2, await training.snapshot()))
+    policy.swap(Policy(2, await service_training.snapshot()))
     run = Surroundings(policy, [[], [], [1.0, 0.0, 0.0, 1.0]], off=-1.0, behind=2)
     run.logged = [{}, {}]
     config = run_config(trust_region="dppo")
-    await train(run, training=training, policy=policy, config=config, steps=range(2, 3))
+    await train(run, training=service_training, policy=policy, config=config, steps=range(2, 3))
     metrics, (batch,) = run.logged[-1], run.batches
     shift = 1 - np.exp(-1.0)
     up = [datum for datum in batch.datums if datum.score == 1.0]
@@ -283,15 +285,15 @@ async def test_stale_tokens_outside_of_the_trust_region_are_not_trained(training
 
 
 @pytest.mark.parametrize("loss", POLICY_LOSSES)
-async def test_the_service_takes_every_loss_that_a_run_may_choose(loss: str, training: Training) -> None:
-    await training.check_loss(LossCall.of_run(TrainerSettings(loss=loss)), np.array([5, 5]))
+async def test_the_service_takes_every_loss_that_a_run_may_choose(loss: str, service_training: Training) -> None:
+    await service_training.check_loss(LossCall.of_run(TrainerSettings(loss=loss)), np.array([5, 5]))
 
 
-async def test_a_loss_that_the_backend_refuses_ends_the_run_at_once(training: Training) -> None:
+async def test_a_loss_that_the_backend_refuses_ends_the_run_at_once(service_training: Training) -> None:
     with pytest.raises(
         ConfigError, match=r"^tinker.loss is 'dro', and the backend refuses it: .*beta.* has no default"
     ):
-        await training.check_loss(LossCall("dro"), np.array([5, 5]))
+        await service_training.check_loss(LossCall("dro"), np.array([5, 5]))
 
 
 CLIPS = {"clip_low_threshold": 0.9, "clip_high_threshold": 1.05}
@@ -315,9 +317,9 @@ def loss_by_hand(loss: str, logprobs: np.ndarray, datum: Datum) -> float:
 
 
 @pytest.mark.parametrize("loss", POLICY_LOSSES)
-async def test_a_loss_matches_its_formula(loss: str, training: Training) -> None:
+async def test_a_loss_matches_its_formula(loss: str, service_training: Training) -> None:
     """Two turns and a single one; the sampler's logprobs differ by up to 0.3, so that ratios are clipped."""
-    sampler = await training.snapshot()
+    sampler = await service_training.snapshot()
     tokens = [[5, 6, 20, 21, 7, 22], [5, 6, 23, 24, 25]]
     masks = [[-100, -100, 20, 21, -100, 22], [-100, -100, 23, 24, 25]]
     off = np.random.default_rng(0)
@@ -329,7 +331,7 @@ async def test_a_loss_matches_its_formula(loss: str, training: Training) -> None
     config = TrainerSettings(loss=loss, **CLIPS)
     datums = build_batch([read_group(group)], config).datums
 
-    output = await training.step([datums], LossCall(config.loss, loss_config(config) or {}), AdamStep(1e-6))
+    output = await service_training.step([datums], LossCall(config.loss, loss_config(config) or {}), AdamStep(1e-6))
     expected = sum(
         loss_by_hand(loss, trainer_T, datum) for trainer_T, datum in zip(output.logprobs, datums, strict=True)
     )
@@ -337,5 +339,5 @@ async def test_a_loss_matches_its_formula(loss: str, training: Training) -> None
     assert output.loss_sum == pytest.approx(expected, rel=1e-5)
     assert set(output.seconds) == {"forward_backward", "optim_step", "snapshot"}
     if loss != "importance_sampling":
-        unclipped = await training.step([datums], LossCall("importance_sampling"), AdamStep(1e-6))
+        unclipped = await service_training.step([datums], LossCall("importance_sampling"), AdamStep(1e-6))
         assert unclipped.loss_sum != pytest.approx(expected, rel=1e-3)

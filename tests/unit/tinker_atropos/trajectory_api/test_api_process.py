@@ -110,7 +110,7 @@ def test_a_journal_that_does_not_open_is_reported_once(api_process, tmp_path, bu
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk_of_2_mib(tmp_path: Path) -> Iterator[Path]:
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
@@ -122,8 +122,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", disk], check=True)
 
 
-def test_a_full_disk_delays_posts_loses_nothing_and_recovers(api_process, small_disk, build) -> None:
-    with api_process(small_disk) as api, ThreadPoolExecutor(1) as sender:
+def test_a_full_disk_delays_posts_loses_nothing_and_recovers(api_process, disk_of_2_mib, build) -> None:
+    with api_process(disk_of_2_mib) as api, ThreadPoolExecutor(1) as sender:
         api.http.post("/register", json=build.trainer_registration(num_steps=1000))
         accepted = 0
         while True:
@@ -137,7 +137,7 @@ def test_a_full_disk_delays_posts_loses_nothing_and_recovers(api_process, small_
         assert "disk is full" in api.status()["journal"]["error"]
         assert api.status()["queue"]["queued"]["groups"] == accepted > 4
 
-        subprocess.run(["mount", "-o", "remount,size=16m", small_disk], check=True)
+        subprocess.run(["mount", "-o", "remount,size=16m", disk_of_2_mib], check=True)
         assert waiting.result(20).status_code == 200
         assert api.ops.get("/healthz").status_code == 200
         os.kill(api.status()["worker"]["pid"], signal.SIGKILL)

@@ -30,7 +30,7 @@ class Trained:
 
 
 @pytest.fixture(scope="module")
-def trained(tinker_service: TinkerServiceProcess) -> Trained:
+def stored_weights(tinker_service: TinkerServiceProcess) -> Trained:
     service = tinker.ServiceClient(base_url=tinker_service.url, api_key=tinker_service.key)
     client = service.create_lora_training_client("bundled", rank=4).result()
     prompt = tinker.ModelInput.from_ints([1, 5, 6])
@@ -43,7 +43,7 @@ def trained(tinker_service: TinkerServiceProcess) -> Trained:
 
 
 @pytest.fixture
-def program(tinker_service: TinkerServiceProcess, tmp_path: Path) -> Run:
+def weights_program(tinker_service: TinkerServiceProcess, tmp_path: Path) -> Run:
     def run(*arguments: str, stdin: str = "", **env_vars: str) -> subprocess.CompletedProcess[str]:
         everything = {**os.environ, **tinker_service.env_vars, **env_vars}
         return forking.run(arguments, everything, tmp_path, stdin=stdin)
@@ -57,41 +57,46 @@ def sampled(ended: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return wire
 
 
-def test_the_same_seed_gives_the_same_completions(program: Run, trained: Trained) -> None:
-    asked = ("--model-path", trained.sampler_path, "-n", "3", "--max-tokens", "8", "--seed", "0", "-o", "json")
-    first = sampled(program("sample", "sort 4 1 3 2", *asked))
-    assert first == sampled(program("sample", "-", *asked, stdin="sort 4 1 3 2\n"))
-    assert (first["modelPath"], first["prompt"], len(first["completions"])) == (trained.sampler_path, "sort 4 1 3 2", 3)
+def test_the_same_seed_gives_the_same_completions(weights_program: Run, stored_weights: Trained) -> None:
+    asked = ("--model-path", stored_weights.sampler_path, "-n", "3", "--max-tokens", "8", "--seed", "0", "-o", "json")
+    first = sampled(weights_program("sample", "sort 4 1 3 2", *asked))
+    assert first == sampled(weights_program("sample", "-", *asked, stdin="sort 4 1 3 2\n"))
+    assert (first["modelPath"], first["prompt"], len(first["completions"])) == (
+        stored_weights.sampler_path,
+        "sort 4 1 3 2",
+        3,
+    )
     for completion in first["completions"]:
         assert 1 <= completion["tokens"] <= 8
         assert completion["logprob"] < 0
         assert completion["stop_reason"] in ("stop", "length")
 
 
-def test_a_state_checkpoint_answers_like_the_sampler_weights(program: Run, trained: Trained) -> None:
+def test_a_state_checkpoint_answers_like_the_sampler_weights(weights_program: Run, stored_weights: Trained) -> None:
     greedy = ("sort 4 1 3 2", "--temperature", "0", "--max-tokens", "8")
     texts = [
-        program("sample", *greedy, "--model-path", path).stdout for path in (trained.sampler_path, trained.state_path)
+        weights_program("sample", *greedy, "--model-path", path).stdout
+        for path in (stored_weights.sampler_path, stored_weights.state_path)
     ]
     assert texts[0].strip()
     assert texts[0] == texts[1]
 
 
-def test_the_base_model_answers_without_what_was_trained(program: Run, trained: Trained) -> None:
+def test_the_base_model_answers_without_what_was_trained(weights_program: Run, stored_weights: Trained) -> None:
     asked = ("sample", "sort 4 1 3 2", "-n", "4", "--max-tokens", "8", "--seed", "0", "-o", "json")
-    base = sampled(program(*asked, "--base-model", "bundled"))
+    base = sampled(weights_program(*asked, "--base-model", "bundled"))
     assert (base["baseModel"], "modelPath" in base, len(base["completions"])) == ("bundled", False, 4)
-    of_weights = sampled(program(*asked, "--model-path", trained.sampler_path))
+    of_weights = sampled(weights_program(*asked, "--model-path", stored_weights.sampler_path))
     assert [each["logprob"] for each in base["completions"]] != [each["logprob"] for each in of_weights["completions"]]
 
 
-def test_raw_omits_the_chat_template(program: Run, trained: Trained) -> None:
-    asked = ("sample", "4 1 3 2", "--model-path", trained.sampler_path, "--temperature", "0", "-o", "json")
-    assert sampled(program(*asked)) != sampled(program(*asked, "--raw", "--tokenizer", "bundled"))
+def test_raw_omits_the_chat_template(weights_program: Run, stored_weights: Trained) -> None:
+    asked = ("sample", "4 1 3 2", "--model-path", stored_weights.sampler_path, "--temperature", "0", "-o", "json")
+    assert sampled(weights_program(*asked)) != sampled(weights_program(*asked, "--raw", "--tokenizer", "bundled"))
 
 
-def test_an_export_is_a_peft_folder(program: Run, trained: Trained, tmp_path: Path) -> None:
-    ended = program("export", "--model-path", trained.state_path, "--to", "adapter")
+def test_an_export_is_a_peft_folder(weights_program: Run, stored_weights: Trained, tmp_path: Path) -> None:
+    ended = weights_program("export", "--model-path", stored_weights.state_path, "--to", "adapter")
     assert ended.returncode == 0, ended.stderr
     assert " MB, a PEFT adapter of " in ended.stdout
     assert "--enable-lora --lora-modules adapter=adapter" in ended.stdout
@@ -123,11 +128,11 @@ def test_the_instructions_fit_the_adapter(
 
 
 def test_real_start_a_backends_refusal_is_reported_once(
-    tinker_service: TinkerServiceProcess, trained: Trained, tmp_path: Path
+    tinker_service: TinkerServiceProcess, stored_weights: Trained, tmp_path: Path
 ) -> None:
     """Really started: whether the tokenizer prints a warning is decided when its library is imported."""
     ended = subprocess.run(
-        [PROGRAM, "sample", "1 " * 600, "--model-path", trained.sampler_path],
+        [PROGRAM, "sample", "1 " * 600, "--model-path", stored_weights.sampler_path],
         env={**os.environ, **tinker_service.env_vars},
         cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
@@ -135,10 +140,10 @@ def test_real_start_a_backends_refusal_is_reported_once(
     assert "fit into the model's context: shorten it" in ended.stderr
 
 
-def test_an_export_overwrites_nothing(program: Run, trained: Trained, tmp_path: Path) -> None:
+def test_an_export_overwrites_nothing(weights_program: Run, stored_weights: Trained, tmp_path: Path) -> None:
     (tmp_path / "adapter").mkdir()
     (tmp_path / "adapter" / "mine").touch()
-    ended = program("export", "--model-path", trained.state_path, "--to", "adapter")
+    ended = weights_program("export", "--model-path", stored_weights.state_path, "--to", "adapter")
     assert (ended.returncode, ended.stderr) == (
         2, "error: --to adapter is there already; name a folder that does not exist or is empty\n",
     )  # fmt: skip
@@ -159,9 +164,9 @@ def test_an_export_overwrites_nothing(program: Run, trained: Trained, tmp_path: 
     ],
 )  # fmt: skip
 def test_mistakes_are_reported(
-    program: Run, arguments: list[str], env_vars: dict[str, str], code: int, said: str
+    weights_program: Run, arguments: list[str], env_vars: dict[str, str], code: int, said: str
 ) -> None:
-    ended = program(*arguments, **env_vars)
+    ended = weights_program(*arguments, **env_vars)
     assert ended.returncode == code, ended
     assert ended.stderr.startswith("error: ")
     assert said in ended.stderr

@@ -29,13 +29,13 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateStore:
+def store_of_rlctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateStore:
     monkeypatch.setenv("RL_STATE_DIR", str(tmp_path))
     return StateStore(Layout(tmp_path))
 
 
 @pytest.fixture
-def call(store: StateStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+def call_rlctl(store_of_rlctl: StateStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
     """Rlctl with these arguments: its exit code, stdout and stderr."""
 
     def call(*arguments: str) -> tuple[int, str, str]:
@@ -65,10 +65,10 @@ def add(
     store.create(manifest)
 
 
-def test_two_runs_side_by_side(store: StateStore, call: Call) -> None:
-    add(store, "one", 0.81, tinker={"learning_rate": 1e-4})
-    add(store, "two", 0.94)
-    code, out, _ = call("compare", "one", "two")
+def test_two_runs_side_by_side(store_of_rlctl: StateStore, call_rlctl: Call) -> None:
+    add(store_of_rlctl, "one", 0.81, tinker={"learning_rate": 1e-4})
+    add(store_of_rlctl, "two", 0.94)
+    code, out, _ = call_rlctl("compare", "one", "two")
     lines = out.splitlines()
     assert code == 0
     assert lines[0].split() == ["one", "two"]
@@ -78,18 +78,18 @@ def test_two_runs_side_by_side(store: StateStore, call: Call) -> None:
     assert lines[-1].startswith("two is better: held-out 0.940 [0.910, 0.970] against 0.810")
 
 
-def test_another_held_out_set_gives_no_verdict(store: StateStore, call: Call) -> None:
-    add(store, "one", 0.81, config={"eval_items": 100})
-    add(store, "two", 0.94)
-    out = call("compare", "one", "two")[1]
+def test_another_held_out_set_gives_no_verdict(store_of_rlctl: StateStore, call_rlctl: Call) -> None:
+    add(store_of_rlctl, "one", 0.81, config={"eval_items": 100})
+    add(store_of_rlctl, "two", 0.94)
+    out = call_rlctl("compare", "one", "two")[1]
     assert "different held-out sets: config.eval_items is 250 in two and 100 in one" in out
 
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
-def test_for_programs(store: StateStore, call: Call, output: str) -> None:
-    add(store, "one", 0.81)
-    add(store, "two", None)
-    out = call("compare", "one", "two", "-o", output)[1]
+def test_for_programs(store_of_rlctl: StateStore, call_rlctl: Call, output: str) -> None:
+    add(store_of_rlctl, "one", 0.81)
+    add(store_of_rlctl, "two", None)
+    out = call_rlctl("compare", "one", "two", "-o", output)[1]
     answer = json.loads(out) if output == "json" else yaml.safe_load(out)
     assert answer["target"].startswith("local:")
     assert answer["verdicts"][0]["kind"] == "no-figure"
@@ -110,23 +110,25 @@ def test_for_programs(store: StateStore, call: Call, output: str) -> None:
         (["--experiment", "No"], "the experiment's name is 'No'"),
     ],
 )
-def test_calls_that_make_no_sense(store: StateStore, call: Call, arguments: list[str], said: str) -> None:
-    add(store, "one", 0.81)
-    code, out, errors = call("compare", *arguments)
+def test_calls_that_make_no_sense(
+    store_of_rlctl: StateStore, call_rlctl: Call, arguments: list[str], said: str
+) -> None:
+    add(store_of_rlctl, "one", 0.81)
+    code, out, errors = call_rlctl("compare", *arguments)
     assert (code, out) == (2, "")
     assert said in errors
 
 
-def test_an_experiment_is_ranked_and_its_table_outlives_its_runs(store: StateStore, call: Call) -> None:
-    add(store, "trial-a", 0.81, swept={"tinker.seed": 0})
-    add(store, "trial-b", 0.94, swept={"tinker.seed": 1})
-    add(store, "unrelated", 0.99)
-    first = call("compare", "--experiment", "trial")[1]
+def test_an_experiment_is_ranked_and_its_table_outlives_its_runs(store_of_rlctl: StateStore, call_rlctl: Call) -> None:
+    add(store_of_rlctl, "trial-a", 0.81, swept={"tinker.seed": 0})
+    add(store_of_rlctl, "trial-b", 0.94, swept={"tinker.seed": 1})
+    add(store_of_rlctl, "unrelated", 0.99)
+    first = call_rlctl("compare", "--experiment", "trial")[1]
     assert [line.split()[1] for line in first.splitlines()[1:3]] == ["trial-b", "trial-a"]
     assert "they differ in their seed only" in first
     for name in ("trial-a", "trial-b"):
-        store.delete(RUN_KIND, "default", name)
-    code, out, errors = call("compare", "--experiment", "trial")
+        store_of_rlctl.delete(RUN_KIND, "default", name)
+    code, out, errors = call_rlctl("compare", "--experiment", "trial")
     assert code == 0
     assert [line.split()[1:4] for line in out.splitlines()[1:3]] == [
         ["trial-b", "Succeeded,", "gone"],
@@ -135,25 +137,27 @@ def test_an_experiment_is_ranked_and_its_table_outlives_its_runs(store: StateSto
     assert "2 runs of experiment trial, 2 of them gone" in errors
 
 
-def test_a_config_map_of_somebody_else_is_not_overwritten(store: StateStore, call: Call) -> None:
-    add(store, "trial-a", 0.81, swept={"tinker.seed": 0})
+def test_a_config_map_of_somebody_else_is_not_overwritten(store_of_rlctl: StateStore, call_rlctl: Call) -> None:
+    add(store_of_rlctl, "trial-a", 0.81, swept={"tinker.seed": 0})
     metadata = {"name": "experiment-trial", "namespace": "default"}
-    store.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"runs.json": "mine"}})
-    code, out, errors = call("compare", "--experiment", "trial")
+    store_of_rlctl.create(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"runs.json": "mine"}}
+    )
+    code, out, errors = call_rlctl("compare", "--experiment", "trial")
     assert (code, "trial-a" in out) == (0, True)
     assert "note: the table is not kept: ConfigMap default/experiment-trial is not the table" in errors
-    found = store.get("ConfigMap", "default", "experiment-trial")
+    found = store_of_rlctl.get("ConfigMap", "default", "experiment-trial")
     assert found is not None
     assert found["data"] == {"runs.json": "mine"}
 
 
-def test_the_runs_of_an_experiment_are_listed(store: StateStore, call: Call) -> None:
-    add(store, "trial-a", 0.81, swept={"tinker.seed": 0})
-    add(store, "unrelated", 0.99)
-    out = call("list", "--experiment", "trial")[1]
+def test_the_runs_of_an_experiment_are_listed(store_of_rlctl: StateStore, call_rlctl: Call) -> None:
+    add(store_of_rlctl, "trial-a", 0.81, swept={"tinker.seed": 0})
+    add(store_of_rlctl, "unrelated", 0.99)
+    out = call_rlctl("list", "--experiment", "trial")[1]
     assert "trial-a" in out
     assert "unrelated" not in out
-    assert call("list", "--experiment", "trial", "-l", "team=a")[1].startswith("No runs")
+    assert call_rlctl("list", "--experiment", "trial", "-l", "team=a")[1].startswith("No runs")
 
 
 ONE = row("one", 0.81, reward=0.7, step=6, total_steps=6, seconds=12, attempts=1, settings={"tinker.seed": 0})

@@ -30,7 +30,7 @@ FILES: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def kept_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of rollouts of a run `sorting`."""
     monkeypatch.setenv("RL_STATE_DIR", str(tmp_path))
     store = StateStore(Layout(tmp_path))
@@ -43,7 +43,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def call(kept: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+def call_rollouts(kept_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
     """`rlctl rollouts` with these arguments: its exit code, what it wrote to stdout, and to stderr."""
 
     def call(*arguments: str) -> tuple[int, str, str]:
@@ -55,8 +55,8 @@ def call(kept: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     return call
 
 
-def test_the_newest_step(call: Call) -> None:
-    code, printed, errors = call("sorting")
+def test_the_newest_step(call_rollouts: Call) -> None:
+    code, printed, errors = call_rollouts("sorting")
     assert (code, errors) == (0, "")
     assert (
         printed
@@ -81,31 +81,31 @@ group 0, dropped, stale
     )
 
 
-def test_the_steps(call: Call) -> None:
-    _, printed, _ = call("sorting", "--steps")
+def test_the_steps(call_rollouts: Call) -> None:
+    _, printed, _ = call_rollouts("sorting", "--steps")
     assert [line.split()[:7] for line in printed.splitlines()] == [
         ["STEP", "REWARD", "TRAINED", "NO-ADV", "DROP", "EVAL", "LOST"],
         ["0", "-", "-", "-", "-", "1", "-"],
         ["1", "0.000", "1", "-", "-", "-", "-"],
         ["2", "0.500", "1", "-", "1", "-", "2"],
     ]
-    _, printed, _ = call("sorting", "--steps", "-o", "json")
+    _, printed, _ = call_rollouts("sorting", "--steps", "-o", "json")
     assert [row["step"] for row in json.loads(printed)["steps"]] == [0, 1, 2]
-    _, printed, _ = call("sorting", "--steps", "-o", "jsonl")
+    _, printed, _ = call_rollouts("sorting", "--steps", "-o", "jsonl")
     assert json.loads(printed.splitlines()[0])["counts"] == {"evaluated": 1}
 
 
-def test_lines_are_those_of_the_file(call: Call) -> None:
-    _, printed, _ = call("sorting", "-o", "jsonl")
+def test_lines_are_those_of_the_file(call_rollouts: Call) -> None:
+    _, printed, _ = call_rollouts("sorting", "-o", "jsonl")
     assert [json.loads(line) for line in printed.splitlines()] == FILES["000002-1"]
-    _, printed, _ = call("sorting", "-o", "jsonl", "--grep", "wrong|old|no")
+    _, printed, _ = call_rollouts("sorting", "-o", "jsonl", "--grep", "wrong|old|no")
     assert [json.loads(line)["fate"] for line in printed.splitlines()] == ["trained", "trained", "evaluated"]
-    _, printed, _ = call("sorting", "-o", "jsonl", "--sort", "reward", "--limit", "1")
+    _, printed, _ = call_rollouts("sorting", "-o", "jsonl", "--sort", "reward", "--limit", "1")
     assert [json.loads(line) for line in printed.splitlines()] == [FILES["000002-1"][i] for i in (1, 2, 0)]
 
 
-def test_json_has_the_ledger_and_the_rollouts_in_order(call: Call) -> None:
-    _, printed, _ = call("sorting", "--step", "2", "-o", "json")
+def test_json_has_the_ledger_and_the_rollouts_in_order(call_rollouts: Call) -> None:
+    _, printed, _ = call_rollouts("sorting", "--step", "2", "-o", "json")
     [answer] = json.loads(printed)["steps"]
     assert (answer["balances"], answer["reward"], answer["found"]) == (True, 0.5, 2)
     assert answer["lost"] == [
@@ -114,9 +114,9 @@ def test_json_has_the_ledger_and_the_rollouts_in_order(call: Call) -> None:
     assert [each["reward"] for each in answer["groups"][0]["rollouts"]] == [1.0, 0.0]
 
 
-def test_nothing_matches(call: Call) -> None:
+def test_nothing_matches(call_rollouts: Call) -> None:
     for arguments in (("--grep", "nowhere"), ("--fate", "no_advantage")):
-        code, printed, errors = call("sorting", *arguments)
+        code, printed, errors = call_rollouts("sorting", *arguments)
         assert (code, printed) == (0, "")
         assert errors.startswith("no rollouts of run sorting (the run's folder) match")
 
@@ -130,28 +130,28 @@ def test_nothing_matches(call: Call) -> None:
         (("--fate", "eaten"), "not one of 'trained', 'no_advantage', 'dropped', 'evaluated', 'lost'"),
     ],
 )
-def test_refused(call: Call, arguments: tuple[str, ...], said: str) -> None:
-    code, printed, errors = call("sorting", *arguments)
+def test_refused(call_rollouts: Call, arguments: tuple[str, ...], said: str) -> None:
+    code, printed, errors = call_rollouts("sorting", *arguments)
     assert (code, printed) == (2, "")
     assert said in " ".join(errors.split())
 
 
-def test_a_run_without_any(call: Call, kept: Path) -> None:
-    for file in kept.iterdir():
+def test_a_run_without_any(call_rollouts: Call, kept_folder: Path) -> None:
+    for file in kept_folder.iterdir():
         file.unlink()
-    code, _, errors = call("sorting")
+    code, _, errors = call_rollouts("sorting")
     assert code == 2
     assert "it kept none (tinker.keep_rollouts_mb is 0, or the disk was full), or an older version trained it" in errors
 
 
-def test_a_run_that_is_not_there(call: Call) -> None:
-    code, _, errors = call("nobody")
+def test_a_run_that_is_not_there(call_rollouts: Call) -> None:
+    code, _, errors = call_rollouts("nobody")
     assert (code, "there is no run 'nobody'" in errors) == (2, True)
 
 
-def test_an_account_that_does_not_balance_says_so(call: Call, kept: Path) -> None:
-    (kept / "000003-1.jsonl.zst").write_bytes(frame(step(3, {"trained": 5}), group(0, rollout(1.0, "abc"))))
-    _, printed, _ = call("sorting")
+def test_an_account_that_does_not_balance_says_so(call_rollouts: Call, kept_folder: Path) -> None:
+    (kept_folder / "000003-1.jsonl.zst").write_bytes(frame(step(3, {"trained": 5}), group(0, rollout(1.0, "abc"))))
+    _, printed, _ = call_rollouts("sorting")
     assert "the account does NOT balance; what the step says, and what its groups hold: trained 5 and 3" in printed
 
 
@@ -163,7 +163,7 @@ def test_an_account_that_does_not_balance_says_so(call: Call, kept: Path) -> Non
         (("--ascending",), "--ascending is about --sort"),
     ],
 )
-def test_options_without_effect_are_refused(call: Call, arguments: tuple[str, ...], said: str) -> None:
-    code, printed, errors = call("sorting", *arguments)
+def test_options_without_effect_are_refused(call_rollouts: Call, arguments: tuple[str, ...], said: str) -> None:
+    code, printed, errors = call_rollouts("sorting", *arguments)
     assert (code, printed) == (2, "")
     assert said in errors

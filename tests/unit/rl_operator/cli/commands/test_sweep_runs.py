@@ -29,7 +29,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 # --- what is shown and written ---------------------------------------------------------------------------------------
 @pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+def call_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
     """`rlctl sweep` of a file in the working folder: its exit code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RL_STATE_DIR", str(tmp_path / "state"))
@@ -50,8 +50,8 @@ NAMES = [f"sorting-lr{rate}-seed{seed}" for rate in ("1e-4", "1e-3") for seed in
 
 
 @pytest.mark.parametrize("asked", [[], ["--dry-run"]])
-def test_without_more_the_grid_is_only_shown(call: Call, tmp_path: Path, asked: list[str]) -> None:
-    code, out, errors = call("run.yaml", *GRID, *asked)
+def test_without_more_the_grid_is_only_shown(call_sweep: Call, tmp_path: Path, asked: list[str]) -> None:
+    code, out, errors = call_sweep("run.yaml", *GRID, *asked)
     assert code == 0
     assert [line.split() for line in out.splitlines()] == [
         ["NAME", "tinker.learning_rate", "tinker.seed"],
@@ -61,8 +61,8 @@ def test_without_more_the_grid_is_only_shown(call: Call, tmp_path: Path, asked: 
     assert not (tmp_path / "state/objects/rltrainingrun").exists()
 
 
-def test_for_programs(call: Call) -> None:
-    answer = json.loads(call("run.yaml", *GRID, "--name", "trial", "-o", "json")[1])
+def test_for_programs(call_sweep: Call) -> None:
+    answer = json.loads(call_sweep("run.yaml", *GRID, "--name", "trial", "-o", "json")[1])
     assert answer["target"].startswith("local:")
     assert (answer["experiment"], len(answer["runs"])) == ("trial", 4)
     assert answer["runs"][0] == {
@@ -71,8 +71,8 @@ def test_for_programs(call: Call) -> None:
     }
 
 
-def test_files_are_written_as_a_person_would(call: Call, tmp_path: Path) -> None:
-    assert call("run.yaml", *GRID, "--write", "grid")[0] == 0
+def test_files_are_written_as_a_person_would(call_sweep: Call, tmp_path: Path) -> None:
+    assert call_sweep("run.yaml", *GRID, "--write", "grid")[0] == 0
     files = sorted((tmp_path / "grid").iterdir())
     assert [file.stem for file in files] == sorted(NAMES)
     run = load_run((tmp_path / f"grid/{NAMES[3]}.yaml").read_text())
@@ -83,10 +83,10 @@ def test_files_are_written_as_a_person_would(call: Call, tmp_path: Path) -> None
     assert "namespace" not in written["metadata"]
 
 
-def test_files_are_not_overwritten(call: Call, tmp_path: Path) -> None:
+def test_files_are_not_overwritten(call_sweep: Call, tmp_path: Path) -> None:
     (tmp_path / "grid").mkdir()
     (tmp_path / f"grid/{NAMES[2]}.yaml").write_text("mine")
-    code, _, errors = call("run.yaml", *GRID, "--write", "grid")
+    code, _, errors = call_sweep("run.yaml", *GRID, "--write", "grid")
     assert (code, "is there already: nothing is written" in errors) == (2, True)
     assert [file.read_text() for file in (tmp_path / "grid").iterdir()] == ["mine"]
 
@@ -116,8 +116,10 @@ def test_an_environment_of_a_file_is_found_from_the_new_folder(tmp_path: Path) -
         (["--set", "config.learning_rate=1e-4", "--write", "grid"], "--set tinker.learning_rate="),
     ],
 )
-def test_what_is_refused_starts_and_writes_nothing(call: Call, tmp_path: Path, arguments: list[str], said: str) -> None:
-    code, out, errors = call("run.yaml", *arguments)
+def test_what_is_refused_starts_and_writes_nothing(
+    call_sweep: Call, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    code, out, errors = call_sweep("run.yaml", *arguments)
     assert (code, out) == (2, "")
     assert said in errors
     assert not (tmp_path / "grid").exists()
@@ -128,8 +130,8 @@ def test_the_usual_limit_is_the_grids() -> None:
     assert inspect.signature(sweep).parameters["most"].default == MOST_RUNS
 
 
-def test_refusals_for_programs(call: Call) -> None:
-    code, out, _ = call("run.yaml", "--set", "tinker.seed=-1,1", "-o", "json")
+def test_refusals_for_programs(call_sweep: Call) -> None:
+    code, out, _ = call_sweep("run.yaml", "--set", "tinker.seed=-1,1", "-o", "json")
     (refusal,) = json.loads(out)["refusals"]
     assert (code, refusal["field"], refusal["runs"]) == (2, "spec.tinker.seed", ["sorting-seed-1"])
 

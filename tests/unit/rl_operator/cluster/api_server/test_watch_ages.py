@@ -25,13 +25,13 @@ class Clock:
 
 
 @pytest.fixture
-def clock() -> Clock:
+def watch_clock() -> Clock:
     return Clock()
 
 
 @pytest.fixture
-def ages(clock: Clock) -> WatchAges:
-    watched = WatchAges(PATIENCE, clock)
+def ages(watch_clock: Clock) -> WatchAges:
+    watched = WatchAges(PATIENCE, watch_clock)
     watched.expect(["pods", "services"])
     return watched
 
@@ -46,66 +46,66 @@ def pass_time(ages: WatchAges, clock: Clock, seconds: float, *busy: Body) -> Non
         ages.silent_seconds()
 
 
-def test_a_watch_with_bookmarks_is_fresh(ages: WatchAges, clock: Clock) -> None:
+def test_a_watch_with_bookmarks_is_fresh(ages: WatchAges, watch_clock: Clock) -> None:
     pods, services = Body(), Body()
     ages.opened("pods", pods)
     ages.opened("services", services)
-    pass_time(ages, clock, 1000, pods, services)
-    clock.now += 7
+    pass_time(ages, watch_clock, 1000, pods, services)
+    watch_clock.now += 7
     assert ages.silent_seconds() == {"pods": 7, "services": 7}
     assert ages.stale() == {}
 
 
-def test_an_open_but_silent_stream_is_stale(ages: WatchAges, clock: Clock) -> None:
+def test_an_open_but_silent_stream_is_stale(ages: WatchAges, watch_clock: Clock) -> None:
     pods, services = Body(), Body()
     ages.opened("pods", pods)
     ages.opened("services", services)
-    pass_time(ages, clock, PATIENCE, services)
+    pass_time(ages, watch_clock, PATIENCE, services)
     assert ages.stale() == {}
-    pass_time(ages, clock, 10, services)
+    pass_time(ages, watch_clock, 10, services)
     assert ages.stale() == {"pods": PATIENCE + 10}
 
 
-def test_a_watch_that_keeps_reopening_in_vain_is_stale(ages: WatchAges, clock: Clock) -> None:
+def test_a_watch_that_keeps_reopening_in_vain_is_stale(ages: WatchAges, watch_clock: Clock) -> None:
     services = Body()
     ages.opened("services", services)
     for _ in range(15):
         ages.opened("pods", Body())
-        pass_time(ages, clock, 10, services)
+        pass_time(ages, watch_clock, 10, services)
     assert list(ages.stale()) == ["pods"]
 
 
-def test_a_watch_that_was_never_opened_is_stale(ages: WatchAges, clock: Clock) -> None:
+def test_a_watch_that_was_never_opened_is_stale(ages: WatchAges, watch_clock: Clock) -> None:
     services = Body()
     ages.opened("services", services)
-    pass_time(ages, clock, PATIENCE + 10, services)
+    pass_time(ages, watch_clock, PATIENCE + 10, services)
     assert list(ages.stale()) == ["pods"]
 
 
-def test_the_last_streams_events_count_when_the_next_is_opened(ages: WatchAges, clock: Clock) -> None:
+def test_the_last_streams_events_count_when_the_next_is_opened(ages: WatchAges, watch_clock: Clock) -> None:
     first = Body()
     ages.opened("pods", first)
-    clock.now += 50
+    watch_clock.now += 50
     first.total_bytes += 50
     ages.opened("pods", Body())
     assert ages.silent_seconds()["pods"] == 0
 
 
-def test_an_unreachable_or_just_returned_api_server_makes_nothing_stale(ages: WatchAges, clock: Clock) -> None:
+def test_an_unreachable_or_just_returned_api_server_makes_nothing_stale(ages: WatchAges, watch_clock: Clock) -> None:
     body = Body()
     ages.opened("pods", body)
-    pass_time(ages, clock, 10, body)
-    clock.now += 10 * PATIENCE
+    pass_time(ages, watch_clock, 10, body)
+    watch_clock.now += 10 * PATIENCE
     assert ages.stale() == {}, "it does not answer"
     ages.answered()
-    pass_time(ages, clock, PATIENCE - 10)
+    pass_time(ages, watch_clock, PATIENCE - 10)
     assert ages.stale() == {}, "watches are still being opened"
-    pass_time(ages, clock, 20)
+    pass_time(ages, watch_clock, 20)
     assert list(ages.stale()) == ["pods", "services"]
 
 
-def test_before_the_first_answer_nothing_is_stale(clock: Clock) -> None:
-    ages = WatchAges(PATIENCE, clock)
+def test_before_the_first_answer_nothing_is_stale(watch_clock: Clock) -> None:
+    ages = WatchAges(PATIENCE, watch_clock)
     ages.expect(["pods"])
-    clock.now += 10 * PATIENCE
+    watch_clock.now += 10 * PATIENCE
     assert ages.stale() == {}

@@ -124,7 +124,7 @@ def layout(tmp_path: Path) -> Layout:
 
 
 @pytest.fixture
-def build(layout: Layout) -> Make:
+def make_build(layout: Layout) -> Make:
     """Makes a build, idle for some seconds; the last one of a name is in force."""
 
     def make(name: str, number: int, idle: float) -> Path:
@@ -149,24 +149,24 @@ def note(layout: Layout, pod: str, build: Path) -> Path:
     return folder.lock("environment")
 
 
-def test_one_of_a_file_goes_a_day_after_its_last_run(layout: Layout, build: Make) -> None:
-    old, recent = build("requirements-a", 1, KEPT_SECONDS + 60), build("requirements-b", 1, KEPT_SECONDS - 60)
-    named = build("requirements-c", 1, KEPT_SECONDS + 60)
+def test_one_of_a_file_goes_a_day_after_its_last_run(layout: Layout, make_build: Make) -> None:
+    old, recent = make_build("requirements-a", 1, KEPT_SECONDS + 60), make_build("requirements-b", 1, KEPT_SECONDS - 60)
+    named = make_build("requirements-c", 1, KEPT_SECONDS + 60)
     note(layout, "run-0-1", named)
     remove_unused(layout)
     assert [each.exists() for each in (old, recent, named)] == [False, True, True]
     assert Interpreter(layout.interpreters / "requirements-a").marker is None
 
 
-def test_a_library_stays_until_it_is_removed(layout: Layout, build: Make) -> None:
-    library = build("verifiers", 1, KEPT_SECONDS * 100)
+def test_a_library_stays_until_it_is_removed(layout: Layout, make_build: Make) -> None:
+    library = make_build("verifiers", 1, KEPT_SECONDS * 100)
     remove_unused(layout)
     assert library.exists()
 
 
-def test_a_replaced_build_goes_when_no_process_uses_it(layout: Layout, build: Make) -> None:
-    replaced = build("verifiers", 1, REPLACED_SECONDS + 60)
-    just_replaced, current = build("verifiers", 2, 0), build("verifiers", 3, REPLACED_SECONDS + 60)
+def test_a_replaced_build_goes_when_no_process_uses_it(layout: Layout, make_build: Make) -> None:
+    replaced = make_build("verifiers", 1, REPLACED_SECONDS + 60)
+    just_replaced, current = make_build("verifiers", 2, 0), make_build("verifiers", 3, REPLACED_SECONDS + 60)
     lock = FileLock(note(layout, "run-0-1", replaced))
     assert lock.take()
     assert in_use(layout) == [replaced]
@@ -177,8 +177,8 @@ def test_a_replaced_build_goes_when_no_process_uses_it(layout: Layout, build: Ma
     assert [each.exists() for each in (replaced, just_replaced, current)] == [False, True, True]
 
 
-def test_what_is_being_built_is_left_alone(layout: Layout, build: Make) -> None:
-    build("verifiers", 1, 0)
+def test_what_is_being_built_is_left_alone(layout: Layout, make_build: Make) -> None:
+    make_build("verifiers", 1, 0)
     unfinished = layout.interpreters / "verifiers" / "build-2"
     unfinished.mkdir()
     lock = FileLock(layout.interpreters / "verifiers.lock")

@@ -179,7 +179,7 @@ def test_the_log_format_is_the_callers() -> None:
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Layout:
+def state_for_verifiers(tmp_path: Path) -> Layout:
     """A state folder with an interpreter for verifiers, of the tinker-atropos that is installed."""
     stamp = Interpreters(Layout(tmp_path), os.environ).installed().stamp
     told = {"build": "build-1", "tinker_atropos": "1", "base_stamp": stamp, "stamp": "", "packages": {}}
@@ -195,10 +195,10 @@ def environment_of(state: Layout, entry: str, caller: dict[str, str], name: str 
     return plan_launch(container, Surroundings(pod, PORTS, caller, Interpreters(state, caller)), {})
 
 
-def test_a_library_with_an_interpreter_is_started_from_it(state: Layout) -> None:
+def test_a_library_with_an_interpreter_is_started_from_it(state_for_verifiers: Layout) -> None:
     caller = {"PATH": "/usr/bin", "PYTHONPATH": "/ours", "PYTHONHASHSEED": "0"}
-    build = state.interpreters / "verifiers" / "build-1"
-    launch = environment_of(state, "verifiers/echo@1.0", caller)
+    build = state_for_verifiers.interpreters / "verifiers" / "build-1"
+    launch = environment_of(state_for_verifiers, "verifiers/echo@1.0", caller)
     assert launch.argv[:3] == (str(build / "bin" / "tinker-atropos"), "environment", "verifiers/echo@1.0")
     assert launch.env_vars["PATH"] == f"{build}/bin:/usr/bin"
     assert launch.env_vars["VIRTUAL_ENV"] == str(build)
@@ -206,18 +206,21 @@ def test_a_library_with_an_interpreter_is_started_from_it(state: Layout) -> None
     assert "PYTHONPATH" not in launch.env_vars
     make_room(launch)
     assert launch.interpreter_note.read_text() == str(build)
-    ours = [environment_of(state, "sort_digits", caller), environment_of(state, "verifiers/echo", caller, "trainer")]
+    ours = [
+        environment_of(state_for_verifiers, "sort_digits", caller),
+        environment_of(state_for_verifiers, "verifiers/echo", caller, "trainer"),
+    ]
     assert [(each.interpreter, each.env_vars["PATH"]) for each in ours] == [(None, "/usr/bin")] * 2
 
 
-def test_without_its_interpreter_a_container_waits_with_the_command_that_makes_it(state: Layout) -> None:
-    (state.interpreters / "verifiers" / "installed.json").unlink()
+def test_without_its_interpreter_a_container_waits_with_the_command_that_makes_it(state_for_verifiers: Layout) -> None:
+    (state_for_verifiers.interpreters / "verifiers" / "installed.json").unlink()
     with pytest.raises(NotLaunchableError, match="rlctl environments install verifiers"):
-        environment_of(state, "verifiers/echo", {})
-    source = state.root / "source"
+        environment_of(state_for_verifiers, "verifiers/echo", {})
+    source = state_for_verifiers.root / "source"
     source.mkdir()
     (source / "mine.py").write_text("")
-    assert environment_of(state, str(source / "mine.py"), {}).interpreter is None
+    assert environment_of(state_for_verifiers, str(source / "mine.py"), {}).interpreter is None
     (source / "requirements.txt").write_text("numpy\n")
     with pytest.raises(NotLaunchableError, match=r"its requirements.txt is not installed"):
-        environment_of(state, str(source / "mine.py"), {})
+        environment_of(state_for_verifiers, str(source / "mine.py"), {})

@@ -41,20 +41,20 @@ class Clock:
 
 
 @pytest.fixture
-def clock() -> Clock:
+def waiting_clock() -> Clock:
     return Clock()
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Counting:
+def counting_target(tmp_path: Path) -> Counting:
     found = Counting(Layout(tmp_path), "", print)
     found.poll_seconds = 0.01
     return found
 
 
 @pytest.fixture
-def context(target: Counting, clock: Clock) -> CallContext:
-    return CallContext(target, "default", now=clock)
+def context(counting_target: Counting, waiting_clock: Clock) -> CallContext:
+    return CallContext(counting_target, "default", now=waiting_clock)
 
 
 @pytest.fixture
@@ -74,35 +74,35 @@ def at_step(context: CallContext, name: str, step: int, **status: Any) -> None:
 
 
 def test_an_early_poll_gets_the_same_answer_and_costs_nothing(
-    context: CallContext, call: Call, target: Counting, clock: Clock, run_id: str
+    context: CallContext, call: Call, counting_target: Counting, waiting_clock: Clock, run_id: str
 ) -> None:
     first = call("rl_check_status", run_id=run_id[-8:]).answer
     assert first["next_check_in_seconds"] == 40
-    reads = target.reads
+    reads = counting_target.reads
     at_step(context, run_id, 2)
-    clock.now += timedelta(seconds=25)
+    waiting_clock.now += timedelta(seconds=25)
     for name in (run_id, run_id[-8:]):
         again = call("rl_check_status", run_id=name).answer
         assert again == first | {"rate_limited": True, "next_check_in_seconds": 15}
-    assert target.reads == reads
+    assert counting_target.reads == reads
 
 
-def test_a_poll_that_is_due_is_fresh(context: CallContext, call: Call, clock: Clock, run_id: str) -> None:
+def test_a_poll_that_is_due_is_fresh(context: CallContext, call: Call, waiting_clock: Clock, run_id: str) -> None:
     call("rl_check_status", run_id=run_id)
     at_step(context, run_id, 2)
-    clock.now += timedelta(seconds=40)
+    waiting_clock.now += timedelta(seconds=40)
     answer = call("rl_check_status", run_id=run_id).answer
     assert answer["progress"]["step"] == 2
     assert "rate_limited" not in answer
 
 
 def test_no_answer_is_repeated_for_longer_than_a_minute(
-    context: CallContext, call: Call, clock: Clock, run_id: str
+    context: CallContext, call: Call, waiting_clock: Clock, run_id: str
 ) -> None:
     progress = {"step": 1, "totalSteps": 2500, "percent": 1, "secondsPerStep": 60.0, "etaSeconds": 150_000}
     at_step(context, run_id, 1, progress=progress)
     assert call("rl_check_status", run_id=run_id).answer["next_check_in_seconds"] == 1800
-    clock.now += timedelta(seconds=60)
+    waiting_clock.now += timedelta(seconds=60)
     assert "rate_limited" not in call("rl_check_status", run_id=run_id).answer
 
 
@@ -124,12 +124,12 @@ def test_a_draft_is_never_rate_limited(call: Call, context: CallContext) -> None
         assert not {"rate_limited", "next_check_in_seconds"} & set(answer)
 
 
-def test_a_draft_is_not_waited_for(call: Call, context: CallContext, target: Counting) -> None:
+def test_a_draft_is_not_waited_for(call: Call, context: CallContext, counting_target: Counting) -> None:
     """Whether it has been reconciled yet or not."""
     name = drafted(context)
-    target.reads = 0
+    counting_target.reads = 0
     assert call("rl_check_status", run_id=name, wait_seconds=240, until="finished").answer["status"] == "draft"
-    assert target.reads == 1
+    assert counting_target.reads == 1
 
 
 def test_an_answer_about_one_run_is_not_reused_for_another(context: CallContext, call: Call) -> None:
@@ -147,7 +147,7 @@ def test_an_answer_about_one_run_is_not_reused_for_another(context: CallContext,
 
 
 def test_a_short_outage_of_the_target_does_not_end_a_wait(
-    context: CallContext, call: Call, target: Counting, run_id: str
+    context: CallContext, call: Call, counting_target: Counting, run_id: str
 ) -> None:
     looks = iter((False, True, True))
 
@@ -158,16 +158,16 @@ def test_a_short_outage_of_the_target_does_not_end_a_wait(
         if is_away is None:
             at_step(context, run_id, 2)
 
-    target.meanwhile = meanwhile
+    counting_target.meanwhile = meanwhile
     assert call("rl_check_status", run_id=run_id, wait_seconds=60, until="step").answer["progress"]["step"] == 2
 
 
-def test_a_wait_during_a_long_outage_may_be_retried(call: Call, target: Counting, run_id: str) -> None:
+def test_a_wait_during_a_long_outage_may_be_retried(call: Call, counting_target: Counting, run_id: str) -> None:
     def meanwhile(reads: int) -> None:
         if reads:
             raise TargetUnreachableError("the API server does not answer")
 
-    target.reads, target.meanwhile = 0, meanwhile
+    counting_target.reads, counting_target.meanwhile = 0, meanwhile
     outcome = call("rl_check_status", run_id=run_id, wait_seconds=0.05)
     assert (outcome.code, outcome.answer["retryable"]) == ("unreachable", True)
 
@@ -185,22 +185,24 @@ def test_an_unknown_run_names_the_active_ones(call: Call, run_id: str) -> None:
 
 
 def test_waiting_costs_one_read_per_poll_and_ends_with_news(
-    context: CallContext, call: Call, target: Counting, run_id: str
+    context: CallContext, call: Call, counting_target: Counting, run_id: str
 ) -> None:
-    target.reads = 0
-    target.meanwhile = lambda reads: at_step(context, run_id, 2) if reads == 5 else None
+    counting_target.reads = 0
+    counting_target.meanwhile = lambda reads: at_step(context, run_id, 2) if reads == 5 else None
     answer = call("rl_check_status", run_id=run_id, wait_seconds=60, until="step").answer
     assert answer["progress"]["step"] == 2
-    assert target.reads == 6
+    assert counting_target.reads == 6
 
 
-def test_news_is_relative_to_the_caller(context: CallContext, call: Call, target: Counting, run_id: str) -> None:
+def test_news_is_relative_to_the_caller(
+    context: CallContext, call: Call, counting_target: Counting, run_id: str
+) -> None:
     """It may have happened between two calls."""
     call("rl_check_status", run_id=run_id)
     at_step(context, run_id, 1, checkpoint={"step": 1, "statePath": "tinker://s"})
-    target.reads = 0
+    counting_target.reads = 0
     assert call("rl_check_status", run_id=run_id, wait_seconds=60).answer["checkpoint_step"] == 1
-    assert target.reads == 1
+    assert counting_target.reads == 1
 
 
 @pytest.mark.parametrize(
@@ -221,60 +223,62 @@ def test_news_is_relative_to_the_caller(context: CallContext, call: Call, target
     ],
 )
 def test_a_run_at_rest_ends_every_wait(
-    context: CallContext, call: Call, target: Counting, run_id: str, status: dict[str, Any]
+    context: CallContext, call: Call, counting_target: Counting, run_id: str, status: dict[str, Any]
 ) -> None:
     at_step(context, run_id, 1, **status)
-    target.reads = 0
+    counting_target.reads = 0
     assert call("rl_check_status", run_id=run_id, wait_seconds=240, until="step").code is None
-    assert target.reads == 1
+    assert counting_target.reads == 1
 
 
 @pytest.mark.parametrize("phase", ["Stopped", "Succeeded", "draft"])
 def test_waiting_again_for_a_run_at_rest_is_paced(
-    context: CallContext, target: Counting, clock: Clock, phase: str
+    context: CallContext, counting_target: Counting, waiting_clock: Clock, phase: str
 ) -> None:
     """A loop that knows only completed and failed must not spin."""
     name, hasty = drafted(context), replace(context, longest_wait=0.05)
     if phase != "draft":
         context.target.change_spec("default", name, {"suspend": False})
         at_step(context, name, 1, phase=phase)
-    target.reads = 0
+    counting_target.reads = 0
     assert "rate_limited" not in call_at(hasty, "rl_check_status", run_id=name, wait_seconds=50).answer
-    assert target.reads == 1
+    assert counting_target.reads == 1
     assert call_at(hasty, "rl_check_status", run_id=name, wait_seconds=50).answer["rate_limited"] is True
-    assert target.reads > 2
+    assert counting_target.reads > 2
     assert "rate_limited" not in call_at(hasty, "rl_check_status", run_id=name).answer
-    clock.now += timedelta(minutes=2)
-    target.reads = 0
+    waiting_clock.now += timedelta(minutes=2)
+    counting_target.reads = 0
     assert "rate_limited" not in call_at(hasty, "rl_check_status", run_id=name, wait_seconds=50).answer
-    assert target.reads == 1
+    assert counting_target.reads == 1
 
 
-def test_a_paced_wait_ends_with_news(context: CallContext, call: Call, target: Counting, run_id: str) -> None:
+def test_a_paced_wait_ends_with_news(context: CallContext, call: Call, counting_target: Counting, run_id: str) -> None:
     at_step(context, run_id, 1, phase="Stopped")
     call("rl_check_status", run_id=run_id, wait_seconds=50)
-    target.reads = 0
-    target.meanwhile = lambda reads: at_step(context, run_id, 1, phase="Running") if reads == 3 else None
+    counting_target.reads = 0
+    counting_target.meanwhile = lambda reads: at_step(context, run_id, 1, phase="Running") if reads == 3 else None
     answer = call("rl_check_status", run_id=run_id, wait_seconds=50).answer
-    assert (answer["status"], target.reads) == ("running", 4)
+    assert (answer["status"], counting_target.reads) == ("running", 4)
     assert "rate_limited" not in answer
 
 
-def test_steps_and_metrics_are_not_changes(context: CallContext, call: Call, target: Counting, run_id: str) -> None:
+def test_steps_and_metrics_are_not_changes(
+    context: CallContext, call: Call, counting_target: Counting, run_id: str
+) -> None:
     metrics = [{"rewardMean": 0.1}, {"rewardMean": 0.2}, {"rewardMean": 0.2, "evalAccuracy": 0.5}]
-    target.reads = 0
-    target.meanwhile = lambda reads: at_step(
+    counting_target.reads = 0
+    counting_target.meanwhile = lambda reads: at_step(
         context, run_id, reads + 1, metrics=metrics[min(reads, 2)], message=f"Training: step {reads}."
     )
     answer = call("rl_check_status", run_id=run_id, wait_seconds=60).answer
     assert answer["metrics"]["eval_percent_correct"] == 0.5
-    assert target.reads == 3
+    assert counting_target.reads == 3
 
 
-def test_waiting_ends_with_the_deadline(call: Call, run_id: str, target: Counting) -> None:
+def test_waiting_ends_with_the_deadline(call: Call, run_id: str, counting_target: Counting) -> None:
     outcome = call("rl_check_status", run_id=run_id, wait_seconds=0.05, until="finished")
     assert outcome.answer["status"] == "running"
-    assert target.reads > 1
+    assert counting_target.reads > 1
 
 
 def test_waiting_ends_with_the_servers_limit(context: CallContext, run_id: str) -> None:
@@ -282,28 +286,28 @@ def test_waiting_ends_with_the_servers_limit(context: CallContext, run_id: str) 
     assert call_at(hasty, "rl_check_status", run_id=run_id, wait_seconds=240, until="finished").code is None
 
 
-def test_waiting_ends_when_the_caller_has_left(context: CallContext, run_id: str, target: Counting) -> None:
+def test_waiting_ends_when_the_caller_has_left(context: CallContext, run_id: str, counting_target: Counting) -> None:
     given_up = threading.Event()
     given_up.set()
-    target.reads = 0
+    counting_target.reads = 0
     call_at(replace(context, given_up=given_up), "rl_check_status", run_id=run_id, wait_seconds=240, until="finished")
-    assert target.reads == 1
+    assert counting_target.reads == 1
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "made again"])
 def test_deleting_the_run_ends_the_wait(
-    context: CallContext, call: Call, target: Counting, run_id: str, again: bool
+    context: CallContext, call: Call, counting_target: Counting, run_id: str, again: bool
 ) -> None:
-    manifest = target.run("default", run_id)
+    manifest = counting_target.run("default", run_id)
     assert manifest
 
     def delete(reads: int) -> None:
         if reads == 3:
-            target._store.delete("RLTrainingRun", "default", run_id)
+            counting_target._store.delete("RLTrainingRun", "default", run_id)
             fresh = {"name": run_id, "namespace": "default"}
-            _ = again and target._store.create({**manifest, "metadata": fresh, "status": {}})
+            _ = again and counting_target._store.create({**manifest, "metadata": fresh, "status": {}})
 
-    target.reads, target.meanwhile = 0, delete
+    counting_target.reads, counting_target.meanwhile = 0, delete
     outcome = call("rl_check_status", run_id=run_id, wait_seconds=240, until="finished")
     assert (outcome.code, outcome.answer["retryable"]) == ("not_found", False)
     assert "was deleted meanwhile" in outcome.answer["error"]

@@ -13,7 +13,7 @@ Call = Callable[..., Outcome]
 
 
 @pytest.fixture
-def write(context: CallContext) -> Callable[..., str]:
+def write_log(context: CallContext) -> Callable[..., str]:
     """Puts lines into the log of a container of a new run."""
 
     def write_(*lines: str, container: str = "trainer") -> str:
@@ -30,8 +30,8 @@ def write(context: CallContext) -> Callable[..., str]:
     return write_
 
 
-def test_the_newest_lines_are_fenced(call: Call, write: Callable[..., str]) -> None:
-    name = write(*(f"line {number}\n" for number in range(100)))
+def test_the_newest_lines_are_fenced(call: Call, write_log: Callable[..., str]) -> None:
+    name = write_log(*(f"line {number}\n" for number in range(100)))
     answer = call("rl_get_logs", tail=3).answer
     assert answer.pop("pod").startswith(f"{name}-")
     assert answer == {
@@ -45,26 +45,26 @@ def test_the_newest_lines_are_fenced(call: Call, write: Callable[..., str]) -> N
 
 
 @pytest.mark.parametrize("container", ["environment", "env"])
-def test_the_environments_log(call: Call, write: Callable[..., str], container: str) -> None:
-    write("hello\n", container="environment")
+def test_the_environments_log(call: Call, write_log: Callable[..., str], container: str) -> None:
+    write_log("hello\n", container="environment")
     assert call("rl_get_logs", container=container).answer["untrusted_output"] == "hello"
 
 
-def test_the_log_of_an_openenv_server(call: Call, write: Callable[..., str]) -> None:
-    write("serving\n", container="openenv")
+def test_the_log_of_an_openenv_server(call: Call, write_log: Callable[..., str]) -> None:
+    write_log("serving\n", container="openenv")
     assert call("rl_get_logs", container="openenv").answer["untrusted_output"] == "serving"
     assert "has no environment-1" in call("rl_get_logs", container="openenv-1").answer["error"]
     assert "sandboxes print nothing" in call("rl_get_logs", container="sandbox-0").answer["error"]
     assert "must be one of" in call("rl_get_logs", container="trainer-1").answer["error"]
 
 
-def test_keys_and_colors_are_removed(call: Call, write: Callable[..., str]) -> None:
-    write("\x1b[31mTINKER_API_KEY=tml-abcdefgh12345\x1b[0m\n", "fine\n")
+def test_keys_and_colors_are_removed(call: Call, write_log: Callable[..., str]) -> None:
+    write_log("\x1b[31mTINKER_API_KEY=tml-abcdefgh12345\x1b[0m\n", "fine\n")
     assert call("rl_get_logs").answer["untrusted_output"] == "TINKER_API_KEY=[redacted]\nfine"
 
 
-def test_a_search_reaches_far_back_and_says_how_it_was_understood(call: Call, write: Callable[..., str]) -> None:
-    write("ERROR: one\n", *["fine\n"] * 1000, "error: two\n", *["fine\n"] * 500)
+def test_a_search_reaches_far_back_and_says_how_it_was_understood(call: Call, write_log: Callable[..., str]) -> None:
+    write_log("ERROR: one\n", *["fine\n"] * 1000, "error: two\n", *["fine\n"] * 500)
     answer = call("rl_get_logs", grep="^error").answer
     assert (answer["untrusted_output"], answer["grep_taken_as"]) == ("ERROR: one\nerror: two", "pattern")
     assert call("rl_get_logs", grep="(error").answer == answer | {
@@ -74,8 +74,8 @@ def test_a_search_reaches_far_back_and_says_how_it_was_understood(call: Call, wr
     }
 
 
-def test_long_lines_are_cut_and_old_ones_left_out(call: Call, write: Callable[..., str]) -> None:
-    write(*(f"{number:03} {'x' * 1000}\n" for number in range(MOST_LINES)))
+def test_long_lines_are_cut_and_old_ones_left_out(call: Call, write_log: Callable[..., str]) -> None:
+    write_log(*(f"{number:03} {'x' * 1000}\n" for number in range(MOST_LINES)))
     answer = call("rl_get_logs", tail=MOST_LINES).answer
     lines = answer["untrusted_output"].splitlines()
     assert len(answer["untrusted_output"]) <= 8000
@@ -94,8 +94,8 @@ def test_a_run_that_has_not_started_has_no_log(context: CallContext, call: Call)
 @pytest.mark.parametrize(
     "arguments", [{"tail": 0}, {"tail": 201}, {"grep": ""}, {"grep": "x" * 201}, {"container": "supervisor"}]
 )
-def test_invalid_arguments_are_refused(call: Call, write: Callable[..., str], arguments: dict[str, Any]) -> None:
-    write("line\n")
+def test_invalid_arguments_are_refused(call: Call, write_log: Callable[..., str], arguments: dict[str, Any]) -> None:
+    write_log("line\n")
     outcome = call("rl_get_logs", **arguments)
     assert outcome.code == "refused"
     assert next(iter(arguments)) in outcome.answer["error"]

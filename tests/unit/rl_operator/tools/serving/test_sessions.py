@@ -39,7 +39,7 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 @pytest.fixture
-def target(api: FakeApi, tmp_path: Path) -> Iterator[ClusterTarget]:
+def counted_target(api: FakeApi, tmp_path: Path) -> Iterator[ClusterTarget]:
     """With its own credentials, which must not be used for a caller's request."""
     opened: list[ClusterTarget] = []
 
@@ -68,9 +68,9 @@ def list_runs(sessions: ClusterSessions, token: str) -> str:
         return context.target.caller
 
 
-async def test_each_caller_is_known_only_by_their_own_token(api: FakeApi, target: ClusterTarget) -> None:
+async def test_each_caller_is_known_only_by_their_own_token(api: FakeApi, counted_target: ClusterTarget) -> None:
     api.answers("POST", REVIEWS, reviewed("ann"), reviewed("ben"))
-    sessions = ClusterSessions(target, context_for)
+    sessions = ClusterSessions(counted_target, context_for)
     assert await asyncio.to_thread(list_runs, sessions, "token-of-ann") == "ann"
     assert await asyncio.to_thread(list_runs, sessions, "token-of-ben") == "ben"
     assert await asyncio.to_thread(list_runs, sessions, "token-of-ann") == "ann"
@@ -78,10 +78,10 @@ async def test_each_caller_is_known_only_by_their_own_token(api: FakeApi, target
     assert sent == ["Bearer token-of-ann"] * 2 + ["Bearer token-of-ben"] * 2 + ["Bearer token-of-ann"]
 
 
-async def test_after_a_minute_the_api_server_is_asked_again(api: FakeApi, target: ClusterTarget) -> None:
+async def test_after_a_minute_the_api_server_is_asked_again(api: FakeApi, counted_target: ClusterTarget) -> None:
     api.answers("POST", REVIEWS, reviewed("ann"), Answer({"message": "Unauthorized"}, 401))
     clock = Clock()
-    sessions = ClusterSessions(target, context_for, now=clock)
+    sessions = ClusterSessions(counted_target, context_for, now=clock)
     await asyncio.to_thread(list_runs, sessions, "token")
     clock.seconds = TRUSTED_SECONDS - 1
     assert sessions.knows("token")
@@ -102,19 +102,19 @@ async def test_after_a_minute_the_api_server_is_asked_again(api: FakeApi, target
     ],
 )
 async def test_an_unknown_caller_has_no_context(
-    api: FakeApi, target: ClusterTarget, answer: Answer, error: type[Exception], sentence: str
+    api: FakeApi, counted_target: ClusterTarget, answer: Answer, error: type[Exception], sentence: str
 ) -> None:
     api.answers("POST", REVIEWS, answer)
-    sessions = ClusterSessions(target, context_for)
+    sessions = ClusterSessions(counted_target, context_for)
     with pytest.raises(error, match=sentence):
         await asyncio.to_thread(list_runs, sessions, "token")
     assert not sessions.knows("token")
     assert len(api.requests) == 1
 
 
-async def test_an_evicted_context_closes_when_its_caller_has_left(api: FakeApi, target: ClusterTarget) -> None:
+async def test_an_evicted_context_closes_when_its_caller_has_left(api: FakeApi, counted_target: ClusterTarget) -> None:
     api.answers("POST", REVIEWS, reviewed("ann"), reviewed("ben"), reviewed("ann"))
-    sessions = ClusterSessions(target, context_for, most=1)
+    sessions = ClusterSessions(counted_target, context_for, most=1)
 
     def crowd_out() -> Any:
         with sessions.context("token-of-ann") as context:

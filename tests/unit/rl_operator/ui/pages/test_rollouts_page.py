@@ -55,7 +55,7 @@ class Page(HTMLParser):
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> StateFolder:
+def state_folder(tmp_path: Path) -> StateFolder:
     return StateFolder(tmp_path)
 
 
@@ -71,13 +71,13 @@ async def page(folder: StateFolder, query: str = "", status: int = 200) -> Page:
 
 
 @pytest.fixture
-def trained(folder: StateFolder) -> StateFolder:
-    folder.files(folder.run(), {"1-1": [step(1, {})], "3-1": RECORDS, "4-1": [lost("raised")]})
-    return folder
+def trained_folder(state_folder: StateFolder) -> StateFolder:
+    state_folder.files(state_folder.run(), {"1-1": [step(1, {})], "3-1": RECORDS, "4-1": [lost("raised")]})
+    return state_folder
 
 
-async def test_a_step_with_its_ledger_reasons_and_groups(trained: StateFolder) -> None:
-    found = await page(trained, "?step=3")
+async def test_a_step_with_its_ledger_reasons_and_groups(trained_folder: StateFolder) -> None:
+    found = await page(trained_folder, "?step=3")
     words = re.sub(r"\s+", " ", found.text)
     for said in (
         "Trained, mean reward 0.5; held-out mean reward 0.5.",
@@ -102,8 +102,8 @@ async def test_a_step_with_its_ledger_reasons_and_groups(trained: StateFolder) -
     assert "4" in words
 
 
-async def test_without_a_step_the_newest_finished_one_is_shown(trained: StateFolder) -> None:
-    assert "Step 3 of sorting" in (await page(trained)).text
+async def test_without_a_step_the_newest_finished_one_is_shown(trained_folder: StateFolder) -> None:
+    assert "Step 3 of sorting" in (await page(trained_folder)).text
 
 
 @pytest.mark.parametrize(
@@ -122,32 +122,32 @@ async def test_without_a_step_the_newest_finished_one_is_shown(trained: StateFol
         ("?q=eq1&scope=all", "Searched steps 4 to 1 (5 groups)", "Colors:"),
     ],
 )
-async def test_choices(trained: StateFolder, query: str, shown: str, hidden: str) -> None:
-    words = re.sub(r"\s+", " ", (await page(trained, query)).text)
+async def test_choices(trained_folder: StateFolder, query: str, shown: str, hidden: str) -> None:
+    words = re.sub(r"\s+", " ", (await page(trained_folder, query)).text)
     assert shown in words
     assert hidden not in words
 
 
-async def test_every_link_of_the_page_leads_somewhere(trained: StateFolder) -> None:
-    found = await page(trained, "?step=3&reward=0-1&color=gap")
+async def test_every_link_of_the_page_leads_somewhere(trained_folder: StateFolder) -> None:
+    found = await page(trained_folder, "?step=3&reward=0-1&color=gap")
     ours = {href for href in found.links if href.startswith(PATH)}
     assert len(ours) > 8
-    async with trained.browser() as browser:
+    async with trained_folder.browser() as browser:
         assert {(await browser.get(href)).status_code for href in ours} == {200}
 
 
-async def test_a_step_that_is_not_there(trained: StateFolder) -> None:
-    assert "the nearest steps that have some: 1, 3, 4" in (await page(trained, "?step=2", 404)).text
+async def test_a_step_that_is_not_there(trained_folder: StateFolder) -> None:
+    assert "the nearest steps that have some: 1, 3, 4" in (await page(trained_folder, "?step=2", 404)).text
 
 
-async def test_downloads(trained: StateFolder) -> None:
-    answer = await get(trained, "?step=3&fate=no_advantage", f"{PATH}.jsonl")
+async def test_downloads(trained_folder: StateFolder) -> None:
+    answer = await get(trained_folder, "?step=3&fate=no_advantage", f"{PATH}.jsonl")
     assert answer.headers["content-disposition"] == 'attachment; filename="sorting-step-3.jsonl"'
     assert answer.headers["content-type"] == "application/jsonl"
     assert [json.loads(line) for line in answer.text.splitlines()] == [RECORDS[3]]
-    whole = await get(trained, "?step=3", f"{PATH}.jsonl")
+    whole = await get(trained_folder, "?step=3", f"{PATH}.jsonl")
     assert [json.loads(line) for line in whole.text.splitlines()] == RECORDS
-    assert (await get(trained, "?fate=bad", f"{PATH}.jsonl")).status_code == 404
+    assert (await get(trained_folder, "?fate=bad", f"{PATH}.jsonl")).status_code == 404
 
 
 class SlowSource:
@@ -174,12 +174,12 @@ class SlowSource:
 
 
 async def test_however_many_look_only_few_steps_are_in_memory(
-    trained: StateFolder, monkeypatch: pytest.MonkeyPatch
+    trained_folder: StateFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = parse_stored_run(existing_run(trained.target, "default", "sorting"))
-    source = SlowSource(trained.target.rollouts(run))
-    monkeypatch.setattr(trained.target, "rollouts", lambda *_, **__: source)
-    async with trained.browser() as browser:
+    run = parse_stored_run(existing_run(trained_folder.target, "default", "sorting"))
+    source = SlowSource(trained_folder.target.rollouts(run))
+    monkeypatch.setattr(trained_folder.target, "rollouts", lambda *_, **__: source)
+    async with trained_folder.browser() as browser:
         looks = [asyncio.create_task(browser.get(f"{PATH}?step=3&sort={sort}")) for sort in SORTS for _ in range(5)]
         for _ in range(MOST_READERS):
             assert await asyncio.to_thread(source.begun.acquire, timeout=END_SECONDS)
@@ -190,8 +190,8 @@ async def test_however_many_look_only_few_steps_are_in_memory(
     assert source.most == MOST_READERS
 
 
-async def test_a_script_asks_for_the_newest_step(trained: StateFolder) -> None:
-    assert (await get(trained, path=f"{PATH}/newest")).text == "4"
+async def test_a_script_asks_for_the_newest_step(trained_folder: StateFolder) -> None:
+    assert (await get(trained_folder, path=f"{PATH}/newest")).text == "4"
 
 
 @pytest.mark.parametrize(
@@ -203,15 +203,15 @@ async def test_a_script_asks_for_the_newest_step(trained: StateFolder) -> None:
          "container trainer failed <b>"),
     ],
 )  # fmt: skip
-async def test_a_run_without_rollouts(folder: StateFolder, status: dict[str, Any], said: str) -> None:
-    folder.run(**status)
-    assert said in (await page(folder)).text
+async def test_a_run_without_rollouts(state_folder: StateFolder, status: dict[str, Any], said: str) -> None:
+    state_folder.run(**status)
+    assert said in (await page(state_folder)).text
 
 
-async def test_an_attempt_that_was_killed_and_a_later_version(folder: StateFolder) -> None:
+async def test_an_attempt_that_was_killed_and_a_later_version(state_folder: StateFolder) -> None:
     whole = frame(step(3, {"trained": 6}), {"record": "dream", "of": "sheep"}, group(0, rollout(1.0), rollout(0.0)))
-    folder.files(folder.run(), {"3-2": whole + frame(group(1, rollout(1.0)))[:-3], "3-1": RECORDS})
-    words = (await page(folder, "?step=3")).text
+    state_folder.files(state_folder.run(), {"3-2": whole + frame(group(1, rollout(1.0)))[:-3], "3-1": RECORDS})
+    words = (await page(state_folder, "?step=3")).text
     assert "attempt 1 trained step 3, too; its weights were lost, and it is not shown" in words
     assert "1 frame is torn or damaged" in words
     assert "1 record of a kind that this version does not know was left out" in words
@@ -222,8 +222,8 @@ UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2028\u202
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)
-async def test_hostile_text_is_text(folder: StateFolder, text: str) -> None:
-    uid = folder.run()
+async def test_hostile_text_is_text(state_folder: StateFolder, text: str) -> None:
+    uid = state_folder.run()
     of_pieces = {**sequence("ab"), "pieces": [text, text]}
     hostile = {
         "reward": 1.0, "advantage": 0.5, "components": {text: text}, "sequences": [of_pieces],
@@ -232,10 +232,10 @@ async def test_hostile_text_is_text(folder: StateFolder, text: str) -> None:
     record = group(0, hostile, fate="dropped", reason=text, why=text, item={text: [text]}, sampling={text: text})
     record["prompt"] = {"tokens": [1], "pieces": [text]}
     bare = {**record, "rollouts": [{**hostile, "messages": None}]}
-    folder.files(uid, {"3-1": [lost(text, why=text, item=text), step(3, {text: 1, "trained": 1}), record, bare]})
-    plain = {tag for tag, _ in (await page(folder, "?step=3")).tags}
+    state_folder.files(uid, {"3-1": [lost(text, why=text, item=text), step(3, {text: 1, "trained": 1}), record, bare]})
+    plain = {tag for tag, _ in (await page(state_folder, "?step=3")).tags}
     for query in ("?step=3", "?step=3&view=talk", "?step=3&fate=lost", "?step=3&color=fate&group=0&fate=dropped"):
-        found = await page(folder, query)
+        found = await page(state_folder, query)
         names = {name for _, attributes in found.tags for name in attributes}
         assert "script" not in {tag for tag, attributes in found.tags if "src" not in attributes}
         assert not {"onerror", "onload", "style"} & names
@@ -246,13 +246,13 @@ async def test_hostile_text_is_text(folder: StateFolder, text: str) -> None:
         assert "49" not in re.findall(r"\b49\b", found.text)
 
 
-async def test_the_text_that_was_asked_for_is_escaped_too(trained: StateFolder) -> None:
-    html = (await get(trained, "?step=3&q=%22%3E%3Cscript%3Ealert(1)%3C/script%3E")).text
+async def test_the_text_that_was_asked_for_is_escaped_too(trained_folder: StateFolder) -> None:
+    html = (await get(trained_folder, "?step=3&q=%22%3E%3Cscript%3Ealert(1)%3C/script%3E")).text
     assert "<script>alert" not in html
     assert 'value="&#34;&gt;&lt;script&gt;' in html
 
 
-async def test_a_megabyte_in_one_line_does_not_fill_the_page(folder: StateFolder) -> None:
+async def test_a_megabyte_in_one_line_does_not_fill_the_page(state_folder: StateFolder) -> None:
     long = {**sequence("ab"), "pieces": ["x" * 1_000_000, "y"]}
     size = 50_000
     many = {
@@ -264,21 +264,21 @@ async def test_a_megabyte_in_one_line_does_not_fill_the_page(folder: StateFolder
         step(3, {}), group(0, {"reward": 1.0, "sequences": [long], "messages": talk}, item="i" * 1_000_000),
         *(group(number, {"reward": 0.0, "sequences": [many]}, prompt="p" * 5_000) for number in (1, 2)),
     ]  # fmt: skip
-    folder.files(folder.run(), {"3-1": records})
-    answer = await get(folder, "?step=3")
+    state_folder.files(state_folder.run(), {"3-1": records})
+    answer = await get(state_folder, "?step=3")
     assert len(answer.text) < 300_000
     assert "(999,800 more characters)" in answer.text
     assert "The first 400 of 50,000 tokens" in answer.text
-    alone = await get(folder, "?step=3&group=1&fate=trained")
+    alone = await get(state_folder, "?step=3&group=1&fate=trained")
     assert "Show all tokens" not in alone.text
     assert '<p class="quiet">The first' not in alone.text
-    assert len((await get(folder, "?step=3&view=talk")).text) < 300_000
+    assert len((await get(state_folder, "?step=3&view=talk")).text) < 300_000
 
 
-async def test_bytes_that_are_not_text(folder: StateFolder) -> None:
+async def test_bytes_that_are_not_text(state_folder: StateFolder) -> None:
     sequences = b'[{"tokens":[1],"pieces":["\xff\xfe"],"fates":[[0,1,"trained"]]}]'
     line = b'{"record":"group","group":0,"fate":"trained","rollouts":[{"reward":1,"sequences":%s}]}\n' % sequences
-    folder.files(folder.run(), {"3-1": [step(3, {"trained": 1}), line, b"\xff\xff{\n", b"[]\n"]})
-    words = (await page(folder, "?step=3")).text
+    state_folder.files(state_folder.run(), {"3-1": [step(3, {"trained": 1}), line, b"\xff\xff{\n", b"[]\n"]})
+    words = (await page(state_folder, "?step=3")).text
     assert "\ufffd" in words
     assert "2 lines are not readable and left out" in words

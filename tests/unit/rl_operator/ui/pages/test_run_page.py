@@ -91,14 +91,14 @@ def browser_of(
 
 
 @pytest.fixture
-def target() -> Watched:
+def watched_target() -> Watched:
     hostile_spec = {"config": {"system_prompt": HOSTILE, "level": 3}, "wandb": {"notes": "<i>"}}
     return Watched(run_of(**STATUS), run_of("other", spec=hostile_spec, **STATUS))
 
 
 @pytest.fixture
-async def browser(target: Watched) -> AsyncIterator[httpx.AsyncClient]:
-    async with browser_of(target) as client:
+async def run_browser(watched_target: Watched) -> AsyncIterator[httpx.AsyncClient]:
+    async with browser_of(watched_target) as client:
         yield client
 
 
@@ -116,8 +116,8 @@ PAGES = (
 
 
 @pytest.mark.parametrize("path", PAGES)
-async def test_nothing_in_a_page_is_executed(browser: httpx.AsyncClient, path: str) -> None:
-    answer = await browser.get(path)
+async def test_nothing_in_a_page_is_executed(run_browser: httpx.AsyncClient, path: str) -> None:
+    answer = await run_browser.get(path)
     elements = Elements(answer.text)
     assert all(set(each) <= {"src", "defer"} for each in elements.named("script")), "no script within a page"
     for tag, attributes in elements.found:
@@ -130,9 +130,9 @@ async def test_nothing_in_a_page_is_executed(browser: httpx.AsyncClient, path: s
     assert "49" not in [text for text in answer.text.split() if text == "49"], "a template within a text"
 
 
-async def test_a_long_text_does_not_make_a_large_page(browser: httpx.AsyncClient) -> None:
+async def test_a_long_text_does_not_make_a_large_page(run_browser: httpx.AsyncClient) -> None:
     for path in PAGES:
-        answer = await browser.get(path)
+        answer = await run_browser.get(path)
         assert len(answer.text) < 400_000, path
 
 
@@ -151,19 +151,19 @@ async def test_the_button_is_what_can_be_done(spec: dict[str, Any], status: dict
     assert posts == ([f"/ui/runs/default/sorting/{action}"] if action else [])
 
 
-async def test_whoever_may_change_nothing_has_no_button(target: Watched) -> None:
-    async with browser_of(target, may_change=False) as browser:
+async def test_whoever_may_change_nothing_has_no_button(watched_target: Watched) -> None:
+    async with browser_of(watched_target, may_change=False) as browser:
         page = Elements((await browser.get("/runs/default/sorting")).text)
     assert [each for each in page.named("form") if each.get("method") == "post"] == []
 
 
-async def test_stop_and_resume(target: Watched, browser: httpx.AsyncClient) -> None:
-    stopped = await browser.post("/runs/default/sorting/stop")
+async def test_stop_and_resume(watched_target: Watched, run_browser: httpx.AsyncClient) -> None:
+    stopped = await run_browser.post("/runs/default/sorting/stop")
     assert (stopped.status_code, stopped.headers["location"]) == (303, "/ui/runs/default/sorting")
-    assert target.objects["default", "sorting"]["spec"]["suspend"] is True
-    await browser.post("/runs/default/sorting/resume")
-    assert target.objects["default", "sorting"]["spec"]["suspend"] is False
-    assert (await browser.get("/runs/default/sorting/stop")).status_code == 405
+    assert watched_target.objects["default", "sorting"]["spec"]["suspend"] is True
+    await run_browser.post("/runs/default/sorting/resume")
+    assert watched_target.objects["default", "sorting"]["spec"]["suspend"] is False
+    assert (await run_browser.get("/runs/default/sorting/stop")).status_code == 405
 
 
 class Installing(Watched):
@@ -209,22 +209,22 @@ async def test_what_is_over_cannot_be_stopped() -> None:
     assert (answer.status_code, "there is nothing to stop" in answer.text) == (404, True)
 
 
-async def test_points_are_what_a_page_lacks(browser: httpx.AsyncClient) -> None:
-    first = (await browser.get("/runs/default/sorting/points")).json()
+async def test_points_are_what_a_page_lacks(run_browser: httpx.AsyncClient) -> None:
+    first = (await run_browser.get("/runs/default/sorting/points")).json()
     assert (first["tables"]["steps"]["step"], first["tables"]["steps"]["columns"]["loss"]) == ([1], [None])
     assert {mark["sign"] for mark in first["marks"]} >= {"!", "B", "C", "E1"}
-    more = (await browser.get("/runs/default/sorting/points?after=1&attempt=1")).json()
+    more = (await run_browser.get("/runs/default/sorting/points?after=1&attempt=1")).json()
     assert (more["whole"], more["tables"]["steps"]["step"]) == (False, [])
 
 
 @pytest.mark.parametrize("query", ["after=-5", "after=x&attempt=1e9", "after=99999999999", "after=%00", "attempt=²"])
-async def test_strange_questions_are_answered(browser: httpx.AsyncClient, query: str) -> None:
-    answer = await browser.get(f"/runs/default/sorting/points?{query}")
+async def test_strange_questions_are_answered(run_browser: httpx.AsyncClient, query: str) -> None:
+    answer = await run_browser.get(f"/runs/default/sorting/points?{query}")
     assert (answer.status_code, answer.json()["whole"]) == (200, True)
 
 
-async def test_the_config_says_who_decided_and_can_be_copied(browser: httpx.AsyncClient) -> None:
-    page = (await browser.get("/runs/default/sorting/config")).text
+async def test_the_config_says_who_decided_and_can_be_copied(run_browser: httpx.AsyncClient) -> None:
+    page = (await run_browser.get("/runs/default/sorting/config")).text
     assert "rlctl run sorting.yaml --memory" in page
     assert "environment: sort_digits" in page
     assert "config.group_size" in page
@@ -236,8 +236,8 @@ async def test_the_config_says_who_decided_and_can_be_copied(browser: httpx.Asyn
     ("container", "status", "said"),
     [("trainer", 200, "step 1"), ("nonsense", 404, "container is"), ("sandbox", 404, "sandboxes print nothing")],
 )
-async def test_the_log_of_a_container(browser: httpx.AsyncClient, container: str, status: int, said: str) -> None:
-    answer = await browser.get(f"/runs/default/sorting/log?container={container}")
+async def test_the_log_of_a_container(run_browser: httpx.AsyncClient, container: str, status: int, said: str) -> None:
+    answer = await run_browser.get(f"/runs/default/sorting/log?container={container}")
     assert (answer.status_code, said in answer.text) == (status, True)
 
 
@@ -264,12 +264,12 @@ async def test_a_run_without_anything_says_so() -> None:
         ("run=default/sorting&run=default/other", "Settings that differ"),
     ],
 )
-async def test_two_to_five_runs_are_compared(browser: httpx.AsyncClient, query: str, said: str) -> None:
-    assert said in (await browser.get(f"/compare?{query}")).text
+async def test_two_to_five_runs_are_compared(run_browser: httpx.AsyncClient, query: str, said: str) -> None:
+    assert said in (await run_browser.get(f"/compare?{query}")).text
 
 
-async def test_the_list_offers_to_compare(browser: httpx.AsyncClient) -> None:
-    page = Elements((await browser.get("/runs")).text)
+async def test_the_list_offers_to_compare(run_browser: httpx.AsyncClient) -> None:
+    page = Elements((await run_browser.get("/runs")).text)
     boxes = [each["value"] for each in page.named("input") if each.get("type") == "checkbox"]
     assert sorted(map(str, boxes)) == ["default/other", "default/sorting"]
     assert [each["action"] for each in page.named("form") if each.get("id") == "compare"] == ["/ui/compare"]

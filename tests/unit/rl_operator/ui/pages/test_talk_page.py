@@ -98,7 +98,7 @@ KEY = "tml-secret-key-of-mine"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> StateFolder:
+def folder_with_weights(tmp_path: Path) -> StateFolder:
     found = StateFolder(tmp_path)
     found.run(**WEIGHTS)
     return found
@@ -117,8 +117,8 @@ async def shown(folder: StateFolder, variables: dict[str, str] | None = None) ->
         return answer.text
 
 
-async def test_what_there_is_to_ask(folder: StateFolder) -> None:
-    html = await shown(folder, {})
+async def test_what_there_is_to_ask(folder_with_weights: StateFolder) -> None:
+    html = await shown(folder_with_weights, {})
     assert 'value="final" checked' in html
     assert "tinker://r/sampler_weights/f" in html
     assert ">Ask</button>" in html
@@ -132,8 +132,8 @@ async def test_a_run_without_weights(tmp_path: Path) -> None:
     assert 'type="radio"' not in html
 
 
-async def test_without_a_key_of_the_visitor_the_commands_are_shown(folder: StateFolder) -> None:
-    html = (await sent(folder, {**GOOD, "prompt": "it's <b>"})).text
+async def test_without_a_key_of_the_visitor_the_commands_are_shown(folder_with_weights: StateFolder) -> None:
+    html = (await sent(folder_with_weights, {**GOOD, "prompt": "it's <b>"})).text
     assert "This server has no key of yours" in html
     assert "rlctl sample sorting --max-tokens 8 --temperature 1 --seed 0 -- " in html
     assert "&lt;b&gt;" in html
@@ -151,30 +151,30 @@ async def test_without_a_key_of_the_visitor_the_commands_are_shown(folder: State
     ids=str,
 )
 async def test_what_cannot_be_asked_is_named_and_keeps_the_form(
-    folder: StateFolder, change: dict[str, str], said: str
+    folder_with_weights: StateFolder, change: dict[str, str], said: str
 ) -> None:
-    answer = await sent(folder, {**GOOD, **change}, {})
+    answer = await sent(folder_with_weights, {**GOOD, **change}, {})
     assert answer.status_code == 400
     assert said in answer.text
     assert 'name="seed"' in answer.text
 
 
-async def test_a_form_that_is_too_large_is_not_read(folder: StateFolder) -> None:
-    answer = await sent(folder, b"prompt=" + b"x" * 200_000, {})
+async def test_a_form_that_is_too_large_is_not_read(folder_with_weights: StateFolder) -> None:
+    answer = await sent(folder_with_weights, b"prompt=" + b"x" * 200_000, {})
     assert answer.status_code == 400
     assert "write a shorter prompt" in answer.text
 
 
-async def test_bytes_that_are_no_form(folder: StateFolder) -> None:
-    assert (await sent(folder, b"\xff\xfe=%ff&&==", {})).status_code == 400
+async def test_bytes_that_are_no_form(folder_with_weights: StateFolder) -> None:
+    assert (await sent(folder_with_weights, b"\xff\xfe=%ff&&==", {})).status_code == 400
 
 
-async def test_too_many_at_once_are_told_to_wait(folder: StateFolder) -> None:
+async def test_too_many_at_once_are_told_to_wait(folder_with_weights: StateFolder) -> None:
     with contextlib.ExitStack() as taken:
         for _ in range(2):
             assert TALKS.acquire(blocking=False)
             taken.callback(TALKS.release)
-        answer = await sent(folder, GOOD, {})
+        answer = await sent(folder_with_weights, GOOD, {})
     assert answer.status_code == 429
     assert "send it again in a few seconds" in answer.text
 

@@ -21,15 +21,15 @@ def call(*arguments: str | Path, **variables: str) -> subprocess.CompletedProces
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def good_and_bad(tmp_path: Path) -> Path:
     (tmp_path / "good.py").write_text(GOOD, encoding="utf-8")
     (tmp_path / "bad.py").write_text("x = 1\ndef f(:")
     return tmp_path
 
 
-def test_json_of_an_entry(folder: Path) -> None:
+def test_json_of_an_entry(good_and_bad: Path) -> None:
     done = call(
-        "--path", folder, "--entry", "good.py", "-o", "json", LC_ALL="C", PYTHONUTF8="0", PYTHONIOENCODING="ascii"
+        "--path", good_and_bad, "--entry", "good.py", "-o", "json", LC_ALL="C", PYTHONUTF8="0", PYTHONIOENCODING="ascii"
     )
     assert (done.returncode, done.stderr) == (0, b"")
     found = json.loads(done.stdout)
@@ -43,8 +43,8 @@ def test_json_of_an_entry(folder: Path) -> None:
     assert set(fields["group_size"]) == {"name", "type", "default", "description"}
 
 
-def test_json_of_a_problem_is_an_answer(folder: Path) -> None:
-    done = call("--path", folder, "--entry", "bad.py", "-o", "json")
+def test_json_of_a_problem_is_an_answer(good_and_bad: Path) -> None:
+    done = call("--path", good_and_bad, "--entry", "bad.py", "-o", "json")
     assert (done.returncode, done.stderr) == (0, b"")
     problem = json.loads(done.stdout)["problem"]
     assert problem == {
@@ -55,14 +55,14 @@ def test_json_of_a_problem_is_an_answer(folder: Path) -> None:
     }
 
 
-def test_people_get_a_problem_as_an_error(folder: Path) -> None:
-    done = call("--path", folder, "--entry", "bad.py")
+def test_people_get_a_problem_as_an_error(good_and_bad: Path) -> None:
+    done = call("--path", good_and_bad, "--entry", "bad.py")
     assert done.returncode == 2
     assert done.stderr == b"error: bad.py, line 2: this is not valid Python: invalid syntax\n"
 
 
-def test_a_folder_as_a_table(folder: Path) -> None:
-    done = call("--path", folder)
+def test_a_folder_as_a_table(good_and_bad: Path) -> None:
+    done = call("--path", good_and_bad)
     assert (done.returncode, done.stdout.decode()) == (0, "good  Läuft. (good.py)\n")
     assert done.stderr == b"warning: bad.py cannot be read (line 2): this is not valid Python: invalid syntax\n"
 

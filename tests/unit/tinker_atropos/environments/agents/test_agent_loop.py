@@ -55,7 +55,7 @@ class ScriptedServer:
 
 
 @pytest.fixture(autouse=True)
-def box():
+def box_without_sandbox():
     box = Toolbox(lambda: pytest.fail("no sandbox is needed"), seconds=60, threads=4)
     toolbox.install(box)
     yield box

@@ -102,31 +102,31 @@ who: ContextVar[str] = ContextVar("who", default="nobody")
 
 
 @pytest.fixture
-def threads():
+def four_threads():
     with ThreadPoolExecutor(4) as threads:
         yield threads
 
 
-async def test_others_go_on_during_a_synchronous_call(threads):
+async def test_others_go_on_during_a_synchronous_call(four_threads):
     """Two graders wait for each other: neither would ever end if one held up the event loop."""
     meeting = threading.Barrier(2, timeout=SECONDS)
 
     async def grade(name: str) -> str:
         await asyncio.sleep(0)
-        run_blocking(threads, meeting.wait)
+        run_blocking(four_threads, meeting.wait)
         await asyncio.sleep(0)
         return name
 
     assert await asyncio.gather(Bridged(grade("a")), Bridged(grade("b"))) == ["a", "b"]
 
 
-async def test_what_it_raises_and_returns(threads):
+async def test_what_it_raises_and_returns(four_threads):
     def fail() -> None:
         raise KeyError("no")
 
     async def grade() -> str:
         try:
-            run_blocking(threads, fail)
+            run_blocking(four_threads, fail)
         except KeyError as error:
             return f"told {error}"
         return "nothing"
@@ -134,16 +134,16 @@ async def test_what_it_raises_and_returns(threads):
     assert await Bridged(grade()) == "told 'no'"
 
     async def fails() -> None:
-        run_blocking(threads, fail)
+        run_blocking(four_threads, fail)
 
     with pytest.raises(KeyError):
         await Bridged(fails())
 
 
-async def test_its_context_is_the_callers(threads):
+async def test_its_context_is_the_callers(four_threads):
     async def grade() -> tuple[str, str]:
         before = who.get()
-        run_blocking(threads, lambda: None)
+        run_blocking(four_threads, lambda: None)
         who.set("grader")
         return before, who.get()
 
@@ -152,13 +152,13 @@ async def test_its_context_is_the_callers(threads):
     assert who.get() == "grader"
 
 
-async def test_a_cancellation_reaches_the_coroutine(threads):
+async def test_a_cancellation_reaches_the_coroutine(four_threads):
     begun, release, ends = asyncio.Event(), threading.Event(), []
 
     async def grade() -> None:
         begun.set()
         try:
-            run_blocking(threads, release.wait, SECONDS)
+            run_blocking(four_threads, release.wait, SECONDS)
         except asyncio.CancelledError:
             ends.append("cancelled")
             raise
@@ -176,5 +176,5 @@ async def _awaited(bridged: Bridged[None]) -> None:
     await bridged
 
 
-def test_without_a_bridge_it_is_a_plain_call(threads):
-    assert run_blocking(threads, threading.get_ident) == threading.get_ident()
+def test_without_a_bridge_it_is_a_plain_call(four_threads):
+    assert run_blocking(four_threads, threading.get_ident) == threading.get_ident()

@@ -8,7 +8,7 @@ from tinker_atropos.environments.discovery import discover, discover_bundled
 
 
 @pytest.fixture
-def folder(tmp_path):
+def write_modules(tmp_path):
     def write(**files):
         for name, text in files.items():
             path = tmp_path / f"{name.replace('__', '/')}.py"
@@ -44,10 +44,10 @@ def test_bundled_environment():
     assert fields["wandb_name"].type == "str | None"
 
 
-def test_nothing_is_imported(folder):
+def test_nothing_is_imported(write_modules):
     before = set(sys.modules)
     found = discover(
-        folder(
+        write_modules(
             boom="from atroposlib.envs.base import BaseEnv\nclass Boom(BaseEnv):\n    x = 1 / 0\nraise SystemExit(3)"
         )
     )
@@ -66,9 +66,9 @@ NAMES = {
 
 
 @pytest.mark.parametrize(("body", "name"), NAMES.values(), ids=NAMES)
-def test_name_comes_from(folder, body, name):
+def test_name_comes_from(write_modules, body, name):
     text = f'from atroposlib.envs.base import BaseEnv\nNAME = "constant"\nclass E(BaseEnv):\n    {body}\n'
-    assert one(discover(folder(env=text))).name == name
+    assert one(discover(write_modules(env=text))).name == name
 
 
 ANCESTRIES = {
@@ -96,8 +96,8 @@ ANCESTRIES = {
 
 
 @pytest.mark.parametrize("files", ANCESTRIES.values(), ids=ANCESTRIES)
-def test_ancestry_is_found(folder, files):
-    assert one(discover(folder(**files))).class_name == "E"
+def test_ancestry_is_found(write_modules, files):
+    assert one(discover(write_modules(**files))).class_name == "E"
 
 
 NO_ENVIRONMENTS = {
@@ -114,8 +114,8 @@ NO_ENVIRONMENTS = {
 
 
 @pytest.mark.parametrize("files", NO_ENVIRONMENTS.values(), ids=NO_ENVIRONMENTS)
-def test_no_environment_is_found_in(folder, files):
-    found = discover(folder(**files))
+def test_no_environment_is_found_in(write_modules, files):
+    found = discover(write_modules(**files))
     assert found.environments == []
     assert found.warnings == []
 
@@ -153,8 +153,8 @@ class E(BaseEnv):
 """
 
 
-def test_fields_and_their_defaults(folder):
-    environment = one(discover(folder(env=CONFIG_FILE)))
+def test_fields_and_their_defaults(write_modules):
+    environment = one(discover(write_modules(env=CONFIG_FILE)))
     found = defaults(environment)
     assert found["plain"] == 4
     assert found["described"] == 7
@@ -173,8 +173,10 @@ def test_fields_and_their_defaults(folder):
     assert fields["group_size"].description == "How many responses are grouped together for scoring"
 
 
-def test_broken_file_is_a_warning_next_to_the_others(folder):
-    found = discover(folder(good="from atroposlib.envs.base import BaseEnv\nclass E(BaseEnv): ...", bad="def f(:"))
+def test_broken_file_is_a_warning_next_to_the_others(write_modules):
+    found = discover(
+        write_modules(good="from atroposlib.envs.base import BaseEnv\nclass E(BaseEnv): ...", bad="def f(:")
+    )
     assert [each.name for each in found.environments] == ["good"]
     assert len(found.warnings) == 1
     assert found.warnings[0].startswith("bad.py cannot be read (line 1): ")

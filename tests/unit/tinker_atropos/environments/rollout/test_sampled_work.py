@@ -54,7 +54,7 @@ class Recorder:
 
 
 @pytest.fixture
-async def recorder() -> AsyncIterator[tuple[Recorder, ServerManager]]:
+async def recording_server() -> AsyncIterator[tuple[Recorder, ServerManager]]:
     os.environ["NO_PROXY"] = "127.0.0.1"
     recorder = Recorder()
     async with serve(recorder.app(), bind("127.0.0.1", 0, "test")) as port:
@@ -84,8 +84,8 @@ async def ask(servers: ServerManager) -> None:
         )
 
 
-async def test_evaluations_are_marked_and_counted_on_every_route(recorder):
-    seen, servers = recorder
+async def test_evaluations_are_marked_and_counted_on_every_route(recording_server):
+    seen, servers = recording_server
     with sampling("evaluation", step=20) as evaluation:
         await ask(servers)
     assert (evaluation.completions, evaluation.tokens) == (12, 36)
@@ -95,8 +95,8 @@ async def test_evaluations_are_marked_and_counted_on_every_route(recorder):
     assert {path for path, *_ in seen.marks} == {"/generate", "/v1/completions", "/v1/chat/completions"}
 
 
-async def test_the_answers_of_an_evaluation_are_kept_as_they_were_sampled(recorder):
-    _, servers = recorder
+async def test_the_answers_of_an_evaluation_are_kept_as_they_were_sampled(recording_server):
+    _, servers = recording_server
     kept: list[SampledAnswers] = []
     with sampling("evaluation", 20, kept.append) as evaluation:
         await ask(servers)
@@ -107,8 +107,8 @@ async def test_the_answers_of_an_evaluation_are_kept_as_they_were_sampled(record
     assert [answers.prompt for answers in kept if answers.logprobs is None] == [[7], [7]]
 
 
-async def test_a_server_that_knows_no_token_ids_answers_all_the_same(recorder):
-    seen, servers = recorder
+async def test_a_server_that_knows_no_token_ids_answers_all_the_same(recording_server):
+    seen, servers = recording_server
     seen.knows_ids = False
     kept: list[SampledAnswers] = []
     with sampling("evaluation", 20, kept.append) as evaluation:
@@ -117,8 +117,8 @@ async def test_a_server_that_knows_no_token_ids_answers_all_the_same(recorder):
     assert all(answers.logprobs for answers in kept)
 
 
-async def test_training_during_an_evaluation_is_counted_separately_and_not_marked(recorder):
-    seen, servers = recorder
+async def test_training_during_an_evaluation_is_counted_separately_and_not_marked(recording_server):
+    seen, servers = recording_server
 
     async def work(purpose) -> int:
         with sampling(purpose) as sampled:
@@ -132,8 +132,8 @@ async def test_training_during_an_evaluation_is_counted_separately_and_not_marke
     assert marks.count("evaluation") == 4
 
 
-async def test_what_is_asked_greedily_is_at_temperature_0_on_every_route(recorder):
-    seen, servers = recorder
+async def test_what_is_asked_greedily_is_at_temperature_0_on_every_route(recording_server):
+    seen, servers = recording_server
 
     async def greedy() -> None:
         with greedily():

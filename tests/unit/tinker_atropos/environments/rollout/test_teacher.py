@@ -32,17 +32,17 @@ KEY = "only-for-students"
 
 
 @pytest.fixture
-def model(tinker_service) -> Iterator[tinker.SamplingClient]:
+def sampling_model(tinker_service) -> Iterator[tinker.SamplingClient]:
     service = tinker.ServiceClient(base_url=tinker_service.url, api_key=tinker_service.key)
     yield service.create_sampling_client(base_model="bundled").result(60)
     service.close("success").result(10)
 
 
 @pytest.fixture
-async def teacher_url(model, monkeypatch) -> AsyncIterator[str]:
+async def teacher_url(sampling_model, monkeypatch) -> AsyncIterator[str]:
     install_prompt_logprobs()
     monkeypatch.setenv(API_KEY, KEY)
-    async with serve(teacher_app(model, KEY), bind("127.0.0.1", 0, "--port")) as port:
+    async with serve(teacher_app(sampling_model, KEY), bind("127.0.0.1", 0, "--port")) as port:
         yield f"http://127.0.0.1:{port}"
 
 
@@ -63,13 +63,13 @@ async def taught(env: Any, **changes: Any) -> ScoredGroup:
 
 @pytest.mark.parametrize("top_k", [1, 2, 5])
 async def test_the_teacher_speaks_of_sampled_tokens_only_and_says_what_the_model_would_sample(
-    model, teacher_url, top_k
+    sampling_model, teacher_url, top_k
 ) -> None:
     env = alone(Capitals, teacher_url=teacher_url, teacher_top_k=top_k, tokenizer_name="bundled")
     group = await taught(env)
     for index, (tokens, masks) in enumerate(zip(group.tokens, group.masks, strict=True)):
         prompt = types.ModelInput.from_ints(tokens)
-        truth = model.sample(
+        truth = sampling_model.sample(
             prompt, 1, types.SamplingParams(max_tokens=1), include_prompt_logprobs=True, topk_prompt_logprobs=5
         ).result(60)
         for position, mask in enumerate(masks):

@@ -38,7 +38,7 @@ class Recorder:
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[tuple[Recorder, SGLangServer]]:
+async def served_policy() -> AsyncIterator[tuple[Recorder, SGLangServer]]:
     recorder = Recorder()
     app = Starlette(routes=[Route("/generate", recorder.generate, methods=["POST"])])
     async with serve(app, bind("127.0.0.1", 0, "test")) as port:
@@ -62,17 +62,17 @@ async def served() -> AsyncIterator[tuple[Recorder, SGLangServer]]:
     ],
 )
 async def test_it_asks_and_returns_what_atroposlib_does(
-    served: tuple[Recorder, SGLangServer], request_: dict[str, Any]
+    served_policy: tuple[Recorder, SGLangServer], request_: dict[str, Any]
 ):
-    recorder, server = served
+    recorder, server = served_policy
     expected = await server._tokens_and_logprobs_completion_wrapper(model="m", **request_)
     async with kept_connections([server]):
         assert await server._tokens_and_logprobs_completion_wrapper(model="m", **request_) == expected
     assert recorder.asked[0] == recorder.asked[1]
 
 
-async def test_connections_are_kept_and_shared(served: tuple[Recorder, SGLangServer]) -> None:
-    recorder, server = served
+async def test_connections_are_kept_and_shared(served_policy: tuple[Recorder, SGLangServer]) -> None:
+    recorder, server = served_policy
     async with kept_connections([server]):
         ask = server._tokens_and_logprobs_completion_wrapper
         for _ in range(2):
@@ -81,8 +81,8 @@ async def test_connections_are_kept_and_shared(served: tuple[Recorder, SGLangSer
     assert set(recorder.ports[3:]) == set(recorder.ports[:3])
 
 
-async def test_a_refusal_is_the_error_that_atroposlib_raises(served: tuple[Recorder, SGLangServer]) -> None:
-    _, server = served
+async def test_a_refusal_is_the_error_that_atroposlib_raises(served_policy: tuple[Recorder, SGLangServer]) -> None:
+    _, server = served_policy
     async with kept_connections([server]):
         with pytest.raises(aiohttp.ClientResponseError):
             await server._tokens_and_logprobs_completion_wrapper(model="m", input_ids=[1], n=1, temperature=9)

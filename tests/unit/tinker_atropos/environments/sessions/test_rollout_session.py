@@ -66,7 +66,7 @@ def check_accounts(session: RolloutSession, policy: ScriptedPolicy) -> None:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[SessionServer]:
+async def session_server() -> AsyncIterator[SessionServer]:
     server = SessionServer(chat_renderer(TOKENIZER, "bundled"), "bundled", max_length=400)
     await server.start()
     yield server
@@ -74,7 +74,7 @@ async def server() -> AsyncIterator[SessionServer]:
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[httpx.AsyncClient]:
+async def http_client() -> AsyncIterator[httpx.AsyncClient]:
     async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
         yield client
 
@@ -89,15 +89,15 @@ async def ask(client: httpx.AsyncClient, session: RolloutSession, messages: list
     return [choice["message"] for choice in response.json()["choices"]]
 
 
-async def test_a_conversation_with_tools_is_one_sequence(server, client) -> None:
+async def test_a_conversation_with_tools_is_one_sequence(session_server, http_client) -> None:
     """The call goes back in another spelling, and is still the policy's own."""
     policy = ScriptedPolicy(f"I add.\n{CALL}", "5")
-    session = server.begin(policy.sample)
-    (said,) = await ask(client, session, ASKED)
+    session = session_server.begin(policy.sample)
+    (said,) = await ask(http_client, session, ASKED)
     (call,) = said["tool_calls"]
     spelled = {**call, "function": {"name": "add", "arguments": '{"b":[3],"a":2}'}}
     history = [*ASKED, {**said, "tool_calls": [spelled]}, {"role": "tool", "tool_call_id": call["id"], "content": "5"}]
-    (said,) = await ask(client, session, history)
+    (said,) = await ask(http_client, session, history)
     assert said["content"] == "5"
     (sequence,) = session.sequences()
     text = TOKENIZER.verbatim(np.array(sequence.tokens))
@@ -106,22 +106,22 @@ async def test_a_conversation_with_tools_is_one_sequence(server, client) -> None
     check_accounts(session, policy)
 
 
-async def test_a_changed_history_is_another_sequence_and_counted(server, client) -> None:
+async def test_a_changed_history_is_another_sequence_and_counted(session_server, http_client) -> None:
     policy = ScriptedPolicy("4", "5")
-    session = server.begin(policy.sample)
-    await ask(client, session, ASKED)
+    session = session_server.begin(policy.sample)
+    await ask(http_client, session, ASKED)
     more = {"role": "user", "content": "sure?"}
-    await ask(client, session, [*ASKED, {"role": "assistant", "content": "6"}, more])
-    await ask(client, session, [*ASKED, {"role": "assistant", "content": "4"}, more])
+    await ask(http_client, session, [*ASKED, {"role": "assistant", "content": "6"}, more])
+    await ask(http_client, session, [*ASKED, {"role": "assistant", "content": "4"}, more])
     assert len(session.sequences()) == 2
     assert (session.turns, session.unmatched) == (3, 1)
     check_accounts(session, policy)
 
 
-async def test_a_foreign_key_is_401_and_a_finished_session_409(server, client) -> None:
-    session, other = server.begin(ScriptedPolicy("4").sample), server.begin(ScriptedPolicy("4").sample)
+async def test_a_foreign_key_is_401_and_a_finished_session_409(session_server, http_client) -> None:
+    session, other = session_server.begin(ScriptedPolicy("4").sample), session_server.begin(ScriptedPolicy("4").sample)
     assert session.api_key != other.api_key
-    server.end(session)
+    session_server.end(session)
     for path, body in (
         ("/chat/completions", {"messages": ASKED}),
         ("/completions", {"prompt": "x"}),
@@ -134,66 +134,68 @@ async def test_a_foreign_key_is_401_and_a_finished_session_409(server, client) -
             ({"Authorization": f"Bearer {session.api_key}"}, 409),
             ({"x-api-key": other.api_key}, 200),
         ):
-            response = await client.post(session.base_url + path, json=body, headers=headers)
+            response = await http_client.post(session.base_url + path, json=body, headers=headers)
             assert response.status_code == status, (path, headers, response.text)
-    refused = await client.post(f"{session.base_url}/messages", json={}, headers={"x-api-key": "rl-guess"})
+    refused = await http_client.post(f"{session.base_url}/messages", json={}, headers={"x-api-key": "rl-guess"})
     assert refused.json()["error"]["type"] == "authentication_error"
-    assert (await client.get(f"{session.base_url}/models")).status_code == 401
+    assert (await http_client.get(f"{session.base_url}/models")).status_code == 401
 
 
-async def test_the_end_of_a_session_ends_its_requests(server, client) -> None:
+async def test_the_end_of_a_session_ends_its_requests(session_server, http_client) -> None:
     policy = ScriptedPolicy("4")
     policy.hold = asyncio.Event()
-    session = server.begin(policy.sample)
+    session = session_server.begin(policy.sample)
     request = asyncio.create_task(
-        client.post(
+        http_client.post(
             f"{session.base_url}/chat/completions", json={"messages": ASKED}, headers={"x-api-key": session.api_key}
         )
     )
     while not policy.prompts:  # bounded by the test's timeout
         await asyncio.sleep(0.01)
-    server.end(session)
+    session_server.end(session)
     response = await request
     assert response.status_code == 409
     assert "the rollout has ended" in response.json()["error"]["message"]
     assert session.sequences() == []
 
 
-async def test_a_prompt_without_room_and_a_policy_that_is_gone(server, client) -> None:
+async def test_a_prompt_without_room_and_a_policy_that_is_gone(session_server, http_client) -> None:
     policy = ScriptedPolicy("4")
-    session = server.begin(policy.sample)
+    session = session_server.begin(policy.sample)
     headers = {"x-api-key": session.api_key}
     url = f"{session.base_url}/chat/completions"
-    long = await client.post(url, json={"messages": [{"role": "user", "content": "x" * 999}]}, headers=headers)
+    long = await http_client.post(url, json={"messages": [{"role": "user", "content": "x" * 999}]}, headers=headers)
     assert (long.status_code, long.json()["error"]["code"]) == (400, "context_length_exceeded")
     assert session.overflowed
-    await ask(client, session, ASKED, max_tokens=9999)
+    await ask(http_client, session, ASKED, max_tokens=9999)
     assert policy.settings[-1].max_tokens == 400 - len(policy.prompts[-1])
     policy.error = ConnectionError("gone")
-    gone = await client.post(url, json={"messages": ASKED}, headers=headers)
+    gone = await http_client.post(url, json={"messages": ASKED}, headers=headers)
     assert gone.status_code == 503
     assert "ConnectionError: gone" in gone.json()["error"]["message"]
 
 
-async def test_completions_by_token_ids_are_recorded(server, client) -> None:
+async def test_completions_by_token_ids_are_recorded(session_server, http_client) -> None:
     policy = ScriptedPolicy("4", "5")
-    session = server.begin(policy.sample)
+    session = session_server.begin(policy.sample)
     headers = {"x-api-key": session.api_key}
     body = {"prompt": TOKENIZER.encode("sort").tolist(), "return_token_ids": True, "max_tokens": 9}
-    answer = (await client.post(f"{session.base_url}/completions", json=body, headers=headers)).json()
+    answer = (await http_client.post(f"{session.base_url}/completions", json=body, headers=headers)).json()
     body["prompt"] = [*body["prompt"], *answer["choices"][0]["token_ids"], 9]
-    await client.post(f"{session.base_url}/completions", json=body, headers=headers)
+    await http_client.post(f"{session.base_url}/completions", json=body, headers=headers)
     assert len(session.sequences()) == 1
     check_accounts(session, policy)
 
 
-async def test_128_rollouts_at_once_keep_their_own(server, client) -> None:
+async def test_128_rollouts_at_once_keep_their_own(session_server, http_client) -> None:
     policies = [ScriptedPolicy(f"answer {index}\n{CALL}", f"more {index}") for index in range(128)]
-    sessions = [server.begin(policy.sample) for policy in policies]
+    sessions = [session_server.begin(policy.sample) for policy in policies]
 
     async def talk(session: RolloutSession) -> None:
-        (said,) = await ask(client, session, ASKED)
-        await ask(client, session, [*ASKED, said, {"role": "tool", "tool_call_id": "1", "content": "error: failed"}])
+        (said,) = await ask(http_client, session, ASKED)
+        await ask(
+            http_client, session, [*ASKED, said, {"role": "tool", "tool_call_id": "1", "content": "error: failed"}]
+        )
 
     await asyncio.gather(*map(talk, sessions))
     for index, (session, policy) in enumerate(zip(sessions, policies, strict=True)):

@@ -23,7 +23,7 @@ LOGPROBS = [[1.0, 1.0, -0.123456789], [1.0, 1.0, -2.5]]
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> list[dict[str, Any]]:
+def kept_records(tmp_path: Path) -> list[dict[str, Any]]:
     """A file with all kinds of records, read by the page's own program."""
     group = GROUP | {"inference_logprobs": LOGPROBS, "group_overrides": {"item": 3, "components": [{"a": 1.0}] * 2}}
     group |= {"messages": [[{"role": "user", "content": "hi"}]] * 2}
@@ -40,19 +40,19 @@ def kept(tmp_path: Path) -> list[dict[str, Any]]:
     return list(names["lines"](tmp_path / "000004-2.jsonl.zst"))
 
 
-def test_its_program_reads_all_frames(kept: list[dict[str, Any]]) -> None:
-    assert [line["record"] for line in kept] == ["group", "lost", "step", "group", "group", "evaluation"]
+def test_its_program_reads_all_frames(kept_records: list[dict[str, Any]]) -> None:
+    assert [line["record"] for line in kept_records] == ["group", "lost", "step", "group", "group", "evaluation"]
 
 
-def test_what_is_written_is_read_whole(kept: list[dict[str, Any]]) -> None:
+def test_what_is_written_is_read_whole(kept_records: list[dict[str, Any]]) -> None:
     """No field that readers skip: the page's tables are the records' own."""
-    for line in kept:
+    for line in kept_records:
         read = read_record(json.dumps(line).encode())
         assert read.model_dump(mode="json", exclude_unset=True) == line
 
 
-def test_logprobs_have_5_decimals(kept: list[dict[str, Any]]) -> None:
-    [step] = [line for line in kept if line.get("fate") in ("trained", "no_advantage")]
+def test_logprobs_have_5_decimals(kept_records: list[dict[str, Any]]) -> None:
+    [step] = [line for line in kept_records if line.get("fate") in ("trained", "no_advantage")]
     logprobs = [rollout["sequences"][0]["logprobs"] for rollout in step["rollouts"]]
     assert logprobs == [[-0.12346], [-2.5]]
     assert np.isfinite(logprobs).all()

@@ -11,7 +11,7 @@ SEED = 103
 
 
 @pytest.fixture
-async def started(process):
+async def start_packaged(process):
     """Starts one of the program's environments, and gives its URL."""
     python = os.environ.get("RL_OPENENV_PYTHON")
     if not python:
@@ -32,9 +32,9 @@ async def started(process):
         await server.wait()
 
 
-async def test_episodes_of_a_typed_action(started, opened):
+async def test_episodes_of_a_typed_action(start_packaged, opened):
     answers = ("eight or so", '{"number": 50}', '```json\n{"number": 5}\n```', "3")
-    async with opened(await started("guess"), *answers, settings={"maxSessions": 8}, system_prompt=None) as env:
+    async with opened(await start_packaged("guess"), *answers, settings={"maxSessions": 8}, system_prompt=None) as env:
         outcomes = await env.roll_out(SEED, 32, "train")
     assert [outcome.score for outcome in outcomes] == [0.875] * 32
     assert '"number":{"description":"From 0 to 9.","maximum":9,"minimum":0,"type":"integer"}' in env.prompts[0]
@@ -45,22 +45,22 @@ async def test_episodes_of_a_typed_action(started, opened):
     assert "user\nlower<|im_end|>" in shown
 
 
-async def test_an_environment_that_raises_costs_the_rollout(started, opened):
-    async with opened(await started("guess"), "0") as env:
+async def test_an_environment_that_raises_costs_the_rollout(start_packaged, opened):
+    async with opened(await start_packaged("guess"), "0") as env:
         (failed,) = await env.roll_out(SEED, 1, "train")
     assert failed.kind == "raised"
     assert "the server answered EXECUTION_ERROR: zero is not a number" in failed.message
 
 
-async def test_more_rollouts_than_it_has_sessions(started, opened):
-    async with opened(await started("guess"), "3", settings={"maxSessions": 24}) as env:
+async def test_more_rollouts_than_it_has_sessions(start_packaged, opened):
+    async with opened(await start_packaged("guess"), "3", settings={"maxSessions": 24}) as env:
         outcomes = await env.roll_out(SEED, 48, "train")
     assert [outcome.score for outcome in outcomes] == [0.75] * 48
 
 
-async def test_episodes_of_tool_calls(started, opened):
+async def test_episodes_of_tool_calls(start_packaged, opened):
     calls = ('{"tool_name": "add", "arguments": {"a": "x"}}', '{"tool_name": "add", "arguments": {"a": 1, "b": 2}}')
-    async with opened(await started("tools"), *calls, system_prompt=None) as env:
+    async with opened(await start_packaged("tools"), *calls, system_prompt=None) as env:
         outcomes = await env.roll_out(SEED, 4, "train")
     assert [outcome.score for outcome in outcomes] == [1.0] * 4
     assert "- add: Add two numbers.\n  arguments: {" in env.prompts[0]
