@@ -7,8 +7,14 @@ from typing import Any, Final
 
 from rl_operator.api.catalog import CatalogEnvironment, EnvironmentField
 from rl_operator.api.runtime import Runtime
-from rl_operator.api.settings.fields import ROLLOUT_SECONDS, SHARED_FIELDS, TRAINER_FIELDS, WIRED_FIELDS, Section
-from rl_operator.api.settings.nested_fields import flattened
+from rl_operator.api.settings.fields import (
+    ROLLOUT_SECONDS,
+    SHARED_FIELDS,
+    TRAINER_FIELDS,
+    WIRED_FIELDS,
+    Section,
+    flattened,
+)
 from rl_operator.api.training_run import TrainingRun
 
 WORKER_TIMEOUT: Final = "worker_timeout"

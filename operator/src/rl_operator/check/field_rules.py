@@ -16,8 +16,7 @@ from rl_operator.api.catalog import EnvironmentField
 from rl_operator.api.refusal import Refusal, RefusalCode, looks_like_a_key, redacted
 from rl_operator.api.runtime import Bound
 from rl_operator.api.sections import same_value
-from rl_operator.api.settings.fields import LARGEST, SMALLEST, WIRED_FIELDS, Section
-from rl_operator.api.settings.nested_fields import steps_of
+from rl_operator.api.settings.fields import LARGEST, SMALLEST, WIRED_FIELDS, Section, steps_of
 from rl_operator.api.value_text import text_of
 from rl_operator.check.subject import SectionSubject, Subject
 from rl_operator.check.types import is_number, type_problem

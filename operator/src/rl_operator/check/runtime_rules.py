@@ -9,8 +9,7 @@ from typing import Any, Final
 from rl_operator.api import hints
 from rl_operator.api.refusal import Refusal, RefusalCode, first_refusals, looks_like_a_key, redacted
 from rl_operator.api.runtime import ALL_PRICES, RESERVED_VARIABLES, SOME_PRICES, TRAINER_KEYS, Bound, Runtime
-from rl_operator.api.settings.fields import TRAINER_FIELDS, WIRED_FIELDS, Section
-from rl_operator.api.settings.nested_fields import flattened, outer_names, steps_of
+from rl_operator.api.settings.fields import TRAINER_FIELDS, WIRED_FIELDS, Section, flattened, outer_names, steps_of
 from rl_operator.api.spec_parts.rollout_sinks import ONE_AUTHORITY, ONE_SINK
 from rl_operator.api.value_text import text_of
 from rl_operator.check.field_rules import is_outside, largest_problem, nested_hint, refuse_outside, smallest_problem

@@ -9,8 +9,7 @@ from rl_operator.api.catalog import CatalogEnvironment, EnvironmentField
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.api.sections import Sections, effective_sections
-from rl_operator.api.settings.fields import TRAINER_FIELDS, Section
-from rl_operator.api.settings.nested_fields import flattened, outer_names, steps_of
+from rl_operator.api.settings.fields import TRAINER_FIELDS, Section, flattened, outer_names, steps_of
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.parse import field_path
 

@@ -4,8 +4,11 @@ The scalar rules were measured with `kubectl --local` 1.36 (tests/data/kubectl_s
 `4e-5` is one; `yes`, `on` and `y` are true; a date is a string. `1.0` becomes `1`, as the API server stores it. What
 readers disagree on (`017`, a key above the `<<` that holds it) or JSON cannot hold (`.nan`, a repeated key) is an
 error. The result is the same as kubectl's; tests/integration/cluster/test_kubectl_yaml.py compares the two.
+
+Values are written as single lines, and texts as blocks, that parse back to the same.
 """
 
+import json
 import math
 import re
 from collections.abc import Hashable, Iterator
@@ -15,6 +18,36 @@ from typing import Any, ClassVar, Final, cast
 import yaml
 
 from rl_operator.api.settings.size_limits import MAX_DEPTH
+
+_NOT_PRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+"""Characters that JSON keeps as they are, and that YAML needs to escape or reads as a line end."""
+
+
+def flow(value: object) -> str:
+    """A value in one line, plain where that parses back to the same: `null`, `0.001`, `bundled`, `[1, 2]`."""
+    if isinstance(value, str) and _reads_back(f"key: {value}", {"key": value}):
+        return value
+    return _NOT_PRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
+
+
+def block(name: str, text: str, indent: int) -> str:
+    """A mapping's entry with a multi-line text, written with `|` where that parses back to the same."""
+    margin = " " * indent
+    keep = "+" if text.endswith("\n\n") else "" if text.endswith("\n") else "-"
+    lines = "".join(f"{margin}  {line}\n" if line else "\n" for line in text.removesuffix("\n").split("\n"))
+    for first_line in (f"|{keep}", f"|2{keep}"):  # the second one for a text that begins with a space
+        written = f"{margin}{name}: {first_line}\n{lines}"
+        if _reads_back(f"{written}{margin}end: 1\n", {name: text, "end": 1}):
+            return written
+    return f"{margin}{name}: {flow(text)}\n"
+
+
+def _reads_back(written: str, value: object) -> bool:
+    try:
+        return read_yaml(written) == [value]
+    except ValueError:
+        return False
+
 
 MAX_NODES: Final = 30_000
 """Names and values of a text. PyYAML reads them at 20 to 30 µs each."""

@@ -13,8 +13,7 @@ from typing import Final, ParamSpec, TypeVar
 
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime
-from rl_operator.api.settings.fields import TRAINER_FIELDS
-from rl_operator.api.settings.nested_fields import flattened
+from rl_operator.api.settings.fields import TRAINER_FIELDS, flattened
 from rl_operator.api.settings.size_limits import are_small
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.check.run_check import Same

@@ -23,7 +23,7 @@ from rl_operator.api.names import (
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.api.sections import effective_sections
-from rl_operator.api.settings.nested_fields import flattened, nested
+from rl_operator.api.settings.fields import flattened, nested
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.operator_errors import InvalidError
 from rl_operator.render.labels import child_labels, owner_reference

@@ -29,20 +29,14 @@ from rl_operator.operator_errors import (
 from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, NoSuchRunError, ToolRefusedError
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls import (
-    rl_check_status,
     rl_compare,
     rl_edit_config,
-    rl_get_current_config,
     rl_get_logs,
     rl_get_results,
     rl_get_rollouts,
-    rl_health_check,
     rl_list_environments,
     rl_list_runs,
-    rl_sample,
-    rl_select_environment,
     rl_start_training,
-    rl_stop_training,
     rl_test_inference,
 )
 
@@ -129,20 +123,20 @@ def _sentence_of(error: ValidationError, tool: AgentTool) -> str:
 
 
 TOOLS: Final[tuple[AgentTool, ...]] = (
-    *rl_list_environments.TOOLS,
-    *rl_select_environment.TOOLS,
-    *rl_get_current_config.TOOLS,
-    *rl_edit_config.TOOLS,
-    *rl_test_inference.TOOLS,
-    *rl_start_training.TOOLS,
-    *rl_check_status.TOOLS,
-    *rl_get_logs.TOOLS,
-    *rl_stop_training.TOOLS,
-    *rl_get_results.TOOLS,
-    *rl_get_rollouts.TOOLS,
-    *rl_sample.TOOLS,
-    *rl_list_runs.TOOLS,
-    *rl_compare.TOOLS,
-    *rl_health_check.TOOLS,
+    rl_list_environments.LIST_ENVIRONMENTS,
+    rl_list_environments.SELECT_ENVIRONMENT,
+    rl_edit_config.GET_CURRENT_CONFIG,
+    rl_edit_config.EDIT_CONFIG,
+    rl_test_inference.TEST_INFERENCE,
+    rl_start_training.START_TRAINING,
+    rl_list_runs.CHECK_STATUS,
+    rl_get_logs.GET_LOGS,
+    rl_start_training.STOP_TRAINING,
+    rl_get_results.GET_RESULTS,
+    rl_get_rollouts.GET_ROLLOUTS,
+    rl_get_results.SAMPLE,
+    rl_list_runs.LIST_RUNS,
+    rl_compare.COMPARE,
+    rl_start_training.HEALTH_CHECK,
 )
 BY_NAME: Final[Mapping[str, AgentTool]] = {tool.name: tool for tool in TOOLS}

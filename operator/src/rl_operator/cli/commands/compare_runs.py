@@ -10,7 +10,7 @@ import typer
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.options import Experiment, OutputFormat, OutputKind, Scope, on_target
 from rl_operator.cli.printing import TEXT_WIDTH, columns, fitted, fitting_columns, print_object, text_width
-from rl_operator.documents.yaml_lines import flow
+from rl_operator.documents.yaml_text import flow
 from rl_operator.experiments.ranking import conclusions, ranked, seed_groups, swept_fields, verdicts
 from rl_operator.experiments.run_figures import RunFigures, differing_settings
 from rl_operator.operator_errors import RefusedError

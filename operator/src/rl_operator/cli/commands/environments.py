@@ -22,13 +22,13 @@ from rl_operator.cli.options import (
 )
 from rl_operator.cli.printing import columns, cut_columns, print_object, program
 from rl_operator.cli.views.installing import installing
-from rl_operator.documents.yaml_lines import flow
+from rl_operator.documents.yaml_text import flow
 from rl_operator.local.interpreters.interpreter import Interpreter, Marker
 from rl_operator.local.interpreters.interpreters import LIBRARY, in_use
 from rl_operator.local.own_environments import requirements_of
 from rl_operator.operator_errors import RefusedError
 from rl_operator.status.text.figure_text import duration
-from rl_operator.targets.inputs.environment_choice import choose_runtime, known_environment
+from rl_operator.targets.inputs.file_inputs import choose_runtime, known_environment
 from rl_operator.targets.inputs.parameters import SettableField, fields_of, plain_run
 from rl_operator.targets.inputs.run_file import with_file
 from rl_operator.targets.local_target import LocalTarget

@@ -14,20 +14,19 @@ from rl_operator.api.catalog import CatalogEnvironment
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, OWN_PREFIX, RUN_KIND
 from rl_operator.api.run_inputs import ChosenEnvironment, RunInputs, choose_environment
 from rl_operator.api.runtime import Bound, Runtime
-from rl_operator.api.settings.nested_fields import at_path
+from rl_operator.api.settings.fields import at_path
 from rl_operator.api.spec_parts.sandboxes import DEFAULT_SIZE
 from rl_operator.api.training_run import RunSpec
 from rl_operator.check import check_run
 from rl_operator.check.sandbox_rules import TERMINAL_BACKEND
 from rl_operator.cli.options import RuntimeName, Scope, on_target
 from rl_operator.documents.parse import parse_run
-from rl_operator.documents.yaml_lines import block, flow
-from rl_operator.documents.yaml_text import json_value
+from rl_operator.documents.yaml_text import block, flow, json_value
 from rl_operator.file_discovery import discover_files
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.operator_errors import RefusedError
 from rl_operator.status.text.sentences import cut
-from rl_operator.targets.inputs.environment_choice import choose_runtime, known_environment
+from rl_operator.targets.inputs.file_inputs import choose_runtime, known_environment
 from rl_operator.targets.inputs.parameters import SettableField, fields_of, plain_run
 from rl_operator.targets.target_loop import run_sync
 

@@ -15,8 +15,7 @@ from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.options import ModelFolder, OutputFormat, OutputKind, RunPath, Scope, on_target
 from rl_operator.cli.printing import print_object
 from rl_operator.documents.parse import DocumentError, parse_environment, parse_run
-from rl_operator.documents.yaml_lines import block
-from rl_operator.documents.yaml_text import write_yaml
+from rl_operator.documents.yaml_text import block, write_yaml
 from rl_operator.render import Rendered, environment_pod, pod_of_attempt, sandbox_pod, share_env_vars, with_share
 from rl_operator.render.container_template import CONFIG_KEY
 from rl_operator.targets.inputs.file_inputs import check_file, render_file

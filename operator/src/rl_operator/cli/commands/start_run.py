@@ -18,9 +18,9 @@ from rl_operator.cli.views.run_lines import summary
 from rl_operator.documents.merge_patch import merge_patch
 from rl_operator.documents.parse import parse_stored_run
 from rl_operator.operator_errors import ConflictError, NameTakenError, RefusedError
-from rl_operator.targets.gitops import suspend_warning
 from rl_operator.targets.inputs.run_file import RunFile, read_run_file
 from rl_operator.targets.local_target import install_requirements
+from rl_operator.targets.runs.run_control import suspend_warning
 from rl_operator.targets.runs.run_lookup import was_restored
 from rl_operator.targets.runs.spec_changes import spec_changes
 from rl_operator.targets.target import Manifest, Target

@@ -18,8 +18,7 @@ from rl_operator.cli.commands.start_run import apply_beside, prepare
 from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.options import ModelFolder, OutputFormat, OutputKind, RunPath, Scope, on_target
 from rl_operator.cli.printing import columns, one_line, print_object, program
-from rl_operator.documents.yaml_lines import flow
-from rl_operator.documents.yaml_text import write_yaml
+from rl_operator.documents.yaml_text import flow, write_yaml
 from rl_operator.experiments.grid import Point, parse_axis, points_of, runs_of
 from rl_operator.local.own_environments import FILE_ANNOTATION
 from rl_operator.operator_errors import RefusedError

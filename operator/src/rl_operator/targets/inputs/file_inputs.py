@@ -1,17 +1,21 @@
-"""What a run's file is checked against and rendered from, read from a target; the file's own objects come first."""
+"""What a run's file is checked against and rendered from, read from a target; the file's own objects come first. And
+which runtime and environment a name means there.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from rl_operator.api.catalog import Catalog
+from rl_operator.api.catalog import Catalog, CatalogEnvironment
 from rl_operator.api.environment import Environment
 from rl_operator.api.names import ENVIRONMENT_KIND, NAMESPACE_NAME_LABEL, OWN_PREFIX, RUNTIME_KIND
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run_inputs import RunInputs
+from rl_operator.api.run_inputs import ChosenEnvironment, RunInputs
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.check import check_run, runtime_not_found
+from rl_operator.check.name_lists import unknown_environment
 from rl_operator.check.openenv_rules import server_faults
 from rl_operator.documents.parse import DocumentError, parse_environment, parse_run, parse_runtime
 from rl_operator.documents.shipped import openenv_environment
@@ -22,9 +26,46 @@ from rl_operator.reconcile.inputs import gather_inputs
 from rl_operator.reconcile.run_client import Key
 from rl_operator.render import Rendered, render_run
 from rl_operator.status.kind_status import environment_status, look_at_server
-from rl_operator.targets.inputs.run_file import RunFile, as_it_runs
+from rl_operator.targets.inputs.parameters import plain_run
+from rl_operator.targets.inputs.run_file import RunFile, as_it_runs, with_file
 from rl_operator.targets.target import Manifest, Target
 from rl_operator.targets.target_loop import run_sync
+
+
+def choose_runtime(target: Target, name: str) -> Runtime:
+    """The runtime of that name; without one the target's default, or the only one.
+
+    Raises RefusedError naming the existing ones.
+    """
+    runtimes, wanted = target.runtimes(), name or target.usual_runtime
+    if not name and len(runtimes) == 1:
+        [wanted] = runtimes
+    if wanted not in runtimes:
+        raise RefusedError(runtime_not_found(plain_run("any", wanted), runtimes).sentence)
+    return runtimes[wanted]
+
+
+def known_environment(target: Target, name: str, runtime: Runtime, namespace: str) -> CatalogEnvironment:
+    """What `spec.environment: NAME` would mean there. Raises RefusedError if it means nothing."""
+    run = with_file(plain_run(name, runtime.metadata.name, namespace), Path.cwd(), target)
+    inputs = inputs_of(run, FileInputs(target))
+    assert inputs is not None, "the runtime was found"
+    if inputs.environment.known is None:
+        raise RefusedError(_why_not(name, inputs.environment, target))
+    return inputs.environment.known
+
+
+def _why_not(name: str, chosen: ChosenEnvironment, target: Target) -> str:
+    if chosen.pending is not None:
+        return chosen.pending[1]
+    stalled = chosen.own.status.condition("Stalled") if chosen.own else None
+    if stalled is not None:
+        return f"environment {name}: {stalled.message}"
+    if name.endswith(".py"):
+        return f"{target.label} trains no files: {name} becomes an RLEnvironment with rlctl init --from {name}"
+    if chosen.absence is not None:
+        return f"environment {name}: {chosen.absence}"
+    return f"there is no environment {name!r} in {target.label}{unknown_environment(name, chosen.available)[0]}"
 
 
 class FileInputs:

@@ -10,12 +10,19 @@ from rl_operator.api.catalog import CatalogEnvironment, EnvironmentField
 from rl_operator.api.model import ObjectMeta
 from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.api.sections import effective_sections
-from rl_operator.api.settings.fields import LARGEST, SMALLEST, TRAINER_FIELDS, WIRED_FIELDS, Section
-from rl_operator.api.settings.nested_fields import flattened, outer_names, steps_of
+from rl_operator.api.settings.fields import (
+    LARGEST,
+    SMALLEST,
+    TRAINER_FIELDS,
+    WIRED_FIELDS,
+    Section,
+    flattened,
+    outer_names,
+    steps_of,
+)
 from rl_operator.api.training_run import RunSpec, TrainingRun
 from rl_operator.check.types import type_problem
-from rl_operator.documents.yaml_lines import flow
-from rl_operator.documents.yaml_text import json_value
+from rl_operator.documents.yaml_text import flow, json_value
 
 SPEC_SECTIONS: Final[Mapping[str, Section]] = {"config": "env", "tinker": "tinker"}
 """Where a run's spec has a section of the config file."""

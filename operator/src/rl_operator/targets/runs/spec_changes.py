@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rl_operator.api.sections import same_value
-from rl_operator.documents.yaml_lines import flow
+from rl_operator.documents.yaml_text import flow
 
 MAY_CHANGE: Final = frozenset(
     {

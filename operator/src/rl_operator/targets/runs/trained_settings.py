@@ -9,8 +9,7 @@ from rl_operator.api.catalog import Catalog, CatalogEnvironment
 from rl_operator.api.refusal import redacted
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.sections import effective_sections
-from rl_operator.api.settings.fields import TRAINER_FIELDS, WIRED_FIELDS
-from rl_operator.api.settings.nested_fields import flattened
+from rl_operator.api.settings.fields import TRAINER_FIELDS, WIRED_FIELDS, flattened
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.source_files import source_hash
 from rl_operator.documents.yaml_text import YamlError, read_yaml

@@ -8,8 +8,7 @@ from rl_operator.api.catalog import Catalog
 from rl_operator.api.refusal import redacted
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.sections import same_value
-from rl_operator.api.settings.fields import TRAINER_FIELDS
-from rl_operator.api.settings.nested_fields import flattened
+from rl_operator.api.settings.fields import TRAINER_FIELDS, flattened
 from rl_operator.api.training_run import RunSpec
 from rl_operator.api.value_text import text_of
 from rl_operator.operator_errors import ForbiddenError

@@ -90,13 +90,11 @@ def _short(value: object) -> Any:
     return one_line(short) if isinstance(short, str) else short
 
 
-TOOLS: Final = (
-    AgentTool(
-        name="rl_compare",
-        title="Compare runs",
-        description="Figures, differing settings, and which run is better as far as the intervals tell.",
-        arguments=CompareRuns,
-        call=compare,
-        effect="reads",
-    ),
+COMPARE: Final = AgentTool(
+    name="rl_compare",
+    title="Compare runs",
+    description="Figures, differing settings, and which run is better as far as the intervals tell.",
+    arguments=CompareRuns,
+    call=compare,
+    effect="reads",
 )

@@ -133,13 +133,11 @@ def _reasons(reasons: Reasons) -> list[dict[str, Any]]:
     ]
 
 
-TOOLS: Final = (
-    AgentTool(
-        name="rl_get_rollouts",
-        title="Read rollouts",
-        description="Some answers of a step with their rewards, and why what was not trained was not.",
-        arguments=GetRollouts,
-        call=get_rollouts,
-        effect="reads",
-    ),
+GET_ROLLOUTS: Final = AgentTool(
+    name="rl_get_rollouts",
+    title="Read rollouts",
+    description="Some answers of a step with their rewards, and why what was not trained was not.",
+    arguments=GetRollouts,
+    call=get_rollouts,
+    effect="reads",
 )

@@ -1,33 +1,173 @@
-"""rl_start_training: from a draft, or a stopped run, to one that trains."""
+"""rl_health_check: whether runs can start, and what is missing. rl_start_training: from a draft, or a stopped run, to
+one that trains. rl_stop_training: end a run cleanly, with a checkpoint to continue from.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any, Final
 
 from pydantic import Field
 
-from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, STARTED_AS_ANNOTATION, TRAINER_CONTAINER
+from rl_contract.env_vars import TINKER_API_KEY, WANDB_API_KEY
+from rl_operator.api.names import (
+    API_CONTAINER,
+    ENVIRONMENT_CONTAINER,
+    STARTED_AS_ANNOTATION,
+    TRAINER_CONTAINER,
+    VERSION,
+)
 from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.run_inputs import RunInputs
+from rl_operator.api.runtime import Runtime, SecretKey
 from rl_operator.api.sections import effective_sections
-from rl_operator.api.settings.fields import TRAINER_FIELDS
-from rl_operator.api.settings.nested_fields import flattened
+from rl_operator.api.settings.fields import TRAINER_FIELDS, flattened
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.check import check_run, runtime_not_found
+from rl_operator.operator_errors import ForbiddenError
 from rl_operator.render import render_run
 from rl_operator.status.attempt.restored import is_restored
-from rl_operator.targets.gitops import suspend_warning
+from rl_operator.status.text.reasons import REASONS
 from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
-from rl_operator.targets.inputs.missing_keys import missing_for
-from rl_operator.targets.target import Missing
-from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, OptionalRun, ToolRefusedError
-from rl_operator.tools.answers.polls import forget, next_look
-from rl_operator.tools.answers.run_status import headline, without_empty
+from rl_operator.targets.runs.run_control import suspend_warning
+from rl_operator.targets.target import Missing, Target
+from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, OptionalRun, Run, ToolRefusedError
+from rl_operator.tools.answers.polls import forget, looked_at, next_look
+from rl_operator.tools.answers.run_status import checkpoint_of, headline, without_empty
 from rl_operator.tools.answers.shown_text import one_line
-from rl_operator.tools.call_context import CallContext
+from rl_operator.tools.call_context import CallContext, awaited
 from rl_operator.tools.calls.rl_get_results import results_of
 from rl_operator.tools.drafts.draft_check import refused, wire_refusals
-from rl_operator.tools.runs import chosen_run, is_draft, state_of
+from rl_operator.tools.runs import ACTIVE, chosen_run, is_draft, named_run, state_of
+
+NO_RUNTIME: Final = Missing(
+    "runtime", "default", "there is no RLRuntime", "an administrator applies one: docs/how-to/install.md", needed=True
+)
+
+
+class HealthCheck(Arguments):
+    """Nothing."""
+
+
+def health_check(context: CallContext, _: HealthCheck) -> Answer:
+    health = context.target.health()
+    runtimes, trouble = _runtimes(context)
+    versions = {"rl_operator": version("rl-operator"), "api": VERSION, **health.versions}
+    missing = [*health.missing, *trouble, *_wanted(context, runtimes)]
+    found = {"versions": versions, "operator": health.operator, "runtimes": sorted(runtimes)}
+    return context.where() | found | {"missing": [each.to_wire() for each in missing]}
+
+
+def _runtimes(context: CallContext) -> tuple[dict[str, Runtime], list[Missing]]:
+    """With what is missing if none is usable: for a caller without permission to read them, just that permission."""
+    try:
+        runtimes = context.target.runtimes()
+    except ForbiddenError as error:
+        return {}, [Missing("right", "rlruntimes", str(error), "an administrator grants it", needed=True)]
+    return runtimes, [] if runtimes else [NO_RUNTIME]
+
+
+def _wanted(context: CallContext, runtimes: dict[str, Runtime]) -> list[Missing]:
+    """For every runtime, each program and key once."""
+    found = (
+        missing for runtime in runtimes.values() for missing in missing_in(context.target, context.namespace, runtime)
+    )
+    return list({missing.name: missing for missing in found}.values())
+
+
+@dataclass(frozen=True)
+class _Key:
+    variable: str
+    secret: SecretKey | None
+    why: str
+    needed: bool = False
+
+
+def missing_for(target: Target, namespace: str, inputs: RunInputs) -> tuple[Missing, ...]:
+    """For a run with these inputs. What cannot be checked is reported, but never as needed."""
+    own, allowed = inputs.environment.own, inputs.runtime.spec.secret_environment
+    asked = own.spec.secret_environment if own else allowed
+    keys = (_Key(secret.key, secret, "environments get it") for secret in asked if secret in allowed)
+    return (*missing_in(target, namespace, inputs.runtime, *keys), *_pending(inputs))
+
+
+def missing_in(target: Target, namespace: str, runtime: Runtime, *more: _Key) -> tuple[Missing, ...]:
+    """Programs and the keys that the runtime names, and more keys."""
+    spec, name = runtime.spec, runtime.metadata.name
+    own = (
+        _Key(TINKER_API_KEY, spec.backend.key_secret, f"runtime {name} trains with it", needed=True),
+        _Key(WANDB_API_KEY, spec.wandb.key_secret, "curves go to W&B with it; training works without"),
+    )
+    found = (_looked_for(target, namespace, name, key) for key in (*own, *more))
+    return (*target.missing_programs(name), *(missing for missing in found if missing is not None))
+
+
+def _looked_for(target: Target, namespace: str, runtime: str, key: _Key) -> Missing | None:
+    secret = key.secret
+    if secret is None or (there := target.has_key(namespace, runtime, key.variable, secret)):
+        return None
+    if target.runs_files:
+        how = f"export {key.variable}=… where this is called from"
+        return Missing("variable", key.variable, key.why, how, key.needed)
+    if there is None:
+        unseen = f"{key.why}; you may not look at Secrets, so it may be there"
+        return Missing("Secret", secret.name, unseen, f"kubectl -n {namespace} get secret {secret.name}")
+    how = f"kubectl -n {namespace} create secret generic {secret.name} --from-literal={secret.key}=…"
+    return Missing("Secret", secret.name, key.why, how, key.needed)
+
+
+def _pending(inputs: RunInputs) -> Iterator[Missing]:
+    """An environment, or the image's catalog of them, that has not been read yet."""
+    if inputs.environment.pending is not None:
+        reason, sentence = inputs.environment.pending
+        advice = REASONS[reason].advice if reason in REASONS else "wait for it"
+        yield Missing("environment", reason, sentence, advice)
+
+
+PATIENCE_SECONDS: Final = 20.0
+"""How long a stop waits for the checkpoint; a large model may take longer to save it."""
+
+
+class StopTraining(Arguments):
+    run_id: Run
+
+
+def stop_training(context: CallContext, asked: StopTraining) -> Answer:
+    run = named_run(context, asked.run_id)
+    if state_of(run) not in ACTIVE:
+        return _answer(run, f"{run.metadata.name} is not running: it is {state_of(run)}, so there is nothing to stop")
+    warning = suspend_warning(run.to_wire(), suspend=True)
+    if not run.spec.suspend:
+        run = TrainingRun.model_validate(context.target.change_spec(*run.key, {"suspend": True}))
+        forget(context, run.metadata.name)
+    run = awaited(context, run, lambda: looked_at(context, run), lambda run: run.at_rest, PATIENCE_SECONDS)
+    return without_empty(_answer(run, _sentence(run)) | {"warning": warning})
+
+
+def _answer(run: TrainingRun, message: str) -> Answer:
+    name, resumes = run.metadata.name, run.spec.suspend and not run.status.finished
+    return without_empty(
+        headline(run)
+        | {
+            "message": message,
+            "checkpoint": checkpoint_of(run),
+            "resume": f"rl_start_training(run_id={name!r})" if resumes else None,
+        }
+    )
+
+
+def _sentence(run: TrainingRun) -> str:
+    name, checkpoint = run.metadata.name, run.status.checkpoint
+    match state_of(run):
+        case "draft":
+            return f"{name} will not start: it is a draft again"
+        case "stopped":
+            return f"{name} is stopped" + (f" and keeps step {checkpoint.step}" if checkpoint else "; it kept no step")
+        case "stopping":
+            return f"{name} is asked to stop and saves its checkpoint; wait for it: rl_check_status with wait_seconds"
+        case state:
+            return f"{name} is {state}: it ended before it could be stopped"
+
 
 MATTERS: Final = ("total_steps", "group_size", "batch_size", "max_token_length")
 """Fields of the environment that are reported for every run."""
@@ -178,13 +318,29 @@ def _over(run: TrainingRun) -> str:
     )
 
 
-TOOLS: Final = (
-    AgentTool(
-        name="rl_start_training",
-        title="Start training",
-        description="Start a draft or resume a stopped run. From here on it costs money: make a dry run first.",
-        arguments=StartTraining,
-        call=start_training,
-        effect="starts",
-    ),
+HEALTH_CHECK: Final = AgentTool(
+    name="rl_health_check",
+    title="Check the target",
+    description="Target, versions, operator, runtimes, and what is missing with how to supply it.",
+    arguments=HealthCheck,
+    call=health_check,
+    effect="reads",
+)
+
+STOP_TRAINING: Final = AgentTool(
+    name="rl_stop_training",
+    title="Stop a run",
+    description="End a run with a checkpoint, from which rl_start_training resumes it.",
+    arguments=StopTraining,
+    call=stop_training,
+    effect="stops",
+)
+
+START_TRAINING: Final = AgentTool(
+    name="rl_start_training",
+    title="Start training",
+    description="Start a draft or resume a stopped run. From here on it costs money: make a dry run first.",
+    arguments=StartTraining,
+    call=start_training,
+    effect="starts",
 )

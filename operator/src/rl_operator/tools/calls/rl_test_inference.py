@@ -155,14 +155,12 @@ def _named_job(context: CallContext, test_id: str) -> Manifest:
     return jobs[test_id]
 
 
-TOOLS: Final = (
-    AgentTool(
-        name="rl_test_inference",
-        title="Test an environment with models",
-        description="How a provider's models do in a draft's environment, before training. Takes up to 10 minutes per "
-        "model, at the provider's price.",
-        arguments=InferenceTest,
-        call=test_inference,
-        effect="starts",
-    ),
+TEST_INFERENCE: Final = AgentTool(
+    name="rl_test_inference",
+    title="Test an environment with models",
+    description="How a provider's models do in a draft's environment, before training. Takes up to 10 minutes per "
+    "model, at the provider's price.",
+    arguments=InferenceTest,
+    call=test_inference,
+    effect="starts",
 )

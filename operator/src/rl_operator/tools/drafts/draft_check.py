@@ -12,8 +12,7 @@ from rl_operator.api.training_run import TrainingRun
 from rl_operator.check import check_run, runtime_not_found
 from rl_operator.check.name_lists import most_alike, outlined
 from rl_operator.operator_errors import ForbiddenError, InvalidError, RefusedError
-from rl_operator.targets.inputs.environment_choice import choose_runtime
-from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
+from rl_operator.targets.inputs.file_inputs import FileInputs, choose_runtime, inputs_of
 from rl_operator.tools.agent_tool import Answer, ToolRefusedError
 from rl_operator.tools.answers.run_status import refusal_of
 from rl_operator.tools.call_context import CallContext

@@ -9,7 +9,7 @@ from typing import Any, Final
 from rl_operator.api.hints import KEY_IN_RUN
 from rl_operator.api.refusal import looks_like_a_key, redacted
 from rl_operator.api.sections import same_value
-from rl_operator.api.settings.nested_fields import flattened, outer_names, steps_of
+from rl_operator.api.settings.fields import flattened, outer_names, steps_of
 from rl_operator.api.training_run import RunSpec
 from rl_operator.api.value_text import text_of
 from rl_operator.check.types import type_problem

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from rl_operator.documents.parse import parse_stored_run
-from rl_operator.documents.yaml_lines import flow
+from rl_operator.documents.yaml_text import flow
 from rl_operator.experiments.comparison import Comparison
 from rl_operator.experiments.ranking import verdicts
 from rl_operator.experiments.run_figures import RunFigures, differing_settings

@@ -19,9 +19,8 @@ from rl_operator.api.training_run import TrainingRun
 from rl_operator.operator_errors import BusyError, InvalidError, OperatorError
 from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.runs.run_text import flags_for
-from rl_operator.targets.runs.run_weights import tokenizer_of
+from rl_operator.targets.runs.run_weights import asking_env_vars, completions, tokenizer_of
 from rl_operator.targets.runs.trained_settings import TrainedSettings
-from rl_operator.targets.runs.weights_program import asking_env_vars, completions
 from rl_operator.targets.target import Target
 from rl_operator.ui.ui_context import asked as answer_of
 from rl_operator.ui.ui_context import context_of, visitor_of

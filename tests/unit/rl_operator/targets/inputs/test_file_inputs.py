@@ -6,13 +6,75 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.rl_operator.samples import TINY
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
+from rl_operator.api.runtime import Runtime
 from rl_operator.cli.commands.run_files import objects_of
 from rl_operator.documents.parse import DocumentError
 from rl_operator.operator_errors import RefusedError
-from rl_operator.targets.inputs.file_inputs import check_file, render_file
+from rl_operator.targets.inputs.file_inputs import check_file, choose_runtime, known_environment, render_file
 from rl_operator.targets.inputs.run_file import RunFile, as_it_runs, with_uid
+
+
+class OneRuntime(MemoryTarget):
+    usual_runtime = "default"
+
+    def runtimes(self) -> dict[str, Runtime]:
+        return {"tiny": TINY}
+
+
+def test_the_runtime() -> None:
+    assert choose_runtime(MemoryTarget(), "").metadata.name == "tiny"
+    assert choose_runtime(MemoryTarget(), "default").metadata.name == "default"
+    assert choose_runtime(OneRuntime(), "").metadata.name == "tiny"
+    for target in (MemoryTarget(), OneRuntime()):
+        with pytest.raises(RefusedError, match=r"there is no such RLRuntime; did you mean 'tiny'\?"):
+            choose_runtime(target, "tony")
+
+
+def test_a_bundled_environment() -> None:
+    assert known_environment(MemoryTarget(), "sort_digits", TINY, "default").class_name == "SortDigits"
+
+
+@pytest.mark.parametrize(
+    ("name", "runs_files", "said"),
+    [
+        (
+            "sort_digit",
+            True,
+            r"no environment 'sort_digit' in memory; did you mean 'sort_digits' or 'harness/sort_digits'\?",
+        ),
+        ("own/mine", True, "no environment 'own/mine'"),
+        (
+            "reasoning-gym/chain_sun",
+            True,
+            r"did you mean 'reasoning-gym/chain_sum'.*\(reasoning-gym has \d+, such as",
+        ),
+        ("verifiers", True, "the image of runtime 'tiny' has no verifiers: set spec.environmentImage"),
+        ("./nobody.py", True, "There is no file .*nobody.py"),
+        ("./mine.py", False, "memory trains no files: .* rlctl init --from ./mine.py"),
+    ],
+)
+def test_a_missing_one(name: str, runs_files: bool, said: str) -> None:
+    with pytest.raises(RefusedError, match=said):
+        known_environment(MemoryTarget(runs_files=runs_files), name, TINY, "default")
+
+
+def test_a_catalog_that_is_not_ready() -> None:
+    target = MemoryTarget()
+    target.catalog_is_read = False
+    with pytest.raises(RefusedError, match="Waiting for the catalog"):
+        known_environment(target, "sort_digits", TINY, "default")
+
+
+@pytest.mark.process
+def test_a_file_path_starts_at_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text("x = 1\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RefusedError, match=r"environment ./mine.py: mine.py"):
+        known_environment(MemoryTarget(), "./mine.py", TINY, "default")
+
 
 ENTRY = Path("tests/data/environments/shout.py").read_text(encoding="utf-8")
 

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -6,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.rl_operator.strategies import SECRET
-from tests.unit.rl_operator.tools.contexts import drafted, write_status
+from tests.unit.rl_operator.tools.contexts import call_at, drafted, write_status
 from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 
 from rl_contract.trainer_messages import MOST_FIGURES
@@ -19,6 +20,39 @@ from rl_operator.tools.calls.rl_get_results import evenly, results_of
 from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
+WEIGHTS = {"samplerPath": "tinker://s/sampler_weights/1", "statePath": "tinker://s/weights/1"}
+
+
+def test_a_run_without_weights(context: CallContext, call: Call) -> None:
+    run_id = drafted(context)
+    outcome = call("rl_sample", prompt="sort 4 1 3 2")
+    assert outcome.code == "refused"
+    assert outcome.answer["error"] == f"{run_id} has no weights: it is draft; rl_check_status says why, and what to do"
+    call("rl_start_training")
+    said = call("rl_sample", prompt="sort 4 1 3 2").answer["error"]
+    assert said == f"{run_id} has no weights: it is pending; rl_check_status with wait_seconds waits for them"
+
+
+def test_a_shared_server_has_no_key_to_sample_with(context: CallContext) -> None:
+    run_id = drafted(context, runtime="default")
+    write_status(context, run_id, phase="Succeeded", weights=WEIGHTS)
+    refused = call_at(replace(context, variables=None), "rl_sample", prompt="x")
+    assert f"rlctl sample {run_id} PROMPT" in refused.answer["error"]
+    own = call_at(replace(context, variables={}), "rl_sample", prompt="x")
+    assert "TINKER_API_KEY is not set" in own.answer["error"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"prompt": ""}, {"count": 17}, {"max_tokens": 1025}, {"temperature": 2.1}, {"seed": -1}, {"prompt": "x" * 8001}],
+    ids=str,
+)
+def test_limits(call: Call, arguments: dict[str, Any]) -> None:
+    outcome = call("rl_sample", **{"prompt": "x", **arguments})
+    assert outcome.code == "refused"
+    assert outcome.answer["error"].startswith(f"{next(iter(arguments))} is ")
+
+
 STARTED = "2026-11-22T00:30:00Z"
 METRICS = {
     "rewardMean": 0.9,

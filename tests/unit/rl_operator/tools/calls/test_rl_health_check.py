@@ -8,7 +8,7 @@ from tests.unit.rl_operator.targets.fakes import MemoryTarget
 from tests.unit.rl_operator.tools.contexts import call_at, drafted
 
 from rl_operator.tools.call_context import CallContext
-from rl_operator.tools.calls.rl_health_check import NO_RUNTIME
+from rl_operator.tools.calls.rl_start_training import NO_RUNTIME
 from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]

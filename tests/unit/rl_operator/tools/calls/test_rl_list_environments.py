@@ -1,22 +1,216 @@
 """rl_list_environments."""
 
+import re
+import tempfile
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.rl_operator.samples import make_runtime
-from tests.unit.rl_operator.tools.contexts import OWN_CODE, Unattended, add_own, call_at
+from tests.unit.rl_operator.strategies import drawn
+from tests.unit.rl_operator.tools.contexts import OWN_CODE, Unattended, add_own, call_at, drafted, other_user, spec_of
 
 from rl_operator.api.catalog import Catalog, CatalogEnvironment
 from rl_operator.api.environment import Environment
+from rl_operator.api.names import MAX_RUN_NAME_LENGTH, RUN_NAME_PATTERN
 from rl_operator.api.runtime import Runtime
+from rl_operator.documents.parse import parse_run
 from rl_operator.documents.shipped import bundled_catalog
 from rl_operator.local.state.layout import Layout
-from rl_operator.operator_errors import ForbiddenError
+from rl_operator.local.state.state_store import Manifest
+from rl_operator.operator_errors import ConflictError, ForbiddenError
 from rl_operator.tools.answers.shown_text import tokens
 from rl_operator.tools.call_context import CallContext
+from rl_operator.tools.calls.rl_list_environments import run_name
+from rl_operator.tools.runs import is_draft, latest_drafted, named_run, state_of
 from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
+
+
+def test_a_draft_is_a_suspended_run(context: CallContext, call: Call) -> None:
+    answer = call("rl_select_environment", name="sort_digits").answer
+    assert re.fullmatch("sort-digits-[0-9a-f]{8}", answer["run_id"])
+    assert (answer["environment"], answer["file_path"]) == ("sort_digits", "environments/bundled/sort_digits.py")
+    assert "refusals" not in answer
+    run = named_run(context, answer["run_id"][-8:])
+    assert is_draft(run)
+    assert (run.spec.environment, run.spec.runtime, state_of(run)) == ("sort_digits", "tiny", "draft")
+    assert {"group_size", "learning_rate", "wandb_project", "backoff_limit"} <= set(answer["editable"])
+    assert answer["locked"] == ["tokenizer_name"]
+
+
+def test_a_draft_needs_no_key_and_its_start_does(context: CallContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TINKER_API_KEY", raising=False)
+    run_id = drafted(context, runtime="default")
+    assert spec_of(context, run_id)["suspend"] is True
+    with pytest.raises(Exception, match="TINKER_API_KEY is not set"):
+        context.target.change_spec("default", run_id, {"suspend": False})
+    assert spec_of(context, run_id)["suspend"] is True
+
+
+def test_selecting_again_makes_a_new_draft(context: CallContext) -> None:
+    assert drafted(context) != drafted(context)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("name", ["sort_digit", "own/none", "./none.py", "x" * 253, "tml-abcdefgh"])
+def test_an_unknown_environment_is_refused_with_the_existing_ones(context: CallContext, call: Call, name: str) -> None:
+    add_own(context)
+    refused = call("rl_select_environment", name=name)
+    assert refused.code == "refused"
+    assert refused.answer["refusals"][0]["field"] == "spec.environment"
+    names = {"own/shout"} if name.endswith(".py") else {"sort_digits", "reasoning-gym/NAME", "own/shout"}
+    assert names <= set(refused.answer["available"])
+    assert list(context.target.runs("default", "")) == []
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("name", ["own/", "own/../../x", "own/A", "own/a/b", "own/.", "own/\x00", "\x00.py", "a\nb"])
+def test_an_impossible_name_never_becomes_a_path(context: CallContext, call: Call, name: str) -> None:
+    add_own(context)
+    refused = call("rl_select_environment", name=name)
+    assert (refused.code, refused.answer["available"]) == ("refused", ["own/shout"])
+    assert "not a valid environment name" in refused.answer["error"]
+
+
+@drawn(0.3)
+@given(
+    st.builds(
+        "".join,
+        st.tuples(st.sampled_from(["", "own/", "./"]), st.text(max_size=20), st.sampled_from(["", ".py", "/.."])),
+    ),
+    st.none() | st.text(max_size=20),
+)
+def test_any_name_is_drafted_or_refused(name: str, runtime: str | None) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        context = CallContext(Unattended(Layout(Path(folder)), "", print), "default")
+        outcome = call_at(context, "rl_select_environment", name=name, runtime=runtime)
+        assert outcome.code in (None, "refused"), outcome
+        assert len(list(context.target.runs("default", ""))) == (outcome.code is None)
+
+
+@pytest.mark.process
+def test_an_unreadable_environment_names_the_location(context: CallContext, call: Call) -> None:
+    add_own(context, "broken", "class Broken(")
+    refused = call("rl_select_environment", name="own/broken")
+    assert refused.answer["refusals"][0]["code"] == "EnvironmentNotReady"
+    assert "broken.py, line 1" in refused.answer["error"]
+
+
+@pytest.mark.process
+def test_own_environments_and_files_are_drafted(context: CallContext, call: Call, tmp_path: Path) -> None:
+    add_own(context)
+    own = call("rl_select_environment", name="own/shout").answer
+    assert (own["environment"], own["run_id"][:-9]) == ("own/shout", "shout")
+    assert {"loudness", "config.priority", "spec.priority"} <= set(own["editable"])
+    path = tmp_path / "my_env.py"
+    path.write_text(OWN_CODE)
+    file = call("rl_select_environment", name=str(path)).answer
+    assert file["run_id"][:-9] == "my-env"
+    assert call("rl_get_current_config").answer["run_id"] == file["run_id"]
+
+
+def test_a_runtime_that_forbids_the_namespace_is_refused(context: CallContext, call: Call) -> None:
+    context.target.more = (make_runtime(namespaceSelector={"matchLabels": {"team": "ml"}}),)
+    refused = call("rl_select_environment", name="sort_digits", runtime="lab")
+    assert refused.answer["refusals"][0]["code"] == "NamespaceNotAllowed"
+
+
+def test_a_fixable_draft_is_created_with_its_refusals(context: CallContext, call: Call) -> None:
+    context.target.more = (make_runtime(bounds={"env": {"total_steps": {"max": 7}}}),)
+    answer = call("rl_select_environment", name="sort_digits", runtime="lab").answer
+    assert [refusal["field"] for refusal in answer["refusals"]] == ["spec.config.total_steps"]
+    edited = call("rl_edit_config", field="total_steps", value=5).answer
+    assert "refusals" not in edited
+
+
+def test_two_agents_of_a_user_and_two_users_are_separate(context: CallContext, tmp_path: Path) -> None:
+    second = CallContext(context.target, "default", agent="second")
+    other = other_user(tmp_path)
+    mine, theirs, others = drafted(context), drafted(second), drafted(other)
+    assert [latest_drafted(each).metadata.name for each in (context, second, other)] == [mine, theirs, others]
+    call_at(context, "rl_edit_config", field="group_size", value=4)
+    assert [spec_of(context, run)["config"] for run in (mine, theirs, others)] == [{"group_size": 4}, {}, {}]
+    assert "somebody" not in str(list(context.target.runs("default", "")))
+
+
+@pytest.mark.parametrize("gap", [timedelta(microseconds=1), timedelta(days=400)])
+def test_the_latest_draft_is_found_whatever_its_name(tmp_path: Path, gap: timedelta) -> None:
+    """Even within one second of the API server's clock, and in any time zone."""
+    now = datetime(2026, 5, 1, 23, tzinfo=UTC)
+    context = CallContext(Unattended(Layout(tmp_path), "", print), "default", now=lambda: now)
+    later = (now + gap).astimezone(timezone(timedelta(hours=-7)))
+    for run_id in [drafted(context) for _ in range(5)]:
+        last = drafted(replace(context, now=partial(later.replace)))
+        assert latest_drafted(context).metadata.name == last != run_id
+        later += gap
+
+
+def test_a_restarted_server_has_lost_nothing(context: CallContext, tmp_path: Path) -> None:
+    run_id = drafted(context)
+    again = CallContext(Unattended(Layout(tmp_path), "", print), "default")
+    assert call_at(again, "rl_get_current_config").answer["run_id"] == run_id
+
+
+class Taken(Unattended):
+    """The first names are already taken."""
+
+    taken = 2
+
+    def create(self, manifest: Manifest) -> Manifest:  # type: ignore[override]
+        if self.taken:
+            self.taken -= 1
+            raise ConflictError("it is there already")
+        return super().create(manifest)
+
+
+def test_a_taken_name_is_not_the_callers_problem(tmp_path: Path) -> None:
+    context = CallContext(Taken(Layout(tmp_path), "", print), "default")
+    assert drafted(context)
+    context.target.taken = 99
+    assert call_at(context, "rl_select_environment", name="sort_digits").answer["retryable"] is True
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ("sort_digits", "sort-digits-0a1b2c3d"),
+        ("own/My.Env", "my-env-0a1b2c3d"),
+        ("./envs/my_env.py", "my-env-0a1b2c3d"),
+        ("2048", "run-2048-0a1b2c3d"),
+        ("_", "run-0a1b2c3d"),
+        ("a" * 42 + "__b", "a" * 42 + "-0a1b2c3d"),
+    ],
+)
+def test_names_of_runs(environment: str, name: str) -> None:
+    assert run_name(environment, "0a1b2c3d") == name
+
+
+@given(st.text(max_size=100))
+def test_every_environment_has_a_name_for_its_runs(environment: str) -> None:
+    name = run_name(environment, "0a1b2c3d")
+    assert len(name) <= MAX_RUN_NAME_LENGTH
+    assert re.fullmatch(RUN_NAME_PATTERN, name)
+
+
+def test_the_written_run_looks_like_an_authors(context: CallContext) -> None:
+    [written] = [context.target.run("default", drafted(context))]
+    assert written
+    assert written["spec"] == {"environment": "sort_digits", "runtime": "tiny", "suspend": True}
+    assert parse_run(written)
+
+
+@pytest.mark.process
+def test_an_unknown_task_of_a_library_is_refused_with_similar_ones(call: Call) -> None:
+    available = call("rl_select_environment", name="reasoning-gym/chain_sun").answer["available"]
+    assert available[0] == "reasoning-gym/chain_sum"
+    assert len(available) == 20
 
 
 def test_the_bundled_ones_with_the_keys_of_the_original_tools(call: Call) -> None:

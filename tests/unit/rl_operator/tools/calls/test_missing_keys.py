@@ -5,7 +5,7 @@ from tests.unit.rl_operator.samples import DEFAULT, inputs_of, make_run, make_ru
 from tests.unit.rl_operator.targets.fakes import MemoryTarget
 
 from rl_operator.api.run_inputs import RunInputs, choose_environment
-from rl_operator.targets.inputs.missing_keys import missing_for, missing_in
+from rl_operator.tools.calls.rl_start_training import missing_for, missing_in
 
 CLUSTER = {"runs_files": False}
 

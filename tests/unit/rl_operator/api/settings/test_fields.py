@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.api.settings.nested_fields import at_path, flattened, nested, outer_names, steps_of
+from rl_operator.api.settings.fields import at_path, flattened, nested, outer_names, steps_of
 
 KNOWN = ["seed", "taskset.size", "taskset.level", "tasks"]
 
