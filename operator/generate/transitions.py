@@ -65,10 +65,7 @@ TRANSITIONS: Final[Mapping[tuple[Situation | None, Situation], str]] = {
 def situation_of(status: RunStatus) -> Situation:
     """Which row of the table a status is built from. Raises ValueError if the status was not derived from the table."""
     conditions = {condition.type: condition.status for condition in status.conditions}
-    suspended = status.condition("Suspended")
-    drafted = suspended is not None and suspended.reason == "Draft"
     for situation, row in TABLE.items():
-        told_apart = status.phase != "Stopped" or drafted == (situation is Situation.DRAFT)
-        if (status.phase, conditions) == (row.phase, dict(row.conditions)) and told_apart:
+        if (status.phase, conditions) == (row.phase, dict(row.conditions)):
             return situation
     raise ValueError(f"no situation has phase {status.phase} and conditions {conditions}")

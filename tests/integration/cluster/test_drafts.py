@@ -31,7 +31,7 @@ def edit_runtime(runs: RunsNamespace, name: str, **spec: Any) -> None:
 def test_a_draft_shows_what_it_would_run_and_runs_it(runs: RunsNamespace) -> None:
     runs.apply(suspend=True)
     draft = until(runs, "the draft is checked", lambda s: s.get("configHash"))
-    assert (draft["phase"], "startTime" in draft, "configMapName" in draft) == ("Stopped", False, False)
+    assert (draft["phase"], "startTime" in draft, "configMapName" in draft) == ("Draft", False, False)
     runs.edit(config={"total_steps": TOTAL_STEPS, "group_sise": 8})
     until(runs, "the edit is checked", refused("UnknownField"))
     runs.edit(config={"group_sise": None, "group_size": 4})

@@ -65,7 +65,7 @@ def created_pods(runs: RunsNamespace) -> list[str]:
 def draft(runs: RunsNamespace, **spec: Any) -> tuple[str, str]:
     """The names of the children of a run that has not started: their prefix, and its ConfigMap."""
     run = runs.apply(suspend=True, **spec)
-    config_hash = runs.until_phase("Stopped")["configHash"]
+    config_hash = runs.until_phase("Draft")["configHash"]
     return f"sorting-{run['metadata']['uid'][:5]}", f"sorting-{config_hash}"
 
 

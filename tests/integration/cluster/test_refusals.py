@@ -87,7 +87,7 @@ def test_a_runtime_that_unlocks_lets_the_run_start(runs: RunsNamespace) -> None:
 
 def test_an_unrelated_object_with_the_pods_name_is_named_and_waited_for(runs: RunsNamespace) -> None:
     run = runs.apply(suspend=True)
-    runs.until_phase("Stopped")
+    runs.until_phase("Draft")
     name = f"sorting-{run['metadata']['uid'][:5]}-1"
     stranger = {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     path = f"/api/v1/namespaces/{runs.namespace}/pods"

@@ -64,7 +64,7 @@ def test_a_run_from_file_to_results(rlctl: Call, runs: RunsNamespace, write_json
     assert rlctl("delete", "sorting").returncode == 0
     assert rlctl("get", "sorting").returncode == 2
     rlctl("run", write_json_run(suspend=True), "--detach")
-    runs.until_phase("Stopped")
+    runs.until_phase("Draft")
     wait_for("its own event is there", lambda: "  Draft  " in rlctl("get", "sorting").stdout)
     assert "Succeeded" not in rlctl("get", "sorting").stdout, "events of the deleted run of this name"
 
@@ -89,7 +89,7 @@ def test_a_refused_run_is_exit_code_2(rlctl: Call, write_json_run: Callable[...,
 
 def test_stop_leaves_a_resumable_run(rlctl: Call, runs: RunsNamespace, write_json_run: Callable[..., str]) -> None:
     rlctl("run", write_json_run(suspend=True), "--detach")
-    runs.until_phase("Stopped")
+    runs.until_phase("Draft")
     stopped = rlctl("stop", "sorting")
     assert stopped.returncode == 0, stopped
     assert "cluster:" in stopped.stdout
@@ -251,7 +251,7 @@ def test_the_queue_position_is_shown(rlctl: Call, runs: RunsNamespace) -> None:
 
 def test_a_gitops_tool_that_would_revert_it_is_named(rlctl: Call, runs: RunsNamespace) -> None:
     runs.apply(suspend=True)
-    runs.until_phase("Stopped")
+    runs.until_phase("Draft")
     path = f"{RUNS.format(namespace=runs.namespace)}/sorting"
     runs.admin.patch(path, {"metadata": {"labels": {"argocd.argoproj.io/instance": "runs"}}})
     stopped = rlctl("stop", "sorting", "--timeout", "0")
@@ -263,7 +263,7 @@ def test_a_gitops_tool_that_would_revert_it_is_named(rlctl: Call, runs: RunsName
 def test_a_restored_run_is_resumed(rlctl: Call, runs: RunsNamespace) -> None:
     mark = "rl-operator.dev/started-as"
     runs.apply(suspend=True)
-    runs.until_phase("Stopped")
+    runs.until_phase("Draft")
     path = f"{RUNS.format(namespace=runs.namespace)}/sorting"
     runs.admin.patch(path, {"metadata": {"annotations": {mark: "sorting.another-uid"}}})
     runs.until_reason("Suspended", "Restored")

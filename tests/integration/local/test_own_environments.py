@@ -174,7 +174,7 @@ def test_a_broken_file_is_refused_with_its_line_until_it_is_fixed(
     own_file.write_text(ENTRY)
     fixed = rlctl("run", file, "--local")
     assert fixed.returncode == 0, fixed
-    assert rlctl.status("broken")["phase"] == "Stopped"
+    assert rlctl.status("broken")["phase"] == "Draft"
     assert "rlctl resume broken --local" in fixed.stdout
 
 

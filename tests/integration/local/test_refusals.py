@@ -40,7 +40,7 @@ def test_a_refused_run_starts_once_its_file_is_fixed(rlctl: Rlctl, write_run: Wr
     again = rlctl("run", write_run("fixed", suspend=True), "--local")
     assert again.returncode == 0, again
     assert "has not started: it takes this file's spec" in again.stderr
-    assert rlctl.status("fixed")["phase"] == "Stopped"
+    assert rlctl.status("fixed")["phase"] == "Draft"
     assert rlctl.status("fixed")["message"].startswith("A draft")
 
 

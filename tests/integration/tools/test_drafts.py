@@ -55,7 +55,7 @@ def test_list_select_edit_and_read(context: CallContext, call: Call) -> None:
     assert (values["group_size"], values["learning_rate"], values["wandb_name"]) == (4, 2e-3, "mine")
     assert config["state"] == "draft"
     status = until_looked_at(context, run_id)
-    assert (status["phase"], status.get("refusals", [])) == ("Stopped", [])
+    assert (status["phase"], status.get("refusals", [])) == ("Draft", [])
     assert status["configHash"]
     unset = call("rl_edit_config", values={"group_size": None, "wandb_name": None}).answer
     assert unset["config"] == {"learning_rate": 2e-3}

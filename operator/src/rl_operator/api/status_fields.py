@@ -9,8 +9,10 @@ from rl_contract.trainer_messages import MOST_FIGURES, BestCheckpoint, RunCost, 
 from rl_operator.api.model import ObservedModel, keyed_by
 from rl_operator.api.refusal import Refusal
 
-Phase = Literal["Pending", "Starting", "Running", "Stopping", "Stopped", "Succeeded", "Failed"]
+Phase = Literal["Draft", "Pending", "Starting", "Running", "Stopping", "Stopped", "Succeeded", "Failed"]
 TERMINAL_PHASES: frozenset[Phase] = frozenset({"Succeeded", "Failed"})
+SUSPENDED_PHASES: frozenset[Phase] = frozenset({"Draft", "Stopped"})
+"""spec.suspend holds the run: before its first start, or after an attempt."""
 
 
 class Condition(ObservedModel):

@@ -8,7 +8,7 @@ from rl_operator.api.model import ApiModel, ObjectMeta, validated
 from rl_operator.api.names import API_VERSION, DEFAULT_RUNTIME, RUN_KIND
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.spec_parts.sandboxes import RunSandboxes
-from rl_operator.api.status_fields import RunStatus
+from rl_operator.api.status_fields import SUSPENDED_PHASES, RunStatus
 
 LONGEST_SECONDS = 10 * 365 * 86_400
 """Ten years. A pod's own deadline must fit into 31 bits."""
@@ -168,7 +168,12 @@ class TrainingRun(ApiModel):
         return accepted is not None and accepted.status == "False"
 
     @property
+    def is_draft(self) -> bool:
+        """Whether it has never started and waits for somebody to start it, also before it was reconciled."""
+        return self.spec.suspend and self.status.start_time is None
+
+    @property
     def at_rest(self) -> bool:
         """Finished, stopped, a draft, or refused: nothing more happens unless someone asks for it."""
-        rests = self.is_refused or self.status.phase == "Stopped"
+        rests = self.is_refused or self.status.phase in SUSPENDED_PHASES
         return self.status.finished or (self.is_looked_at and rests)

@@ -66,7 +66,7 @@ class SweepSchedule:
     def __init__(self, runs: Mapping[str, TrainingRun | None], at_once: int) -> None:
         """`runs`: by name, in their order; None: it was deleted."""
         self._at_once = at_once
-        self._drafts = deque(name for name, run in runs.items() if run is not None and _is_draft(run))
+        self._drafts = deque(name for name, run in runs.items() if run is not None and run.is_draft)
         self.active = [name for name in runs if name not in self._drafts]
 
     @property
@@ -82,10 +82,6 @@ class SweepSchedule:
         begun = [self._drafts.popleft() for _ in range(min(free, len(self._drafts)))]
         self.active += begun
         return begun
-
-
-def _is_draft(run: TrainingRun) -> bool:
-    return run.spec.suspend and run.status.start_time is None
 
 
 def is_over(run: TrainingRun | None) -> bool:

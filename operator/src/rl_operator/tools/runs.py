@@ -8,13 +8,14 @@ from pydantic import ValidationError
 
 from rl_operator import __version__
 from rl_operator.api.names import DRAFTED_AT_ANNOTATION, DRAFTED_BY_LABEL
-from rl_operator.api.status_fields import Phase
+from rl_operator.api.status_fields import SUSPENDED_PHASES, Phase
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.targets.target import Manifest
 from rl_operator.tools.agent_tool import NoSuchRunError, ToolRefusedError
 from rl_operator.tools.call_context import CallContext
 
 STATES: Final[Mapping[Phase, str]] = {
+    "Draft": "draft",
     "Pending": "pending",
     "Starting": "starting",
     "Running": "running",
@@ -23,22 +24,16 @@ STATES: Final[Mapping[Phase, str]] = {
     "Succeeded": "completed",
     "Failed": "failed",
 }
-DRAFT: Final = "draft"
 ACTIVE: Final = frozenset({"pending", "starting", "running", "stopping"})
 
 SHOWN_RUNS: Final = 10
 _SHORT_ID: Final = re.compile("[0-9a-f]{8}")
 
 
-def is_draft(run: TrainingRun) -> bool:
-    """It has never started, and waits to be started."""
-    return run.spec.suspend and run.status.start_time is None
-
-
 def state_of(run: TrainingRun) -> str:
     """draft, pending, starting, running, stopping, stopped, completed or failed."""
-    if is_draft(run):
-        return DRAFT
+    if run.is_draft:
+        return STATES["Draft"]
     phase = run.status.phase or "Pending"
     if not run.is_looked_at and not run.status.finished:
         phase = _asked(run, phase)
@@ -48,8 +43,8 @@ def state_of(run: TrainingRun) -> str:
 def _asked(run: TrainingRun, phase: Phase) -> Phase:
     """What `spec.suspend` requests and has not been reconciled yet."""
     if run.spec.suspend:
-        return phase if phase == "Stopped" else "Stopping"
-    return "Pending" if phase == "Stopped" else phase
+        return phase if phase in SUSPENDED_PHASES else "Stopping"
+    return "Pending" if phase in SUSPENDED_PHASES else phase
 
 
 def named_run(context: CallContext, run_id: str) -> TrainingRun:

@@ -16,7 +16,7 @@ from rl_operator.targets.target import Target
 
 Manifest = Mapping[str, Any]
 
-ATTENTION: Final = ("Failed", "Pending", "Stopping", "Starting", "Running", "Stopped", "Succeeded")
+ATTENTION: Final = ("Failed", "Pending", "Stopping", "Starting", "Running", "Draft", "Stopped", "Succeeded")
 """Phases, those that need attention first."""
 
 NEEDS_ATTENTION: Final = "attention"

@@ -162,7 +162,13 @@ STOPPED = {
     [
         ({"phase": "Succeeded"}, "step=40", 0, ""),
         ({"phase": "Succeeded"}, "step=9999", 2, "run over has 40 steps in all: step=9999 will not come"),
-        (STOPPED, "step=4", 2, "resume it: rlctl resume over"),
+        (STOPPED, "step=4", 2, "run over is stopped and will not get there; resume it: rlctl resume over"),
+        (
+            STOPPED | {"phase": "Draft"},
+            "step=4",
+            2,
+            "run over is a draft and does not start by itself; start it: rlctl resume",
+        ),
         (STOPPED, "step=41", 2, "run over has 40 steps in all: step=41 will not come"),
         ({"phase": "Failed", "progress": {**PROGRESS, "step": 3}}, "step=4", 1, ""),
         ({"phase": "Failed"}, "step=4", 0, ""),

@@ -194,7 +194,11 @@ class AnyLife(RuleBasedStateMachine):
         """Counted by runs that hold a slot, so also by pods that were not lost."""
         runs = self.cluster.api.all(RUNS.plural)
         statuses = [RunStatus.model_validate(run["status"]) for run in runs]
-        active = [s for s in statuses if s.start_time and not s.finished and s.phase != "Stopped" and s.queue is None]
+        active = [
+            s
+            for s in statuses
+            if s.start_time and not s.finished and s.phase not in ("Draft", "Stopped") and s.queue is None
+        ]
         assert self.cluster.limit is None or len(active) <= self.cluster.limit, active
 
     @invariant()

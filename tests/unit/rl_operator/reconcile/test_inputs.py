@@ -56,7 +56,7 @@ async def test_a_draft_shows_what_it_would_run(family_on_platform: Family, platf
     family_on_platform.apply("a", runtime="lab", suspend=True)
     await family_on_platform.settle("a")
     draft = family_on_platform.status("a")
-    assert (draft.phase, draft.start_time, draft.frozen, draft.config_map_name) == ("Stopped", None, None, None)
+    assert (draft.phase, draft.start_time, draft.frozen, draft.config_map_name) == ("Draft", None, None, None)
     assert draft.config_hash is not None
     assert family_on_platform.children("a") == ()
 
@@ -94,7 +94,7 @@ async def test_a_draft_follows_its_runtime(family_on_platform: Family, platform:
         family_on_platform.status("a").phase,
         codes(family_on_platform),
         family_on_platform.status("a").config_hash,
-    ) == ("Stopped", [], before)
+    ) == ("Draft", [], before)
 
 
 async def test_labels_only_matter_before_the_start(family_on_platform: Family, platform: Platform) -> None:

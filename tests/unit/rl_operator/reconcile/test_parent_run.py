@@ -128,7 +128,7 @@ async def test_a_state_expires_while_a_draft_waits(family: Family) -> None:
     await family.parent(phase="Failed", checkpoint={"step": 25, "statePath": STATE, "expiresAt": expires})
     family.apply("child", startFrom={"run": "parent"}, suspend=True)
     await family.settle("child")
-    assert family.status("child").phase == "Stopped"
+    assert family.status("child").phase == "Draft"
     family.now += timedelta(days=1)
     family.edit("child", suspend=False)
     await family.settle("child")

@@ -174,7 +174,7 @@ async def test_success(life: Life) -> None:
 async def test_a_draft_starts_nothing_until_it_is_released(life: Life) -> None:
     life.apply(suspend=True)
     await life.settle()
-    assert (life.status.phase, life.status.start_time, life.pods) == ("Stopped", None, ())
+    assert (life.status.phase, life.status.start_time, life.pods) == ("Draft", None, ())
     life.edit(suspend=False)
     await life.settle()
     assert (life.status.phase, len(life.pods)) == ("Starting", 1)

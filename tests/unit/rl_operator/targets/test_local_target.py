@@ -86,7 +86,7 @@ def test_the_supervisor_of_a_draft_ends(tmp_path: Path) -> None:
     target = LocalTarget(Layout(tmp_path), "", print)
     target.create(draft())
     deadline = time.monotonic() + SETTLED_SECONDS
-    while target.run("default", "sorting")["status"].get("phase") != "Stopped":
+    while target.run("default", "sorting")["status"].get("phase") != "Draft":
         assert time.monotonic() < deadline, f"the draft is not looked at: {target.run('default', 'sorting')}"
         time.sleep(0.05)
     while is_held(Layout(tmp_path).supervisor_lock("default", "sorting")):

@@ -15,9 +15,9 @@ EARLIER = {"observedGeneration": 0}
     ("suspend", "status", "state"),
     [
         pytest.param(True, {}, "draft", id="nobody has looked at it"),
-        pytest.param(True, {"phase": "Stopped"}, "draft", id="draft"),
+        pytest.param(True, {"phase": "Draft"}, "draft", id="draft"),
         pytest.param(False, {}, "pending", id="new"),
-        pytest.param(False, {"phase": "Stopped", **EARLIER}, "pending", id="a draft that was just started"),
+        pytest.param(False, {"phase": "Draft", **EARLIER}, "pending", id="a draft that was just started"),
         pytest.param(False, {"phase": "Running", **STARTED}, "running", id="running"),
         pytest.param(True, {"phase": "Running", **STARTED, **EARLIER}, "stopping", id="just asked to stop"),
         pytest.param(True, {"phase": "Pending", **STARTED, **EARLIER}, "stopping", id="asked to stop in a pause"),

@@ -3,7 +3,7 @@
 import contextlib
 import re
 import sys
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -15,6 +15,12 @@ from rl_operator.cli.views.run_lines import summary
 from rl_operator.operator_errors import RefusedError
 from rl_operator.status.text.sentences import without_control
 from rl_operator.targets.runs.run_lookup import container_named, existing_run
+
+HELD: Final = {
+    "Draft": "is a draft and does not start by itself; start it",
+    "Stopped": "is stopped and will not get there; resume it",
+}
+"""Why a run in this phase gets no further, and what to do."""
 
 
 @on_target
@@ -57,9 +63,8 @@ def wait(
         progress, succeeded = run.status.progress, run.status.phase == "Succeeded"
         steps = (progress.step if succeeded else progress.total_steps) if progress else 0
         raise RefusedError(f"run {name} has {steps} steps in all: {until} will not come")
-    if not is_reached(run, wanted) and run.status.phase == "Stopped":
-        hint = f"resume it: {program()} resume {name}{target.flags}"
-        raise RefusedError(f"run {name} is stopped and will not get there; {hint}")
+    if not is_reached(run, wanted) and (held := HELD.get(run.status.phase or "")):
+        raise RefusedError(f"run {name} {held}: {program()} resume {name}{target.flags}")
     raise typer.Exit(0 if wanted is not None and is_reached(run, wanted) else exit_code(run))
 
 

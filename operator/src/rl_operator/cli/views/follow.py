@@ -269,6 +269,7 @@ NARROW: Final = 47
 """Columns that the widest row of figures needs; with fewer, its words are left out."""
 
 STYLES = {
+    "Draft": "dim",
     "Running": "green",
     "Succeeded": "bold green",
     "Failed": "bold red",

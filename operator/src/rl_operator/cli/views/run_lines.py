@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rl_operator.api.names import BUDGET_REACHED
+from rl_operator.api.status_fields import SUSPENDED_PHASES
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.printing import age, columns, fitted, one_line, program, sparkline, visible
 from rl_operator.status.text.figure_text import interval, money_spent
@@ -131,7 +132,7 @@ def _no_success(run: TrainingRun, target: Target) -> Iterator[str]:
     yield from _cost(run)
     yield from best_line(run)
     yield from _curves(run)
-    if status.phase == "Stopped":
+    if status.phase in SUSPENDED_PHASES:
         suspended = status.condition("Suspended")
         raised = " --budget AMOUNT" if suspended and suspended.reason == BUDGET_REACHED else ""
         yield f"Next: {program()} resume {name}{raised}{target.flags}"

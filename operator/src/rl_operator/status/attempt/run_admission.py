@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import takewhile
 
-from rl_operator.api.status_fields import QueueStatus
+from rl_operator.api.status_fields import SUSPENDED_PHASES, QueueStatus
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.view import Assessment, QueuePosition, View
 from rl_operator.status.observed.observation import PodObservation, format_time
@@ -35,7 +35,7 @@ def order_of(run: TrainingRun) -> Order:
 
 def holds_slot(run: TrainingRun) -> bool:
     status = run.status
-    started = status.attempt is not None and not status.finished and status.phase != "Stopped"
+    started = status.attempt is not None and not status.finished and status.phase not in SUSPENDED_PHASES
     return started and status.queue is None
 
 

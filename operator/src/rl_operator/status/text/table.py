@@ -34,7 +34,7 @@ class SituationRow:
 TABLE: Mapping[Situation, SituationRow] = {
     Situation.WAITING: SituationRow("Pending", {"Accepted": "True", "Reconciling": "True"}),
     Situation.REFUSED: SituationRow("Pending", {"Accepted": "False", "Stalled": "True"}),
-    Situation.DRAFT: SituationRow("Stopped", {"Accepted": "True", "Suspended": "True"}),
+    Situation.DRAFT: SituationRow("Draft", {"Accepted": "True", "Suspended": "True"}),
     Situation.STARTING: SituationRow("Starting", {"Accepted": "True", "Reconciling": "True"}),
     Situation.RUNNING: SituationRow("Running", {"Accepted": "True", "Ready": "True"}),
     Situation.ENDING: SituationRow("Running", {"Accepted": "True", "Reconciling": "True"}),

@@ -11,7 +11,6 @@ from rl_operator.api.training_run import TrainingRun
 from rl_operator.operator_errors import GoneError
 from rl_operator.tools.agent_tool import Answer
 from rl_operator.tools.call_context import CallContext, Given
-from rl_operator.tools.runs import is_draft
 
 SOONEST: Final = 10
 LATEST: Final = 1800
@@ -33,7 +32,7 @@ EARLY: Final = timedelta(seconds=60)
 
 def rests(run: TrainingRun) -> bool:
     """Whether there is nothing to wait for: for a draft, even before it was reconciled."""
-    return run.at_rest or is_draft(run)
+    return run.at_rest or run.is_draft
 
 
 def next_look(run: TrainingRun) -> int | None:

@@ -21,7 +21,7 @@ from rl_operator.status.text.sentences import cut
 from rl_operator.tools.agent_tool import Answer
 from rl_operator.tools.answers.polls import next_look
 from rl_operator.tools.answers.shown_text import fit_tokens, one_line
-from rl_operator.tools.runs import is_draft, state_of
+from rl_operator.tools.runs import state_of
 
 MAX_TOKENS: Final = 285
 """For a status; the fields about the look itself are added to it."""
@@ -94,7 +94,7 @@ def headline(run: TrainingRun) -> Answer:
 
 def _message(run: TrainingRun) -> str:
     """The operator's hint tells users what to write: agents are told what to call."""
-    if is_draft(run) and run.status.message in (None, "", DRAFT_MESSAGE):
+    if run.is_draft and run.status.message in (None, "", DRAFT_MESSAGE):
         return "A draft: nothing runs and nothing costs until rl_start_training."
     said = run.status.message or "Not reconciled yet."
     said = said.replace(RAISE % run.metadata.name, "have someone raise spec.budget")

@@ -33,7 +33,7 @@ from rl_operator.tools.drafts.draft_check import (
 )
 from rl_operator.tools.drafts.edits import Edit, Spec, changes_of, edits_of, settings_of, value_in, with_edits
 from rl_operator.tools.drafts.field_names import FREE_FORM, RunField, RunFields, run_fields
-from rl_operator.tools.runs import chosen_run, is_draft, state_of
+from rl_operator.tools.runs import chosen_run, state_of
 
 
 class GetCurrentConfig(Arguments):
@@ -52,7 +52,7 @@ def get_current_config(context: CallContext, arguments: GetCurrentConfig) -> Ans
         "state": state_of(run),
     }
     if arguments.field is None:
-        return config_view({**head, "tip": _tip(editable=is_draft(run))}, fields, run.spec.to_wire())
+        return config_view({**head, "tip": _tip(editable=run.is_draft)}, fields, run.spec.to_wire())
     field = fields.named(arguments.field)
     kind = "locked_fields" if field.locked else "configurable_fields"
     return {**head, kind: [field_view(fields, field, run.spec.to_wire())]}

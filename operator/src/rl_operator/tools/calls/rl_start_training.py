@@ -38,7 +38,7 @@ from rl_operator.tools.answers.shown_text import one_line
 from rl_operator.tools.call_context import CallContext, awaited
 from rl_operator.tools.calls.rl_get_results import results_of
 from rl_operator.tools.drafts.draft_check import refused, wire_refusals
-from rl_operator.tools.runs import ACTIVE, chosen_run, is_draft, named_run, state_of
+from rl_operator.tools.runs import ACTIVE, chosen_run, named_run, state_of
 
 NO_RUNTIME: Final = Missing(
     "runtime", "default", "there is no RLRuntime", "an administrator applies one: docs/how-to/install.md", needed=True
@@ -306,7 +306,7 @@ def _begins(run: TrainingRun) -> str:
 
 
 def _would(run: TrainingRun) -> str:
-    state = "a draft" if is_draft(run) else state_of(run)
+    state = "a draft" if run.is_draft else state_of(run)
     return f"a dry run: {run.metadata.name} is {state} and nothing was changed; without dry_run it starts"
 
 

@@ -98,6 +98,7 @@ REFUSED = [
         pytest.param({"phase": "Succeeded"}, True, 0, id="succeeded"),
         pytest.param({"phase": "Failed"}, True, 1, id="failed"),
         pytest.param({"phase": "Stopped"}, True, 0, id="stopped"),
+        pytest.param({"phase": "Draft"}, True, 0, id="draft"),
         pytest.param({"phase": "Pending", "conditions": REFUSED}, True, 2, id="refused"),
         pytest.param({"phase": "Pending", "conditions": REFUSED, "observedGeneration": 0}, False, 2, id="fixed"),
         pytest.param({"phase": "Stopped", "observedGeneration": 0}, False, 0, id="resumed"),

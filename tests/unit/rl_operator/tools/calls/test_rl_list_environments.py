@@ -27,7 +27,7 @@ from rl_operator.operator_errors import ConflictError, ForbiddenError
 from rl_operator.tools.answers.shown_text import tokens
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls.rl_list_environments import run_name
-from rl_operator.tools.runs import is_draft, latest_drafted, named_run, state_of
+from rl_operator.tools.runs import latest_drafted, named_run, state_of
 from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
@@ -39,7 +39,7 @@ def test_a_draft_is_a_suspended_run(context: CallContext, call: Call) -> None:
     assert (answer["environment"], answer["file_path"]) == ("sort_digits", "environments/bundled/sort_digits.py")
     assert "refusals" not in answer
     run = named_run(context, answer["run_id"][-8:])
-    assert is_draft(run)
+    assert run.is_draft
     assert (run.spec.environment, run.spec.runtime, state_of(run)) == ("sort_digits", "tiny", "draft")
     assert {"group_size", "learning_rate", "wandb_project", "backoff_limit"} <= set(answer["editable"])
     assert answer["locked"] == ["tokenizer_name"]
