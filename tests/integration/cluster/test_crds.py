@@ -66,7 +66,7 @@ def test_defaults(admin_of_kinds: AdminClient) -> None:
         "startDeadlineSeconds": 1800,
         "progressDeadlineSeconds": 3600,
         "environmentReplicas": 1,
-        "onLostCheckpoint": "fail",
+        "onLostCheckpoint": "Fail",
     }
     assert answer["status"] == {"observedGeneration": -1}
 
@@ -115,6 +115,7 @@ def test_accepted_names(admin_of_kinds: AdminClient, name: str) -> None:
         ("a", {"activeDeadlineSeconds": 2**31}, "spec.activeDeadlineSeconds"),
         ("a", {"environmentReplicas": 0}, "spec.environmentReplicas"),
         ("a", {"suspend": "yes"}, "spec.suspend"),
+        ("a", {"onLostCheckpoint": "restart"}, 'supported values: "Fail", "Restart"'),
         ("a", {"wandb": {"tags": ["x", "x"]}}, "spec.wandb.tags[1]: Duplicate value"),
         ("a", {"wandb": {"tags": ["x,y"]}}, "spec.wandb.tags[0]"),
         ("a", {"priority": 1001}, "spec.priority"),

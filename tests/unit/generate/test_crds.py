@@ -78,7 +78,7 @@ def test_defaults_and_nullable() -> None:
         "startDeadlineSeconds": 1800,
         "progressDeadlineSeconds": 3600,
         "environmentReplicas": 1,
-        "onLostCheckpoint": "fail",
+        "onLostCheckpoint": "Fail",
     }
     nullable = [name for name, field in spec.items() if field.get("nullable")]
     assert nullable == ["startDeadlineSeconds", "progressDeadlineSeconds"]

@@ -69,9 +69,9 @@ class RunSpec(ApiModel):
     )
     wandb: WandbSettings = Field(default_factory=WandbSettings, description="Where metrics go on Weights & Biases.")
     start_from: StartFrom | None = Field(default=None, description="Weights that this new run starts from, at step 0.")
-    on_lost_checkpoint: Literal["fail", "restart"] = Field(
-        default="fail",
-        description="If the backend lost the newest checkpoint: fail, or restart from an older one or from step 0.",
+    on_lost_checkpoint: Literal["Fail", "Restart"] = Field(
+        default="Fail",
+        description="If the backend lost the newest checkpoint: Fail, or Restart from an older one or from step 0.",
     )
     backoff_limit: int = Field(default=3, ge=0, le=1000, description="Application failures that are tried again.")
     start_deadline_seconds: int | None = Field(

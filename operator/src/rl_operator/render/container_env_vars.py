@@ -136,7 +136,7 @@ def checkpoint_env_vars(run: TrainingRun) -> list[EnvVar]:
         told |= {
             RL_CHECKPOINT_STEP: str(checkpoint.step),
             RL_CHECKPOINT_PATH: checkpoint.state_path,
-            RL_RESTART_IF_CHECKPOINT_LOST: "1" if run.spec.on_lost_checkpoint == "restart" else None,
+            RL_RESTART_IF_CHECKPOINT_LOST: "1" if run.spec.on_lost_checkpoint == "Restart" else None,
         }
     return literals(told)
 

@@ -36,9 +36,9 @@ def test_an_attempt_is_the_template_with_its_number() -> None:
 def test_the_trainer_of_an_attempt_that_continues_knows_its_checkpoint() -> None:
     checkpoint = {"step": 60, "statePath": "tinker://m/weights/60"}
     run, template = make_run(), template_of(make_run(), TINY)
-    assert checkpoint_env_vars(run.with_changes(spec=run.spec.with_changes(on_lost_checkpoint="restart"))) == []
+    assert checkpoint_env_vars(run.with_changes(spec=run.spec.with_changes(on_lost_checkpoint="Restart"))) == []
     run = run.with_changes(status=RunStatus.model_validate({"checkpoint": checkpoint}))
-    restarting = run.with_changes(spec=run.spec.with_changes(on_lost_checkpoint="restart"))
+    restarting = run.with_changes(spec=run.spec.with_changes(on_lost_checkpoint="Restart"))
     for each, more in ((run, {}), (restarting, {"RL_RESTART_IF_CHECKPOINT_LOST": "1"})):
         pod = pod_of_attempt(template, 2, exposed=False, continued=checkpoint_env_vars(each))
         trainer, environment = pod["spec"]["containers"]

@@ -187,8 +187,8 @@ LOST = terminated(1, failed_result("checkpoint", "the backend has neither the ch
 @pytest.mark.parametrize(
     ("spec", "phase", "end"),
     [
-        ({}, "Failed", "Start a new run; with spec.onLostCheckpoint: restart it would train the lost steps again."),
-        ({"onLostCheckpoint": "restart"}, "Pending", "from what is left of its checkpoints."),
+        ({}, "Failed", "Start a new run; with spec.onLostCheckpoint: Restart it would train the lost steps again."),
+        ({"onLostCheckpoint": "Restart"}, "Pending", "from what is left of its checkpoints."),
     ],
 )
 def test_a_lost_checkpoint_ends_the_run_unless_it_may_restart(spec: dict[str, Any], phase: str, end: str) -> None:

@@ -116,7 +116,7 @@ def _ending(view: View) -> Ending:
         ending = classify(view.pod, stop_asked=asked, verdict=environments, lost=last_failure(view))
     else:
         ending = _ending_without_pod(view)
-    if ending.reason == CHECKPOINT_LOST and view.run.spec.on_lost_checkpoint == "restart":
+    if ending.reason == CHECKPOINT_LOST and view.run.spec.on_lost_checkpoint == "Restart":
         ending = replace(ending, fate=Fate.INFRASTRUCTURE)
     return late if late and ending.fate not in (Fate.SUCCEEDED, Fate.FINAL) else ending
 
@@ -181,7 +181,7 @@ def next_run_sentence(
     are nothing to continue from; the best ones may be, if they are better than the first.
     """
     if reason == CHECKPOINT_LOST:
-        return "Start a new run; with spec.onLostCheckpoint: restart it would train the lost steps again."
+        return "Start a new run; with spec.onLostCheckpoint: Restart it would train the lost steps again."
     if reason == DIVERGED:
         first = metrics.baseline_accuracy if metrics else None
         if best is None or first is None or best.eval_accuracy <= first:

@@ -234,7 +234,7 @@ _ENDS_OF_CONTAINERS: Final[Mapping[str, Meaning]] = {
         "The backend has neither the checkpoint that the run is to continue from nor a newer one: nothing is trained"
         " from an earlier step unasked.",
         "Bring the checkpoint back (the backend's volume, the right key), or start a new run; one with"
-        " spec.onLostCheckpoint: restart goes back on its own.",
+        " spec.onLostCheckpoint: Restart goes back on its own.",
     ),
     "Diverged": _ends(
         "Training diverged (a loss, gradient or logprob is not finite), or the policy collapsed: nothing more"
