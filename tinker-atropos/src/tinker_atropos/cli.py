@@ -122,8 +122,8 @@ def environment(
     log_format: LogFormatOption = "text",
 ) -> None:
     """Serve an environment (make rollouts, score them, evaluate), or try it with a model of a provider."""
-    from tinker_atropos.environments.runner.assignment import Deadlines
     from tinker_atropos.environments.runner.environment_process import run_environment
+    from tinker_atropos.environments.runner.loading.environment_files import Deadlines
     from tinker_atropos.environments.trial.provider import Wishes
     from tinker_atropos.environments.trial.trial_process import TrialOptions, run_trial
     from tinker_atropos.settings import load_settings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tinker_atropos.check.check_report import findings, to_wire
+from tinker_atropos.check.check_process import findings, to_wire
 from tinker_atropos.check.checked_environment import EnvironmentCheck
 from tinker_atropos.check.checks import Finding
 from tinker_atropos.check.observations import BrokenOffError, Observations

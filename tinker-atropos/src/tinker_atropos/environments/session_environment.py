@@ -20,8 +20,7 @@ from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.chat.tool_formats.format_table import TOOL_FORMATS
 from tinker_atropos.environments.base import EnvironmentConfig, Item, SampledEnvironment, together
 from tinker_atropos.environments.rollout.rollouts import FailedRollout, Outcome, Rollout
-from tinker_atropos.environments.sessions.rollout_session import RolloutSession
-from tinker_atropos.environments.sessions.session_server import SessionServer
+from tinker_atropos.environments.sessions.rollout_session import RolloutSession, SessionServer
 
 __all__ = ["SessionConfig", "SessionEnvironment"]
 

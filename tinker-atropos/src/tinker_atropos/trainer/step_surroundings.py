@@ -13,8 +13,7 @@ from tinker_atropos.trainer.current_weights import CurrentWeights
 from tinker_atropos.trainer.early_stop import EarlyStop
 from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.reporting.accounting import Accounting
-from tinker_atropos.trainer.reporting.samples import sample_rows
-from tinker_atropos.trainer.reporting.trackers.tracker import Tracker
+from tinker_atropos.trainer.reporting.trackers.tracker import Tracker, sample_rows
 from tinker_atropos.trainer.reporting.trainer_status import console_line
 from tinker_atropos.trainer.rollouts.group_records import TrainedStep
 from tinker_atropos.trainer.rollouts.rollout_keeper import RolloutKeeper

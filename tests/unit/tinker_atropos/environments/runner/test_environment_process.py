@@ -12,8 +12,7 @@ import pytest
 
 from tinker_atropos.environments.runner.evaluations import EvaluationPlan
 from tinker_atropos.environments.runner.run_end import RunEnd
-from tinker_atropos.environments.runner.serve_loop import SETUP_SECONDS
-from tinker_atropos.environments.runner.served_environment import _finish
+from tinker_atropos.environments.runner.serve_loop import SETUP_SECONDS, _finish
 
 DATA = Path(__file__).parents[4] / "data" / "environments"
 PROMPT_LENGTH = 17  # of `sort 4 1 3 2` in the bundled tokenizer's chat template

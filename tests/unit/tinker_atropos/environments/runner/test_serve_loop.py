@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tinker_atropos.environments.items.held_out import Evaluation
-from tinker_atropos.environments.runner.assignment import Deadlines
 from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evaluations
+from tinker_atropos.environments.runner.loading.environment_files import Deadlines
 from tinker_atropos.environments.runner.reporting.heartbeat import HeartbeatAnswer
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.environments.runner.run_end import RunEnd

@@ -15,8 +15,7 @@ from rl_contract.scored_group import PROMPT_MASK
 from tinker_atropos.chat.chat_rendering import chat_renderer
 from tinker_atropos.chat.sampling import Sample, SamplingSettings
 from tinker_atropos.chat.tokenizer import Tokenizer
-from tinker_atropos.environments.sessions.rollout_session import RolloutSession, SentMessages
-from tinker_atropos.environments.sessions.session_server import SessionServer
+from tinker_atropos.environments.sessions.rollout_session import RolloutSession, SentMessages, SessionServer
 
 TOKENIZER = Tokenizer("bundled")
 EOS = 2

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from tinker_atropos.errors import DivergedError
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.trainer.reporting.relay import MAX_NAMES, Relay, curves
-from tinker_atropos.trainer.reporting.trackers.tracker_process import TrackerProcess
+from tinker_atropos.trainer.reporting.trackers.wandb_tracker import TrackerProcess
 from tinker_atropos.trainer.reporting.trainer_status import LiveStatus
 from tinker_atropos.trainer.trajectories.api_client import ApiClient
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from rl_contract.processes import ExitCode
 from tinker_atropos.config.run_config import load_config
-from tinker_atropos.environments.runner.assignment import Assignment, Deadlines
 from tinker_atropos.environments.runner.loading import process_setup
-from tinker_atropos.environments.runner.loading.environment_files import locate_environment
+from tinker_atropos.environments.runner.loading.environment_files import Assignment, Deadlines, locate_environment
 from tinker_atropos.environments.runner.reporting import wandb_relay
 from tinker_atropos.environments.runner.reporting.heartbeat import Heartbeat, heartbeat_running
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
@@ -58,7 +57,7 @@ async def _serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbe
     wandb_relay.install(shared.metrics)
     # This import loads atroposlib: only now that `import wandb` finds the relay.
     with uncollected(), process_setup.torch_hidden(unless_mentioned_in=assignment.located.file):
-        from tinker_atropos.environments.runner.served_environment import serve
+        from tinker_atropos.environments.runner.serve_loop import serve
 
     process_setup.quieten_atroposlib()
     await serve(assignment, shared, heartbeat, ending)

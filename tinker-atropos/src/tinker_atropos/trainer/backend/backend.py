@@ -25,7 +25,7 @@ from tinker_atropos.chat.sampling import SampleRefusedError
 from tinker_atropos.errors import BackendError, BackendLostError, ConfigError, RunError
 from tinker_atropos.trainer.backend import reachability
 from tinker_atropos.trainer.backend.policy import Sampler
-from tinker_atropos.trainer.backend.sdk_calls import answered, gone, gone_or, refused, submitted
+from tinker_atropos.trainer.backend.sdk_calls import TinkerSampler, answered, gone, gone_or, refused, submitted
 from tinker_atropos.trainer.backend.step_requests import (
     AdamStep,
     LossCall,
@@ -38,7 +38,6 @@ from tinker_atropos.trainer.backend.step_requests import (
     to_score,
 )
 from tinker_atropos.trainer.backend.stored_checkpoints import StoredCheckpoints
-from tinker_atropos.trainer.backend.tinker_sampler import TinkerSampler
 from tinker_atropos.trainer.backend.token_use import TokenUse
 from tinker_atropos.trainer.data.datums import Datum
 from tinker_atropos.trainer.data.divergence import check_gradient, check_loss

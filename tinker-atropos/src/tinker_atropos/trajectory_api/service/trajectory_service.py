@@ -33,9 +33,8 @@ from tinker_atropos.trajectory_api.messages.requests import (
 )
 from tinker_atropos.trajectory_api.service.held_leases import HeldLeases, LeaseView, Role, lease_key
 from tinker_atropos.trajectory_api.service.pace import Pace, over_reason, pace, status_of_env
-from tinker_atropos.trajectory_api.store.arrivals import Stored
+from tinker_atropos.trajectory_api.store.arrivals import HOLD_SECONDS, Intake, Stored
 from tinker_atropos.trajectory_api.store.database import JournalError
-from tinker_atropos.trajectory_api.store.intake import HOLD_SECONDS, Intake
 from tinker_atropos.trajectory_api.store.journal import EVALUATION, Journal
 
 SILENT_SECONDS = 15.0

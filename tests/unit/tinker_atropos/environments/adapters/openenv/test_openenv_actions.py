@@ -16,7 +16,7 @@ from tinker_atropos.environments.adapters.openenv.openenv_actions import (
     schema_text,
     takes_tool_calls,
 )
-from tinker_atropos.environments.adapters.openenv.openenv_frames import RefusedActionError, step_frame
+from tinker_atropos.environments.adapters.openenv.openenv_client import RefusedActionError, step_frame
 
 NUMBER = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
 MOVE = {

@@ -1,4 +1,4 @@
-"""The real wandb SDK against a W&B server in memory: what the server received, and that nothing delays the run."""
+"""The process of a tracker, and the real wandb SDK against a W&B server in memory: nothing delays the run."""
 
 import asyncio
 import json
@@ -17,8 +17,114 @@ from tests.wandb_server import WandbRun, WandbServer, running_wandb_server
 
 from tinker_atropos.config.run_config import parse_config
 from tinker_atropos.settings import Parent, Settings
-from tinker_atropos.trainer.reporting.trackers.tracker_process import TrackerProcess
-from tinker_atropos.trainer.reporting.trackers.wandb_tracker import enabled, wandb_settings, wandb_tracker
+from tinker_atropos.trainer.reporting.trackers.wandb_tracker import (
+    MAX_WAITING_BYTES,
+    TrackerProcess,
+    Way,
+    enabled,
+    wandb_settings,
+    wandb_tracker,
+)
+
+TELL = "import json, sys, time\nsay = lambda **told: print(json.dumps(told), flush=True)\n"
+PROGRAMS = {
+    "refuses": "sys.stdin.readline()\nsay(failure='no such project')",
+    "records": (
+        "say(state='running', url='here', if_unsent='interrupted')\n"
+        "with open(json.loads(sys.argv[1])['file'], 'w') as file:\n"
+        "    for line in sys.stdin:\n"
+        "        file.write(line)\n"
+        "        file.flush()\n"
+        "say(state='finished')"
+    ),
+    "dies": "say(state='running', url='here', if_unsent='interrupted')\nsys.stdin.readline()\nsys.exit(1)",
+    "never_reads": "say(state='running', url='here', if_unsent='interrupted')\ntime.sleep(600)",
+}
+
+
+@pytest.fixture
+def tracker_of(tmp_path: Path):
+    """A tracker that tries these programs, one after the other."""
+    for name, text in PROGRAMS.items():
+        (tmp_path / f"{name}.py").write_text(TELL + text)
+
+    def make(*names: str, close_seconds: float = DEADLINE_SECONDS) -> TrackerProcess:
+        env_vars = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        arguments = {"file": str(tmp_path / "received")}
+        return TrackerProcess(
+            "Curves", {}, [Way(name, arguments, env_vars, "it ended") for name in names], close_seconds
+        )
+
+    return make
+
+
+async def until(tracker: TrackerProcess, state: str) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while tracker.to_wire()["state"] != state:
+        assert time.monotonic() < deadline, f"waited {DEADLINE_SECONDS} s for {state}: {tracker.to_wire()}"
+        await asyncio.sleep(0.02)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if record.levelname == "WARNING"]
+
+
+async def test_the_next_way_gets_all_points(tracker_of, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    tracker = tracker_of("refuses", "records")
+    tracker.start()
+    tracker.log_step(1, {"loss": 1.0})
+    await until(tracker, "running")
+    tracker.log_step(2, {"loss": 2.0})
+    await tracker.close(RESULT)
+    received = [json.loads(line) for line in (tmp_path / "received").read_text().splitlines()]
+    assert [message.get("step") for message in received] == [1, 2, None]
+    assert received[-1] == {"summary": {f"result/{name}": value for name, value in RESULT.items()}, "exit_code": 0}
+    assert tracker.to_wire()["state"] == "finished"
+    assert warnings(caplog) == []
+
+
+async def test_when_no_way_is_left_the_reason_is_told(tracker_of, caplog: pytest.LogCaptureFixture) -> None:
+    tracker = tracker_of("refuses")
+    tracker.start()
+    tracker.log_step(1, {"loss": 1.0})
+    await until(tracker, "failed")
+    await tracker.close(RESULT)
+    assert warnings(caplog) == ["Curves is off for this run: no such project"]
+
+
+async def test_a_process_that_dies_is_told_once(tracker_of, caplog: pytest.LogCaptureFixture) -> None:
+    tracker = tracker_of("dies")
+    tracker.start()
+    await until(tracker, "running")
+    tracker.log_step(1, {"loss": 1.0})
+    await until(tracker, "interrupted")
+    for step in range(2, 100):
+        tracker.log_step(step, {"loss": 1.0})
+    await tracker.close(RESULT)
+    assert warnings(caplog) == ["Curves is interrupted (its process ended)"]
+
+
+async def test_a_process_that_never_reads_is_given_up_at_a_limit(tracker_of, caplog: pytest.LogCaptureFixture) -> None:
+    tracker = tracker_of("never_reads")
+    tracker.start()
+    await until(tracker, "running")
+    text = "x" * 2**20
+    for step in range(MAX_WAITING_BYTES // 2**20 + 2):
+        tracker.log_step(step, {"loss": 1.0}, [(step, text, text, 1.0, 1.0, 0)])
+    assert tracker.to_wire()["state"] == "failed"
+    await tracker.close(RESULT)
+    assert warnings(caplog) == [f"Curves is off for this run: it has not taken {MAX_WAITING_BYTES} bytes of points"]
+
+
+async def test_a_process_that_does_not_end_does_not_delay_the_run(tracker_of, caplog: pytest.LogCaptureFixture) -> None:
+    tracker = tracker_of("never_reads", close_seconds=0.1)
+    tracker.start()
+    await until(tracker, "running")
+    started = time.monotonic()
+    await tracker.close(RESULT)
+    assert time.monotonic() - started < 60
+    assert warnings(caplog) == ["Curves is interrupted (it did not finish within 0.1 s)"]
+
 
 RUN_ID = "0c1f2e3d-0000-4000-8000-000000000001"
 pytestmark = [
@@ -106,7 +212,7 @@ async def attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
         yield Attempts(server, tmp_path)
 
 
-async def until(holds: Any, awaited: str) -> None:
+async def until_holds(holds: Any, awaited: str) -> None:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not holds():
         assert time.monotonic() < deadline, f"waited {DEADLINE_SECONDS} s for {awaited}"
@@ -196,7 +302,7 @@ async def test_a_server_that_dies_mid_run_loses_nothing(attempts: Attempts) -> N
     sink = await attempts.start(finish_share=AWAY_SHARE)
     for step in (1, 2):
         sink.log_step(step, {"train/loss": step})
-    await until(lambda: RUN_ID in attempts.server.runs and len(attempts.run.rows) == 2, "two rows at the server")
+    await until_holds(lambda: RUN_ID in attempts.server.runs and len(attempts.run.rows) == 2, "two rows at the server")
     attempts.server.status = 503
     for step in (3, 4):
         sink.log_step(step, {"train/loss": step}, SAMPLES)
@@ -214,7 +320,7 @@ async def test_a_server_that_never_answers_delays_neither_a_step_nor_the_end(att
     """The server answers only when this test's own event loop turns: a step that waited for it would never end."""
     attempts.server.silent = True
     sink = await attempts.start(close_seconds=1)
-    await until(lambda: attempts.server.requests, "the SDK to ask the server")
+    await until_holds(lambda: attempts.server.requests, "the SDK to ask the server")
     for step in range(1, 1001):
         sink.log_step(step, {"train/loss": step})
     started = time.monotonic()
@@ -225,7 +331,7 @@ async def test_a_server_that_never_answers_delays_neither_a_step_nor_the_end(att
 async def test_a_server_that_dies_mid_run_delays_neither_a_step_nor_the_end(attempts: Attempts) -> None:
     sink = await attempts.start(close_seconds=1)
     sink.log_step(1, {"train/loss": 1})
-    await until(lambda: RUN_ID in attempts.server.runs and attempts.run.rows, "a row at the server")
+    await until_holds(lambda: RUN_ID in attempts.server.runs and attempts.run.rows, "a row at the server")
     attempts.server.silent = True
     for step in range(2, 1001):
         sink.log_step(step, {"train/loss": step}, SAMPLES if step == 2 else ())
@@ -241,7 +347,7 @@ async def test_data_for_a_server_that_never_answers_is_on_disk_and_can_be_sent(
     attempts.server.silent = True
     caplog.set_level(logging.WARNING)
     sink = await attempts.start(connect_share=AWAY_SHARE)
-    await until(lambda: attempts.server.requests, "the SDK to ask the server")
+    await until_holds(lambda: attempts.server.requests, "the SDK to ask the server")
     for step in range(1, 1001):
         sink.log_step(step, {"train/loss": step})
     await sink.close(RESULT)

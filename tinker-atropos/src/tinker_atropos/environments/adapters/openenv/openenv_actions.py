@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
-from tinker_atropos.environments.adapters.openenv.openenv_frames import Action, RefusedActionError
+from tinker_atropos.environments.adapters.openenv.openenv_client import Action, RefusedActionError
 
 Schema = Mapping[str, Any]
 

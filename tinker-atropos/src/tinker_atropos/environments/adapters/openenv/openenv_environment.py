@@ -17,11 +17,12 @@ from tinker_atropos.environments.adapters.openenv.openenv_actions import (
     ToolCalls,
     takes_tool_calls,
 )
-from tinker_atropos.environments.adapters.openenv.openenv_client import OpenEnvClient, OpenEnvSession
-from tinker_atropos.environments.adapters.openenv.openenv_frames import (
+from tinker_atropos.environments.adapters.openenv.openenv_client import (
     LIST_TOOLS,
     Observed,
+    OpenEnvClient,
     OpenEnvServerError,
+    OpenEnvSession,
     RefusedActionError,
     reset_frame,
     step_frame,

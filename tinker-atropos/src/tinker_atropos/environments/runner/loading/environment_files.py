@@ -1,12 +1,24 @@
-"""From a name or a path to a file, before anything heavy is imported: a wrong name is reported immediately."""
+"""From a name or a path to a file, before anything heavy is imported: a wrong name is reported immediately. And
+what an environment's process is to serve: which file, for which run, and how long it waits.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from tinker_atropos.config.run_config import nearest
+from tinker_atropos.config.run_config import RunConfig, nearest
 from tinker_atropos.environments.adapters.families import FAMILIES, Family, family_of
 from tinker_atropos.environments.discovery import BUNDLED_FOLDER, discover_bundled
 from tinker_atropos.errors import ConfigError
+from tinker_atropos.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """The longest waits, in seconds."""
+
+    trainer: float = 600.0
+    first_group: float = 1800.0
+    next_item: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +66,13 @@ def _of_library(family: Family, environment: str) -> LocatedEnvironment:
         raise ConfigError(f"there is no environment {environment!r}{nearest(environment, known)}")
     file = BUNDLED_FOLDER.joinpath(*family.module.split(".")[2:]).with_suffix(".py")
     return LocatedEnvironment(file, family.module, name_in_library=environment.partition("/")[2])
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Which environment, for which run."""
+
+    settings: Settings
+    run: RunConfig
+    located: LocatedEnvironment
+    deadlines: Deadlines

@@ -2,7 +2,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinker_atropos.trainer.data.datums import Datum, TrainingBatch
-from tinker_atropos.trainer.reporting.samples import MAX_TEXT, sample_rows
+from tinker_atropos.trainer.reporting.trackers.tracker import MAX_TEXT, sample_rows
 
 
 def datum(score: float, advantage: float, length: int = 5) -> Datum:
