@@ -6,7 +6,6 @@ import asyncio
 import logging
 import secrets
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import aiohttp
 
 from rl_contract.env_vars import TINKER_API_KEY, TINKER_BASE_URL
 from rl_operator.local.model_runtimes import BUNDLED, model_of, require_same_model
-from rl_operator.local.programs.launch import NotLaunchableError, detach, find_program, passed_on
+from rl_operator.local.programs.launch import NotLaunchableError, find_program, passed_on, start_detached
 from rl_operator.local.programs.ports import free_ports
 from rl_operator.local.state.locks import FileLock, is_held
 from rl_operator.local.state.state_store import StateStore
@@ -123,20 +122,8 @@ class TinkerService:
             return None
         arguments = ("tinker-service", "--model", self._model, "--data", self._folder / "data", "--port", port)
         files = ("--port-file", self._port_file, "--key-file", self._key_file, "--idle-exit", str(IDLE_EXIT_SECONDS))
-        with self._log.open("ab") as log:
-            process = subprocess.Popen(  # noqa: S603 -- our own program
-                [program, *map(str, (*arguments, *files))],
-                env=passed_on(self._caller),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=self._folder,
-                start_new_session=True,
-                pass_fds=(lock.descriptor,),
-            )
-        detach(process)
-        lock.sign(process.pid)
-        lock.give_back()  # our copy; the process keeps its own
+        words = [program, *map(str, (*arguments, *files))]
+        start_detached(words, self._folder, self._log, passed_on(self._caller), lock)
         return _at(port, key)
 
     def _address(self) -> ServiceAddress | None:

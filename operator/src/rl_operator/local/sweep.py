@@ -4,18 +4,28 @@ ends; here every command that lists runs does it.
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from rl_operator.api.names import RUN_KIND
+from rl_operator.local.interpreters.interpreters import remove_unused
 from rl_operator.local.programs.leash import end_left_over
 from rl_operator.local.state.layout import Layout, PodFolder
 from rl_operator.local.state.state_store import Manifest, StateStore
 from rl_operator.operator_errors import ConflictError, GoneError
 
 Key = tuple[str, str]
+
+
+def sweep(store: StateStore, now: datetime, look_after: Callable[[str, str], None]) -> None:
+    """All of it. `look_after` gets namespace and name of a run whose deletion was interrupted."""
+    remove_expired(store, now)
+    for namespace, name in abandoned(store):
+        look_after(namespace, name)
+    remove_orphaned_traces(store)
+    remove_unused(store.layout)
 
 
 def remove_expired(store: StateStore, now: datetime) -> None:

@@ -1,21 +1,34 @@
-"""What a run needs of this machine before it starts here: programs, packages, keys, and room for its model."""
+"""What a run needs of this machine: runtimes, environments, programs, packages, keys and the service of its model. And
+what it left here: its rollouts.
+"""
 
 import os
+import re
+import stat
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from rl_contract.env_vars import RL_INFERENCE_API_KEY, RL_INFERENCE_URL, TINKER_API_KEY
-from rl_operator.api.names import REQUIREMENTS_FILE
+from rl_operator.api.catalog import Catalog
+from rl_operator.api.environment import Environment
+from rl_operator.api.names import ENVIRONMENT_KIND, REQUIREMENTS_FILE
 from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.parse import parse_stored_run
+from rl_operator.documents.shipped import bundled_catalog
+from rl_operator.file_discovery import discover_files
+from rl_operator.local.interpreters.installed_catalogs import local_catalog
 from rl_operator.local.interpreters.interpreters import INSTALL, Interpreters
 from rl_operator.local.model_runtimes import TINY_RUNTIME, local_runtimes, model_of, require_same_model
-from rl_operator.local.own_environments import FILE_ANNOTATION, requirements_of
+from rl_operator.local.own_environments import FILE_ANNOTATION, OwnEnvironments, requirements_of
 from rl_operator.local.state.state_store import StateStore
-from rl_operator.operator_errors import RefusedError
+from rl_operator.operator_errors import GoneError, RefusedError, TargetUnreachableError
 from rl_operator.programs import INSTALL_COMMAND, INSTALL_HINT, ProgramMissingError, find_program, has_torch
+from rl_operator.rollouts.rollout_source import RolloutFile, RolloutListing
 from rl_operator.targets.target import Missing
+from rl_operator.targets.target_loop import run_sync
 
 TRAINER_PROGRAM: Final = "tinker-atropos"
 
@@ -26,6 +39,34 @@ class LocalNeeds:
     def __init__(self, store: StateStore) -> None:
         self._store = store
         self._interpreters = Interpreters(store.layout, os.environ)
+
+    def runtimes(self) -> dict[str, Runtime]:
+        return local_runtimes(self._store)
+
+    def catalog(self) -> Catalog:
+        return local_catalog(bundled_catalog(), self._interpreters)
+
+    def environments(self, namespace: str) -> list[Environment]:
+        own = OwnEnvironments(self._store.get, discover_files)
+        names = [each["metadata"]["name"] for each in self._store.list_all(ENVIRONMENT_KIND, namespace)]
+
+        async def read_all() -> list[Environment]:
+            found = [await own.named(namespace, name) for name in names]
+            return [environment for environment in found if environment is not None]
+
+        return run_sync(read_all())
+
+    def tinker_env_vars(self, runtime: str) -> Mapping[str, str] | None:
+        import aiohttp
+
+        from rl_operator.local.service import TinkerService
+
+        async def ensure() -> Mapping[str, str] | None:
+            async with aiohttp.ClientSession() as session:
+                service = TinkerService.of_runtime(self._store, runtime, os.environ, session)
+                return (await service.ensure()).env_vars() if service else None
+
+        return run_sync(ensure())
 
     def has_key(self, runtime: str, variable: str) -> bool:
         """The service that this machine runs itself is accessed with its own key."""
@@ -87,3 +128,43 @@ def inference_provider(runtime: Runtime) -> InferenceProvider | None:
     has_key = bool(os.environ.get(RL_INFERENCE_API_KEY))
     key = SecretKey(name="inference", key=RL_INFERENCE_API_KEY) if has_key else None
     return InferenceProvider(url=url, key_secret=key)
+
+
+ENDING: Final = ".jsonl.zst"
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True)
+class RolloutFolder:
+    """Implements `rollout_source.RolloutSource`. A missing folder has no files yet."""
+
+    path: Path
+    where: str = "the run's folder"
+
+    def listing(self) -> RolloutListing:
+        try:
+            found = tuple(file for path in sorted(self.path.glob(f"*{ENDING}")) if (file := _regular(path)))
+        except OSError as error:
+            raise TargetUnreachableError(f"the folder of rollouts {self.path} cannot be read: {error}") from error
+        return RolloutListing(found)
+
+    def content(self, name: str, begin: int = 0) -> bytes:
+        if not _PLAIN_NAME.fullmatch(name):  # no way out of the folder
+            raise GoneError(f"there is no rollout file {name!r} in {self.where}")
+        try:
+            with (self.path / name).open("rb") as file:
+                file.seek(begin)
+                return file.read()
+        except FileNotFoundError as error:
+            raise GoneError(f"there is no rollout file {name!r} in {self.where} any more") from error
+        except OSError as error:
+            raise TargetUnreachableError(f"the rollout file {self.path / name} cannot be read: {error}") from error
+
+
+def _regular(path: Path) -> RolloutFile | None:
+    """None: what no trainer writes, such as a link or a pipe, and a file that the trainer has just thinned out."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    return RolloutFile(path.name, found.st_size) if stat.S_ISREG(found.st_mode) else None

@@ -16,22 +16,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from rl_operator.api.names import (
-    ENVIRONMENT_KIND,
-    NAMESPACE_NAME_LABEL,
-    RUN_KIND,
-)
+from rl_operator.api.names import NAMESPACE_NAME_LABEL, RUN_KIND
 from rl_operator.documents.merge_patch import merged
-from rl_operator.local.interpreters.interpreters import Interpreters, remove_unused
-from rl_operator.local.local_jobs import LocalJobs
+from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.state.layout import STATE_DIR_VARIABLE, Layout, default_state_folder
 from rl_operator.local.state.pod_logs import follow_log, read_events, tail_log
 from rl_operator.local.state.state_store import Manifest, StateStore
-from rl_operator.local.sweep import abandoned, remove_expired, remove_orphaned_traces, remove_traces
+from rl_operator.local.sweep import remove_traces, sweep
 from rl_operator.operator_errors import RefusedError, TargetUnreachableError
-from rl_operator.targets.job_pods import JobContainer, JobPod
+from rl_operator.targets.job_pods import JobPod
+from rl_operator.targets.local_processes import LocalJobs, Supervisors
 from rl_operator.targets.runs.run_lookup import parse_selector
-from rl_operator.targets.supervisors import Supervisors, owner
 from rl_operator.targets.target import Missing, Note, Target, TargetHealth
 
 if TYPE_CHECKING:
@@ -93,7 +88,7 @@ class LocalTarget:
 
     def create(self, manifest: Mapping[str, Any]) -> Manifest:
         if not manifest["spec"].get("suspend"):
-            self._refuse_what_would_wait(manifest)
+            self._needs.refuse_what_would_wait(manifest)
         created = self._store.create(manifest)
         self.look_after(created["metadata"]["namespace"], created["metadata"]["name"])
         return created
@@ -111,7 +106,7 @@ class LocalTarget:
             manifest["spec"] = merged(manifest["spec"], changes)
             manifest["metadata"]["annotations"] = merged(manifest["metadata"].get("annotations", {}), annotations or {})
             if "suspend" in changes and not changes["suspend"]:
-                self._refuse_what_would_wait(manifest)
+                self._needs.refuse_what_would_wait(manifest)
             if "startTime" not in manifest.get("status", {}):
                 manifest.pop("status", None)  # nothing tracks the files that it was checked with: check it again
 
@@ -139,7 +134,7 @@ class LocalTarget:
         path = self._layout.pod(namespace, pod).log(container)
         if not follow:
             return tail_log(path, tail)
-        return follow_log(path, tail, ended=lambda: self._has_ended(namespace, pod, container))
+        return follow_log(path, tail, ended=lambda: self._supervisors.have_ended(namespace, pod, container))
 
     def events(self, namespace: str, name: str, uid: str) -> list[str]:
         events = read_events(self._layout.events(namespace, name))
@@ -152,7 +147,7 @@ class LocalTarget:
         return [path.name for path in self._layout.pod_folders(namespace, run, uid)]
 
     def rollouts(self, run: "TrainingRun", *, may_start: bool = True) -> "RolloutSource":
-        from rl_operator.local.state.rollout_folder import RolloutFolder
+        from rl_operator.targets.local_needs import RolloutFolder
 
         del may_start  # they are read without one
         namespace, name = run.key
@@ -164,15 +159,10 @@ class LocalTarget:
         return self._store.get(kind, namespace, name)
 
     def runtimes(self) -> "dict[str, Runtime]":
-        from rl_operator.local.model_runtimes import local_runtimes
-
-        return local_runtimes(self._store)
+        return self._needs.runtimes()
 
     def catalog(self, runtime: "Runtime") -> "Catalog | None":  # noqa: ARG002 -- all run what is installed here
-        from rl_operator.documents.shipped import bundled_catalog
-        from rl_operator.local.interpreters.installed_catalogs import local_catalog
-
-        return local_catalog(bundled_catalog(), self.interpreters)
+        return self._needs.catalog()
 
     @property
     def layout(self) -> Layout:
@@ -183,34 +173,13 @@ class LocalTarget:
         return Interpreters(self._layout, os.environ)
 
     def environments(self, namespace: str) -> "list[Environment]":
-        from rl_operator.file_discovery import discover_files
-        from rl_operator.local.own_environments import OwnEnvironments
-        from rl_operator.targets.target_loop import run_sync
-
-        own = OwnEnvironments(self._store.get, discover_files)
-        names = [each["metadata"]["name"] for each in self._store.list_all(ENVIRONMENT_KIND, namespace)]
-
-        async def read_all() -> "list[Environment]":
-            found = [await own.named(namespace, name) for name in names]
-            return [environment for environment in found if environment is not None]
-
-        return run_sync(read_all())
+        return self._needs.environments(namespace)
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         return {NAMESPACE_NAME_LABEL: namespace}
 
     def tinker_env_vars(self, runtime: str) -> Mapping[str, str] | None:
-        import aiohttp
-
-        from rl_operator.local.service import TinkerService
-        from rl_operator.targets.target_loop import run_sync
-
-        async def ensure() -> Mapping[str, str] | None:
-            async with aiohttp.ClientSession() as session:
-                service = TinkerService.of_runtime(self._store, runtime, os.environ, session)
-                return (await service.ensure()).env_vars() if service else None
-
-        return run_sync(ensure())
+        return self._needs.tinker_env_vars(runtime)
 
     def has_key(self, namespace: str, runtime: str, variable: str, secret: "SecretKey") -> bool:  # noqa: ARG002 -- of this machine
         return self._needs.has_key(runtime, variable)
@@ -234,11 +203,7 @@ class LocalTarget:
         return [job for job in LocalJobs(self._layout).all(namespace) if matches(job["metadata"]["labels"])]
 
     def job_pod(self, job: Mapping[str, Any]) -> JobPod:
-        namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
-        names = [container["name"] for container in job["spec"]["template"]["spec"]["containers"]]
-        lives = {each: LocalJobs(self._layout).is_running(namespace, name, each) for each in names}
-        containers = {each: JobContainer("running" if lives[each] else "ended") for each in names}
-        return JobPod(name, containers, str(self._layout.pod(namespace, name).log(names[0]).parent))
+        return LocalJobs(self._layout).pod(job)
 
     def health(self) -> TargetHealth:
         operator = "every run has a supervisor of its own here"
@@ -247,22 +212,7 @@ class LocalTarget:
     def _sweep(self) -> None:
         """Listing runs also cleans up; a full disk must not prevent anyone from listing them."""
         with contextlib.suppress(TargetUnreachableError):
-            remove_expired(self._store, datetime.now(UTC))
-            for namespace, name in abandoned(self._store):
-                self.look_after(namespace, name)
-            remove_orphaned_traces(self._store)
-            remove_unused(self._layout)
-
-    def _has_ended(self, namespace: str, pod_name: str, container: str) -> bool:
-        pod = self._store.get("Pod", namespace, pod_name)
-        if pod is None or not self._supervisors.is_at_work(namespace, owner(pod)):
-            return True
-        status = pod.get("status", {})
-        states = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
-        return any(state["name"] == container and "terminated" in state["state"] for state in states)
-
-    def _refuse_what_would_wait(self, manifest: Mapping[str, object]) -> None:
-        self._needs.refuse_what_would_wait(manifest)
+            sweep(self._store, datetime.now(UTC), self.look_after)
 
     @property
     def _needs(self) -> "LocalNeeds":

@@ -14,6 +14,7 @@ from rl_operator.local.interpreters.interpreter import PROGRAM, used_file
 from rl_operator.local.interpreters.interpreters import Interpreters, within
 from rl_operator.local.programs.ports import PodPorts
 from rl_operator.local.state.layout import PodFolder
+from rl_operator.local.state.locks import FileLock
 from rl_operator.operator_errors import RefusedError
 
 PASSED_ON = re.compile(
@@ -216,9 +217,34 @@ def _value(variable: Mapping[str, Any], caller: Mapping[str, str], earlier: Mapp
 _detached: set[subprocess.Popen[bytes]] = set()
 
 
-def detach(process: subprocess.Popen[bytes]) -> None:
-    """Leave it running without waiting for it. If it ends before we do, it stays a zombie until the next call."""
+def start_detached(
+    argv: Sequence[str],
+    folder: Path,
+    log: Path,
+    env_vars: Mapping[str, str] | None = None,
+    lock: FileLock | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a program that outlives us, with its output in a log. Raises OSError.
+
+    `env_vars`: None: ours. `lock`: taken by us; the process holds it while it is alive, and has signed it. A program
+    that ends before we do stays a zombie until the next call.
+    """
     for each in tuple(_detached):
         if each.poll() is not None:
             _detached.discard(each)
+    with log.open("ab") as output:
+        process = subprocess.Popen(  # noqa: S603 -- our own program, or that of our own manifest
+            argv,
+            cwd=folder,
+            env=env_vars,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=(lock.descriptor,) if lock else (),
+        )
     _detached.add(process)
+    if lock:
+        lock.sign(process.pid)
+        lock.give_back()  # our copy; the process keeps its own
+    return process

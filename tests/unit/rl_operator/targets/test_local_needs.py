@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from rl_operator.local.state.rollout_folder import RolloutFolder
 from rl_operator.operator_errors import GoneError, TargetUnreachableError
+from rl_operator.targets.local_needs import RolloutFolder
 
 
 def test_files_with_their_sizes(tmp_path: Path) -> None:
