@@ -16,9 +16,6 @@ from rl_operator.targets.runs.run_lookup import kept_points
 from rl_operator.targets.target import Target
 
 HELD_OUT: Final = "eval/percent_correct"
-LOGPROB: Final = "logprobs/mean"
-ENTROPY: Final = "train/entropy"
-LENGTH: Final = "length/mean"
 
 Figure = Callable[[Metrics], float | None]
 
@@ -38,22 +35,6 @@ def _beside_mean(sign: int, bound: str) -> Figure:
         return far if limit is None else max(far, limit) if sign < 0 else min(far, limit)
 
     return figure
-
-
-def _entropy(metrics: Metrics) -> float | None:
-    """Older trainers gave only the mean log probability."""
-    if ENTROPY in metrics:
-        return metrics[ENTROPY]
-    mean = metrics.get(LOGPROB)
-    return None if mean is None else -mean + 0.0
-
-
-def _length(metrics: Metrics) -> float | None:
-    """Older trainers gave it only per sequence."""
-    if LENGTH in metrics:
-        return metrics[LENGTH]
-    tokens, sequences = metrics.get("batch/trained_tokens"), metrics.get("batch/trained_sequences")
-    return None if tokens is None or not sequences else tokens / sequences
 
 
 def _held_out(ending: str = "") -> Figure:
@@ -97,8 +78,8 @@ OF_STEP: Final[Figures] = {
     "clipped": _of("batch/clipped_fraction"),
     "masked": _of("batch/masked_fraction"),
     "cost": _of("cost/total"),
-    "entropy": _entropy,
-    "length": _length,
+    "entropy": _of("train/entropy"),
+    "length": _of("length/mean"),
     "length_right": _of("length/right"),
     "length_wrong": _of("length/wrong"),
     "grad_norm": _of("train/grad_norm"),
