@@ -39,7 +39,7 @@ _CHILD = _run(
   environment: sort_digits
   runtime: tiny
   startFrom: {run: sorting}     # a new run at step 0, with that run's last weights
-  tinker: {learning_rate: 5e-4}
+  trainer: {learning_rate: 5e-4}
 """,
 )
 _DEADLINES = _run(
@@ -66,10 +66,10 @@ spec:
     prices: {prefill: 0.13, sample: 0.40, train: 0.40}   # of a million tokens, in USD: runs show what they cost
   locked:                                            # the same for every run
     env: {tokenizer_name: Qwen/Qwen3-8B, max_token_length: 8192}
-    tinker: {lora_rank: 32}
+    trainer: {lora_rank: 32}
   bounds:                                            # a run may choose within
     env: {total_steps: {min: 1, max: 2500}}
-    tinker: {learning_rate: {max: 1e-3}}
+    trainer: {learning_rate: {max: 1e-3}}
   defaults:                                          # where a run says nothing
     env: {group_size: 16, batch_size: 128}
   limits: {activeDeadlineSeconds: 604800, environmentReplicas: 8}

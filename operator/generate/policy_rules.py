@@ -11,7 +11,7 @@ from rl_operator.api.refusal import KEY_IN_TEXT
 from rl_operator.api.settings.fields import LARGEST, SMALLEST, WIRED_FIELDS, Section
 from rl_operator.api.settings.size_limits import MAX_CHARACTERS, TOO_LARGE
 
-SETTINGS: Final[dict[str, Section]] = {"config": "env", "tinker": "tinker"}
+SETTINGS: Final[dict[str, Section]] = {"config": "env", "trainer": "trainer"}
 """The free-form maps of a run's spec, and the section of the config file that each fills."""
 
 LIMITS: Final = ("activeDeadlineSeconds", "environmentReplicas")

@@ -35,7 +35,7 @@ def run(name: str, **config: Any) -> dict[str, Any]:
             "environment": "sort_digits",
             "runtime": "default",
             "config": {"group_size": 8, "batch_size": 32, **config},
-            "tinker": {"seed": 1, "advantage": "leave_one_out"},
+            "trainer": {"seed": 1, "advantage": "leave_one_out"},
         },
     }
 

@@ -61,7 +61,7 @@ def documents() -> dict[str, str]:
         "200 kB of 'password'": run("text", config=keys(24, ["password" * 1_000])),
         "400,000 numbers": run("list", config={"tokenizer_name": [1] * 400_000}),
         "250 lists of 1,000 lists": run("list", config=keys(250, [[]] * 1_000)),
-        "200 kB, accepted": run("whole", suspend=True, tinker={}, config=keys(4, "x" * 49_000)),
+        "200 kB, accepted": run("whole", suspend=True, trainer={}, config=keys(4, "x" * 49_000)),
         "9,500 values": run("values", config=keys(95, list(range(100)))),
         "250,000 empty maps": run("list", config={"tokenizer_name": [{}] * 250_000}),
         "1,000 wrong lists": run("list", config=keys(200, list(range(50)))),

@@ -49,7 +49,7 @@ def run_file(task: PeerTask, key: RunKey, every: int) -> dict[str, Any]:
         "item_seed": key.seed,
         "ensure_scores_are_not_same": key.side == "ours",
     }
-    tinker = {
+    trainer = {
         "learning_rate": 1e-3,
         "lora_rank": LORA_RANK,
         "max_all_right_replaced": key.replaced,
@@ -61,7 +61,7 @@ def run_file(task: PeerTask, key: RunKey, every: int) -> dict[str, Any]:
         "apiVersion": "rl-operator.dev/v1alpha1",
         "kind": "RLTrainingRun",
         "metadata": {"name": NAME},
-        "spec": {"environment": task.environment, "runtime": "tiny", "config": config, "tinker": tinker},
+        "spec": {"environment": task.environment, "runtime": "tiny", "config": config, "trainer": trainer},
     }
 
 

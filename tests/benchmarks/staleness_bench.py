@@ -5,7 +5,7 @@ training keeps as many batches ahead as it is allowed to, so that each batch is 
 guard, staleness, learning rate and seed: held-out accuracy (250 items, 2 samples each, at temperature 1) after the last
 step. Each result is a line of FILE; those that are there already are not computed again. A case takes 5 to 20 s of CPU.
 
-Guards: `none`; `min_ess`, as `tinker.min_ess` does it; `shrink`, steps by sqrt(ESS) (VCPO, arXiv:2602.17616); `dppo`
+Guards: `none`; `min_ess`, as `trainer.min_ess` does it; `shrink`, steps by sqrt(ESS) (VCPO, arXiv:2602.17616); `dppo`
 and `icepop`, the trust regions; and pairs of them.
 """
 

@@ -20,7 +20,7 @@ FEW_STEPS = {
     "steps_per_eval": 0,
     "eval_items": 8,
 }
-LENGTHS: dict[str, Any] = {"config": {"max_token_length": 512}, "tinker": {"max_token_trainer_length": 512}}
+LENGTHS: dict[str, Any] = {"config": {"max_token_length": 512}, "trainer": {"max_token_trainer_length": 512}}
 SMALL = {"requests": {"cpu": "10m", "memory": "32Mi"}}
 
 
@@ -32,7 +32,9 @@ def sandboxes(kubectl: Kubectl, namespace: str, run: str) -> list[dict[str, Any]
 
 def run_with_sandboxes(name: str, environment: str, size: int, **config: Any) -> dict[str, Any]:
     sandbox = {"size": size, "resources": SMALL}
-    return run_of(name, environment, config={**LENGTHS["config"], **config}, tinker=LENGTHS["tinker"], sandbox=sandbox)
+    return run_of(
+        name, environment, config={**LENGTHS["config"], **config}, trainer=LENGTHS["trainer"], sandbox=sandbox
+    )
 
 
 def test_an_agent_trains_with_sandboxes_whoever_dies(installed: Kubectl, namespace: str) -> None:

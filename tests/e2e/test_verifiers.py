@@ -22,7 +22,7 @@ def verifiers_runtime(installed: Kubectl) -> str:
     """`tiny`, with environments from an image of their own."""
     tiny: dict[str, Any] = yaml.safe_load((ROOT / "examples" / "runtime-tiny.yaml").read_text(encoding="utf-8"))
     tiny["metadata"]["name"] = RUNTIME
-    tiny["spec"]["defaults"]["tinker"]["learning_rate"] = 1e-3  # a text to PyYAML, which reads YAML 1.1
+    tiny["spec"]["defaults"]["trainer"]["learning_rate"] = 1e-3  # a text to PyYAML, which reads YAML 1.1
     tiny["spec"] |= {"environmentImage": "environment-tasksets:dev", "imagePullPolicy": "Never"}
     installed("apply", "-f", "-", stdin=json.dumps(tiny))
     installed.patiently("wait", "--for=condition=Ready", f"rlrt/{RUNTIME}")

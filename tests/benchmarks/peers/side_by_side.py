@@ -23,12 +23,12 @@ ROW: Final = "  {:<36} {:>26} {:>26} {:>26}"
 
 
 REPLACED: Final = 4
-"""The default of `tinker.max_all_right_replaced`."""
+"""The default of `trainer.max_all_right_replaced`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunKey:
-    """`replaced`: of "ours", the `tinker.max_all_right_replaced`."""
+    """`replaced`: of "ours", the `trainer.max_all_right_replaced`."""
 
     side: Side
     task: str

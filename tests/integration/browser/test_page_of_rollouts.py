@@ -58,7 +58,7 @@ def test_a_token_says_in_words_what_became_of_it(local_page: LocalPage, tabs: Wa
         answer.locator(".run").nth(at).evaluate("(run) => getComputedStyle(run).backgroundColor") for at in range(7)
     }
     assert len(colors) == 7
-    expect(page.locator(".legend")).to_contain_text("that tinker.trust_region took its advantage away")
+    expect(page.locator(".legend")).to_contain_text("that trainer.trust_region took its advantage away")
 
 
 @pytest.mark.parametrize(

@@ -160,14 +160,14 @@ def test_a_program_with_other_output_is_reported(runs: RunsNamespace, readers: R
 
 def test_an_invalid_runtime_is_named_and_fixed(runs: RunsNamespace) -> None:
     runtime = f"nonsense-{runs.namespace}"
-    locked = {"env": {"tokenizer_name": "bundled"}, "tinker": {"lerning_rate": 1}}
+    locked = {"env": {"tokenizer_name": "bundled"}, "trainer": {"lerning_rate": 1}}
     install_runtime(runs.admin, "tiny", name=runtime, locked=locked)
-    until(runs.admin, runtime, "Stalled", "RuntimeInvalid", "spec.locked.tinker.lerning_rate")
+    until(runs.admin, runtime, "Stalled", "RuntimeInvalid", "spec.locked.trainer.lerning_rate")
     runs.apply(runtime=runtime)
     refusal = runs.until_phase("Pending")["refusals"][0]
     assert (refusal["code"], refusal["field"]) == ("RuntimeInvalid", "spec.runtime")
-    assert "spec.locked.tinker.lerning_rate" in refusal["hint"]
-    runs.admin.patch(f"{RUNTIMES}/{runtime}", {"spec": {"locked": {"tinker": {"lerning_rate": None}}}})
+    assert "spec.locked.trainer.lerning_rate" in refusal["hint"]
+    runs.admin.patch(f"{RUNTIMES}/{runtime}", {"spec": {"locked": {"trainer": {"lerning_rate": None}}}})
     runs.succeed(runs.until_pod())
     until(runs.admin, runtime, "Ready", "CatalogRead")
 

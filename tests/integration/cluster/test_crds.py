@@ -81,7 +81,7 @@ def test_null_means_no_deadline_here_as_in_a_file(admin_of_kinds: AdminClient, f
 
 def test_free_form_maps_keep_everything(admin_of_kinds: AdminClient) -> None:
     config = {"a": {"b": [1, None, {"c": "4e-5"}]}, "d": None, "e": 4e-5, "f": 2}
-    assert try_out(admin_of_kinds, run_body("sorting", config=config, tinker=config))["spec"]["config"] == config
+    assert try_out(admin_of_kinds, run_body("sorting", config=config, trainer=config))["spec"]["config"] == config
 
 
 @pytest.mark.parametrize("file", sorted(Path("examples").glob("sorting*.yaml")), ids=str)
@@ -271,7 +271,7 @@ def test_the_shipped_runtimes_are_accepted_unchanged(admin_of_kinds: AdminClient
         (lambda spec: spec.update(tolerations=[{"effect": "No"}]), "spec.tolerations[0].effect"),
         (lambda spec: spec.update(backend={"keySecret": {"name": "x"}}), "spec.backend.keySecret.key"),
         (lambda spec: spec.update(bounds={"env": {"x": {"min": 2, "max": 1}}}), "no value is at least min and at most"),
-        (lambda spec: spec.update(bounds={"tinker": {"base_url": {"min": 2}}}), "set by the operator: leave them out"),
+        (lambda spec: spec.update(bounds={"trainer": {"base_url": {"min": 2}}}), "set by the operator: leave them out"),
         (lambda spec: spec.update(environmentEgress=[{"cidr": "example.com"}]), "cidr must be a range like"),
         (lambda spec: spec.update(secretEnvironment=[{"name": "s", "key": "k"}] * 2), "Duplicate value"),
         (

@@ -45,11 +45,11 @@ def test_a_draft_shows_what_it_would_run_and_runs_it(runs: RunsNamespace) -> Non
 
 def test_a_draft_follows_its_runtime(runs: RunsNamespace) -> None:
     runtime = own_runtime(runs)
-    runs.apply(runtime=runtime, suspend=True, tinker={"lora_rank": 8})
+    runs.apply(runtime=runtime, suspend=True, trainer={"lora_rank": 8})
     draft = until(runs, "the draft is checked", lambda s: s.get("configHash"))
     edit_runtime(runs, runtime, terminationGracePeriodSeconds=31)
     until(runs, "the edited runtime is seen", lambda s: s.get("configHash") not in (None, draft["configHash"]))
-    edit_runtime(runs, runtime, locked={"tinker": {"lora_rank": 16}})
+    edit_runtime(runs, runtime, locked={"trainer": {"lora_rank": 16}})
     assert "configHash" not in until(runs, "the lock is seen", refused("LockedField"))
     runs.admin.delete(f"{RUNTIMES}/{runtime}")
     until(runs, "the loss is seen", refused("RuntimeNotFound"))

@@ -44,7 +44,7 @@ def sweep(rlctl: Call, tmp_path: Path) -> Call:
     spec = {"environment": "sort_digits", "runtime": "tiny", "config": {"total_steps": TOTAL_STEPS}}
     kind = {"apiVersion": "rl-operator.dev/v1alpha1", "kind": "RLTrainingRun"}
     path.write_text(json.dumps({**kind, "metadata": {"name": "trial"}, "spec": spec}))
-    return lambda *more: rlctl("sweep", str(path), "--set", "tinker.learning_rate=1e-4,1e-3", *more)
+    return lambda *more: rlctl("sweep", str(path), "--set", "trainer.learning_rate=1e-4,1e-3", *more)
 
 
 def record_of(runs: RunsNamespace) -> dict[str, Any] | None:
@@ -72,13 +72,13 @@ def test_a_sweep_from_its_start_to_a_table_that_outlives_its_runs(
     assert writers == {"rlctl"}
     side_by_side = rlctl("compare", *NAMES)
     assert side_by_side.returncode == 0, side_by_side
-    assert ["tinker.learning_rate", "0.0001", "0.001"] in [line.split() for line in side_by_side.stdout.splitlines()]
+    assert ["trainer.learning_rate", "0.0001", "0.001"] in [line.split() for line in side_by_side.stdout.splitlines()]
     for name in NAMES:
         assert rlctl("delete", name).returncode == 0
     gone = json.loads(rlctl("compare", "--experiment", "trial", "-o", "json").stdout)["runs"]
     assert {run["name"]: (run["gone"], run["swept"]) for run in gone} == {
-        NAMES[0]: (True, {"tinker.learning_rate": 1e-4}),
-        NAMES[1]: (True, {"tinker.learning_rate": 1e-3}),
+        NAMES[0]: (True, {"trainer.learning_rate": 1e-4}),
+        NAMES[1]: (True, {"trainer.learning_rate": 1e-3}),
     }
 
 
@@ -96,9 +96,9 @@ def _ok(ended: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[
 
 
 def test_a_refused_value_starts_nothing(rlctl: Call, sweep: Call, runs: RunsNamespace) -> None:
-    refused = sweep("--set", "tinker.lora_rank=8,100000", "--start")
+    refused = sweep("--set", "trainer.lora_rank=8,100000", "--start")
     assert refused.returncode == 2, refused
-    assert "spec.tinker.lora_rank is 100000: it must be at most" in refused.stderr
+    assert "spec.trainer.lora_rank is 100000: it must be at most" in refused.stderr
     assert rlctl("list", "--experiment", "trial").stdout.startswith("No runs")
     assert record_of(runs) is None
 

@@ -68,8 +68,8 @@ def test_the_largest_settings_are_looked_at_by_the_policies(guarded_plane: Contr
     ):
         whole = run_document(environment="sort_digits", config=config)
         assert door(guarded_plane.admin, "default", whole) is None
-        wrong = run_document(environment="sort_digits", config=config, tinker={"lora_rank": 0})
-        assert door(guarded_plane.admin, "default", wrong) == "spec.tinker.lora_rank is 0: it must be at least 1"
+        wrong = run_document(environment="sort_digits", config=config, trainer={"lora_rank": 0})
+        assert door(guarded_plane.admin, "default", wrong) == "spec.trainer.lora_rank is 0: it must be at least 1"
 
 
 PASTED = "this looks like a key, and a run must not contain one"

@@ -47,7 +47,7 @@ def test_an_environment(runs: RunsNamespace, own: OwnEnvironments) -> None:
 def test_a_runtime(runs: RunsNamespace) -> None:
     until(runs, f"{RUNTIMES}/tiny", "Current")
     name = f"kstatus-{runs.namespace}"
-    install_runtime(runs.admin, "tiny", name, locked={"tinker": {"lora_rnk": 8}})
+    install_runtime(runs.admin, "tiny", name, locked={"trainer": {"lora_rnk": 8}})
     until(runs, f"{RUNTIMES}/{name}", "Failed")
     runs.admin.patch(f"{RUNTIMES}/{name}", {"spec": {"locked": None}})
     until(runs, f"{RUNTIMES}/{name}", "Current")

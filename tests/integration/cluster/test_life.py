@@ -40,7 +40,7 @@ def test_success_from_apply_to_weights(runs: RunsNamespace) -> None:
     assert run["metadata"]["creationTimestamp"] <= times["startTime"] <= created <= times["completionTime"]
     config_hash, observed_at = status["configHash"], status["metrics"].pop("observedAt")
     assert observed_at >= created
-    assert status.pop("frozen").keys() == {"config", "tinker"}
+    assert status.pop("frozen").keys() == {"config", "trainer"}
     assert status == {
         "phase": "Succeeded",
         "message": f"All {TOTAL_STEPS} steps are trained and the weights are saved.",

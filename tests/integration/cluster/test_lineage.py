@@ -69,9 +69,9 @@ def test_a_failed_parent_gives_its_newest_checkpoint(runs: RunsNamespace) -> Non
 
 
 def test_a_different_rank_is_named_with_both_values_and_fixed(runs: RunsNamespace) -> None:
-    runs.apply(tinker={"lora_rank": 8})
+    runs.apply(trainer={"lora_rank": 8})
     runs.succeed(runs.until_pod())
-    runs.apply("child", startFrom={"run": "sorting"}, tinker={"lora_rank": 4})
+    runs.apply("child", startFrom={"run": "sorting"}, trainer={"lora_rank": 4})
     refused = refusal(runs, "child", "it trained with a LoRA rank of 8, and this run has 4")
     assert (refused["given"], refused["allowed"]) == ("sorting", {"loraRank": 8})
     condition = runs.condition("Accepted", "child")
@@ -79,7 +79,7 @@ def test_a_different_rank_is_named_with_both_values_and_fixed(runs: RunsNamespac
     assert (condition["status"], condition["reason"]) == ("False", "StartFromRefused")
     assert [pod["metadata"]["labels"]["rl-operator.dev/run"] for pod in runs.kubelet.pods()] == ["sorting"]
 
-    runs.edit("child", tinker={"lora_rank": 8})
+    runs.edit("child", trainer={"lora_rank": 8})
     assert told(runs, runs.until_pod(name="child"))["RL_PARENT_RUN"] == "sorting"
 
 

@@ -131,17 +131,19 @@ def test_of_two_mappings_the_entries_are_compared_since_each_may_be_a_field(admi
 
 
 def test_several_faults_are_named_at_once(admin: AdminClient) -> None:
-    asked = run("refusals-lab", config={"total_steps": 1, "use_wandb": True}, tinker={"seed": 1}, environmentReplicas=9)
+    asked = run(
+        "refusals-lab", config={"total_steps": 1, "use_wandb": True}, trainer={"seed": 1}, environmentReplicas=9
+    )
     said = door(admin, NAMESPACE, asked)
     assert said
     assert {part.split(" ")[0] for part in said.split("; ")} == {
-        "spec.config.total_steps", "spec.config.use_wandb", "spec.tinker.seed", "spec.environmentReplicas",
+        "spec.config.total_steps", "spec.config.use_wandb", "spec.trainer.seed", "spec.environmentReplicas",
     }  # fmt: skip
 
 
 def test_two_hundred_fields_pass_and_two_hundred_faults_fit_in_a_message(admin: AdminClient) -> None:
     right = {f"v{i}": i for i in range(200)}
-    assert door(admin, NAMESPACE, run("wide", config=right, tinker={f"t{i}": "x" * 100 for i in range(200)})) is None
+    assert door(admin, NAMESPACE, run("wide", config=right, trainer={f"t{i}": "x" * 100 for i in range(200)})) is None
     said = door(admin, NAMESPACE, run("wide", config=dict.fromkeys(right, "☃" * 200)))
     assert said
     assert len(said) == MAX_MESSAGE

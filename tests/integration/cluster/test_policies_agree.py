@@ -23,11 +23,11 @@ AT_THE_DOOR = {"LockedField", "WiredField", "NamespaceNotAllowed"}
 
 LOCKED = {
     "env": {"group_size": 8, "use_wandb": False, "eval_limit_ratio": 0.5, "tokenizer_name": None, "é\n": [1, {"a": 1}]},
-    "tinker": {"lora_rank": 32, "loss": "ppo"},
+    "trainer": {"lora_rank": 32, "loss": "ppo"},
 }
 BOUNDS = {
     "env": {"total_steps": {"min": 2, "max": 100.5}, "batch_size": {"min": 8}},
-    "tinker": {"learning_rate": {"max": 1e-3}, "seed": {"min": 0, "max": 2**53 - 1}},
+    "trainer": {"learning_rate": {"max": 1e-3}, "seed": {"min": 0, "max": 2**53 - 1}},
 }
 SPECS: dict[str, dict[str, Any]] = {
     "open": {"sandbox": {"maxSize": 8, "maxTimeoutSeconds": 900}},
@@ -41,12 +41,12 @@ VALUES = JSON | st.sampled_from(
     [True, 1, 8, 8.0, "8", 0.5, 1e2, 100, 100.5, 101, None, [1.0, {"a": 1}], "ppo", 2**53, 32]
 )
 CONFIG_NAMES = st.sampled_from([*LOCKED["env"], *BOUNDS["env"], "api_key", "max_token_length"]) | KEYS
-TINKER_NAMES = st.sampled_from([*LOCKED["tinker"], *BOUNDS["tinker"], "base_url", "kl_warning"]) | KEYS
+TINKER_NAMES = st.sampled_from([*LOCKED["trainer"], *BOUNDS["trainer"], "base_url", "kl_warning"]) | KEYS
 RUNS = st.fixed_dictionaries(
     {"environment": st.just("sort_digits"), "runtime": st.sampled_from(sorted(SPECS))},
     optional={
         "config": st.dictionaries(CONFIG_NAMES, VALUES, max_size=4),
-        "tinker": st.dictionaries(TINKER_NAMES, VALUES, max_size=3),
+        "trainer": st.dictionaries(TINKER_NAMES, VALUES, max_size=3),
         "environmentReplicas": st.integers(1, 4),
         "sandbox": st.fixed_dictionaries(
             {}, optional={"size": st.sampled_from([2, 8, 9]), "timeoutSeconds": st.sampled_from([600, 900, 901])}

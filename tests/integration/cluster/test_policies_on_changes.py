@@ -130,7 +130,7 @@ def test_a_draft_with_a_new_runtime_is_checked_against_that_one(admin_of_changes
         assert field in said
 
 
-@pytest.mark.parametrize("settings", ["config", "tinker"])
+@pytest.mark.parametrize("settings", ["config", "trainer"])
 def test_free_form_settings_are_frozen_after_the_start(admin_of_changes: AdminClient, settings: str) -> None:
     name = f"frozen-{next(_numbers)}"
     admin_of_changes.post(PATH, body(name, "nobodys", **{settings: {"a": 1, "b": {"c": [1]}}}))

@@ -62,7 +62,7 @@ def test_the_operator_uses_every_sentence(runs: RunsNamespace) -> None:
     assert not runs.kubelet.pods()
 
 
-@pytest.mark.parametrize("settings", ["config", "tinker"])
+@pytest.mark.parametrize("settings", ["config", "trainer"])
 def test_settings_changed_after_the_start_are_refused_in_the_policys_words(runs: RunsNamespace, settings: str) -> None:
     runs.apply()
     runs.until_pod()

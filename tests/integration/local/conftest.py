@@ -125,7 +125,7 @@ def rlctl(process: None, tmp_path: Path) -> Iterator[Rlctl]:
 
 
 def run_writer(folder: Path) -> Callable[..., str]:
-    """Writes a run's file and gives its path: `write_run("name", config={…}, tinker={…}, …)`."""
+    """Writes a run's file and gives its path: `write_run("name", config={…}, trainer={…}, …)`."""
 
     def write(name: str, **spec: Any) -> str:
         document = {

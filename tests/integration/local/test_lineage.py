@@ -19,7 +19,7 @@ RANK = {"lora_rank": 8, "save_checkpoint_interval": 1}
 def parent(shared_rlctl: Rlctl, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The finished run `parent`, of three steps."""
     write_run = run_writer(tmp_path_factory.mktemp("runs"))
-    _train(shared_rlctl, write_run("parent", config=SHORT, tinker=RANK), "parent")
+    _train(shared_rlctl, write_run("parent", config=SHORT, trainer=RANK), "parent")
     manifest: dict[str, Any] = json.loads(shared_rlctl("get", "parent", "--local", "-o", "json").stdout)
     return manifest
 
@@ -36,7 +36,7 @@ def test_a_child_continues_with_its_parents_weights_and_optimizer(
     shared_rlctl: Rlctl, write_run: WriteRun, parent: dict[str, Any]
 ) -> None:
     rlctl, status = shared_rlctl, parent["status"]
-    file = write_run("child", config=SHORT, tinker=RANK, startFrom={"run": "parent", "withOptimizer": True})
+    file = write_run("child", config=SHORT, trainer=RANK, startFrom={"run": "parent", "withOptimizer": True})
     _train(rlctl, file, "child")
     child = rlctl.status("child")
     began = child["startedFrom"]
@@ -69,8 +69,8 @@ def _start_on_wandb(rlctl: Rlctl, name: str) -> dict[str, Any]:
 def test_a_different_rank_is_refused_before_anything_starts(
     shared_rlctl: Rlctl, write_run: WriteRun, parent: dict[str, Any]
 ) -> None:
-    file = write_run("wider", config=SHORT, tinker={"lora_rank": 4}, startFrom={"run": "parent"})
-    said = "it trained with a LoRA rank of 8, and this run has 4: set spec.tinker.lora_rank to 8"
+    file = write_run("wider", config=SHORT, trainer={"lora_rank": 4}, startFrom={"run": "parent"})
+    said = "it trained with a LoRA rank of 8, and this run has 4: set spec.trainer.lora_rank to 8"
     for verb in ("validate", "run"):
         ended = shared_rlctl(verb, file, "--local")
         assert ended.returncode == 2, ended

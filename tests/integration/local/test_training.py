@@ -87,7 +87,7 @@ def test_an_unreachable_backend_costs_an_attempt(shared_rlctl: Rlctl, write_run:
     file = write_run(
         "survivor",
         config=LONG,
-        tinker={"backend_deadline_seconds": 5.0, **SAVES_EACH_STEP},
+        trainer={"backend_deadline_seconds": 5.0, **SAVES_EACH_STEP},
     )
     assert rlctl("run", file, "--local", "--detach").returncode == 0
     rlctl.wait_for("survivor", lambda s: s.get("progress", {}).get("step", 0) >= 2, "two steps")
@@ -108,7 +108,7 @@ def test_an_unreachable_backend_costs_an_attempt(shared_rlctl: Rlctl, write_run:
 
 def test_a_killed_backend_returns_where_it_was(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
     """A patient trainer reopens what it saved there, and the attempt continues."""
-    rlctl, file = shared_rlctl, write_run("patient", config=LONG, tinker=SAVES_EACH_STEP)
+    rlctl, file = shared_rlctl, write_run("patient", config=LONG, trainer=SAVES_EACH_STEP)
     assert rlctl("run", file, "--local", "--detach").returncode == 0
     rlctl.wait_for("patient", lambda s: s.get("progress", {}).get("step", 0) >= 1, "a step")
     lock, port = rlctl.layout.service / "running.lock", rlctl.layout.service / "port"
@@ -144,7 +144,7 @@ def test_a_rejected_key_is_final(trained: Trained, write_run: WriteRun) -> None:
 @nightly
 def test_a_killed_environment_costs_an_attempt(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
     rlctl = shared_rlctl
-    file = write_run("bereaved", config=LONG, tinker=SAVES_EACH_STEP)
+    file = write_run("bereaved", config=LONG, trainer=SAVES_EACH_STEP)
     assert rlctl("run", file, "--local", "--detach").returncode == 0
     rlctl.wait_for("bereaved", lambda s: s.get("progress", {}).get("step", 0) >= 1, "a step")
     pod = rlctl.status("bereaved")["podName"]

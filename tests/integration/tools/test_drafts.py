@@ -32,7 +32,7 @@ def drafted(call: Call, **arguments: Any) -> str:
 
 def settings(context: CallContext, run_id: str) -> dict[str, Any]:
     spec = named_run(context, run_id).spec
-    return {**spec.config, **spec.tinker}
+    return {**spec.config, **spec.trainer}
 
 
 def until_looked_at(context: CallContext, run_id: str) -> dict[str, Any]:

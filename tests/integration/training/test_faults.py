@@ -84,7 +84,7 @@ FAILED = (
         "no answer",
         (on("forward_backward", "delay", seconds=60, skip=1, times=None),),
         deadline=3,
-        error=(4, "backend", "forward_backward: no answer within tinker.backend_deadline_seconds (3 s)"),
+        error=(4, "backend", "forward_backward: no answer within trainer.backend_deadline_seconds (3 s)"),
     ),
 )
 
@@ -152,7 +152,9 @@ async def test_a_learning_rate_that_diverges(half, scripted_environment) -> None
         assert await trainer.exit_code() == 1, trainer.log
     result = half.result
     assert (result["outcome"], result["error"]["class"], result.get("statePath")) == ("failed", "diverged", None)
-    assert re.match(r"training diverged after step \d+: .*lower tinker.learning_rate \(1\)", result["error"]["message"])
+    assert re.match(
+        r"training diverged after step \d+: .*lower trainer.learning_rate \(1\)", result["error"]["message"]
+    )
     assert "the backend was lost" not in trainer.log
 
 
@@ -169,7 +171,7 @@ async def test_a_policy_that_collapses(half, scripted_environment) -> None:
     result = half.result
     assert (result["outcome"], result["error"]["class"], result.get("statePath")) == ("failed", "diverged", None)
     assert "the policy has collapsed: the rewards of each of the last 120 groups" in result["error"]["message"]
-    assert "lower tinker.learning_rate (0.001)" in result["error"]["message"]
+    assert "lower trainer.learning_rate (0.001)" in result["error"]["message"]
 
 
 async def test_a_temporarily_unreachable_backend(half, scripted_environment, tinker_service) -> None:

@@ -39,14 +39,14 @@ def test_the_policy_with_parameters_fails_open_and_the_other_closed() -> None:
 def test_every_row_of_the_tables_is_in_the_policy() -> None:
     rules = variables(RUNS)
     for (section, name), field in WIRED_FIELDS.items():
-        settings = {"env": "config", "tinker": "tinker"}.get(section)
+        settings = {"env": "config", "trainer": "trainer"}.get(section)
         if settings:
             assert f"{literal(name)}: {literal(field.instead)}" in rules[f"wired_{settings}"]
     for (section, name), smallest in SMALLEST.items():
-        rule = rules["too_small_config" if section == "env" else "too_small_tinker"]
+        rule = rules["too_small_config" if section == "env" else "too_small_trainer"]
         assert f"{literal(name)}: {smallest.value}" in rule
     for (section, name), largest in LARGEST.items():
-        rule = rules["too_large_config" if section == "env" else "too_large_tinker"]
+        rule = rules["too_large_config" if section == "env" else "too_large_trainer"]
         assert f"{literal(name)}: {largest}" in rule
 
 

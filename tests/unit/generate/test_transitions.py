@@ -29,7 +29,7 @@ from rl_operator.status.lifecycle import Action, assess, decide
 from rl_operator.status.observed.observation import PodObservation, format_time
 from rl_operator.status.text.table import Situation
 
-REFUSAL = Refusal(code="LockedField", field="spec.tinker.lora_rank", given=8, locked=32, hint="it is locked to 32")
+REFUSAL = Refusal(code="LockedField", field="spec.trainer.lora_rank", given=8, locked=32, hint="it is locked to 32")
 FULL = QueuePosition(limit=2, active=2, before=0)
 PENDING = ("CatalogPending", "The environments are being read.")
 STOPPED = terminated(0, result(outcome="stopped", stepsTrained=7, samplerPath=None))

@@ -15,8 +15,8 @@ TINKER = TrainerSettings().model_dump()
 
 def broken(**given) -> list[str]:
     env = ENV | {name: value for name, value in given.items() if name not in TINKER}
-    tinker = TINKER | {name: value for name, value in given.items() if name in TINKER}
-    return [each.sentence(CONFIG_FILE) for each in inconsistencies(env, tinker, RULES)]
+    trainer = TINKER | {name: value for name, value in given.items() if name in TINKER}
+    return [each.sentence(CONFIG_FILE) for each in inconsistencies(env, trainer, RULES)]
 
 
 def test_defaults_agree() -> None:
@@ -30,7 +30,10 @@ def test_defaults_agree() -> None:
         ({"stop_at": 0.9, "steps_per_eval": 0}, "tinker.stop_at is 0.9: the run has no evaluations"),
         ({"patience": 2, "steps_per_eval": 0}, "tinker.patience is 2: the run has no evaluations"),
         ({"num_substeps": 5}, "tinker.num_substeps is 5: a batch holds 4 groups"),
-        (dict.fromkeys(("train_attn", "train_mlp", "train_unembed"), False), "tinker.train_attn is False: train_attn,"),
+        (
+            dict.fromkeys(("train_attn", "train_mlp", "train_unembed"), False),
+            "tinker.train_attn is False: train_attn,",
+        ),
         ({"teacher_top_k": 4}, "env.teacher_top_k is 4: no teacher_url"),
         ({"teacher_url": "http://t"}, "env.teacher_url is 'http://t': the teacher is not asked"),
         ({"group_size": 1}, "env.group_size is 1: an advantage (group_centered) compares"),
@@ -58,4 +61,4 @@ def test_a_value_that_is_wrong_by_itself_breaks_no_rule(given) -> None:
 
 def test_a_hint_names_fields_where_its_reader_has_set_them() -> None:
     (found,) = inconsistencies(ENV, TINKER | {"num_substeps": 5}, RULES)
-    assert found.told(Names(env="spec.config", tinker="spec.trainer")).endswith("or raise spec.config.batch_size")
+    assert found.told(Names(env="spec.config", trainer="spec.trainer")).endswith("or raise spec.config.batch_size")

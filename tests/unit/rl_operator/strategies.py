@@ -149,7 +149,7 @@ def values_of(fields: Mapping[str, EnvironmentField], section: str) -> Documents
 
 SORT_DIGITS = next(each for each in CATALOG.environments if each.name == "sort_digits")
 ENV_VALUES = SOUND_CONFIGS | SOUND_CONFIGS | values_of(SORT_DIGITS.fields_by_name, "env")
-TINKER_VALUES = SOUND_TINKER | SOUND_TINKER | values_of(TRAINER_FIELDS, "tinker")
+TINKER_VALUES = SOUND_TINKER | SOUND_TINKER | values_of(TRAINER_FIELDS, "trainer")
 
 WANDB = some_of(
     {
@@ -174,7 +174,7 @@ SOUND_RUNS = _object(
         {
             "runtime": st.just("tiny"),
             "config": ENV_VALUES,
-            "tinker": TINKER_VALUES,
+            "trainer": TINKER_VALUES,
             "wandb": WANDB,
             "startFrom": START_FROM,
             "backoffLimit": st.integers(0, 1000),
@@ -194,7 +194,7 @@ PLAIN_RUNS = _object(
     some_of(
         {
             "config": SOUND_CONFIGS,
-            "tinker": SOUND_TINKER,
+            "trainer": SOUND_TINKER,
             "wandb": WANDB,
             "backoffLimit": st.integers(0, 1000),
             "startDeadlineSeconds": st.none() | SECONDS,
@@ -229,14 +229,14 @@ SOUND_RUNTIMES = _object(
             "wandb": some_of(
                 {"project": PRINTABLE, "entity": PRINTABLE, "keySecret": st.just({"name": "w", "key": "K"})}
             ),
-            "locked": some_of({"env": ENV_VALUES, "tinker": TINKER_VALUES, "openai": st.just({"timeout": 60})}),
+            "locked": some_of({"env": ENV_VALUES, "trainer": TINKER_VALUES, "openai": st.just({"timeout": 60})}),
             "bounds": some_of(
                 {
                     "env": st.dictionaries(st.sampled_from(["total_steps", "group_size", "gone"]), BOUNDS),
-                    "tinker": st.dictionaries(st.sampled_from(["learning_rate", "lora_rank"]), BOUNDS),
+                    "trainer": st.dictionaries(st.sampled_from(["learning_rate", "lora_rank"]), BOUNDS),
                 }
             ),
-            "defaults": some_of({"env": ENV_VALUES, "tinker": TINKER_VALUES}),
+            "defaults": some_of({"env": ENV_VALUES, "trainer": TINKER_VALUES}),
             "limits": some_of(
                 {
                     "maxActiveRuns": st.none() | st.integers(0, 9),

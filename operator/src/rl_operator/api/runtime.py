@@ -135,7 +135,7 @@ class ConfigSections(ApiModel):
 
     env: dict[str, Any] = Field(default_factory=dict, description="Fields of the environment's config.")
     openai: dict[str, Any] = Field(default_factory=dict, description="Fields of the inference client.")
-    tinker: dict[str, Any] = Field(default_factory=dict, description="Fields of the trainer.")
+    trainer: dict[str, Any] = Field(default_factory=dict, description="Fields of the trainer.")
 
 
 class Bound(ApiModel):
@@ -164,7 +164,7 @@ class Bounds(ApiModel):
     """Ranges by section of the config file."""
 
     env: dict[str, Bound] = _bounds_of("env", "Ranges of the environment's fields, by name, as `taskset.size`.")
-    tinker: dict[str, Bound] = _bounds_of("tinker", "Ranges of the trainer's fields.")
+    trainer: dict[str, Bound] = _bounds_of("trainer", "Ranges of the trainer's fields.")
 
 
 class Limits(ApiModel):

@@ -31,7 +31,7 @@ class Sections:
 
     env: dict[str, Any]
     openai: dict[str, Any]
-    tinker: dict[str, Any]
+    trainer: dict[str, Any]
 
 
 def effective_sections(run: TrainingRun, runtime: Runtime, environment: CatalogEnvironment) -> Sections:
@@ -50,7 +50,7 @@ def effective_sections(run: TrainingRun, runtime: Runtime, environment: CatalogE
             _known_only(flattened(locked.env, known), known),
         ),
         openai=_merge("openai", defaults.openai, locked.openai),
-        tinker=_merge("tinker", _known_only(defaults.tinker, TRAINER_FIELDS), run.spec.tinker, locked.tinker),
+        trainer=_merge("trainer", _known_only(defaults.trainer, TRAINER_FIELDS), run.spec.trainer, locked.trainer),
     )
 
 

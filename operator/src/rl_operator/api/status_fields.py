@@ -34,7 +34,7 @@ class Progress(ObservedModel):
     total_steps: int = Field(description="Optimizer steps of the whole run.")
     stopped_early: str | None = Field(
         default=None,
-        description="Why step is the last one before totalSteps: tinker.stop_at or tinker.patience. It is a success.",
+        description="Why step is the last one before totalSteps: trainer.stop_at or trainer.patience. It is a success.",
     )
     percent: int = Field(description="step / totalSteps, in percent.")
     seconds_per_step: float | None = Field(default=None, description="Recent mean.")
@@ -159,7 +159,7 @@ class FrozenSettings(ObservedModel):
     """Hashes of the free-form settings that the run started with: CRD rules cannot see into them."""
 
     config: str = Field(description="Hash of spec.config.")
-    tinker: str = Field(description="Hash of spec.tinker.")
+    trainer: str = Field(description="Hash of spec.trainer.")
 
 
 class RunStatus(ObservedModel):

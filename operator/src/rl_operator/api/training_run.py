@@ -18,7 +18,7 @@ MAX_ENVIRONMENT_REPLICAS = 64
 TYPED_FROZEN_FIELDS: Final = ("environment", "runtime", "backoffLimit", "wandb", "startFrom", "sandbox")
 """Fields of the spec that are fixed once the run has started. The API server enforces it."""
 
-FROZEN_FIELDS: Final = frozenset({*TYPED_FROZEN_FIELDS, "config", "tinker"})
+FROZEN_FIELDS: Final = frozenset({*TYPED_FROZEN_FIELDS, "config", "trainer"})
 """Those and the free-form ones, whose contents no CRD rule can see."""
 
 
@@ -64,7 +64,7 @@ class RunSpec(ApiModel):
     config: dict[str, Any] = Field(
         default_factory=dict, description="Fields of the environment's config that the runtime does not lock."
     )
-    tinker: dict[str, Any] = Field(
+    trainer: dict[str, Any] = Field(
         default_factory=dict, description="Fields of the trainer that the runtime does not lock."
     )
     wandb: WandbSettings = Field(default_factory=WandbSettings, description="Where metrics go on Weights & Biases.")
@@ -136,11 +136,11 @@ class TrainingRun(ApiModel):
 
     @property
     def faults(self) -> tuple[Refusal, ...]:
-        """Why `config` or `tinker` could not be read; what could not is empty here."""
+        """Why `config` or `trainer` could not be read; what could not is empty here."""
         return self._faults
 
     def is_unread(self, section: str) -> bool:
-        """Whether `config` or `tinker` is empty here because it could not be read."""
+        """Whether `config` or `trainer` is empty here because it could not be read."""
         return any(fault.field.startswith(f"spec.{section}") for fault in self._faults)
 
     def with_faults(self, faults: tuple[Refusal, ...]) -> Self:

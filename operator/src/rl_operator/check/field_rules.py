@@ -25,7 +25,7 @@ from rl_operator.documents.parse import nearest
 
 @dataclass(frozen=True)
 class GivenField:
-    """One field of `spec.config` or `spec.tinker`, by its name in the catalog."""
+    """One field of `spec.config` or `spec.trainer`, by its name in the catalog."""
 
     of: SectionSubject
     name: str
@@ -38,7 +38,7 @@ class GivenField:
 
 def field_refusals(subject: Subject) -> Iterator[Refusal]:
     """At most one refusal per field, in the order of sections and names."""
-    for section in (subject.env, subject.tinker):
+    for section in (subject.env, subject.trainer):
         for name, value in sorted(section.given.items()):
             objections = (rule(GivenField(section, name, value)) for rule in _RULES)
             yield from [refusal for refusal in objections if refusal is not None][:1]

@@ -34,10 +34,10 @@ class ParentAdapter:
     """The trainer's fields of SHAPE."""
 
 
-def adapter_of(env: Mapping[str, object], openai: Mapping[str, object], tinker: Mapping[str, object]) -> ParentAdapter:
+def adapter_of(env: Mapping[str, object], openai: Mapping[str, object], trainer: Mapping[str, object]) -> ParentAdapter:
     """The adapter that a config file makes the trainer train."""
     return ParentAdapter(
-        base_model(env, openai), {name: tinker.get(name, TRAINER_FIELDS[name].default) for name in SHAPE}
+        base_model(env, openai), {name: trainer.get(name, TRAINER_FIELDS[name].default) for name in SHAPE}
     )
 
 
@@ -79,7 +79,7 @@ def _objections(subject: Subject, parent: ParentRun) -> Iterator[tuple[str, Any]
     if problem := _unusable(subject.run, parent):
         yield problem, "a run of this namespace that is over, with a state that has not expired"
         return
-    own = adapter_of(subject.sections.env, subject.sections.openai, subject.tinker.in_force)
+    own = adapter_of(subject.sections.env, subject.sections.openai, subject.trainer.in_force)
     if own.base_model is not None and own.base_model != parent.base_model:
         model = _text(parent.base_model)
         given = f"it trained the model {model}, and this run trains {_text(own.base_model)}"
@@ -91,8 +91,8 @@ def _objections(subject: Subject, parent: ParentRun) -> Iterator[tuple[str, Any]
         given = f"it trained with {SHAPE[name]} {_text(trained)}, and this run has {_text(own.shape[name])}"
         advice = (
             "choose a runtime that does not lock it to another"
-            if name in subject.tinker.locked
-            else f"set spec.tinker.{name} to {_text(trained)}"
+            if name in subject.trainer.locked
+            else f"set spec.trainer.{name} to {_text(trained)}"
         )
         yield f"{given}: {advice}, or start from another run", {to_camel(name): redacted(trained)}
 

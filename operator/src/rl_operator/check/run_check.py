@@ -119,7 +119,7 @@ def _listing(secrets: Collection[SecretKey]) -> str:
 NEEDS_SERVER: Final = "it plays against a server: create an RLEnvironment with spec.openenv, and name it as own/NAME"
 
 
-SECTIONS: Final = Names(env="spec.config", tinker="spec.tinker")
+SECTIONS: Final = Names(env="spec.config", trainer="spec.trainer")
 RULES: Final = tuple(rule for rule in (*CONFIG_RULES, *REQUEST_RULES) if rule is not some_layer)
 """Those that need the shared fields."""
 
@@ -191,7 +191,7 @@ def budget_refusals(subject: Subject) -> Iterator[Refusal]:
 
 def inherited_bound_refusals(subject: Subject) -> Iterator[Refusal]:
     """Bounds also hold for values that the run does not set: an environment's own 5,000 steps are just as long."""
-    for section in (subject.env, subject.tinker):
+    for section in (subject.env, subject.trainer):
         inherited = {n: v for n, v in section.in_force.items() if n not in section.given and n not in section.locked}
         for name in sorted(section.bounds.keys() & inherited.keys()):
             refusal = refuse_outside(section.path(name), inherited[name], section.bounds[name], section.runtime)
@@ -222,8 +222,8 @@ def adapter_refusals(subject: Subject) -> Iterator[Refusal]:
 
 
 def _together(subject: Subject, rules: Iterable[Rule]) -> Iterator[Refusal]:
-    for found in inconsistencies(subject.sections.env, subject.tinker.in_force, rules):
-        section = subject.env if found.section == "env" else subject.tinker
+    for found in inconsistencies(subject.sections.env, subject.trainer.in_force, rules):
+        section = subject.env if found.section == "env" else subject.trainer
         yield _inconsistent(section.path(found.field), found.value, found.told(SECTIONS))
 
 

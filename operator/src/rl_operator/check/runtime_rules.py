@@ -17,7 +17,7 @@ from rl_operator.check.quantities import quantity_faults, resource_faults, small
 from rl_operator.check.types import type_problem
 from rl_operator.documents.parse import field_path, nearest
 
-_SECTIONS: Final[tuple[Section, ...]] = ("env", "openai", "tinker")
+_SECTIONS: Final[tuple[Section, ...]] = ("env", "openai", "trainer")
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _dotted(part: str, section: Section, written: Mapping[str, object]) -> Itera
 
 
 def _bounds(runtime: Runtime) -> Iterator[Refusal]:
-    for section in ("env", "tinker"):
+    for section in ("env", "trainer"):
         for name, bound in sorted(getattr(runtime.spec.bounds, section).items()):
             at = _SetValue(runtime, "bounds", section, name, bound.to_wire())
             if fault := _wired(at) or _unknown(at):
@@ -105,13 +105,13 @@ def _key(at: _SetValue) -> Refusal | None:
 
 
 def _unknown(at: _SetValue) -> Refusal | None:
-    if at.section != "tinker" or at.name in TRAINER_FIELDS:
+    if at.section != "trainer" or at.name in TRAINER_FIELDS:
         return None
     return at.refuse("UnknownField", f"the trainer has no such field{nearest(at.name, TRAINER_FIELDS)}")
 
 
 def _wrong_type(at: _SetValue) -> Refusal | None:
-    known = TRAINER_FIELDS[at.name] if at.section == "tinker" else None
+    known = TRAINER_FIELDS[at.name] if at.section == "trainer" else None
     expected = type_problem(at.value, known.type) if known else None
     return at.refuse("WrongType", hints.MUST_BE % expected) if expected else None
 

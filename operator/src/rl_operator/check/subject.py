@@ -13,7 +13,7 @@ from rl_operator.api.settings.fields import TRAINER_FIELDS, Section, flattened, 
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.parse import field_path
 
-SPEC_PATHS: Final[dict[Section, str]] = {"env": "spec.config", "tinker": "spec.tinker"}
+SPEC_PATHS: Final[dict[Section, str]] = {"env": "spec.config", "trainer": "spec.trainer"}
 
 
 @dataclass(frozen=True)
@@ -87,15 +87,15 @@ class Subject:
         )
 
     @cached_property
-    def tinker(self) -> SectionSubject:
+    def trainer(self) -> SectionSubject:
         return SectionSubject(
-            section="tinker",
+            section="trainer",
             owner="the trainer",
             runtime=self.runtime.metadata.name,
-            written=self.run.spec.tinker,
-            given=self.run.spec.tinker,
-            effective=self.sections.tinker,
+            written=self.run.spec.trainer,
+            given=self.run.spec.trainer,
+            effective=self.sections.trainer,
             known=TRAINER_FIELDS,
-            locked=self.runtime.spec.locked.tinker,
-            bounds=self.runtime.spec.bounds.tinker,
+            locked=self.runtime.spec.locked.trainer,
+            bounds=self.runtime.spec.bounds.trainer,
         )

@@ -154,9 +154,9 @@ def _readable_metadata(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], lis
 _OWN_NAMES: Final = (f"{GROUP}/", QUEUE_NAME_LABEL)
 
 _SECTIONS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
-    RUN_KIND: (("spec", "config"), ("spec", "tinker")),
+    RUN_KIND: (("spec", "config"), ("spec", "trainer")),
     RUNTIME_KIND: tuple(
-        ("spec", part, section) for part in ("locked", "defaults") for section in ("env", "openai", "tinker")
+        ("spec", part, section) for part in ("locked", "defaults") for section in ("env", "openai", "trainer")
     ),
 }
 """The free-form parts of each kind: the API server does not look far into them."""

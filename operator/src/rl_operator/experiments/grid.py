@@ -30,8 +30,8 @@ from rl_operator.operator_errors import RefusedError
 MOST_RUNS: Final = 64
 """Of a grid, unless the caller raises it: a slip of the hand is not to cost a thousand runs."""
 
-EXAMPLE: Final = "tinker.learning_rate=1e-4,3e-4"
-SECTIONS: Final = ("config", "tinker")
+EXAMPLE: Final = "trainer.learning_rate=1e-4,3e-4"
+SECTIONS: Final = ("config", "trainer")
 """Of a spec: their fields are the environment's and the trainer's, and are swept one by one."""
 
 SWEPT_FIELD: Final = r"^[A-Za-z0-9_./-]{1,200}$"
@@ -41,7 +41,7 @@ NOT_INITIALS: Final[Mapping[str, str]] = {"lora_rank": "rank"}
 """In names of runs: `lr` is the learning rate."""
 
 Point = Mapping[str, Any]
-"""A value for each swept field, by its path below `spec`: `{"tinker.learning_rate": 0.0001}`."""
+"""A value for each swept field, by its path below `spec`: `{"trainer.learning_rate": 0.0001}`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Axis:
 
 
 def parse_axis(text: str) -> Axis:
-    """`tinker.learning_rate=1e-4,3e-4`: the values are a YAML list without its brackets, read as in a run's file.
+    """`trainer.learning_rate=1e-4,3e-4`: the values are a YAML list without its brackets, read as in a run's file.
 
     Raises RefusedError.
     """
@@ -70,13 +70,13 @@ def parse_axis(text: str) -> Axis:
 
 
 def _require_field(field: str) -> None:
-    """Of the spec. What is in `config` and `tinker` is looked at by the check, which knows the environment."""
+    """Of the spec. What is in `config` and `trainer` is looked at by the check, which knows the environment."""
     names = {info.alias or name for name, info in RunSpec.model_fields.items()} - {"suspend"}
     section, _, inner = field.partition(".")
     if section in SECTIONS and not inner:
         raise RefusedError(f"--set {field}: it must name a field of it, like {EXAMPLE}")
     if section not in names or "" in field.split(".") or not re.fullmatch(SWEPT_FIELD, field):
-        known = sorted({*names.difference(SECTIONS), *(f"tinker.{name}" for name in TRAINER_FIELDS)})
+        known = sorted({*names.difference(SECTIONS), *(f"trainer.{name}" for name in TRAINER_FIELDS)})
         ways = f"{', '.join(f'{each}.FIELD' for each in SECTIONS)}, or one of {', '.join(sorted(names - {*SECTIONS}))}"
         raise RefusedError(f"--set {field}: a run has no such field{nearest(field, known) or f'; it must be {ways}'}")
 
@@ -200,4 +200,4 @@ def swept_values(annotations: Mapping[str, str]) -> dict[str, Any]:
 def belongs_to_trainer(fields: Iterable[str]) -> str:
     """A hint for `config.learning_rate`, which is the trainer's; empty if there is no such mistake."""
     meant = [each for field in fields if (each := field.removeprefix("spec.config.")) in TRAINER_FIELDS]
-    return f"; {meant[0]} is the trainer's: --set tinker.{meant[0]}=…" if meant else ""
+    return f"; {meant[0]} is the trainer's: --set trainer.{meant[0]}=…" if meant else ""

@@ -38,7 +38,7 @@ def _alike(values: Sequence[object]) -> bool:
 
 
 def is_seed(field: str) -> bool:
-    """`tinker.seed`, `config.item_seed`: a field that says which chance, and not what is trained."""
+    """`trainer.seed`, `config.item_seed`: a field that says which chance, and not what is trained."""
     last = field.rpartition(".")[2]
     return last == "seed" or last.endswith("_seed")
 

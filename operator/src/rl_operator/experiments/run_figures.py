@@ -19,7 +19,7 @@ from rl_operator.api.value_text import text_of
 from rl_operator.experiments.grid import SWEPT_FIELD, swept_values
 
 Settings = Mapping[str, Any]
-"""What is in force for a run: `environment`, `runtime`, `config.…`, `tinker.…`."""
+"""What is in force for a run: `environment`, `runtime`, `config.…`, `trainer.…`."""
 
 TRAINING_ONLY: Final = frozenset(
     f"config.{name}"
@@ -36,7 +36,7 @@ TRAINING_ONLY: Final = frozenset(
 say what is asked: also `eval_items`, `max_token_length`, and whatever an environment adds, such as a `seed`.
 """
 
-BESIDE_CONFIG: Final = ("environment", "files", "tinker.eval_metric")
+BESIDE_CONFIG: Final = ("environment", "files", "trainer.eval_metric")
 
 
 def held_out_settings(settings: Settings) -> Iterator[tuple[str, Any]]:

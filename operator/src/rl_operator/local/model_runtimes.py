@@ -103,10 +103,10 @@ def model_runtime(model: ModelFolder) -> Manifest:
     spec["locked"]["env"]["tokenizer_name"] = str(model.path)
     spec["locked"]["openai"]["model_name"] = model.path.name  # the name that its service gives it
     del spec["defaults"]["env"]["max_token_length"]
-    spec["defaults"]["tinker"]["max_token_trainer_length"] = context
+    spec["defaults"]["trainer"]["max_token_trainer_length"] = context
     spec["bounds"] = {
         "env": {"max_token_length": {"max": context}},
-        "tinker": {"max_token_trainer_length": {"max": context}},
+        "trainer": {"max_token_trainer_length": {"max": context}},
     }
     metadata = {"name": model.runtime, "annotations": {MODEL_ANNOTATION: str(model.path)}}
     return {**manifest, "metadata": metadata}

@@ -37,8 +37,8 @@ def is_quick(run: TrainingRun, inputs: RunInputs) -> bool:
     if known is None or inputs.environment.own or len(known.fields) > MAX_KNOWN:
         return False
     names = known.fields_by_name.keys()
-    spelled = flattened(spec.config, names).keys() <= names and spec.tinker.keys() <= TRAINER_FIELDS.keys()
-    return spelled and are_small(spec.config, spec.tinker) and _is_small(Same(inputs.runtime))
+    spelled = flattened(spec.config, names).keys() <= names and spec.trainer.keys() <= TRAINER_FIELDS.keys()
+    return spelled and are_small(spec.config, spec.trainer) and _is_small(Same(inputs.runtime))
 
 
 @lru_cache(maxsize=64)

@@ -161,7 +161,7 @@ def render_config(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
     return {
         "env": nested(sections.env, environment.fields_by_name),
         "openai": [sections.openai],
-        "tinker": sections.tinker | {name: value for name, value in tracking.items() if value is not None},
+        "tinker": sections.trainer | {name: value for name, value in tracking.items() if value is not None},
         "slurm": False,
         "testing": False,
     }

@@ -211,7 +211,7 @@ def _weights(result: TrainerResult) -> Weights | None:
 
 
 def frozen_settings(spec: RunSpec) -> FrozenSettings:
-    return FrozenSettings(config=_hash(spec.config), tinker=_hash(spec.tinker))
+    return FrozenSettings(config=_hash(spec.config), trainer=_hash(spec.trainer))
 
 
 def frozen_refusals(run: TrainingRun) -> tuple[Refusal, ...]:

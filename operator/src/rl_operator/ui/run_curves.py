@@ -157,7 +157,7 @@ CHARTS: Final = (
     Chart(
         "staleness", "Staleness", "policy steps",
         "Steps between the weights that sampled a token and those that are trained with it. Allowed: how old rollouts "
-        "may become, by tinker.min_ess.",
+        "may become, by trainer.min_ess.",
         (
             Line("staleness_max", "oldest", DASHED),
             Line("staleness", "mean"),
@@ -166,7 +166,7 @@ CHARTS: Final = (
     ),
     Chart(
         "clipped", "Clipped and masked", "fraction",
-        "Of the trained tokens: clipped by the loss function, and masked by tinker.trust_region.",
+        "Of the trained tokens: clipped by the loss function, and masked by trainer.trust_region.",
         (Line("clipped", "clipped"), Line("masked", "masked", DASHED)),
     ),
     Chart(
@@ -328,8 +328,8 @@ def _without_files(run: TrainingRun) -> str:
     if not run.status.finished and (run.status.progress is None or run.status.progress.step == 0):
         return "There are no curves yet: no step is trained"
     return (
-        f"{FEWER}: the run has no files of metrics. It was trained by an older version, or its tinker.keep_rollouts_mb "
-        "is 0"
+        f"{FEWER}: the run has no files of metrics. It was trained by an older version, or its "
+        "trainer.keep_rollouts_mb is 0"
     )
 
 

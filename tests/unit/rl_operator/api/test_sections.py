@@ -41,13 +41,13 @@ def test_wired_values_are_ignored() -> None:
         locked={
             "env": {"rollout_server_url": "http://x"},
             "openai": {"base_url": "http://x", "api_key": "x", "weight": 1},
-            "tinker": {"checkpoint_dir": "./temp/"},
+            "trainer": {"checkpoint_dir": "./temp/"},
         }
     )
     sections = effective_sections(make_run(), runtime, CATALOG.named("sort_digits"))
     assert "rollout_server_url" not in sections.env
     assert sections.openai == {"weight": 1}
-    assert sections.tinker == {}
+    assert sections.trainer == {}
 
 
 def test_keys_are_sorted() -> None:

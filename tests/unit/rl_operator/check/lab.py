@@ -10,8 +10,8 @@ from rl_operator.api.runtime import Runtime
 from rl_operator.check import check_run
 
 LAB = make_runtime(
-    locked={"env": {"max_token_length": 64, "use_wandb": True}, "tinker": {"lora_rank": 16, "loss": "ppo"}},
-    bounds={"env": {"total_steps": {"min": 1, "max": 100}}, "tinker": {"learning_rate": {"max": 0.01}}},
+    locked={"env": {"max_token_length": 64, "use_wandb": True}, "trainer": {"lora_rank": 16, "loss": "ppo"}},
+    bounds={"env": {"total_steps": {"min": 1, "max": 100}}, "trainer": {"learning_rate": {"max": 0.01}}},
     limits={"activeDeadlineSeconds": 600},
 )
 TOY = catalog_of(

@@ -12,7 +12,7 @@ from tests.unit.rl_operator.samples import catalog_of, make_runtime
         ({"config": {"batch_size": 10}}, "Inconsistent", "spec.config.batch_size", "10 rollouts .* groups of 4 .* 12"),
         ({"config": {"group_size": 16}}, "Inconsistent", "spec.config.batch_size", "groups of 16 .* 16, say"),
         (
-            {"tinker": {"max_token_trainer_length": 63}},
+            {"trainer": {"max_token_trainer_length": 63}},
             "Inconsistent",
             "spec.config.max_token_length",
             "up to 64 tokens would be dropped, because the trainer takes 63",
@@ -30,22 +30,22 @@ EVALUATED = catalog_of({"name": "steps_per_eval", "type": "int", "default": 100}
 
 @pytest.mark.parametrize(("name", "value"), [("stop_at", 0.9), ("patience", 2)])
 def test_without_evaluations_nothing_can_end_a_run(name: str, value: float) -> None:
-    [refusal] = check({"config": {"steps_per_eval": 0}, "tinker": {name: value}}, catalog=EVALUATED)
-    assert (refusal.code, refusal.field, refusal.given) == ("Inconsistent", f"spec.tinker.{name}", value)
+    [refusal] = check({"config": {"steps_per_eval": 0}, "trainer": {name: value}}, catalog=EVALUATED)
+    assert (refusal.code, refusal.field, refusal.given) == ("Inconsistent", f"spec.trainer.{name}", value)
     assert f"set spec.config.steps_per_eval to 1 or more, or leave {name} out" in refusal.hint
-    assert check({"tinker": {name: value}}, catalog=EVALUATED) == ()
+    assert check({"trainer": {name: value}}, catalog=EVALUATED) == ()
 
 
-@pytest.mark.parametrize("tinker", [{"stop_at": None}, {"patience": 0}, {}])
-def test_a_run_without_evaluations_may_say_that_nothing_ends_it(tinker: dict[str, Any]) -> None:
-    assert check({"config": {"steps_per_eval": 0}, "tinker": tinker}, catalog=EVALUATED) == ()
+@pytest.mark.parametrize("trainer", [{"stop_at": None}, {"patience": 0}, {}])
+def test_a_run_without_evaluations_may_say_that_nothing_ends_it(trainer: dict[str, Any]) -> None:
+    assert check({"config": {"steps_per_eval": 0}, "trainer": trainer}, catalog=EVALUATED) == ()
 
 
 def test_bounds_hold_for_the_trainers_own_defaults() -> None:
-    runtime = make_runtime(bounds={"tinker": {"lora_rank": {"max": 16}}})
+    runtime = make_runtime(bounds={"trainer": {"lora_rank": {"max": 16}}})
     [refusal] = check({}, runtime)
-    assert (refusal.code, refusal.field, refusal.given) == ("OutOfBounds", "spec.tinker.lora_rank", 32)
-    assert check({"tinker": {"lora_rank": 16}}, runtime) == ()
+    assert (refusal.code, refusal.field, refusal.given) == ("OutOfBounds", "spec.trainer.lora_rank", 32)
+    assert check({"trainer": {"lora_rank": 16}}, runtime) == ()
 
 
 def test_bounds_hold_for_values_that_the_run_does_not_set() -> None:

@@ -79,7 +79,7 @@ def test_a_parent_that_cannot_be_used(parent: ParentRun, hint: str) -> None:
 
 def test_a_different_model_or_rank_is_named_with_both_values() -> None:
     parent = replace(PARENT, base_model="Qwen/Qwen3-8B", adapter_shape=TRAINED | {"lora_rank": 32})
-    model, rank = refusals(parent, tinker={"lora_rank": 4})
+    model, rank = refusals(parent, trainer={"lora_rank": 4})
     assert model.allowed == {"baseModel": "Qwen/Qwen3-8B"}
     assert model.sentence == (
         'spec.startFrom.run is "sorting-1": it trained the model "Qwen/Qwen3-8B", and this run trains "bundled": '
@@ -88,16 +88,16 @@ def test_a_different_model_or_rank_is_named_with_both_values() -> None:
     assert rank.allowed == {"loraRank": 32}
     assert rank.sentence == (
         'spec.startFrom.run is "sorting-1": it trained with a LoRA rank of 32, and this run has 4: '
-        "set spec.tinker.lora_rank to 32, or start from another run"
+        "set spec.trainer.lora_rank to 32, or start from another run"
     )
 
 
 def test_other_layers_are_named_with_both_values() -> None:
-    off, on = refusals(replace(PARENT, adapter_shape=TRAINED | {"train_mlp": False}), tinker={"train_unembed": False})
+    off, on = refusals(replace(PARENT, adapter_shape=TRAINED | {"train_mlp": False}), trainer={"train_unembed": False})
     assert off.allowed == {"trainMlp": False}
     assert off.sentence == (
         'spec.startFrom.run is "sorting-1": it trained with train_mlp false, and this run has true: '
-        "set spec.tinker.train_mlp to false, or start from another run"
+        "set spec.trainer.train_mlp to false, or start from another run"
     )
     assert on.allowed == {"trainUnembed": True}
     assert on.hint.startswith("it trained with train_unembed true, and this run has false: ")
@@ -112,7 +112,7 @@ def test_an_unset_rank_is_the_trainers_default() -> None:
 
 def test_a_locked_rank_must_be_changed_in_the_runtime() -> None:
     run = make_run(runtime="lab", startFrom={"run": "sorting-1"})
-    inputs = replace(inputs_of(run, make_runtime(locked={"tinker": {"lora_rank": 32}})), parent=PARENT)
+    inputs = replace(inputs_of(run, make_runtime(locked={"trainer": {"lora_rank": 32}})), parent=PARENT)
     [refusal] = [r for r in check_run(run, inputs) if r.allowed == {"loraRank": 16}]
     assert refusal.hint == (
         "it trained with a LoRA rank of 16, and this run has 32: choose a runtime that does not lock it to another, "
@@ -123,7 +123,7 @@ def test_a_locked_rank_must_be_changed_in_the_runtime() -> None:
 def test_no_hint_repeats_a_key_or_a_long_value() -> None:
     key = "tml-" + "k" * 40
     run = make_run(
-        runtime="lab", startFrom={"run": "sorting-1"}, config={"tokenizer_name": key}, tinker={"lora_rank": "9" * 999}
+        runtime="lab", startFrom={"run": "sorting-1"}, config={"tokenizer_name": key}, trainer={"lora_rank": "9" * 999}
     )
     inputs = replace(inputs_of(run, make_runtime()), parent=PARENT)
     said = [r.sentence for r in check_run(run, inputs) if r.code == "StartFromRefused"]
@@ -209,4 +209,4 @@ def test_the_adapter_is_what_the_trainer_reads_from_the_config_file(name: str | 
 
 
 def test_the_samples_match_their_runtime() -> None:
-    assert (TINY.spec.locked.env["tokenizer_name"], TINY.spec.defaults.tinker["lora_rank"]) == ("bundled", 16)
+    assert (TINY.spec.locked.env["tokenizer_name"], TINY.spec.defaults.trainer["lora_rank"]) == ("bundled", 16)

@@ -27,7 +27,7 @@ from rl_operator.documents.parse import MAX_ALIGNED, parse_environment
         {"config": {"max_token_length": 64, "color": "blue", "total_steps": 100}},  # equal to locked; at the bound
         {"config": {"max_token_length": 64.0}},
         {"config": {"use_wandb": True}},  # locked to the same, though this environment does not have it
-        {"tinker": {"lora_rank": 16, "learning_rate": 0.01, "backend_deadline_seconds": 5}},
+        {"trainer": {"lora_rank": 16, "learning_rate": 0.01, "backend_deadline_seconds": 5}},
         {"startFrom": {"statePath": "tinker://x/weights/y"}},
         {"activeDeadlineSeconds": 600},
         {"suspend": True},
@@ -43,13 +43,13 @@ def test_all_refusals_come_in_a_stable_order() -> None:
     spec = {
         "environment": "toy",
         "config": {"zzz": 1, "aaa": 2, "group_size": 3},
-        "tinker": {"lora_rank": 1},
+        "trainer": {"lora_rank": 1},
         "activeDeadlineSeconds": 601,
     }
     assert [refusal.field for refusal in check(spec)] == [
         "spec.config.aaa",
         "spec.config.zzz",
-        "spec.tinker.lora_rank",
+        "spec.trainer.lora_rank",
         "spec.config.batch_size",
         "spec.activeDeadlineSeconds",
     ]
@@ -67,10 +67,10 @@ def test_runtime_not_found(names: tuple[str, ...], hint: str) -> None:
 
 def test_an_invalid_runtime_is_the_only_reason() -> None:
     """Faults of the run cannot be found while its runtime is not valid."""
-    runtime = make_runtime(locked={"tinker": {"lerning_rate": 1}})
+    runtime = make_runtime(locked={"trainer": {"lerning_rate": 1}})
     (refusal,) = check_run(make_run(config={"nonsense": 1}), inputs_of(make_run(), runtime))
     assert (refusal.code, refusal.field) == ("RuntimeInvalid", "spec.runtime")
-    assert "spec.locked.tinker.lerning_rate" in refusal.hint
+    assert "spec.locked.trainer.lerning_rate" in refusal.hint
     assert "administrator" in refusal.hint
 
 
@@ -86,13 +86,15 @@ FIELDS = st.dictionaries(FIELD_NAMES, JSON_VALUES, max_size=5)
 
 
 @settings(max_examples=100)
-@given(config=FIELDS, tinker=FIELDS, locked=FIELDS, defaults=FIELDS, environment=st.sampled_from(["toy", "x", "own/a"]))
+@given(
+    config=FIELDS, trainer=FIELDS, locked=FIELDS, defaults=FIELDS, environment=st.sampled_from(["toy", "x", "own/a"])
+)
 def test_any_run_and_runtime_is_checked(
-    config: dict[str, Any], tinker: dict[str, Any], locked: dict[str, Any], defaults: dict[str, Any], environment: str
+    config: dict[str, Any], trainer: dict[str, Any], locked: dict[str, Any], defaults: dict[str, Any], environment: str
 ) -> None:
     bounds = {"env": {"total_steps": {"max": 10}, "tokenizer_name": {"min": 3}}}
-    runtime = make_runtime(locked={"env": locked}, defaults={"env": defaults, "tinker": defaults}, bounds=bounds)
-    spec = {"config": config, "tinker": tinker, "environment": environment}
+    runtime = make_runtime(locked={"env": locked}, defaults={"env": defaults, "trainer": defaults}, bounds=bounds)
+    spec = {"config": config, "trainer": trainer, "environment": environment}
     refusals = check(spec, runtime)
     assert refusals == check(spec, runtime)
     assert all(refusal.hint and refusal.field.startswith("spec.") for refusal in refusals)
@@ -101,7 +103,7 @@ def test_any_run_and_runtime_is_checked(
 def test_tiny_lets_a_learner_change_everything() -> None:
     run = make_run(
         config={"total_steps": 5, "group_size": 4, "batch_size": 16, "max_token_length": 32, "steps_per_eval": 2},
-        tinker={"lora_rank": 4, "learning_rate": 1e-2, "loss": "cispo", "seed": 3, "save_checkpoint_interval": 1},
+        trainer={"lora_rank": 4, "learning_rate": 1e-2, "loss": "cispo", "seed": 3, "save_checkpoint_interval": 1},
     )
     assert check_run(run, inputs_of(run)) == ()
 

@@ -26,22 +26,22 @@ def test_the_shipped_runtimes_are_valid(runtime: Any) -> None:
             "spec.locked.env.total_steps is 9: runtime 'lab' allows at most 2",
         ),
         (
-            {"defaults": {"tinker": {"seed": 1}}, "bounds": {"tinker": {"seed": {"min": 2}}}},
+            {"defaults": {"trainer": {"seed": 1}}, "bounds": {"trainer": {"seed": {"min": 2}}}},
             "OutOfBounds",
-            "spec.defaults.tinker.seed is 1: runtime 'lab' allows at least 2",
+            "spec.defaults.trainer.seed is 1: runtime 'lab' allows at least 2",
         ),
         ({"locked": {"env": {"group_size": 0}}}, "OutOfBounds", "locked.env.group_size is 0: it must be at least 1"),
-        ({"defaults": {"tinker": {"learning_rate": 0}}}, "OutOfBounds", "it must be above 0"),
+        ({"defaults": {"trainer": {"learning_rate": 0}}}, "OutOfBounds", "it must be above 0"),
         (
-            {"defaults": {"tinker": {"learning_rate": "auto"}}, "bounds": {"tinker": {"learning_rate": {"max": 1}}}},
+            {"defaults": {"trainer": {"learning_rate": "auto"}}, "bounds": {"trainer": {"learning_rate": {"max": 1}}}},
             "OutOfBounds",
             "what auto comes to is known only once the run has started",
         ),
-        ({"locked": {"tinker": {"lora_rank": "16"}}}, "WrongType", "it must be an integer"),
-        ({"locked": {"tinker": {"lora_rnk": 16}}}, "UnknownField", "did you mean 'lora_rank'?"),
-        ({"bounds": {"tinker": {"lora_rnk": {"min": 1}}}}, "UnknownField", "spec.bounds.tinker.lora_rnk"),
+        ({"locked": {"trainer": {"lora_rank": "16"}}}, "WrongType", "it must be an integer"),
+        ({"locked": {"trainer": {"lora_rnk": 16}}}, "UnknownField", "did you mean 'lora_rank'?"),
+        ({"bounds": {"trainer": {"lora_rnk": {"min": 1}}}}, "UnknownField", "spec.bounds.trainer.lora_rnk"),
         ({"locked": {"openai": {"base_url": "http://x"}}}, "WiredField", "a value here has no effect: leave it out"),
-        ({"defaults": {"tinker": {"checkpoint_dir": "/x"}}}, "WiredField", "spec.defaults.tinker.checkpoint_dir"),
+        ({"defaults": {"trainer": {"checkpoint_dir": "/x"}}}, "WiredField", "spec.defaults.trainer.checkpoint_dir"),
         ({"bounds": {"env": {"api_key": {"min": 1}}}}, "WiredField", "spec.bounds.env.api_key"),
         ({"locked": {"env": {"name": "sk-0123"}}}, "WiredField", "spec.locked.env.name: this looks like a key"),
         ({"locked": {"env": {"batch_size": 10, "group_size": 4}}}, "Inconsistent", "spec.locked.env.batch_size is 10"),
@@ -124,9 +124,9 @@ def test_valid_runtimes_pass(spec: dict[str, Any]) -> None:
 
 def test_a_run_is_refused_while_its_runtime_is_invalid() -> None:
     run = make_run()
-    [refusal] = check_run(run, inputs_of(run, make_runtime(locked={"tinker": {"lora_rnk": 8}})))
+    [refusal] = check_run(run, inputs_of(run, make_runtime(locked={"trainer": {"lora_rnk": 8}})))
     assert (refusal.code, refusal.field) == ("RuntimeInvalid", "spec.runtime")
-    assert "spec.locked.tinker.lora_rnk is 8: the trainer has no such field" in refusal.hint
+    assert "spec.locked.trainer.lora_rnk is 8: the trainer has no such field" in refusal.hint
 
 
 @pytest.mark.parametrize(

@@ -41,25 +41,25 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 
 def test_what_is_too_large_is_refused_before_it_is_read() -> None:
-    document = run_document(config={"a": "x" * 900_000}, tinker={f"f{n}": 1 for n in range(10_000)})
+    document = run_document(config={"a": "x" * 900_000}, trainer={f"f{n}": 1 for n in range(10_000)})
     with pytest.raises(DocumentError) as caught:
         parse_run(document)
     assert [(r.code, r.field) for r in caught.value.refusals] == [
         ("OutOfBounds", "spec.config.a"),
-        ("OutOfBounds", "spec.tinker"),
+        ("OutOfBounds", "spec.trainer"),
     ]
 
 
 def test_a_stored_run_keeps_what_is_not_too_large() -> None:
     labels = {f"a{n}": "" for n in range(30_000)} | {"kueue.x-k8s.io/queue-name": "q"}
-    document = run_document(config={"total_steps": 4}, tinker={f"f{n}": 1 for n in range(10_000)})
+    document = run_document(config={"total_steps": 4}, trainer={f"f{n}": 1 for n in range(10_000)})
     document["metadata"] |= {"labels": labels, "finalizers": ["a/b"] * 10_000}
     run = parse_stored_run(document)
-    assert (run.spec.config, run.spec.tinker) == ({"total_steps": 4}, {})
+    assert (run.spec.config, run.spec.trainer) == ({"total_steps": 4}, {})
     assert run.metadata.labels == {"kueue.x-k8s.io/queue-name": "q"}
     assert [fault.sentence for fault in run.faults] == [
         "metadata.labels: it has 30001 of them, and at most 256 are allowed: remove some",
-        "spec.tinker: it has 10000 fields, and at most 256 are allowed: leave out the others",
+        "spec.trainer: it has 10000 fields, and at most 256 are allowed: leave out the others",
     ]
 
 
@@ -80,7 +80,7 @@ WORST: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("settings", WORST.values(), ids=WORST)
 def test_no_settings_hold_up_the_loop_that_reads_them(settings: dict[str, Any]) -> None:
     """Processor time of this thread, ten times what the largest take: what grows faster than a document fails here."""
-    document = run_document(config=settings, tinker=settings)
+    document = run_document(config=settings, trainer=settings)
     began = time.thread_time()
     parse_stored_run(document)
     assert time.thread_time() - began < 1.0
@@ -103,7 +103,7 @@ def test_a_name_is_compared_with_a_bounded_number_of_others() -> None:
 @pytest.mark.parametrize("file", sorted(Path("examples").glob("sorting*.yaml")), ids=str)
 def test_examples_are_runs(file: Path) -> None:
     run = load_run(file.read_text())
-    assert run.spec.tinker == {"learning_rate": 0.001}
+    assert run.spec.trainer == {"learning_rate": 0.001}
     assert run.key == ("default", "sorting")
 
 

@@ -11,12 +11,12 @@ def test_default_locks_what_the_platform_always_locked() -> None:
     locked = DEFAULT.spec.locked
     assert locked.env["tokenizer_name"] == locked.openai["model_name"] == "Qwen/Qwen3-8B"
     assert (locked.env["total_steps"], locked.env["max_token_length"], locked.env["steps_per_eval"]) == (2500, 8192, 25)
-    assert (locked.tinker["lora_rank"], locked.tinker["learning_rate"]) == (32, 4e-5)
+    assert (locked.trainer["lora_rank"], locked.trainer["learning_rate"]) == (32, 4e-5)
 
 
 def test_tiny_locks_only_the_model() -> None:
     assert TINY.spec.locked.env == {"tokenizer_name": "bundled"}
-    assert TINY.spec.locked.tinker == {}
+    assert TINY.spec.locked.trainer == {}
 
 
 @pytest.mark.parametrize("name", ["default", "tiny"])

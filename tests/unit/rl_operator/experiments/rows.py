@@ -21,4 +21,4 @@ def row(name: str, value: float | None = None, **fields: Any) -> RunFigures:
 
 def swept(name: str, value: float | None, **values: Any) -> RunFigures:
     """Of a sweep over fields of the trainer."""
-    return row(name, value, swept={f"tinker.{field}": each for field, each in values.items()})
+    return row(name, value, swept={f"trainer.{field}": each for field, each in values.items()})

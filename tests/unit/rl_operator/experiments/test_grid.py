@@ -24,7 +24,7 @@ from rl_operator.operator_errors import RefusedError
 @pytest.mark.parametrize(
     ("text", "field", "values"),
     [
-        ("tinker.learning_rate=1e-4,3e-4", "tinker.learning_rate", [1e-4, 3e-4]),
+        ("trainer.learning_rate=1e-4,3e-4", "trainer.learning_rate", [1e-4, 3e-4]),
         ("spec.config.group_size=4, 8", "config.group_size", [4, 8]),
         ("config.group_size=8.0", "config.group_size", [8]),  # as the API server stores it
         ("environment=sort_digits,own/mine", "environment", ["sort_digits", "own/mine"]),
@@ -45,20 +45,20 @@ def test_values_are_read_as_in_a_file(text: str, field: str, values: list[Any]) 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("tinker.seed", "it must be FIELD=VALUE"),
-        ("tinker.seed=", "it must be FIELD=VALUE"),
+        ("trainer.seed", "it must be FIELD=VALUE"),
+        ("trainer.seed=", "it must be FIELD=VALUE"),
         ("=1", "it must be FIELD=VALUE"),
-        ("learning_rate=1e-4", "did you mean 'tinker.learning_rate'"),
+        ("learning_rate=1e-4", "did you mean 'trainer.learning_rate'"),
         ("environmnt=a,b", "did you mean 'environment'"),
-        ("nothing.like.it=1", "it must be config.FIELD, tinker.FIELD, or one of"),
+        ("nothing.like.it=1", "it must be config.FIELD, trainer.FIELD, or one of"),
         ("suspend=true,false", "has no such field"),
         ("config=1", "must name a field of it"),
-        ("tinker..seed=1", "has no such field"),
+        ("trainer..seed=1", "has no such field"),
         ("config.a\x1b[31m=1", "has no such field"),
         ("config.a=[1", "not readable YAML"),
         ("config.a=1],[2", "not readable YAML"),
         ("config.a=017", "octal"),
-        ("tinker.seed=1,2,1.0", "has 1 twice"),
+        ("trainer.seed=1,2,1.0", "has 1 twice"),
     ],
 )
 def test_what_is_no_axis_is_refused(text: str, said: str) -> None:
@@ -68,7 +68,7 @@ def test_what_is_no_axis_is_refused(text: str, said: str) -> None:
 
 
 def test_every_combination_once_and_the_last_axis_varies_fastest() -> None:
-    points = points_of([Axis("tinker.learning_rate", (1, 2)), Axis("tinker.seed", (0, 1, 2))])
+    points = points_of([Axis("trainer.learning_rate", (1, 2)), Axis("trainer.seed", (0, 1, 2))])
     assert [tuple(point.values()) for point in points] == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)]
 
 
@@ -76,9 +76,9 @@ def test_every_combination_once_and_the_last_axis_varies_fastest() -> None:
     ("axes", "said"),
     [
         ([], "needs --set"),
-        ([Axis("tinker.seed", tuple(range(65)))], r"the grid has 65 runs \(65\), and 64 are allowed"),
-        ([Axis("tinker.seed", tuple(range(9))), Axis("tinker.loss", tuple("abcdefgh"))], r"72 runs \(9 × 8\)"),
-        ([Axis("tinker.seed", (1,)), Axis("tinker.seed", (2,))], "tinker.seed: it is given twice"),
+        ([Axis("trainer.seed", tuple(range(65)))], r"the grid has 65 runs \(65\), and 64 are allowed"),
+        ([Axis("trainer.seed", tuple(range(9))), Axis("trainer.loss", tuple("abcdefgh"))], r"72 runs \(9 × 8\)"),
+        ([Axis("trainer.seed", (1,)), Axis("trainer.seed", (2,))], "trainer.seed: it is given twice"),
         ([Axis("config.a", ({"b": 1},)), Axis("config.a.b", (2,))], "config.a.b: it is given twice"),
     ],
 )
@@ -88,26 +88,26 @@ def test_what_is_no_grid_is_refused(axes: list[Axis], said: str) -> None:
 
 
 def test_a_larger_grid_is_allowed_on_request() -> None:
-    assert len(points_of([Axis("tinker.seed", tuple(range(65)))], most=65)) == 65
+    assert len(points_of([Axis("trainer.seed", tuple(range(65)))], most=65)) == 65
 
 
 @pytest.mark.parametrize(
     ("axes", "names"),
     [
         (
-            [Axis("tinker.learning_rate", (1e-4, 0.001)), Axis("tinker.seed", (0, 1))],
+            [Axis("trainer.learning_rate", (1e-4, 0.001)), Axis("trainer.seed", (0, 1))],
             ["x-lr1e-4-seed0", "x-lr1e-4-seed1", "x-lr1e-3-seed0", "x-lr1e-3-seed1"],
         ),
         ([Axis("config.inference_weight", (0.5, 1.25))], ["x-iw0p5", "x-iw1p25"]),
-        ([Axis("tinker.lora_rank", (8, 16))], ["x-rank8", "x-rank16"]),  # lr is the learning rate
-        ([Axis("tinker.seed", (-1, 3_000_000))], ["x-seed-1", "x-seed3e6"]),
-        ([Axis("tinker.loss", ("ppo", "importance_sampling"))], ["x-loss-ppo", "x-loss-importance-sampling"]),
+        ([Axis("trainer.lora_rank", (8, 16))], ["x-rank8", "x-rank16"]),  # lr is the learning rate
+        ([Axis("trainer.seed", (-1, 3_000_000))], ["x-seed-1", "x-seed3e6"]),
+        ([Axis("trainer.loss", ("ppo", "importance_sampling"))], ["x-loss-ppo", "x-loss-importance-sampling"]),
         ([Axis("config.thinking_mode", (True, False))], ["x-tm-true", "x-tm-false"]),
-        ([Axis("tinker.lora_rank", (8,)), Axis("tinker.seed", (1, 2))], ["x-seed1", "x-seed2"]),  # only what differs
+        ([Axis("trainer.lora_rank", (8,)), Axis("trainer.seed", (1, 2))], ["x-seed1", "x-seed2"]),  # only what differs
         ([Axis("environment", ("own/a", "own-a"))], ["x-1", "x-2"]),  # alike as words
         ([Axis("config.command", (["a"], ["b"]))], ["x-1", "x-2"]),
         ([Axis("config.system_prompt", ("long " * 20, "short"))], ["x-1", "x-2"]),
-        ([Axis("tinker.seed", (4,))], ["x-1"]),
+        ([Axis("trainer.seed", (4,))], ["x-1"]),
     ],
 )
 def test_names_are_short_words_or_numbers(axes: list[Axis], names: list[str]) -> None:
@@ -115,24 +115,24 @@ def test_names_are_short_words_or_numbers(axes: list[Axis], names: list[str]) ->
 
 
 def test_a_name_without_room_for_a_number_is_refused() -> None:
-    points = points_of([Axis("tinker.seed", tuple(range(10)))])
+    points = points_of([Axis("trainer.seed", tuple(range(10)))])
     assert run_names("x" * 49, points)[-1] == "x" * 49 + "-10"
     with pytest.raises(RefusedError, match=f"at most {MAX_RUN_NAME_LENGTH}.*--name"):
         run_names("x" * 50, points)
 
 
 def test_each_run_has_its_values_and_says_so() -> None:
-    base = make_run(config={"group_size": 8}, tinker={"learning_rate": 1e-3})
+    base = make_run(config={"group_size": 8}, trainer={"learning_rate": 1e-3})
     marked = base.metadata.with_changes(labels={"team": "a"}, annotations={"kept": "yes", STARTED_AS_ANNOTATION: "x"})
-    points = points_of([Axis("tinker.seed", (0, 1)), Axis("config.total_steps", (7,))])
+    points = points_of([Axis("trainer.seed", (0, 1)), Axis("config.total_steps", (7,))])
     first, second = runs_of(base.with_changes(metadata=marked), "trial", points)
     assert (first.metadata.name, second.metadata.name) == ("trial-seed0", "trial-seed1")
-    assert second.spec.tinker == {"learning_rate": 1e-3, "seed": 1}
+    assert second.spec.trainer == {"learning_rate": 1e-3, "seed": 1}
     assert second.spec.config == {"group_size": 8, "total_steps": 7}
     assert second.metadata.labels == {"team": "a", EXPERIMENT_LABEL: "trial"}
     assert second.metadata.annotations["kept"] == "yes"
     assert STARTED_AS_ANNOTATION not in second.metadata.annotations
-    assert swept_values(second.metadata.annotations) == {"tinker.seed": 1, "config.total_steps": 7}
+    assert swept_values(second.metadata.annotations) == {"trainer.seed": 1, "config.total_steps": 7}
 
 
 def test_a_value_that_does_not_fit_the_kind_is_refused() -> None:
@@ -154,10 +154,10 @@ def test_values_replace_what_was_there() -> None:
 @pytest.mark.parametrize(
     ("text", "values"),
     [
-        (json.dumps({"tinker.seed": 1}), {"tinker.seed": 1}),
+        (json.dumps({"trainer.seed": 1}), {"trainer.seed": 1}),
         ("{", {}),
         ("[1]", {}),
-        (json.dumps({"\x1b[31mred": 1, "tinker.seed": 2}), {"tinker.seed": 2}),
+        (json.dumps({"\x1b[31mred": 1, "trainer.seed": 2}), {"trainer.seed": 2}),
     ],
 )
 def test_an_annotation_of_somebody_else_does_no_harm(text: str, values: dict[str, Any]) -> None:
@@ -166,5 +166,5 @@ def test_an_annotation_of_somebody_else_does_no_harm(text: str, values: dict[str
 
 
 def test_a_field_of_the_trainer_in_the_config_is_told() -> None:
-    assert "--set tinker.learning_rate=" in belongs_to_trainer(["spec.config.learning_rate"])
-    assert belongs_to_trainer(["spec.config.nothing", "spec.tinker.learning_rate"]) == ""
+    assert "--set trainer.learning_rate=" in belongs_to_trainer(["spec.config.learning_rate"])
+    assert belongs_to_trainer(["spec.config.nothing", "spec.trainer.learning_rate"]) == ""

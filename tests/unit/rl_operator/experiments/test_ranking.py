@@ -40,18 +40,18 @@ def test_the_best_is_compared_with_each_of_the_others() -> None:
 
 def test_only_fields_that_vary_are_swept() -> None:
     rows = [swept("a", 0.1, seed=0, lora_rank=8), swept("b", 0.2, seed=1, lora_rank=8.0)]
-    assert swept_fields(rows) == ("tinker.seed",)
-    assert swept_fields([*rows, row("by-hand", 0.3)]) == ("tinker.seed", "tinker.lora_rank")
+    assert swept_fields(rows) == ("trainer.seed",)
+    assert swept_fields([*rows, row("by-hand", 0.3)]) == ("trainer.seed", "trainer.lora_rank")
 
 
 def test_what_is_a_seed() -> None:
-    named = ("tinker.seed", "config.item_seed", "config.seedling", "tinker.learning_rate")
+    named = ("trainer.seed", "config.item_seed", "config.seedling", "trainer.learning_rate")
     assert [is_seed(each) for each in named] == [True, True, False, False]
 
 
 def test_runs_that_differ_in_seeds_only_are_one_group() -> None:
     best, other = seed_groups(GRID)
-    assert (dict(best.settings), best.runs) == ({"tinker.learning_rate": 1e-3}, ("lr3-s1", "lr3-s0"))
+    assert (dict(best.settings), best.runs) == ({"trainer.learning_rate": 1e-3}, ("lr3-s1", "lr3-s0"))
     assert (round(best.mean, 4), best.lowest, best.highest) == (0.92, 0.90, 0.94)
     assert round(other.mean, 4) == 0.59
     assert best.to_wire()["mean"] == 0.92

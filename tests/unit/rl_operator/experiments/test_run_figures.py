@@ -91,14 +91,14 @@ def test_why_it_has_no_figure(found: RunFigures, why: str) -> None:
 
 def test_only_settings_that_differ_are_named() -> None:
     rows = [
-        row("a", settings={"environment": "x", "runtime": "tiny", "tinker.seed": 0, "config.a": 1}),
-        row("b", settings={"environment": "y", "runtime": "tiny", "tinker.seed": 1, "config.a": 1.0}),
-        row("c", settings={"environment": "x", "runtime": "tiny", "tinker.seed": 0, "config.a": 1, "config.b": True}),
+        row("a", settings={"environment": "x", "runtime": "tiny", "trainer.seed": 0, "config.a": 1}),
+        row("b", settings={"environment": "y", "runtime": "tiny", "trainer.seed": 1, "config.a": 1.0}),
+        row("c", settings={"environment": "x", "runtime": "tiny", "trainer.seed": 0, "config.a": 1, "config.b": True}),
     ]
     assert differing_settings(rows) == {
         "environment": ("x", "y", "x"),
         "config.b": (UNSET, UNSET, True),
-        "tinker.seed": (0, 1, 0),
+        "trainer.seed": (0, 1, 0),
     }
     assert next(iter(differing_settings(rows))) == "environment"
 
@@ -110,15 +110,15 @@ def test_what_is_kept_is_read_back() -> None:
     assert RunFigures.model_validate(before.kept) == before.with_changes(settings={})
 
 
-BASE = {"environment": "sort_digits", "runtime": "tiny", "config.eval_items": 250, "tinker.seed": 0}
+BASE = {"environment": "sort_digits", "runtime": "tiny", "config.eval_items": 250, "trainer.seed": 0}
 
 
 @pytest.mark.parametrize(
     "change",
     [
         {"runtime": "default"},
-        {"tinker.seed": 1},
-        {"tinker.learning_rate": 1e-4},
+        {"trainer.seed": 1},
+        {"trainer.learning_rate": 1e-4},
         {"config.total_steps": 7},
         {"config.steps_per_eval": 5},
         {"config.item_seed": 3},  # the order in which items are trained
@@ -140,7 +140,7 @@ def test_what_only_training_sees_leaves_the_set_alone(change: dict[str, Any]) ->
         {"config.max_token_length": 64},
         {"config.seed": 1},
         {"config.an_own_field": "x"},
-        {"tinker.eval_metric": "eval/score"},
+        {"trainer.eval_metric": "eval/score"},
         {"files": "0123456789ab"},
     ],
 )

@@ -66,7 +66,7 @@ def test_a_folder_is_a_runtime_with_its_model_and_its_context(model_folder: Path
     runtime = local_runtimes(store)[name]
     assert runtime.spec.locked.env["tokenizer_name"] == str(model_folder)
     assert runtime.spec.locked.openai["model_name"] == "Toy_Qwen3-0.1B"
-    assert runtime.spec.defaults.tinker["max_token_trainer_length"] == 640
+    assert runtime.spec.defaults.trainer["max_token_trainer_length"] == 640
     assert "max_token_length" not in runtime.spec.defaults.env
     assert (model_of(store, name), model_of(store, "tiny"), model_of(store, "default")) == (
         str(model_folder),

@@ -72,14 +72,14 @@ async def test_a_draft_shows_what_it_would_run(family_on_platform: Family, platf
 
 
 async def test_a_draft_follows_its_runtime(family_on_platform: Family, platform: Platform) -> None:
-    family_on_platform.apply("a", runtime="lab", suspend=True, tinker={"lora_rank": 8})
+    family_on_platform.apply("a", runtime="lab", suspend=True, trainer={"lora_rank": 8})
     await family_on_platform.settle("a")
     before = family_on_platform.status("a").config_hash
     platform.offer(image="tinker-atropos:next")
     await family_on_platform.settle("a")
     assert family_on_platform.status("a").config_hash not in (None, before)
 
-    platform.offer(locked={"tinker": {"lora_rank": 32}})
+    platform.offer(locked={"trainer": {"lora_rank": 32}})
     await family_on_platform.settle("a")
     refused = family_on_platform.status("a")
     assert (codes(family_on_platform), refused.phase, refused.config_hash) == (["LockedField"], "Pending", None)
@@ -137,12 +137,12 @@ async def test_settings_edited_after_the_start_are_named(family_on_platform: Fam
     family_on_platform.apply("a", runtime="lab", config={"total_steps": 3})
     await family_on_platform.settle("a")
     begun = family_on_platform.status("a")
-    family_on_platform.edit("a", config={"total_steps": 4}, tinker={"seed": 1})
+    family_on_platform.edit("a", config={"total_steps": 4}, trainer={"seed": 1})
     await family_on_platform.settle("a")
     edited = family_on_platform.status("a")
     assert [(r.code, r.field) for r in edited.refusals] == [
         ("FrozenField", "spec.config"),
-        ("FrozenField", "spec.tinker"),
+        ("FrozenField", "spec.trainer"),
     ]
     told = [event.message for event in family_on_platform.events("a") if event.reason == "FrozenField"]
     assert told == [" ".join(refusal.sentence for refusal in edited.refusals)]
@@ -155,7 +155,7 @@ async def test_settings_edited_after_the_start_are_named(family_on_platform: Fam
     await family_on_platform.settle("a")
     assert (family_on_platform.status("a").attempt, codes(family_on_platform)) == (2, ["FrozenField", "FrozenField"])
 
-    family_on_platform.edit("a", config={"total_steps": 3.0}, tinker={})
+    family_on_platform.edit("a", config={"total_steps": 3.0}, trainer={})
     await family_on_platform.settle("a")
     assert codes(family_on_platform) == []
 

@@ -34,7 +34,7 @@ QUICK = {
 }
 SLOW = {
     "a name that must be looked for": ({"config": {"group_sise": 8}}, {}),
-    "a name that the trainer does not know": ({"tinker": {"lerning_rate": 1}}, {}),
+    "a name that the trainer does not know": ({"trainer": {"lerning_rate": 1}}, {}),
     "a large value": ({"config": {"total_steps": "x" * SMALL_CHARACTERS}}, {}),
     "a large runtime": ({}, {"locked": {"env": {"choices": list(range(SMALL_VALUES))}}}),
     "an environment that is not there": ({"environment": "sort_digit"}, {}),

@@ -147,10 +147,10 @@ async def test_a_parent_deleted_before_the_start_is_reported_missing(family: Fam
 
 async def test_a_different_rank_is_refused_until_it_is_fixed(family: Family) -> None:
     await family.parent(**SUCCEEDED)
-    family.apply("child", startFrom={"run": "parent"}, tinker={"lora_rank": 4})
+    family.apply("child", startFrom={"run": "parent"}, trainer={"lora_rank": 4})
     await family.settle("child")
     assert "it trained with a LoRA rank of 16, and this run has 4" in refusal(family)
-    family.edit("child", tinker={})
+    family.edit("child", trainer={})
     await family.settle("child")
     assert family.status("child").phase == "Starting"
 

@@ -126,12 +126,12 @@ async def test_a_changed_image_of_the_environments_is_read_again(api: FakeApi, c
 
 
 async def test_an_invalid_runtime_is_reported_and_its_image_is_not_read(api: FakeApi, client: KindsClient) -> None:
-    assert await look(client, image="theirs:1", locked={"tinker": {"lerning_rate": 1, "lora_rank": "x"}}) is None
+    assert await look(client, image="theirs:1", locked={"trainer": {"lerning_rate": 1, "lora_rank": "x"}}) is None
     status, reasons = written(api)
     assert reasons == {"Ready": "RuntimeInvalid", "Stalled": "RuntimeInvalid"}
     message = status["conditions"][0]["message"]
-    assert "spec.locked.tinker.lerning_rate" in message
-    assert "spec.locked.tinker.lora_rank" in message
+    assert "spec.locked.trainer.lerning_rate" in message
+    assert "spec.locked.trainer.lora_rank" in message
     assert not api.asked("POST", PODS)
 
 

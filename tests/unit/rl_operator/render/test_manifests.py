@@ -42,7 +42,7 @@ FULL_RUNTIME = make_runtime(
     backend={"url": "https://tinker.example", "keySecret": {"name": "tinker", "key": "TINKER_API_KEY"}},
     wandb={"project": "rl", "entity": "org", "keySecret": {"name": "wandb", "key": "WANDB_API_KEY"}},
     locked={"env": {"tokenizer_name": "org/model"}, "openai": {"model_name": "org/model", "server_type": "sglang"}},
-    defaults={"env": {"total_steps": 100}, "tinker": {"lora_rank": 8}},
+    defaults={"env": {"total_steps": 100}, "trainer": {"lora_rank": 8}},
     limits={"activeDeadlineSeconds": 7200},
     resources={"trainer": {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"memory": "8Gi"}}},
     nodeSelector={"pool": "rl"},
@@ -52,12 +52,12 @@ FULL_RUNTIME = make_runtime(
 )
 FULL_RUN = make_run(
     config={"group_size": 4, "batch_size": 64, "wandb_name": "4e-5"},
-    tinker={"learning_rate": 4e-5, "loss": "ppo"},
+    trainer={"learning_rate": 4e-5, "loss": "ppo"},
     wandb={"project": "mine", "tags": ["smoke", "night"], "notes": "first try"},
     startFrom={"statePath": "tinker://run/weights/final"},
 )
 CASES: dict[str, tuple[TrainingRun, Runtime]] = {
-    "tiny": (make_run(config={"total_steps": 40}, tinker={"learning_rate": 1e-3}), TINY),
+    "tiny": (make_run(config={"total_steps": 40}, trainer={"learning_rate": 1e-3}), TINY),
     "default": (make_run(runtime="default"), DEFAULT),
     "full": (FULL_RUN, FULL_RUNTIME),
 }
@@ -156,12 +156,12 @@ RUN, RUNTIME = CASES["tiny"]
 @pytest.mark.parametrize(
     ("run", "runtime"),
     [
-        (make_run(config={"total_steps": 41}, tinker={"learning_rate": 1e-3}), TINY),
-        (make_run(config={"total_steps": 40}, tinker={"learning_rate": 2e-3}), TINY),
+        (make_run(config={"total_steps": 41}, trainer={"learning_rate": 1e-3}), TINY),
+        (make_run(config={"total_steps": 40}, trainer={"learning_rate": 2e-3}), TINY),
         (RUN.with_changes(metadata=RUN.metadata.with_changes(uid="another")), TINY),
         (RUN, TINY.with_changes(spec=TINY.spec.with_changes(image="tinker-atropos:other"))),
     ],
-    ids=["config", "tinker", "uid", "image"],
+    ids=["config", "trainer", "uid", "image"],
 )
 def test_every_input_that_matters_changes_the_hash(run: TrainingRun, runtime: Runtime) -> None:
     assert render(run, runtime).config_hash != render(RUN, RUNTIME).config_hash

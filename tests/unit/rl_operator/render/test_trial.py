@@ -64,7 +64,7 @@ def test_only_the_providers_key() -> None:
         assert set(by_name) == {"HOME", "RL_INFERENCE_URL", "RL_INFERENCE_API_KEY"}
         assert by_name["RL_INFERENCE_API_KEY"]["valueFrom"]["secretKeyRef"] == {"name": "provider", "key": "api-key"}
     text = json.dumps(job)
-    assert "tinker" not in text.replace("tinker-atropos", "")
+    assert "trainer" not in text.replace("tinker-atropos", "")
     assert "judge" not in text
 
 

@@ -200,7 +200,7 @@ def test_the_expiry_of_a_checkpoint_is_in_the_status() -> None:
     assert found.expires_at == expires
 
 
-SPEC = {"config": {"group_size": 8, "names": ["a", "b"]}, "tinker": {"learning_rate": 1e-3}}
+SPEC = {"config": {"group_size": 8, "names": ["a", "b"]}, "trainer": {"learning_rate": 1e-3}}
 
 
 def edited(**spec: Any) -> TrainingRun:
@@ -218,8 +218,8 @@ def edited(**spec: Any) -> TrainingRun:
         ({**SPEC, "suspend": True, "environmentReplicas": 3}, []),
         ({**SPEC, "config": {"group_size": 9, "names": ["a", "b"]}}, ["spec.config"]),
         ({**SPEC, "config": {"group_size": 8, "names": ["b", "a"]}}, ["spec.config"]),
-        ({"config": SPEC["config"]}, ["spec.tinker"]),
-        ({"config": {"group_size": True}, "tinker": {"learning_rate": "0.001"}}, ["spec.config", "spec.tinker"]),
+        ({"config": SPEC["config"]}, ["spec.trainer"]),
+        ({"config": {"group_size": True}, "trainer": {"learning_rate": "0.001"}}, ["spec.config", "spec.trainer"]),
     ],
     ids=str,
 )
@@ -230,14 +230,14 @@ def test_edits_after_the_start(spec: dict[str, Any], fields: list[str]) -> None:
 
 
 def test_what_is_too_large_to_be_read_counts_as_unedited() -> None:
-    run = edited(config={"group_size": 9}, tinker={"learning_rate": "x" * 900_000})
+    run = edited(config={"group_size": 9}, trainer={"learning_rate": "x" * 900_000})
     assert [r.field for r in frozen_refusals(parse_stored_run(run.to_wire()))] == ["spec.config"]
 
 
 def test_the_sentence_matches_the_api_servers() -> None:
     [refusal] = frozen_refusals(edited(config=SPEC["config"]))
     assert refusal.sentence == (
-        "spec.tinker: it is frozen since the run started: make a new run for other settings"
+        "spec.trainer: it is frozen since the run started: make a new run for other settings"
     )  # tests/integration/cluster/test_crds.py expects it of the typed fields
 
 
@@ -275,7 +275,7 @@ def test_the_start_freezes_settings_and_the_next_attempt_keeps_them() -> None:
     view = View(run, NOW, 10.0, refusals=frozen_refusals(run))
     again = start(view)
     assert again.frozen == first.frozen
-    assert [r.field for r in again.refusals] == ["spec.config", "spec.tinker"]
+    assert [r.field for r in again.refusals] == ["spec.config", "spec.trainer"]
 
 
 def test_phase_and_conditions_are_those_of_an_unedited_run() -> None:

@@ -41,7 +41,7 @@ from rl_operator.status.lifecycle import (
 from rl_operator.status.observed.observation import ObservedTrainer, PodObservation, format_time
 from rl_operator.status.text.table import Situation
 
-REFUSAL = Refusal(code="LockedField", field="spec.tinker.lora_rank", given=8, locked=32, hint="it is locked to 32")
+REFUSAL = Refusal(code="LockedField", field="spec.trainer.lora_rank", given=8, locked=32, hint="it is locked to 32")
 WORKING = make_pod(ready(), ready(), ready())
 NO_CLAIM = '0/1 nodes are available: persistentvolumeclaim "rollouts" not found. not found'  # measured with 1.36.3
 STARTING = make_pod(ready(), ready(), running())
@@ -409,7 +409,7 @@ def test_row(view: View, situation: Situation, reason: str, verb: Action) -> Non
 
 def test_a_refusal_gives_the_field_and_how_many_more() -> None:
     message = assess(make_view(refusals=(REFUSAL, REFUSAL))).message
-    assert message == "Refused: spec.tinker.lora_rank is 8: it is locked to 32 (and 1 more)"
+    assert message == "Refused: spec.trainer.lora_rank is 8: it is locked to 32 (and 1 more)"
 
 
 def test_a_training_run_without_deadlines_needs_no_clock() -> None:

@@ -75,7 +75,7 @@ TRAINER = ObservedTrainer.model_validate(
 USUAL: dict[str, Any] = {
     **RUNNING,
     "history": [{"step": 1 + 250 * n, "rewardMean": 0.1234} for n in range(10)],
-    "frozen": {"config": "0a1b2c3d", "tinker": "0a1b2c3d"},
+    "frozen": {"config": "0a1b2c3d", "trainer": "0a1b2c3d"},
 }
 NAME = "x" * 52
 LARGEST: dict[str, Any] = {
@@ -98,7 +98,7 @@ LARGEST: dict[str, Any] = {
     ],
     "failure": {"reason": "OOMKilled", "container": "environment", "exitCode": 137, "message": "m" * 300},
 }
-EDITED = tuple(Refusal(code="FrozenField", field=f"spec.{name}", hint=FROZEN) for name in ("config", "tinker"))
+EDITED = tuple(Refusal(code="FrozenField", field=f"spec.{name}", hint=FROZEN) for name in ("config", "trainer"))
 LONG = {"waiting": "w" * 400, "warnings": ("v" * 400, "ü" * 400)}
 WORKING = make_pod(ready(), ready(), ready())
 

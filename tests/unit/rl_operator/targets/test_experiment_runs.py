@@ -24,7 +24,7 @@ from rl_operator.targets.experiment_runs import (
     united,
 )
 
-ROWS = (row("b", 0.8, swept={"tinker.seed": 1}, settings={"tinker.seed": 1}), row("a", 0.5))
+ROWS = (row("b", 0.8, swept={"trainer.seed": 1}, settings={"trainer.seed": 1}), row("a", 0.5))
 
 
 def test_what_is_stored_is_read_back() -> None:
@@ -94,7 +94,7 @@ def member(name: str, accuracy: float, experiment: str = "trial") -> dict[str, A
     manifest["metadata"] |= {
         "uid": f"uid-{name}",
         "labels": {EXPERIMENT_LABEL: experiment},
-        "annotations": {SWEPT_ANNOTATION: json.dumps({"tinker.seed": 1})},
+        "annotations": {SWEPT_ANNOTATION: json.dumps({"trainer.seed": 1})},
     }
     return manifest
 
@@ -102,7 +102,7 @@ def member(name: str, accuracy: float, experiment: str = "trial") -> dict[str, A
 def test_the_runs_with_its_label_are_read() -> None:
     target = MemoryTarget(member("a", 0.5), member("b", 0.6, "another"), run_manifest("c"))
     found = read_experiment(target, "default", "trial")
-    assert [(row.name, row.swept) for row in found.rows] == [("a", {"tinker.seed": 1})]
+    assert [(row.name, row.swept) for row in found.rows] == [("a", {"trainer.seed": 1})]
     assert target.looked_after == ["default/a"]
 
 

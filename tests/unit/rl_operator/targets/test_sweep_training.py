@@ -21,18 +21,18 @@ def checked(*settings: str, target: MemoryTarget | None = None) -> tuple[Refused
 
 
 def test_a_grid_without_faults() -> None:
-    assert checked("tinker.learning_rate=1e-4,1e-3", "tinker.seed=0,1") == ()
+    assert checked("trainer.learning_rate=1e-4,1e-3", "trainer.seed=0,1") == ()
 
 
 def test_a_fault_is_told_once_with_the_runs_that_have_it() -> None:
-    (found,) = checked("tinker.learning_rate=1e-4,30", "tinker.seed=0,1,2")
+    (found,) = checked("trainer.learning_rate=1e-4,30", "trainer.seed=0,1,2")
     assert found.names == ("trial-lr30-seed0", "trial-lr30-seed1", "trial-lr30-seed2")
-    assert found.sentence == "spec.tinker.learning_rate is 30: it must be at most 1 (trial-lr30-seed0 and 2 more)"
+    assert found.sentence == "spec.trainer.learning_rate is 30: it must be at most 1 (trial-lr30-seed0 and 2 more)"
 
 
 def test_a_field_of_the_trainer_in_the_config_is_pointed_out() -> None:
     (found,) = checked("config.learning_rate=1e-4")
-    assert "learning_rate is the trainer's: --set tinker.learning_rate=… (trial-1)" in found.sentence
+    assert "learning_rate is the trainer's: --set trainer.learning_rate=… (trial-1)" in found.sentence
 
 
 def test_runtimes_and_environments_are_swept_like_any_field() -> None:
@@ -50,7 +50,7 @@ def test_what_runs_are_checked_against_is_read_once() -> None:
             return super().catalog(runtime)
 
     target = Counting()
-    assert checked("tinker.seed=0,1,2,3", target=target) == ()
+    assert checked("trainer.seed=0,1,2,3", target=target) == ()
     assert target.catalogs == 1
 
 

@@ -106,7 +106,7 @@ def test_one_step_may_not_take_the_room_of_the_others(tmp_path) -> None:
     folder = kept(tmp_path, 8 * MEGABYTE)
     folder.append(StepFile(1, 1), bytes(MEGABYTE))
     with pytest.raises(
-        TooLargeError, match=r"^step 1 takes 3\.0 MB, more than a quarter of tinker.keep_rollouts_mb \(8\)$"
+        TooLargeError, match=r"^step 1 takes 3\.0 MB, more than a quarter of trainer.keep_rollouts_mb \(8\)$"
     ):
         folder.append(StepFile(1, 1), bytes(2 * MEGABYTE))
     assert folder.names() == {"000001-1.jsonl.zst": MEGABYTE}

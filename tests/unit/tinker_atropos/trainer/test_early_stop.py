@@ -35,10 +35,10 @@ def early_stop(step: int, **tinker: Any) -> EarlyStop:
     return EarlyStop(state, config_of(**tinker))
 
 
-REACHED = "held-out 0.97 of step 40 reached tinker.stop_at 0.95"
+REACHED = "held-out 0.97 of step 40 reached trainer.stop_at 0.95"
 CASES = {
     "neither is asked for": ({}, 1.0, None, None),
-    "at the target": ({"stop_at": 0.97}, 0.97, None, "held-out 0.97 of step 40 reached tinker.stop_at 0.97"),
+    "at the target": ({"stop_at": 0.97}, 0.97, None, "held-out 0.97 of step 40 reached trainer.stop_at 0.97"),
     "past the target": ({"stop_at": 0.95}, 0.97, None, REACHED),
     "below the target": ({"stop_at": 0.98}, 0.97, None, None),
     "past the target, and out of patience": ({"stop_at": 0.95, "patience": 1}, 0.97, best(10, 0.98), REACHED),
@@ -46,16 +46,16 @@ CASES = {
     "the first figure": ({"patience": 1}, 0.97, None, None),
     "as good as the best is no new best": (
         {"patience": 3}, 0.97, best(10, 0.97),
-        "no better held-out figure in 3 evaluations (tinker.patience 3) than 0.97 of step 10",
+        "no better held-out figure in 3 evaluations (trainer.patience 3) than 0.97 of step 10",
     ),
     "once": (
         {"patience": 1}, 0.9, best(30, 0.97),
-        "no better held-out figure in 1 evaluation (tinker.patience 1) than 0.97 of step 30",
+        "no better held-out figure in 1 evaluation (trainer.patience 1) than 0.97 of step 30",
     ),
     "not often enough": ({"patience": 4}, 0.9, best(10, 0.97), None),
     "the best began late, so it is of a step in between": (
         {"patience": 2}, 0.9, best(23, 0.97),
-        "no better held-out figure in 2 evaluations (tinker.patience 2) than 0.97 of step 23",
+        "no better held-out figure in 2 evaluations (trainer.patience 2) than 0.97 of step 23",
     ),
 }  # fmt: skip
 

@@ -181,7 +181,7 @@ async def test_a_run_saves_at_its_interval_and_ends_on_request(service_training:
     await train(run, training=service_training, policy=policy, config=run_config(), steps=range(5))
     assert run.saved == [2]
     assert run.entered == ["sampling", "training", "sampling", "training", "saving", "sampling", "training", "sampling"]
-    assert "more than tinker.kl_warning" in run.warnings["kl"]
+    assert "more than trainer.kl_warning" in run.warnings["kl"]
     assert run.logged[0]["logprobs/kl_v2"] == pytest.approx(0.5**2 / 2, rel=1e-4)
     for metrics in run.logged:
         assert sum(metrics[f"time/{part}"] for part in PARTS) == pytest.approx(metrics["time/step"])
@@ -291,7 +291,7 @@ async def test_the_service_takes_every_loss_that_a_run_may_choose(loss: str, ser
 
 async def test_a_loss_that_the_backend_refuses_ends_the_run_at_once(service_training: Training) -> None:
     with pytest.raises(
-        ConfigError, match=r"^tinker.loss is 'dro', and the backend refuses it: .*beta.* has no default"
+        ConfigError, match=r"^trainer.loss is 'dro', and the backend refuses it: .*beta.* has no default"
     ):
         await service_training.check_loss(LossCall("dro"), np.array([5, 5]))
 

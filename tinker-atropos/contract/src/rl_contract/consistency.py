@@ -17,30 +17,30 @@ class Names:
     """Where the reader of a sentence has set the fields: `spec.config` in a run, `env` in a config file."""
 
     env: str
-    tinker: str
+    trainer: str
 
 
-CONFIG_FILE: Final = Names(env="env", tinker="tinker")
+CONFIG_FILE: Final = Names(env="env", trainer="tinker")
 
 
 @dataclass(frozen=True, slots=True)
 class Inconsistency:
-    """A field that does not fit to others. `hint` has `{env}` and `{tinker}` for the names of the sections."""
+    """A field that does not fit to others. `hint` has `{env}` and `{trainer}` for the names of the sections."""
 
-    section: Literal["env", "tinker"]
+    section: Literal["env", "trainer"]
     field: str
     value: Any
     hint: str
 
     def path(self, names: Names) -> str:
-        return f"{names.env if self.section == 'env' else names.tinker}.{self.field}"
+        return f"{names.env if self.section == 'env' else names.trainer}.{self.field}"
 
     def sentence(self, names: Names) -> str:
         return f"{self.path(names)} is {self.value!r}: {self.told(names)}"
 
     def told(self, names: Names) -> str:
         """The hint, with the names of this reader."""
-        return self.hint.replace("{env}", names.env).replace("{tinker}", names.tinker)
+        return self.hint.replace("{env}", names.env).replace("{trainer}", names.trainer)
 
 
 Values = Mapping[str, Any]
@@ -59,12 +59,12 @@ def whole_groups(env: Values, _: Values) -> Iterator[Inconsistency]:
         )
 
 
-def evaluated_early_stop(env: Values, tinker: Values) -> Iterator[Inconsistency]:
+def evaluated_early_stop(env: Values, trainer: Values) -> Iterator[Inconsistency]:
     """Without evaluations nothing tells when to stop."""
-    for name, value in (("stop_at", tinker.get("stop_at")), ("patience", tinker.get("patience") or None)):
+    for name, value in (("stop_at", trainer.get("stop_at")), ("patience", trainer.get("patience") or None)):
         if env.get("steps_per_eval") == 0 and value is not None:
             yield Inconsistency(
-                "tinker",
+                "trainer",
                 name,
                 value,
                 f"the run has no evaluations that could end it, because steps_per_eval is 0: set "
@@ -72,13 +72,13 @@ def evaluated_early_stop(env: Values, tinker: Values) -> Iterator[Inconsistency]
             )
 
 
-def group_for_each_substep(env: Values, tinker: Values) -> Iterator[Inconsistency]:
+def group_for_each_substep(env: Values, trainer: Values) -> Iterator[Inconsistency]:
     batch_size, group_size = _count(env, "batch_size"), _count(env, "group_size")
-    substeps = _count(tinker, "num_substeps")
+    substeps = _count(trainer, "num_substeps")
     groups = batch_size // group_size if batch_size and group_size else None
     if groups is not None and substeps and substeps > max(groups, 1):
         yield Inconsistency(
-            "tinker",
+            "trainer",
             "num_substeps",
             substeps,
             f"a batch holds {groups} groups (batch_size / group_size), and each optimizer step needs one: lower it, or "
@@ -86,10 +86,10 @@ def group_for_each_substep(env: Values, tinker: Values) -> Iterator[Inconsistenc
         )
 
 
-def some_layer(_: Values, tinker: Values) -> Iterator[Inconsistency]:
-    if not any(tinker.get(name, True) for name in LORA_LAYERS):
+def some_layer(_: Values, trainer: Values) -> Iterator[Inconsistency]:
+    if not any(trainer.get(name, True) for name in LORA_LAYERS):
         yield Inconsistency(
-            "tinker",
+            "trainer",
             LORA_LAYERS[0],
             False,
             f"{', '.join(LORA_LAYERS)} are all false, and nothing would be trained: set one of them to true",
@@ -109,28 +109,28 @@ def whole_teacher(env: Values, _: Values) -> Iterator[Inconsistency]:
         yield Inconsistency("env", "teacher_url", url, hint)
 
 
-def compared_rollouts(env: Values, tinker: Values) -> Iterator[Inconsistency]:
+def compared_rollouts(env: Values, trainer: Values) -> Iterator[Inconsistency]:
     """Whoever lets groups of equal scores through has another signal than their advantages, such as a teacher's."""
     if env.get("group_size") == 1 and env.get("ensure_scores_are_not_same", True) and not env.get("teacher_top_k"):
         yield Inconsistency(
             "env",
             "group_size",
             1,
-            f"an advantage ({tinker.get('advantage')}) compares the rollouts of a group, and in a group of one there "
+            f"an advantage ({trainer.get('advantage')}) compares the rollouts of a group, and in a group of one there "
             f"is nothing to compare: set it to 2 or more",
         )
 
 
-def trainable_lengths(env: Values, tinker: Values) -> Iterator[Inconsistency]:
+def trainable_lengths(env: Values, trainer: Values) -> Iterator[Inconsistency]:
     """Upstream drops longer rollouts with no more than a warning: a run could go on forever without a batch."""
-    rollout, trained = _count(env, "max_token_length"), _count(tinker, "max_token_trainer_length")
+    rollout, trained = _count(env, "max_token_length"), _count(trainer, "max_token_trainer_length")
     if rollout and trained and rollout > trained:
         yield Inconsistency(
             "env",
             "max_token_length",
             rollout,
             f"rollouts of up to {rollout} tokens would be dropped, because the trainer takes {trained} "
-            f"(max_token_trainer_length): lower it, or raise {{tinker}}.max_token_trainer_length",
+            f"(max_token_trainer_length): lower it, or raise {{trainer}}.max_token_trainer_length",
         )
 
 
@@ -141,10 +141,10 @@ REQUEST_RULES: Final[tuple[Rule, ...]] = (whole_teacher, compared_rollouts, trai
 """Of what a run asks for: their values are known where the environment's own defaults are, too."""
 
 
-def inconsistencies(env: Values, tinker: Values, rules: Iterable[Rule]) -> Iterator[Inconsistency]:
+def inconsistencies(env: Values, trainer: Values, rules: Iterable[Rule]) -> Iterator[Inconsistency]:
     """What breaks a rule, in the order of the rules."""
     for rule in rules:
-        yield from rule(env, tinker)
+        yield from rule(env, trainer)
 
 
 def _count(values: Values, name: str) -> int | None:

@@ -32,12 +32,12 @@ _STALE = "the same over tokens sampled by older weights: expected to grow with s
 METRICS: tuple[Metric, ...] = (
     Metric("train/step", "steps", "optimizer steps trained so far: the x axis of everything"),
     Metric("train/loss", "per token", "the loss's SUM over all trained tokens, divided by their number; with the "
-           "cross-entropy to a teacher's top-k, times tinker.distill_coefficient"),
-    Metric("train/learning_rate", "1", "Adam's learning rate in this step, by tinker.learning_rate and its schedule"),
+           "cross-entropy to a teacher's top-k, times trainer.distill_coefficient"),
+    Metric("train/learning_rate", "1", "Adam's learning rate in this step, by trainer.learning_rate and its schedule"),
     Metric("train/grad_norm", "1", "the gradient's norm before clipping, mean over the step's optimizer steps; only of "
            "backends that report it"),
     Metric("kl/base", "nats", "KL(policy || base model) per trained token as it was sampled, estimator k3: mean of "
-           "exp(-d) - 1 + d, d = log q - log p_base; before evaluations, with tinker.kl_base_coef at every step"),
+           "exp(-d) - 1 + d, d = log q - log p_base; before evaluations, with trainer.kl_base_coef at every step"),
     Metric("kl/base_v1", "nats", "the same by estimator k1: mean of d; unbiased, may be negative"),
     Metric("reward/mean", "reward", "mean score over the batch's rollouts: conditioned on the groups that the "
            "environment sent, so mostly on mixed ones; env/reward_mean is the unconditioned mean"),
@@ -81,7 +81,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("logprobs/gap", "nats", "largest absolute difference of the two, staleness-0 tokens"),
     Metric("logprobs/kl_v1", "nats", "KL(sampler || trainer) per token, staleness 0, estimator k1: mean of d = log q - "
            "log p; unbiased, may be negative"),
-    Metric("logprobs/kl_v2", "nats", "the same by estimator k2: mean of d^2 / 2; past tinker.kl_warning a warning"),
+    Metric("logprobs/kl_v2", "nats", "the same by estimator k2: mean of d^2 / 2; past trainer.kl_warning a warning"),
     Metric("logprobs/ess", "fraction", "effective sample size of the weights w = p/q, (sum w)^2 / (n sum w^2), "
            "staleness-0 tokens: 1 when sampler and trainer agree"),
     Metric("logprobs/diff_stale", "nats", _STALE),
@@ -90,8 +90,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("logprobs/kl_v2_stale", "nats", _STALE),
     Metric("logprobs/ess_stale", "fraction", "the same over tokens sampled by older weights: falls with staleness"),
     Metric("staleness/mean", "steps", "policy steps between a trained token's weights and those being trained, mean"),
-    Metric("staleness/max", "steps", "the same of the oldest trained token, at most tinker.max_staleness"),
-    Metric("staleness/allowed", "steps", "how old environments may let rollouts become, by tinker.min_ess"),
+    Metric("staleness/max", "steps", "the same of the oldest trained token, at most trainer.max_staleness"),
+    Metric("staleness/allowed", "steps", "how old environments may let rollouts become, by trainer.min_ess"),
     Metric("staleness/unknown", "fraction", "trained tokens of which the ledger does not know the weights"),
     Metric("batch/groups", "groups", "groups in the batch"),
     Metric("batch/rollouts", "rollouts", "rollouts in the batch: env.batch_size"),
@@ -100,18 +100,18 @@ METRICS: tuple[Metric, ...] = (
     Metric("batch/no_advantage", "rollouts", "not trained: every advantage in their group is zero"),
     Metric("batch/truncated", "fraction", "of the batch's rollouts, trained or not, whose last generation ended by "
            "length"),
-    Metric("batch/truncated_masked", "rollouts", "not trained: truncated, and tinker.truncated_rollouts is mask"),
+    Metric("batch/truncated_masked", "rollouts", "not trained: truncated, and trainer.truncated_rollouts is mask"),
     Metric("batch/nothing_generated", "sequences", "not trained: nothing in them was generated"),
-    Metric("batch/dropped_stale", "rollouts", "dropped for this batch: older than tinker.max_staleness"),
+    Metric("batch/dropped_stale", "rollouts", "dropped for this batch: older than trainer.max_staleness"),
     Metric("batch/dropped_no_logprobs", "rollouts", "dropped for this batch: logprobs unknown and not recomputed"),
     Metric("batch/dropped_untrainable_sampling", "rollouts", "dropped for this batch: sampled with temperature, top_p "
            "or top_k, and the backend's logprobs are not of that distribution"),
-    Metric("batch/dropped_too_long", "rollouts", "dropped for this batch: above tinker.max_token_trainer_length"),
+    Metric("batch/dropped_too_long", "rollouts", "dropped for this batch: above trainer.max_token_trainer_length"),
     Metric("batch/dropped_no_gradient", "rollouts", "replaced for this batch: every advantage in their group is zero, "
-           "and tinker.dynamic_sampling is on"),
+           "and trainer.dynamic_sampling is on"),
     Metric("batch/received_tokens", "tokens", "generated tokens that came for this batch, dropped ones included"),
     Metric("batch/trained_tokens", "tokens", "of these, trained on"),
-    Metric("batch/masked_tokens", "tokens", "of the trained ones, without an advantage by tinker.trust_region"),
+    Metric("batch/masked_tokens", "tokens", "of the trained ones, without an advantage by trainer.trust_region"),
     Metric("batch/masked_fraction", "fraction", "masked / trained tokens"),
     Metric("batch/trained_fraction", "fraction", "trained / received tokens"),
     Metric("batch/recomputed_logprobs", "sequences", "whose logprobs came from a forward pass of the current "
@@ -142,7 +142,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("time/waiting", "s", "for a batch: sampling and scoring are the bottleneck"),
     Metric("time/preparing", "s", "the trainer's own work: groups to datums, metrics"),
     Metric("time/base_logprobs", "s", "the base model's logprobs, where kl/base is measured"),
-    Metric("time/forward", "s", "the batch's logprobs before it is trained, for tinker.trust_region and for dro"),
+    Metric("time/forward", "s", "the batch's logprobs before it is trained, for trainer.trust_region and for dro"),
     Metric("time/forward_backward", "s", "the backend's gradient"),
     Metric("time/optim_step", "s", "the backend's optimizer step, after the gradient"),
     Metric("time/snapshot", "s", "the backend's new sampler, after that"),
@@ -153,7 +153,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("env/evaluation_seconds", "s", "of an evaluation: sampling and scoring", "runner"),
     Metric("env/groups_kept", "groups", "sent to the trainer, since the process began", "runner"),
     Metric("env/groups_kept_all_right", "groups", "of these, all right and with nothing to learn: sent because "
-           "tinker.max_all_right_replaced before them were replaced", "runner"),
+           "trainer.max_all_right_replaced before them were replaced", "runner"),
     Metric("env/groups_filtered", "groups", "made and not sent, since the process began", "runner"),
     Metric("env/groups_filtered_*", "groups", "of these, by reason: equal scores, too long, wrong size, by the "
            "environment itself", "runner"),

@@ -1,4 +1,4 @@
-"""The policy losses that a run may choose (`tinker.loss`): one row each, with what the backend has to be told.
+"""The policy losses that a run may choose (`trainer.loss`): one row each, with what the backend has to be told.
 
 With p the trainer's probability of a token, q the sampler's, A its advantage and r = p / q.
 """
@@ -27,7 +27,7 @@ class PolicyLoss:
     """`formula` is per token. `clips` are its thresholds unless others are given; None: it has none.
 
     `marks_sequence`: it needs to know which tokens its ratio of a whole sequence is over (Tinker's
-    `sequence_ratio_mask`). `pulls_back`: it has a beta (`tinker.dro_beta`), and pulls p back to q everywhere, also
+    `sequence_ratio_mask`). `pulls_back`: it has a beta (`trainer.dro_beta`), and pulls p back to q everywhere, also
     where nothing is trained. `clip_stops_gradient`: a ratio past the threshold that A pushes it to has none.
     `everywhere`: every backend has it, so that none has to be asked.
     """

@@ -33,7 +33,7 @@ TOKEN_FATES: Final[Mapping[TokenFate, FateText]] = {
     ),
     "masked": FateText(
         "masked by the trust region",
-        "It was sampled, but its probability has moved so far since then that tinker.trust_region took its advantage "
+        "It was sampled, but its probability has moved so far since then that trainer.trust_region took its advantage "
         "away: no gradient.",
     ),
     "no_advantage": FateText(
@@ -47,7 +47,7 @@ TOKEN_FATES: Final[Mapping[TokenFate, FateText]] = {
     ),
     "truncated": FateText(
         "of rollouts cut off by length",
-        "It was sampled, but its rollout was cut off by length, and tinker.truncated_rollouts is mask: none of its "
+        "It was sampled, but its rollout was cut off by length, and trainer.truncated_rollouts is mask: none of its "
         "tokens is trained, and its reward counts in the baseline.",
     ),
     "not_sampled": FateText(

@@ -131,7 +131,7 @@ def models_answer(model: str, context_length: int | None) -> Json:
 
     Clients that shorten a conversation by themselves read it. It is not named `max_model_len`: by that name `renderers`
     rejects too long prompts before they are sent, and a run that loses all of its groups to them would not be ended
-    (`tinker.max_context_overflows`).
+    (`trainer.max_context_overflows`).
     """
     card = {"id": model, "object": "model", "created": 0, "owned_by": "tinker", "context_length": context_length}
     return {"object": "list", "data": [card]}

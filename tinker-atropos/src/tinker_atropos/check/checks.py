@@ -349,7 +349,7 @@ def _length(seen: Observations) -> Judgment | None:
         return None
     said = f"{sum(lengths) / len(lengths):.0f} tokens a sequence, {max(lengths):,} at most"
     if max(lengths) > NEARLY_FULL * seen.longest_trained:
-        limit = f"tinker.max_token_trainer_length ({seen.longest_trained:,})"
+        limit = f"trainer.max_token_trainer_length ({seen.longest_trained:,})"
         return "warning", f"{said}: longer ones than {limit} are lost; shorten them, or raise it"
     prompt = max(each.tokens - (each.sampled or each.trained) for each in seen.sequences)
     if prompt > NEARLY_FULL * seen.max_token_length:

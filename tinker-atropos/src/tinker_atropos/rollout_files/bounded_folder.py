@@ -99,7 +99,7 @@ class BoundedFolder:
         if (size + len(content)) * LARGEST_SHARE > self._limit_bytes:
             raise TooLargeError(
                 f"step {file.step} takes {(size + len(content)) / MEGABYTE:.1f} MB, more than a quarter of "
-                f"tinker.keep_rollouts_mb ({self._limit_bytes // MEGABYTE})"
+                f"trainer.keep_rollouts_mb ({self._limit_bytes // MEGABYTE})"
             )
         self._folder.mkdir(parents=True, exist_ok=True)
         _append(self._folder / file.name, content, size)

@@ -1,4 +1,4 @@
-"""A run that ends before its last step, as a success: by `tinker.stop_at` or `tinker.patience`.
+"""A run that ends before its last step, as a success: by `trainer.stop_at` or `trainer.patience`.
 
 Evaluations arrive while training goes on. The first one that decides asks for the end, which is at the next step
 boundary; the weights of that step are saved and evaluated as those of a last step are. Their checkpoint says that the
@@ -30,7 +30,7 @@ def why_to_stop(figure: float, step: int, best: BestCheckpoint | None, config: R
     """
     stop_at, patience, every = config.tinker.stop_at, config.tinker.patience, config.env.steps_per_eval
     if stop_at is not None and figure >= stop_at:
-        return f"held-out {SHOWN(figure)} of step {step} reached tinker.stop_at {SHOWN(stop_at)}"
+        return f"held-out {SHOWN(figure)} of step {step} reached trainer.stop_at {SHOWN(stop_at)}"
     if not patience or best is None or figure > best.eval_accuracy:
         return None
     without = step // every - best.step // every
@@ -38,7 +38,7 @@ def why_to_stop(figure: float, step: int, best: BestCheckpoint | None, config: R
         return None
     evaluations = "evaluation" if without == 1 else "evaluations"
     return (
-        f"no better held-out figure in {without} {evaluations} (tinker.patience {patience}) than "
+        f"no better held-out figure in {without} {evaluations} (trainer.patience {patience}) than "
         f"{SHOWN(best.eval_accuracy)} of step {best.step}"
     )
 

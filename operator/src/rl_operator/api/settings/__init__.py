@@ -1,1 +1,1 @@
-"""The free-form settings of a run, `config` and `tinker`: their fields, limits and sections."""
+"""The free-form settings of a run, `config` and `trainer`: their fields, limits and sections."""

@@ -59,14 +59,14 @@ def nested(values: Mapping[str, object], known: Collection[str]) -> dict[str, An
     return {name: found[name] for name in sorted(found)}
 
 
-Section = Literal["env", "openai", "tinker"]
+Section = Literal["env", "openai", "trainer"]
 
 ROLLOUT_SECONDS: Final = "rollout_seconds"
 """The field of `env` with the longest time of a rollout, of environments whose rollouts have one."""
 
 _SETTINGS: Final[Mapping[Section, Mapping[str, Setting]]] = {
     "env": settings_of(SharedEnvSection),
-    "tinker": settings_of(TrainerSettings),
+    "trainer": settings_of(TrainerSettings),
 }
 
 SHARED_FIELDS: Final = tuple(name for name, setting in _SETTINGS["env"].items() if setting.required)
@@ -113,12 +113,12 @@ WIRED_FIELDS: Final = {
         WiredField("env", "api_key", _KEY),
         WiredField("openai", "base_url", _ADDRESS),
         WiredField("openai", "api_key", _KEY),
-        WiredField("tinker", "base_url", _ADDRESS),
-        WiredField("tinker", "api_key", _KEY),
-        WiredField("tinker", "checkpoint_dir", _FILES),
-        WiredField("tinker", "wandb_project", _WANDB.format("project")),
-        WiredField("tinker", "wandb_group", _WANDB.format("group")),
-        WiredField("tinker", "wandb_run_name", _WANDB.format("name")),
+        WiredField("trainer", "base_url", _ADDRESS),
+        WiredField("trainer", "api_key", _KEY),
+        WiredField("trainer", "checkpoint_dir", _FILES),
+        WiredField("trainer", "wandb_project", _WANDB.format("project")),
+        WiredField("trainer", "wandb_group", _WANDB.format("group")),
+        WiredField("trainer", "wandb_run_name", _WANDB.format("name")),
     )
 }
 
@@ -136,6 +136,6 @@ def _field(setting: Setting) -> EnvironmentField:
 
 
 TRAINER_FIELDS: Final = {
-    name: _field(setting) for name, setting in _SETTINGS["tinker"].items() if ("tinker", name) not in WIRED_FIELDS
+    name: _field(setting) for name, setting in _SETTINGS["trainer"].items() if ("trainer", name) not in WIRED_FIELDS
 }
 """The trainer's fields that a run may name."""

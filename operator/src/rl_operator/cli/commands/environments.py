@@ -233,7 +233,7 @@ def _show_one(environment: CatalogEnvironment, runtime: Runtime, target: Target,
         return
     typer.echo(f"{environment.name}: {environment.description}")
     typer.echo(f"What a run may set with runtime {runtime.metadata.name} of {target.label}:\n")
-    for section in ("config", "tinker"):
+    for section in ("config", "trainer"):
         typer.echo(_table(section, [field for field in fields if field.section == section], output) + "\n")
     flags = f"{environment.name} --runtime {runtime.metadata.name}{target.flags}"
     typer.echo(f"What each means: {program()} environments {flags} -o wide")

@@ -85,7 +85,7 @@ def run_template(name: str, environment: CatalogEnvironment, runtime: Runtime, a
     fields = fields_of(environment, runtime)
     sections = {
         section: _lines([field for field in fields if field.section == section], accepts)
-        for section in ("config", "tinker")
+        for section in ("config", "trainer")
     }
     offered = {(line.field.section, line.field.name) for lines in sections.values() for line in lines}
     missing = [field for field in fields if not field.locked and (field.section, field.name) not in offered]
@@ -100,7 +100,7 @@ def run_template(name: str, environment: CatalogEnvironment, runtime: Runtime, a
             f"  environment: {flow(environment.name)}",
             f"  runtime: {flow(runtime.metadata.name)}",
             *_section("config", sections["config"]),
-            *_section("tinker", sections["tinker"]),
+            *_section("trainer", sections["trainer"]),
             *_sandbox_line(environment, runtime, accepts),
             *_run_lines(runtime, accepts),
             *_without_default(missing),

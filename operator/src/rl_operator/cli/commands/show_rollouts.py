@@ -188,7 +188,7 @@ def _why_none(run: TrainingRun, source: RolloutSource, target: Target) -> str:
     if not run.status.finished:
         return f"run {name} has no rollouts in {source.where} yet: they are there when its first step is trained"
     return (
-        f"run {name} has no rollouts in {source.where}: it kept none (tinker.keep_rollouts_mb is 0, or the disk was "
+        f"run {name} has no rollouts in {source.where}: it kept none (trainer.keep_rollouts_mb is 0, or the disk was "
         f"full), or an older version trained it; `{program()} logs {name}{target.flags}` says more"
     )
 

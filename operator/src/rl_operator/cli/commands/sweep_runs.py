@@ -61,7 +61,7 @@ def sweep(
     *,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE,…", help="Values of a field, like tinker.seed=0,1; several times."),
+        typer.Option("--set", metavar="FIELD=VALUE,…", help="Values of a field, like trainer.seed=0,1; several times."),
     ] = None,
     name: Annotated[str, typer.Option("--name", help="Name of the experiment; default: the run's.")] = "",
     start: Annotated[bool, typer.Option("--start", help="Start the runs.")] = False,
@@ -85,7 +85,7 @@ def sweep(
 ) -> None:
     """Make a run for each combination of values, labeled as one experiment; if one is refused, none is started.
 
-    rlctl sweep run.yaml --set tinker.learning_rate=1e-4,3e-4 --set tinker.seed=0,1 --start
+    rlctl sweep run.yaml --set trainer.learning_rate=1e-4,3e-4 --set trainer.seed=0,1 --start
 
     rlctl compare --experiment NAME ranks them.
     """

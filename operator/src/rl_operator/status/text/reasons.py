@@ -93,7 +93,7 @@ _TROUBLE_AT_START: Final[Mapping[str, Meaning]] = {
         "The trainer cannot reach its backend: its name does not resolve, the connection is refused or dropped, or TLS"
         " fails.",
         "Do what the message asks: start the Tinker service, correct the runtime's backend.url, or let the pod out"
-        " through the namespace's NetworkPolicies. It is tried until tinker.backend_deadline_seconds have passed.",
+        " through the namespace's NetworkPolicies. It is tried until trainer.backend_deadline_seconds have passed.",
     ),
     "TrainerUnheard": Meaning(
         (_STARTING,),

@@ -24,7 +24,7 @@ from rl_operator.api.training_run import RunSpec, TrainingRun
 from rl_operator.check.types import type_problem
 from rl_operator.documents.yaml_text import flow, json_value
 
-SPEC_SECTIONS: Final[Mapping[str, Section]] = {"config": "env", "tinker": "tinker"}
+SPEC_SECTIONS: Final[Mapping[str, Section]] = {"config": "env", "trainer": "trainer"}
 """Where a run's spec has a section of the config file."""
 
 Limit = tuple[float, bool]
@@ -36,7 +36,7 @@ class SettableField:
     """One field as a run sees it. `default` is in force if the run sets nothing."""
 
     section: str
-    """config or tinker."""
+    """config or trainer."""
 
     field: EnvironmentField
     default: Any
@@ -72,10 +72,10 @@ class SettableField:
 
 
 def fields_of(environment: CatalogEnvironment, runtime: Runtime) -> tuple[SettableField, ...]:
-    """The fields of `spec.config`, then of `spec.tinker`: settable ones first. Wired ones cannot be set."""
+    """The fields of `spec.config`, then of `spec.trainer`: settable ones first. Wired ones cannot be set."""
     found = (
         *_section("config", environment.fields_by_name, environment, runtime),
-        *_section("tinker", TRAINER_FIELDS, environment, runtime),
+        *_section("trainer", TRAINER_FIELDS, environment, runtime),
     )
     return tuple(sorted(found, key=lambda field: field.locked))
 

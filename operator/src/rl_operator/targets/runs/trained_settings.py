@@ -27,7 +27,7 @@ class TrainedSettings:
         self._catalogs: dict[str, Catalog | None] = {}
 
     def of(self, run: TrainingRun) -> dict[str, Any]:
-        """By path: `environment`, `runtime`, `model`, `config.group_size`, `tinker.learning_rate`, `startFrom.run`;
+        """By path: `environment`, `runtime`, `model`, `config.group_size`, `trainer.learning_rate`, `startFrom.run`;
         values that look like keys are not shown.
         """
         runtime = self._runtimes.get(run.spec.runtime)
@@ -49,7 +49,7 @@ class TrainedSettings:
             return None
         env = flattened(config.get("env") or {}, known.fields_by_name if known else ())
         openai: dict[str, Any] = next(iter(config.get("openai") or ()), {})
-        return {"env": env, "tinker": config.get("tinker") or {}, "openai": openai}
+        return {"env": env, "trainer": config.get("tinker") or {}, "openai": openai}
 
     def _files(self, run: TrainingRun) -> str | None:
         """A hash of the files of an own environment, as the run froze them."""
@@ -84,9 +84,9 @@ class TrainedSettings:
 def _of_spec(run: TrainingRun, runtime: Runtime | None, known: CatalogEnvironment | None) -> dict[str, dict[str, Any]]:
     """What would be in force if it started now."""
     if runtime is None or known is None:
-        return {"env": run.spec.config, "tinker": run.spec.tinker, "openai": {}}
+        return {"env": run.spec.config, "trainer": run.spec.trainer, "openai": {}}
     sections = effective_sections(run, runtime, known)
-    return {"env": sections.env, "tinker": sections.tinker, "openai": sections.openai}
+    return {"env": sections.env, "trainer": sections.trainer, "openai": sections.openai}
 
 
 def _paths(
@@ -104,6 +104,6 @@ def _paths(
     for name, value in {**environment, **sections["env"]}.items():
         if ("env", name) not in WIRED_FIELDS:
             yield f"config.{name}", value
-    for name, value in {**trainer, **sections["tinker"]}.items():
-        if ("tinker", name) not in WIRED_FIELDS:
-            yield f"tinker.{name}", value
+    for name, value in {**trainer, **sections["trainer"]}.items():
+        if ("trainer", name) not in WIRED_FIELDS:
+            yield f"trainer.{name}", value

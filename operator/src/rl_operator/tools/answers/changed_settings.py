@@ -21,7 +21,7 @@ MOST_FIELDS: Final = 12
 LONGEST_VALUE: Final = 80
 
 Place = tuple[str, str]
-"""`config` or `tinker`, and the field's name."""
+"""`config` or `trainer`, and the field's name."""
 
 
 class SettingsInForce:
@@ -33,12 +33,12 @@ class SettingsInForce:
         self._known: dict[tuple[str, str], Mapping[Place, Any]] = {}
 
     def changed(self, spec: RunSpec) -> Answer:
-        """The fields of `config` and `tinker` that the run sets to something else, and how many did not fit."""
+        """The fields of `config` and `trainer` that the run sets to something else, and how many did not fit."""
         usual = self._usual(spec)
         config = flattened(spec.config, [name for section, name in usual if section == "config"])
         given = {
             (section, name): value
-            for section, values in (("config", config), ("tinker", spec.tinker))
+            for section, values in (("config", config), ("trainer", spec.trainer))
             for name, value in sorted(values.items())
         }
         changed = {place: value for place, value in given.items() if not same_value(value, usual.get(place, ...))}
@@ -54,7 +54,7 @@ class SettingsInForce:
 
     def _read(self, runtime_name: str, environment: str) -> Mapping[Place, Any]:
         """Of an own environment only the trainer's are known."""
-        trainer = {("tinker", name): field.default for name, field in TRAINER_FIELDS.items()}
+        trainer = {("trainer", name): field.default for name, field in TRAINER_FIELDS.items()}
         runtime = self._runtimes.get(runtime_name)
         if runtime and runtime_name not in self._catalogs:
             self._catalogs[runtime_name] = self._target.catalog(runtime)

@@ -46,7 +46,7 @@ def get_rollouts(context: CallContext, asked: GetRollouts) -> Answer:
     source = LastFile(context.target.rollouts(run))
     steps = RolloutSteps.of(source)
     if not steps.steps:
-        why = steps.listing.note or "no step is trained yet, or tinker.keep_rollouts_mb is 0"
+        why = steps.listing.note or "no step is trained yet, or trainer.keep_rollouts_mb is 0"
         raise ToolRefusedError(f"{run.metadata.name} has no rollouts in {source.where}: {one_line(why)}")
     files = newest_finished(source, steps) if asked.step is None else steps.step(asked.step)
     reading = StepReading(source, files, longest=SHORT_LINE)

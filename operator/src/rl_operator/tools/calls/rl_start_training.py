@@ -196,7 +196,7 @@ def start_answer(
 def config_of(run: TrainingRun, inputs: RunInputs | None) -> Answer:
     """What the run sets, and the few values that matter; keys are not shown."""
     known = inputs.environment.known if inputs else None
-    asked = {**flattened(run.spec.config, known.fields_by_name if known else ()), **run.spec.tinker}
+    asked = {**flattened(run.spec.config, known.fields_by_name if known else ()), **run.spec.trainer}
     values = asked if inputs is None or known is None else _effective(run, inputs) | asked
     return {name: redacted(value, name) for name, value in values.items()}
 
@@ -205,7 +205,7 @@ def _effective(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
     """The effective values, whatever set them."""
     assert inputs.environment.known is not None, "the caller looked"
     sections = effective_sections(run, inputs.runtime, inputs.environment.known)
-    rate = sections.tinker.get("learning_rate", TRAINER_FIELDS["learning_rate"].default)
+    rate = sections.trainer.get("learning_rate", TRAINER_FIELDS["learning_rate"].default)
     return {
         "model": sections.openai.get("model_name") or sections.env.get("tokenizer_name"),
         **{name: sections.env[name] for name in MATTERS if name in sections.env},

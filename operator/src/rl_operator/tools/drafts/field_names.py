@@ -19,7 +19,7 @@ from rl_operator.documents.parse import nearest
 from rl_operator.targets.inputs.parameters import SettableField, fields_of
 from rl_operator.tools.agent_tool import ToolRefusedError
 
-FREE_FORM: Final = ("config", "tinker")
+FREE_FORM: Final = ("config", "trainer")
 """Sections whose fields belong to the environment and the trainer."""
 
 OWN_SETTINGS: Final = (

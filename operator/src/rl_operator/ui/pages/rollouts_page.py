@@ -118,7 +118,7 @@ def _why_none(run: TrainingRun, source: RolloutSource) -> str:
     if not run.status.finished:
         return f"There are none in {source.where} yet: they are there when the first step is trained."
     return (
-        f"There are none in {source.where}: the run trained nothing, kept none (tinker.keep_rollouts_mb is 0, or the "
+        f"There are none in {source.where}: the run trained nothing, kept none (trainer.keep_rollouts_mb is 0, or the "
         f"disk was full), or an older version trained it. Its log says more."
     )
 

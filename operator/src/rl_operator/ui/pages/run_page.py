@@ -84,7 +84,7 @@ def _values(target: Target, preparations: Preparations, namespace: str, name: st
         "marks": marks_of(run, events),
         "weights": list(weights_rows(run)),
         "commands": weight_commands(run, PROGRAM, flags) if run.status.weights or run.status.checkpoint else {},
-        "expiry_days": run.spec.tinker.get("checkpoint_ttl_days"),
+        "expiry_days": run.spec.trainer.get("checkpoint_ttl_days"),
         "attempts": list(attempt_rows(run)),
         "conditions": list(condition_rows(run)),
         "events": events[-SHOWN_EVENTS:],

@@ -57,7 +57,7 @@ def config_rows(run: TrainingRun, fields: Sequence[SettableField], settings: Set
 
 
 def _own(run: TrainingRun) -> Iterator[ConfigRow]:
-    """What stands beside `config` and `tinker`."""
+    """What stands beside `config` and `trainer`."""
     for name, info in RunSpec.model_fields.items():
         path, value, default = info.alias or name, getattr(run.spec, name), info.get_default(call_default_factory=True)
         if path in SPEC_SECTIONS:
@@ -100,7 +100,7 @@ def _wired() -> Iterator[ConfigRow]:
 
 def _value_at(run: TrainingRun, place: Sequence[str]) -> Any:
     """None: the run does not set it."""
-    value: Any = {"config": run.spec.config, "tinker": run.spec.tinker}
+    value: Any = {"config": run.spec.config, "trainer": run.spec.trainer}
     for step in place:
         value = value.get(step) if isinstance(value, Mapping) else None
     return value

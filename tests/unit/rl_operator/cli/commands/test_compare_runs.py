@@ -66,14 +66,14 @@ def add(
 
 
 def test_two_runs_side_by_side(store_of_rlctl: StateStore, call_rlctl: Call) -> None:
-    add(store_of_rlctl, "one", 0.81, tinker={"learning_rate": 1e-4})
+    add(store_of_rlctl, "one", 0.81, trainer={"learning_rate": 1e-4})
     add(store_of_rlctl, "two", 0.94)
     code, out, _ = call_rlctl("compare", "one", "two")
     lines = out.splitlines()
     assert code == 0
     assert lines[0].split() == ["one", "two"]
-    assert [line.split() for line in lines if line.startswith("tinker.")] == [
-        ["tinker.learning_rate", "0.0001", "0.001"]
+    assert [line.split() for line in lines if line.startswith("trainer.")] == [
+        ["trainer.learning_rate", "0.0001", "0.001"]
     ]
     assert lines[-1].startswith("two is better: held-out 0.940 [0.910, 0.970] against 0.810")
 
@@ -120,8 +120,8 @@ def test_calls_that_make_no_sense(
 
 
 def test_an_experiment_is_ranked_and_its_table_outlives_its_runs(store_of_rlctl: StateStore, call_rlctl: Call) -> None:
-    add(store_of_rlctl, "trial-a", 0.81, swept={"tinker.seed": 0})
-    add(store_of_rlctl, "trial-b", 0.94, swept={"tinker.seed": 1})
+    add(store_of_rlctl, "trial-a", 0.81, swept={"trainer.seed": 0})
+    add(store_of_rlctl, "trial-b", 0.94, swept={"trainer.seed": 1})
     add(store_of_rlctl, "unrelated", 0.99)
     first = call_rlctl("compare", "--experiment", "trial")[1]
     assert [line.split()[1] for line in first.splitlines()[1:3]] == ["trial-b", "trial-a"]
@@ -138,7 +138,7 @@ def test_an_experiment_is_ranked_and_its_table_outlives_its_runs(store_of_rlctl:
 
 
 def test_a_config_map_of_somebody_else_is_not_overwritten(store_of_rlctl: StateStore, call_rlctl: Call) -> None:
-    add(store_of_rlctl, "trial-a", 0.81, swept={"tinker.seed": 0})
+    add(store_of_rlctl, "trial-a", 0.81, swept={"trainer.seed": 0})
     metadata = {"name": "experiment-trial", "namespace": "default"}
     store_of_rlctl.create(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"runs.json": "mine"}}
@@ -152,7 +152,7 @@ def test_a_config_map_of_somebody_else_is_not_overwritten(store_of_rlctl: StateS
 
 
 def test_the_runs_of_an_experiment_are_listed(store_of_rlctl: StateStore, call_rlctl: Call) -> None:
-    add(store_of_rlctl, "trial-a", 0.81, swept={"tinker.seed": 0})
+    add(store_of_rlctl, "trial-a", 0.81, swept={"trainer.seed": 0})
     add(store_of_rlctl, "unrelated", 0.99)
     out = call_rlctl("list", "--experiment", "trial")[1]
     assert "trial-a" in out
@@ -160,23 +160,23 @@ def test_the_runs_of_an_experiment_are_listed(store_of_rlctl: StateStore, call_r
     assert call_rlctl("list", "--experiment", "trial", "-l", "team=a")[1].startswith("No runs")
 
 
-ONE = row("one", 0.81, reward=0.7, step=6, total_steps=6, seconds=12, attempts=1, settings={"tinker.seed": 0})
-TWO = row("two", 0.94, step=3, total_steps=6, phase="Failed", settings={"tinker.seed": 1})
+ONE = row("one", 0.81, reward=0.7, step=6, total_steps=6, seconds=12, attempts=1, settings={"trainer.seed": 0})
+TWO = row("two", 0.94, step=3, total_steps=6, phase="Failed", settings={"trainer.seed": 1})
 
 
 def test_figures_settings_and_verdict() -> None:
     assert "\n".join(side_by_side([ONE, TWO])) == (
         """\
-              one                    two
-phase         Succeeded              Failed
-step          6/6                    3/6
-reward        0.700                  -
-held-out      0.810 [0.780, 0.840]   0.940 [0.910, 0.970]
-  before      -                      -
-  best        -                      -
-took          12s                    -
-attempts      1                      -
-tinker.seed   0                      1
+               one                    two
+phase          Succeeded              Failed
+step           6/6                    3/6
+reward         0.700                  -
+held-out       0.810 [0.780, 0.840]   0.940 [0.910, 0.970]
+  before       -                      -
+  best         -                      -
+took           12s                    -
+attempts       1                      -
+trainer.seed   0                      1
 
 two is better: held-out 0.940 [0.910, 0.970] against 0.810 [0.780, 0.840] of one; the intervals are apart"""
     )
@@ -209,7 +209,7 @@ def test_of_many_settings_some_are_shown() -> None:
 
 def test_the_values_for_programs() -> None:
     values = comparison_values([ONE, TWO])
-    assert values["differences"] == {"tinker.seed": {"one": 0, "two": 1}}
+    assert values["differences"] == {"trainer.seed": {"one": 0, "two": 1}}
     assert [each["name"] for each in values["runs"]] == ["one", "two"]
     assert "settings" not in values["runs"][0]
     assert values["verdicts"][0]["better"] == "two"
@@ -245,11 +245,11 @@ def test_a_narrow_terminal_does_without_columns_and_their_lines_stay_whole() -> 
 
 def test_fields_of_one_name_are_shown_with_their_section() -> None:
     rows: list[RunFigures] = [
-        row(name, 0.5, swept={"tinker.seed": at, "config.seed": at, "tinker.loss": name})
+        row(name, 0.5, swept={"trainer.seed": at, "config.seed": at, "trainer.loss": name})
         for at, name in enumerate(("a", "b"))
     ]
     head = next(experiment_table(rows)).splitlines()[0]
-    assert head.split()[-3:] == ["tinker.seed", "config.seed", "loss"]
+    assert head.split()[-3:] == ["trainer.seed", "config.seed", "loss"]
 
 
 def test_the_ranking_for_programs() -> None:

@@ -87,7 +87,7 @@ def test_common_settings_are_active_and_the_rest_are_comments() -> None:
     text = template(SORT_DIGITS, TINY)
     spec = load_run(text).spec
     assert set(spec.config) == {"total_steps", "group_size", "batch_size", "max_token_length"}
-    assert spec.tinker == {"learning_rate": 0.001}
+    assert spec.trainer == {"learning_rate": 0.001}
     assert "    #eval_items: 250 " in text
     assert "# Not to be set, because runtime tiny locks it: config.tokenizer_name=bundled." in text
 
@@ -119,7 +119,7 @@ def test_the_nearest_allowed_value(value: Any, bound: Mapping[str, Any], nearest
 def test_fields_inside_of_a_mapping_stand_there_and_one_is_active() -> None:
     runtime = make_runtime(locked={"env": {"taskset": {"level": "easy"}}})
     text = template(tasksets().chosen("verifiers/sorting@1.0"), runtime)
-    assert re.search(r"^    taskset:\n      size: 100  .*\n      #weights: \{\}\n  tinker:$", text, re.MULTILINE)
+    assert re.search(r"^    taskset:\n      size: 100  .*\n      #weights: \{\}\n  trainer:$", text, re.MULTILINE)
     assert "  environment: verifiers/sorting@1.0\n" in text
     assert "config.taskset.level=easy" in text
 

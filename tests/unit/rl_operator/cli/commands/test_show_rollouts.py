@@ -16,7 +16,7 @@ from rl_operator.local.state.state_store import StateStore
 
 Call = Callable[..., tuple[int, str, str]]
 
-STALE = {"fate": "dropped", "reason": "stale", "why": "it was sampled 5 policy steps ago, tinker.max_staleness is 2"}
+STALE = {"fate": "dropped", "reason": "stale", "why": "it was sampled 5 policy steps ago, trainer.max_staleness is 2"}
 FILES: dict[str, list[dict[str, Any]]] = {
     "000000-1": [group(0, rollout(0.25, "no", "evaluated"), fate="evaluated", step=0)],
     "000001-1": [step(1, {"trained": 3}, **{"reward/mean": 0.0}), group(0, rollout(0.0, "old", policy=0))],
@@ -63,7 +63,7 @@ def test_the_newest_step(call_rollouts: Call) -> None:
         == """\
 sorting, step 2, reward 0.500: 2 groups, 1 trained, 1 dropped
   9 tokens arrived: 7 trained (78 %), 2 dropped (22 %)
-  dropped: 1 group, 2 tokens, stale: it was sampled 5 policy steps ago, tinker.max_staleness is 2
+  dropped: 1 group, 2 tokens, stale: it was sampled 5 policy steps ago, trainer.max_staleness is 2
   lost: 2 rollouts, 40 tokens, timeout: it was timeout
 
 group 0, trained, item a b
@@ -141,7 +141,9 @@ def test_a_run_without_any(call_rollouts: Call, kept_folder: Path) -> None:
         file.unlink()
     code, _, errors = call_rollouts("sorting")
     assert code == 2
-    assert "it kept none (tinker.keep_rollouts_mb is 0, or the disk was full), or an older version trained it" in errors
+    assert (
+        "it kept none (trainer.keep_rollouts_mb is 0, or the disk was full), or an older version trained it" in errors
+    )
 
 
 def test_a_run_that_is_not_there(call_rollouts: Call) -> None:

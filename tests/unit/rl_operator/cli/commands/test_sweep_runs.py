@@ -45,7 +45,7 @@ def call_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     return call
 
 
-GRID = ("--set", "tinker.learning_rate=1e-4,1e-3", "--set", "tinker.seed=0,1")
+GRID = ("--set", "trainer.learning_rate=1e-4,1e-3", "--set", "trainer.seed=0,1")
 NAMES = [f"sorting-lr{rate}-seed{seed}" for rate in ("1e-4", "1e-3") for seed in (0, 1)]
 
 
@@ -54,7 +54,7 @@ def test_without_more_the_grid_is_only_shown(call_sweep: Call, tmp_path: Path, a
     code, out, errors = call_sweep("run.yaml", *GRID, *asked)
     assert code == 0
     assert [line.split() for line in out.splitlines()] == [
-        ["NAME", "tinker.learning_rate", "tinker.seed"],
+        ["NAME", "trainer.learning_rate", "trainer.seed"],
         *([name, rate, seed] for name, rate, seed in zip(NAMES, ["0.0001"] * 2 + ["0.001"] * 2, "0101", strict=True)),
     ]
     assert "nothing is started" in errors
@@ -67,7 +67,7 @@ def test_for_programs(call_sweep: Call) -> None:
     assert (answer["experiment"], len(answer["runs"])) == ("trial", 4)
     assert answer["runs"][0] == {
         "name": "trial-lr1e-4-seed0",
-        "swept": {"tinker.learning_rate": 1e-4, "tinker.seed": 0},
+        "swept": {"trainer.learning_rate": 1e-4, "trainer.seed": 0},
     }
 
 
@@ -76,10 +76,10 @@ def test_files_are_written_as_a_person_would(call_sweep: Call, tmp_path: Path) -
     files = sorted((tmp_path / "grid").iterdir())
     assert [file.stem for file in files] == sorted(NAMES)
     run = load_run((tmp_path / f"grid/{NAMES[3]}.yaml").read_text())
-    assert run.spec.tinker == {"learning_rate": 1e-3, "seed": 1}
+    assert run.spec.trainer == {"learning_rate": 1e-3, "seed": 1}
     assert run.metadata.labels == {EXPERIMENT_LABEL: "sorting"}
     written = yaml.safe_load((tmp_path / f"grid/{NAMES[3]}.yaml").read_text())
-    assert sorted(written["spec"]) == ["config", "environment", "runtime", "tinker"]
+    assert sorted(written["spec"]) == ["config", "environment", "runtime", "trainer"]
     assert "namespace" not in written["metadata"]
 
 
@@ -105,15 +105,15 @@ def test_an_environment_of_a_file_is_found_from_the_new_folder(tmp_path: Path) -
     ("arguments", "said"),
     [
         ([], "a sweep needs --set"),
-        (["--set", "tinker.seed=1,1"], "has 1 twice"),
-        (["--set", f"tinker.seed={','.join(map(str, range(65)))}"], "the grid has 65 runs"),
-        (["--set", "tinker.seed=1,2", "--name", "No"], "the experiment's name is 'No'"),
-        (["--set", "tinker.seed=1", "--start", "--dry-run"], "one of --start, --write DIR and --dry-run"),
-        (["--set", "tinker.seed=1", "--continue"], "--continue is about the start"),
-        (["--set", "tinker.seed=1", "--parallel", "2"], "--parallel is about the start"),
-        (["--set", "tinker.seed=-1,1", "--start"], "spec.tinker.seed is -1: it must be at least 0 (sorting-seed-1)"),
+        (["--set", "trainer.seed=1,1"], "has 1 twice"),
+        (["--set", f"trainer.seed={','.join(map(str, range(65)))}"], "the grid has 65 runs"),
+        (["--set", "trainer.seed=1,2", "--name", "No"], "the experiment's name is 'No'"),
+        (["--set", "trainer.seed=1", "--start", "--dry-run"], "one of --start, --write DIR and --dry-run"),
+        (["--set", "trainer.seed=1", "--continue"], "--continue is about the start"),
+        (["--set", "trainer.seed=1", "--parallel", "2"], "--parallel is about the start"),
+        (["--set", "trainer.seed=-1,1", "--start"], "spec.trainer.seed is -1: it must be at least 0 (sorting-seed-1)"),
         (["--set", "config.total_steps=ten,6"], 'spec.config.total_steps is "ten": it must be'),
-        (["--set", "config.learning_rate=1e-4", "--write", "grid"], "--set tinker.learning_rate="),
+        (["--set", "config.learning_rate=1e-4", "--write", "grid"], "--set trainer.learning_rate="),
     ],
 )
 def test_what_is_refused_starts_and_writes_nothing(
@@ -131,9 +131,9 @@ def test_the_usual_limit_is_the_grids() -> None:
 
 
 def test_refusals_for_programs(call_sweep: Call) -> None:
-    code, out, _ = call_sweep("run.yaml", "--set", "tinker.seed=-1,1", "-o", "json")
+    code, out, _ = call_sweep("run.yaml", "--set", "trainer.seed=-1,1", "-o", "json")
     (refusal,) = json.loads(out)["refusals"]
-    assert (code, refusal["field"], refusal["runs"]) == (2, "spec.tinker.seed", ["sorting-seed-1"])
+    assert (code, refusal["field"], refusal["runs"]) == (2, "spec.trainer.seed", ["sorting-seed-1"])
 
 
 # --- what is started -------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class Trains(MemoryTarget):
 
 def made(*settings: str, experiment: str = "trial") -> Sweep:
     file = RunFile(parsed(run_manifest()))
-    points = points_of([parse_axis(each) for each in settings or ("tinker.seed=0,1,2",)])
+    points = points_of([parse_axis(each) for each in settings or ("trainer.seed=0,1,2",)])
     return Sweep(experiment, file, points, runs_of(file.run, experiment, points))
 
 
@@ -244,12 +244,12 @@ def test_an_interrupted_sweep_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: p
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"spec": {"tinker": {"seed": 9}}}, "spec.tinker.seed is 9 there and 0 here"),
+        ({"spec": {"trainer": {"seed": 9}}}, "spec.trainer.seed is 9 there and 0 here"),
         ({"label": "another"}, "is 'another' instead of 'trial'"),
     ],
 )
 def test_it_goes_on_with_its_own_runs_only(change: dict[str, Any], said: str) -> None:
-    there = run_manifest("trial-seed0", spec=change.get("spec", {"tinker": {"seed": 0}}))
+    there = run_manifest("trial-seed0", spec=change.get("spec", {"trainer": {"seed": 0}}))
     there["metadata"]["labels"] = {EXPERIMENT_LABEL: change.get("label", "trial")}
     target = MemoryTarget(there)
     with pytest.raises(RefusedError, match="is not the one of this sweep") as refused:

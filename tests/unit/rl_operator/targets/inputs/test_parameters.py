@@ -17,7 +17,7 @@ def test_editable_ones_come_first_and_wired_ones_are_left_out() -> None:
     fields = fields_of(CATALOG.named("sort_digits"), DEFAULT)
     locks = [field.locked for field in fields]
     assert locks == sorted(locks)
-    assert {"config.rollout_server_url", "tinker.wandb_project"}.isdisjoint(f"{f.section}.{f.name}" for f in fields)
+    assert {"config.rollout_server_url", "trainer.wandb_project"}.isdisjoint(f"{f.section}.{f.name}" for f in fields)
     locked = {f.name: f.default for f in fields if f.locked}
     assert (locked["lora_rank"], locked["tokenizer_name"]) == (32, "Qwen/Qwen3-8B")
 
@@ -56,8 +56,8 @@ def test_allowed_values(field: dict[str, Any], runtime: dict[str, Any], allowed:
 
 def test_the_trainers_own_limits_and_choices() -> None:
     fields = fields_in(make_runtime())
-    assert fields["tinker.learning_rate"].allowed == "above 0, at most 1, or auto"
-    loss = fields["tinker.loss"]
+    assert fields["trainer.learning_rate"].allowed == "above 0, at most 1, or auto"
+    loss = fields["trainer.loss"]
     assert (loss.type, loss.allowed) == ("choice", "importance_sampling, ppo, cispo, gspo, dro")
     assert fields["config.total_steps"].allowed == "at least 1, at most 10000000"
 

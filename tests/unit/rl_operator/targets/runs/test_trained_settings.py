@@ -12,7 +12,7 @@ from rl_operator.targets.inputs.file_inputs import render_file
 from rl_operator.targets.inputs.run_file import RunFile, with_uid
 from rl_operator.targets.runs.trained_settings import TrainedSettings
 
-SPEC = {"config": {"group_size": 4}, "tinker": {"learning_rate": 1e-4, "seed": 3}}
+SPEC = {"config": {"group_size": 4}, "trainer": {"learning_rate": 1e-4, "seed": 3}}
 
 
 def settings(target: MemoryTarget, spec: dict[str, Any] = SPEC, **status: Any) -> dict[str, Any]:
@@ -29,11 +29,11 @@ def started(target: MemoryTarget, spec: dict[str, Any] = SPEC) -> str:
 def test_before_the_start_it_is_what_would_be_in_force() -> None:
     found = settings(MemoryTarget())
     assert (found["environment"], found["runtime"], found["model"]) == ("sort_digits", "tiny", "bundled")
-    assert (found["config.group_size"], found["tinker.learning_rate"], found["tinker.seed"]) == (4, 1e-4, 3)
+    assert (found["config.group_size"], found["trainer.learning_rate"], found["trainer.seed"]) == (4, 1e-4, 3)
     assert found["config.eval_items"] == 250, "the environment's own default"
-    assert found["tinker.lora_rank"] == 16, "the runtime's"
-    assert found["tinker.loss"] == "importance_sampling", "the trainer's"
-    assert not {"config.api_key", "config.rollout_server_url", "tinker.wandb_run_name"} & found.keys()
+    assert found["trainer.lora_rank"] == 16, "the runtime's"
+    assert found["trainer.loss"] == "importance_sampling", "the trainer's"
+    assert not {"config.api_key", "config.rollout_server_url", "trainer.wandb_run_name"} & found.keys()
 
 
 def test_after_the_start_it_is_what_was_rendered() -> None:
@@ -53,7 +53,7 @@ def test_started_and_unstarted_runs_of_the_same_spec_do_not_differ() -> None:
 def test_a_config_that_is_not_readable_gives_what_the_spec_says(text: str) -> None:
     target = MemoryTarget()
     target.others["ConfigMap", "default", "broken"] = {"data": {"config.yaml": text}}
-    assert settings(target, configMapName="broken")["tinker.lora_rank"] == 16
+    assert settings(target, configMapName="broken")["trainer.lora_rank"] == 16
 
 
 def test_what_may_not_be_read_is_left_out() -> None:
@@ -65,7 +65,7 @@ def test_what_may_not_be_read_is_left_out() -> None:
             raise ForbiddenError("no")
 
     found = settings(Closed(), configMapName="any")
-    assert (found["config.group_size"], found["tinker.learning_rate"]) == (4, 1e-4)
+    assert (found["config.group_size"], found["trainer.learning_rate"]) == (4, 1e-4)
     assert "config.eval_items" not in found
 
 

@@ -147,7 +147,7 @@ def many_fields(count: int, **field: Any) -> RunFields:
     ],
 )
 def test_any_environment_is_small_and_names_omissions(fields: RunFields) -> None:
-    spec = {**SPEC, "config": {"knob_0029": 7}, "tinker": {"lora_rank": 4}}
+    spec = {**SPEC, "config": {"knob_0029": 7}, "trainer": {"lora_rank": 4}}
     view = config_view({"run_id": "toy-0a1b2c3d"}, fields, spec)
     assert tokens(view) < 1500
     assert len(named(view)) + view.get("left_out", 0) == len(fields.all)
@@ -206,13 +206,13 @@ def test_one_field(context: CallContext, call: Call) -> None:
 def test_several_fields_of_all_sections(context: CallContext, call: Call) -> None:
     run_id = drafted(context)
     values = {
-        "group_size": 4, "tinker.loss": "ppo", "wandb_project": "p", "wandb.tags": ["a"], "spec.backoffLimit": 0,
+        "group_size": 4, "trainer.loss": "ppo", "wandb_project": "p", "wandb.tags": ["a"], "spec.backoffLimit": 0,
         "priority": 5, "start_from": {"state_path": "tinker://m/weights/10"},
         "sandbox": {"size": 2, "timeout_seconds": 60},
     }  # fmt: skip
     assert call("rl_edit_config", values=values).code is None
     spec = spec_of(context, run_id)
-    assert (spec["config"], spec["tinker"]) == ({"group_size": 4}, {"loss": "ppo"})
+    assert (spec["config"], spec["trainer"]) == ({"group_size": 4}, {"loss": "ppo"})
     assert spec["wandb"] == {"project": "p", "tags": ["a"]}
     assert (spec["backoffLimit"], spec["priority"]) == (0, 5)
     assert spec["startFrom"]["statePath"] == "tinker://m/weights/10"

@@ -112,7 +112,7 @@ def test_there_are_none(context: CallContext, call: Call) -> None:
     run_id = drafted(context)
     assert "has not started, so it has no rollouts yet" in call("rl_get_rollouts").answer["error"]
     write_status(context, run_id, phase="Running", startTime="2026-01-01T00:00:00Z")
-    assert "no step is trained yet, or tinker.keep_rollouts_mb is 0" in call("rl_get_rollouts").answer["error"]
+    assert "no step is trained yet, or trainer.keep_rollouts_mb is 0" in call("rl_get_rollouts").answer["error"]
 
 
 def test_a_step_that_there_is_not(keep: Keep, call: Call) -> None:

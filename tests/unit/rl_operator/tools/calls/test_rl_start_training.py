@@ -170,12 +170,12 @@ def test_a_missing_key_of_the_backend_refuses_the_start(
     assert suspended(context, name)
 
 
-@pytest.mark.parametrize("tinker", [True, None], ids=["there", "not to be looked at"])
+@pytest.mark.parametrize("trainer", [True, None], ids=["there", "not to be looked at"])
 def test_other_missing_keys_do_not_refuse_it(
-    context: CallContext, call: Call, like_a_cluster: LikeACluster, tinker: bool | None
+    context: CallContext, call: Call, like_a_cluster: LikeACluster, trainer: bool | None
 ) -> None:
     name = drafted(context, runtime="default")
-    like_a_cluster.keys = {"TINKER_API_KEY": tinker, "WANDB_API_KEY": False}
+    like_a_cluster.keys = {"TINKER_API_KEY": trainer, "WANDB_API_KEY": False}
     answer = call("rl_start_training").answer
     assert not any(each["needed"] for each in answer["missing"])
     assert answer["wandb_project"] == "atropos-tinker"

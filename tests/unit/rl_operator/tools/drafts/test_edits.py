@@ -11,7 +11,7 @@ from rl_operator.tools.drafts.edits import changes_of, edits_of, settings_of, wi
 from rl_operator.tools.drafts.field_names import run_fields
 
 FIELDS = run_fields(CATALOG.named("sort_digits"), TINY)
-SPEC: dict[str, Any] = {"environment": "sort_digits", "config": {"group_size": 4}, "tinker": {}, "wandb": {"tags": []}}
+SPEC: dict[str, Any] = {"environment": "sort_digits", "config": {"group_size": 4}, "trainer": {}, "wandb": {"tags": []}}
 
 
 def sent(value: Any, type_: str, **field: Any) -> tuple[Any, str]:

@@ -24,9 +24,9 @@ def toy(*names: str) -> RunFields:
         ("config.group_size", ("config", "group_size")),
         ("env.group_size", ("config", "group_size")),
         ("spec.config.group_size", ("config", "group_size")),
-        ("learning_rate", ("tinker", "learning_rate")),
-        ("tinker.learning_rate", ("tinker", "learning_rate")),
-        ("spec.tinker.learning_rate", ("tinker", "learning_rate")),
+        ("learning_rate", ("trainer", "learning_rate")),
+        ("trainer.learning_rate", ("trainer", "learning_rate")),
+        ("spec.trainer.learning_rate", ("trainer", "learning_rate")),
         ("wandb_project", ("wandb", "project")),
         ("wandb.project", ("wandb", "project")),
         ("spec.wandb.project", ("wandb", "project")),
@@ -56,7 +56,7 @@ def test_every_listed_name_and_path_is_found_again(runtime) -> None:
 
 @pytest.mark.parametrize(
     ("clash", "paths"),
-    [("seed", ["config.seed", "tinker.seed"]), ("priority", ["config.priority", "spec.priority"])],
+    [("seed", ["config.seed", "trainer.seed"]), ("priority", ["config.priority", "spec.priority"])],
 )
 def test_a_name_of_two_fields_is_refused_with_both_paths(clash: str, paths: list[str]) -> None:
     fields = toy(clash)
@@ -71,8 +71,8 @@ def test_a_name_of_two_fields_is_refused_with_both_paths(clash: str, paths: list
     [
         ("rollout_server_url", "addresses are chosen by the platform"),
         ("env.api_key", "keys come from the Secrets"),
-        ("spec.tinker.checkpoint_dir", "folders are chosen by the platform"),
-        ("tinker.wandb_project", "set spec.wandb.project instead"),
+        ("spec.trainer.checkpoint_dir", "folders are chosen by the platform"),
+        ("trainer.wandb_project", "set spec.wandb.project instead"),
         ("environment", "rl_select_environment drafts"),
         ("spec.runtime", "rl_select_environment drafts"),
         ("suspend", "rl_start_training starts"),
@@ -103,7 +103,7 @@ def test_a_key_instead_of_a_field_is_not_repeated() -> None:
     assert "tml-" not in str(refused.value)
 
 
-@given(st.text(max_size=300) | st.builds(".".join, st.lists(st.sampled_from([*"ab", "config", "spec", "tinker"]))))
+@given(st.text(max_size=300) | st.builds(".".join, st.lists(st.sampled_from([*"ab", "config", "spec", "trainer"]))))
 def test_unlisted_names_are_not_found_and_answers_are_short(name: str) -> None:
     known = {spelling for field in FIELDS.all for spelling in field.spellings}
     assume(name not in known)

@@ -9,7 +9,7 @@ from rl_operator.documents.yaml_text import read_yaml
 from rl_operator.targets.inputs.parameters import fields_of
 from rl_operator.ui.views.config_rows import ConfigRow, config_rows, run_file
 
-RUNTIME = make_runtime(locked={"tinker": {"lora_rank": 8}}, defaults={"tinker": {"learning_rate": 0.001}})
+RUNTIME = make_runtime(locked={"trainer": {"lora_rank": 8}}, defaults={"trainer": {"learning_rate": 0.001}})
 
 
 def rows(spec: dict[str, Any], settings: dict[str, Any] | None = None, *, known: bool = True) -> dict[str, ConfigRow]:
@@ -20,14 +20,14 @@ def rows(spec: dict[str, Any], settings: dict[str, Any] | None = None, *, known:
 
 
 def test_who_decided() -> None:
-    found = rows({"config": {"group_size": 4}, "priority": 3}, {"config.group_size": 4, "tinker.lora_rank": 8})
+    found = rows({"config": {"group_size": 4}, "priority": 3}, {"config.group_size": 4, "trainer.lora_rank": 8})
     assert (found["config.group_size"].origin, found["config.group_size"].value) == ("set", "4")
-    assert (found["tinker.lora_rank"].origin, found["tinker.lora_rank"].value) == ("locked", "8")
-    assert (found["tinker.learning_rate"].origin, found["tinker.learning_rate"].value) == ("default", "0.001")
+    assert (found["trainer.lora_rank"].origin, found["trainer.lora_rank"].value) == ("locked", "8")
+    assert (found["trainer.learning_rate"].origin, found["trainer.learning_rate"].value) == ("default", "0.001")
     assert (found["priority"].origin, found["priority"].default) == ("set", "0")
     assert found["backoffLimit"].origin == "default"
-    assert found["tinker.api_key"].origin == "wired"
-    assert "never write a key" in found["tinker.api_key"].meaning
+    assert found["trainer.api_key"].origin == "wired"
+    assert "never write a key" in found["trainer.api_key"].meaning
 
 
 def test_what_the_run_sets_comes_first() -> None:
@@ -36,9 +36,9 @@ def test_what_the_run_sets_comes_first() -> None:
 
 
 def test_an_unknown_environment_shows_what_is_in_force() -> None:
-    settings = {"environment": "x", "config.level": 3, "tinker.loss": "ppo"}
+    settings = {"environment": "x", "config.level": 3, "trainer.loss": "ppo"}
     found = rows({"config": {"level": 3}}, settings, known=False)
-    assert (found["config.level"].origin, found["tinker.loss"].origin) == ("set", "default")
+    assert (found["config.level"].origin, found["trainer.loss"].origin) == ("set", "default")
 
 
 def test_keys_are_not_shown() -> None:

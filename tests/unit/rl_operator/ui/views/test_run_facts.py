@@ -100,8 +100,8 @@ def test_a_run_that_nobody_has_seen() -> None:
             RefusalRow("OutOfBounds", "spec.config.a", "-4", "", "≥ 1, please."),
         ),
         (
-            {"code": "LockedField", "field": "spec.tinker.loss", "given": "ppo", "locked": "cispo", "hint": "go"},
-            RefusalRow("LockedField", "spec.tinker.loss", "ppo", "locked to cispo", "Go."),
+            {"code": "LockedField", "field": "spec.trainer.loss", "given": "ppo", "locked": "cispo", "hint": "go"},
+            RefusalRow("LockedField", "spec.trainer.loss", "ppo", "locked to cispo", "Go."),
         ),
         (
             {"code": "WrongType", "field": "spec.config.b", "allowed": ["x", "y"], "hint": "choose one"},

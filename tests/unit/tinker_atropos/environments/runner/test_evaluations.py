@@ -143,7 +143,7 @@ async def test_a_missing_metric_is_named_with_those_that_were_seen(outcome, capl
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     seen = "eval/aime24, eval/overall" if isinstance(outcome, dict) else "eval/percent_correct"
     assert warning.startswith(f"the environment reports no eval/math (it reports {seen}")
-    assert "spec.tinker.eval_metric" in warning
+    assert "spec.trainer.eval_metric" in warning
 
 
 class Asking(Slow):

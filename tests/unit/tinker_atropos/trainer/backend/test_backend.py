@@ -121,7 +121,7 @@ class NeverAnswered:
 
 async def test_a_wait_has_a_deadline_and_abandons_the_request() -> None:
     hanging = NeverAnswered()
-    with pytest.raises(BackendError, match=r"optim_step: no answer within tinker.backend_deadline_seconds \(0.05 s\)"):
+    with pytest.raises(BackendError, match=r"optim_step: no answer within trainer.backend_deadline_seconds \(0.05 s\)"):
         await answered("optim_step", 0.05, hanging)
     assert hanging.future().cancelled()
 

@@ -91,7 +91,7 @@ def test_sdk_errors_are_judged_by_the_answer_behind_them(outer: Exception) -> No
     [
         (status_error(404), "creating: the backend refused: no such model (HTTP 404)"),
         (failed(USER), "creating: the backend refused: out of range"),
-        (TimeoutError(), "creating: no answer within tinker.backend_deadline_seconds (300 s)"),
+        (TimeoutError(), "creating: no answer within trainer.backend_deadline_seconds (300 s)"),
         (
             unread({"metrics": 3}),
             f"creating: {UNEXPECTED}",

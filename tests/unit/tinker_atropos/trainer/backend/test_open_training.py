@@ -73,7 +73,8 @@ async def test_weights_of_another_shape_are_refused_with_both_values() -> None:
         await opening(path, model="Qwen/Qwen3-8B", rank=16).open()
     assert str(caught.value) == (
         f"startFrom names weights ({path}) that do not fit: they are of the model 'bundled', and openai.0 names "
-        "'Qwen/Qwen3-8B'; they have LoRA rank 4, and tinker.lora_rank is 16. Use the values that they were trained with"
+        "'Qwen/Qwen3-8B'; they have LoRA rank 4, and trainer.lora_rank is 16. Use the values that they were "
+        "trained with"
     )
     assert caught.value.exit_code == 2
 
@@ -83,7 +84,7 @@ async def test_weights_on_other_layers_are_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         await opening(path, train_unembed=False).open()
     assert str(caught.value) == (
-        f"startFrom names weights ({path}) that do not fit: they have train_unembed true, and tinker.train_unembed is "
+        f"startFrom names weights ({path}) that do not fit: they have train_unembed true, and trainer.train_unembed is "
         "false. Use the values that they were trained with"
     )
 
@@ -97,7 +98,7 @@ async def test_a_coefficient_needs_a_backend_that_samples_from_the_base_model(mo
     async with FaultProxy(os.environ["TINKER_BASE_URL"]).running() as proxy:
         proxy.faults = [Fault("answer", "POST /api/v1/create_sampling_session", times=None, status=422)]
         monkeypatch.setenv("TINKER_BASE_URL", proxy.url)
-        with pytest.raises(ConfigError, match=r"tinker.kl_base_coef is 0.1, and the backend does not sample from the"):
+        with pytest.raises(ConfigError, match=r"trainer.kl_base_coef is 0.1, and the backend does not sample from the"):
             await replace(wanting, base_url=proxy.url).open()
         opened = await opening(path).open()
         await opened.backend.close("success")

@@ -124,7 +124,7 @@ async def test_the_opening_of_training_says_it(listener: socket.socket, monkeypa
     config = parse_config({"env": env, "tinker": {"backend_deadline_seconds": 1.0}})
     opening = TrainingOpener(Settings(), config, url, np.array([1]), said.append)
     with pytest.raises(
-        BackendError, match=r"within tinker.backend_deadline_seconds \(1 s\): the connection is refused"
+        BackendError, match=r"within trainer.backend_deadline_seconds \(1 s\): the connection is refused"
     ):
         await opening.open()
     assert (said[0] or "").startswith(f"The backend at {url} does not answer")

@@ -35,9 +35,9 @@ def test_other_figures_of_a_backend_are_its_own_business() -> None:
 @pytest.mark.parametrize(
     ("env", "tinker", "remedies"),
     [
-        ({}, {}, "lower tinker.learning_rate (4e-05), env.max_batches_offpolicy (3), or use tinker.loss: ppo, which"),
-        ({"max_batches_offpolicy": 1}, {"loss": "ppo", "learning_rate": 0.5}, "lower tinker.learning_rate (0.5)"),
-        ({}, {"loss": "cispo", "max_staleness": 0}, "lower tinker.learning_rate (4e-05)"),
+        ({}, {}, "lower trainer.learning_rate (4e-05), env.max_batches_offpolicy (3), or use trainer.loss: ppo, which"),
+        ({"max_batches_offpolicy": 1}, {"loss": "ppo", "learning_rate": 0.5}, "lower trainer.learning_rate (0.5)"),
+        ({}, {"loss": "cispo", "max_staleness": 0}, "lower trainer.learning_rate (4e-05)"),
     ],
 )
 def test_the_sentence_has_the_step_and_what_to_lower(

@@ -224,7 +224,7 @@ async def test_too_many_too_long_prompts_in_a_row_end_the_run(serve_inference) -
         assert await ask(21) == 400
         (failure,) = inference.failures
         assert failure.error_class == "environment"
-        for part in ("3 prompts", "21 tokens", "16 tokens", "tinker.max_context_overflows", "shorten"):
+        for part in ("3 prompts", "21 tokens", "16 tokens", "trainer.max_context_overflows", "shorten"):
             assert part in str(failure)
         assert inference.generator.totals.context_overflows == 5
         response = await inference.client.post("/v1/completions", json={"prompt": [5] * 16})

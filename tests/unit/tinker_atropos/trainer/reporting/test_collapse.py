@@ -36,7 +36,7 @@ def test_both_figures_and_their_steps_are_in_the_sentence() -> None:
     assert after([0.55, 0.8, 0.3, 0.4]) is None
     assert after([0.55, 0.8, 0.3, 0.4, 0.35]) == (
         "held-out accuracy is far below its best: 0.35 after step 40, 0.8 after step 10; the last weights are not the "
-        "best ones, and a lower tinker.learning_rate may be needed"
+        "best ones, and a lower trainer.learning_rate may be needed"
     )
 
 

@@ -108,7 +108,7 @@ async def test_one_stale_token_makes_the_group_stale(max_staleness: int) -> None
     gate.sampled([1, 2, 9], [4, 5], step=STEP - max_staleness - 1)
     assert await refusal(gate) == (
         "stale",
-        f"it was sampled {max_staleness + 1} policy steps ago, tinker.max_staleness is {max_staleness}",
+        f"it was sampled {max_staleness + 1} policy steps ago, trainer.max_staleness is {max_staleness}",
     )
 
 
@@ -132,7 +132,7 @@ async def test_logprobs_of_another_sampling_distribution_are_not_trained(setting
 async def test_too_long() -> None:
     assert await refusal(Gate(max_token_trainer_length=4)) == (
         "too_long",
-        "it has 5 tokens, tinker.max_token_trainer_length is 4",
+        "it has 5 tokens, trainer.max_token_trainer_length is 4",
     )
 
 

@@ -49,7 +49,7 @@ def test_it_allows_what_the_measured_cost_affords() -> None:
         assert allowed.allowed <= before + RISE
     assert allowed.allowed == pytest.approx(2 * math.log(0.9) / math.log(0.95))
     assert allowed.steps == 4
-    assert "tinker.max_staleness (8)" in allowed.sentence
+    assert "trainer.max_staleness (8)" in allowed.sentence
 
     for _ in range(40):
         allowed.trained(StaleTokens(0.5, 4.0))

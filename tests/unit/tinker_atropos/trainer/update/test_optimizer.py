@@ -136,8 +136,8 @@ def test_a_model_without_a_rule_is_refused(tmp_path, config, why) -> None:
     with pytest.raises(ConfigError) as caught:
         automatic_learning_rate("mine", own)
     assert str(caught.value) == (
-        f"tinker.learning_rate is 'auto', and for the model 'mine' no rate can be computed: {why}; "
-        "set tinker.learning_rate to a number, such as 4e-5"
+        f"trainer.learning_rate is 'auto', and for the model 'mine' no rate can be computed: {why}; "
+        "set trainer.learning_rate to a number, such as 4e-5"
     )
 
 

@@ -163,7 +163,7 @@ class Evaluations:
         """After its deadline, let rollouts continue beside an evaluation."""
         if env.eval_runner is not None and not env.eval_runner.done() and time.monotonic() >= self._overdue_at:
             logger.warning(
-                "%s takes longer than tinker.eval_deadline_seconds (%g s): it is no longer waited for",
+                "%s takes longer than trainer.eval_deadline_seconds (%g s): it is no longer waited for",
                 env.eval_runner.get_name(), self.plan.deadline,
             )  # fmt: skip
             env.eval_runner = None
@@ -235,7 +235,7 @@ def _no_metric(metric: str, reported: Iterable[str]) -> str:
     """What to do about an evaluation that reported only other metrics."""
     others = sorted({name[name.index("eval/") :] for name in reported if "eval/" in name})
     advice = (
-        f"it reports {', '.join(others)}: set the run's spec.tinker.eval_metric, or eval_metric of the environment's "
+        f"it reports {', '.join(others)}: set the run's spec.trainer.eval_metric, or eval_metric of the environment's "
         f"class, to the one that counts"
         if others
         else "it reports none under eval/"

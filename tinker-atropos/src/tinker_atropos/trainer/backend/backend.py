@@ -92,7 +92,7 @@ async def wait_for_backend(base_url: str, deadline_seconds: float) -> None:
             if time.monotonic() >= give_up:
                 raise BackendError(
                     f"the backend at TINKER_BASE_URL ({reachability.shown(base_url)}) did not answer within "
-                    f"tinker.backend_deadline_seconds ({deadline_seconds:g} s): {reason}"
+                    f"trainer.backend_deadline_seconds ({deadline_seconds:g} s): {reason}"
                 )
             await asyncio.sleep(HEALTH_POLL_SECONDS)
 
@@ -134,7 +134,7 @@ class TinkerBackend:
         layers: Mapping[str, bool] = ALL_LAYERS,
     ) -> "Training":
         """`layers`: which of them the adapter is on. A refusal of a part of them names the fields."""
-        off = [f"tinker.{name}" for name, trained in layers.items() if not trained]
+        off = [f"trainer.{name}" for name, trained in layers.items() if not trained]
         client = await submitted(
             f"creating a training run of {base_model!r}" + (f" without {', '.join(off)}" if off else ""),
             self._deadline,
@@ -213,7 +213,7 @@ class Training:
             if not refused(error.__cause__ or error):
                 raise
             raise ConfigError(
-                f"tinker.loss is {loss.name!r}, and the backend refuses it: {error}. Choose a loss that it has; every "
+                f"trainer.loss is {loss.name!r}, and the backend refuses it: {error}. Choose a loss that it has; every "
                 f"backend has {' and '.join(name for name, row in POLICY_LOSSES.items() if row.everywhere)}"
             ) from error
 

@@ -103,7 +103,7 @@ class TrainingOpener:
                 return await asyncio.wait_for(opening, give_up - time.monotonic())
             except TimeoutError:
                 raise BackendError(
-                    f"the backend was lost and did not come back within tinker.backend_deadline_seconds "
+                    f"the backend was lost and did not come back within trainer.backend_deadline_seconds "
                     f"({self.deadline:g} s)"
                 ) from None
             except (BackendError, ConfigError) as error:  # the configuration was accepted the first time
@@ -141,7 +141,7 @@ class TrainingOpener:
             await training.base_logprobs(self.config.base_model, [self.probe_T])
         except SampleRefusedError as error:
             raise ConfigError(
-                f"tinker.kl_base_coef is {coefficient:g}, and the backend does not sample from the base model: "
+                f"trainer.kl_base_coef is {coefficient:g}, and the backend does not sample from the base model: "
                 f"{error}. Set it to 0"
             ) from error
 
@@ -189,10 +189,10 @@ class TrainingOpener:
         if stored.base_model != wanted_model:
             differences.append(f"they are of the model {stored.base_model!r}, and openai.0 names {wanted_model!r}")
         if stored.lora_rank not in (None, wanted_rank):
-            differences.append(f"they have LoRA rank {stored.lora_rank}, and tinker.lora_rank is {wanted_rank}")
+            differences.append(f"they have LoRA rank {stored.lora_rank}, and trainer.lora_rank is {wanted_rank}")
         for name, wanted in self.config.tinker.lora_layers.items():
             if stored.lora_layers.get(name, wanted) != wanted:
-                differences.append(f"they have {name} {_yaml(not wanted)}, and tinker.{name} is {_yaml(wanted)}")
+                differences.append(f"they have {name} {_yaml(not wanted)}, and trainer.{name} is {_yaml(wanted)}")
         if differences:
             raise ConfigError(
                 f"startFrom names weights ({path}) that do not fit: {'; '.join(differences)}. "

@@ -114,7 +114,7 @@ def translate(error: BaseException, doing: str, deadline_seconds: float, *, open
     cause = _root(error)
     status = cause.status_code if isinstance(cause, tinker.APIStatusError) else None
     if isinstance(cause, TimeoutError):
-        return BackendError(f"{doing}: no answer within tinker.backend_deadline_seconds ({deadline_seconds:g} s)")
+        return BackendError(f"{doing}: no answer within trainer.backend_deadline_seconds ({deadline_seconds:g} s)")
     if isinstance(cause, ValidationError) and (nulls := _null_metrics(cause)):
         return DivergedError(f"{doing}: the backend answered with numbers that are not finite ({', '.join(nulls)})")
     if status in (401, 403) or (opening and type(cause) is tinker.TinkerError):

@@ -41,11 +41,11 @@ def check_sample(logprobs_T: Floats) -> None:
 def diverged(why: DivergedError, step: int, config: RunConfig) -> DivergedError:
     """The error that ends the run: when, why, and what to lower, the likeliest first."""
     env, tinker = config.env, config.tinker
-    remedies = [f"lower tinker.learning_rate ({tinker.learning_rate:g})"]
+    remedies = [f"lower trainer.learning_rate ({tinker.learning_rate:g})"]
     if tinker.max_staleness and env.max_batches_offpolicy > 1:
         remedies.append(f"env.max_batches_offpolicy ({env.max_batches_offpolicy})")
     if tinker.loss == "importance_sampling":
-        remedies.append("or use tinker.loss: ppo, which clips")
+        remedies.append("or use trainer.loss: ppo, which clips")
     return DivergedError(f"training diverged after step {step}: {why}; {', '.join(remedies)}")
 
 

@@ -36,7 +36,7 @@ def group_normalized(scores_R: Floats) -> Floats:
 ADVANTAGES: Mapping[str, Strategy] = MappingProxyType(
     {"group_centered": group_centered, "leave_one_out": leave_one_out, "group_normalized": group_normalized}
 )
-"""The strategies that `tinker.advantage` may name."""
+"""The strategies that `trainer.advantage` may name."""
 
 
 def advantages(scores_R: Floats, strategy: Strategy) -> Floats:
@@ -50,7 +50,7 @@ FULL_REWARD = 1.0
 """A rollout with this reward or more has passed, as evaluations count it."""
 
 PENALTY_TOKENS = 1000.0
-"""`tinker.length_penalty` is what so many tokens cost at a pass rate of 1."""
+"""`trainer.length_penalty` is what so many tokens cost at a pass rate of 1."""
 
 TruncationPolicy = Callable[[Floats, Bools], Floats]
 
@@ -70,7 +70,7 @@ def _clamp(rewards_R: Floats, truncated_R: Bools) -> Floats:
 TRUNCATION: Mapping[str, TruncationPolicy] = MappingProxyType(
     {"train": _as_it_is, "mask": _as_it_is, "zero": _zero, "clamp": _clamp}
 )
-"""What `tinker.truncated_rollouts` may name: the reward of a rollout that was cut off by length. `mask` keeps it in
+"""What `trainer.truncated_rollouts` may name: the reward of a rollout that was cut off by length. `mask` keeps it in
 the baseline, and trains none of its tokens (DAPO's overlong filtering, arXiv:2503.14476).
 """
 

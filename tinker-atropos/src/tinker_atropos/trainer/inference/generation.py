@@ -220,7 +220,7 @@ class Generator:
             self._on_failure(
                 EnvironmentLostError(
                     f"{self._overflows_in_row} prompts in a row were too long and no batch came between them "
-                    f"(tinker.max_context_overflows): the last one has {prompt_length} tokens and the model's context "
+                    f"(trainer.max_context_overflows): the last one has {prompt_length} tokens and the model's context "
                     f"is {context_length} tokens; shorten the environment's prompts or its conversations, or choose a "
                     f"model with a longer context"
                 )

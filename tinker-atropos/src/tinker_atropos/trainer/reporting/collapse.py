@@ -58,7 +58,7 @@ class Decline:
         elif self._low == self.patience:
             self.sentence = (
                 f"{self.figure} is far below its best: {self._value:.3g} after step {step}, {best:.3g} after step "
-                f"{of_step}; the last weights are not the best ones, and a lower tinker.learning_rate may be needed"
+                f"{of_step}; the last weights are not the best ones, and a lower trainer.learning_rate may be needed"
             )
 
 

@@ -76,7 +76,7 @@ def kl_warning(metrics: Mapping[str, float], limit: float) -> str | None:
         return None
     return (
         f"sampler and trainer are {kl:.2g} nats apart per token (logprobs/kl_v2) on tokens of the same weights, more "
-        f"than tinker.kl_warning ({limit:g}): the backend computes the two differently, or the environment samples "
+        f"than trainer.kl_warning ({limit:g}): the backend computes the two differently, or the environment samples "
         f"with temperature, top_p or top_k"
     )
 
@@ -91,7 +91,7 @@ def recomputed_warning(recomputed: float, sequences: int) -> str | None:
     return (
         f"more than {RECOMPUTED_SHARE:.0%} of the batch (batch/recomputed_logprobs) is not what was sampled here: its "
         f"token ids match no generation, so its logprobs are recomputed by the current policy, and neither "
-        f"tinker.max_staleness nor a clip has an effect; let the environment return the sampled token ids"
+        f"trainer.max_staleness nor a clip has an effect; let the environment return the sampled token ids"
     )
 
 

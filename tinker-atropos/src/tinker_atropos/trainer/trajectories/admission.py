@@ -67,7 +67,7 @@ class Admission:
         missing = [attribution for attribution in attributions if attribution.missing]
         if missing and self._config.missing_logprobs == "refuse":
             raise UnusableError(
-                "no_logprobs", "the logprobs of its tokens are unknown, and tinker.missing_logprobs is 'refuse'"
+                "no_logprobs", "the logprobs of its tokens are unknown, and trainer.missing_logprobs is 'refuse'"
             )
         if missing:
             sequences_S = tuple(await asyncio.gather(*(_with_logprobs(each, policy) for each in attributions)))
@@ -75,7 +75,7 @@ class Admission:
         _check_staleness(group.sequences_S, step, self._config.max_staleness)
         if self._config.dynamic_sampling and not build_batch([group], self._config).datums:
             raise UnusableError(
-                "no_gradient", "every advantage in it is zero, and tinker.dynamic_sampling replaces such groups"
+                "no_gradient", "every advantage in it is zero, and trainer.dynamic_sampling replaces such groups"
             )
         return Admitted(group, len(missing))
 
@@ -120,7 +120,7 @@ async def _with_logprobs(attribution: Attribution, policy: Policy) -> TokenSeque
 def _check_length(group: Group, limit: int) -> None:
     longest = max(len(sequence.tokens_T) for sequence in group.sequences_S)
     if longest > limit:
-        raise UnusableError("too_long", f"it has {longest} tokens, tinker.max_token_trainer_length is {limit}")
+        raise UnusableError("too_long", f"it has {longest} tokens, trainer.max_token_trainer_length is {limit}")
 
 
 def _check_staleness(sequences_S: Sequence[TokenSequence], step: int, max_staleness: int) -> None:
@@ -130,5 +130,5 @@ def _check_staleness(sequences_S: Sequence[TokenSequence], step: int, max_stalen
     if len(known) and step - known.min() > max_staleness:
         raise UnusableError(
             "stale",
-            f"it was sampled {step - known.min()} policy steps ago, tinker.max_staleness is {max_staleness}",
+            f"it was sampled {step - known.min()} policy steps ago, trainer.max_staleness is {max_staleness}",
         )

@@ -147,7 +147,7 @@ class Collector:
         if self._replaced_in_a_row >= PATIENCE:
             self._say(
                 "no_gradient",
-                f"{PATIENCE} groups or more in a row had no gradient and were replaced (tinker.dynamic_sampling): the "
+                f"{PATIENCE} groups or more in a row had no gradient and were replaced (trainer.dynamic_sampling): the "
                 f"task is solved, too hard, or its reward does not tell answers apart",
             )
 

@@ -1,6 +1,6 @@
 """How training is kept safe when it is off policy: by the effective sample size (ESS) of what older weights sampled.
 
-`tinker.min_ess` is the ESS that stale tokens are to have. Where they would have less, environments are asked for fewer
+`trainer.min_ess` is the ESS that stale tokens are to have. Where they would have less, environments are asked for fewer
 rollouts ahead, so that those to come are less stale. No rollout is dropped for it: it would be paid for in vain, and
 long ones would be dropped first. Weights are moved as ever, so that a replayed step is the same.
 
@@ -98,9 +98,9 @@ class AllowedStaleness:
         if not self.min_ess or self._affordable >= self.most:
             return None
         return (
-            f"the weights move so fast that rollouts of tinker.max_staleness ({self.most}) policy steps would teach "
-            f"little: their effective sample size would be below tinker.min_ess ({self.min_ess:g}). So environments "
-            f"make fewer rollouts ahead (staleness/allowed); a lower tinker.learning_rate would let them make more"
+            f"the weights move so fast that rollouts of trainer.max_staleness ({self.most}) policy steps would teach "
+            f"little: their effective sample size would be below trainer.min_ess ({self.min_ess:g}). So environments "
+            f"make fewer rollouts ahead (staleness/allowed); a lower trainer.learning_rate would let them make more"
         )
 
 

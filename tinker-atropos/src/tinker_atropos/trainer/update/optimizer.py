@@ -10,7 +10,7 @@ Of step s (0 is the first) of n = total_steps, with a warm-up of w = `warmup_ste
 Without a warm-up these are tinker-cookbook's (utils/lr_scheduling.py). Only the step
 decides, so an attempt that continues, or a step that is replayed, has the same rate.
 
-`tinker.learning_rate: auto` is tinker-cookbook's rule for LoRA, in which the best rate falls with the model's width:
+`trainer.learning_rate: auto` is tinker-cookbook's rule for LoRA, in which the best rate falls with the model's width:
 
     5e-4 * (2000 / hidden_size) ** exponent
 
@@ -116,7 +116,7 @@ def with_learning_rate(config: RunConfig) -> RunConfig:
     if config.tinker.learning_rate != "auto":
         return config
     rate = automatic_learning_rate(config.base_model, config.env.tokenizer_name)
-    logger.info("tinker.learning_rate: auto is %.3g for %s", rate, config.base_model)
+    logger.info("trainer.learning_rate: auto is %.3g for %s", rate, config.base_model)
     tinker = config.tinker.model_copy(update={"learning_rate": rate})
     return config.model_copy(update={"tinker": tinker})
 
@@ -141,6 +141,6 @@ def automatic_learning_rate(base_model: str, tokenizer_name: str) -> float:
 
 def _unknown(base_model: str, why: str) -> ConfigError:
     return ConfigError(
-        f"tinker.learning_rate is 'auto', and for the model {base_model!r} no rate can be computed: {why}; "
-        f"set tinker.learning_rate to a number, such as 4e-5"
+        f"trainer.learning_rate is 'auto', and for the model {base_model!r} no rate can be computed: {why}; "
+        f"set trainer.learning_rate to a number, such as 4e-5"
     )

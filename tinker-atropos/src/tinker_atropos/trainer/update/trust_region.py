@@ -1,4 +1,4 @@
-"""The limits on how far the policy may move a token: `tinker.trust_region`, and the loss's own clipping. Pure.
+"""The limits on how far the policy may move a token: `trainer.trust_region`, and the loss's own clipping. Pure.
 
 By the trust region, tokens that the policy has moved too far are not trained.
 
