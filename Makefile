@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 IMAGE_BUILD ?= $(shell for it in docker podman buildah; do $$it version >/dev/null 2>&1 && echo "$$it build" && break; done)
 PYTEST := $(BIN)/python -m pytest
 GENERATE := PYTHONPATH=operator $(BIN)/python -m generate
+DISTRIBUTIONS := operator tinker-atropos tinker-atropos/contract tinker-atropos/tinker-service
 BUNDLED := operator/src/rl_operator/documents/bundled
 
 .DEFAULT_GOAL := help
@@ -18,18 +19,18 @@ help: ## Show this list
 # Bytecode has to be written once: with PYTHONDONTWRITEBYTECODE set, every start would compile torch and transformers
 # again. Of all that is installed, a run imports a fifth: `make demo` compiles that as it goes, `make setup` everything.
 export UV_OVERRIDE := $(CURDIR)/tinker-atropos/overrides.txt
-$(VENV)/runtime: operator/pyproject.toml tinker-atropos/pyproject.toml tinker-atropos/contract/pyproject.toml tinker-atropos/overrides.txt tinker-atropos/install_torch.py tinker-atropos/installer.py
+$(VENV)/runtime: $(DISTRIBUTIONS:=/pyproject.toml) tinker-atropos/overrides.txt tinker-atropos/install_torch.py tinker-atropos/installer.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
 	@echo "Setting up $(VENV) (a minute, once) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python tinker-atropos/install_torch.py
-	@$(BIN)/python tinker-atropos/installer.py --editable tinker-atropos/contract --editable 'operator[tools,ui]' --editable 'tinker-atropos[object-store,reasoning-gym,tinker-service]'
+	@$(BIN)/python tinker-atropos/installer.py --editable tinker-atropos/contract --editable 'operator[tools,ui]' --editable 'tinker-atropos[object-store,reasoning-gym]' --editable tinker-atropos/tinker-service
 	@touch $@
 
 $(VENV)/dev: $(VENV)/runtime pyproject.toml
 	@$(BIN)/python tinker-atropos/installer.py --group dev
 	@$(BIN)/python tinker-atropos/installer.py --no-deps tinker-cookbook==0.6.1
-	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib operator/src tinker-atropos/src tinker-atropos/contract/src || true
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib $(DISTRIBUTIONS:=/src) || true
 	@touch $@
 
 setup: $(VENV)/dev ## Set up .venv with everything for development
@@ -69,7 +70,7 @@ lint: $(VENV)/dev ## Format check, ruff, mypy, layers, declared imports, words, 
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@PYTHONPATH=operator $(BIN)/lint-imports
-	@for name in operator tinker-atropos tinker-atropos/contract; do (cd $$name && $(CURDIR)/$(BIN)/deptry --no-ansi src) || exit 1; done
+	@for name in $(DISTRIBUTIONS); do (cd $$name && $(CURDIR)/$(BIN)/deptry --no-ansi src) || exit 1; done
 	@$(BIN)/codespell .
 	@$(BIN)/python tests/words.py
 	@$(BIN)/python tests/workflows.py
@@ -85,7 +86,7 @@ generate: $(VENV)/dev ## Write the generated files again: CRDs, catalog, example
 	@$(GENERATE).crds crds
 	@$(BIN)/tinker-atropos environments -o json > $(BUNDLED)/catalog.json
 	@for name in default tiny; do cp $(BUNDLED)/$$name.yaml examples/runtime-$$name.yaml; done
-	@for folder in operator tinker-atropos tinker-atropos/contract; do cp LICENSE $$folder/; done
+	@for folder in $(DISTRIBUTIONS); do cp LICENSE $$folder/; done
 	@cp crds/*.yaml charts/rl-operator/files/crds/
 	@cp $(BUNDLED)/default.yaml $(BUNDLED)/tiny.yaml charts/rl-runtimes/files/
 	@$(GENERATE).kind_pages docs/reference
@@ -97,7 +98,7 @@ verify: $(VENV)/dev ## Check that the generated files are up to date
 	@$(GENERATE).crds crds --check
 	@$(BIN)/tinker-atropos environments -o json | diff $(BUNDLED)/catalog.json - || (echo "stale: run 'make generate'"; exit 1)
 	@for name in default tiny; do diff $(BUNDLED)/$$name.yaml examples/runtime-$$name.yaml || exit 1; done
-	@for folder in operator tinker-atropos tinker-atropos/contract; do diff LICENSE $$folder/LICENSE || exit 1; done
+	@for folder in $(DISTRIBUTIONS); do diff LICENSE $$folder/LICENSE || exit 1; done
 	@diff -r crds charts/rl-operator/files/crds || (echo "stale: run 'make generate'"; exit 1)
 	@for name in default tiny; do diff $(BUNDLED)/$$name.yaml charts/rl-runtimes/files/$$name.yaml || exit 1; done
 	@$(GENERATE).kind_pages docs/reference --check
@@ -107,7 +108,7 @@ verify: $(VENV)/dev ## Check that the generated files are up to date
 
 dist: $(VENV)/dev ## Build the distributions into dist/, check them, and use their wheels in a fresh virtual environment
 	@rm -rf dist
-	@for name in operator tinker-atropos tinker-atropos/contract; do $(BIN)/python -m build --quiet --no-isolation --outdir dist $$name || exit 1; done
+	@for name in $(DISTRIBUTIONS); do $(BIN)/python -m build --quiet --no-isolation --outdir dist $$name || exit 1; done
 	@$(BIN)/twine check --strict dist/*
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(PYTHON) -m venv "$$folder" && \
 	  env -u UV_OVERRIDE "$$folder/bin/python" tinker-atropos/installer.py dist/*.whl && \

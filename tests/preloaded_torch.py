@@ -8,7 +8,7 @@ import importlib
 
 for name in (
     "tinker_atropos.cli",
-    "tinker_atropos.tinker_service.service_server",
+    "tinker_service.service_server",
     "transformers.models.qwen3.modeling_qwen3",
 ):
     importlib.import_module(name)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("tinker-atropos/contract/src", "operator/src", "tinker-atropos/src")
+SOURCES = ("tinker-atropos/contract/src", "operator/src", "tinker-atropos/src", "tinker-atropos/tinker-service/src")
 NOT_OURS = ("environments",)
 """Atropos' package: its names are not ours to choose."""
 

@@ -20,7 +20,7 @@ from tests.benchmarks.offered_load import Load, equal, mixed, sample, staggered,
 from tests.benchmarks.static_generation import StaticGeneration, static_generation
 from tests.benchmarks.tinker_process import TinkerProcess, tinker_service
 
-from tinker_atropos.bundled import bundled_model_folder
+from rl_contract.bundled import bundled_model_folder
 
 AT_ONCE = 32
 DEADLINE = 300.0

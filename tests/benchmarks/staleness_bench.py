@@ -26,22 +26,22 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
+from rl_contract.bundled import bundled_model_folder
 from rl_contract.policy_losses import POLICY_LOSSES, LossName
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.arrays import Floats
-from tinker_atropos.bundled import bundled_model_folder
 from tinker_atropos.environments.bundled import digits
-from tinker_atropos.tinker_service.model.adamw import AdamSettings
-from tinker_atropos.tinker_service.model.engine import Engine
-from tinker_atropos.tinker_service.model.lora import LoraAdapter, LoraSpec
-from tinker_atropos.tinker_service.model.sampling.continuations import SamplingRequest
-from tinker_atropos.tinker_service.model.sampling.sample_jobs import SampleJob
-from tinker_atropos.tinker_service.model.training import Trainee, TrainingDatum, forward_backward, optim_step
 from tinker_atropos.trainer.data.datums import Datum, TrainingBatch, build_batch, loss_config
 from tinker_atropos.trainer.data.groups import Group, TokenSequence
 from tinker_atropos.trainer.update.ess_steering import AllowedStaleness, has_stale_tokens, stale_tokens
 from tinker_atropos.trainer.update.policy_update import at_rest
 from tinker_atropos.trainer.update.trust_region import TrustRegion, within
+from tinker_service.model.adamw import AdamSettings
+from tinker_service.model.engine import Engine
+from tinker_service.model.lora import LoraAdapter, LoraSpec
+from tinker_service.model.sampling.continuations import SamplingRequest
+from tinker_service.model.sampling.sample_jobs import SampleJob
+from tinker_service.model.training import Trainee, TrainingDatum, forward_backward, optim_step
 
 STEPS, GROUPS, GROUP_SIZE, RANK, ANSWER_TOKENS = 60, 4, 8, 16, 16
 HELD_OUT, SAMPLES = 250, 2

@@ -22,7 +22,7 @@ from tests.benchmarks.tinker_process import TinkerProcess, tinker_service
 from tinker import types
 from transformers import AutoTokenizer
 
-from tinker_atropos.bundled import resolve_tokenizer
+from rl_contract.bundled import resolve_tokenizer
 from tinker_atropos.environments.bundled import digits
 
 Sampling = tinker.APIFuture[types.SampleResponse]

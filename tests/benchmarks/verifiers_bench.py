@@ -20,7 +20,7 @@ from starlette.routing import Route
 from tests.benchmarks.meter import Stopwatch, forget_peak, peak_mib, resident_mib
 from tests.tasksets import RL_TASKSETS
 
-from tinker_atropos.bundled import resolve_tokenizer
+from rl_contract.bundled import resolve_tokenizer
 from tinker_atropos.config.run_config import parse_config
 from tinker_atropos.environments.rollout.rollouts import Rollout
 from tinker_atropos.serving import bind, serve

@@ -62,7 +62,7 @@ EMPTY_DATA = "for _ in 1 2 3 4 5 6 7 8 9; do find /data -mindepth 1 -delete && e
 """The service goes on writing meanwhile: a folder may have become full again before it is deleted."""
 
 
-@pytest.mark.nightly("operator/src/rl_operator/reconcile", "tinker-atropos/src/tinker_atropos/tinker_service")
+@pytest.mark.nightly("operator/src/rl_operator/reconcile", "tinker-atropos/tinker-service/src/tinker_service")
 def test_a_drained_node_costs_steps_but_a_wiped_service_never_starts_over(
     installed: Kubectl, namespace_with_service: str
 ) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.integration.local.conftest import Rlctl
 
+from rl_contract.bundled import bundled_model_folder
 from rl_operator.local.model_runtimes import read_model
 from rl_operator.local.state.locks import holder
-from tinker_atropos.bundled import bundled_model_folder
 
 CONTEXT = 640  # the bundled model's is 512
 

@@ -266,7 +266,7 @@ class ScriptedEnvironment:
     async def _prompt_ids(self, text: str) -> list[int]:
         from tokenizers import Tokenizer
 
-        from tinker_atropos.bundled import bundled_model_folder
+        from rl_contract.bundled import bundled_model_folder
 
         return Tokenizer.from_file(str(bundled_model_folder() / "tokenizer.json")).encode(text).ids
 

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from tinker import types
 from tokenizers import Tokenizer
 
-from tinker_atropos.bundled import BUNDLED, bundled_model_folder
+from rl_contract.bundled import BUNDLED, bundled_model_folder
 from tinker_atropos.environments.bundled.digits import prompt, split
 
 Tape = list[list[dict[str, Any]]]

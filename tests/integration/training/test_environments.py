@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.integration.training.kept_rollouts import records
 
-from tinker_atropos.bundled import bundled_model_folder
+from rl_contract.bundled import bundled_model_folder
 
 nightly = pytest.mark.nightly("tinker-atropos/src/tinker_atropos/environments")
 

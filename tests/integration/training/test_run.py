@@ -3,7 +3,7 @@
 import httpx
 from tests.integration.training.kept_rollouts import check_kept_rollouts
 
-from tinker_atropos.bundled import BUNDLED
+from rl_contract.bundled import BUNDLED
 from tinker_atropos.trainer.update.optimizer import automatic_learning_rate
 
 

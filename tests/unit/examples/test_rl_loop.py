@@ -17,7 +17,7 @@ def test_it_is_short() -> None:
     assert len(SCRIPT.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
 
 
-@pytest.mark.nightly("examples/rl_loop.py", "tinker-atropos/src/tinker_atropos/tinker_service")
+@pytest.mark.nightly("examples/rl_loop.py", "tinker-atropos/tinker-service/src/tinker_service")
 def test_it_learns(tinker_service) -> None:
     """0.52 to 0.59 before, 0.78 to 0.84 after twelve steps."""
     done = subprocess.run(

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from generate.pretraining_batches import IGNORED, TokenizedTask
 from generate.pretraining_examples import TOOL_FORMAT, Calculation, PretrainingTask, SingleAnswer, misread
-from tinker_atropos.bundled import BUNDLED, resolve_tokenizer
+from rl_contract.bundled import BUNDLED, resolve_tokenizer
 from tinker_atropos.chat.chat_rendering import chat_renderer
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.environments.bundled import arithmetic

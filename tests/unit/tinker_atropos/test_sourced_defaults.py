@@ -17,14 +17,14 @@ from rl_contract.intervals import Z_95
 from rl_contract.policy_losses import POLICY_LOSSES, ClipThresholds
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.sampling import SamplingSettings
-from tinker_atropos.tinker_service.model.adamw import AdamSettings
-from tinker_atropos.tinker_service.model.lora import ALPHA, LoraSpec
-from tinker_atropos.tinker_service.model.losses import LOSSES
-from tinker_atropos.tinker_service.model.sampling.continuations import SamplingRequest
-from tinker_atropos.tinker_service.sdk.operations import DEFAULT_LORA, MIN_TTL_SECONDS
 from tinker_atropos.trainer.backend.step_requests import ADAM_BETA1, ADAM_BETA2, ADAM_EPS
 from tinker_atropos.trainer.data.datums import loss_config
 from tinker_atropos.trainer.update.trust_region import DPPO_SHIFT, ICEPOP_RATIOS
+from tinker_service.model.adamw import AdamSettings
+from tinker_service.model.lora import ALPHA, LoraSpec
+from tinker_service.model.losses import LOSSES
+from tinker_service.model.sampling.continuations import SamplingRequest
+from tinker_service.sdk.operations import DEFAULT_LORA, MIN_TTL_SECONDS
 
 COOKBOOK = importlib.util.find_spec("tinker_cookbook")
 TUTORIAL = "tinker-cookbook, tutorials/202_loss_functions.py"

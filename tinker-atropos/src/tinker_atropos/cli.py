@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from rl_contract.bundled import BUNDLED
 from rl_contract.env_vars import (
     RL_DATA_DIR,
     RL_FIRST_GROUP_DEADLINE,
@@ -19,10 +20,9 @@ from rl_contract.env_vars import (
     RL_RESULT_FILE,
     RL_TRAINER_DEADLINE,
 )
+from rl_contract.logs import LogFormat, configure_logging, log_format_of
 from rl_contract.processes import TINKER_SERVICE_PORT, ExitCode
-from tinker_atropos.bundled import BUNDLED
 from tinker_atropos.errors import ConfigError, EnvironmentLostError, RunError
-from tinker_atropos.logs import LogFormat, configure_logging, log_format_of
 from tinker_atropos.result import write_reason
 
 logger = logging.getLogger(__name__)
@@ -224,7 +224,7 @@ def tinker_service(
     log_format: LogFormatOption = "text",
 ) -> None:
     """Serve the Tinker API from this machine: sampling and LoRA training of a small model."""
-    from tinker_atropos.tinker_service.service_process import TinkerServiceOptions, run_tinker_service
+    from tinker_service.service_process import TinkerServiceOptions, run_tinker_service
 
     _run(
         run_tinker_service(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tinker_atropos.bundled import bundled_model_folder
+from rl_contract.bundled import bundled_model_folder
 from tinker_atropos.chat.chat_rendering import chat_renderer, template_messages
 from tinker_atropos.chat.tokenizer import ChatError, Tokenizer
 from tinker_atropos.errors import ConfigError

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken
 from transformers import AutoConfig, AutoTokenizer, TokenizersBackend
 
-from tinker_atropos.bundled import bundled_model_folder
+from rl_contract.bundled import bundled_model_folder
 from tinker_atropos.chat.chat_rendering import chat_renderer
 from tinker_atropos.chat.tokenizer import ControlText, Tokenizer, control_strings
 from tinker_atropos.environments.rollout.prompt_tokens import render

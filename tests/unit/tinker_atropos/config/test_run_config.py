@@ -2,7 +2,7 @@
 
 import pytest
 
-from tinker_atropos.bundled import BUNDLED
+from rl_contract.bundled import BUNDLED
 from tinker_atropos.config.run_config import Yaml12Loader, load_config, nearest, parse_config
 from tinker_atropos.errors import ConfigError
 

@@ -27,7 +27,7 @@ from tests.forking import ForkedProcess
 from tests.ports import free_port
 from tokenizers import Tokenizer
 
-from tinker_atropos.bundled import bundled_model_folder
+from rl_contract.bundled import bundled_model_folder
 from tinker_atropos.serving import bind, serve
 
 CLI = (str(Path(sys.executable).with_name("tinker-atropos")),)

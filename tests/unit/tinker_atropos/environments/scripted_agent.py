@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from atroposlib.envs.server_handling.server_manager import APIServerConfig
 
-from tinker_atropos.bundled import resolve_tokenizer
+from rl_contract.bundled import resolve_tokenizer
 from tinker_atropos.chat.sampling import Sample, SamplingSettings
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.environments.rollout.rollouts import Rollout

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from tinker_atropos.bundled import bundled_model_folder
+from rl_contract.bundled import bundled_model_folder
 from tinker_atropos.environments.base import Environment, Message
 from tinker_atropos.environments.rollout.conversation import Output
 from tinker_atropos.environments.rollout.rollouts import FailedRollout

@@ -13,7 +13,7 @@ from atroposlib.envs.server_handling.managed_server import ManagedServer
 from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 from atroposlib.envs.server_handling.sglang_server import SGLangServer
 
-from tinker_atropos.bundled import bundled_model_folder
+from rl_contract.bundled import bundled_model_folder
 from tinker_atropos.chat.chat_rendering import chat_renderer
 from tinker_atropos.trainer.backend.backend import TinkerBackend, Training
 from tinker_atropos.trainer.backend.policy import Policy

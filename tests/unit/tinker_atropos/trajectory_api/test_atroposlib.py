@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tinker_atropos.bundled import BUNDLED, resolve_tokenizer
+from rl_contract.bundled import BUNDLED, resolve_tokenizer
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 baseenv = pytest.importorskip("atroposlib.envs.base")

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from tinker_atropos.bundled import BUNDLED, resolve_tokenizer
+from rl_contract.bundled import BUNDLED, resolve_tokenizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from tinker_atropos.bundled import BUNDLED
+from rl_contract.bundled import BUNDLED
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.check.group_judge import GroupJudge
 from tinker_atropos.check.observations import GradedKind, HeldOutOverlap, Observations

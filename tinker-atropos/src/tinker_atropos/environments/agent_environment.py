@@ -20,8 +20,8 @@ import wandb
 from atroposlib.envs.server_handling.openai_server import OpenAIServer
 from pydantic import Field
 
+from rl_contract.bundled import resolve_tokenizer
 from rl_contract.env_vars import WANDB_MODE
-from tinker_atropos.bundled import resolve_tokenizer
 from tinker_atropos.environments.agents import toolbox
 from tinker_atropos.environments.agents.agent_loop import AgentLoop, ChatServer, ProviderChat, SessionChat, ToolSchemas
 from tinker_atropos.environments.agents.agent_result import AgentResult

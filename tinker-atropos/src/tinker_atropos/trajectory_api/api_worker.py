@@ -22,10 +22,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from rl_contract.logs import configure_logging, log_format_of
 from rl_contract.processes import ExitCode
 from tinker_atropos.environments_path import below
 from tinker_atropos.errors import RunError
-from tinker_atropos.logs import configure_logging, log_format_of
 from tinker_atropos.serving import ops_app, serve
 from tinker_atropos.trajectory_api.messages.records import Books
 from tinker_atropos.trajectory_api.routes.api_routes import trajectory_app

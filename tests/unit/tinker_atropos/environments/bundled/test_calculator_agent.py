@@ -81,6 +81,6 @@ def test_no_tools_but_its_own() -> None:
 def _tokenizer() -> Any:
     from transformers import AutoTokenizer
 
-    from tinker_atropos.bundled import resolve_tokenizer
+    from rl_contract.bundled import resolve_tokenizer
 
     return AutoTokenizer.from_pretrained(resolve_tokenizer("bundled"))

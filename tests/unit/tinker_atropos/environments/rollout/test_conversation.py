@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from tinker_atropos.bundled import bundled_model_folder
+from rl_contract.bundled import bundled_model_folder
 from tinker_atropos.environments.rollout.conversation import Conversation, Output
 from tinker_atropos.environments.rollout.rollouts import Rollout, scored_group
 

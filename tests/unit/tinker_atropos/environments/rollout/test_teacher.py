@@ -18,8 +18,8 @@ from starlette.routing import Route
 from tests.unit.tinker_atropos.environments.scripted_environment import Capitals, alone
 from tinker import types
 
+from rl_contract.bundled import bundled_model_folder
 from rl_contract.scored_group import MAX_CANDIDATES, PROMPT_MASK, ScoredGroup
-from tinker_atropos.bundled import bundled_model_folder
 from tinker_atropos.environments.base import EnvironmentConfig
 from tinker_atropos.environments.rollout.rollouts import TransportError
 from tinker_atropos.environments.rollout.teacher import API_KEY, Teacher

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tinker_atropos.bundled import bundled_model_folder
+from rl_contract.bundled import bundled_model_folder
 from tinker_atropos.environments.runner.policy_requests import kept_connections
 from tinker_atropos.serving import bind, serve
 

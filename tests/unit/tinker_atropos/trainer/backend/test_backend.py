@@ -12,7 +12,7 @@ from tests.unit.tinker_atropos.trainer.backend.made_datums import datum
 from tinker.lib.internal_client_holder import _internal_client_holder_thread_singleton as sdk_thread
 from tinker.types import LossFnType
 
-from tinker_atropos.bundled import BUNDLED
+from rl_contract.bundled import BUNDLED
 from tinker_atropos.chat.sampling import SamplingSettings
 from tinker_atropos.errors import BackendError, BackendLostError, CredentialsError, DivergedError
 from tinker_atropos.trainer.backend.backend import TinkerBackend

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from rl_contract.bundled import BUNDLED
 from rl_contract.trainer_settings import TrainerSettings
-from tinker_atropos.bundled import BUNDLED
 from tinker_atropos.errors import InternalError
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.backend.backend import TinkerBackend, Training

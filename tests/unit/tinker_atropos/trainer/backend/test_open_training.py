@@ -8,7 +8,7 @@ import pytest
 from tests.integration.training.faults import Fault, FaultProxy
 from tests.unit.tinker_atropos.trainer.backend.made_datums import datum
 
-from tinker_atropos.bundled import BUNDLED
+from rl_contract.bundled import BUNDLED
 from tinker_atropos.config.run_config import RunConfig, parse_config
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.settings import Settings

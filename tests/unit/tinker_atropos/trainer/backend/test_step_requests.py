@@ -9,8 +9,8 @@ import torch
 from safetensors.numpy import load_file
 from tests.unit.tinker_atropos.trainer.backend.made_datums import datum
 
+from rl_contract.bundled import BUNDLED
 from rl_contract.trainer_settings import TrainerSettings
-from tinker_atropos.bundled import BUNDLED
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.trainer.backend.backend import StepOutput, TinkerBackend, Training
 from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall

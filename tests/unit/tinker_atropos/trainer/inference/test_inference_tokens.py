@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tinker_atropos.bundled import bundled_model_folder
+from rl_contract.bundled import bundled_model_folder
 from tinker_atropos.chat.chat_rendering import chat_renderer
 from tinker_atropos.trainer.backend.policy import Policy
 

@@ -26,7 +26,7 @@ from typing import Final
 
 import numpy as np
 
-from tinker_atropos.bundled import BUNDLED
+from rl_contract.bundled import BUNDLED
 from tinker_atropos.chat.model_config import read_model_config
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.errors import ConfigError

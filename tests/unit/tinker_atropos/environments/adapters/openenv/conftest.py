@@ -8,7 +8,7 @@ from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 from tests.unit.tinker_atropos.environments.adapters.openenv.guess_server import GuessServer
 from transformers import TokenizersBackend
 
-from tinker_atropos.bundled import bundled_model_folder
+from rl_contract.bundled import bundled_model_folder
 from tinker_atropos.environments.adapters.openenv.openenv_environment import OpenEnvEnvironment
 from tinker_atropos.environments.rollout.conversation import Output
 

@@ -14,8 +14,8 @@ from tests.unit.tinker_atropos.environments.adapters.openenv.guess_server import
 )
 from transformers import TokenizersBackend
 
+from rl_contract.bundled import bundled_model_folder
 from rl_contract.scored_group import PROMPT_MASK, ScoredGroup
-from tinker_atropos.bundled import bundled_model_folder
 from tinker_atropos.environments.adapters.openenv.openenv_environment import (
     NOTHING,
     PromptText,

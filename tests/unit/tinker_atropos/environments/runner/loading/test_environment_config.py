@@ -3,7 +3,7 @@ from atroposlib.envs.base import BaseEnvConfig, EvalHandlingEnum
 from atroposlib.envs.server_handling.server_baseline import APIServerConfig, ServerBaseline
 from pydantic import Field
 
-from tinker_atropos.bundled import bundled_model_folder
+from rl_contract.bundled import bundled_model_folder
 from tinker_atropos.config.run_config import parse_config
 from tinker_atropos.environments.runner.loading.environment_config import configure, wired_to_run
 from tinker_atropos.errors import ConfigError

@@ -5,7 +5,7 @@ import sys
 import pytest
 from transformers import AutoTokenizer
 
-from tinker_atropos.bundled import resolve_tokenizer
+from rl_contract.bundled import resolve_tokenizer
 from tinker_atropos.environments.runner.loading.process_setup import (
     RepeatFilter,
     bypass_proxies,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from atroposlib.envs.server_handling.server_baseline import APIServerConfig, ServerBaseline
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from tinker_atropos.bundled import resolve_tokenizer
+from rl_contract.bundled import resolve_tokenizer
 from tinker_atropos.config.run_config import RunConfig, nearest
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.settings import Settings
