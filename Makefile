@@ -141,7 +141,8 @@ lock: $(VENV)/dev ## Pin what the images install, with hashes; LOCK_OPTIONS=--up
 	@$(LOCK) $(LOCK_OPTIONS) --no-binary chess \
 	  tinker-atropos/pyproject.toml --extra verifiers -o images/environment-verifiers/requirements.txt
 	@$(LOCK) --no-deps images/operator/sources.in -c images/tinker-atropos/requirements.txt -o images/operator/sources.txt
-	@$(LOCK) images/tinker-service/requirements.in -c images/tinker-atropos/requirements.txt \
+	@$(LOCK) tinker-atropos/tinker-service/pyproject.toml images/tinker-service/requirements.in \
+	  --override images/tinker-service/overrides.in -c images/tinker-atropos/requirements.txt \
 	  -o images/tinker-service/requirements.txt
 
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)

@@ -11,7 +11,7 @@ The loss is policy gradient with importance sampling; its gradient at pi = q is 
 arXiv:2503.20783). Only what was generated is trained: prompts have advantage 0.
 
     export TINKER_API_KEY=tml-local TINKER_BASE_URL=http://127.0.0.1:8005
-    tinker-atropos tinker-service &
+    tinker-service &
     python examples/rl_loop.py
 """
 

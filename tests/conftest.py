@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.forking import ForkedPopen
+from tests.forking import SERVICE, ForkedPopen
 from tests.s3_server import running_s3_server
 
 pytest_plugins = (
@@ -50,18 +50,18 @@ class TinkerServiceProcess:
 
 @contextmanager
 def running_tinker_service(folder: Path, *options: str, real_start: bool = False) -> Iterator[TinkerServiceProcess]:
-    """Run `tinker-atropos tinker-service` with the bundled model; its checkpoints stay in the folder."""
+    """Run `tinker-service` with the bundled model; its checkpoints stay in the folder."""
     port_file, log = folder / "port", folder / "log"
     port_file.unlink(missing_ok=True)
-    arguments = ["tinker-service", "--data", str(folder / "data"), "--port", "0", "--port-file", str(port_file)]
+    arguments = ["--data", str(folder / "data"), "--port", "0", "--port-file", str(port_file)]
     env_vars = {**os.environ, "TINKER_API_KEY": TINKER_KEY}
     process: subprocess.Popen[bytes] | ForkedPopen
     with log.open("ab") as output:
         if real_start:
-            program = Path(sys.executable).with_name("tinker-atropos")
+            program = Path(sys.executable).with_name("tinker-service")
             process = subprocess.Popen([program, *arguments, *options], env=env_vars, stdout=output, stderr=output)
         else:
-            process = ForkedPopen([*arguments, *options], env_vars, (0, output.fileno(), output.fileno()))
+            process = ForkedPopen([*arguments, *options], env_vars, (0, output.fileno(), output.fileno()), code=SERVICE)
     try:
         deadline = time.monotonic() + START_SECONDS
         while not port_file.exists():

@@ -10,6 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGES = (
     "README.md", "CONTRIBUTING.md", "charts/README.md", "operator/README.md", "tinker-atropos/README.md",
+    "tinker-atropos/tinker-service/README.md",
     *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")),
 )  # fmt: skip
 EXAMPLES = tuple(
@@ -20,8 +21,8 @@ SHELLS = ("", "sh")
 """The languages of blocks that may hold commands."""
 
 PROGRAMS = frozenset({
-    "rlctl", "tinker-atropos", "kubectl", "helm", "make", "pip", "python", "kind", "flux", "hermes", "curl", "cp",
-    "mkdir", "export", "grep", "for", ".",
+    "rlctl", "tinker-atropos", "tinker-service", "kubectl", "helm", "make", "pip", "python", "kind", "flux", "hermes",
+    "curl", "cp", "mkdir", "export", "grep", "for", ".",
 })  # fmt: skip
 """A line that begins with one of them is a command; the other lines of its block are what it prints."""
 

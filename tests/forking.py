@@ -1,4 +1,4 @@
-"""Processes of `tinker-atropos` and `rlctl` without the seconds of CPU that their imports cost each start.
+"""Processes of our programs without the seconds of CPU that their imports cost each start.
 
 A process of its own has imported them already (`tests/preloaded.py`) and forks for each start: the standard library's
 fork server, one per pytest process (one more with torch, for Tinker services, and one for `rlctl`), started when it is
@@ -33,8 +33,12 @@ from unittest.mock import patch
 ROOT = Path(__file__).parents[1]
 PROGRAM = "from tinker_atropos.cli import main\nmain()\n"
 """What the console script `tinker-atropos` runs."""
+SERVICE = "from tinker_service.service_command import main\nmain()\n"
+"""What the console script `tinker-service` runs."""
 RLCTL = "from rl_operator.cli import main\nmain()\n"
 """What the console script `rlctl` runs."""
+NAMES = {RLCTL: "rlctl", SERVICE: "tinker-service"}
+"""What such a process calls itself; others say `tinker-atropos`."""
 
 STARTED = "tests.forking"
 """The audit event of a start."""
@@ -127,7 +131,7 @@ def _preloaded(argv: Sequence[str]) -> str:
     match argv:
         case "rlctl", *_:
             return PRELOADED_RLCTL
-        case _, "tinker-service", *_:
+        case "tinker-service", *_:
             return PRELOADED_TORCH
     return PRELOADED
 
@@ -146,7 +150,7 @@ class _Forked:
         """`streams` are the descriptors of stdin, stdout and stderr."""
         sys.audit(STARTED, arguments)  # as Popen does: the start may be undeclared (tests/plugins/programs.py)
         _refuse_what_is_read_at_import(env_vars)
-        argv = ("rlctl" if code == RLCTL else "tinker-atropos", *map(str, arguments))
+        argv = (NAMES.get(code, "tinker-atropos"), *map(str, arguments))
         server = _server(_preloaded(argv))
         self._ended, request = server.connect_to_new_process(streams)
         with open(request, "wb") as child:  # noqa: PTH123 -- a descriptor

@@ -7,7 +7,7 @@ import gc
 import importlib
 
 for name in (
-    "tinker_atropos.cli",
+    "tinker_service.service_command",
     "tinker_service.service_server",
     "transformers.models.qwen3.modeling_qwen3",
 ):

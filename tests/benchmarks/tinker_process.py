@@ -48,7 +48,7 @@ def tinker_service(*options: str) -> Iterator[TinkerProcess]:
     os.environ.setdefault("TINKER_TELEMETRY", "0")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         port_file, began = Path(folder, "port"), time.monotonic()
-        command = [sys.executable, "-c", "from tinker_atropos.cli import main; main()", "tinker-service", "--port", "0"]
+        command = [sys.executable, "-c", "from tinker_service.service_command import main; main()", "--port", "0"]
         paths = ["--data", str(Path(folder, "data")), "--port-file", str(port_file)]
         log = Path(folder, "log")
         with log.open("wb") as log_file:

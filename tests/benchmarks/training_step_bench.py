@@ -124,8 +124,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         service = subprocess.Popen(
             [
-                *(sys.executable, "-c", "from tinker_atropos.cli import main; main()"),
-                *("tinker-service", "--port", str(port), "--data", folder),
+                *(sys.executable, "-c", "from tinker_service.service_command import main; main()"),
+                *("--port", str(port), "--data", folder),
             ],
             stderr=subprocess.DEVNULL,
         )

@@ -14,11 +14,10 @@ ROOT = Path(__file__).resolve().parents[2]
 HEAVY = {"torch", "tinker", "atroposlib", "wandb"}
 
 
-def requirements(folder: str, extra: str | None = None) -> set[str]:
+def requirements(folder: str) -> set[str]:
     """Names of the packages that a distribution requires."""
     project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = project["optional-dependencies"][extra] if extra else project["dependencies"]
-    return {re.split(r"[<>=!~\[ ]", requirement)[0].lower() for requirement in wanted}
+    return {re.split(r"[<>=!~\[ ]", requirement)[0].lower() for requirement in project["dependencies"]}
 
 
 def test_the_operator_requires_no_training_package() -> None:
@@ -27,7 +26,13 @@ def test_the_operator_requires_no_training_package() -> None:
 
 def test_only_the_tinker_service_requires_torch() -> None:
     assert "torch" not in requirements("tinker-atropos")
-    assert "torch" in requirements("tinker-atropos", "tinker-service")
+    assert "torch" in requirements("tinker-atropos/tinker-service")
+
+
+def test_the_tinker_service_is_installed_without_what_trains() -> None:
+    alone = requirements("tinker-atropos/tinker-service")
+    assert not alone & {"atroposlib", "wandb", "tinker-atropos", "rl-operator"}
+    assert "tinker-service" not in requirements("tinker-atropos")
 
 
 PROCESSES = {
@@ -36,6 +41,7 @@ PROCESSES = {
     "the trajectory API": "tinker_atropos.trajectory_api.api_process",
     "the trainer, before its config is read": "tinker_atropos.trainer.trainer_process",
     "tinker-atropos": "tinker_atropos.cli",
+    "the Tinker service, before its options are checked": "tinker_service.service_command",
 }
 
 

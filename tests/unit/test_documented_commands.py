@@ -15,6 +15,7 @@ import click
 import pytest
 import typer
 import yaml
+from release import distributions
 from tests.documented import ROOT, SHELLS, Block, Command, blocks, commands
 
 from rl_operator.api.names import API_VERSION, GROUP
@@ -24,6 +25,7 @@ from rl_operator.documents.parse import parse_environment, parse_run, parse_runt
 from rl_operator.documents.yaml_text import read_yaml
 from tinker_atropos.cli import app as tinker_atropos
 from tinker_atropos.config.run_config import parse_config
+from tinker_service.service_command import app as tinker_service
 
 SHOWN = {
     ("README.md", "spec.config.group_sise is 8:"): "a refusal: its parts are in tests/data/refusals.yaml",
@@ -164,14 +166,15 @@ def _read_make(arguments: Sequence[str]) -> None:
 
 
 def _read_pip(arguments: Sequence[str]) -> None:
-    """Our distributions have the extras that are asked for, and torch comes with what trains on this machine."""
-    projects = [tomllib.loads((ROOT / name / "pyproject.toml").read_text()) for name in ("operator", "tinker-atropos")]
+    """Our distributions have the extras that are asked for, and the service comes with what trains on this machine."""
+    projects = [tomllib.loads((each.folder / "pyproject.toml").read_text()) for each in distributions(ROOT)]
     extras = {each["project"]["name"]: each["project"].get("optional-dependencies", {}) for each in projects}
     assert arguments[0] == "install"
+    ours = " ".join(arguments)
+    assert "tinker-atropos" not in ours or "tinker-service" in ours, "without it nothing trains on this machine"
     for requirement in arguments[1:]:
         name, _, extra = requirement.rstrip("]").partition("[")
         assert not extra or extra in extras[name], f"{name} has no extra {extra!r}"
-        assert name != "tinker-atropos" or extra, "without its extra it cannot train on this machine"
 
 
 def _read_python(arguments: Sequence[str]) -> None:
@@ -195,6 +198,7 @@ def _words_and_options(
 READERS: dict[str, Callable[[Sequence[str]], None]] = {
     "rlctl": _read_by(rlctl),
     "tinker-atropos": _read_by(tinker_atropos),
+    "tinker-service": _read_by(tinker_service),
     "kubectl": _read_kubectl,
     "helm": _read_helm,
     "make": _read_make,

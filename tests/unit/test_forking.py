@@ -85,12 +85,15 @@ async def test_a_signal_reaches_the_process_and_is_its_return_code(tmp_path: Pat
     process.kill()  # like subprocess: only this process gets the signal
 
 
+LOADED = "import transformers, sys; assert len(sys.modules) > 1000"
+
+
 @pytest.mark.parametrize(
-    ("argument", "preloaded"), [("x", forking.PRELOADED), ("tinker-service", forking.PRELOADED_TORCH)]
+    ("code", "preloaded"), [(LOADED, forking.PRELOADED), (forking.SERVICE, forking.PRELOADED_TORCH)]
 )
-def test_a_server_has_one_thread(argument: str, preloaded: str) -> None:
+def test_a_server_has_one_thread(code: str, preloaded: str) -> None:
     """A lock that another thread held would stay locked in every child."""
-    forking.run([argument], VARIABLES, code="import transformers, sys; assert len(sys.modules) > 1000")
+    assert forking.run(["--help"], VARIABLES, code=code).returncode == 0
     assert len(list(Path(f"/proc/{forking.server_pid(preloaded)}/task").iterdir())) == 1
 
 

@@ -7,7 +7,6 @@ import pytest
 from transformers import AutoTokenizer
 
 from rl_contract.bundled import bundled_model_folder, resolve_tokenizer
-from tinker_atropos.environments.bundled import digits
 
 MAX_BYTES = 3_000_000
 
@@ -25,8 +24,8 @@ def test_resolve_tokenizer() -> None:
 
 def test_every_digit_is_one_token_and_the_template_frames_a_turn() -> None:
     tokenizer = AutoTokenizer.from_pretrained(resolve_tokenizer("bundled"))
-    assert len(tokenizer.encode(digits.answer((4, 1, 3, 2)))) == 4
-    messages = [{"role": "user", "content": digits.prompt((4, 1, 3, 2))}]
+    assert len(tokenizer.encode("1234")) == 4
+    messages = [{"role": "user", "content": "sort 4 1 3 2"}]
     text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     assert text == "<|im_start|>user\nsort 4 1 3 2<|im_end|>\n<|im_start|>assistant\n"
     assert tokenizer.eos_token == "<|im_end|>"

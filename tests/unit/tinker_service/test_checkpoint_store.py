@@ -21,7 +21,7 @@ from tinker_service.model.adamw import AdamState
 from tinker_service.model.checkpoint_files import ADAPTER_CONFIG_FILE, ADAPTER_FILE, BaseModel
 from tinker_service.model.lora import LoraAdapter, LoraSpec
 from tinker_service.model.training import Trainee
-from tinker_service.request_errors import MissingError, RequestError
+from tinker_service.service_errors import MissingError, RequestError
 
 CPU = torch.device("cpu")
 STATE = Location("s:train:0", "weights", "step-1")

@@ -14,13 +14,13 @@ from tinker import types
 from tinker.lib.retryable_exception import RetryableException
 
 WAIT = 60
-COMMAND = [str(Path(sys.executable).with_name("tinker-atropos")), "tinker-service"]
+PROGRAM = str(Path(sys.executable).with_name("tinker-service"))
 
 
 def refused(folder: Path, *options: str, key: str = "tml-test") -> tuple[int, str]:
     """Exit code and last line of a service that must not start."""
     done = subprocess.run(
-        [*COMMAND, "--data", str(folder / "data"), "--port", "0", *options],
+        [PROGRAM, "--data", str(folder / "data"), "--port", "0", *options],
         env={"TINKER_API_KEY": key},
         capture_output=True,
         text=True,

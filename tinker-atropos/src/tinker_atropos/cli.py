@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from rl_contract.bundled import BUNDLED
 from rl_contract.env_vars import (
     RL_DATA_DIR,
     RL_FIRST_GROUP_DEADLINE,
@@ -21,7 +20,7 @@ from rl_contract.env_vars import (
     RL_TRAINER_DEADLINE,
 )
 from rl_contract.logs import LogFormat, configure_logging, log_format_of
-from rl_contract.processes import TINKER_SERVICE_PORT, ExitCode
+from rl_contract.processes import ExitCode
 from tinker_atropos.errors import ConfigError, EnvironmentLostError, RunError
 from tinker_atropos.result import write_reason
 
@@ -193,58 +192,6 @@ def environments(
         typer.echo(f"warning: {warning}", err=True)
     if found.problem:
         raise ConfigError(found.problem.sentence)
-
-
-@app.command(short_help="Serve the Tinker API from this machine.")
-def tinker_service(
-    *,
-    model: Annotated[str, typer.Option(help="bundled, or the folder of a Hugging Face causal LM.")] = BUNDLED,
-    data: Annotated[Path, typer.Option(help="Folder of the checkpoints.")] = Path("./tinker"),
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0: the kernel chooses.")] = TINKER_SERVICE_PORT,
-    key_file: Annotated[
-        Path | None, typer.Option(help="File with the key (tml-…) that clients must send; default: TINKER_API_KEY.")
-    ] = None,
-    max_disk: Annotated[
-        float | None, typer.Option(min=0, help="GiB that all checkpoints may hold; default: no limit.")
-    ] = None,
-    memory: Annotated[
-        float, typer.Option(min=0.001, help="GiB that the cache and logits of sampling may take beside the model.")
-    ] = 1,
-    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where the model runs.")] = "cpu",
-    dtype: Annotated[
-        Literal["auto", "float64", "float32", "bfloat16"],
-        typer.Option(help="auto: float64 for a small model, else bfloat16 on cuda and float32 on cpu."),
-    ] = "auto",
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads of the model; default: 1 for a small one, else all cores.")
-    ] = None,
-    port_file: Annotated[Path | None, typer.Option(help="File to write the port to, once requests are served.")] = None,
-    idle_exit: Annotated[float, typer.Option(min=0, help="End after so many seconds without a request; 0: never.")] = 0,
-    log_format: LogFormatOption = "text",
-) -> None:
-    """Serve the Tinker API from this machine: sampling and LoRA training of a small model."""
-    from tinker_service.service_process import TinkerServiceOptions, run_tinker_service
-
-    _run(
-        run_tinker_service(
-            TinkerServiceOptions(
-                model=model,
-                data=data,
-                host=host,
-                port=port,
-                key_file=key_file,
-                device=device,
-                dtype=dtype,
-                max_disk=max_disk,
-                memory=memory,
-                threads=threads,
-                port_file=port_file,
-                idle_exit=idle_exit,
-            )
-        ),
-        log_format,
-    )
 
 
 @app.command(short_help="Serve the rollouts that a run's trainer kept.")

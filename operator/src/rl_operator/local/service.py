@@ -20,7 +20,7 @@ from rl_operator.local.programs.ports import free_ports
 from rl_operator.local.state.locks import FileLock, is_held
 from rl_operator.local.state.state_store import StateStore
 from rl_operator.operator_errors import TargetUnreachableError
-from rl_operator.programs import INSTALL_COMMAND, has_torch
+from rl_operator.programs import TINKER_SERVICE
 
 START_DEADLINE_SECONDS = 180.0
 """The first import of torch may be slow."""
@@ -104,11 +104,9 @@ class TinkerService:
     def _start(self) -> ServiceAddress | None:
         """Where it will be; None: somebody else has started it in the meantime."""
         try:
-            program = find_program("tinker-atropos", self._caller)
+            program = find_program(TINKER_SERVICE, self._caller)
         except NotLaunchableError as error:
             raise TargetUnreachableError(str(error)) from None
-        if not has_torch(program):
-            raise TargetUnreachableError(f"the Tinker service needs torch, which is not installed: {INSTALL_COMMAND}")
         self._folder.mkdir(parents=True, exist_ok=True)
         before = self._address()
         key = before.key if before else f"tml-{secrets.token_hex(16)}"
@@ -120,7 +118,7 @@ class TinkerService:
         lock = FileLock(self._lock)
         if not lock.take():
             return None
-        arguments = ("tinker-service", "--model", self._model, "--data", self._folder / "data", "--port", port)
+        arguments = ("--model", self._model, "--data", self._folder / "data", "--port", port)
         files = ("--port-file", self._port_file, "--key-file", self._key_file, "--idle-exit", str(IDLE_EXIT_SECONDS))
         words = [program, *map(str, (*arguments, *files))]
         start_detached(words, self._folder, self._log, passed_on(self._caller), lock)

@@ -25,7 +25,7 @@ from rl_operator.local.model_runtimes import TINY_RUNTIME, local_runtimes, model
 from rl_operator.local.own_environments import FILE_ANNOTATION, OwnEnvironments, requirements_of
 from rl_operator.local.state.state_store import StateStore
 from rl_operator.operator_errors import GoneError, RefusedError, TargetUnreachableError
-from rl_operator.programs import INSTALL_COMMAND, INSTALL_HINT, ProgramMissingError, find_program, has_torch
+from rl_operator.programs import INSTALL_HINT, TINKER_SERVICE, ProgramMissingError, find_program
 from rl_operator.rollouts.rollout_source import RolloutFile, RolloutListing
 from rl_operator.targets.target import Missing
 from rl_operator.targets.target_loop import run_sync
@@ -73,16 +73,15 @@ class LocalNeeds:
         return (variable == TINKER_API_KEY and self._serves(runtime)) or bool(os.environ.get(variable))
 
     def missing_programs(self, runtime: str) -> tuple[Missing, ...]:
-        """The program of its containers, and torch if the model is computed here."""
-        try:
-            program = find_program(TRAINER_PROGRAM, os.environ.get("PATH"))
-        except ProgramMissingError:
-            why = "the processes of every run are started with it"
-            return (Missing("program", TRAINER_PROGRAM, why, INSTALL_HINT, needed=True),)
-        if not self._serves(runtime) or has_torch(program):
-            return ()
-        why = f"runtime {runtime} computes its model on this machine with it"
-        return (Missing("package", "torch", why, INSTALL_COMMAND, needed=True),)
+        """The program of its containers, and the Tinker service's if the model is computed here."""
+        uses = {TRAINER_PROGRAM: "the processes of every run are started with it"}
+        if self._serves(runtime):
+            uses[TINKER_SERVICE] = f"runtime {runtime} computes its model on this machine with it"
+        return tuple(
+            Missing("program", program, why, INSTALL_HINT, needed=True)
+            for program, why in uses.items()
+            if not _is_installed(program)
+        )
 
     def missing_packages(self, run: TrainingRun) -> tuple[Missing, ...]:
         text = requirements_of(run, self._store.get)
@@ -93,7 +92,7 @@ class LocalNeeds:
         return (Missing("packages", REQUIREMENTS_FILE, why, f"{INSTALL} {environment}", needed=True),)
 
     def refuse_what_would_wait(self, manifest: Mapping[str, Any]) -> None:
-        """For a run that is to start: its containers would wait for a program, its trainer for torch or its key,
+        """For a run that is to start: its containers would wait for a program, its trainer for the service or its key,
         forever; the caller can provide all of them now. Raises RefusedError.
         """
         runtime = manifest["spec"]["runtime"]
@@ -117,6 +116,14 @@ class LocalNeeds:
     def _serves(self, runtime: str) -> bool:
         """Whether this machine computes the model of that runtime."""
         return model_of(self._store, runtime) is not None
+
+
+def _is_installed(program: str) -> bool:
+    try:
+        find_program(program, os.environ.get("PATH"))
+    except ProgramMissingError:
+        return False
+    return True
 
 
 def inference_provider(runtime: Runtime) -> InferenceProvider | None:

@@ -10,6 +10,7 @@ from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.merge_patch import merged
 from rl_operator.documents.parse import parse_environment, parse_run
 from rl_operator.documents.shipped import bundled_catalog, bundled_runtimes
+from rl_operator.programs import TINKER_SERVICE, ProgramMissingError, find_program
 from rl_operator.targets.runs.run_lookup import parse_selector
 from rl_operator.targets.target import Missing, TargetHealth
 
@@ -141,3 +142,10 @@ def run_manifest(name: str = "sorting", *, spec: dict[str, Any] | None = None, *
 
 def parsed(manifest: dict[str, Any]) -> TrainingRun:
     return parse_run(manifest)
+
+
+def without_the_service(program: str, path: str | None) -> str:
+    """`find_program` where `tinker-service` is not installed."""
+    if program == TINKER_SERVICE:
+        raise ProgramMissingError(program)
+    return find_program(program, path)

@@ -1,12 +1,11 @@
 """The state folder as a target: what a draft needs, what its start needs, and that no supervisor keeps running."""
 
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.targets.fakes import run_manifest
+from tests.unit.rl_operator.targets.fakes import run_manifest, without_the_service
 
 from rl_operator.api.names import RUN_KIND
 from rl_operator.documents.parse import parse_stored_run
@@ -16,6 +15,7 @@ from rl_operator.local.state.locks import is_held
 from rl_operator.local.state.pod_logs import Event, append_event
 from rl_operator.local.state.state_store import StateStore
 from rl_operator.operator_errors import ConflictError, RefusedError
+from rl_operator.targets import local_needs
 from rl_operator.targets.local_target import LocalTarget
 
 SETTLED_SECONDS = 60.0
@@ -66,15 +66,15 @@ def test_only_the_start_needs_the_key(unattended_target: Unattended, monkeypatch
     assert unattended_target.change_spec("default", "sorting", {"suspend": False})["spec"]["suspend"] is False
 
 
-def test_without_torch_the_small_model_is_refused_before_its_start(
+def test_without_the_tinker_service_the_small_model_is_refused_before_its_start(
     unattended_target: Unattended, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TINKER_API_KEY", "tml-test")
-    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(local_needs, "find_program", without_the_service)
     unattended_target.create(draft())
-    with pytest.raises(RefusedError, match=r"torch is missing: .*; pip install 'tinker-atropos\[tinker-service\]'"):
+    with pytest.raises(RefusedError, match=r"program tinker-service is missing: .* pip install .*tinker-service"):
         unattended_target.change_spec("default", "sorting", {"suspend": False})
-    with pytest.raises(RefusedError, match="torch is missing"):
+    with pytest.raises(RefusedError, match="tinker-service is missing"):
         unattended_target.create(draft(suspend=False))
     remote = draft(runtime="default", suspend=False)
     unattended_target.create({**remote, "metadata": {**remote["metadata"], "name": "remote"}})

@@ -8,7 +8,6 @@ import torch
 from tests.unit.tinker_service.sampled import sampled
 
 from rl_contract.bundled import bundled_model_folder
-from tinker_atropos.errors import ConfigError
 from tinker_service.model.adamw import AdamSettings
 from tinker_service.model.engine import Engine
 from tinker_service.model.lora import LoraSpec
@@ -22,6 +21,7 @@ from tinker_service.model.training import (
     forward_backward,
     optim_step,
 )
+from tinker_service.service_errors import StartError
 
 Prompts = list[tuple[int, ...]]
 ADAM = AdamSettings(learning_rate=1e-3, beta1=0.9, beta2=0.95, eps=1e-8)
@@ -137,5 +137,5 @@ def test_the_model_is_known_by_its_name_and_its_folder(engine: Engine) -> None:
 def test_a_missing_gpu_is_named() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    with pytest.raises(ConfigError, match="torch finds no GPU here; use --device cpu"):
+    with pytest.raises(StartError, match="torch finds no GPU here; use --device cpu"):
         Engine("bundled", Path("/nowhere"), "cuda")

@@ -16,11 +16,11 @@ from transformers import (
 )
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
-from tinker_atropos.errors import ConfigError
 from tinker_service.model.adamw import AdamSettings
 from tinker_service.model.lora import LoraModel, LoraSpec
 from tinker_service.model.sampling.continuations import SamplingRequest
 from tinker_service.model.training import Trainee, TrainingDatum, forward_backward, optim_step
+from tinker_service.service_errors import StartError
 
 SIZES: dict[str, Any] = {
     "vocab_size": 64,
@@ -83,5 +83,5 @@ def test_a_family_trains_what_it_samples(config: PreTrainedConfig, dtype: torch.
 def test_a_family_without_linear_layers_is_refused() -> None:
     """GPT-2's attention and MLP are convolutions: adapting only its unembedding would be a silent half."""
     config = GPT2Config(vocab_size=64, n_positions=64, n_embd=32, n_layer=1, n_head=2)
-    with pytest.raises(ConfigError, match="GPT2LMHeadModel has no linear layers named attn or mlp"):
+    with pytest.raises(StartError, match="GPT2LMHeadModel has no linear layers named attn or mlp"):
         tiny_model(config)

@@ -11,7 +11,7 @@ from tinker_service.model.model_worker import Job, Worker
 from tinker_service.model.sampling.continuations import SamplingRequest
 from tinker_service.model.sampling.sample_jobs import SampleJob
 from tinker_service.model.sampling.scoring import PromptScoring
-from tinker_service.request_errors import CANCELLED, DroppedError, RequestError
+from tinker_service.service_errors import CANCELLED, DroppedError, RequestError
 
 SHORT = SamplingRequest(prompt=(5, 6), num_samples=1, max_tokens=3, seed=1)
 LONG = SamplingRequest(prompt=(5, 6), num_samples=1, max_tokens=500, seed=1)

@@ -3,7 +3,7 @@ import pytest
 
 from tinker_service.model.recordings import KEPT_SECONDS, Recordings
 from tinker_service.model.sampling.continuations import Continuation, SamplingRequest
-from tinker_service.request_errors import MissingError
+from tinker_service.service_errors import MissingError
 
 
 def continuation(*tokens: int) -> Continuation:

@@ -16,7 +16,7 @@ from tinker_service.model.registry import (
     ServedSampler,
 )
 from tinker_service.model.training import Trainee
-from tinker_service.request_errors import MissingError
+from tinker_service.service_errors import MissingError
 
 
 def test_a_session_keeps_its_most_recently_used_samplers() -> None:

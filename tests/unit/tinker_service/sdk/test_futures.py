@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tinker_service.request_errors import RequestError
 from tinker_service.sdk.futures import FETCHED_SECONDS, UNFETCHED_SECONDS, Futures
+from tinker_service.service_errors import RequestError
 
 
 def finished(value: object) -> Future[Any]:

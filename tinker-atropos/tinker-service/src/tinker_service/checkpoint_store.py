@@ -24,7 +24,7 @@ from pydantic import ConfigDict, ValidationError
 from tinker_service.model import checkpoint_files as files
 from tinker_service.model.lora import LoraSpec
 from tinker_service.model.training import Trainee
-from tinker_service.request_errors import MissingError, RequestError
+from tinker_service.service_errors import MissingError, RequestError
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from tinker_atropos.serving import json_response
 from tinker_service.checkpoint_store import CheckpointStore, Location
-from tinker_service.request_errors import MissingError, RequestError
+from tinker_service.service_errors import MissingError, RequestError
+from tinker_service.service_http import json_response
 
 DOWNLOADS = "/api/v1/downloads/"
 VALID_SECONDS = 3_600

@@ -1,5 +1,6 @@
-"""The process `tinker-atropos tinker-service`: checks options and key first, before the slow imports."""
+"""The process `tinker-service`: checks options and key first, before the slow imports."""
 
+import gc
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,10 +8,9 @@ from pathlib import Path
 
 from rl_contract.bundled import BUNDLED, bundled_model_folder
 from rl_contract.env_vars import TINKER_API_KEY
-from tinker_atropos.errors import ConfigError
-from tinker_atropos.garbage import uncollected
-from tinker_atropos.serving import bind
 from tinker_service.sdk.key_gate import KEY_PREFIX
+from tinker_service.service_errors import StartError
+from tinker_service.service_http import bind
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +36,15 @@ class TinkerServiceOptions:
 
 
 async def run_tinker_service(options: TinkerServiceOptions, env_vars: Mapping[str, str] = os.environ) -> None:
-    """Serve until SIGTERM, SIGINT or `idle_exit`. Raises RunError if it cannot start."""
+    """Serve until SIGTERM, SIGINT or `idle_exit`. Raises StartError if it cannot start."""
     key = read_key(options.key_file, env_vars)
     folder = model_folder(options.model)
-    with bind(options.host, options.port, "--port") as listener:
-        try:
-            with uncollected():
-                from tinker_service.service_server import serve_model
-        except ModuleNotFoundError as error:
-            raise ConfigError(f"{error.name} is missing; pip install 'tinker-atropos[tinker-service]'") from None
+    with bind(options.host, options.port) as listener:
+        gc.disable()  # what libraries make stays: to look at it again and again takes a quarter of their import's time
+        from tinker_service.service_server import serve_model
+
+        gc.freeze()
+        gc.enable()
         await serve_model(
             listener,
             key=key,
@@ -62,17 +62,17 @@ async def run_tinker_service(options: TinkerServiceOptions, env_vars: Mapping[st
 
 
 def read_key(key_file: Path | None, env_vars: Mapping[str, str]) -> str:
-    """The key that every request must carry. Raises ConfigError saying how to set one."""
+    """The key that every request must carry. Raises StartError saying how to set one."""
     if key_file is not None:
         try:
             key, source = key_file.read_text(encoding="utf-8").strip(), f"--key-file {key_file}"
         except OSError as error:
-            raise ConfigError(f"cannot read --key-file {key_file}: {error.strerror}") from None
+            raise StartError(f"cannot read --key-file {key_file}: {error.strerror}") from None
     else:
         key, source = env_vars.get(TINKER_API_KEY, ""), TINKER_API_KEY
     if not key.startswith(KEY_PREFIX) or not key.isascii():
         fault = "does not start with it" if key else "is not set"
-        raise ConfigError(
+        raise StartError(
             f"the service needs a key that starts with {KEY_PREFIX!r}, and {source} {fault}; "
             f"set TINKER_API_KEY or pass --key-file, with any key you choose"
         )
@@ -80,8 +80,8 @@ def read_key(key_file: Path | None, env_vars: Mapping[str, str]) -> str:
 
 
 def model_folder(model: str) -> Path:
-    """The folder of `bundled`, or of a Hugging Face causal LM. Raises ConfigError if it does not contain one."""
+    """The folder of `bundled`, or of a Hugging Face causal LM. Raises StartError if it does not contain one."""
     folder = bundled_model_folder() if model == BUNDLED else Path(model).resolve()
     if not (folder / "config.json").is_file():
-        raise ConfigError(f"--model {model}: {folder} holds no config.json; give {BUNDLED!r} or a model folder")
+        raise StartError(f"--model {model}: {folder} holds no config.json; give {BUNDLED!r} or a model folder")
     return folder

@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tinker_atropos.serving import serve
 from tinker_service.checkpoint_store import CheckpointStore
 from tinker_service.downloads import DOWNLOADS, Downloads
 from tinker_service.model.engine import Engine
@@ -20,6 +19,7 @@ from tinker_service.sdk.futures import Futures
 from tinker_service.sdk.key_gate import KeyGate
 from tinker_service.sdk.operations import Service
 from tinker_service.sdk.sdk_routes import PROBES, service_app
+from tinker_service.service_http import serve
 from tinker_service.service_metrics import Metrics
 
 TIDY_SECONDS = 10.0

@@ -12,7 +12,7 @@ from rl_contract.env_vars import TINKER_API_KEY, WANDB_API_KEY
 from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.options import Context, StateDir
 from rl_operator.operator_errors import OperatorError
-from rl_operator.programs import INSTALL_COMMAND, INSTALL_HINT, ProgramMissingError, find_program, has_torch
+from rl_operator.programs import INSTALL_HINT, TINKER_SERVICE, ProgramMissingError, find_program
 from rl_operator.targets.target_choice import choose_target, cluster_is_configured
 
 
@@ -41,12 +41,12 @@ def doctor(*, context: Context = "", state_dir: StateDir = None) -> None:
 def _local_checks(state_dir: Path | None) -> Iterator[Requirement]:
     version = ".".join(map(str, sys.version_info[:3]))
     yield Requirement("python", sys.version_info >= (3, 11), version, "install Python 3.11 or newer")
-    try:
-        program = find_program("tinker-atropos", os.environ.get("PATH"))
-        yield Requirement("tinker-atropos", True, program)
-        yield Requirement("torch", has_torch(program), "for the runtime tiny", INSTALL_COMMAND, needed=False)
-    except ProgramMissingError:
-        yield Requirement("tinker-atropos", False, "not beside this Python, not on PATH", INSTALL_HINT)
+    for program, needed in (("tinker-atropos", True), (TINKER_SERVICE, False)):
+        try:
+            yield Requirement(program, True, find_program(program, os.environ.get("PATH")))
+        except ProgramMissingError:
+            what = "not beside this Python, not on PATH" if needed else "for the runtime tiny"
+            yield Requirement(program, False, what, INSTALL_HINT, needed=needed)
     for key, what in ((TINKER_API_KEY, "for the runtime default"), (WANDB_API_KEY, "for its curves on W&B")):
         yield Requirement(key, key in os.environ, what, f"export {key}=…", needed=False)
     try:

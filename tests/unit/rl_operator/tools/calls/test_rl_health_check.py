@@ -1,12 +1,12 @@
 import platform
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.unit.rl_operator.targets.fakes import MemoryTarget
+from tests.unit.rl_operator.targets.fakes import MemoryTarget, without_the_service
 from tests.unit.rl_operator.tools.contexts import call_at, drafted
 
+from rl_operator.targets import local_needs
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls.rl_start_training import NO_RUNTIME
 from rl_operator.tools.toolset import Outcome
@@ -27,20 +27,20 @@ def test_this_machine(context: CallContext, call: Call, monkeypatch: pytest.Monk
     assert "made-up-for-a-test" not in str(answer)
 
 
-def test_torch_is_missing_with_the_command_that_installs_it(
+def test_the_tinker_service_is_missing_with_the_command_that_installs_it(
     context: CallContext, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for key in ("TINKER_API_KEY", "WANDB_API_KEY"):
         monkeypatch.setenv(key, "made-up-for-a-test")
-    monkeypatch.setitem(sys.modules, "torch", None)
-    [torch] = call("rl_health_check").answer["missing"]
-    assert (torch["name"], torch["needed"]) == ("torch", True)
-    assert torch["how"] == "pip install 'tinker-atropos[tinker-service]'"
+    monkeypatch.setattr(local_needs, "find_program", without_the_service)
+    [service] = call("rl_health_check").answer["missing"]
+    assert (service["name"], service["needed"]) == ("tinker-service", True)
+    assert service["how"] == "install it beside rlctl: pip install tinker-atropos tinker-service"
     run_id = drafted(context)
-    assert [each["name"] for each in call("rl_start_training", dry_run=True).answer["missing"]] == ["torch"]
+    assert [each["name"] for each in call("rl_start_training", dry_run=True).answer["missing"]] == ["tinker-service"]
     refused = call("rl_start_training")
     assert refused.code == "refused"
-    assert f"{run_id} is not started: package torch is missing" in refused.answer["error"]
+    assert f"{run_id} is not started: program tinker-service is missing" in refused.answer["error"]
 
 
 def test_each_key_is_missing_once(context: CallContext) -> None:

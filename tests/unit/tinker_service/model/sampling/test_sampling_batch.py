@@ -16,7 +16,7 @@ from tinker_service.model.sampling.sample_jobs import SampleJob
 from tinker_service.model.sampling.sampling_batch import SamplingBatch
 from tinker_service.model.sampling.scoring import PromptScoring, score_prompts
 from tinker_service.model.sampling.sequence_cache import TOKENS_PER_STEP, KeyValues
-from tinker_service.request_errors import CANCELLED, DroppedError, RequestError
+from tinker_service.service_errors import CANCELLED, DroppedError, RequestError
 
 Prompts = list[tuple[int, ...]]
 

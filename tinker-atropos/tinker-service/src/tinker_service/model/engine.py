@@ -10,12 +10,12 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from tinker_atropos.errors import ConfigError
 from tinker_service.model.checkpoint_files import BaseModel
 from tinker_service.model.lora import LoraModel
 from tinker_service.model.sampling.sample_jobs import SampleAnswer, SampleJob
 from tinker_service.model.sampling.sampling_batch import SamplingBatch
 from tinker_service.model.sampling.scoring import PromptScores, score_prompts
+from tinker_service.service_errors import StartError
 
 log = logging.getLogger(__name__)
 
@@ -32,13 +32,13 @@ class Engine:
     def __init__(
         self, name: str, folder: Path, device: str, dtype: str = "auto", sampling_bytes: int = SAMPLING_BYTES
     ) -> None:
-        """Load a Hugging Face causal-LM folder. Raises ConfigError.
+        """Load a Hugging Face causal-LM folder. Raises StartError.
 
         `dtype` auto: float64 for a small model, else bfloat16 on a GPU and float32 on a CPU. `sampling_bytes` bounds
         the cache and logits of sampling.
         """
         if device == "cuda" and not torch.cuda.is_available():
-            raise ConfigError("--device cuda: torch finds no GPU here; use --device cpu")
+            raise StartError("--device cuda: torch finds no GPU here; use --device cpu")
         started = time.monotonic()
         transformers_logging.disable_progress_bar()
         self.tokenizer = AutoTokenizer.from_pretrained(folder)

@@ -14,8 +14,7 @@ from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from tinker_atropos.errors import ConfigError
-from tinker_service.request_errors import RequestError
+from tinker_service.service_errors import RequestError, StartError
 
 ALPHA = 32.0  # Tinker's: the learning rate then does not depend on the rank
 
@@ -190,7 +189,7 @@ def _wrap_layers(model: PreTrainedModel) -> dict[str, LoraLinear]:
     linears = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     wrapped = {name: LoraLinear(module, kind) for name, module in linears if (kind := _kind(name))}
     if not {"attn", "mlp"} & {layer.kind for layer in wrapped.values()}:
-        raise ConfigError(
+        raise StartError(
             f"{type(model).__name__} has no linear layers named attn or mlp to adapt; "
             f"use a model of the Llama or Qwen families"
         )

@@ -17,7 +17,7 @@ import torch
 
 from tinker_service.model.sampling.sample_jobs import SampleAnswer, SampleJob
 from tinker_service.model.sampling.sampling_batch import SamplingBatch
-from tinker_service.request_errors import RequestError
+from tinker_service.service_errors import RequestError
 
 log = logging.getLogger(__name__)
 

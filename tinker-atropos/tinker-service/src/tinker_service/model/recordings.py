@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tinker_service.model.sampling.continuations import Continuation
 from tinker_service.model.training import TrainingDatum
-from tinker_service.request_errors import MissingError, RequestError
+from tinker_service.service_errors import MissingError, RequestError
 
 KEPT_SECONDS = 86_400.0  # Tinker's: a day, which begins again with each training request that uses the sequence
 MAX_TOKENS = 2**24  # of all sampled sequences and their prompts: up to 270 MB, at 16 bytes a token, 8 in a prompt

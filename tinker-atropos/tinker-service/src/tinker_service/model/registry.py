@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tinker_service.model.lora import LoraAdapter
 from tinker_service.model.recordings import Recordings
 from tinker_service.model.training import Trainee
-from tinker_service.request_errors import MissingError, RequestError
+from tinker_service.service_errors import MissingError, RequestError
 
 SILENT_SESSION_SECONDS = 3_600.0  # the SDK's heartbeat comes every 10 s
 UNHEARD_CLIENT_SECONDS = 30.0  # three heartbeats: nobody waits for this session's samples any more

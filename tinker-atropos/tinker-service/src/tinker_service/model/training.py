@@ -17,7 +17,7 @@ from tinker_service.model.lora import LoraAdapter, LoraModel
 from tinker_service.model.losses import LOSSES
 from tinker_service.model.packed_attention import packed_attention
 from tinker_service.model.shared_prefixes import PackedSequences, Tokens
-from tinker_service.request_errors import RequestError
+from tinker_service.service_errors import RequestError
 
 log = logging.getLogger(__name__)
 

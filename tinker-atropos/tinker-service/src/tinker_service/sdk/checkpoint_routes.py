@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinker_atropos.serving import json_response
 from tinker_service.checkpoint_store import (
     CheckpointRecord,
     CheckpointStore,
@@ -17,8 +16,9 @@ from tinker_service.checkpoint_store import (
     TrainingRunRecord,
 )
 from tinker_service.downloads import Downloads
-from tinker_service.request_errors import RequestError
 from tinker_service.sdk.operations import Service, check_ttl
+from tinker_service.service_errors import RequestError
+from tinker_service.service_http import json_response
 
 _TYPES: dict[Kind, str] = {"weights": "training", "sampler_weights": "sampler", "external_weights": "external"}
 

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from tinker_service.request_errors import RequestError
+from tinker_service.service_errors import RequestError
 
 FETCHED_SECONDS = 60.0
 UNFETCHED_SECONDS = 3_600.0

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tinker_atropos.serving import json_response
-from tinker_service.request_errors import RequestError
+from tinker_service.service_errors import RequestError
+from tinker_service.service_http import json_response
 
 KEY_PREFIX = "tml-"  # the SDK refuses other keys
 MAX_BODY_BYTES = 32 * 2**20  # the SDK cuts its requests at 5 MB; one sequence can be longer

@@ -25,9 +25,9 @@ from tinker_service.model.training import (
     forward_backward,
     optim_step,
 )
-from tinker_service.request_errors import MissingError, RequestError
 from tinker_service.sdk.sdk_messages import ForwardBackwardRequest, numbers
 from tinker_service.sdk.validation import check_forward_backward, parse_sampling, parse_scoring
+from tinker_service.service_errors import MissingError, RequestError
 from tinker_service.service_metrics import Metrics
 
 MAX_RANK = 512

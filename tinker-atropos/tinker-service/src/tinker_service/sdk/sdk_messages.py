@@ -14,7 +14,7 @@ from tinker_service.model.recordings import Provenance, ProvenanceSpan
 from tinker_service.model.sampling.continuations import TopLogprobs
 from tinker_service.model.sampling.sample_jobs import SampleAnswer
 from tinker_service.model.training import Array, LossOutput, TrainingDatum
-from tinker_service.request_errors import RequestError
+from tinker_service.service_errors import RequestError
 
 _DTYPES = {pb.DTYPE_FLOAT32: np.float32, pb.DTYPE_INT64: np.int64}
 _STOP_REASONS = {"stop": pb.STOP_REASON_STOP, "length": pb.STOP_REASON_LENGTH}

@@ -14,16 +14,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 from tinker import types
 
-from tinker_atropos.serving import json_response
 from tinker_service.downloads import Downloads
 from tinker_service.model.registry import model_id_of, session_of
 from tinker_service.model.sampling.sample_jobs import SampleAnswer
 from tinker_service.model.training import LossOutput
-from tinker_service.request_errors import CANCELLED, RequestError
 from tinker_service.sdk.checkpoint_routes import checkpoint_routes, page
 from tinker_service.sdk.futures import Futures, RequestKey, new_id
 from tinker_service.sdk.operations import Service
 from tinker_service.sdk.sdk_messages import loss_output_message, parse_forward_backward, sample_message
+from tinker_service.service_errors import CANCELLED, RequestError
+from tinker_service.service_http import json_response
 
 PREFIX = "/api/v1"
 PROBES = frozenset({f"{PREFIX}/healthz", "/healthz", "/metrics"})

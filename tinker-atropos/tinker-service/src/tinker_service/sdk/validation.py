@@ -1,17 +1,17 @@
 """Checks of training and sampling requests against the model. All raise RequestError saying what to change."""
 
+import difflib
 from collections.abc import Sequence
 
 import numpy as np
 from tinker import types
 
-from tinker_atropos.config.run_config import nearest
 from tinker_service.model.losses import LOSSES, MANY_TARGETS, Loss
 from tinker_service.model.sampling.continuations import SamplingRequest
 from tinker_service.model.sampling.scoring import NOTHING_ASKED, Integers, PromptScoring
 from tinker_service.model.training import TrainingDatum
-from tinker_service.request_errors import RequestError
 from tinker_service.sdk.sdk_messages import ForwardBackwardRequest
+from tinker_service.service_errors import RequestError
 
 MAX_SAMPLES = 1_024
 MAX_TOP = 1_024  # of top-k logprobs and of drawn alternatives, per position
@@ -20,10 +20,9 @@ MAX_TOP = 1_024  # of top-k logprobs and of drawn alternatives, per position
 def check_forward_backward(request: ForwardBackwardRequest, vocabulary: int, context: int) -> None:
     loss = LOSSES.get(request.loss_name)
     if loss is None:
-        raise RequestError(
-            f"loss {request.loss_name!r} is not supported here{nearest(request.loss_name, LOSSES)} "
-            f"(supported: {', '.join(LOSSES)})"
-        )
+        near = difflib.get_close_matches(request.loss_name, LOSSES, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise RequestError(f"loss {request.loss_name!r} is not supported here{hint} (supported: {', '.join(LOSSES)})")
     for name in request.loss_config:
         if name not in loss.settings:
             raise RequestError(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tinker_service.model.lora import LoraAdapter
 from tinker_service.model.sampling.continuations import Continuation, SamplingRequest, new_continuations
 from tinker_service.model.sampling.scoring import PromptScores, PromptScoring
-from tinker_service.request_errors import CANCELLED, DroppedError, RequestError
+from tinker_service.service_errors import CANCELLED, DroppedError, RequestError
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from tinker_service.model.sampling.sequence_cache import (
     UnreadPrompt,
 )
 from tinker_service.model.sampling.token_choice import draw
-from tinker_service.request_errors import RequestError
+from tinker_service.service_errors import RequestError
 
 
 def next_logits(

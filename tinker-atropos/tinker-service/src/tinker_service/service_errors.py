@@ -1,6 +1,8 @@
-"""Errors in a client's request. The message reaches the SDK's user: it says what is wrong and what to do."""
+"""Why a request is refused, and why the service does not start. Each says to a person what is wrong and what to do."""
 
 from typing import ClassVar, Final, Literal
+
+from rl_contract.processes import ExitCode
 
 CANCELLED: Final = "the request was cancelled"
 
@@ -29,3 +31,15 @@ class DroppedError(RequestError):
 
     def __init__(self) -> None:
         super().__init__("the request was dropped: its session was finished, or had been silent for 30 s", status=503)
+
+
+class StartError(Exception):
+    """The service cannot start. The message is one sentence for a person: what is wrong and what to do."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.BAD_CONFIG
+
+
+class PortError(StartError):
+    """It cannot listen where it is to."""
+
+    exit_code = ExitCode.FAILURE
