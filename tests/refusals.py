@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rl_operator.api.kubernetes_objects import Manifest
 from rl_operator.api.names import API_VERSION, RUN_KIND
 from rl_operator.documents.parse import load_documents
 from rl_operator.documents.shipped import bundled_runtime_text
@@ -43,7 +44,7 @@ ROWS = {title: Row(**row) for title, row in _TABLE["rows"].items()}
 POLICY_ROWS = {title: row for title, row in ROWS.items() if row.first == "policy"}
 
 
-def runtimes() -> list[dict[str, Any]]:
+def runtimes() -> list[Manifest]:
     """The runtimes that the rows mention."""
     documents = []
     for name, changes in _TABLE["runtimes"].items():

@@ -22,7 +22,7 @@ def install_runtime(admin: AdminClient, like: str, name: str | None = None, **sp
     document = load_documents(bundled_runtime_text(like))[0]
     document["metadata"]["name"] = name or like
     document["spec"] |= spec
-    admin.post(RUNTIMES, document)
+    admin.post(RUNTIMES, dict(document))
 
 
 def sweep(admin: AdminClient) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_operator.api.catalog import Catalog
+from rl_operator.api.kubernetes_objects import KubernetesObject
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run_inputs import ParentRun, RunInputs, choose_environment
 from rl_operator.api.runtime import Runtime
@@ -84,7 +85,7 @@ def _parent(wire: Mapping[str, Any] | None, name: str) -> ParentRun:
     return ParentRun(**{**wire, "name": name, "state": state})
 
 
-def children_of(rendered: Rendered) -> list[dict[str, Any]]:
+def children_of(rendered: Rendered) -> list[KubernetesObject]:
     """Everything that the API server may be asked to create for a first attempt."""
     templates = rendered.templates
     pods = [pod_of_attempt(templates.pod, 1, exposed=True), environment_pod(templates.environment, 1, 0, 0)]

@@ -3,10 +3,11 @@
 import contextlib
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Literal
+from typing import Literal
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
+from rl_operator.api.kubernetes_objects import ConfigMapObject, KubernetesObject, Manifest, ManifestMetadata
 from rl_operator.api.names import (
     API_VERSION,
     NAMESPACE_NAME_LABEL,
@@ -113,7 +114,7 @@ class ClusterRunClient:
             return None
         return self._taken(document)
 
-    async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+    async def read_config_map(self, namespace: str, name: str) -> ConfigMapObject | None:
         key = namespace, name
         if held := self._caches.immutable_config_maps.get(key):
             return held
@@ -130,7 +131,7 @@ class ClusterRunClient:
         return observe_pod(document)
 
     # --- writes -------------------------------------------------------------------------------------------------
-    async def create_child(self, manifest: Mapping[str, Any]) -> None:
+    async def create_child(self, manifest: KubernetesObject) -> None:
         # Pods and ConfigMaps would come back larger than they were sent; the watch brings what a new pod's status says.
         answer = await create_ours(self._client, manifest, accept=METADATA_ONLY)
         self._caches.children[manifest["kind"]].put_answer(answer)
@@ -200,7 +201,7 @@ class ClusterRunClient:
         body = {"metadata": {**_version(run), "annotations": {STARTED_AS_ANNOTATION: mark_of(run)}}}
         return await self._written(run, self._client.patch(RUNS.path(*run.key), body))
 
-    async def _written(self, run: TrainingRun, write: Awaitable[dict[str, object]]) -> TrainingRun:
+    async def _written(self, run: TrainingRun, write: Awaitable[Manifest]) -> TrainingRun:
         try:
             answer = await write
         except ConflictError:
@@ -211,7 +212,7 @@ class ClusterRunClient:
             raise
         return self._taken(answer)
 
-    def _taken(self, document: Mapping[str, Any]) -> TrainingRun:
+    def _taken(self, document: Manifest) -> TrainingRun:
         """A response about a run, parsed and cached. What the cache holds in full is not parsed twice."""
         self._caches.runs.put_answer(document)
         held, version = self._caches.runs.get(key_of(document)), document["metadata"]["resourceVersion"]
@@ -222,22 +223,22 @@ class ClusterRunClient:
         self._recorder.record(run, kind, reason, message)
 
 
-def _version(run: TrainingRun) -> dict[str, Any]:
+def _version(run: TrainingRun) -> ManifestMetadata:
     """The API server takes a patch with it only while this version of the run is the live one."""
     return {"uid": run.metadata.uid, "resourceVersion": run.metadata.resource_version}
 
 
-def _identified(run: TrainingRun, version: Mapping[str, object], status: RunStatus) -> dict[str, Any]:
+def _identified(run: TrainingRun, version: ManifestMetadata, status: RunStatus) -> Manifest:
     """A run as the API server takes it in an update of its status: it looks at nothing else."""
     namespace, name = run.key
-    metadata = {"namespace": namespace, "name": name, **version}
+    metadata: ManifestMetadata = {"namespace": namespace, "name": name, **version}
     said = merge_patch(RunStatus().to_wire(), status.to_wire())
     return {"apiVersion": API_VERSION, "kind": RUN_KIND, "metadata": metadata, "status": said}
 
 
 async def write_history(
-    client: ClusterClient, run: TrainingRun, points: Sequence[Point], existing: Mapping[str, Any] | None
-) -> dict[str, Any]:
+    client: ClusterClient, run: TrainingRun, points: Sequence[Point], existing: ConfigMapObject | None
+) -> ConfigMapObject:
     """The current ConfigMap. `existing` is what earlier attempts left.
 
     Raises NameTakenError if it does not belong to this run.

@@ -1,11 +1,12 @@
 """What the reconciles of RLEnvironments and RLRuntimes read from a cluster and write to it."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Literal
 
 from rl_operator.api.environment import Environment, EnvironmentStatus
+from rl_operator.api.kubernetes_objects import ConfigMapObject, KubernetesObject, Manifest
 from rl_operator.api.runtime import Runtime, RuntimeStatus
-from rl_operator.cluster.api_server.client import ClusterClient
+from rl_operator.cluster.api_server.client import ApiPath, ClusterClient
 from rl_operator.cluster.api_server.event_recorder import EventRecorder, EventSubject
 from rl_operator.cluster.api_server.resources import (
     CONFIG_MAPS,
@@ -53,7 +54,7 @@ class KindsClient:
     def catalog(self, image: str) -> ImageCatalog | None:
         return self._caches.catalogs.of(image)
 
-    async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+    async def read_config_map(self, namespace: str, name: str) -> ConfigMapObject | None:
         return await find(self._client, CONFIG_MAPS, namespace, name)
 
     async def reading_pods(self, namespace: str) -> list[ReadingPod]:
@@ -76,7 +77,7 @@ class KindsClient:
         self._caches.catalogs.hold(image, found)
         self._catalog_changed(image)
 
-    async def create_child(self, manifest: Mapping[str, object]) -> None:
+    async def create_child(self, manifest: KubernetesObject) -> None:
         await create_ours(self._client, manifest, owner="object")
 
     async def delete_pod(self, pod: ReadingPod) -> None:
@@ -85,7 +86,7 @@ class KindsClient:
         except (GoneError, ConflictError):
             return
 
-    async def save_config_map(self, manifest: Mapping[str, Any], live: Mapping[str, Any] | None) -> None:
+    async def save_config_map(self, manifest: ConfigMapObject, live: ConfigMapObject | None) -> None:
         """Make the ConfigMap match the manifest. Raises NameTakenError if it belongs to someone else."""
         if live is None:
             live = await create_ours(self._client, manifest, owner="runtime")
@@ -108,8 +109,11 @@ class KindsClient:
         self._caches.runtimes.put_answer(await self._patch_status(path, runtime, status))
 
     async def _patch_status(
-        self, path: str, subject: Environment | Runtime | UnreadableRuntime, status: EnvironmentStatus | RuntimeStatus
-    ) -> dict[str, Any]:
+        self,
+        path: ApiPath[Manifest],
+        subject: Environment | Runtime | UnreadableRuntime,
+        status: EnvironmentStatus | RuntimeStatus,
+    ) -> Manifest:
         metadata = subject.metadata
         return await self._client.patch(
             path,

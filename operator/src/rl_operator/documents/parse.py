@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from rl_operator.api.environment import Environment
 from rl_operator.api.hints import MUST_BE
+from rl_operator.api.kubernetes_objects import Manifest
 from rl_operator.api.model import ApiModel, ObjectMeta
 from rl_operator.api.names import (
     API_VERSION,
@@ -57,7 +58,7 @@ class DocumentError(OperatorError):
         return self.refusals[0]
 
 
-def load_documents(text: str) -> list[dict[str, Any]]:
+def load_documents(text: str) -> list[Manifest]:
     """All objects of a YAML or JSON text; a `List` is unpacked, empty documents are skipped. Raises DocumentError."""
     try:
         documents = read_yaml(text)

@@ -1,13 +1,14 @@
 """The local target as a reconcile sees it."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal, TypeGuard
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
+from rl_operator.api.kubernetes_objects import ConfigMapObject, KubernetesObject, Manifest, PodObject
 from rl_operator.api.names import (
     NAMESPACE_NAME_LABEL,
     POD_FINALIZER,
@@ -26,7 +27,7 @@ from rl_operator.local.model_runtimes import local_runtimes
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.pods.kubelet import KUBELET_FINALIZER
 from rl_operator.local.state.pod_logs import Event, append_event
-from rl_operator.local.state.state_store import Manifest, StateStore
+from rl_operator.local.state.state_store import Change, StateStore
 from rl_operator.local.sweep import remove_traces
 from rl_operator.operator_errors import GoneError, NameTakenError
 from rl_operator.render.config_maps import history_config_map, history_content, stored_history
@@ -105,18 +106,16 @@ class LocalRunClient:
     async def read_run(self, key: Key) -> TrainingRun | None:
         return self.run(key)
 
-    async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+    async def read_config_map(self, namespace: str, name: str) -> ConfigMapObject | None:
         return self._store.get("ConfigMap", namespace, name)
 
     async def read_pod(self, namespace: str, name: str) -> PodObservation | None:
-        pod = self._store.get("Pod", namespace, name)
+        pod = self._store.pod(namespace, name)
         return observe_pod(pod) if pod else None
 
     # --- writes -------------------------------------------------------------------------------------------------
-    async def create_child(self, manifest: Mapping[str, object]) -> None:
-        child = dict(manifest)
-        if child["kind"] == "Pod":
-            child = _scheduled(child)
+    async def create_child(self, manifest: KubernetesObject) -> None:
+        child = _scheduled(manifest) if _is_pod(manifest) else manifest
         try:
             self._store.create(child)
         except NameTakenError:
@@ -163,7 +162,7 @@ class LocalRunClient:
 
         return self._write_run(run, mark)
 
-    def _write_run(self, run: TrainingRun, change: Callable[[Manifest], None]) -> TrainingRun:
+    def _write_run(self, run: TrainingRun, change: Change) -> TrainingRun:
         """Change exactly this version of the run."""
         metadata = run.metadata
         place = (RUN_KIND, metadata.namespace, metadata.name)
@@ -178,7 +177,7 @@ class LocalRunClient:
         with contextlib.suppress(OSError):  # an event is information, never a reason to stop
             append_event(self._store.layout.events(*place), event)
 
-    def _collect_orphan(self, child: Manifest) -> None:
+    def _collect_orphan(self, child: KubernetesObject) -> None:
         """Remove what was created for a run that was deleted meanwhile: there is no garbage collector here."""
         kind, namespace, name = child["kind"], child["metadata"]["namespace"], child["metadata"]["name"]
         owners = [each for each in child["metadata"].get("ownerReferences", []) if each["kind"] == RUN_KIND]
@@ -188,7 +187,7 @@ class LocalRunClient:
                 self._store.delete(kind, namespace, name)
                 raise GoneError(f"the run {owner['name']} was deleted before its {kind} {name} was created")
 
-    def _is_already_there(self, child: Manifest) -> bool:
+    def _is_already_there(self, child: KubernetesObject) -> bool:
         metadata = child["metadata"]
         existing = self._store.get(child["kind"], metadata["namespace"], metadata["name"])
         if existing is None or "deletionTimestamp" in existing["metadata"]:
@@ -197,21 +196,27 @@ class LocalRunClient:
         return any(owner["uid"] in wanted for owner in existing["metadata"].get("ownerReferences", []))
 
 
-def _scheduled(pod: Manifest) -> Manifest:
+def _is_pod(child: KubernetesObject) -> TypeGuard[PodObject]:
+    return child["kind"] == "Pod"
+
+
+def _scheduled(pod: PodObject) -> PodObject:
     """The pod as a scheduler and a kubelet leave it: bound to this machine, and held until its processes are gone."""
     finalizers = [*pod["metadata"].get("finalizers", []), KUBELET_FINALIZER]
-    metadata, spec = {**pod["metadata"], "finalizers": finalizers}, {**pod["spec"], "nodeName": NODE_NAME}
-    return {**pod, "metadata": metadata, "spec": spec}
+    return {
+        **pod,
+        "metadata": {**pod["metadata"], "finalizers": finalizers},
+        "spec": {**pod["spec"], "nodeName": NODE_NAME},
+    }
 
 
-def pods_of(store: StateStore, key: Key) -> tuple[Manifest, ...]:
+def pods_of(store: StateStore, key: Key) -> tuple[PodObject, ...]:
     """All pods that carry this run's label."""
     namespace, name = key
-    pods = store.list_all("Pod", namespace, prefix=f"{name}-")
-    return tuple(pod for pod in pods if _is_of_run(pod, name))
+    return tuple(pod for pod in store.pods(namespace, f"{name}-") if _is_of_run(pod, name))
 
 
-def _is_of_run(child: Manifest, name: str) -> bool:
+def _is_of_run(child: KubernetesObject, name: str) -> bool:
     return bool(child["metadata"].get("labels", {}).get(RUN_LABEL) == name)
 
 

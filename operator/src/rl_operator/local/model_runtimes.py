@@ -13,11 +13,12 @@ from math import prod
 from pathlib import Path
 from typing import Any, Final
 
+from rl_operator.api.kubernetes_objects import Manifest, ManifestMetadata
 from rl_operator.api.names import GROUP, RUNTIME_KIND
 from rl_operator.api.runtime import Runtime
 from rl_operator.documents.parse import load_documents, parse_runtime
 from rl_operator.documents.shipped import bundled_runtime_text, bundled_runtimes
-from rl_operator.local.state.state_store import Manifest, StateStore
+from rl_operator.local.state.state_store import StateStore
 from rl_operator.operator_errors import RefusedError
 
 TINY_RUNTIME: Final = "tiny"
@@ -108,7 +109,7 @@ def model_runtime(model: ModelFolder) -> Manifest:
         "env": {"max_token_length": {"max": context}},
         "trainer": {"max_token_trainer_length": {"max": context}},
     }
-    metadata = {"name": model.runtime, "annotations": {MODEL_ANNOTATION: str(model.path)}}
+    metadata: ManifestMetadata = {"name": model.runtime, "annotations": {MODEL_ANNOTATION: str(model.path)}}
     return {**manifest, "metadata": metadata}
 
 

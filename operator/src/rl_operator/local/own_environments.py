@@ -10,6 +10,7 @@ from typing import Final
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import ConfigMapSource, Environment, EnvironmentSource, EnvironmentSpec
+from rl_operator.api.kubernetes_objects import Manifest
 from rl_operator.api.model import ObjectMeta
 from rl_operator.api.names import ENVIRONMENT_KIND, GROUP, OWN_PREFIX, REQUIREMENTS_FILE
 from rl_operator.api.training_run import TrainingRun
@@ -18,7 +19,6 @@ from rl_operator.documents.parse import parse_environment
 from rl_operator.documents.shipped import openenv_environment
 from rl_operator.documents.source_files import source_hash
 from rl_operator.local.interpreters.interpreters import fault_of
-from rl_operator.local.state.state_store import Manifest
 from rl_operator.status.kind_status import (
     EnvironmentReading,
     Readiness,

@@ -7,13 +7,13 @@ import shutil
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
+from rl_operator.api.kubernetes_objects import Manifest
 from rl_operator.api.names import RUN_KIND
 from rl_operator.local.interpreters.interpreters import remove_unused
 from rl_operator.local.programs.leash import end_left_over
 from rl_operator.local.state.layout import Layout, PodFolder
-from rl_operator.local.state.state_store import Manifest, StateStore
+from rl_operator.local.state.state_store import StateStore
 from rl_operator.operator_errors import ConflictError, GoneError
 
 Key = tuple[str, str]
@@ -89,7 +89,7 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _may_expire(run: dict[str, Any]) -> bool:
+def _may_expire(run: Manifest) -> bool:
     """Cheap: most runs are kept forever, and importing the kinds costs rlctl's start-up time."""
     return run["spec"].get("ttlSecondsAfterFinished") is not None and "completionTime" in run.get("status", {})
 

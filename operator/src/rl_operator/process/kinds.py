@@ -4,8 +4,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from rl_operator.api.kubernetes_objects import ApiResources
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_PLURAL, GROUP, RUN_PLURAL, RUNTIME_PLURAL
-from rl_operator.cluster.api_server.client import ClusterClient
+from rl_operator.cluster.api_server.client import ApiPath, ClusterClient
 from rl_operator.operator_errors import GoneError, OperatorError, TargetUnreachableError
 
 log = logging.getLogger(__name__)
@@ -23,10 +24,10 @@ class KindsMissingError(OperatorError):
 async def require_kinds(client: ClusterClient) -> None:
     """Raises KindsMissingError, ForbiddenError or TargetUnreachableError."""
     try:
-        discovered = await client.get(f"/apis/{API_VERSION}")
+        discovered = await client.get(ApiPath[ApiResources](f"/apis/{API_VERSION}"))
     except GoneError:
-        discovered = {"resources": []}
-    served = {resource["name"] for resource in discovered["resources"]}
+        discovered = {}
+    served = {resource["name"] for resource in discovered.get("resources", ())}
     missing = [kind for kind in KINDS if kind not in served]
     if missing:
         raise KindsMissingError(

@@ -18,10 +18,9 @@ from rl_operator.cluster.api_server.client import INACTIVITY_SECONDS, PAGE_SIZE,
 from rl_operator.cluster.cache.informer import pause_after
 from rl_operator.operator_errors import ForbiddenError, OperatorError
 from rl_operator.process.kinds import require_kinds
+from rl_operator.process.routes import RawEvent
 
 log = logging.getLogger(__name__)
-
-RawEvent = Mapping[str, Any]
 
 CANCELLATIONS = 20
 CANCELLATION_SECONDS = 0.2

@@ -70,7 +70,7 @@ class Operator:
             if self._lease is not None:
                 await self._lease.release()
 
-    async def _synced(self, group: asyncio.TaskGroup, informer: Informer[object]) -> asyncio.Task[None]:
+    async def _synced(self, group: asyncio.TaskGroup, informer: Informer[Any, Any]) -> asyncio.Task[None]:
         """Start an informer and wait for its first complete list."""
         task = group.create_task(informer.run())
         try:

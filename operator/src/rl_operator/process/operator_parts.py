@@ -55,7 +55,7 @@ class OperatorParts:
     routes: Routes
     health: ProcessHealth
     run_client: ClusterRunClient
-    informers: tuple[Informer[Any], ...]
+    informers: tuple[Informer[Any, Any], ...]
     working: tuple[Part, ...]
 
 
@@ -126,7 +126,7 @@ def _informers(
     *,
     run_changed: Callable[[Key], None],
     works: Callable[[], bool],
-) -> Iterator[Informer[Any]]:
+) -> Iterator[Informer[Any, Any]]:
     """Of what runs own, only existence matters, except for pods. Namespaces: unless one alone is served."""
     for kind, store in caches.children.items():
         yield Informer(

@@ -1,21 +1,22 @@
 """Which event adds which keys to which queue. Nothing here waits, calls or decides."""
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from rl_operator.api.kubernetes_objects import Manifest
 from rl_operator.api.names import OWN_PREFIX
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.training_run import TrainingRun
+from rl_operator.cluster.api_server.client import WatchEvent
 from rl_operator.cluster.cache.caches import Caches, Changes
 from rl_operator.cluster.cache.queue import WorkQueue
-from rl_operator.cluster.cache.resource_cache import Key, ResourceCache, key_of
+from rl_operator.cluster.cache.resource_cache import Key, ResourceCache, Value, key_of
 from rl_operator.status.attempt.pod_cleanup import expires_at
 from rl_operator.status.attempt.run_admission import order_of
 from rl_operator.status.observed.observation import PodObservation
 
-RawEvent = Mapping[str, Any]
+RawEvent = WatchEvent[Manifest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +124,8 @@ class Routes:
             self._queues.runs.add(run.key)
 
 
-def _take(store: ResourceCache[Any], event: RawEvent) -> bool:
-    document: dict[str, Any] = event["object"]
+def _take(store: ResourceCache[Manifest, Value], event: RawEvent) -> bool:
+    document = event["object"]
     changed = store.remove(document) if event["type"] == "DELETED" else store.put(document)
     store.watched(int(document["metadata"]["resourceVersion"]))
     return changed

@@ -6,8 +6,9 @@ The order of the steps makes them safe; any of them may be the last before a cra
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
+from rl_operator.api.kubernetes_objects import KubernetesObject
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.status_fields import Attempt, FrozenSettings, RunStatus
 from rl_operator.api.training_run import TrainingRun
@@ -230,7 +231,7 @@ async def create_sandbox_network(run: TrainingRun, templates: Templates, client:
     await _create_absent(run, templates.sandbox_network, client)
 
 
-async def _create_absent(run: TrainingRun, children: Iterable[Mapping[str, Any]], client: RunClient) -> None:
+async def _create_absent(run: TrainingRun, children: Iterable[KubernetesObject], client: RunClient) -> None:
     there = client.children(run.key)
     for child in children:
         if (child["kind"], child["metadata"]["name"]) not in there:

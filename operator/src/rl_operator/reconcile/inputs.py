@@ -1,9 +1,9 @@
 """Gather what a run is checked against and rendered from, including the run that it starts from."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from rl_operator.api.kubernetes_objects import ConfigMapObject
 from rl_operator.api.model import ObservedModel
 from rl_operator.api.run_inputs import ParentRun, RunInputs, choose_environment
 from rl_operator.api.training_run import TrainingRun
@@ -64,7 +64,7 @@ async def _trained(parent: TrainingRun, source: InputSource) -> ParentAdapter | 
     return _adapter_in(config_map) if config_map else None
 
 
-def _adapter_in(config_map: Mapping[str, Any]) -> ParentAdapter | None:
+def _adapter_in(config_map: ConfigMapObject) -> ParentAdapter | None:
     """None if it does not contain a config file of ours."""
     try:
         [document] = read_yaml(config_map["data"][CONFIG_KEY])

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
+from rl_operator.api.kubernetes_objects import ConfigMapObject, KubernetesObject
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.status_fields import RunStatus
@@ -40,7 +41,7 @@ class InputSource(Protocol):
 
     async def read_run(self, key: Key) -> TrainingRun | None: ...
 
-    async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+    async def read_config_map(self, namespace: str, name: str) -> ConfigMapObject | None:
         """One that cannot change may have been read before."""
         ...
 
@@ -85,7 +86,7 @@ class RunClient(InputSource, Protocol):
         ...
 
     # --- writes -------------------------------------------------------------------------------------------------
-    async def create_child(self, manifest: Mapping[str, object]) -> None:
+    async def create_child(self, manifest: KubernetesObject) -> None:
         """Create a ConfigMap, Pod, Service or NetworkPolicy. If it exists: success only if our run's uid owns it and it
         is not being deleted, else NameTakenError.
         """

@@ -7,11 +7,12 @@ runtime's image contains: for users and agents, and for a restarted operator. Th
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from pydantic import ValidationError
 
 from rl_operator.api.catalog import Catalog, CatalogEnvironment, EnvironmentFamily, EnvironmentField
+from rl_operator.api.kubernetes_objects import ConfigMapObject
 from rl_operator.api.names import (
     API_VERSION,
     COMPONENT_LABEL,
@@ -26,7 +27,7 @@ from rl_operator.api.sections import effective_sections
 from rl_operator.api.settings.fields import flattened, nested
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.operator_errors import InvalidError
-from rl_operator.render.labels import child_labels, owner_reference
+from rl_operator.render.labels import child_metadata
 
 CATALOG_COMPONENT: Final = "catalog"
 CATALOG_SELECTOR: Final = f"{MANAGED_BY_LABEL}={MANAGER},{COMPONENT_LABEL}={CATALOG_COMPONENT}"
@@ -60,7 +61,7 @@ def catalog_name(runtime: str) -> str:
     return f"rl-catalog-{runtime}"
 
 
-def catalog_config_map(runtime: Runtime, namespace: str, found: ImageCatalog) -> dict[str, Any]:
+def catalog_config_map(runtime: Runtime, namespace: str, found: ImageCatalog) -> ConfigMapObject:
     """Raises InvalidError if it would not fit into a ConfigMap."""
     metadata = runtime.metadata
     return {
@@ -96,7 +97,7 @@ def catalog_config_map(runtime: Runtime, namespace: str, found: ImageCatalog) ->
     }
 
 
-def stored_catalog(config_map: Mapping[str, Any]) -> StoredCatalog | None:
+def stored_catalog(config_map: ConfigMapObject) -> StoredCatalog | None:
     """Read a catalog's ConfigMap; None if it is not one of ours or is damaged: then the image is read again."""
     data = config_map.get("data", {})
     try:
@@ -127,15 +128,15 @@ def _catalog_text(runtime: Runtime, catalog: Catalog) -> str:
     )
 
 
-def _described(each: CatalogEnvironment | EnvironmentFamily, runtime: Runtime, described: bool) -> dict[str, Any]:
+def _described(each: CatalogEnvironment | EnvironmentFamily, runtime: Runtime, described: bool) -> dict[str, object]:
     head = each.model_dump(mode="json", by_alias=False, exclude={"fields"}, exclude_none=True)
     locked = flattened(runtime.spec.locked.env, {field.name for field in each.fields})
     return {**head, "fields": [_field(field, locked, runtime.spec.bounds.env, described) for field in each.fields]}
 
 
 def _field(
-    field: EnvironmentField, locked: Mapping[str, Any], bounds: Mapping[str, Bound], described: bool
-) -> dict[str, Any]:
+    field: EnvironmentField, locked: Mapping[str, object], bounds: Mapping[str, Bound], described: bool
+) -> dict[str, object]:
     """Limits that the source does not state are left out; so is a default that only running the code would show."""
     wire = field.model_dump(mode="json", by_alias=False, exclude_unset=True)
     if not described:
@@ -147,7 +148,7 @@ def _field(
     return wire
 
 
-def render_config(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
+def render_config(run: TrainingRun, inputs: RunInputs) -> dict[str, object]:
     """The sections of `config.yaml` (contract: Config file). `openai` is a list of one: the policy's server."""
     runtime, environment = inputs.runtime, inputs.environment.known
     assert environment is not None, "an accepted run has a known environment"
@@ -171,17 +172,12 @@ HISTORY_KEY: Final = "history.json"
 HISTORY_COMPONENT: Final = "history"
 
 
-def history_config_map(run: TrainingRun, name: str, points: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+def history_config_map(run: TrainingRun, name: str, points: Sequence[Mapping[str, float]]) -> ConfigMapObject:
     """Not immutable: a further attempt continues it."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {
-            "name": name,
-            "namespace": run.metadata.namespace,
-            "labels": child_labels(run, HISTORY_COMPONENT),
-            "ownerReferences": [owner_reference(run)],
-        },
+        "metadata": child_metadata(run, name, HISTORY_COMPONENT),
         "data": history_content(points),
     }
 
@@ -190,9 +186,10 @@ def history_content(points: Sequence[Mapping[str, float]]) -> dict[str, str]:
     return {HISTORY_KEY: json.dumps({"points": list(points)}, separators=(",", ":"))}
 
 
-def stored_history(config_map: Mapping[str, Any]) -> Any:
+def stored_history(config_map: ConfigMapObject) -> object:
     """The document of such a ConfigMap; None if it has no readable one."""
     try:
-        return json.loads((config_map.get("data") or {})[HISTORY_KEY])
+        document: object = json.loads((config_map.get("data") or {})[HISTORY_KEY])
     except (KeyError, TypeError, ValueError):
         return None
+    return document

@@ -1,7 +1,7 @@
 """The environment variables of the three containers: addresses, identity, and keys by reference."""
 
 import hashlib
-from typing import Any, Final
+from typing import Final
 
 from rl_contract.env_vars import (
     RL_API_URL,
@@ -44,6 +44,7 @@ from rl_contract.env_vars import (
 )
 from rl_contract.prices import TokenPrices
 from rl_contract.processes import API_PORT, API_URL, INFERENCE_PORT, INFERENCE_URL, OPS_PORTS, SANDBOX_PORT
+from rl_operator.api.kubernetes_objects import EnvVar, KeySelector
 from rl_operator.api.run_inputs import ParentRun, RunInputs
 from rl_operator.api.runtime import Runtime, SecretKey
 from rl_operator.api.sections import base_model, effective_sections
@@ -51,8 +52,6 @@ from rl_operator.api.training_run import TrainingRun
 
 RESULT_FILE: Final = "/dev/termination-log"
 SCRATCH: Final = "/tmp"  # noqa: S108 -- an emptyDir of the container's own
-
-EnvVar = dict[str, Any]
 
 
 def api_env_vars(run: TrainingRun) -> list[EnvVar]:
@@ -233,7 +232,7 @@ def literals(values: dict[str, str | None]) -> list[EnvVar]:
 
 
 def secret_env_var(name: str, secret: SecretKey, optional: bool = False) -> EnvVar:
-    reference: dict[str, Any] = {"name": secret.name, "key": secret.key}
+    reference: KeySelector = {"name": secret.name, "key": secret.key}
     if optional:
         reference["optional"] = True
     return {"name": name, "valueFrom": {"secretKeyRef": reference}}

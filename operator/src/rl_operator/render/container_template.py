@@ -2,19 +2,31 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from rl_contract.processes import OPS_PORTS
+from rl_operator.api.kubernetes_objects import (
+    Container,
+    ContainerProbe,
+    ContainerSecurity,
+    EnvVar,
+    PodObject,
+    PodSecurity,
+    PodSpec,
+    Resources,
+    Volume,
+    VolumeMount,
+)
 from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.spec_parts.container_resources import ResourceRequirements
-from rl_operator.render.container_env_vars import SCRATCH, EnvVar
+from rl_operator.render.container_env_vars import SCRATCH
 
 CONFIG_FOLDER: Final = "/etc/rl"
 CONFIG_KEY: Final = "config.yaml"
 CONFIG_FILE: Final = f"{CONFIG_FOLDER}/{CONFIG_KEY}"
 
-DEFAULT_RESOURCES: Final[Mapping[str, dict[str, dict[str, str | int]]]] = {
+DEFAULT_RESOURCES: Final[Mapping[str, Resources]] = {
     API_CONTAINER: {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
     TRAINER_CONTAINER: {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "4Gi"}},
     ENVIRONMENT_CONTAINER: {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "4Gi"}},
@@ -27,7 +39,7 @@ DEFAULT_STORAGE: Final[Mapping[str, str]] = {
     TRAINER_CONTAINER: "4Gi",
     ENVIRONMENT_CONTAINER: "8Gi",  # data sets are unpacked in its scratch folder
 }
-NO_DNS: Final = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}}
+NO_DNS: Final[PodSpec] = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}}
 """Of a pod: a resolver that refuses at once. Without any, a look-up would wait for minutes."""
 
 STORAGE_REQUEST: Final = "256Mi"
@@ -44,6 +56,11 @@ class Image:
     reference: str
     pull_policy: str | None
 
+    @property
+    def policy(self) -> Container:
+        """Of a container that runs it."""
+        return {"imagePullPolicy": self.pull_policy} if self.pull_policy else {}
+
 
 def runtime_image(runtime: Runtime) -> Image:
     return Image(runtime.spec.image, runtime.spec.image_pull_policy)
@@ -53,13 +70,17 @@ def runtime_environment_image(runtime: Runtime) -> Image:
     return Image(runtime.spec.image_of_environments, runtime.spec.image_pull_policy)
 
 
-def runtime_resources(runtime: Runtime, name: str) -> dict[str, Any]:
+def written_resources(resources: ResourceRequirements) -> Resources:
+    return {"requests": dict(resources.requests), "limits": dict(resources.limits)}
+
+
+def runtime_resources(runtime: Runtime, name: str) -> Resources:
     """The runtime's resources for the container, else the defaults."""
     resources: ResourceRequirements = getattr(runtime.spec.resources, name)
-    return resources.to_wire() if resources != _UNSET else dict(DEFAULT_RESOURCES[name])
+    return written_resources(resources) if resources != _UNSET else dict(DEFAULT_RESOURCES[name])
 
 
-def bounded_resources(runtime: Runtime, name: str) -> dict[str, Any]:
+def bounded_resources(runtime: Runtime, name: str) -> Resources:
     """The same for a container of the run's pod: never without a limit on what it may write to the node's disk."""
     resources = runtime_resources(runtime, name)
     requests, limits = dict(resources.get("requests", {})), dict(resources.get("limits", {}))
@@ -69,7 +90,7 @@ def bounded_resources(runtime: Runtime, name: str) -> dict[str, Any]:
     return {"requests": requests, "limits": limits}
 
 
-def folder(name: str, resources: Mapping[str, Any]) -> dict[str, Any]:
+def folder(name: str, resources: Resources) -> Volume:
     """A volume that is deleted with the pod, and may take what its container may."""
     return {"name": name, "emptyDir": {"sizeLimit": resources["limits"][EPHEMERAL]}}
 
@@ -80,10 +101,10 @@ def container(
     command: list[str],
     env_vars: list[EnvVar],
     *,
-    resources: Mapping[str, Any],
-    mounts: list[dict[str, Any]],
-) -> dict[str, Any]:
-    rendered = {
+    resources: Resources,
+    mounts: list[VolumeMount],
+) -> Container:
+    rendered: Container = {
         "name": name,
         "image": image.reference,
         "command": literal(command),
@@ -97,7 +118,7 @@ def container(
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": scratch_volume(name), "mountPath": SCRATCH}, *mounts],
     }
-    return rendered | ({"imagePullPolicy": image.pull_policy} if image.pull_policy else {})
+    return rendered | image.policy
 
 
 def literal(command: Iterable[str]) -> list[str]:
@@ -105,7 +126,7 @@ def literal(command: Iterable[str]) -> list[str]:
     return [word.replace("$", "$$") for word in command]
 
 
-def probe(name: str, period_seconds: int, failure_threshold: int) -> dict[str, Any]:
+def probe(name: str, period_seconds: int, failure_threshold: int) -> ContainerProbe:
     return {
         "httpGet": {"path": "/healthz", "port": OPS_PORTS[name]},
         "periodSeconds": period_seconds,
@@ -114,7 +135,7 @@ def probe(name: str, period_seconds: int, failure_threshold: int) -> dict[str, A
     }
 
 
-def container_security() -> dict[str, Any]:
+def container_security() -> ContainerSecurity:
     """What the pod security standard `restricted` requires of a container, and no writing to its image's files."""
     return {
         "allowPrivilegeEscalation": False,
@@ -123,7 +144,7 @@ def container_security() -> dict[str, Any]:
     }
 
 
-def pod_security(unprivileged_id: int) -> dict[str, Any]:
+def pod_security(unprivileged_id: int) -> PodSecurity:
     """What the pod security standard `restricted` requires of a pod."""
     return {
         "runAsNonRoot": True,
@@ -134,11 +155,11 @@ def pod_security(unprivileged_id: int) -> dict[str, Any]:
     }
 
 
-def config_volume(config_map: str) -> dict[str, Any]:
+def config_volume(config_map: str) -> Volume:
     return {"name": "config", "configMap": {"name": config_map, "items": [{"key": CONFIG_KEY, "path": CONFIG_KEY}]}}
 
 
-def mounting(template: Mapping[str, Any], config_map: str) -> dict[str, Any]:
+def mounting(template: PodObject, config_map: str) -> PodObject:
     """The pod with the volume that it takes its config from. A template is without it: the ConfigMap that holds the
     template is named by its content.
     """
@@ -146,7 +167,7 @@ def mounting(template: Mapping[str, Any], config_map: str) -> dict[str, Any]:
     return {**template, "spec": {**spec, "volumes": [config_volume(config_map), *spec["volumes"]]}}
 
 
-def config_mount() -> dict[str, Any]:
+def config_mount() -> VolumeMount:
     return {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True}
 
 

@@ -4,9 +4,17 @@ import hashlib
 import json
 import posixpath
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from rl_operator.api.environment import Environment
+from rl_operator.api.kubernetes_objects import (
+    Container,
+    NetworkPolicyObject,
+    OwnerReference,
+    PodObject,
+    PodSpec,
+    Resources,
+)
 from rl_operator.api.model import ObjectMeta
 from rl_operator.api.names import (
     API_VERSION,
@@ -20,8 +28,8 @@ from rl_operator.api.names import (
     RUNTIME_KIND,
 )
 from rl_operator.api.runtime import Runtime
-from rl_operator.render.container_template import literal
-from rl_operator.render.pod import UNPRIVILEGED_ID
+from rl_operator.render.container_template import Image, container_security, literal
+from rl_operator.render.pod import UNPRIVILEGED_ID, node_choice, pull_secrets
 
 DISCOVERY_COMPONENT: Final = "discovery"
 DISCOVERY_SELECTOR: Final = f"{MANAGED_BY_LABEL}={MANAGER},{COMPONENT_LABEL}={DISCOVERY_COMPONENT}"
@@ -30,7 +38,7 @@ DEADLINE_SECONDS: Final = 600
 """From the pod's start on a node to its end, pulling the image included."""
 
 COMMAND: Final = ("tinker-atropos", "environments", "-o", "json")
-RESOURCES: Final = {
+RESOURCES: Final[Resources] = {
     "requests": {"cpu": "100m", "memory": "128Mi", "ephemeral-storage": "16Mi"},
     "limits": {"memory": "512Mi", "ephemeral-storage": "64Mi"},
 }
@@ -41,10 +49,10 @@ class ImageReading:
     """An image to be read, and its owner. `chosen`: fields of the pod's spec that the platform or the author set."""
 
     namespace: str
-    owner: dict[str, Any]
+    owner: OwnerReference
     image: str
     arguments: tuple[str, ...]
-    chosen: dict[str, Any]
+    chosen: PodSpec
     pull_policy: str | None
     rediscover: str
     trusted: bool
@@ -60,18 +68,12 @@ class ImageReading:
 def runtime_reading(runtime: Runtime, namespace: str) -> ImageReading:
     """The image of a runtime's environments; read in the operator's namespace, on the nodes that its runs use."""
     spec = runtime.spec
-    chosen = {
-        "imagePullSecrets": [reference.to_wire() for reference in spec.image_pull_secrets],
-        "nodeSelector": spec.node_selector,
-        "tolerations": [toleration.to_wire() for toleration in spec.tolerations],
-        "runtimeClassName": spec.runtime_class_name,
-    }
     return ImageReading(
         namespace=namespace,
         owner=_owner(RUNTIME_KIND, runtime.metadata),
         image=spec.image_of_environments,
         arguments=(),
-        chosen={name: value for name, value in chosen.items() if value},
+        chosen=pull_secrets(spec.image_pull_secrets) | node_choice(runtime),
         pull_policy=spec.image_pull_policy,
         rediscover=runtime.metadata.annotations.get(REDISCOVER_ANNOTATION, ""),
         trusted=True,
@@ -82,37 +84,33 @@ def environment_reading(environment: Environment) -> ImageReading:
     """An RLEnvironment's image; read in its own namespace, where its pull secrets are."""
     image = environment.spec.image
     assert image is not None, "an environment without source code has an image"
-    secrets = [reference.to_wire() for reference in image.pull_secrets]
     return ImageReading(
         namespace=environment.metadata.namespace,
         owner=_owner(ENVIRONMENT_KIND, environment.metadata),
         image=image.reference,
         arguments=_entry_arguments(image.entry),
-        chosen={"imagePullSecrets": secrets} if secrets else {},
+        chosen=pull_secrets(image.pull_secrets),
         pull_policy=image.pull_policy,
         rediscover=environment.metadata.annotations.get(REDISCOVER_ANNOTATION, ""),
         trusted=False,
     )
 
 
-def discovery_pod(reading: ImageReading, attempt: int) -> dict[str, Any]:
+def discovery_pod(reading: ImageReading, attempt: int) -> PodObject:
     """Attempt `attempt` (from 1) at reading an image."""
-    container = {
+    image = Image(reading.image, reading.pull_policy)
+    container: Container = {
         "name": CONTAINER,
-        "image": reading.image,
+        "image": image.reference,
+        **image.policy,
         "command": [*COMMAND, *literal(reading.arguments)],
         "workingDir": "/tmp",  # noqa: S108 -- an emptyDir of the pod's own
         "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 -- the same
         "resources": RESOURCES,
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
+        "securityContext": container_security(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 -- the same
     }
-    policy = {"imagePullPolicy": reading.pull_policy} if reading.pull_policy else {}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -134,14 +132,14 @@ def discovery_pod(reading: ImageReading, attempt: int) -> dict[str, Any]:
                 "runAsGroup": UNPRIVILEGED_ID,
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
-            "containers": [container | policy],
+            "containers": [container],
             "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "32Mi"}}],
             **reading.chosen,
         },
     }
 
 
-def discovery_policy(reading: ImageReading) -> dict[str, Any]:
+def discovery_policy(reading: ImageReading) -> NetworkPolicyObject:
     """No connection to or from the namespace's discovery pods. One per owner, deleted together with it."""
     return {
         "apiVersion": "networking.k8s.io/v1",
@@ -171,6 +169,6 @@ def _entry_arguments(entry: str) -> tuple[str, ...]:
     return ("--path", folder, "--entry", name) if posixpath.isabs(entry) else ()
 
 
-def _owner(kind: str, metadata: ObjectMeta) -> dict[str, Any]:
+def _owner(kind: str, metadata: ObjectMeta) -> OwnerReference:
     # Without blockOwnerDeletion, which would need permission for the owner's finalizers.
     return {"apiVersion": API_VERSION, "kind": kind, "name": metadata.name, "uid": metadata.uid, "controller": True}

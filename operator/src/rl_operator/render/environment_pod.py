@@ -10,11 +10,21 @@ config, no name resolution. The containers of a pod share their network: it reac
 import copy
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from rl_contract.env_vars import RL_OPENENV, RL_OPENENV_PORT
 from rl_operator.api.environment import Environment
+from rl_operator.api.kubernetes_objects import (
+    ConfigMapObject,
+    Container,
+    ContainerProbe,
+    EnvVar,
+    PodObject,
+    PodSpec,
+    Resources,
+    Volume,
+)
 from rl_operator.api.names import (
     ATTEMPT_LABEL,
     ENVIRONMENT_COMPONENT,
@@ -28,7 +38,7 @@ from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.spec_parts.container_resources import ResourceRequirements
 from rl_operator.api.spec_parts.openenv import OpenEnv
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.render.container_env_vars import SCRATCH, EnvVar, literals, place_env_vars, remote_environment_env_vars
+from rl_operator.render.container_env_vars import SCRATCH, literals, place_env_vars, remote_environment_env_vars
 from rl_operator.render.container_template import (
     CONFIG_FILE,
     CONFIG_FOLDER,
@@ -44,6 +54,7 @@ from rl_operator.render.container_template import (
     runtime_environment_image,
     runtime_resources,
     scratch_volume,
+    written_resources,
 )
 from rl_operator.render.network import resolves_names, sandbox_host, service_host
 from rl_operator.render.pod import apart_metadata, placement, pull_secrets
@@ -65,7 +76,7 @@ ANNOTATIONS: Final = {
 }
 
 
-def environment_template(run: TrainingRun, inputs: RunInputs, source: Mapping[str, Any] | None) -> dict[str, Any]:
+def environment_template(run: TrainingRun, inputs: RunInputs, source: ConfigMapObject | None) -> PodObject:
     """The pod without attempt, slot and incarnation, and without its config. `source`: the ConfigMap with the frozen
     files of an own one.
     """
@@ -79,12 +90,12 @@ def environment_template(run: TrainingRun, inputs: RunInputs, source: Mapping[st
 
 
 def environment_pod(
-    template: Mapping[str, Any], attempt: int, slot: int, incarnation: int, address: str = UNKNOWN_ADDRESS
-) -> dict[str, Any]:
+    template: PodObject, attempt: int, slot: int, incarnation: int, address: str = UNKNOWN_ADDRESS
+) -> PodObject:
     """The pod of one slot, ready to be created; `incarnation` (from 0) grows when it is replaced. `address`: the IP of
     the run's pod, for one that may not ask DNS.
     """
-    pod = copy.deepcopy(dict(template))
+    pod = copy.deepcopy(template)
     metadata = pod["metadata"]
     for alias in pod["spec"].get("hostAliases", ()):
         alias["ip"] = address
@@ -94,13 +105,13 @@ def environment_pod(
     return pod
 
 
-def with_share(pod: dict[str, Any], share: Sequence[EnvVar]) -> dict[str, Any]:
+def with_share(pod: PodObject, share: Sequence[EnvVar]) -> PodObject:
     """An environment pod that knows its share of the run's sandboxes."""
     pod["spec"]["containers"][0]["env"] += share
     return pod
 
 
-def _pod_spec(run: TrainingRun, inputs: RunInputs, source: str | None) -> dict[str, Any]:
+def _pod_spec(run: TrainingRun, inputs: RunInputs, source: str | None) -> PodSpec:
     resources, openenv = environment_resources(inputs), environment_openenv(inputs)
     beside = openenv if openenv and openenv.runs_beside else None
     volumes = [folder(scratch_volume(ENVIRONMENT_CONTAINER), resources), *([server_volume(beside)] if beside else [])]
@@ -112,13 +123,14 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs, source: str | None) -> dict[s
     image = environment_image(inputs)
     env_vars = remote_environment_env_vars(run, inputs, service_host(run), sandbox_host(run))
     env_vars += settings_env_vars(openenv) if openenv else []
+    server: PodSpec = {"initContainers": [server_container(beside)]} if beside else {}
     return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "securityContext": pod_security(ENVIRONMENT_ID),
-        **({"initContainers": [server_container(beside)]} if beside else {}),
+        **server,
         "containers": [container(ENVIRONMENT_CONTAINER, image, command, env_vars, resources=resources, mounts=mounts)],
         "volumes": volumes,
         **({} if resolves_names(inputs) else _without_dns(service_host(run))),
@@ -127,7 +139,7 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs, source: str | None) -> dict[s
     }
 
 
-def _without_dns(host: str) -> dict[str, Any]:
+def _without_dns(host: str) -> PodSpec:
     """Only the run's pod has a name."""
     return {**NO_DNS, "hostAliases": [{"ip": UNKNOWN_ADDRESS, "hostnames": [host]}]}
 
@@ -155,15 +167,14 @@ def environment_image(inputs: RunInputs) -> Image:
     return Image(image.reference, image.pull_policy) if image else runtime_environment_image(inputs.runtime)
 
 
-def environment_pull_secrets(inputs: RunInputs) -> dict[str, Any]:
+def environment_pull_secrets(inputs: RunInputs) -> PodSpec:
     own = inputs.environment.own
     references = own.spec.image.pull_secrets if own and own.spec.image else inputs.runtime.spec.image_pull_secrets
     openenv = environment_openenv(inputs)
-    all_of_them = dict.fromkeys((*references, *(openenv.pull_secrets if openenv else ())))
-    return pull_secrets([reference.to_wire() for reference in all_of_them])
+    return pull_secrets(dict.fromkeys((*references, *(openenv.pull_secrets if openenv else ()))))
 
 
-def environment_resources(inputs: RunInputs) -> dict[str, Any]:
+def environment_resources(inputs: RunInputs) -> Resources:
     """What the environment requests, else the runtime, else the defaults; never without a limit on what it may fill."""
     chosen = _asked(inputs.environment.own) or runtime_resources(inputs.runtime, ENVIRONMENT_CONTAINER)
     requests, limits = dict(chosen.get("requests", {})), dict(chosen.get("limits", {}))
@@ -174,8 +185,9 @@ def environment_resources(inputs: RunInputs) -> dict[str, Any]:
     return {"requests": requests, "limits": limits}
 
 
-def _asked(own: Environment | None) -> dict[str, Any] | None:
-    return own.spec.resources.to_wire() if own and own.spec.resources != ResourceRequirements() else None
+def _asked(own: Environment | None) -> Resources | None:
+    asked = own.spec.resources if own else ResourceRequirements()
+    return written_resources(asked) if asked != ResourceRequirements() else None
 
 
 PORT_VARIABLE: Final = "PORT"
@@ -206,18 +218,19 @@ def settings_env_vars(openenv: OpenEnv) -> list[EnvVar]:
     return [*port, {"name": RL_OPENENV, "value": json.dumps(settings)}]
 
 
-def server_container(openenv: OpenEnv) -> dict[str, Any]:
+def server_container(openenv: OpenEnv) -> Container:
     """A native sidecar: it is started again whenever it ends, and ended after the environment. The environment starts
     after the server answered for the first time.
 
     The only probe is that one, of a route that every OpenEnv server has: a server that is busy with a step answers no
     probe, and to restart it then would cost all of its sessions.
     """
-    command = {"command": _with_port(openenv.command)} if openenv.command else {}
-    policy = {"imagePullPolicy": openenv.pull_policy} if openenv.pull_policy else {}
-    rendered = {
+    command: Container = {"command": _with_port(openenv.command)} if openenv.command else {}
+    image = Image(openenv.image or "", openenv.pull_policy)
+    return {
         "name": OPENENV_CONTAINER,
-        "image": openenv.image or "",
+        "image": image.reference,
+        **image.policy,
         **command,
         "env": literals({"HOME": SCRATCH, "TMPDIR": SCRATCH, PORT_VARIABLE: str(openenv.port)}),
         "ports": [{"name": OPENENV_CONTAINER, "containerPort": openenv.port}],
@@ -232,10 +245,9 @@ def server_container(openenv: OpenEnv) -> dict[str, Any]:
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": scratch_volume(OPENENV_CONTAINER), "mountPath": SCRATCH}],
     }
-    return rendered | policy
 
 
-def server_volume(openenv: OpenEnv) -> dict[str, Any]:
+def server_volume(openenv: OpenEnv) -> Volume:
     return folder(scratch_volume(OPENENV_CONTAINER), _resources(openenv))
 
 
@@ -244,7 +256,7 @@ def _with_port(command: tuple[str, ...]) -> list[str]:
     return [_PORT_WORD.sub(f"$({PORT_VARIABLE})", word) for word in literal(command)]
 
 
-def _start_probe(port: int) -> dict[str, Any]:
+def _start_probe(port: int) -> ContainerProbe:
     return {
         "httpGet": {"path": "/health", "port": port},
         "periodSeconds": START_PERIOD_SECONDS,
@@ -253,10 +265,9 @@ def _start_probe(port: int) -> dict[str, Any]:
     }
 
 
-def _resources(openenv: OpenEnv) -> dict[str, Any]:
+def _resources(openenv: OpenEnv) -> Resources:
     """What the author asks for; never without a limit. Where a limit alone is given, it is the request, too."""
-    chosen = openenv.resources.to_wire()
-    requests, limits = dict(chosen["requests"]), dict(chosen["limits"])
+    requests, limits = dict(openenv.resources.requests), dict(openenv.resources.limits)
     for name, request in DEFAULT_REQUESTS.items():
         if name not in limits:
             limits[name] = requests.get(name, SERVER_LIMITS[name])

@@ -1,8 +1,6 @@
 """Labels, annotations and owner of every child."""
 
-from collections.abc import Mapping
-from typing import Any
-
+from rl_operator.api.kubernetes_objects import KubernetesObject, ManifestMetadata, OwnerReference, PodSelector
 from rl_operator.api.names import (
     API_VERSION,
     COMPONENT_LABEL,
@@ -16,7 +14,7 @@ from rl_operator.api.names import (
 from rl_operator.api.training_run import TrainingRun
 
 
-def controller_uid(document: Mapping[str, Any]) -> str | None:
+def controller_uid(document: KubernetesObject) -> str | None:
     """The uid of the object that owns this one."""
     owners = document["metadata"].get("ownerReferences", ())
     return next((owner["uid"] for owner in owners if owner.get("controller")), None)
@@ -34,6 +32,16 @@ def child_labels(run: TrainingRun, component: str) -> dict[str, str]:
     }
 
 
+def child_metadata(run: TrainingRun, name: str, component: str) -> ManifestMetadata:
+    """Of a child that is not a pod."""
+    return {
+        "name": name,
+        "namespace": run.metadata.namespace,
+        "labels": child_labels(run, component),
+        "ownerReferences": [owner_reference(run)],
+    }
+
+
 def pod_labels(run: TrainingRun, component: str) -> dict[str, str]:
     """For a pod: the uid tells the pods of a run from those of a deleted run with the same name."""
     return child_labels(run, component) | {RUN_UID_LABEL: run.metadata.uid}
@@ -45,14 +53,14 @@ def queue_labels(run: TrainingRun) -> dict[str, str]:
     return {QUEUE_NAME_LABEL: queue} if queue else {}
 
 
-def pods_of_component(run: TrainingRun, component: str) -> dict[str, Any]:
+def pods_of_component(run: TrainingRun, component: str) -> PodSelector:
     """A label selector. A user who may create pods in the namespace can give any pod these labels: a namespace is one
     trust domain, and such a user may read its Secrets, too. Environments cannot: they have no token.
     """
     return {"matchLabels": {RUN_LABEL: run.metadata.name, COMPONENT_LABEL: component, RUN_UID_LABEL: run.metadata.uid}}
 
 
-def owner_reference(run: TrainingRun) -> dict[str, Any]:
+def owner_reference(run: TrainingRun) -> OwnerReference:
     return {
         "apiVersion": API_VERSION,
         "kind": RUN_KIND,

@@ -4,10 +4,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, TypedDict
 
 import orjson
 
+from rl_operator.api.kubernetes_objects import ConfigMapObject, NetworkPolicyObject, PodObject, ServiceObject
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.source_files import source_hash
@@ -16,7 +17,7 @@ from rl_operator.operator_errors import InvalidError
 from rl_operator.render.config_maps import render_config
 from rl_operator.render.container_template import CONFIG_KEY, mounting
 from rl_operator.render.environment_pod import environment_template
-from rl_operator.render.labels import child_labels, owner_reference
+from rl_operator.render.labels import child_metadata
 from rl_operator.render.network import network_children, sandbox_network_children
 from rl_operator.render.pod import pod_name_prefix, pod_template
 from rl_operator.render.sandbox_pod import sandbox_template
@@ -24,6 +25,16 @@ from rl_operator.render.sandbox_pod import sandbox_template
 POD_KEY: Final = "pod.json"
 ENVIRONMENTS_KEY: Final = "environments.json"
 SANDBOXES_KEY: Final = "sandboxes.json"
+
+
+NetworkObject = NetworkPolicyObject | ServiceObject
+
+
+class PodsApart(TypedDict):
+    """What is frozen of the pods of a kind beside the run's own one."""
+
+    pod: PodObject
+    network: list[NetworkObject]
 
 
 @dataclass(frozen=True)
@@ -35,25 +46,25 @@ class Templates:
     creation.
     """
 
-    pod: dict[str, Any]
-    environment: dict[str, Any]
-    network: tuple[dict[str, Any], ...]
-    sandbox: dict[str, Any] | None = None
-    sandbox_network: tuple[dict[str, Any], ...] = ()
+    pod: PodObject
+    environment: PodObject
+    network: tuple[NetworkObject, ...]
+    sandbox: PodObject | None = None
+    sandbox_network: tuple[NetworkObject, ...] = ()
 
 
 @dataclass(frozen=True)
 class Rendered:
     """`config_hash` covers all of it. `source`: a ConfigMap with the frozen files of an own environment."""
 
-    config: dict[str, Any]
+    config: dict[str, object]
     config_hash: str
-    config_map: dict[str, Any]
-    source: dict[str, Any] | None
+    config_map: ConfigMapObject
+    source: ConfigMapObject | None
     templates: Templates
 
     @property
-    def config_maps(self) -> tuple[dict[str, Any], ...]:
+    def config_maps(self) -> tuple[ConfigMapObject, ...]:
         """In the order of creation: if the run's own one exists, so does the other one."""
         return (self.source, self.config_map) if self.source else (self.config_map,)
 
@@ -65,18 +76,19 @@ def render_run(run: TrainingRun, inputs: RunInputs, files: Mapping[str, str] | N
     """
     config = render_config(run, inputs)
     source = _source(run, files) if files else None
-    pod, environment = pod_template(run, inputs), environment_template(run, inputs, source)
-    network, sandboxes = network_children(run, inputs), _sandboxes(run, inputs)
+    pod, sandboxes = pod_template(run, inputs), _sandboxes(run, inputs)
+    environment = environment_template(run, inputs, source)
+    environments: PodsApart = {"pod": environment, "network": network_children(run, inputs)}
     texts = {
         CONFIG_KEY: write_yaml(config),
         POD_KEY: _text(pod),
-        ENVIRONMENTS_KEY: _text({"pod": environment, "network": network}),
+        ENVIRONMENTS_KEY: _text(environments),
         **({SANDBOXES_KEY: _text(sandboxes)} if sandboxes else {}),
     }
     config_hash = _hash(*texts.values())
     name = config_map_name(run, config_hash)
     config_map = _immutable(run, name, "config", texts)
-    templates = _templates(name, pod, {"pod": environment, "network": network}, sandboxes)
+    templates = _templates(name, pod, environments, sandboxes)
     return Rendered(config, config_hash, config_map, source, templates)
 
 
@@ -88,7 +100,7 @@ def pod_name(run: TrainingRun, attempt: int) -> str:
     return f"{pod_name_prefix(run)}{attempt}"
 
 
-def templates_of(config_map: Mapping[str, Any]) -> Templates:
+def templates_of(config_map: ConfigMapObject) -> Templates:
     """The content of a ConfigMap of ours. Raises InvalidError if another release wrote it."""
     held, name = config_map["data"], config_map["metadata"]["name"]
     if ENVIRONMENTS_KEY not in held:
@@ -97,14 +109,12 @@ def templates_of(config_map: Mapping[str, Any]) -> Templates:
     return _templates(name, json.loads(held[POD_KEY]), json.loads(held[ENVIRONMENTS_KEY]), sandboxes)
 
 
-def _sandboxes(run: TrainingRun, inputs: RunInputs) -> dict[str, Any] | None:
+def _sandboxes(run: TrainingRun, inputs: RunInputs) -> PodsApart | None:
     pod = sandbox_template(run, inputs)
     return {"pod": pod, "network": sandbox_network_children(run)} if pod else None
 
 
-def _templates(
-    config_map: str, pod: Mapping[str, Any], apart: Mapping[str, Any], sandboxes: Mapping[str, Any] | None
-) -> Templates:
+def _templates(config_map: str, pod: PodObject, apart: PodsApart, sandboxes: PodsApart | None) -> Templates:
     return Templates(
         mounting(pod, config_map),
         mounting(apart["pod"], config_map),
@@ -114,28 +124,23 @@ def _templates(
     )
 
 
-def _source(run: TrainingRun, files: Mapping[str, str]) -> dict[str, Any]:
+def _source(run: TrainingRun, files: Mapping[str, str]) -> ConfigMapObject:
     """The frozen copy of the files: later content of the user's ConfigMap is for later runs."""
     content = _hash(run.metadata.uid, source_hash(files))
     return _immutable(run, f"{run.metadata.name}-source-{content}", "source", dict(files))
 
 
-def _immutable(run: TrainingRun, name: str, component: str, texts: dict[str, str]) -> dict[str, Any]:
+def _immutable(run: TrainingRun, name: str, component: str, texts: dict[str, str]) -> ConfigMapObject:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {
-            "name": name,
-            "namespace": run.metadata.namespace,
-            "labels": child_labels(run, component),
-            "ownerReferences": [owner_reference(run)],
-        },
+        "metadata": child_metadata(run, name, component),
         "immutable": True,
         "data": texts,
     }
 
 
-def _text(content: Any) -> str:
+def _text(content: object) -> str:
     """Canonical JSON: equal content is an equal text."""
     return orjson.dumps(content, option=orjson.OPT_SORT_KEYS).decode()
 

@@ -1,13 +1,21 @@
 """How environments and sandboxes in separate pods reach their run's pod, or are reached from it, and little else."""
 
 import ipaddress
-import itertools
 import re
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from rl_contract.processes import API_PORT, INFERENCE_PORT, OPS_PORTS, SANDBOX_PORT
 from rl_operator.api.environment import METADATA, runs_apart
+from rl_operator.api.kubernetes_objects import (
+    NetworkPolicyObject,
+    NetworkPolicySpec,
+    NetworkPort,
+    PolicyPeer,
+    PolicyRule,
+    ServiceObject,
+    ServiceSpec,
+)
 from rl_operator.api.names import (
     API_CONTAINER,
     ENVIRONMENT_COMPONENT,
@@ -20,32 +28,23 @@ from rl_operator.api.names import (
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import EgressRule
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.render.labels import child_labels, owner_reference, pods_of_component
+from rl_operator.render.labels import child_metadata, pods_of_component
 
 
 def service_name(run: TrainingRun) -> str:
     return f"{run.metadata.name}-{run.metadata.uid[:5]}"
 
 
-def network_child(run: TrainingRun, api_version: str, kind: str, name: str) -> dict[str, Any]:
-    return {
-        "apiVersion": api_version,
-        "kind": kind,
-        "metadata": {
-            "name": name,
-            "namespace": run.metadata.namespace,
-            "labels": child_labels(run, "network"),
-            "ownerReferences": [owner_reference(run)],
-        },
-    }
+def network_service(run: TrainingRun, name: str, spec: ServiceSpec) -> ServiceObject:
+    return {"apiVersion": "v1", "kind": "Service", "metadata": child_metadata(run, name, "network"), "spec": spec}
 
 
-def network_policy(run: TrainingRun, component: str, spec: dict[str, Any]) -> dict[str, Any]:
-    name = f"{service_name(run)}-{component}"
-    return network_child(run, "networking.k8s.io/v1", "NetworkPolicy", name) | {"spec": spec}
+def network_policy(run: TrainingRun, component: str, spec: NetworkPolicySpec) -> NetworkPolicyObject:
+    metadata = child_metadata(run, f"{service_name(run)}-{component}", "network")
+    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata, "spec": spec}
 
 
-def tcp_ports(*ports: int) -> list[dict[str, Any]]:
+def tcp_ports(*ports: int) -> list[NetworkPort]:
     return [{"protocol": "TCP", "port": port} for port in ports]
 
 
@@ -72,7 +71,7 @@ def network_names(run: TrainingRun) -> frozenset[tuple[str, str]]:
     return frozenset({("Service", name), *(("NetworkPolicy", policy) for policy in policies)})
 
 
-def network_children(run: TrainingRun, inputs: RunInputs) -> list[dict[str, Any]]:
+def network_children(run: TrainingRun, inputs: RunInputs) -> list[NetworkPolicyObject | ServiceObject]:
     """The NetworkPolicies, then the Service: the policies exist before there is anything to connect to."""
     return [_trainer_policy(run), _environment_policy(run, inputs), _service(run)]
 
@@ -86,9 +85,9 @@ def resolves_names(inputs: RunInputs) -> bool:
     return openenv is None or not openenv.runs_beside or bool(inputs.runtime.spec.environment_egress)
 
 
-def _service(run: TrainingRun) -> dict[str, Any]:
+def _service(run: TrainingRun) -> ServiceObject:
     """Headless: one pod is behind it. Its address is published at once, or nothing could wait for it to be ready."""
-    spec = {
+    spec: ServiceSpec = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
         "selector": pods_of_component(run, TRAINING_COMPONENT)["matchLabels"],
@@ -97,14 +96,14 @@ def _service(run: TrainingRun) -> dict[str, Any]:
             {"name": "inference", "port": INFERENCE_PORT, "protocol": "TCP"},
         ],
     }
-    return network_child(run, "v1", "Service", service_name(run)) | {"spec": spec}
+    return network_service(run, service_name(run), spec)
 
 
-def _trainer_policy(run: TrainingRun) -> dict[str, Any]:
+def _trainer_policy(run: TrainingRun) -> NetworkPolicyObject:
     """For the run's pod: its data ports are for its environments, its ops ports for everyone."""
-    environments = {"podSelector": pods_of_component(run, ENVIRONMENT_COMPONENT)}
+    environments: PolicyPeer = {"podSelector": pods_of_component(run, ENVIRONMENT_COMPONENT)}
     inside = [API_CONTAINER, TRAINER_CONTAINER, *([] if runs_apart(run.spec.environment) else [ENVIRONMENT_CONTAINER])]
-    spec = {
+    spec: NetworkPolicySpec = {
         "podSelector": pods_of_component(run, TRAINING_COMPONENT),
         "policyTypes": ["Ingress"],
         "ingress": [
@@ -115,12 +114,13 @@ def _trainer_policy(run: TrainingRun) -> dict[str, Any]:
     return network_policy(run, TRAINER_POLICY, spec)
 
 
-def _environment_policy(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
+def _environment_policy(run: TrainingRun, inputs: RunInputs) -> NetworkPolicyObject:
     """For the environments' pods: the run's pod, its sandboxes, DNS, an OpenEnv server elsewhere, and what the runtime
     allows.
     """
-    sandboxes = {"to": [{"podSelector": pods_of_component(run, SANDBOX_COMPONENT)}], "ports": tcp_ports(SANDBOX_PORT)}
-    spec = {
+    boxes: list[PolicyPeer] = [{"podSelector": pods_of_component(run, SANDBOX_COMPONENT)}]
+    sandboxes: PolicyRule = {"to": boxes, "ports": tcp_ports(SANDBOX_PORT)}
+    spec: NetworkPolicySpec = {
         "podSelector": pods_of_component(run, ENVIRONMENT_COMPONENT),
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [{"ports": tcp_ports(OPS_PORTS["environment"])}],
@@ -135,27 +135,31 @@ def _environment_policy(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
     return network_policy(run, ENVIRONMENT_POLICY, spec)
 
 
-def _dns(inputs: RunInputs) -> list[dict[str, Any]]:
+def _dns(inputs: RunInputs) -> list[PolicyRule]:
     if not resolves_names(inputs):
         return []
-    ports = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
-    return [{"to": [{"namespaceSelector": {}}, *({"ipBlock": {"cidr": cidr}} for cidr in RESOLVERS)], "ports": ports}]
+    ports: list[NetworkPort] = [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]
+    nodes: list[PolicyPeer] = [{"ipBlock": {"cidr": cidr}} for cidr in RESOLVERS]
+    return [{"to": [{"namespaceSelector": {}}, *nodes], "ports": ports}]
 
 
-def _server(inputs: RunInputs) -> list[dict[str, Any]]:
+def _server(inputs: RunInputs) -> list[PolicyRule]:
     own = inputs.environment.own
     url = own.spec.openenv.url if own and own.spec.openenv else None
     if url is None:
         return []
     peers, ranges = server_peers(url)
-    blocks = (_egress(EgressRule(cidr=cidr))["to"] for cidr in ranges)
-    return [{"to": [*peers, *itertools.chain.from_iterable(blocks)], "ports": tcp_ports(server_port(url))}]
+    return [{"to": [*peers, *map(_block, ranges)], "ports": tcp_ports(server_port(url))}]
 
 
-def _egress(rule: EgressRule) -> dict[str, Any]:
-    block = {"cidr": rule.cidr, "except": _metadata_within(rule.cidr)}
-    peer = {"ipBlock": {name: value for name, value in block.items() if value}}
-    return {"to": [peer], **({"ports": tcp_ports(*rule.ports)} if rule.ports else {})}
+def _egress(rule: EgressRule) -> PolicyRule:
+    to = [_block(rule.cidr)]
+    return {"to": to, "ports": tcp_ports(*rule.ports)} if rule.ports else {"to": to}
+
+
+def _block(cidr: str) -> PolicyPeer:
+    metadata = _metadata_within(cidr)
+    return {"ipBlock": {"cidr": cidr, "except": metadata} if metadata else {"cidr": cidr}}
 
 
 def _metadata_within(cidr: str) -> list[str]:
@@ -182,8 +186,6 @@ ANYWHERE: Final = ("0.0.0.0/0", "::/0")
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _SERVICE: Final = re.compile(r"[^.]+\.(?P<namespace>[^.]+)\.svc(\..+)?")
 
-Peer = dict[str, Any]
-
 
 def server_port(url: str) -> int:
     """The URL's port, or its scheme's."""
@@ -191,7 +193,7 @@ def server_port(url: str) -> int:
     return split.port or _DEFAULT_PORTS[split.scheme]
 
 
-def server_peers(url: str) -> tuple[list[Peer], tuple[str, ...]]:
+def server_peers(url: str) -> tuple[list[PolicyPeer], tuple[str, ...]]:
     """Whom a policy must let the environment reach for that URL: peers inside of the cluster, and address ranges.
 
     A policy sees pods and addresses. An address is itself. The name of a Service stands for the pods of its namespace:
@@ -228,17 +230,16 @@ def sandbox_network_names(run: TrainingRun) -> frozenset[tuple[str, str]]:
     return frozenset({("Service", _sandboxes_name(run)), ("NetworkPolicy", policy)})
 
 
-def sandbox_network_children(run: TrainingRun) -> list[dict[str, Any]]:
+def sandbox_network_children(run: TrainingRun) -> list[NetworkPolicyObject | ServiceObject]:
     """The NetworkPolicy of the sandboxes, then their Service."""
-    service = network_child(run, "v1", "Service", _sandboxes_name(run))
-    return [_sandbox_policy(run), service | {"spec": _sandbox_service(run)}]
+    return [_sandbox_policy(run), network_service(run, _sandboxes_name(run), _sandbox_service(run))]
 
 
-def _sandbox_policy(run: TrainingRun) -> dict[str, Any]:
+def _sandbox_policy(run: TrainingRun) -> NetworkPolicyObject:
     """Only the pods that hold an environment get in, and nothing gets out, not even a look-up of a name."""
     holders = [ENVIRONMENT_COMPONENT, *([] if runs_apart(run.spec.environment) else [TRAINING_COMPONENT])]
-    peers = [{"podSelector": pods_of_component(run, component)} for component in holders]
-    spec = {
+    peers: list[PolicyPeer] = [{"podSelector": pods_of_component(run, component)} for component in holders]
+    spec: NetworkPolicySpec = {
         "podSelector": pods_of_component(run, SANDBOX_COMPONENT),
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [{"from": peers, "ports": tcp_ports(SANDBOX_PORT)}],
@@ -247,7 +248,7 @@ def _sandbox_policy(run: TrainingRun) -> dict[str, Any]:
     return network_policy(run, SANDBOX_POLICY, spec)
 
 
-def _sandbox_service(run: TrainingRun) -> dict[str, Any]:
+def _sandbox_service(run: TrainingRun) -> ServiceSpec:
     """Not headless: an environment connects until it has found a free one. The addresses behind a name would come by
     way of DNS, whose caches know a new sandbox up to half a minute late.
     """

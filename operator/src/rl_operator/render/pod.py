@@ -4,10 +4,20 @@ The rendered object is a template without an attempt; `pod_of_attempt` makes att
 the same as attempt 1. An own environment is untrusted: it has no container here, but its own pods.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from rl_operator.api.environment import runs_apart
+from rl_operator.api.kubernetes_objects import (
+    Container,
+    EnvVar,
+    ManifestMetadata,
+    NamedReference,
+    PodObject,
+    PodSpec,
+    VolumeMount,
+)
+from rl_operator.api.model import NameReference
 from rl_operator.api.names import (
     API_CONTAINER,
     ATTEMPT_LABEL,
@@ -20,7 +30,6 @@ from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.container_env_vars import (
-    EnvVar,
     api_env_vars,
     attempt_env_var,
     environment_env_vars,
@@ -59,7 +68,7 @@ ANNOTATIONS: Final = {
 }
 
 
-def pod_template(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
+def pod_template(run: TrainingRun, inputs: RunInputs) -> PodObject:
     """The pod without an attempt and without its config: `generateName` is the prefix of the attempts' names."""
     runtime = inputs.runtime
     return {
@@ -79,7 +88,7 @@ def pod_template(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
 
 def apart_metadata(
     run: TrainingRun, runtime: Runtime, component: str, annotations: Mapping[str, str]
-) -> dict[str, Any]:
+) -> ManifestMetadata:
     """Of the template of a pod beside the run's own one."""
     return {
         "generateName": pod_name_prefix(run),
@@ -96,51 +105,61 @@ def pod_name_prefix(run: TrainingRun) -> str:
 
 
 def pod_of_attempt(
-    template: Mapping[str, Any],
+    template: PodObject,
     attempt: int,
     *,
     exposed: bool,
     continued: Sequence[EnvVar] = (),
     share: Sequence[EnvVar] = (),
-) -> dict[str, Any]:
+) -> PodObject:
     """The pod of attempt `attempt` (from 1), ready to be created. `exposed`: environments run in other pods, too;
     `continued`: the trainer's variables that say what it continues from, and what it may cost; `share`: the
     environment's about the run's sandboxes.
     """
-    metadata, spec = dict(template["metadata"]), dict(template["spec"])
+    metadata, spec = template["metadata"].copy(), template["spec"].copy()
     metadata["name"] = f"{metadata.pop('generateName')}{attempt}"
     metadata["labels"] = {**metadata["labels"], ATTEMPT_LABEL: str(attempt)}
     own = {TRAINER_CONTAINER: continued, ENVIRONMENT_CONTAINER: share}
-    for part in ("initContainers", "containers"):
-        spec[part] = [_of_attempt(each, attempt, exposed, own) for each in spec[part]]
+    spec["initContainers"] = [_of_attempt(each, attempt, exposed, own) for each in spec["initContainers"]]
+    spec["containers"] = [_of_attempt(each, attempt, exposed, own) for each in spec["containers"]]
     return {**template, "metadata": metadata, "spec": spec}
 
 
-def _of_attempt(
-    container: Mapping[str, Any], attempt: int, exposed: bool, own: Mapping[str, Sequence[EnvVar]]
-) -> dict[str, Any]:
+def _of_attempt(container: Container, attempt: int, exposed: bool, own: Mapping[str, Sequence[EnvVar]]) -> Container:
     env_vars = exposed_env_vars(container["name"], container["env"]) if exposed else container["env"]
     return {**container, "env": [*env_vars, attempt_env_var(attempt), *own.get(container["name"], ())]}
 
 
-def placement(runtime: Runtime) -> dict[str, Any]:
+def placement(runtime: Runtime) -> PodSpec:
     """Where and how long pods of the runtime run."""
-    spec = runtime.spec
-    chosen = {
-        "activeDeadlineSeconds": _backstop_seconds(runtime),
-        "nodeSelector": spec.node_selector,
-        "priorityClassName": spec.priority_class_name,
-        "runtimeClassName": spec.runtime_class_name,
-        "tolerations": [toleration.to_wire() for toleration in spec.tolerations],
-    }
-    return {name: value for name, value in chosen.items() if value}
+    spec, chosen = runtime.spec, PodSpec()
+    if seconds := _backstop_seconds(runtime):
+        chosen["activeDeadlineSeconds"] = seconds
+    if spec.node_selector:
+        chosen["nodeSelector"] = spec.node_selector
+    if spec.priority_class_name:
+        chosen["priorityClassName"] = spec.priority_class_name
+    if spec.runtime_class_name:
+        chosen["runtimeClassName"] = spec.runtime_class_name
+    if spec.tolerations:
+        chosen["tolerations"] = [toleration.to_wire() for toleration in spec.tolerations]
+    return chosen
 
 
-def pull_secrets(references: list[dict[str, str]]) -> dict[str, Any]:
-    return {"imagePullSecrets": references} if references else {}
+def node_choice(runtime: Runtime) -> PodSpec:
+    """On which nodes, and by which container runtime there."""
+    chosen = placement(runtime)
+    chosen.pop("activeDeadlineSeconds", None)
+    chosen.pop("priorityClassName", None)
+    return chosen
 
 
-def _pod_spec(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
+def pull_secrets(references: Iterable[NameReference]) -> PodSpec:
+    found: list[NamedReference] = [{"name": reference.name} for reference in references]
+    return {"imagePullSecrets": found} if found else {}
+
+
+def _pod_spec(run: TrainingRun, inputs: RunInputs) -> PodSpec:
     runtime = inputs.runtime
     containers = [_trainer_container(run, inputs)]
     if not runs_apart(run.spec.environment):
@@ -159,7 +178,7 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
             *(folder(scratch_volume(name), bounded_resources(runtime, name)) for name in names),
             *sink_volumes(runtime),
         ],
-        **pull_secrets([reference.to_wire() for reference in runtime.spec.image_pull_secrets]),
+        **pull_secrets(runtime.spec.image_pull_secrets),
         **placement(runtime),
     }
 
@@ -170,10 +189,10 @@ def _backstop_seconds(runtime: Runtime) -> int | None:
     return limit + runtime.spec.termination_grace_period_seconds + BACKSTOP_MARGIN_SECONDS if limit else None
 
 
-def _api_container(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:
+def _api_container(run: TrainingRun, runtime: Runtime) -> Container:
     """A native sidecar: the others start after its startup probe passed, and it is stopped after they ended."""
     command = ["tinker-atropos", "api", "--data", JOURNAL_FOLDER]
-    mounts = [{"name": "journal", "mountPath": JOURNAL_FOLDER}]
+    mounts: list[VolumeMount] = [{"name": "journal", "mountPath": JOURNAL_FOLDER}]
     resources = bounded_resources(runtime, API_CONTAINER)
     image, env_vars = runtime_image(runtime), api_env_vars(run)
     return container(API_CONTAINER, image, command, env_vars, resources=resources, mounts=mounts) | {
@@ -182,7 +201,7 @@ def _api_container(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:
     }
 
 
-def _trainer_container(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
+def _trainer_container(run: TrainingRun, inputs: RunInputs) -> Container:
     runtime = inputs.runtime
     env_vars = [*trainer_env_vars(run, inputs), *sink_env_vars(run, runtime)]
     command = ["tinker-atropos", "trainer", "--config", CONFIG_FILE]
@@ -191,7 +210,7 @@ def _trainer_container(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
     return container(TRAINER_CONTAINER, image, command, env_vars, resources=resources, mounts=mounts)
 
 
-def _environment_container(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:
+def _environment_container(run: TrainingRun, runtime: Runtime) -> Container:
     command = ["tinker-atropos", "environment", run.spec.environment, "serve", "--config", CONFIG_FILE]
     env_vars = environment_env_vars(run, runtime, sandbox_host(run))
     image, resources = runtime_environment_image(runtime), bounded_resources(runtime, ENVIRONMENT_CONTAINER)

@@ -3,11 +3,19 @@
 It is made with the reader's rights, from the run's own pod as it was frozen: the same image, claim or bucket.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from rl_contract.env_vars import RL_ROLLOUTS_URL
 from rl_contract.processes import TRAINER_PORT
+from rl_operator.api.kubernetes_objects import (
+    Container,
+    JobObject,
+    OwnerReference,
+    PodObject,
+    PodSpec,
+    Resources,
+    VolumeMount,
+)
 from rl_operator.api.names import (
     API_VERSION,
     QUEUE_NAME_LABEL,
@@ -18,7 +26,7 @@ from rl_operator.api.names import (
 )
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.container_env_vars import SCRATCH
-from rl_operator.render.container_template import container_security, folder, probe
+from rl_operator.render.container_template import Image, container_security, folder, probe
 from rl_operator.render.labels import pod_labels
 from rl_operator.render.pod import ANNOTATIONS, pod_name_prefix
 from rl_operator.render.rollout_sink import ROLLOUT_VOLUME, SINK_VARIABLES, SINK_VOLUMES
@@ -31,23 +39,21 @@ IDLE_SECONDS: Final = 600
 LIMIT_SECONDS: Final = 14_400
 TTL_SECONDS: Final = 60
 
-RESOURCES: Final = {
+RESOURCES: Final[Resources] = {
     "requests": {"cpu": "50m", "memory": "128Mi", "ephemeral-storage": "16Mi"},
     "limits": {"memory": "512Mi", "ephemeral-storage": "64Mi"},
 }
 """It holds one file at a time."""
 
-_COPIED: Final = ("imagePullSecrets", "nodeSelector", "runtimeClassName", "securityContext", "tolerations")
 
-
-def keeps_rollouts(pod: Mapping[str, Any]) -> bool:
+def keeps_rollouts(pod: PodObject) -> bool:
     """Whether the rollouts of a run outlive this pod of its."""
     trainer = _trainer(pod)
     mounted = any(mount["name"] == ROLLOUT_VOLUME for mount in trainer["volumeMounts"])
     return mounted or any(each["name"] == RL_ROLLOUTS_URL for each in trainer["env"])
 
 
-def rollout_reader_job(run: TrainingRun, pod: Mapping[str, Any], suffix: str) -> dict[str, Any]:
+def rollout_reader_job(run: TrainingRun, pod: PodObject, suffix: str) -> JobObject:
     """`pod`: the template of the run's pod, which keeps rollouts. The name has at most 63 characters with a suffix of
     three.
     """
@@ -73,11 +79,11 @@ def rollout_reader_job(run: TrainingRun, pod: Mapping[str, Any], suffix: str) ->
     }
 
 
-def _pod_spec(pod: Mapping[str, Any]) -> dict[str, Any]:
+def _pod_spec(pod: PodObject) -> PodSpec:
     spec = pod["spec"]
     volumes = [each for each in spec["volumes"] if each["name"] in SINK_VOLUMES]
     return {
-        **{name: spec[name] for name in _COPIED if name in spec},
+        **_copied(spec),
         "restartPolicy": "Never",
         "activeDeadlineSeconds": LIMIT_SECONDS,
         "automountServiceAccountToken": False,
@@ -88,13 +94,25 @@ def _pod_spec(pod: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _container(trainer: Mapping[str, Any]) -> dict[str, Any]:
-    mounts = [{**each, "readOnly": True} for each in trainer["volumeMounts"] if each["name"] in SINK_VOLUMES]
+def _copied(spec: PodSpec) -> PodSpec:
+    """What the platform chose for the run's pod."""
+    copied = PodSpec()
+    for name in ("imagePullSecrets", "nodeSelector", "runtimeClassName", "securityContext", "tolerations"):
+        if name in spec:
+            copied[name] = spec[name]
+    return copied
+
+
+def _container(trainer: Container) -> Container:
+    mounts: list[VolumeMount] = [
+        {**each, "readOnly": True} for each in trainer["volumeMounts"] if each["name"] in SINK_VOLUMES
+    ]
     env_vars = [each for each in trainer["env"] if each["name"] in SINK_VARIABLES]
-    policy = {"imagePullPolicy": trainer["imagePullPolicy"]} if "imagePullPolicy" in trainer else {}
-    return policy | {
+    image = Image(trainer["image"], trainer.get("imagePullPolicy"))
+    return {
         "name": READER_CONTAINER,
-        "image": trainer["image"],
+        "image": image.reference,
+        **image.policy,
         "command": ["tinker-atropos", "rollouts", f"--idle-exit={IDLE_SECONDS}"],
         "workingDir": SCRATCH,
         "env": [{"name": "HOME", "value": SCRATCH}, *env_vars],
@@ -107,9 +125,8 @@ def _container(trainer: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _trainer(pod: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = next(each for each in pod["spec"]["containers"] if each["name"] == TRAINER_CONTAINER)
-    return found
+def _trainer(pod: PodObject) -> Container:
+    return next(each for each in pod["spec"]["containers"] if each["name"] == TRAINER_CONTAINER)
 
 
 def _labels(run: TrainingRun) -> dict[str, str]:
@@ -122,6 +139,6 @@ def _labels(run: TrainingRun) -> dict[str, str]:
     }
 
 
-def _owner(run: TrainingRun) -> dict[str, Any]:
+def _owner(run: TrainingRun) -> OwnerReference:
     # Without blockOwnerDeletion, which would need permission for the run's finalizers.
     return {"apiVersion": API_VERSION, "kind": RUN_KIND, "name": run.metadata.name, "uid": run.metadata.uid}

@@ -1,6 +1,6 @@
 """Where rollouts outlive the pod, as the trainer's container sees it: a folder of a claim, or a bucket's address."""
 
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from rl_contract.env_vars import (
     AWS_ENDPOINT_URL,
@@ -12,10 +12,11 @@ from rl_contract.env_vars import (
     RL_ROLLOUTS_URL,
     STORE_KEYS,
 )
+from rl_operator.api.kubernetes_objects import EnvVar, KeyToPath, PodSecurity, SecretVolume, Volume, VolumeMount
 from rl_operator.api.runtime import Runtime, SecretKey
 from rl_operator.api.spec_parts.rollout_sinks import CertificatesKey, ObjectStore
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.render.container_env_vars import EnvVar, literals, secret_env_var
+from rl_operator.render.container_env_vars import literals, secret_env_var
 
 ROLLOUT_FOLDER: Final = "/var/lib/rl-rollouts"
 ROLLOUT_VOLUME: Final = "rollouts"
@@ -32,7 +33,7 @@ SINK_VARIABLES: Final = frozenset(
 )  # fmt: skip
 """All that `sink_env_vars` sets."""
 
-CLAIM_SECURITY: Final = {"fsGroupChangePolicy": "OnRootMismatch"}
+CLAIM_SECURITY: Final[PodSecurity] = {"fsGroupChangePolicy": "OnRootMismatch"}
 """Of a pod with the claim: else the kubelet would go through all files of all runs at each start."""
 
 
@@ -64,7 +65,7 @@ def _store_env_vars(folder: str, store: ObjectStore) -> list[EnvVar]:
     return [*literals(plain), *keys]
 
 
-def sink_mounts(run: TrainingRun, runtime: Runtime) -> list[dict[str, Any]]:
+def sink_mounts(run: TrainingRun, runtime: Runtime) -> list[VolumeMount]:
     """For the trainer: only the run's own folder of the claim, or the authority of the bucket's server."""
     if _claim(runtime):
         return [{"name": ROLLOUT_VOLUME, "mountPath": ROLLOUT_FOLDER, "subPath": _folder(run)}]
@@ -73,21 +74,23 @@ def sink_mounts(run: TrainingRun, runtime: Runtime) -> list[dict[str, Any]]:
     return []
 
 
-def sink_volumes(runtime: Runtime) -> list[dict[str, Any]]:
+def sink_volumes(runtime: Runtime) -> list[Volume]:
     if claim := _claim(runtime):
         return [{"name": ROLLOUT_VOLUME, "persistentVolumeClaim": {"claimName": claim}}]
     if found := _authority(_object_store(runtime)):
         kind, place = found
         # As for the store's keys: what is missing is a warning of the trainer's, and no reason not to train.
-        of = {"items": [{"key": place.key, "path": AUTHORITY_FILE}], "optional": True}
-        named = {"secretName": place.name} if kind == "Secret" else {"name": place.name}
-        return [{"name": AUTHORITY_VOLUME, "secret" if kind == "Secret" else "configMap": named | of}]
+        items: list[KeyToPath] = [{"key": place.key, "path": AUTHORITY_FILE}]
+        if kind == "Secret":
+            secret: SecretVolume = {"secretName": place.name, "items": items, "optional": True}
+            return [{"name": AUTHORITY_VOLUME, "secret": secret}]
+        return [{"name": AUTHORITY_VOLUME, "configMap": {"name": place.name, "items": items, "optional": True}}]
     return []
 
 
-def sink_security(runtime: Runtime) -> dict[str, str]:
+def sink_security(runtime: Runtime) -> PodSecurity:
     """For the pod's security context."""
-    return dict(CLAIM_SECURITY) if _claim(runtime) else {}
+    return CLAIM_SECURITY if _claim(runtime) else {}
 
 
 def _claim(runtime: Runtime) -> str | None:

@@ -9,9 +9,10 @@ import copy
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from rl_contract.processes import SANDBOX_PORT
+from rl_operator.api.kubernetes_objects import Container, PodObject, PodSpec, Resources
 from rl_operator.api.names import (
     ATTEMPT_LABEL,
     INCARNATION_LABEL,
@@ -34,6 +35,7 @@ from rl_operator.render.container_template import (
     literal,
     pod_security,
     runtime_image,
+    written_resources,
 )
 from rl_operator.render.pod import apart_metadata, placement, pull_secrets
 
@@ -62,7 +64,7 @@ ANNOTATIONS: Final = {
 }
 
 
-def sandbox_template(run: TrainingRun, inputs: RunInputs) -> dict[str, Any] | None:
+def sandbox_template(run: TrainingRun, inputs: RunInputs) -> PodObject | None:
     """The pod without attempt, slot and incarnation; None if the run asks for no sandboxes."""
     asked, bounds = run.spec.sandbox, inputs.runtime.spec.sandbox
     if asked is None or bounds is None:
@@ -75,9 +77,9 @@ def sandbox_template(run: TrainingRun, inputs: RunInputs) -> dict[str, Any] | No
     }
 
 
-def sandbox_pod(template: Mapping[str, Any], attempt: int, slot: int, incarnation: int) -> dict[str, Any]:
+def sandbox_pod(template: PodObject, attempt: int, slot: int, incarnation: int) -> PodObject:
     """The pod of one slot, ready to be created; `incarnation` (from 0) counts the pods of the slot."""
-    pod = copy.deepcopy(dict(template))
+    pod = copy.deepcopy(template)
     metadata = pod["metadata"]
     metadata["name"] = f"{metadata.pop('generateName')}{attempt}-sandbox-{slot}-{incarnation}"
     metadata["labels"] |= {ATTEMPT_LABEL: str(attempt), SLOT_LABEL: str(slot), INCARNATION_LABEL: str(incarnation)}
@@ -89,12 +91,12 @@ def _user_of(*names: str) -> int:
     return FIRST_USER + int(hashlib.sha256("/".join(names).encode()).hexdigest()[:12], 16) % USERS
 
 
-def _pod_spec(run: TrainingRun, inputs: RunInputs, asked: RunSandboxes, bounds: RuntimeSandboxes) -> dict[str, Any]:
+def _pod_spec(run: TrainingRun, inputs: RunInputs, asked: RunSandboxes, bounds: RuntimeSandboxes) -> PodSpec:
     runtime = inputs.runtime
-    resources = sandbox_resources(asked.resources, bounds).to_wire()
+    resources = written_resources(sandbox_resources(asked.resources, bounds))
     image = Image(asked.image or bounds.image or runtime.spec.image, runtime.spec.image_pull_policy)
     arguments = _server_arguments(run, sandbox_seconds(asked, bounds, _rollout(run, inputs)), resources["limits"])
-    classes = {"runtimeClassName": bounds.runtime_class_name} if bounds.runtime_class_name else {}
+    classes: PodSpec = {"runtimeClassName": bounds.runtime_class_name} if bounds.runtime_class_name else {}
     return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -106,7 +108,7 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs, asked: RunSandboxes, bounds: 
         "containers": [_sandbox_container(image, resources, arguments)],
         "volumes": [{"name": "tools", "emptyDir": {}}, folder("work", resources)],
         **NO_DNS,
-        **pull_secrets([reference.to_wire() for reference in runtime.spec.image_pull_secrets]),
+        **pull_secrets(runtime.spec.image_pull_secrets),
         **placement(runtime),
         **classes,
     }
@@ -118,7 +120,7 @@ def _rollout(run: TrainingRun, inputs: RunInputs) -> float | None:
     return rollout_seconds(effective_sections(run, inputs.runtime, environment).env, environment)
 
 
-def _server_arguments(run: TrainingRun, seconds: int, limits: Mapping[str, Any]) -> str:
+def _server_arguments(run: TrainingRun, seconds: int, limits: Mapping[str, str | int]) -> str:
     """As `tinker_atropos.sandboxes.sandbox_server.pod_server` reads them."""
     return json.dumps(
         {
@@ -137,7 +139,7 @@ def _mebibytes(quantity: str | int) -> int:
     return int((parse_quantity(quantity) or 0) / 2**20)
 
 
-def _tools_container(image: Image, resources: Mapping[str, Any]) -> dict[str, Any]:
+def _tools_container(image: Image, resources: Resources) -> Container:
     """With the sandbox's resources: it runs before it, so that they count once."""
     command = ["cp", "-r", f"{TOOLS_IN_IMAGE}/.", TOOLS_FOLDER]
     return {
@@ -147,7 +149,7 @@ def _tools_container(image: Image, resources: Mapping[str, Any]) -> dict[str, An
     }
 
 
-def _sandbox_container(image: Image, resources: Mapping[str, Any], arguments: str) -> dict[str, Any]:
+def _sandbox_container(image: Image, resources: Resources, arguments: str) -> Container:
     return {
         **_container(SANDBOX_CONTAINER, image, [f"{TOOLS_FOLDER}/bin/sandbox-server", arguments], resources),
         "workingDir": SCRATCH,
@@ -160,12 +162,12 @@ def _sandbox_container(image: Image, resources: Mapping[str, Any], arguments: st
     }
 
 
-def _container(name: str, image: Image, command: list[str], resources: Mapping[str, Any]) -> dict[str, Any]:
-    rendered = {
+def _container(name: str, image: Image, command: list[str], resources: Resources) -> Container:
+    rendered: Container = {
         "name": name,
         "image": image.reference,
         "command": literal(command),
         "resources": resources,
         "securityContext": container_security(),
     }
-    return rendered | ({"imagePullPolicy": image.pull_policy} if image.pull_policy else {})
+    return rendered | image.policy

@@ -8,9 +8,20 @@ environment, which may be untrusted, gets no keys except the provider's.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from rl_contract.env_vars import RL_INFERENCE_API_KEY, RL_INFERENCE_URL
+from rl_operator.api.kubernetes_objects import (
+    ConfigMapObject,
+    Container,
+    EnvVar,
+    JobObject,
+    KeyToPath,
+    OwnerReference,
+    PodSpec,
+    Resources,
+    Volume,
+)
 from rl_operator.api.names import (
     API_VERSION,
     RUN_KIND,
@@ -22,12 +33,13 @@ from rl_operator.api.runtime import InferenceProvider
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.yaml_text import write_yaml
 from rl_operator.render.config_maps import render_config
-from rl_operator.render.container_env_vars import SCRATCH, secret_env_var
+from rl_operator.render.container_env_vars import SCRATCH, literals, secret_env_var
 from rl_operator.render.container_template import (
     CONFIG_FILE,
     CONFIG_FOLDER,
     CONFIG_KEY,
     config_mount,
+    container_security,
     folder,
     literal,
     pod_security,
@@ -82,7 +94,7 @@ def trial_job(
     *,
     name: str,
     files: Sequence[str] = (),
-) -> dict[str, Any]:
+) -> JobObject:
     """The Job. `files` are the names of an own environment's files; the Job's ConfigMap has its name."""
     labels = _labels(run)
     return {
@@ -112,7 +124,7 @@ def trial_job(
 
 def trial_config_map(
     run: TrainingRun, inputs: RunInputs, trial: Trial, *, name: str, files: Mapping[str, str]
-) -> dict[str, Any]:
+) -> ConfigMapObject:
     """Without an owner: the creator of the Job knows its uid."""
     prompts = {PROMPTS_KEY: json.dumps(trial.prompts, ensure_ascii=False)} if trial.prompts else {}
     return {
@@ -129,8 +141,8 @@ def model_container(index: int) -> str:
 
 
 def _pod_spec(
-    run: TrainingRun, inputs: RunInputs, provider: InferenceProvider, trial: Trial, volume: dict[str, Any]
-) -> dict[str, Any]:
+    run: TrainingRun, inputs: RunInputs, provider: InferenceProvider, trial: Trial, volume: Volume
+) -> PodSpec:
     resources = environment_resources(inputs)
     names = [model_container(index) for index in range(len(trial.models))]
     shared = _every_container(inputs, provider, resources)
@@ -156,30 +168,29 @@ def _pod_spec(
     }
 
 
-def _every_container(inputs: RunInputs, provider: InferenceProvider, resources: dict[str, Any]) -> dict[str, Any]:
+def _every_container(inputs: RunInputs, provider: InferenceProvider, resources: Resources) -> Container:
     image = environment_image(inputs)
-    policy = {"imagePullPolicy": image.pull_policy} if image.pull_policy else {}
-    return policy | {
+    return {
         "image": image.reference,
+        **image.policy,
         "workingDir": SCRATCH,
         "env": _env_vars(provider),
         "resources": resources,
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
+        "securityContext": container_security(),
     }
 
 
-def _volume(config_map: str, trial: Trial, files: Sequence[str]) -> dict[str, Any]:
+def _volume(config_map: str, trial: Trial, files: Sequence[str]) -> Volume:
     return {"name": "config", "configMap": {"name": config_map, "items": _items(trial, files)}}
 
 
-def _items(trial: Trial, files: Sequence[str]) -> list[dict[str, str]]:
+def _items(trial: Trial, files: Sequence[str]) -> list[KeyToPath]:
     keys = [CONFIG_KEY, *([PROMPTS_KEY] if trial.prompts else [])]
     below = SOURCE_FOLDER.removeprefix(f"{CONFIG_FOLDER}/")
-    return [{"key": key, "path": key} for key in keys] + [{"key": name, "path": f"{below}/{name}"} for name in files]
+    return [
+        *(KeyToPath(key=key, path=key) for key in keys),
+        *(KeyToPath(key=name, path=f"{below}/{name}") for name in files),
+    ]
 
 
 def _command(run: TrainingRun, inputs: RunInputs, trial: Trial, model: str) -> list[str]:
@@ -194,13 +205,12 @@ def _command(run: TrainingRun, inputs: RunInputs, trial: Trial, model: str) -> l
     return ["tinker-atropos", "environment", entry, "process", *(f"{key}={value}" for key, value in options.items())]
 
 
-def _env_vars(provider: InferenceProvider) -> list[dict[str, Any]]:
-    plain = {"HOME": SCRATCH, RL_INFERENCE_URL: provider.url.replace("$", "$$")}
+def _env_vars(provider: InferenceProvider) -> list[EnvVar]:
     keys = [secret_env_var(RL_INFERENCE_API_KEY, provider.key_secret)] if provider.key_secret else []
-    return [*({"name": name, "value": value} for name, value in plain.items()), *keys]
+    return [*literals({"HOME": SCRATCH, RL_INFERENCE_URL: provider.url}), *keys]
 
 
-def _told(run: TrainingRun, inputs: RunInputs, provider: InferenceProvider, trial: Trial) -> dict[str, Any]:
+def _told(run: TrainingRun, inputs: RunInputs, provider: InferenceProvider, trial: Trial) -> dict[str, object]:
     """What a later caller learns about the trial, knowing only its name."""
     known = inputs.environment.known
     return {
@@ -224,6 +234,6 @@ def _labels(run: TrainingRun) -> dict[str, str]:
     }
 
 
-def _owner(run: TrainingRun) -> dict[str, Any]:
+def _owner(run: TrainingRun) -> OwnerReference:
     # Without blockOwnerDeletion, which would need permission for the run's finalizers.
     return {"apiVersion": API_VERSION, "kind": RUN_KIND, "name": run.metadata.name, "uid": run.metadata.uid}

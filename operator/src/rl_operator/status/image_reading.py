@@ -2,14 +2,15 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from pydantic import ValidationError
 
 from rl_operator.api.catalog import Catalog
+from rl_operator.api.kubernetes_objects import ContainerStatusObject, PodObject, PodStatus, TerminatedState
 from rl_operator.api.names import DISCOVERY_ATTEMPT_LABEL, DISCOVERY_LABEL
 from rl_operator.backoff import backoff
 from rl_operator.status.observed.observation import format_time, parse_time
@@ -61,10 +62,10 @@ class TakeOutput:
     pod: ReadingPod
 
 
-def observe_reading_pod(document: Mapping[str, Any]) -> ReadingPod:
+def observe_reading_pod(document: PodObject) -> ReadingPod:
     metadata, status = document["metadata"], document.get("status") or {}
     labels = metadata.get("labels", {})
-    container: Mapping[str, Any] = next(iter(status.get("containerStatuses") or ()), {})
+    container = next(iter(status.get("containerStatuses") or ()), ContainerStatusObject())
     over = status.get("phase") in ("Succeeded", "Failed")
     terminated = (container.get("state") or {}).get("terminated") or {}
     return ReadingPod(
@@ -85,7 +86,7 @@ def _number(label: str) -> int:
     return int(label) if re.fullmatch("[0-9]{1,9}", label) else 1
 
 
-def _failure(status: Mapping[str, object], terminated: Mapping[str, object]) -> str | None:
+def _failure(status: PodStatus, terminated: TerminatedState) -> str | None:
     if status["phase"] == "Succeeded":
         return None
     reason = status.get("reason") or terminated.get("reason") or "Failed"
@@ -94,7 +95,7 @@ def _failure(status: Mapping[str, object], terminated: Mapping[str, object]) -> 
     return _short(f"{reason}{code}: {message}")
 
 
-def _obstacle(status: Mapping[str, Any], container: Mapping[str, Any]) -> str | None:
+def _obstacle(status: PodStatus, container: ContainerStatusObject) -> str | None:
     """What the kubelet or the scheduler reports for a pod that does not start; None if all is well."""
     waiting = (container.get("state") or {}).get("waiting") or {}
     if waiting.get("message"):

@@ -6,13 +6,14 @@ All calls go through the API server with the caller's rights: the servers in the
 import asyncio
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from pydantic import BaseModel, ValidationError
 
 from rl_contract.processes import TRAINER_PORT
+from rl_operator.api.kubernetes_objects import PodObject
 from rl_operator.api.names import COMPONENT_LABEL, ROLLOUTS_LABEL, RUN_LABEL, TRAINER_CONTAINER, TRAINING_COMPONENT
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.cluster.api_server.client import ClusterClient
@@ -44,7 +45,6 @@ KEEP_THEM: Final = (
     "(docs/how-to/operate.md)"
 )
 
-Manifest = dict[str, Any]
 Note = Callable[[str], None]
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -124,23 +124,23 @@ async def _training_pod(client: ClusterClient, run: TrainingRun) -> str | None:
     return next((each["metadata"]["name"] for each in pods if _trains(each) and _is_of(each, run)), None)
 
 
-def _is_of(pod: Mapping[str, object], run: TrainingRun) -> bool:
+def _is_of(pod: PodObject, run: TrainingRun) -> bool:
     return controller_uid(pod) == run.metadata.uid
 
 
-def _trains(pod: Mapping[str, Any]) -> bool:
+def _trains(pod: PodObject) -> bool:
     states = {each["name"]: each["state"] for each in pod.get("status", {}).get("containerStatuses", [])}
     return "running" in states.get(TRAINER_CONTAINER, {})
 
 
-async def _frozen_pod(client: ClusterClient, run: TrainingRun) -> Manifest | None:
+async def _frozen_pod(client: ClusterClient, run: TrainingRun) -> PodObject | None:
     """The template of the run's pod as it was rendered: its runtime may have been edited since."""
     namespace, _ = run.key
     held = await find(client, CONFIG_MAPS, namespace, run.status.config_map_name or "")
     return templates_of(held).pod if held else None
 
 
-async def _reading_pod(client: ClusterClient, run: TrainingRun, template: Manifest, note: Note) -> str:
+async def _reading_pod(client: ClusterClient, run: TrainingRun, template: PodObject, note: Note) -> str:
     """The pod of a Job that serves them, once it is ready: one that is there, else a new one."""
     namespace, name = run.key
     job = rollout_reader_job(run, template, secrets.token_hex(2)[:3])
@@ -168,7 +168,7 @@ async def _reading_pod(client: ClusterClient, run: TrainingRun, template: Manife
     )
 
 
-async def _live_readers(client: ClusterClient, run: TrainingRun) -> list[Manifest]:
+async def _live_readers(client: ClusterClient, run: TrainingRun) -> list[PodObject]:
     over = ("Failed", "Succeeded")
     found = await _readers(client, run)
     return [
@@ -178,16 +178,16 @@ async def _live_readers(client: ClusterClient, run: TrainingRun) -> list[Manifes
     ]
 
 
-async def _readers(client: ClusterClient, run: TrainingRun) -> list[Manifest]:
+async def _readers(client: ClusterClient, run: TrainingRun) -> list[PodObject]:
     return await _pods(client, run, f"{ROLLOUTS_LABEL}={run.metadata.uid}")
 
 
-def _is_ready(pod: Mapping[str, Any]) -> bool:
+def _is_ready(pod: PodObject) -> bool:
     conditions = pod.get("status", {}).get("conditions", [])
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-async def _pods(client: ClusterClient, run: TrainingRun, selector: str) -> list[Manifest]:
-    found: list[Manifest] = []
+async def _pods(client: ClusterClient, run: TrainingRun, selector: str) -> list[PodObject]:
+    found: list[PodObject] = []
     await client.each(PODS.path(run.metadata.namespace), {"labelSelector": selector}, found.append)
     return found

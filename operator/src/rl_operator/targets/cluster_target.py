@@ -8,10 +8,18 @@ from typing import Any, Self, TypeVar
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
+from rl_operator.api.kubernetes_objects import (
+    ConfigMapObject,
+    JobObject,
+    Manifest,
+    OwnerReference,
+    SelfSubjectReview,
+    ServerVersion,
+)
 from rl_operator.api.names import DEFAULT_RUNTIME, ENVIRONMENT_KIND, MANAGER, RUN_KIND, RUN_LABEL
 from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.cluster.api_server.client import METADATA_ONLY, ClusterClient
+from rl_operator.cluster.api_server.client import METADATA_ONLY, ApiPath, ClusterClient, Held
 from rl_operator.cluster.api_server.connection import ConnectionSettingsError, cluster_context, named
 from rl_operator.cluster.api_server.resources import (
     CONFIG_MAPS,
@@ -24,6 +32,7 @@ from rl_operator.cluster.api_server.resources import (
     RUNS,
     RUNTIMES,
     SECRETS,
+    Resource,
     find,
 )
 from rl_operator.documents.parse import parse_environment
@@ -36,11 +45,10 @@ from rl_operator.targets.job_pods import JOB_NAME_LABEL, JobPod, job_pod
 from rl_operator.targets.target import Missing, Note, TargetHealth
 from rl_operator.targets.target_loop import LoopThread
 
-Manifest = dict[str, Any]
 Answer = TypeVar("Answer")
 
 FIELD_MANAGER = "rlctl"
-_KINDS = {"ConfigMap": CONFIG_MAPS, ENVIRONMENT_KIND: ENVIRONMENTS}
+_KINDS: Mapping[str, Resource[Any]] = {"ConfigMap": CONFIG_MAPS, ENVIRONMENT_KIND: ENVIRONMENTS}
 
 
 class ClusterTarget:
@@ -86,8 +94,9 @@ class ClusterTarget:
     @cached_property
     def caller(self) -> str:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        answer = self._wait(self._client.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", review))
-        return str(answer["status"]["userInfo"].get("username", ""))
+        path = ApiPath[SelfSubjectReview]("/apis/authentication.k8s.io/v1/selfsubjectreviews")
+        answer = self._wait(self._client.create(path, review))
+        return answer["status"]["userInfo"].get("username", "")
 
     def runs(self, namespace: str | None, selector: str) -> Iterator[Manifest]:
         token: str | None = None
@@ -112,7 +121,7 @@ class ClusterTarget:
     def run(self, namespace: str, name: str) -> Manifest | None:
         return self._wait(find(self._client, RUNS, namespace, name))
 
-    def create(self, manifest: Mapping[str, Any]) -> Manifest:
+    def create(self, manifest: Manifest) -> Manifest:
         return self._wait(self._client.create(RUNS.path(manifest["metadata"]["namespace"]), manifest))
 
     def change_spec(
@@ -129,7 +138,7 @@ class ClusterTarget:
         body = {"spec": dict(changes)} | ({"metadata": metadata} if metadata else {})
         return self._wait(self._client.patch(RUNS.path(namespace, name), body))
 
-    def apply(self, manifest: Mapping[str, Any]) -> None:
+    def apply(self, manifest: Manifest) -> None:
         metadata = manifest["metadata"]
         path = _KINDS[manifest["kind"]].path(metadata["namespace"], metadata["name"])
         self._wait(self._client.apply(path, manifest, FIELD_MANAGER))
@@ -222,12 +231,12 @@ class ClusterTarget:
     def inference_provider(self, runtime: Runtime) -> InferenceProvider | None:
         return runtime.spec.inference
 
-    def create_job(self, job: Mapping[str, Any], config_map: Mapping[str, Any]) -> None:
+    def create_job(self, job: JobObject, config_map: ConfigMapObject) -> None:
         namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
         created = self._wait(self._client.create(JOBS.path(namespace), job))
         uid = created["metadata"]["uid"]
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
-        owned = {**config_map, "metadata": {**config_map["metadata"], "ownerReferences": [owner]}}
+        owner: OwnerReference = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
+        owned: ConfigMapObject = {**config_map, "metadata": {**config_map["metadata"], "ownerReferences": [owner]}}
         try:
             self._wait(self._client.create(CONFIG_MAPS.path(namespace), owned))
         except OperatorError:
@@ -235,16 +244,16 @@ class ClusterTarget:
                 self._wait(self._client.delete(JOBS.path(namespace, name), uid))
             raise
 
-    def jobs(self, namespace: str, selector: str) -> list[Manifest]:
+    def jobs(self, namespace: str, selector: str) -> list[JobObject]:
         return self._list(JOBS.path(namespace), {"labelSelector": selector})
 
-    def job_pod(self, job: Mapping[str, Any]) -> JobPod:
+    def job_pod(self, job: JobObject) -> JobPod:
         namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
         return job_pod(job, self._list(PODS.path(namespace), {"labelSelector": f"{JOB_NAME_LABEL}={name}"}))
 
     def health(self) -> TargetHealth:
-        server = self._wait(self._client.get("/version"))
-        return TargetHealth({"kubernetes": str(server["gitVersion"])}, *self._operator())
+        server = self._wait(self._client.get(ApiPath[ServerVersion]("/version")))
+        return TargetHealth({"kubernetes": server["gitVersion"]}, *self._operator())
 
     def _operator(self) -> tuple[str, tuple[Missing, ...]]:
         """As text, and what is missing: few callers may read all namespaces' Deployments."""
@@ -262,8 +271,8 @@ class ClusterTarget:
         how = f"kubectl -n {where} get pods says why none is ready"
         return words, () if ready else (Missing("operator", MANAGER, words, how, needed=True),)
 
-    def _list(self, path: str, params: Mapping[str, str | int]) -> list[Manifest]:
-        items: list[Manifest] = []
+    def _list(self, path: ApiPath[Held], params: Mapping[str, str | int]) -> list[Held]:
+        items: list[Held] = []
         self._wait(self._client.each(path, params, items.append))
         return items
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from rl_operator.api.kubernetes_objects import Manifest, ManifestMetadata
 from rl_operator.api.names import (
     COMPONENT_LABEL,
     EXPERIMENT_LABEL,
@@ -20,7 +21,7 @@ from rl_operator.api.training_run import TrainingRun
 from rl_operator.experiments.run_figures import RunFigures, figures_of
 from rl_operator.operator_errors import ConflictError, ForbiddenError, RefusedError
 from rl_operator.targets.runs.trained_settings import TrainedSettings
-from rl_operator.targets.target import Manifest, Target
+from rl_operator.targets.target import Target
 
 COMPONENT: Final = "experiment"
 RUNS_KEY: Final = "runs.json"
@@ -66,13 +67,11 @@ def united(live: Sequence[RunFigures], stored: Sequence[RunFigures]) -> tuple[Ru
     return (*live, *(row.with_changes(gone=True) for row in stored if row.uid not in uids))
 
 
-def record_config_map(
-    experiment: str, namespace: str, rows: Sequence[RunFigures], *, version: str = ""
-) -> dict[str, Any]:
+def record_config_map(experiment: str, namespace: str, rows: Sequence[RunFigures], *, version: str = "") -> Manifest:
     """The ConfigMap with as many of them as fit: of the runs that are gone, the oldest are left out first. `version`:
     the resourceVersion that it replaces.
     """
-    metadata = {
+    metadata: ManifestMetadata = {
         "name": record_name(experiment),
         "namespace": namespace,
         "labels": {

@@ -2,7 +2,17 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal
+
+from rl_operator.api.kubernetes_objects import (
+    ContainerStateObject,
+    JobObject,
+    ObjectCondition,
+    PodObject,
+    PodStatus,
+    TerminatedState,
+    WaitingState,
+)
 
 JOB_NAME_LABEL: Final = "batch.kubernetes.io/job-name"
 
@@ -24,7 +34,7 @@ class JobPod:
     folder: str = ""
 
 
-def job_pod(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> JobPod:
+def job_pod(job: JobObject, pods: Iterable[PodObject]) -> JobPod:
     """From the API server's object."""
     newest = max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None)
     names = [container["name"] for container in job["spec"]["template"]["spec"]["containers"]]
@@ -35,7 +45,7 @@ def job_pod(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> JobPod
     return JobPod(newest["metadata"]["name"], {name: _container(states.get(name, {}), status) for name in names})
 
 
-def _without_pod(job: Mapping[str, Any]) -> JobContainer:
+def _without_pod(job: JobObject) -> JobContainer:
     conditions = job.get("status", {}).get("conditions", [])
     over = next((each for each in conditions if each["type"] in _OVER and each["status"] == "True"), None)
     return JobContainer("ended", _said(over)) if over else JobContainer("waiting", "its pod is not there yet")
@@ -44,7 +54,7 @@ def _without_pod(job: Mapping[str, Any]) -> JobContainer:
 _OVER: Final = ("Failed", "Complete")
 
 
-def _container(state: Mapping[str, Any], status: Mapping[str, Any]) -> JobContainer:
+def _container(state: ContainerStateObject, status: PodStatus) -> JobContainer:
     if "running" in state:
         return JobContainer("running")
     if ended := state.get("terminated"):
@@ -57,5 +67,5 @@ def _container(state: Mapping[str, Any], status: Mapping[str, Any]) -> JobContai
     return JobContainer("waiting", _said(state.get("waiting") or (unmet[0] if unmet else {})))
 
 
-def _said(state: Mapping[str, Any]) -> str:
+def _said(state: TerminatedState | WaitingState | ObjectCondition | PodStatus) -> str:
     return ": ".join(part for part in (state.get("reason"), state.get("message")) if part)

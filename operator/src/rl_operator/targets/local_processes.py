@@ -9,15 +9,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from rl_operator.api.kubernetes_objects import ConfigMapObject, JobObject, Manifest, PodSpec
 from rl_operator.api.names import RUN_KIND
 from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.programs.launch import NotLaunchableError, Surroundings, make_room, plan_launch, start_detached
 from rl_operator.local.programs.ports import PodPorts
 from rl_operator.local.state.layout import Layout, PodFolder
 from rl_operator.local.state.locks import FileLock, is_held
-from rl_operator.local.state.state_store import Manifest, StateStore
+from rl_operator.local.state.state_store import StateStore
 from rl_operator.operator_errors import ConflictError, GoneError, RefusedError, TargetUnreachableError, WaitTimeoutError
 from rl_operator.targets.job_pods import JobContainer, JobPod
 
@@ -113,7 +114,7 @@ class LocalJobs:
 
     layout: Layout
 
-    def create(self, job: Mapping[str, Any], config_map: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+    def create(self, job: JobObject, config_map: ConfigMapObject, environ: Mapping[str, str]) -> None:
         """Start all containers, or none: raises RefusedError naming the missing variable or program, and ConflictError
         if the name is taken.
         """
@@ -138,14 +139,14 @@ class LocalJobs:
             lock.take()
             start_detached(launch.argv, launch.folder, launch.log, dict(launch.env_vars), lock)
 
-    def all(self, namespace: str) -> Iterator[Manifest]:
+    def all(self, namespace: str) -> Iterator[JobObject]:
         for folder in self.layout.all_pod_folders:
             file = _file(PodFolder(folder))
             if folder.parent.name == namespace and file.is_file():
-                job: Manifest = json.loads(file.read_text(encoding="utf-8"))
+                job: JobObject = json.loads(file.read_text(encoding="utf-8"))
                 yield job
 
-    def pod(self, job: Mapping[str, Any]) -> JobPod:
+    def pod(self, job: JobObject) -> JobPod:
         """A container runs while its process holds its lock."""
         name, folder = job["metadata"]["name"], self.layout.pod(job["metadata"]["namespace"], job["metadata"]["name"])
         names = [container["name"] for container in job["spec"]["template"]["spec"]["containers"]]
@@ -157,14 +158,14 @@ def _file(folder: PodFolder) -> Path:
     return folder.root / "job.json"
 
 
-def _write(folder: PodFolder, job: Mapping[str, Any]) -> None:
+def _write(folder: PodFolder, job: JobObject) -> None:
     from rl_operator.status.observed.observation import format_time
 
     created = {"creationTimestamp": format_time(datetime.now(UTC))}
     _file(folder).write_text(json.dumps({**job, "metadata": {**job["metadata"], **created}}), encoding="utf-8")
 
 
-def _write_volumes(spec: Mapping[str, Any], texts: Mapping[str, str], folder: PodFolder) -> None:
+def _write_volumes(spec: PodSpec, texts: Mapping[str, str], folder: PodFolder) -> None:
     """A folder for every volume; the ConfigMap's keys become files where its items say."""
     for volume in spec["volumes"]:
         root = folder.volume(volume["name"])

@@ -14,14 +14,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
+from rl_operator.api.kubernetes_objects import ConfigMapObject, JobObject, Manifest
 from rl_operator.api.names import NAMESPACE_NAME_LABEL, RUN_KIND
 from rl_operator.documents.merge_patch import merged
 from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.state.layout import STATE_DIR_VARIABLE, Layout, default_state_folder
 from rl_operator.local.state.pod_logs import follow_log, read_events, tail_log
-from rl_operator.local.state.state_store import Manifest, StateStore
+from rl_operator.local.state.state_store import StateStore
 from rl_operator.local.sweep import remove_traces, sweep
 from rl_operator.operator_errors import RefusedError, TargetUnreachableError
 from rl_operator.targets.job_pods import JobPod
@@ -86,7 +87,7 @@ class LocalTarget:
     def run(self, namespace: str, name: str) -> Manifest | None:
         return self._store.get(RUN_KIND, namespace, name)
 
-    def create(self, manifest: Mapping[str, Any]) -> Manifest:
+    def create(self, manifest: Manifest) -> Manifest:
         if not manifest["spec"].get("suspend"):
             self._needs.refuse_what_would_wait(manifest)
         created = self._store.create(manifest)
@@ -114,7 +115,7 @@ class LocalTarget:
         self.look_after(namespace, name)
         return changed
 
-    def apply(self, manifest: Mapping[str, Any]) -> None:
+    def apply(self, manifest: Manifest) -> None:
         from rl_operator.local.model_runtimes import PLACE
 
         self._store.apply({**manifest, "metadata": {"namespace": PLACE, **manifest["metadata"]}})
@@ -195,14 +196,14 @@ class LocalTarget:
 
         return inference_provider(runtime)
 
-    def create_job(self, job: Mapping[str, object], config_map: Mapping[str, object]) -> None:
+    def create_job(self, job: JobObject, config_map: ConfigMapObject) -> None:
         LocalJobs(self._layout).create(job, config_map, os.environ)
 
-    def jobs(self, namespace: str, selector: str) -> list[Manifest]:
+    def jobs(self, namespace: str, selector: str) -> list[JobObject]:
         matches = parse_selector(selector)
         return [job for job in LocalJobs(self._layout).all(namespace) if matches(job["metadata"]["labels"])]
 
-    def job_pod(self, job: Mapping[str, Any]) -> JobPod:
+    def job_pod(self, job: JobObject) -> JobPod:
         return LocalJobs(self._layout).pod(job)
 
     def health(self) -> TargetHealth:

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rl_operator.api.names import EXPERIMENT_LABEL
+from rl_operator.api.kubernetes_objects import Manifest, ManifestMetadata
+from rl_operator.api.names import API_VERSION, EXPERIMENT_LABEL, RUN_KIND
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.training_run import TrainingRun
@@ -17,7 +18,7 @@ from rl_operator.operator_errors import GoneError, OperatorError, RefusedError
 from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
 from rl_operator.targets.inputs.run_file import RunFile, as_it_runs
 from rl_operator.targets.runs.spec_changes import spec_changes
-from rl_operator.targets.target import CARE_SECONDS, Manifest, Note, Target
+from rl_operator.targets.target import CARE_SECONDS, Note, Target
 
 
 @dataclass(frozen=True)
@@ -141,14 +142,14 @@ def create_runs(target: Target, runs: Sequence[TrainingRun], free: int, size: in
     for number, run in enumerate(runs):
         wanted = run if number < free else run.with_changes(spec=run.spec.with_changes(suspend=True))
         document, metadata = wanted.to_wire(), run.metadata
-        head = {
+        head: ManifestMetadata = {
             "name": metadata.name,
             "namespace": metadata.namespace,
             "labels": metadata.labels,
             "annotations": metadata.annotations,
         }
         try:
-            target.create({**{key: document[key] for key in ("apiVersion", "kind", "spec")}, "metadata": head})
+            target.create({"apiVersion": API_VERSION, "kind": RUN_KIND, "metadata": head, "spec": document["spec"]})
         except OperatorError:
             if number:
                 say(f"{number} of {size} runs are created, and no more: see below; --continue goes on")

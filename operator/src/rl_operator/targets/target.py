@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+from rl_operator.api.kubernetes_objects import ConfigMapObject, JobObject, Manifest
 
 if TYPE_CHECKING:  # importing the kinds costs start-up time that not every command needs
     from rl_operator.api.catalog import Catalog
@@ -12,7 +14,6 @@ if TYPE_CHECKING:  # importing the kinds costs start-up time that not every comm
     from rl_operator.rollouts.rollout_source import RolloutSource
     from rl_operator.targets.job_pods import JobPod
 
-Manifest = dict[str, Any]
 Note = Callable[[str], None]
 """Receives a sentence that the caller should know in addition to the result."""
 
@@ -83,7 +84,7 @@ class Target(Protocol):
 
     def run(self, namespace: str, name: str) -> Manifest | None: ...
 
-    def create(self, manifest: Mapping[str, object]) -> Manifest: ...
+    def create(self, manifest: Manifest) -> Manifest: ...
 
     def change_spec(
         self,
@@ -100,7 +101,7 @@ class Target(Protocol):
         """
         ...
 
-    def apply(self, manifest: Mapping[str, object]) -> None:
+    def apply(self, manifest: Manifest) -> None:
         """Create an object that a run needs, or update its content."""
         ...
 
@@ -170,13 +171,13 @@ class Target(Protocol):
         """The provider for trying an environment. Local mode: the runtime's, else the one at RL_INFERENCE_URL."""
         ...
 
-    def create_job(self, job: Mapping[str, object], config_map: Mapping[str, object]) -> None:
+    def create_job(self, job: JobObject, config_map: ConfigMapObject) -> None:
         """Create a Job and the ConfigMap of its name, deleted together. Raises ConflictError: the name is taken."""
         ...
 
-    def jobs(self, namespace: str, selector: str) -> list[Manifest]: ...
+    def jobs(self, namespace: str, selector: str) -> list[JobObject]: ...
 
-    def job_pod(self, job: Mapping[str, object]) -> "JobPod": ...
+    def job_pod(self, job: JobObject) -> "JobPod": ...
 
     def health(self) -> TargetHealth:
         """Raises TargetUnreachableError if nothing responds."""

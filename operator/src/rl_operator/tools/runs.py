@@ -7,10 +7,10 @@ from typing import Final
 from pydantic import ValidationError
 
 from rl_operator import __version__
+from rl_operator.api.kubernetes_objects import Manifest
 from rl_operator.api.names import DRAFTED_AT_ANNOTATION, DRAFTED_BY_LABEL
 from rl_operator.api.status_fields import SUSPENDED_PHASES, Phase
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.targets.target import Manifest
 from rl_operator.tools.agent_tool import NoSuchRunError, ToolRefusedError
 from rl_operator.tools.call_context import CallContext
 

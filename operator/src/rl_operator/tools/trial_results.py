@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from rl_operator.api.kubernetes_objects import JobObject
 from rl_operator.api.names import TRIAL_ANNOTATION, TRIAL_LABEL
 from rl_operator.operator_errors import GoneError, InvalidError
 from rl_operator.render.trial import model_container
 from rl_operator.status.text.sentences import redacted, shorten
 from rl_operator.targets.job_pods import JobContainer, JobPod
-from rl_operator.targets.target import Manifest
 from rl_operator.tools.agent_tool import Answer
 from rl_operator.tools.answers.shown_text import clean_line, one_line
 from rl_operator.tools.call_context import CallContext
@@ -225,14 +225,14 @@ class TrialSnapshot:
         return any(result.state in GOING for result in self.results)
 
 
-def take_snapshot(context: CallContext, job: Manifest) -> TrialSnapshot:
+def take_snapshot(context: CallContext, job: JobObject) -> TrialSnapshot:
     pod = context.target.job_pod(job)
     models: list[str] = _told(job)["models"]
     results = (_part(context, job, pod, model_container(index), model) for index, model in enumerate(models))
     return TrialSnapshot(tuple(results), pod.folder)
 
 
-def _part(context: CallContext, job: Manifest, pod: JobPod, name: str, model: str) -> ModelResult:
+def _part(context: CallContext, job: JobObject, pod: JobPod, name: str, model: str) -> ModelResult:
     container = pod.containers.get(name, JobContainer("waiting"))
     if pod.name is None or container.state == "waiting":
         return model_result(model, container, Printed())
@@ -241,7 +241,7 @@ def _part(context: CallContext, job: Manifest, pod: JobPod, name: str, model: st
     return replace(result, log=f"{pod.folder}/{name}.log" if pod.folder else shown_by)
 
 
-def answer_of(job: Manifest, seen: TrialSnapshot, *, steps: bool) -> Answer:
+def answer_of(job: JobObject, seen: TrialSnapshot, *, steps: bool) -> Answer:
     """Pure. A test of prompts always shows its steps: they hold the answers."""
     told = _told(job)
     group_size, requested = told["group_size"], told["steps"]
@@ -277,7 +277,7 @@ def model_result(model: str, container: JobContainer, printed: Printed) -> Model
     return ModelResult(model, outcome.get(state, state), printed.steps, error, printed.talk)
 
 
-def _printed(context: CallContext, job: Manifest, pod: str, container: str) -> Printed:
+def _printed(context: CallContext, job: JobObject, pod: str, container: str) -> Printed:
     namespace = job["metadata"]["namespace"]
     try:
         return read_log(context.target.log_lines(namespace, pod, container, tail=LOG_LINES, follow=False))
@@ -285,6 +285,6 @@ def _printed(context: CallContext, job: Manifest, pod: str, container: str) -> P
         return Printed()
 
 
-def _told(job: Manifest) -> dict[str, Any]:
+def _told(job: JobObject) -> dict[str, Any]:
     told: dict[str, Any] = json.loads(job["metadata"]["annotations"][TRIAL_ANNOTATION])
     return told

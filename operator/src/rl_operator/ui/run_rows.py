@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from rl_operator.api.kubernetes_objects import Manifest
 from rl_operator.api.names import EXPERIMENT_LABEL
 from rl_operator.operator_errors import ForbiddenError
 from rl_operator.targets.target import Target
-
-Manifest = Mapping[str, Any]
 
 ATTENTION: Final = ("Failed", "Pending", "Stopping", "Starting", "Running", "Draft", "Stopped", "Succeeded")
 """Phases, those that need attention first."""
@@ -183,7 +182,7 @@ class RowCache:
                 self._rows.popitem(last=False)
 
 
-def _singly(target: Target, missing: list[Version]) -> list[dict[str, object]] | None:
+def _singly(target: Target, missing: list[Version]) -> list[Manifest] | None:
     """None: the caller may only list them."""
     try:
         return [run for namespace, name, _ in missing if (run := target.run(namespace, name)) is not None]

@@ -69,15 +69,15 @@ class Node:
         self.kubelet = kubelet
         self._changed = changed
 
-    def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        created = self.store.create(manifest)
+    def create(self, manifest: dict[str, Any]) -> Any:
+        created: Any = self.store.create(manifest)
         self.kubelet.sync((created,))
         return created
 
-    def read(self) -> dict[str, Any] | None:
+    def read(self) -> Any:
         return self.store.get("Pod", "default", "run-00000-1")
 
-    async def until(self, holds: Callable[[dict[str, Any]], bool], awaited: str) -> dict[str, Any]:
+    async def until(self, holds: Callable[[dict[str, Any]], bool], awaited: str) -> Any:
         """The pod, once a condition holds."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while (seen := self.read()) is None or "status" not in seen or not holds(seen):
@@ -90,7 +90,7 @@ class Node:
                 continue
         return seen
 
-    async def end(self) -> dict[str, Any]:
+    async def end(self) -> Any:
         return await self.until(lambda p: p["status"]["phase"] in ("Succeeded", "Failed"), "the pod's end")
 
 

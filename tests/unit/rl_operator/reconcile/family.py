@@ -10,6 +10,7 @@ from tests.unit.rl_operator.status.builders import failed_result, ready, termina
 from tests.unit.rl_operator.told_metrics import ToldMetrics
 
 from rl_operator.api.catalog import Catalog
+from rl_operator.api.kubernetes_objects import ConfigMapObject, KubernetesObject, Manifest, PodObject
 from rl_operator.api.names import API_VERSION, RUN_KIND
 from rl_operator.api.status_fields import RunStatus
 from rl_operator.api.training_run import TrainingRun
@@ -17,7 +18,7 @@ from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.local_run_client import LocalRunClient, pods_of
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.state.pod_logs import Event, read_events
-from rl_operator.local.state.state_store import Manifest, StateStore
+from rl_operator.local.state.state_store import StateStore
 from rl_operator.reconcile import ReconcilePace, reconcile
 from rl_operator.status.observed.observation import format_time
 
@@ -39,11 +40,11 @@ class CountingClient(LocalRunClient):
         self.live_reads += 1
         return await super().read_run(key)
 
-    async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+    async def read_config_map(self, namespace: str, name: str) -> ConfigMapObject | None:
         self.live_reads += 1
         return await super().read_config_map(namespace, name)
 
-    async def create_child(self, manifest: Mapping[str, Any]) -> None:
+    async def create_child(self, manifest: KubernetesObject) -> None:
         if self.dies_at_child:
             raise KilledError
         await super().create_child(manifest)
@@ -82,7 +83,7 @@ class Family:
     def status(self, name: str) -> RunStatus:
         return self.run(name).status
 
-    def pods(self, name: str) -> tuple[Manifest, ...]:
+    def pods(self, name: str) -> tuple[PodObject, ...]:
         return pods_of(self.store, ("default", name))
 
     def children(self, name: str) -> tuple[Manifest, ...]:

@@ -12,6 +12,7 @@ from tests.unit.rl_operator.status.builders import failed_result, ready, termina
 from tests.unit.rl_operator.told_metrics import ToldMetrics
 
 from rl_operator.api.catalog import Catalog
+from rl_operator.api.kubernetes_objects import KubernetesObject, PodObject
 from rl_operator.api.names import (
     API_VERSION,
     COMPONENT_LABEL,
@@ -28,7 +29,7 @@ from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.local_run_client import LocalRunClient, pods_of
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.state.layout import Layout
-from rl_operator.local.state.state_store import Manifest, StateStore
+from rl_operator.local.state.state_store import StateStore
 from rl_operator.operator_errors import ConflictError
 from rl_operator.reconcile import ReconcilePace, reconcile
 from rl_operator.reconcile.run_client import Key
@@ -72,7 +73,7 @@ class MortalClient(LocalRunClient):
         if self.writes == self.dies_at and self.dies_before is before:
             raise KilledError
 
-    async def create_child(self, manifest: Mapping[str, Any]) -> None:
+    async def create_child(self, manifest: KubernetesObject) -> None:
         self._write(before=True)
         await super().create_child(manifest)
         self._write(before=False)
@@ -189,21 +190,21 @@ class Life:
         return run is not None and run.spec.environment.startswith("own/")
 
     @property
-    def pods(self) -> tuple[Manifest, ...]:
+    def pods(self) -> tuple[PodObject, ...]:
         """The run's own pods, one per attempt."""
         return tuple(pod for pod in pods_of(self.store, KEY) if _component(pod) == TRAINING_COMPONENT)
 
     @property
-    def environments(self) -> dict[str, Manifest]:
+    def environments(self) -> dict[str, PodObject]:
         """The environment pods, by the end of their name: attempt-env-slot-incarnation."""
         return self._apart(ENVIRONMENT_COMPONENT)
 
     @property
-    def sandboxes(self) -> dict[str, Manifest]:
+    def sandboxes(self) -> dict[str, PodObject]:
         """The sandbox pods, by the end of their name: attempt-sandbox-slot-incarnation."""
         return self._apart(SANDBOX_COMPONENT)
 
-    def _apart(self, component: str) -> dict[str, Manifest]:
+    def _apart(self, component: str) -> dict[str, PodObject]:
         apart = [pod for pod in pods_of(self.store, KEY) if _component(pod) == component]
         return {pod["metadata"]["name"].split("-", 2)[2]: pod for pod in apart}
 
@@ -236,7 +237,7 @@ class Life:
     def fail_environment(self, name: str, code: int = 1, message: str = "error: boom") -> None:
         self.play_environment(name, terminated(code, message, at=format_time(self.now)), "Failed")
 
-    def _write_status(self, pod: Manifest, status: dict[str, Any]) -> None:
+    def _write_status(self, pod: PodObject, status: dict[str, Any]) -> None:
         self.store.update(
             "Pod",
             KEY[0],
@@ -257,7 +258,7 @@ class Life:
         self.play("Failed", ready(), trainer, terminated(0) if inside else None)
 
 
-def _component(pod: Manifest) -> str:
+def _component(pod: PodObject) -> str:
     return str(pod["metadata"]["labels"][COMPONENT_LABEL])
 
 

@@ -83,7 +83,7 @@ class SimulatedApi(ClusterClient):
     def __init__(self) -> None:  # opens no connection, unlike its parent
         self.now = BEGIN
         self.objects: dict[str, Document] = {}
-        self.news: dict[str, deque[tuple[str, Document]]] = {}
+        self.news: dict[str, deque[tuple[str, Any]]] = {}
         self.mishap: Mishap | None = None
         self.dead = False
         self.writes = 0
@@ -94,7 +94,7 @@ class SimulatedApi(ClusterClient):
         self._version = 0
 
     # --- the operator's calls -----------------------------------------------------------------------------------
-    async def get(self, path: str, params: Params | None = None, accept: str = JSON) -> Document:  # noqa: ARG002 -- whole
+    async def get(self, path: str, params: Params | None = None, accept: str = JSON) -> Any:  # noqa: ARG002 -- whole
         await self._pause()
         return copy.deepcopy(self.live(path))
 
@@ -102,24 +102,24 @@ class SimulatedApi(ClusterClient):
         self,
         path: str,
         params: Params,  # noqa: ARG002 -- all
-        take: Callable[[Document], None],
+        take: Callable[[Any], None],
         accept: str = JSON,  # noqa: ARG002 -- all, whole
     ) -> str:
         for document in self.all(path.rpartition("/")[2]):
             take(copy.deepcopy(document))
         return str(self._version)
 
-    async def create(self, path: str, body: Mapping[str, Any], accept: str = JSON) -> Document:
+    async def create(self, path: str, body: Mapping[str, object], accept: str = JSON) -> Any:
         answer = await self._written(lambda: self.put_new(path, body))
         return answer if accept == JSON else {"kind": "PartialObjectMetadata", "metadata": answer["metadata"]}
 
-    async def patch(self, path: str, body: Any, patch_type: PatchType = MERGE_PATCH) -> Document:
+    async def patch(self, path: str, body: Any, patch_type: PatchType = MERGE_PATCH) -> Any:
         return await self._written(lambda: self._patched(path, body, patch_type))
 
-    async def update(self, path: str, body: Mapping[str, Any]) -> Document:
+    async def update(self, path: str, body: Mapping[str, Any]) -> Any:
         return await self._written(lambda: self._updated(path, body))
 
-    async def delete(self, path: str, uid: str, resource_version: str | None = None) -> Document:
+    async def delete(self, path: str, uid: str, resource_version: str | None = None) -> Any:
         preconditions = {"uid": uid} | ({"resourceVersion": resource_version} if resource_version else {})
         return await self._written(lambda: self._deleted(path, preconditions))
 
@@ -310,8 +310,8 @@ class SimulatedCluster:
             self.look_at(key)
 
     @property
-    def _stores(self) -> Mapping[str, ResourceCache[Any]]:
-        resources: Mapping[str, Resource] = {
+    def _stores(self) -> Mapping[str, ResourceCache[Any, Any]]:
+        resources: Mapping[str, Resource[Any]] = {
             "Pod": PODS, "ConfigMap": CONFIG_MAPS, "Service": SERVICES, "NetworkPolicy": NETWORK_POLICIES
         }  # fmt: skip
         return {resources[kind].plural: store for kind, store in self.caches.children.items()}
@@ -325,7 +325,9 @@ class SimulatedCluster:
         waiting = self.api.news.get(plural, deque())
         for _ in range(min(count, len(waiting))):
             type_, document = waiting.popleft()
-            store: ResourceCache[Any] | None = self.caches.runs if plural == RUNS.plural else self._stores.get(plural)
+            store: ResourceCache[Any, Any] | None = (
+                self.caches.runs if plural == RUNS.plural else self._stores.get(plural)
+            )
             if store is None:
                 continue
             news = store.remove(document) if type_ == "DELETED" else store.put(document)

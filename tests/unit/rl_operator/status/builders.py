@@ -117,18 +117,17 @@ def make_pod(
     if deleting:
         metadata |= {"deletionTimestamp": delete_by, "deletionGracePeriodSeconds": grace}
     inside = [{"name": "environment", **environment}] if environment else []
-    return observe_pod(
-        {
-            "metadata": metadata,
-            "spec": {**(spec or {}), **({"nodeName": node} if node else {})},
-            "status": {
-                "phase": phase,
-                "initContainerStatuses": [{"name": "api", **api}],
-                "containerStatuses": [{"name": "trainer", **trainer}, *inside],
-                **status,
-            },
-        }
-    )
+    pod: Any = {
+        "metadata": metadata,
+        "spec": {**(spec or {}), **({"nodeName": node} if node else {})},
+        "status": {
+            "phase": phase,
+            "initContainerStatuses": [{"name": "api", **api}],
+            "containerStatuses": [{"name": "trainer", **trainer}, *inside],
+            **status,
+        },
+    }
+    return observe_pod(pod)
 
 
 def make_environment(slot: int, incarnation: int, container: Container, **changes: Any) -> PodObservation:
@@ -170,13 +169,12 @@ def _apart(
     if deleting:
         metadata["deletionTimestamp"] = ENDED
     statuses = [{"name": name, **container} for name, container in containers.items()]
-    return observe_pod(
-        {
-            "metadata": metadata,
-            "spec": {"nodeName": "n1"},
-            "status": {"phase": phase, "containerStatuses": statuses, **status},
-        }
-    )
+    pod: Any = {
+        "metadata": metadata,
+        "spec": {"nodeName": "n1"},
+        "status": {"phase": phase, "containerStatuses": statuses, **status},
+    }
+    return observe_pod(pod)
 
 
 def make_run(status: dict[str, Any] | None = None, **spec: Any) -> TrainingRun:

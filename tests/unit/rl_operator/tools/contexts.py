@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from rl_operator.api.kubernetes_objects import ManifestMetadata
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.training_run import TrainingRun
@@ -56,7 +57,7 @@ def write_status(context: CallContext, run_id: str, **status: Any) -> TrainingRu
 
 def add_own(context: CallContext, name: str = "shout", code: str = OWN_CODE) -> None:
     """An RLEnvironment and its code."""
-    metadata = {"name": name, "namespace": context.namespace}
+    metadata: ManifestMetadata = {"name": name, "namespace": context.namespace}
     context.target.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {f"{name}.py": code}})
     spec = {"source": {"configMap": {"name": name}}}
     context.target.apply({"apiVersion": API_VERSION, "kind": ENVIRONMENT_KIND, "metadata": metadata, "spec": spec})

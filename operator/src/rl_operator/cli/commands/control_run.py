@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from rl_operator.api.kubernetes_objects import Manifest
 from rl_operator.cli.options import RunName, Scope, on_target
 from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest, follow
@@ -18,7 +19,7 @@ from rl_operator.documents.parse import parse_stored_run
 from rl_operator.targets.local_target import install_requirements
 from rl_operator.targets.runs.run_control import resume_run, stop_run
 from rl_operator.targets.runs.run_lookup import existing_run
-from rl_operator.targets.target import Manifest, Target
+from rl_operator.targets.target import Target
 
 
 @on_target

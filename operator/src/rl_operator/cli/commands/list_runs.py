@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import typer
 
+from rl_operator.api.kubernetes_objects import Manifest
 from rl_operator.cli.options import AllNamespaces, Experiment, OutputFormat, OutputKind, Scope, Selector, on_target
 from rl_operator.cli.printing import age, fitting_columns, one_line, print_object
-from rl_operator.targets.target import Manifest
 
 Cell = Callable[[Manifest], str]
 

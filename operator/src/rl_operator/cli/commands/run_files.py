@@ -8,6 +8,7 @@ import typer
 
 from rl_operator.api.environment import runs_apart
 from rl_operator.api.hints import FROZEN
+from rl_operator.api.kubernetes_objects import Manifest
 from rl_operator.api.names import RUNTIME_KIND
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.training_run import TrainingRun
@@ -21,7 +22,7 @@ from rl_operator.render.container_template import CONFIG_KEY
 from rl_operator.targets.inputs.file_inputs import check_file, render_file
 from rl_operator.targets.inputs.run_file import RunFile, as_it_runs, read_run_file, with_uid
 from rl_operator.targets.runs.spec_changes import FieldChange, spec_changes, text_changes
-from rl_operator.targets.target import Manifest, Target
+from rl_operator.targets.target import Target
 
 UID_PLACEHOLDER = "00000"
 """The uid comes with the object; its first five characters are part of the names of pods and of the Service."""

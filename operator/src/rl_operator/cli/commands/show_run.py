@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import typer
 
+from rl_operator.api.kubernetes_objects import Manifest
 from rl_operator.api.status_fields import RunStatus
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.options import OutputFormat, OutputKind, RunName, Scope, on_target
@@ -13,7 +14,7 @@ from rl_operator.cli.views.run_lines import held_out_table, summary
 from rl_operator.status.text.figure_text import interval, money_spent
 from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.runs.run_text import time_left
-from rl_operator.targets.target import Manifest, Target
+from rl_operator.targets.target import Target
 
 SHOWN_EVENTS = 8
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rl_operator.api.names import MAX_RUN_NAME_LENGTH, RUNTIME_KIND, STARTED_AS_ANNOTATION
+from rl_operator.api.kubernetes_objects import Manifest, ManifestMetadata
+from rl_operator.api.names import API_VERSION, MAX_RUN_NAME_LENGTH, RUN_KIND, RUNTIME_KIND, STARTED_AS_ANNOTATION
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.options import ModelFolder, RunPath, Scope, on_target
@@ -23,7 +24,7 @@ from rl_operator.targets.local_target import install_requirements
 from rl_operator.targets.runs.run_control import suspend_warning
 from rl_operator.targets.runs.run_lookup import was_restored
 from rl_operator.targets.runs.spec_changes import spec_changes
-from rl_operator.targets.target import Manifest, Target
+from rl_operator.targets.target import Target
 
 MAX_NAMESAKES = 1000
 GLANCE_SECONDS = 0.2
@@ -113,14 +114,14 @@ def submit(target: Target, wanted: TrainingRun, namespace: str) -> str:
 
 
 def _create(target: Target, wanted: TrainingRun, namespace: str, name: str) -> str:
-    manifest = wanted.to_wire()
-    metadata = {
+    metadata: ManifestMetadata = {
         "name": name,
         "namespace": namespace,
         "labels": wanted.metadata.labels,
         "annotations": {k: v for k, v in wanted.metadata.annotations.items() if k != STARTED_AS_ANNOTATION},
     }
-    target.create({**{key: manifest[key] for key in ("apiVersion", "kind", "spec")}, "metadata": metadata})
+    spec = wanted.to_wire()["spec"]
+    target.create({"apiVersion": API_VERSION, "kind": RUN_KIND, "metadata": metadata, "spec": spec})
     typer.echo(f"{name} is created ({target.label})", err=True)
     return name
 
@@ -135,7 +136,7 @@ def _say_difference(existing: Manifest, wanted: TrainingRun) -> None:
         typer.echo(f"  the file differs in {fields}, which does not reach it: {hint}", err=True)
 
 
-def _replacing(existing: Manifest, wanted: TrainingRun) -> Manifest:
+def _replacing(existing: Manifest, wanted: TrainingRun) -> dict[str, object]:
     """Changes that turn the existing spec into the requested one."""
     return merge_patch(existing["spec"], wanted.to_wire()["spec"])
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Any, Literal, Self
+from typing import Any, Generic, Literal, Self, TypedDict, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
@@ -13,6 +13,7 @@ import orjson
 from kubernetes.aio.client.configuration import Configuration
 from yarl import URL
 
+from rl_operator.api.kubernetes_objects import FailureStatus, KubernetesObject
 from rl_operator.cluster.api_server.clock import ServerClock
 from rl_operator.cluster.api_server.connection import (
     connector_of,
@@ -51,6 +52,30 @@ JSON_PATCH: PatchType = "application/json-patch+json"
 
 Params = Mapping[str, str | int]
 Middlewares = tuple[aiohttp.ClientMiddlewareType, ...]
+
+
+Held = TypeVar("Held", bound=KubernetesObject)
+
+
+class ApiPath(str, Generic[Held]):
+    """A path of the API server, whose type says what is there. An answer has this shape because the API has it."""
+
+    __slots__ = ()
+
+
+ListMetadata = TypedDict("ListMetadata", {"resourceVersion": str, "continue": str}, total=False)
+
+
+class Page(TypedDict, Generic[Held]):
+    """A chunk of a list."""
+
+    items: list[Held] | None
+    metadata: ListMetadata
+
+
+class WatchEvent(TypedDict, Generic[Held]):
+    type: str
+    object: Held
 
 
 class ClusterClient:
@@ -103,13 +128,12 @@ class ClusterClient:
             await self._guests.close()
 
     # --- calls --------------------------------------------------------------------------------------------------
-    async def get(self, path: str, params: Params | None = None, accept: str = JSON) -> dict[str, Any]:
+    async def get(self, path: ApiPath[Held], params: Params | None = None, accept: str = JSON) -> Held:
         """Raises GoneError if there is no such object."""
-        return await self._call("GET", path, params=params, accept=accept)
+        found: Held = await self._call("GET", path, params=params, accept=accept)
+        return found
 
-    async def each(
-        self, path: str, params: Params, take: Callable[[dict[str, object]], None], accept: str = JSON
-    ) -> str:
+    async def each(self, path: ApiPath[Held], params: Params, take: Callable[[Held], None], accept: str = JSON) -> str:
         """Pass every object of a collection to `take`; returns the list's resourceVersion.
 
         One chunk is in memory at a time. Raises ExpiredError if listing took too long: start again.
@@ -120,40 +144,45 @@ class ClusterClient:
         return version
 
     async def chunk(
-        self, path: str, params: Params, take: Callable[[dict[str, object]], None], accept: str = JSON
+        self, path: ApiPath[Held], params: Params, take: Callable[[Held], None], accept: str = JSON
     ) -> tuple[str, str]:
         """Pass the objects of one chunk to `take`. Returns the list's resourceVersion, and the `continue` of the next
         chunk: empty if this is the last one.
         """
         query: Params = {**params, "limit": PAGE_SIZE}
-        page = await self.get(path, query, _METADATA_LIST if accept == METADATA_ONLY else accept)
+        accept = _METADATA_LIST if accept == METADATA_ONLY else accept
+        page: Page[Held] = await self._call("GET", path, params=query, accept=accept)
         for document in page["items"] or ():  # an empty list of metadata is null
             take(document)
         return page["metadata"]["resourceVersion"], page["metadata"].get("continue", "")
 
-    async def create(self, path: str, body: Mapping[str, object], accept: str = JSON) -> dict[str, Any]:
+    async def create(self, path: ApiPath[Held], body: Mapping[str, object], accept: str = JSON) -> Held:
         """Raises ConflictError when the name is taken."""
-        return await self._call("POST", path, body=body, accept=accept)
+        created: Held = await self._call("POST", path, body=body, accept=accept)
+        return created
 
-    async def patch(self, path: str, body: object, patch_type: PatchType = MERGE_PATCH) -> dict[str, Any]:
+    async def patch(self, path: ApiPath[Held], body: object, patch_type: PatchType = MERGE_PATCH) -> Held:
         """Raises ConflictError when the resourceVersion or uid in `body` is not the live one."""
-        return await self._call("PATCH", path, body=body, content_type=patch_type)
+        patched: Held = await self._call("PATCH", path, body=body, content_type=patch_type)
+        return patched
 
-    async def apply(self, path: str, body: Mapping[str, object], field_manager: str) -> dict[str, Any]:
+    async def apply(self, path: str, body: Mapping[str, object], field_manager: str) -> None:
         """Server-side apply. Raises ConflictError when another manager owns a field with another value."""
         params = {"fieldManager": field_manager}
-        return await self._call("PATCH", path, params=params, body=body, content_type="application/apply-patch+yaml")
+        await self._call("PATCH", path, params=params, body=body, content_type="application/apply-patch+yaml")
 
-    async def update(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
+    async def update(self, path: ApiPath[Held], body: Mapping[str, object]) -> Held:
         """Replace an object. Raises ConflictError when the resourceVersion in `body` is not the live one."""
-        return await self._call("PUT", path, body=body)
+        updated: Held = await self._call("PUT", path, body=body)
+        return updated
 
-    async def delete(self, path: str, uid: str, resource_version: str | None = None) -> dict[str, Any]:
+    async def delete(self, path: ApiPath[Held], uid: str, resource_version: str | None = None) -> Held:
         """Delete exactly that object, or that version of it. Raises ConflictError if it has been replaced."""
         version = {"resourceVersion": resource_version} if resource_version else {}
-        return await self._call("DELETE", path, body={"preconditions": {"uid": uid, **version}})
+        answer: Held = await self._call("DELETE", path, body={"preconditions": {"uid": uid, **version}})
+        return answer
 
-    async def watch(self, path: str, params: Params, accept: str = JSON) -> AsyncIterator[dict[str, Any]]:
+    async def watch(self, path: ApiPath[Held], params: Params, accept: str = JSON) -> AsyncIterator[WatchEvent[Held]]:
         """Events from `params["resourceVersion"]` on, until the server ends the stream.
 
         Raises ExpiredError when the version is too old, TargetUnreachableError when the stream breaks.
@@ -229,7 +258,7 @@ class ClusterClient:
         return open_session(self._configuration, *middlewares, connector=self._session.connector)
 
     # --- all requests -------------------------------------------------------------------------------------------
-    async def _call(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+    async def _call(self, method: str, path: str, **options: Any) -> Any:
         what = f"{method} {path}"
         try:
             response = await self._open(method, path, timeout=self._timeout, **options)
@@ -290,20 +319,19 @@ def _telling_of_lists(listed: Callable[[], None]) -> aiohttp.ClientMiddlewareTyp
     return tell
 
 
-def decoded(text: bytes) -> dict[str, Any]:
+def decoded(text: bytes) -> Any:
     """Parse a response of the API server. Users may write more than 1,024 levels of nesting, which orjson rejects."""
     try:
-        document: dict[str, Any] = orjson.loads(text)
+        return orjson.loads(text)
     except orjson.JSONDecodeError:
-        document = json.loads(text)
-    return document
+        return json.loads(text)
 
 
-async def _status_object(response: aiohttp.ClientResponse) -> dict[str, Any]:
+async def _status_object(response: aiohttp.ClientResponse) -> FailureStatus:
     """The `Status` in an error response; gateways in between may send anything."""
     async with response:
         text = await response.text(errors="replace")
-    plain = {"message": text[:200], "code": response.status}
+    plain: FailureStatus = {"message": text[:200], "code": response.status}
     try:
         status = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -330,7 +358,7 @@ _BY_CODE: Mapping[int, type[OperatorError]] = {
 }
 
 
-def failure(what: str, status: Mapping[str, Any]) -> OperatorError:
+def failure(what: str, status: FailureStatus) -> OperatorError:
     """The error for a Kubernetes `Status` object; `what` names the call, e.g. `POST /api/v1/…/pods`.
 
     Codes that are not listed (429, 5xx) mean that a later retry may help.

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from rl_operator.api.model import ObjectMeta
 from rl_operator.api.names import API_VERSION, GROUP, MANAGER, RUNTIME_KIND
@@ -117,7 +117,7 @@ class EventRecorder:
         series = {"series": {"count": count, "lastObservedTime": told}}
         await self._client.patch(EVENTS.path(occurrence.namespace, _event_name(occurrence)), series)
 
-    def _manifest(self, occurrence: Occurrence, told: str) -> dict[str, Any]:
+    def _manifest(self, occurrence: Occurrence, told: str) -> dict[str, object]:
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",

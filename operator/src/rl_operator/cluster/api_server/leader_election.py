@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 
+from rl_operator.api.kubernetes_objects import LeaseObject, LeaseSpec
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.cluster.api_server.clock import micro_time
 from rl_operator.cluster.api_server.resources import LEASES
@@ -67,8 +67,8 @@ class LeaseRecord:
     transitions: int = 0
 
     @classmethod
-    def of(cls, document: dict[str, Any]) -> "LeaseRecord":
-        spec = document.get("spec") or {}
+    def of(cls, document: LeaseObject) -> "LeaseRecord":
+        spec: LeaseSpec = document.get("spec") or {}
         return cls(
             spec.get("holderIdentity") or "",
             spec.get("leaseDurationSeconds") or 0,
@@ -78,11 +78,15 @@ class LeaseRecord:
         )
 
     @property
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> LeaseSpec:
         """In the API's form: without a holder the field is missing."""
-        named = {"holderIdentity": self.holder} if self.holder else {}
-        times = {"acquireTime": self.acquired, "renewTime": self.renewed}
-        return {**named, **times, "leaseDurationSeconds": self.duration, "leaseTransitions": self.transitions}
+        spec: LeaseSpec = {
+            "acquireTime": self.acquired,
+            "renewTime": self.renewed,
+            "leaseDurationSeconds": self.duration,
+            "leaseTransitions": self.transitions,
+        }
+        return spec | {"holderIdentity": self.holder} if self.holder else spec
 
 
 class LeaderElector:
@@ -104,7 +108,7 @@ class LeaderElector:
         self._identity = identity
         self._times = times
         self._clock = clock
-        self._document: dict[str, Any] = {}
+        self._document: LeaseObject = {}
         self._seen = LeaseRecord()
         self._seen_at = float("-inf")
         self._renewed_at = float("-inf")
@@ -223,18 +227,18 @@ class LeaderElector:
             log.info("%s was not given back and ends in %d s: %s", self, self._times.duration, error)
 
     # --- calls --------------------------------------------------------------------------------------------------
-    async def _create(self, record: LeaseRecord) -> dict[str, Any]:
+    async def _create(self, record: LeaseRecord) -> LeaseObject:
         head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
         metadata = {"name": self._name, "namespace": self._namespace}
         return await self._client.create(
             LEASES.path(self._namespace), {**head, "metadata": metadata, "spec": record.spec}
         )
 
-    async def _update(self, record: LeaseRecord) -> dict[str, Any]:
+    async def _update(self, record: LeaseRecord) -> LeaseObject:
         """Against the resourceVersion that was last read or written."""
         body = {**self._document, "spec": record.spec}
         return await self._client.update(LEASES.path(self._namespace, self._name), body)
 
-    def _keep_answer(self, answer: dict[str, object], sent_at: float) -> None:
+    def _keep_answer(self, answer: LeaseObject, sent_at: float) -> None:
         """The lease is ours from when the call was sent: others count from later."""
         self._document, self._seen, self._renewed_at = answer, LeaseRecord.of(answer), sent_at

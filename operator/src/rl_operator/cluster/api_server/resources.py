@@ -6,22 +6,36 @@ Creating an object with a deterministic name again gives the same result.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic
 
+from rl_operator.api.kubernetes_objects import (
+    ConfigMapObject,
+    DeploymentObject,
+    EventObject,
+    JobObject,
+    KubernetesObject,
+    LeaseObject,
+    Manifest,
+    NetworkPolicyObject,
+    PodObject,
+    ServiceObject,
+)
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_PLURAL, OBJECT_NAME_PATTERN, RUN_PLURAL, RUNTIME_PLURAL
-from rl_operator.cluster.api_server.client import JSON, ClusterClient
+from rl_operator.cluster.api_server.client import JSON, ApiPath, ClusterClient, Held
 from rl_operator.operator_errors import ConflictError, GoneError, NameTakenError
 from rl_operator.render.labels import controller_uid
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
-    """One resource of the API. `root` is `/api/v1` or `/apis/GROUP/VERSION`."""
+class Resource(Generic[Held]):
+    """One resource of the API, and the type of its objects. `root` is `/api/v1` or `/apis/GROUP/VERSION`."""
 
     root: str
     plural: str
 
-    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+    def path(
+        self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
+    ) -> ApiPath[Held]:
         """The path of the collection, of one object or of its subresource; without a namespace: cluster-wide.
 
         Raises GoneError for an invalid object name: users write names, and a path must not lead elsewhere.
@@ -30,24 +44,24 @@ class Resource:
             if given is not None and not re.fullmatch(OBJECT_NAME_PATTERN, given):
                 raise GoneError(f"there are no {self.plural} in or at {given!r}: not a valid object name")
         scope = ["namespaces", namespace] if namespace else []
-        return "/".join([self.root, *scope, *(part for part in (self.plural, name, subresource) if part)])
+        return ApiPath("/".join([self.root, *scope, *(part for part in (self.plural, name, subresource) if part)]))
 
 
-PODS: Final = Resource("/api/v1", "pods")
-CONFIG_MAPS: Final = Resource("/api/v1", "configmaps")
-SERVICES: Final = Resource("/api/v1", "services")
-NAMESPACES: Final = Resource("/api/v1", "namespaces")
-SECRETS: Final = Resource("/api/v1", "secrets")
-JOBS: Final = Resource("/apis/batch/v1", "jobs")
-DEPLOYMENTS: Final = Resource("/apis/apps/v1", "deployments")
-NETWORK_POLICIES: Final = Resource("/apis/networking.k8s.io/v1", "networkpolicies")
-EVENTS: Final = Resource("/apis/events.k8s.io/v1", "events")
-LEASES: Final = Resource("/apis/coordination.k8s.io/v1", "leases")
-RUNS: Final = Resource(f"/apis/{API_VERSION}", RUN_PLURAL)
-RUNTIMES: Final = Resource(f"/apis/{API_VERSION}", RUNTIME_PLURAL)
-ENVIRONMENTS: Final = Resource(f"/apis/{API_VERSION}", ENVIRONMENT_PLURAL)
+PODS: Final[Resource[PodObject]] = Resource("/api/v1", "pods")
+CONFIG_MAPS: Final[Resource[ConfigMapObject]] = Resource("/api/v1", "configmaps")
+SERVICES: Final[Resource[ServiceObject]] = Resource("/api/v1", "services")
+NAMESPACES: Final[Resource[KubernetesObject]] = Resource("/api/v1", "namespaces")
+SECRETS: Final[Resource[KubernetesObject]] = Resource("/api/v1", "secrets")
+JOBS: Final[Resource[JobObject]] = Resource("/apis/batch/v1", "jobs")
+DEPLOYMENTS: Final[Resource[DeploymentObject]] = Resource("/apis/apps/v1", "deployments")
+NETWORK_POLICIES: Final[Resource[NetworkPolicyObject]] = Resource("/apis/networking.k8s.io/v1", "networkpolicies")
+EVENTS: Final[Resource[EventObject]] = Resource("/apis/events.k8s.io/v1", "events")
+LEASES: Final[Resource[LeaseObject]] = Resource("/apis/coordination.k8s.io/v1", "leases")
+RUNS: Final[Resource[Manifest]] = Resource(f"/apis/{API_VERSION}", RUN_PLURAL)
+RUNTIMES: Final[Resource[Manifest]] = Resource(f"/apis/{API_VERSION}", RUNTIME_PLURAL)
+ENVIRONMENTS: Final[Resource[Manifest]] = Resource(f"/apis/{API_VERSION}", ENVIRONMENT_PLURAL)
 
-CHILDREN: Final = {
+CHILDREN: Final[Mapping[str, Resource[Any]]] = {
     "Pod": PODS,
     "ConfigMap": CONFIG_MAPS,
     "Service": SERVICES,
@@ -55,7 +69,7 @@ CHILDREN: Final = {
 }
 
 
-async def find(client: ClusterClient, resource: Resource, namespace: str, name: str) -> dict[str, Any] | None:
+async def find(client: ClusterClient, resource: Resource[Held], namespace: str, name: str) -> Held | None:
     """None if there is no such object, or no object can have this name."""
     try:
         return await client.get(resource.path(namespace, name))
@@ -63,39 +77,37 @@ async def find(client: ClusterClient, resource: Resource, namespace: str, name: 
         return None
 
 
-async def create_ours(
-    client: ClusterClient, manifest: Mapping[str, Any], owner: str = "run", accept: str = JSON
-) -> dict[str, Any]:
+async def create_ours(client: ClusterClient, manifest: Held, owner: str = "run", accept: str = JSON) -> Held:
     """The current object: created (in the form that `accept` requests), or ours from an earlier try. `owner` describes
     its owner for a message.
 
     Raises NameTakenError if someone else's object, or one that is being deleted, has the name.
     """
-    resource, metadata = CHILDREN[manifest["kind"]], manifest["metadata"]
+    resource: Resource[Held] = CHILDREN[manifest["kind"]]
     try:
-        return await client.create(resource.path(metadata["namespace"]), manifest, accept)
+        return await client.create(resource.path(manifest["metadata"]["namespace"]), manifest, accept)
     except ConflictError:
-        return await _ours_already(client, manifest, owner)
+        return await _ours_already(client, resource, manifest, owner)
 
 
-async def _ours_already(client: ClusterClient, manifest: Mapping[str, Any], owner: str) -> dict[str, Any]:
+async def _ours_already(client: ClusterClient, resource: Resource[Held], manifest: Held, owner: str) -> Held:
     kind, metadata = manifest["kind"], manifest["metadata"]
     what = f"{kind} {metadata['namespace']}/{metadata['name']}"
     try:
-        live = await client.get(CHILDREN[kind].path(metadata["namespace"], metadata["name"]))
+        live = await client.get(resource.path(metadata["namespace"], metadata["name"]))
     except GoneError as error:
         raise ConflictError(f"{what} was in the way and is gone") from error
     if "deletionTimestamp" in live["metadata"]:
         raise NameTakenError(f"{what} is still being deleted: its name is free when that is done")
     if controller_uid(live) != controller_uid(manifest):
         raise NameTakenError(f"{what} exists and is not this {owner}'s: delete or rename it, or rename the {owner}")
-    return await _labeled(client, live, metadata["labels"]) if kind == "Pod" else live
+    return await _labeled(client, resource, live, metadata["labels"]) if kind == "Pod" else live
 
 
-async def _labeled(client: ClusterClient, live: dict[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
+async def _labeled(client: ClusterClient, resource: Resource[Held], live: Held, labels: Mapping[str, str]) -> Held:
     """Restore labels that were removed from a pod: without them no watch follows it."""
     metadata = live["metadata"]
     if labels.items() <= metadata.get("labels", {}).items():
         return live
     body = {"metadata": {"uid": metadata["uid"], "labels": labels}}
-    return await client.patch(CHILDREN["Pod"].path(metadata["namespace"], metadata["name"]), body)
+    return await client.patch(resource.path(metadata["namespace"], metadata["name"]), body)

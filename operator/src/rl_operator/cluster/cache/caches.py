@@ -11,15 +11,24 @@ from typing import Any, Final, Literal
 from pydantic import ValidationError
 
 from rl_operator.api.environment import Environment
+from rl_operator.api.kubernetes_objects import (
+    ConfigMapObject,
+    KubernetesObject,
+    Manifest,
+    ManifestMetadata,
+    NetworkPolicyObject,
+    PodObject,
+    ServiceObject,
+)
 from rl_operator.api.model import ObjectMeta
 from rl_operator.api.names import RUN_LABEL, RUNTIME_KIND
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.runtime import Runtime, RuntimeStatus
 from rl_operator.api.status_fields import TERMINAL_PHASES, Phase, RunStatus
 from rl_operator.api.training_run import RunSpec, TrainingRun
-from rl_operator.cluster.api_server.client import METADATA_ONLY, ClusterClient
+from rl_operator.cluster.api_server.client import METADATA_ONLY, ApiPath, ClusterClient
 from rl_operator.cluster.api_server.resources import CONFIG_MAPS, ENVIRONMENTS, NAMESPACES, RUNS, RUNTIMES
-from rl_operator.cluster.cache.resource_cache import Document, Key, ResourceCache, key_of
+from rl_operator.cluster.cache.resource_cache import Held, Key, ResourceCache, Value, key_of
 from rl_operator.cluster.cache.run_indexes import RuntimeQueues, Unstarted
 from rl_operator.documents.parse import DocumentError, parse_environment, parse_runtime, parse_stored_run
 from rl_operator.documents.shipped import bundled_catalog
@@ -43,15 +52,15 @@ class ImmutableConfigMaps:
 
     def __init__(self, most_characters: int = MOST_CHARACTERS) -> None:
         self._most_characters = most_characters
-        self._held: OrderedDict[Key, Document] = OrderedDict()
+        self._held: OrderedDict[Key, ConfigMapObject] = OrderedDict()
         self._characters = 0
 
-    def get(self, key: Key) -> Document | None:
+    def get(self, key: Key) -> ConfigMapObject | None:
         if key in self._held:
             self._held.move_to_end(key)
         return self._held.get(key)
 
-    def hold(self, config_map: Document) -> None:
+    def hold(self, config_map: ConfigMapObject) -> None:
         """Keep what is read of it later, if the API server says that it cannot change."""
         if not config_map.get("immutable"):
             return
@@ -67,16 +76,19 @@ class ImmutableConfigMaps:
             self._characters -= _characters(kept)
 
 
-def _kept(config_map: Document) -> Document:
-    metadata = config_map["metadata"]
+def _kept(config_map: ConfigMapObject) -> ConfigMapObject:
+    metadata, kept = config_map["metadata"], ManifestMetadata()
+    for name in _READ_LATER:
+        if name in metadata:
+            kept[name] = metadata[name]
     return {
-        "metadata": {name: metadata[name] for name in _READ_LATER if name in metadata},
+        "metadata": kept,
         "immutable": True,
         "data": config_map.get("data") or {},
     }
 
 
-def _characters(kept: Document) -> int:
+def _characters(kept: ConfigMapObject) -> int:
     texts = kept["data"]
     return len(str(kept["metadata"])) + sum(map(len, texts)) + sum(map(len, texts.values()))
 
@@ -110,14 +122,14 @@ class HeldPod:
     finalizers: tuple[str, ...]
 
 
-def project_run(document: Document) -> TrainingRun:
+def project_run(document: Manifest) -> TrainingRun:
     """A run as reconciling needs it: a finished one keeps its identity, phase and expiry. Raises DocumentError."""
     status = document.get("status", {})
     rests = status.get("phase") in TERMINAL_PHASES and is_as_written(status)
     return _finished_run(document) if rests else parse_stored_run(document)
 
 
-def _finished_run(document: Document) -> TrainingRun:
+def _finished_run(document: Manifest) -> TrainingRun:
     """Thousands of them stay around: no reconcile reads more of one than this, they share the rest, and what the API
     server has checked is not checked again.
     """
@@ -160,7 +172,7 @@ _SAID: set[str] = set()
 _UNREAD_SPEC = RunSpec(environment="-")
 
 
-def project_pod(document: Document) -> HeldPod:
+def project_pod(document: PodObject) -> HeldPod:
     return HeldPod(observe_pod(document), tuple(document["metadata"].get("finalizers", ())))
 
 
@@ -171,7 +183,7 @@ def slim_pod(pod: PodObservation) -> PodObservation:
     return replace(slimmer, namespace=intern(pod.namespace), run_name=intern(pod.run_name), node=node)
 
 
-def run_of_child(document: Document) -> Key | None:
+def run_of_child(document: KubernetesObject) -> Key | None:
     """The run that a child's label names."""
     name = document["metadata"].get("labels", {}).get(RUN_LABEL)
     return (intern(document["metadata"]["namespace"]), intern(name)) if name else None
@@ -187,7 +199,7 @@ class UnreadableRuntime:
     kind: Literal["RLRuntime"] = RUNTIME_KIND
 
 
-def project_runtime(document: Document) -> Runtime | UnreadableRuntime:
+def project_runtime(document: Manifest) -> Runtime | UnreadableRuntime:
     """An unreadable runtime is held, too: its runs must not be told that it does not exist."""
     try:
         return parse_runtime(document)
@@ -196,23 +208,22 @@ def project_runtime(document: Document) -> Runtime | UnreadableRuntime:
         return UnreadableRuntime(metadata, _status_of(document), error.refusals)
 
 
-def _status_of(document: Document) -> RuntimeStatus:
+def _status_of(document: Manifest) -> RuntimeStatus:
     try:
         return RuntimeStatus.model_validate(document.get("status") or {})
     except ValidationError:
         return RuntimeStatus()
 
 
-def _labels(document: Document) -> Mapping[str, str]:
-    labels: Mapping[str, str] = document["metadata"].get("labels", {})
-    return labels
+def _labels(document: KubernetesObject) -> Mapping[str, str]:
+    return document["metadata"].get("labels", {})
 
 
-def _nothing(_: Document) -> None:
+def _nothing(_: KubernetesObject) -> None:
     return None
 
 
-def _existence() -> ResourceCache[None]:
+def _existence() -> ResourceCache[Held, None]:
     return ResourceCache(_nothing, run_of_child)
 
 
@@ -222,16 +233,20 @@ class Caches:
 
     catalogs: Catalogs = field(default_factory=Catalogs)
     immutable_config_maps: ImmutableConfigMaps = field(default_factory=ImmutableConfigMaps)
-    runs: ResourceCache[TrainingRun] = field(default_factory=lambda: ResourceCache(project_run, key_of))
-    runtimes: ResourceCache[Runtime | UnreadableRuntime] = field(
+    runs: ResourceCache[Manifest, TrainingRun] = field(default_factory=lambda: ResourceCache(project_run, key_of))
+    runtimes: ResourceCache[Manifest, Runtime | UnreadableRuntime] = field(
         default_factory=lambda: ResourceCache(project_runtime, _nothing)
     )
-    environments: ResourceCache[Environment] = field(default_factory=lambda: ResourceCache(parse_environment, _nothing))
-    namespaces: ResourceCache[Mapping[str, str]] = field(default_factory=lambda: ResourceCache(_labels, key_of))
-    pods: ResourceCache[HeldPod] = field(init=False)
-    config_maps: ResourceCache[None] = field(default_factory=_existence)
-    services: ResourceCache[None] = field(default_factory=_existence)
-    network_policies: ResourceCache[None] = field(default_factory=_existence)
+    environments: ResourceCache[Manifest, Environment] = field(
+        default_factory=lambda: ResourceCache[Manifest, Environment](parse_environment, _nothing)
+    )
+    namespaces: ResourceCache[KubernetesObject, Mapping[str, str]] = field(
+        default_factory=lambda: ResourceCache(_labels, key_of)
+    )
+    pods: ResourceCache[PodObject, HeldPod] = field(init=False)
+    config_maps: ResourceCache[ConfigMapObject, None] = field(default_factory=_existence)
+    services: ResourceCache[ServiceObject, None] = field(default_factory=_existence)
+    network_policies: ResourceCache[NetworkPolicyObject, None] = field(default_factory=_existence)
     live_pods: dict[Key, PodObservation] = field(default_factory=dict)
     """Pods that run or are still unread: few among thousands, and scanned every second."""
 
@@ -244,7 +259,7 @@ class Caches:
         self.runs.on_change(self._run_changed)
         self.pods.on_change(self._pod_changed)
 
-    def _project_pod(self, document: Document) -> HeldPod:
+    def _project_pod(self, document: PodObject) -> HeldPod:
         pod = project_pod(document)
         run = self.runs.get((pod.observation.namespace, pod.observation.run_name))
         over = run is not None and run.status.finished and pod.observation.over
@@ -266,7 +281,7 @@ class Caches:
         return held.spec.limits.max_active_runs if isinstance(held, Runtime) else None
 
     @property
-    def children(self) -> Mapping[str, ResourceCache[Any]]:
+    def children(self) -> Mapping[str, ResourceCache[Any, Any]]:
         """The stores of what runs own, by kind."""
         return {
             "Pod": self.pods,
@@ -304,7 +319,7 @@ async def list_own_kinds(client: ClusterClient, caches: Caches, namespace: str |
 async def list_catalogs(client: ClusterClient, catalogs: Catalogs, namespace: str) -> None:
     """Load what an earlier process read from images and left in ConfigMaps."""
 
-    def take(document: Document) -> None:
+    def take(document: ConfigMapObject) -> None:
         stored = stored_catalog(document)
         if stored is not None:
             catalogs.hold(stored.image, stored.found)
@@ -312,12 +327,12 @@ async def list_catalogs(client: ClusterClient, catalogs: Catalogs, namespace: st
     await client.each(CONFIG_MAPS.path(namespace), {"labelSelector": CATALOG_SELECTOR}, take)
 
 
-async def _list(client: ClusterClient, path: str, store: ResourceCache[Any]) -> frozenset[Key]:
+async def _list(client: ClusterClient, path: ApiPath[Held], store: ResourceCache[Held, Value]) -> frozenset[Key]:
     """The keys of what has changed."""
     listed: set[Key] = set()
     changed: set[Key] = set()
 
-    def take(document: dict[str, object]) -> None:
+    def take(document: Held) -> None:
         listed.add(key_of(document))
         if store.put(document):
             changed.add(key_of(document))

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from rl_operator.api.kubernetes_objects import KubernetesObject
 from rl_operator.backoff import backoff, jittered
 from rl_operator.cluster.api_server.client import ClusterClient, ExpiredError
 from rl_operator.cluster.api_server.resources import Resource
@@ -17,20 +18,21 @@ from rl_operator.telemetry import WATCH_RESTARTS
 
 log = logging.getLogger(__name__)
 
+Held = TypeVar("Held", bound=KubernetesObject)
 Value = TypeVar("Value")
 
 MAX_PAUSE_SECONDS = 4.0
 """A recovered API server is noticed soon: eight watches that retry every few seconds are no load."""
 
 
-class Informer(Generic[Value]):
+class Informer(Generic[Held, Value]):
     """Keeps a store consistent with the API server and reports which run's children changed."""
 
     def __init__(
         self,
         client: ClusterClient,
-        resource: Resource,
-        store: ResourceCache[Value],
+        resource: Resource[Held],
+        store: ResourceCache[Held, Value],
         changed: Callable[[Key], None],
         *,
         namespace: str | None = None,
@@ -80,7 +82,7 @@ class Informer(Generic[Value]):
     async def _list(self) -> str:
         listed: set[Key] = set()
 
-        def take(document: dict[str, object]) -> None:
+        def take(document: Held) -> None:
             listed.add(key_of(document))
             self._put(document)
 
@@ -97,13 +99,13 @@ class Informer(Generic[Value]):
             self._version = document["metadata"]["resourceVersion"]
             self._store.watched(int(self._version))
 
-    def _apply(self, event_type: str, document: dict[str, object]) -> None:
+    def _apply(self, event_type: str, document: Held) -> None:
         if event_type in ("ADDED", "MODIFIED"):
             self._put(document)
         elif event_type == "DELETED" and self._store.remove(document):
             self._tell(self._store.run_of(document))
 
-    def _put(self, document: dict[str, object]) -> None:
+    def _put(self, document: Held) -> None:
         if self._store.put(document):
             self._tell(self._store.run_of(document))
 

@@ -1,20 +1,21 @@
 """A cache of one resource, projected: holds what reconciling needs, and never returns to an older version."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from sys import intern
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
+
+from rl_operator.api.kubernetes_objects import KubernetesObject
 
 log = logging.getLogger(__name__)
 
+Held = TypeVar("Held", bound=KubernetesObject)
 Value = TypeVar("Value")
 
 Key = tuple[str, str]
 """Namespace (empty for cluster-scoped objects) and name. Thousands of them repeat the same few words: interned."""
-
-Document = Mapping[str, Any]
 
 METADATA_KIND: Final = "PartialObjectMetadata"
 
@@ -37,24 +38,24 @@ class Record(Generic[Value]):
     """That response held metadata only: what the watch reports of this version is more."""
 
 
-def key_of(document: Document) -> Key:
+def key_of(document: KubernetesObject) -> Key:
     metadata = document["metadata"]
     return intern(metadata.get("namespace", "")), intern(metadata["name"])
 
 
-def version_of(document: Document) -> int:
+def version_of(document: KubernetesObject) -> int:
     """The version of an object; versions of one resource are comparable numbers (KEP-5504)."""
     return int(document["metadata"]["resourceVersion"])
 
 
-class ResourceCache(Generic[Value]):
+class ResourceCache(Generic[Held, Value]):
     """Objects by key, and by the run that their labels name.
 
     Three writers feed it: lists, watch events and the responses to our own writes. Late data loses, so that no decision
     rests on anything older than what this process wrote itself.
     """
 
-    def __init__(self, project: Callable[[Document], Value], run_of: Callable[[Document], Key | None]) -> None:
+    def __init__(self, project: Callable[[Held], Value], run_of: Callable[[KubernetesObject], Key | None]) -> None:
         self._project = project
         self.run_of = run_of
         self._records: dict[Key, Record[Value]] = {}
@@ -90,7 +91,7 @@ class ResourceCache(Generic[Value]):
         """The runs that own an object in here."""
         return tuple(self._by_run)
 
-    def put(self, document: Document) -> bool:
+    def put(self, document: Held) -> bool:
         """Add an object from a list or an event. Returns whether there is news to act on, our own writes included.
 
         What a complete list of a later version did not contain is gone: an event about it is late.
@@ -104,12 +105,12 @@ class ResourceCache(Generic[Value]):
             return True
         return self._take(document, from_answer=False)
 
-    def put_answer(self, document: Document) -> None:
+    def put_answer(self, document: Held) -> None:
         """Add the response to one of our writes, unless the watch has already reported that the object is gone."""
         if key_of(document) in self._records or version_of(document) > self._watched_to:
             self._take(document, from_answer=True)
 
-    def _take(self, document: Document, *, from_answer: bool) -> bool:
+    def _take(self, document: Held, *, from_answer: bool) -> bool:
         """Hold the object, unless this version or a newer one is already held."""
         key, version = key_of(document), version_of(document)
         held = self._records.get(key)
@@ -130,7 +131,7 @@ class ResourceCache(Generic[Value]):
         self._changed(key, value)
         return True
 
-    def remove(self, document: Document) -> bool:
+    def remove(self, document: KubernetesObject) -> bool:
         """Forget a deleted object; a newer one of the same name stays."""
         key = key_of(document)
         if self.uid_of(key) != document["metadata"].get("uid", ""):

@@ -5,10 +5,10 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 
+from rl_operator.api.kubernetes_objects import ConfigMapVolume, Manifest, OwnerReference, PodObject, PodStatus
 from rl_operator.api.names import ATTEMPT_LABEL, COMPONENT_LABEL, ENVIRONMENT_COMPONENT, OPENENV_CONTAINER
 from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.pods.pod_status import SUPERVISOR_LOST, PodEnd, lost_pod_status
@@ -17,13 +17,13 @@ from rl_operator.local.programs.launch import Surroundings
 from rl_operator.local.programs.leash import Leash, end_left_over
 from rl_operator.local.programs.ports import PodPorts, choose_ports
 from rl_operator.local.state.layout import PodFolder
-from rl_operator.local.state.state_store import Manifest, StateStore
+from rl_operator.local.state.state_store import Change, StateStore
 from rl_operator.operator_errors import GoneError, TargetUnreachableError
 
 KUBELET_FINALIZER = "rl-operator.dev/kubelet"
 """Keeps a pod's object until its processes are gone; on a cluster the API server waits for the kubelet the same way."""
 
-BackendVariables = Callable[[Mapping[str, Any], Know], Awaitable[Mapping[str, str]]]
+BackendVariables = Callable[[PodObject, Know], Awaitable[Mapping[str, str]]]
 """For a pod: the variables that point its trainer at the backend, once the backend responds; see `pod_worker`."""
 
 TROUBLE_SECONDS = 5.0
@@ -54,7 +54,7 @@ class Kubelet:
         self._changed = changed
         self._lives: dict[str, _Life] = {}
 
-    def sync(self, pods: tuple[Manifest, ...]) -> None:
+    def sync(self, pods: tuple[PodObject, ...]) -> None:
         """Start what is new, stop what is to end, and retry failed writes."""
         for pod in pods:
             metadata = pod["metadata"]
@@ -86,11 +86,11 @@ class Kubelet:
             life.worker.stop()
         await asyncio.gather(*(life.task for life in self._lives.values()), return_exceptions=True)
 
-    def _start(self, pod: Manifest) -> None:
+    def _start(self, pod: PodObject) -> None:
         sidecars = [container["name"] for container in pod["spec"].get("initContainers", [])]
         ports = choose_ports(self._data_ports(pod), openenv=OPENENV_CONTAINER in sidecars)
 
-        def report(status: dict[str, object]) -> None:
+        def report(status: PodStatus) -> None:
             life.status = status
             self._write_status(pod, life)
 
@@ -106,14 +106,14 @@ class Kubelet:
         life = self._lives[pod["metadata"]["uid"]] = _Life(pod, worker, task, ports)
         task.add_done_callback(lambda _: self._finish(pod, life))
 
-    def _data_ports(self, pod: Manifest) -> PodPorts | None:
+    def _data_ports(self, pod: PodObject) -> PodPorts | None:
         """For an environment's pod, those of its attempt's own pod: what a Service does on a cluster."""
         if _component(pod) != ENVIRONMENT_COMPONENT:
             return None
         lives = (life for life in self._lives.values() if _attempt(life.pod) == _attempt(pod))
         return next((life.ports for life in lives if _component(life.pod) != ENVIRONMENT_COMPONENT), None)
 
-    def _finish(self, pod: Manifest, life: "_Life") -> None:
+    def _finish(self, pod: PodObject, life: "_Life") -> None:
         """The pod is over; an internal error must not leave it behind as if it were running."""
         if fault := life.task.exception():
             logger.error("pod %s was abandoned", pod["metadata"]["name"], exc_info=fault)
@@ -122,10 +122,10 @@ class Kubelet:
             self._write_status(pod, life)
         self._release(pod)
 
-    def _folder(self, pod: Manifest) -> PodFolder:
+    def _folder(self, pod: PodObject) -> PodFolder:
         return self._store.layout.pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
 
-    def _write_volumes(self, pod: Manifest, folder: PodFolder) -> None:
+    def _write_volumes(self, pod: PodObject, folder: PodFolder) -> None:
         """Make a folder for every volume, and W&B's; a ConfigMap's keys become files."""
         if _component(pod) != ENVIRONMENT_COMPONENT:
             folder.wandb.mkdir(parents=True, exist_ok=True)
@@ -138,7 +138,7 @@ class Kubelet:
             for mount in container.get("volumeMounts", []):
                 (folder.volume(mount["name"]) / mount.get("subPath", "")).mkdir(parents=True, exist_ok=True)
 
-    def _write_config_map(self, namespace: str, source: Mapping[str, Any], folder: Path) -> None:
+    def _write_config_map(self, namespace: str, source: ConfigMapVolume, folder: Path) -> None:
         found = self._store.get("ConfigMap", namespace, source["name"])
         data: Mapping[str, str] = (found or {}).get("data", {})
         chosen = {item["key"]: item["path"] for item in source.get("items", [])} or {key: key for key in data}
@@ -146,7 +146,7 @@ class Kubelet:
             if key in data:
                 (folder / path).write_text(data[key], encoding="utf-8")
 
-    def _adopt(self, pod: Manifest) -> None:
+    def _adopt(self, pod: PodObject) -> None:
         """Start a new pod; one left by an earlier supervisor is lost. None of its processes stay alive."""
         for lock in self._folder(pod).locks:
             end_left_over(lock)
@@ -155,23 +155,23 @@ class Kubelet:
         else:
             self._start(pod)
 
-    def _mark_lost(self, pod: Manifest) -> None:
+    def _mark_lost(self, pod: PodObject) -> None:
         if pod["status"].get("phase") not in ("Succeeded", "Failed"):
             status = lost_pod_status(pod, self._folder(pod), SUPERVISOR_LOST)
             self._change(pod, lambda manifest: manifest.update(status=status))
         self._release(pod)
 
-    def _write_status(self, pod: Manifest, life: "_Life") -> None:
+    def _write_status(self, pod: PodObject, life: "_Life") -> None:
         self._change(pod, lambda manifest: manifest.update(status=life.status))
 
-    def _release(self, pod: Manifest) -> None:
+    def _release(self, pod: PodObject) -> None:
         def release(manifest: Manifest) -> None:
             finalizers = manifest["metadata"].get("finalizers", [])
             manifest["metadata"]["finalizers"] = [name for name in finalizers if name != KUBELET_FINALIZER]
 
         self._change(pod, release)
 
-    def _change(self, pod: Manifest, change: Callable[[Manifest], None]) -> None:
+    def _change(self, pod: PodObject, change: Change) -> None:
         """If the state folder cannot be written, that costs time, not the pod: `sync` retries."""
         metadata = pod["metadata"]
         try:
@@ -189,20 +189,19 @@ class Kubelet:
 class _Life:
     """One pod that this kubelet started, and its last status."""
 
-    pod: Manifest
+    pod: PodObject
     worker: PodWorker
     task: asyncio.Task[None]
     ports: PodPorts
-    status: dict[str, Any] | None = None
+    status: PodStatus | None = None
 
 
-def _component(pod: Manifest) -> str | None:
-    component: str | None = pod["metadata"].get("labels", {}).get(COMPONENT_LABEL)
-    return component
+def _component(pod: PodObject) -> str | None:
+    return pod["metadata"].get("labels", {}).get(COMPONENT_LABEL)
 
 
-def _attempt(pod: Manifest) -> tuple[str, str]:
+def _attempt(pod: PodObject) -> tuple[str, str]:
     """Uid of the run and number of the attempt."""
     metadata = pod["metadata"]
-    owner: Manifest = next(iter(metadata.get("ownerReferences", [])), {})
+    owner = next(iter(metadata.get("ownerReferences", [])), OwnerReference())
     return owner.get("uid", ""), metadata.get("labels", {}).get(ATTEMPT_LABEL, "")

@@ -6,8 +6,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Self
 
+from rl_operator.api.kubernetes_objects import (
+    Container,
+    ContainerStateObject,
+    ContainerStatusObject,
+    ObjectCondition,
+    PodObject,
+    PodSpec,
+    PodStatus,
+    TerminatedState,
+)
 from rl_operator.local.state.layout import PodFolder
 from rl_operator.status.observed.observation import format_time, parse_time
 
@@ -67,13 +77,13 @@ class PodEnd:
 
 def pod_status(
     records: Sequence[ContainerRecord], started: datetime, *, over: bool, end: PodEnd | None = None
-) -> dict[str, Any]:
+) -> PodStatus:
     """`status` of a pod: phase, conditions, both lists of container statuses, addresses.
 
     `over`: no container will run again; only then is the phase a final one.
     """
     phase = _final_phase(records, end) if over else _phase(records)
-    status: dict[str, Any] = {
+    status: PodStatus = {
         "phase": phase,
         "startTime": format_time(started),
         "hostIP": ADDRESS,
@@ -83,9 +93,7 @@ def pod_status(
         "initContainerStatuses": [_container_status(r) for r in records if r.sidecar],
         "containerStatuses": [_container_status(r) for r in records if not r.sidecar],
     }
-    if end is not None:
-        status |= {"reason": end.reason, "message": end.message}
-    return status
+    return status if end is None else status | {"reason": end.reason, "message": end.message}
 
 
 def _phase(records: Sequence[ContainerRecord]) -> str:
@@ -98,7 +106,7 @@ def _final_phase(records: Sequence[ContainerRecord], end: PodEnd | None) -> str:
     return "Failed" if end is not None or any(codes) else "Succeeded"
 
 
-def _conditions(records: Sequence[ContainerRecord], phase: str, end: PodEnd | None) -> list[dict[str, str]]:
+def _conditions(records: Sequence[ContainerRecord], phase: str, end: PodEnd | None) -> list[ObjectCondition]:
     ready = phase == "Running" and all(r.ready for r in records)
     holds: Mapping[str, bool] = {
         "PodScheduled": True,
@@ -106,7 +114,9 @@ def _conditions(records: Sequence[ContainerRecord], phase: str, end: PodEnd | No
         "ContainersReady": ready,
         "Ready": ready,
     }
-    conditions = [{"type": type_, "status": "True" if value else "False"} for type_, value in holds.items()]
+    conditions: list[ObjectCondition] = [
+        {"type": type_, "status": "True" if value else "False"} for type_, value in holds.items()
+    ]
     if end is not None and end.disruption:
         conditions.append(
             {"type": "DisruptionTarget", "status": "True", "reason": end.disruption, "message": end.message}
@@ -114,24 +124,24 @@ def _conditions(records: Sequence[ContainerRecord], phase: str, end: PodEnd | No
     return conditions
 
 
-def _container_status(record: ContainerRecord) -> dict[str, Any]:
-    return {
+def _container_status(record: ContainerRecord) -> ContainerStatusObject:
+    status: ContainerStatusObject = {
         "name": record.name,
         "image": record.image,
         "ready": record.ready,
         "started": isinstance(record.state, Running),
         "restartCount": record.restarts,
         "state": _state(record.state),
-        **({"lastState": _state(record.before)} if record.before else {}),
     }
+    return status | {"lastState": _state(record.before)} if record.before else status
 
 
-def _state(state: ContainerState) -> dict[str, Any]:
+def _state(state: ContainerState) -> ContainerStateObject:
     if isinstance(state, Waiting):
         return {"waiting": {"reason": state.reason, "message": state.message}}
     if isinstance(state, Running):
         return {"running": {"startedAt": format_time(state.started)}}
-    terminated = {
+    terminated: TerminatedState = {
         "exitCode": state.exit_code,
         "reason": state.reason,
         "message": state.message,
@@ -142,14 +152,14 @@ def _state(state: ContainerState) -> dict[str, Any]:
     return {"terminated": terminated}
 
 
-Report = Callable[[dict[str, Any]], None]
+Report = Callable[[PodStatus], None]
 """Receives the pod's new status."""
 
 
 class PodRecords:
     """By the containers' names, sidecars first."""
 
-    def __init__(self, spec: Mapping[str, Any], report: Report) -> None:
+    def __init__(self, spec: PodSpec, report: Report) -> None:
         self._report = report
         self._started = datetime.now(UTC)
         containers = (*spec.get("initContainers", ()), *spec["containers"])
@@ -186,7 +196,7 @@ class PodRecords:
         self._report(pod_status(tuple(self._records.values()), self._started, over=True, end=end))
 
 
-def _new_record(container: Mapping[str, Any]) -> ContainerRecord:
+def _new_record(container: Container) -> ContainerRecord:
     sidecar = container.get("restartPolicy") == "Always"
     reason = "ContainerCreating" if sidecar else "PodInitializing"
     return ContainerRecord(container["name"], container.get("image", ""), sidecar, Waiting(reason))
@@ -199,7 +209,7 @@ SUPERVISOR_LOST = PodEnd(
 KILLED = 137
 
 
-def lost_pod_status(pod: Mapping[str, Any], folder: PodFolder, end: PodEnd) -> dict[str, Any]:
+def lost_pod_status(pod: PodObject, folder: PodFolder, end: PodEnd) -> PodStatus:
     """The status that a kubelet writes for containers that it can no longer find; they keep their last messages."""
     now, spec, ended = datetime.now(UTC), pod["spec"], _ended(pod["status"])
     records = [
@@ -211,7 +221,7 @@ def lost_pod_status(pod: Mapping[str, Any], folder: PodFolder, end: PodEnd) -> d
     return pod_status(records, parse_time(started) if started else now, over=True, end=end)
 
 
-def _lost_container(container: Mapping[str, Any], sidecar: bool, state: Terminated) -> ContainerRecord:
+def _lost_container(container: Container, sidecar: bool, state: Terminated) -> ContainerRecord:
     return ContainerRecord(container["name"], container.get("image", ""), sidecar, state)
 
 
@@ -221,13 +231,13 @@ def _killed(name: str, folder: PodFolder, now: datetime) -> Terminated:
     return Terminated(KILLED, "ContainerStatusUnknown", message, None, now)
 
 
-def _ended(status: Mapping[str, Any]) -> dict[str, Terminated]:
+def _ended(status: PodStatus) -> dict[str, Terminated]:
     """The containers whose end was still recorded, by name: e.g. a trainer that had succeeded."""
     statuses = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
     return {each["name"]: _terminated(end) for each in statuses if (end := each["state"].get("terminated"))}
 
 
-def _terminated(end: Mapping[str, Any]) -> Terminated:
+def _terminated(end: TerminatedState) -> Terminated:
     started = end.get("startedAt")
     return Terminated(
         exit_code=end["exitCode"],

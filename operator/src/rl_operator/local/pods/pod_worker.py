@@ -6,10 +6,11 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
 
+from rl_operator.api.kubernetes_objects import Container, PodObject
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.backoff import backoff
 from rl_operator.local.pods.container_processes import KILL_DEADLINE_SECONDS, ContainerProcess
@@ -48,14 +49,15 @@ class Probe:
         return self.period * self.failure_threshold
 
 
-def read_probe(container: Mapping[str, Any], kind: str, ports: PodPorts) -> Probe | None:
-    """The `startupProbe` or `readinessProbe` of a container; None: it has none."""
+def read_probe(container: Container, kind: Literal["startupProbe", "readinessProbe"], ports: PodPorts) -> Probe | None:
+    """None: the container has none of that kind."""
     probe = container.get(kind)
     if probe is None:
         return None
     get, period = probe["httpGet"], float(probe.get("periodSeconds", 10))
     named = {port["name"]: port["containerPort"] for port in container.get("ports", []) if "name" in port}
-    port = ports.of(container["name"], named.get(get["port"], get["port"]))
+    asked = get["port"]
+    port = ports.of(container["name"], named[asked] if isinstance(asked, str) else asked)
     return Probe(
         url=f"http://127.0.0.1:{port}{get.get('path', '/')}",
         period=period,
@@ -64,7 +66,7 @@ def read_probe(container: Mapping[str, Any], kind: str, ports: PodPorts) -> Prob
     )
 
 
-def read_readiness(container: Mapping[str, Any], ports: PodPorts) -> Probe | None:
+def read_readiness(container: Container, ports: PodPorts) -> Probe | None:
     """What makes a container ready: without a probe of its own, that it has started."""
     return read_probe(container, "readinessProbe", ports) or read_probe(container, "startupProbe", ports)
 
@@ -109,7 +111,6 @@ RESTART_SECONDS, MAX_RESTART_SECONDS = 1.0, 30.0
 RETRY_SECONDS = 5.0
 """How soon a failed creation of a container is retried."""
 
-Manifest = Mapping[str, Any]
 Prepare = Callable[[], Surroundings]
 """Makes the pod's folders. May raise OSError and OperatorError."""
 
@@ -126,7 +127,7 @@ class PodWorker:
 
     def __init__(
         self,
-        pod: Manifest,
+        pod: PodObject,
         prepare: Prepare,
         backend: BackendVariables,
         *,
@@ -134,13 +135,13 @@ class PodWorker:
         session: aiohttp.ClientSession,
         report: Report,
     ) -> None:
-        self._spec: Manifest = pod["spec"]
+        self._spec = pod["spec"]
         self._prepare = prepare
         self._backend = backend
         self._leash = leash
         self._session = session
-        self._sidecars: list[Manifest] = list(self._spec.get("initContainers", []))
-        self._regular: list[Manifest] = list(self._spec["containers"])
+        self._sidecars = list(self._spec.get("initContainers", []))
+        self._regular = list(self._spec["containers"])
         self._records = PodRecords(self._spec, report)
         self._processes: dict[str, ContainerProcess] = {}
         self._stopping = asyncio.Event()
@@ -192,7 +193,7 @@ class PodWorker:
                 return
 
     # --- regular containers -------------------------------------------------------------------------------------
-    async def _run_once(self, container: Manifest) -> None:
+    async def _run_once(self, container: Container) -> None:
         launch = await self._plan(container)
         if launch is None or self._stopping.is_set():
             self._records.never_started(container["name"])
@@ -200,7 +201,7 @@ class PodWorker:
         state = await self._run_process(container, launch)
         self._records.put(self._records[container["name"]].now(state))
 
-    async def _run_process(self, container: Manifest, launch: Launch) -> Terminated:
+    async def _run_process(self, container: Container, launch: Launch) -> Terminated:
         """Start the process, watch its readiness, wait for its end."""
         name = launch.name
         try:
@@ -232,7 +233,7 @@ class PodWorker:
         await watch_readiness(self._answers, probe, report)
 
     # --- sidecars -----------------------------------------------------------------------------------------------
-    async def _keep_running(self, sidecar: Manifest) -> None:
+    async def _keep_running(self, sidecar: Container) -> None:
         """Restart a sidecar whenever it ends, until this task is cancelled."""
         failures = 1
         while (launch := await self._plan(sidecar)) is not None:
@@ -249,7 +250,7 @@ class PodWorker:
             lived = time.monotonic() - begun
             failures = 1 if lived > MAX_RESTART_SECONDS else failures + 1
 
-    async def _until_started(self, sidecar: Manifest) -> None:
+    async def _until_started(self, sidecar: Container) -> None:
         """Wait until the startup probe passes. A sidecar that takes too long is ended, and so restarted."""
         if self._stopping.is_set():
             return
@@ -278,7 +279,7 @@ class PodWorker:
                 self._records.never_started(sidecar["name"])
 
     # --- both ---------------------------------------------------------------------------------------------------
-    async def _plan(self, container: Manifest) -> Launch | None:
+    async def _plan(self, container: Container) -> Launch | None:
         """How to start a container; waits while something from the caller is missing. None: the pod is stopping."""
         backend = await self._backend_of(container)
         while not self._stopping.is_set():
@@ -308,7 +309,7 @@ class PodWorker:
         if not self._known_backend.done():
             self._known_backend.set_result(variables)
 
-    async def _backend_of(self, container: Manifest) -> Mapping[str, str]:
+    async def _backend_of(self, container: Container) -> Mapping[str, str]:
         """Only a container that uses the backend needs to know where it is; the others load meanwhile."""
         if container["name"] != TRAINER_CONTAINER:
             return {}

@@ -5,10 +5,11 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rl_contract.env_vars import RL_LOG_FORMAT, RL_ROLLOUTS_DIR, WANDB_BASE_URL, WANDB_DIR, WANDB_MODE
 from rl_operator import programs
+from rl_operator.api.kubernetes_objects import Container, EnvVar
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.local.interpreters.interpreter import PROGRAM, used_file
 from rl_operator.local.interpreters.interpreters import Interpreters, within
@@ -67,7 +68,7 @@ class Surroundings:
     interpreters: Interpreters
 
 
-def plan_launch(container: Mapping[str, Any], surroundings: Surroundings, backend: Mapping[str, str]) -> Launch:
+def plan_launch(container: Container, surroundings: Surroundings, backend: Mapping[str, str]) -> Launch:
     """`backend` overrides the container's own variables (the shared Tinker service).
 
     Raises NotLaunchableError if a variable of the caller or the program is missing.
@@ -141,7 +142,7 @@ def tracker_wishes(caller: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in caller.items() if key in TRACKER_WISHES}
 
 
-def mounted_paths(container: Mapping[str, Any], folder: PodFolder) -> dict[str, str]:
+def mounted_paths(container: Container, folder: PodFolder) -> dict[str, str]:
     """From paths inside the pod to paths on this machine."""
     mounts = {
         mount["mountPath"].rstrip("/"): str(folder.volume(mount["name"]) / mount.get("subPath", ""))
@@ -195,7 +196,7 @@ def expanded(text: str, variables: Mapping[str, str | None]) -> str:
     return _REFERENCE.sub(value, text)
 
 
-def _value(variable: Mapping[str, Any], caller: Mapping[str, str], earlier: Mapping[str, str | None]) -> str | None:
+def _value(variable: EnvVar, caller: Mapping[str, str], earlier: Mapping[str, str | None]) -> str | None:
     """The value of one entry of `env`, which may name `earlier` ones. None: an optional secret that the caller does not
     have.
     """

@@ -14,14 +14,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from rl_operator.api.kubernetes_objects import KubernetesObject, Manifest, PodObject
 from rl_operator.api.names import OBJECT_NAME_PATTERN
 from rl_operator.local.state.layout import STATE_DIR_VARIABLE, Layout
 from rl_operator.local.state.locks import locked
 from rl_operator.operator_errors import ConflictError, GoneError, InvalidError, NameTakenError, TargetUnreachableError
 
-Manifest = dict[str, Any]
-Change = Callable[[Manifest], None]
-"""Edits a manifest in place."""
+Change = Callable[[Any], object]
+"""Edits an object of whatever kind in place."""
 
 _OWNED_KINDS = ("ConfigMap", "Service", "NetworkPolicy", "Pod")
 """In the order of their removal: what can simply be removed frees space for what must be written first."""
@@ -39,7 +39,8 @@ class StateStore:
 
     # --- reads --------------------------------------------------------------------------------------------------
     def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
-        return _read(self._path(kind, namespace, name)) if _can_be(namespace, name) else None
+        found: Manifest | None = _read(self._path(kind, namespace, name)) if _can_be(namespace, name) else None
+        return found
 
     def list_all(self, kind: str, namespace: str | None = None, prefix: str = "") -> tuple[Manifest, ...]:
         """All objects of a kind whose names begin with `prefix`; `namespace` None: of every namespace."""
@@ -47,6 +48,17 @@ class StateStore:
 
     def each(self, kind: str, namespace: str | None = None, prefix: str = "") -> Iterator[Manifest]:
         """The same, read while they are asked for."""
+        yield from self._each(kind, namespace, prefix)
+
+    def pod(self, namespace: str, name: str) -> PodObject | None:
+        found: PodObject | None = _read(self._path("Pod", namespace, name)) if _can_be(namespace, name) else None
+        return found
+
+    def pods(self, namespace: str, prefix: str) -> Iterator[PodObject]:
+        """All whose names begin with `prefix`."""
+        yield from self._each("Pod", namespace, prefix)
+
+    def _each(self, kind: str, namespace: str | None, prefix: str) -> Iterator[Any]:
         if namespace is not None and not _can_be(namespace):
             return
         folder = self.layout.objects / kind.lower()
@@ -85,21 +97,23 @@ class StateStore:
     def create(self, manifest: Mapping[str, object]) -> Manifest:
         """Raises NameTakenError if the name is in use, InvalidError if it is not a valid object name."""
         with self.exclusive():
-            kind, namespace, name = _identity(manifest)
+            wanted = _copy(manifest)
+            kind, namespace, name = _identity(wanted)
             if self.get(kind, namespace, name) is not None:
                 raise NameTakenError(f"{kind} {namespace}/{name} is there already")
-            return self._create(manifest)
+            return self._create(wanted)
 
     def apply(self, manifest: Mapping[str, object]) -> Manifest:
         """Create the object, or replace the content of the existing one. Raises NameTakenError if a run owns it."""
         with self.exclusive():
-            kind, namespace, name = _identity(manifest)
+            wanted = _copy(manifest)
+            kind, namespace, name = _identity(wanted)
             current = self.get(kind, namespace, name)
             if current is None:
-                return self._create(manifest)
+                return self._create(wanted)
             if current["metadata"].get("ownerReferences"):
                 raise NameTakenError(f"{kind} {namespace}/{name} belongs to a run: choose another name")
-            return self._replace(current, lambda live: _take_content(live, _copy(manifest)))
+            return self._replace(current, lambda live: _take_content(live, wanted))
 
     def update(
         self, kind: str, namespace: str, name: str, change: Change, *, uid: str = "", resource_version: str = ""
@@ -122,8 +136,7 @@ class StateStore:
             self._delete(current)
 
     # --- under the lock -----------------------------------------------------------------------------------------
-    def _create(self, manifest: Mapping[str, object]) -> Manifest:
-        created = _copy(manifest)
+    def _create(self, created: Manifest) -> Manifest:
         created["metadata"] |= {
             "uid": str(uuid.uuid4()),
             "resourceVersion": "1",
@@ -191,7 +204,7 @@ def _copy(manifest: Mapping[str, object]) -> Manifest:
     return copy
 
 
-def _take_content(live: Manifest, wanted: Manifest) -> None:
+def _take_content(live: Any, wanted: Manifest) -> None:
     """Everything that an author writes: missing fields are removed, identity and status stay."""
     for part in set(live) - {"metadata", "status"} - set(wanted):
         del live[part]
@@ -207,19 +220,19 @@ def _require_version(current: Manifest, resource_version: str) -> None:
         raise ConflictError(f"{kind} {namespace}/{name} was changed by someone else in the meantime")
 
 
-def _identity(manifest: Mapping[str, Any]) -> tuple[str, str, str]:
+def _identity(manifest: KubernetesObject) -> tuple[str, str, str]:
     metadata = manifest["metadata"]
     return manifest["kind"], metadata["namespace"], metadata["name"]
 
 
-def _read(path: Path) -> Manifest | None:
+def _read(path: Path) -> Any:
+    """The object; None: there is none."""
     try:
-        manifest: Manifest = json.loads(path.read_bytes())
+        return json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise TargetUnreachableError(f"cannot read {path}: {error}") from error
-    return manifest
 
 
 def _write(path: Path, manifest: Manifest) -> None:

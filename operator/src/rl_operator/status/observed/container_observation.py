@@ -1,10 +1,18 @@
 """What is observed about one container of a pod."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
+from rl_operator.api.kubernetes_objects import (
+    Container,
+    ContainerStateObject,
+    ContainerStatusObject,
+    PodObject,
+    TerminatedState,
+    WaitingState,
+)
 from rl_operator.status.text.sentences import clean, meant
 
 ContainerState = Literal["Waiting", "Running", "Ready", "Terminated"]
@@ -50,19 +58,18 @@ class ContainerObservation:
     """How its last instance failed: until the one after it is ready."""
 
 
-def observe_container(status: Mapping[str, Any], pod: Mapping[str, Any]) -> ContainerObservation:
-    state = status.get("state") or {}
-    kind = next(iter(state), "waiting")
-    detail = state.get(kind) or {}
-    names: dict[str, ContainerState] = {"waiting": "Waiting", "running": "Running", "terminated": "Terminated"}
-    ready = kind == "running" and status.get("ready", False)
-    finished, reason = detail.get("finishedAt"), detail.get("reason")
+def observe_container(status: ContainerStatusObject, pod: PodObject) -> ContainerObservation:
+    state = status.get("state") or ContainerStateObject()
+    waiting, ended = state.get("waiting") or WaitingState(), state.get("terminated") or TerminatedState()
+    kind: ContainerState = "Terminated" if "terminated" in state else "Running" if "running" in state else "Waiting"
+    ready = kind == "Running" and status.get("ready", False)
+    finished, reason = ended.get("finishedAt"), ended.get("reason", waiting.get("reason"))
     return ContainerObservation(
         name=status["name"],
-        state="Ready" if ready else names[kind],
+        state="Ready" if ready else kind,
         reason=reason,
-        message=detail.get("message", ""),
-        exit_code=detail.get("exitCode"),
+        message=ended.get("message", waiting.get("message", "")),
+        exit_code=ended.get("exitCode"),
         restarts=status.get("restartCount", 0),
         finished_at=datetime.fromisoformat(finished) if finished else None,
         secrets=_secrets(pod, status["name"]) if reason == CONFIG_MISSING else (),
@@ -71,7 +78,7 @@ def observe_container(status: Mapping[str, Any], pod: Mapping[str, Any]) -> Cont
     )
 
 
-def _ended_before(status: Mapping[str, Any], pod: Mapping[str, Any]) -> str:
+def _ended_before(status: ContainerStatusObject, pod: PodObject) -> str:
     """How the last instance of a container failed: reason, exit code, its limit or its message."""
     last = (status.get("lastState") or {}).get("terminated") or {}
     if not last.get("exitCode"):
@@ -82,18 +89,18 @@ def _ended_before(status: Mapping[str, Any], pod: Mapping[str, Any]) -> str:
     return f"{last.get('reason', 'Error')}, exit code {last['exitCode']}: {words}".removesuffix(": ")
 
 
-def _memory_limit(pod: Mapping[str, object], container: str) -> str | None:
+def _memory_limit(pod: PodObject, container: str) -> str | None:
     limits = (spec.get("resources", {}).get("limits", {}) for spec in _specs(pod) if spec["name"] == container)
-    return next((limit["memory"] for limit in limits if "memory" in limit), None)
+    return next((str(limit["memory"]) for limit in limits if "memory" in limit), None)
 
 
-def _secrets(pod: Mapping[str, object], container: str) -> tuple[SecretUse, ...]:
+def _secrets(pod: PodObject, container: str) -> tuple[SecretUse, ...]:
     """What a container needs from Secrets, by its pod's spec."""
     variables = [v for spec in _specs(pod) if spec["name"] == container for v in spec.get("env", ())]
     references = [(v["name"], (v.get("valueFrom") or {}).get("secretKeyRef")) for v in variables]
     return tuple(SecretUse(name, r["name"], r["key"]) for name, r in references if r and not r.get("optional"))
 
 
-def _specs(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _specs(pod: PodObject) -> Iterator[Container]:
     yield from pod["spec"].get("initContainers", ())
     yield from pod["spec"].get("containers", ())

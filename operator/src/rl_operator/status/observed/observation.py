@@ -4,11 +4,18 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from pydantic import ValidationError, field_validator
 
 from rl_contract.trainer_messages import TrainerResult, TrainerStatus
+from rl_operator.api.kubernetes_objects import (
+    ContainerStatusObject,
+    ManifestMetadata,
+    ObjectCondition,
+    OwnerReference,
+    PodObject,
+    PodStatus,
+)
 from rl_operator.api.names import (
     ATTEMPT_LABEL,
     COMPONENT_LABEL,
@@ -107,13 +114,13 @@ class PodObservation:
         return self.phase in ("Succeeded", "Failed") or self.lost or (self.deleting and self.node is None)
 
 
-def observe_pod(pod: Mapping[str, Any]) -> PodObservation:
+def observe_pod(pod: PodObject) -> PodObservation:
     """Project a pod's manifest (as the API server or the local target holds it) to what status needs."""
-    metadata, status = pod["metadata"], pod.get("status") or {}
-    labels: Mapping[str, str] = metadata.get("labels", {})
-    owner: Mapping[str, Any] = next((o for o in metadata.get("ownerReferences", []) if o.get("controller")), {})
+    metadata, labels = pod["metadata"], pod["metadata"].get("labels", {})
+    status: PodStatus = pod.get("status") or {}
+    owner = next((o for o in metadata.get("ownerReferences", []) if o.get("controller")), OwnerReference())
     statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
-    trainer: Mapping[str, Any] = next((s for s in statuses if s["name"] == TRAINER_CONTAINER), {})
+    trainer = next((s for s in statuses if s["name"] == TRAINER_CONTAINER), ContainerStatusObject())
     conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
     disruption, delete_by = conditions.get("DisruptionTarget"), metadata.get("deletionTimestamp")
     node, unprepared = pod.get("spec", {}).get("nodeName"), _since(conditions, "PodReadyToStartContainers", "False")
@@ -129,7 +136,7 @@ def observe_pod(pod: Mapping[str, Any]) -> PodObservation:
         reason=status.get("reason") or _scheduling_reason(conditions),
         message=status.get("message") or _said(conditions),
         containers=tuple(observe_container(s, pod) for s in sorted(statuses, key=_place)),
-        result=parse_result((trainer.get("state") or {}).get("terminated", {}).get("message", "")),
+        result=parse_result(trainer.get("state", {}).get("terminated", {}).get("message", "")),
         address=status.get("podIP"),
         delete_by=parse_time(delete_by) if delete_by else None,
         deleted_at=_deleted_at(metadata),
@@ -147,7 +154,7 @@ def observe_pod(pod: Mapping[str, Any]) -> PodObservation:
     )
 
 
-def _deleted_at(metadata: Mapping[str, Any]) -> datetime | None:
+def _deleted_at(metadata: ManifestMetadata) -> datetime | None:
     """When the deletion was requested: Kubernetes records when its grace period ends."""
     if "deletionTimestamp" not in metadata:
         return None
@@ -173,32 +180,32 @@ def format_time(time: datetime) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _place(status: Mapping[str, object]) -> int:
+def _place(status: ContainerStatusObject) -> int:
     """Containers in their usual order; the kubelet sorts by name."""
     name = status["name"]
     return CONTAINERS.index(name) if name in CONTAINERS else len(CONTAINERS)
 
 
-def _scheduling_reason(conditions: Mapping[str, Mapping[str, object]]) -> str | None:
+def _scheduling_reason(conditions: Mapping[str, ObjectCondition]) -> str | None:
     """`Unschedulable` and the like: the reason of a PodScheduled condition that is not true."""
     scheduled = conditions.get("PodScheduled")
     return str(scheduled.get("reason")) if scheduled and scheduled["status"] == "False" else None
 
 
-def _said(conditions: Mapping[str, Mapping[str, object]]) -> str:
+def _said(conditions: Mapping[str, ObjectCondition]) -> str:
     """Why the pod is disrupted, or why no node accepts it: the explanation is in the condition."""
     found = (conditions.get("DisruptionTarget"), conditions.get("PodScheduled"))
     return next((str(c["message"]) for c in found if c and c.get("message")), "")
 
 
-def _since(conditions: Mapping[str, Mapping[str, Any]], type_: str, value: str) -> datetime | None:
+def _since(conditions: Mapping[str, ObjectCondition], type_: str, value: str) -> datetime | None:
     """Since when a condition has that value; None: it has another one, or is missing."""
     found = conditions.get(type_)
     moment = found.get("lastTransitionTime") if found and found["status"] == value else None
     return parse_time(moment) if moment else None
 
 
-def _mounts(pod: Mapping[str, Any]) -> tuple[str, ...]:
+def _mounts(pod: PodObject) -> tuple[str, ...]:
     volumes = pod["spec"].get("volumes", ())
     config_maps = [f"ConfigMap {volume['configMap']['name']}" for volume in volumes if "configMap" in volume]
     claims = [volume["persistentVolumeClaim"]["claimName"] for volume in volumes if "persistentVolumeClaim" in volume]

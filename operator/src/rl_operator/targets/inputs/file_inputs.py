@@ -5,10 +5,10 @@ which runtime and environment a name means there.
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from rl_operator.api.catalog import Catalog, CatalogEnvironment
 from rl_operator.api.environment import Environment
+from rl_operator.api.kubernetes_objects import ConfigMapObject, Manifest
 from rl_operator.api.names import ENVIRONMENT_KIND, NAMESPACE_NAME_LABEL, OWN_PREFIX, RUNTIME_KIND
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run_inputs import ChosenEnvironment, RunInputs
@@ -28,7 +28,7 @@ from rl_operator.render import Rendered, render_run
 from rl_operator.status.kind_status import environment_status, look_at_server
 from rl_operator.targets.inputs.parameters import plain_run
 from rl_operator.targets.inputs.run_file import RunFile, as_it_runs, with_file
-from rl_operator.targets.target import Manifest, Target
+from rl_operator.targets.target import Target
 from rl_operator.targets.target_loop import run_sync
 
 
@@ -120,7 +120,7 @@ class FileInputs:
         self.labels_are_read = labels is not None
         return {NAMESPACE_NAME_LABEL: namespace} if labels is None else labels
 
-    async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+    async def read_config_map(self, namespace: str, name: str) -> ConfigMapObject | None:
         try:
             return self.read("ConfigMap", namespace, name)
         except ForbiddenError as error:

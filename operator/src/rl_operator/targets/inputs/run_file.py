@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from rl_operator.api.kubernetes_objects import Manifest
 from rl_operator.api.names import ENVIRONMENT_KIND, HARNESS_PREFIX, RUN_KIND, RUNTIME_KIND
 from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.training_run import TrainingRun
@@ -15,7 +16,7 @@ from rl_operator.documents.parse import DocumentError, load_documents, parse_env
 from rl_operator.documents.yaml_text import MAX_CHARACTERS
 from rl_operator.local.own_environments import FILE_ANNOTATION
 from rl_operator.operator_errors import RefusedError
-from rl_operator.targets.target import Manifest, Target
+from rl_operator.targets.target import Target
 
 BESIDE: Final = ("ConfigMap", ENVIRONMENT_KIND, RUNTIME_KIND)
 """Kinds that are supported next to the run, in the order in which they are applied."""

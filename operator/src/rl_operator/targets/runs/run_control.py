@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from rl_operator.api.kubernetes_objects import Manifest
 from rl_operator.api.names import BUDGET_REACHED, STARTED_AS_ANNOTATION
 from rl_operator.operator_errors import RefusedError
 from rl_operator.targets.runs.run_lookup import existing_run, was_restored
-from rl_operator.targets.target import Manifest, Note, Target
+from rl_operator.targets.target import Note, Target
 
 _FLUX: Final = (
     ("Flux Kustomization", "kustomize.toolkit.fluxcd.io"),

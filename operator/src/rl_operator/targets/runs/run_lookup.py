@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from rl_operator.api.kubernetes_objects import Manifest
 from rl_operator.api.names import (
     API_CONTAINER,
     ENVIRONMENT_CONTAINER,
@@ -13,7 +14,7 @@ from rl_operator.api.names import (
     TRAINER_CONTAINER,
 )
 from rl_operator.operator_errors import OperatorError, RefusedError
-from rl_operator.targets.target import Manifest, Target
+from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:
     from rl_operator.api.training_run import TrainingRun

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from rl_operator.api.catalog import Catalog, CatalogEnvironment
+from rl_operator.api.kubernetes_objects import Manifest
 from rl_operator.api.refusal import redacted
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.sections import effective_sections
@@ -16,7 +17,7 @@ from rl_operator.documents.yaml_text import YamlError, read_yaml
 from rl_operator.operator_errors import ForbiddenError
 from rl_operator.render.container_template import CONFIG_KEY
 from rl_operator.render.manifests import ENVIRONMENTS_KEY
-from rl_operator.targets.target import Manifest, Target
+from rl_operator.targets.target import Target
 
 
 class TrainedSettings:

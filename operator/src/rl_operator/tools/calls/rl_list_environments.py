@@ -10,6 +10,7 @@ from pydantic import Field
 
 from rl_operator.api.catalog import Catalog, CatalogEnvironment
 from rl_operator.api.environment import Environment
+from rl_operator.api.kubernetes_objects import Manifest, ManifestMetadata
 from rl_operator.api.model import ObjectMeta
 from rl_operator.api.names import (
     DRAFTED_AT_ANNOTATION,
@@ -123,10 +124,15 @@ def _created(context: CallContext, wanted: TrainingRun) -> TrainingRun:
     raise ConflictError(f"{TRIES} names for the draft were taken, one after the other: try again")
 
 
-def _manifest(run: TrainingRun) -> dict[str, Any]:
+def _manifest(run: TrainingRun) -> Manifest:
     """What an author writes, without anything that the API server sets."""
     wire, metadata = run.to_wire(), run.metadata
-    author = {name: getattr(metadata, name) for name in ("name", "namespace", "labels", "annotations")}
+    author: ManifestMetadata = {
+        "name": metadata.name,
+        "namespace": metadata.namespace,
+        "labels": metadata.labels,
+        "annotations": metadata.annotations,
+    }
     asked = {name: wire["spec"][name] for name in ("environment", "runtime", "suspend")}
     return {"apiVersion": wire["apiVersion"], "kind": wire["kind"], "metadata": author, "spec": asked}
 

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from rl_contract.env_vars import RL_INFERENCE_API_KEY, RL_INFERENCE_URL
+from rl_operator.api.kubernetes_objects import JobObject
 from rl_operator.api.names import TRIAL_LABEL
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import InferenceProvider, Runtime
@@ -14,7 +15,6 @@ from rl_operator.check import check_run, runtime_not_found
 from rl_operator.operator_errors import ForbiddenError
 from rl_operator.render.trial import MAX_MODELS, Trial, trial_config_map, trial_job, trial_name
 from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
-from rl_operator.targets.target import Manifest
 from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, OptionalRun, ToolRefusedError
 from rl_operator.tools.call_context import LONGEST_WAIT_SECONDS, CallContext, awaited
 from rl_operator.tools.runs import chosen_run
@@ -23,7 +23,7 @@ from rl_operator.tools.trial_results import answer_of, take_snapshot
 
 def start(
     context: CallContext, run: TrainingRun, inputs: RunInputs, provider: InferenceProvider, trial: Trial
-) -> Manifest:
+) -> JobObject:
     """The created Job. Raises ForbiddenError if the caller may not create Jobs."""
     own = inputs.environment.own
     files = (FileInputs(context.target).files(own) if own else None) or {}
@@ -116,7 +116,7 @@ def test_inference(context: CallContext, asked: InferenceTest) -> Answer:
     return answer_of(job, seen, steps=asked.steps) | {"message": message}
 
 
-def _job(context: CallContext, asked: InferenceTest) -> tuple[Manifest, str]:
+def _job(context: CallContext, asked: InferenceTest) -> tuple[JobObject, str]:
     """The requested test, and a sentence about it."""
     if asked.test_id:
         return _named_job(context, asked.test_id), "this is how far that test is"
@@ -126,7 +126,7 @@ def _job(context: CallContext, asked: InferenceTest) -> tuple[Manifest, str]:
     return _start(context, run, asked), "started; ask again with test_id"
 
 
-def _start(context: CallContext, run: TrainingRun, asked: InferenceTest) -> Manifest:
+def _start(context: CallContext, run: TrainingRun, asked: InferenceTest) -> JobObject:
     inputs = tried_inputs(context, run)
     provider = provider_of(context, run, inputs.runtime)
     models = asked.models or provider.models
@@ -137,14 +137,14 @@ def _start(context: CallContext, run: TrainingRun, asked: InferenceTest) -> Mani
     return start(context, run, inputs, provider, trial)
 
 
-def _job_that_is_on(context: CallContext, run: TrainingRun) -> Manifest | None:
+def _job_that_is_on(context: CallContext, run: TrainingRun) -> JobObject | None:
     """The run's newest test, if it is still running: a repeated call starts nothing twice."""
     jobs = context.target.jobs(run.metadata.namespace, f"{TRIAL_LABEL}={run.metadata.name}")
     newest = max(jobs, key=lambda job: str(job["metadata"]["creationTimestamp"]), default=None)
     return newest if newest is not None and take_snapshot(context, newest).is_going else None
 
 
-def _named_job(context: CallContext, test_id: str) -> Manifest:
+def _named_job(context: CallContext, test_id: str) -> JobObject:
     jobs = {job["metadata"]["name"]: job for job in context.target.jobs(context.namespace, TRIAL_LABEL)}
     if test_id not in jobs:
         raise ToolRefusedError(

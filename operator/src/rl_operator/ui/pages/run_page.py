@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from rl_operator.api.kubernetes_objects import Manifest
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.parse import parse_stored_run
@@ -30,7 +31,7 @@ from rl_operator.targets.runs.run_control import Offer, offer_of, resume_run, st
 from rl_operator.targets.runs.run_lookup import container_named, existing_run
 from rl_operator.targets.runs.run_text import flags_for, weight_commands
 from rl_operator.targets.runs.trained_settings import TrainedSettings
-from rl_operator.targets.target import Manifest, Target
+from rl_operator.targets.target import Target
 from rl_operator.ui.preparations import Preparation, Preparations, Progress
 from rl_operator.ui.run_curves import EVERYTHING
 from rl_operator.ui.ui_context import asked, context_of, visitor_of

@@ -34,7 +34,7 @@ class Watched:
 
     def __init__(self, client: ClusterClient) -> None:
         self.told: list[str] = []
-        self.store: ResourceCache[str] = ResourceCache(
+        self.store: ResourceCache[Any, str] = ResourceCache(
             lambda found: found["metadata"]["resourceVersion"],
             lambda found: ("ns", found["metadata"]["labels"]["run"]),
         )

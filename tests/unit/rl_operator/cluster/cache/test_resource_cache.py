@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.cluster.cache.resource_cache import Document, ResourceCache
+from rl_operator.cluster.cache.resource_cache import ResourceCache
 
 RUN = ("ns", "sorting")
 
@@ -18,12 +18,12 @@ def document(name: str = "p", version: int = 1, uid: str = "u", run: str | None 
     }
 
 
-def run_of(found: Document) -> tuple[str, str] | None:
+def run_of(found: dict[str, Any]) -> tuple[str, str] | None:
     name = found["metadata"]["labels"].get("run")
     return ("ns", name) if name else None
 
 
-def make_store() -> ResourceCache[str]:
+def make_store() -> ResourceCache[Any, str]:
     return ResourceCache(lambda found: f"{found['metadata']['name']}@{found['metadata']['resourceVersion']}", run_of)
 
 
@@ -111,7 +111,7 @@ def test_an_object_that_moves_to_another_run_leaves_the_first() -> None:
 
 
 def test_unreadable_objects_are_skipped_with_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
-    def picky(found: Document) -> str:
+    def picky(found: dict[str, Any]) -> str:
         return str(found["spec"])
 
     store = ResourceCache(picky, run_of)
@@ -128,7 +128,7 @@ EVENTS = st.lists(
 
 @given(EVENTS)
 def test_the_index_by_run_always_agrees_with_the_objects(events: list[tuple[str, str, str | None]]) -> None:
-    store: ResourceCache[tuple[str, str | None]] = ResourceCache(
+    store: ResourceCache[Any, tuple[str, str | None]] = ResourceCache(
         lambda found: (found["metadata"]["name"], found["metadata"]["labels"].get("run")), run_of
     )
     actions = {"put": store.put, "answer": store.put_answer, "remove": store.remove}
