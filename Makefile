@@ -49,6 +49,8 @@ coverage: test ## The same, and which lines it runs; that alone takes half as lo
 
 # Four workers also on two cores: these tests mostly wait.
 TEST_WORKERS ?= 4
+# Else every worker would compile every test once more, its assertions rewritten: ten seconds each.
+test coverage test-programs nightly: export PYTHONDONTWRITEBYTECODE :=
 TESTS ?= process and not smoke or nightly
 test-programs: $(VENV)/dev ## Run what `make test` leaves out: what starts programs, API servers, or needs a cluster
 	@$(PYTEST) --numprocesses $(TEST_WORKERS) --dist loadscope --no-loadscope-reorder -m "$(TESTS)"

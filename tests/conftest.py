@@ -15,6 +15,7 @@ from tests.forking import SERVICE, ForkedPopen
 from tests.s3_server import running_s3_server
 
 pytest_plugins = (
+    "tests.plugins.certificates",
     "tests.plugins.collection",
     "tests.plugins.programs",
     "tests.plugins.scheduling",

@@ -21,7 +21,7 @@ class LogNode:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def register(self, admin: AdminClient) -> None:
         admin.post("/api/v1/nodes", {"metadata": {"name": NODE}})

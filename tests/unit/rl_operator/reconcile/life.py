@@ -36,6 +36,12 @@ from rl_operator.reconcile.run_client import Key
 from rl_operator.status.observed.history import Point
 from rl_operator.status.observed.observation import ObservedTrainer, PodObservation, format_time
 
+RECONCILES = pytest.mark.nightly("operator/src/rl_operator/reconcile", "operator/src/rl_operator/status")
+BEFORE_OR_AFTER = pytest.mark.parametrize(
+    "before", [pytest.param(True, id="before", marks=RECONCILES), pytest.param(False, id="after")]
+)
+"""Whether a kill comes just before a write or just after it: before one is nearly after the last one."""
+
 KEY = ("default", "sorting")
 PACE = ReconcilePace(backoff_seconds=10, progress_seconds=60)
 

@@ -22,6 +22,7 @@ from tests.unit.rl_operator.reconcile.simulated_cluster import (
     path_of,
 )
 from tests.unit.rl_operator.status.builders import failed_result, ready, result, running, terminated
+from tests.unit.rl_operator.strategies import EXAMPLES
 
 from generate.transitions import TRANSITIONS, situation_of
 from rl_operator.api.names import POD_FINALIZER
@@ -316,5 +317,9 @@ def follows(before: RunStatus, after: RunStatus, backoff_limit: int) -> None:
 
 TestAnyLife = AnyLife.TestCase
 TestAnyLife.settings = settings(
-    max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=EXAMPLES // 5,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
 )

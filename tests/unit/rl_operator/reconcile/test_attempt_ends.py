@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.reconcile.life import KEY, Life
+from tests.unit.rl_operator.reconcile.life import BEFORE_OR_AFTER, KEY, Life
 from tests.unit.rl_operator.status.builders import ready, result, running, terminated, waiting
 
 from rl_operator.api.names import POD_FINALIZER
@@ -192,7 +192,7 @@ async def test_a_deadline_is_recorded_before_the_pod_is_deleted(life: Life) -> N
     assert not held(life)
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@BEFORE_OR_AFTER
 @pytest.mark.parametrize("nth", range(1, 10))
 async def test_killed_at_any_write_a_deadline_ends_the_run_the_same_way(life: Life, nth: int, before: bool) -> None:
     life.client.dies_at, life.client.dies_before = nth, before

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.reconcile.life import KEY, PACE, Life
+from tests.unit.rl_operator.reconcile.life import BEFORE_OR_AFTER, KEY, PACE, Life
 from tests.unit.rl_operator.status.builders import ready, result, running, terminated
 
 from rl_operator.api.names import POD_FINALIZER, RUN_KIND
@@ -336,7 +336,7 @@ async def test_the_number_of_writes_of_a_whole_run(life: Life) -> None:
     assert life.client.writes == WRITES
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@BEFORE_OR_AFTER
 @pytest.mark.parametrize("nth", range(1, WRITES + 1))
 async def test_killed_at_any_write_the_end_is_the_same(life: Life, nth: int, before: bool) -> None:
     life.client.dies_at, life.client.dies_before = nth, before
@@ -363,7 +363,7 @@ async def test_the_number_of_writes_of_a_failing_run(life: Life) -> None:
     assert life.client.writes == LAST_WRITE
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@BEFORE_OR_AFTER
 @pytest.mark.parametrize("nth", range(FIRST_FAILURE, LAST_WRITE + 1))
 async def test_killed_while_its_environment_fails_the_end_is_the_same(life: Life, nth: int, before: bool) -> None:
     life.client.dies_at, life.client.dies_before = nth, before
@@ -401,7 +401,7 @@ async def test_the_number_of_writes_of_a_resumed_run(life: Life) -> None:
     assert life.client.writes == RESUME_WRITES
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@BEFORE_OR_AFTER
 @pytest.mark.parametrize("nth", range(SCALED_DOWN, RESUME_WRITES + 1))
 async def test_killed_while_it_is_scaled_stopped_or_resumed_the_end_is_the_same(
     life: Life, nth: int, before: bool

@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.unit.rl_operator.reconcile.life import KEY, Life, MortalClient, make_life
+from tests.unit.rl_operator.reconcile.life import BEFORE_OR_AFTER, KEY, Life, MortalClient, make_life
 from tests.unit.rl_operator.status.builders import ready, result, terminated
 
 from rl_operator.api.names import POD_FINALIZER
@@ -67,7 +67,7 @@ async def test_without_a_history_nothing_is_named_or_written(tmp_path: Path) -> 
     assert life.names("ConfigMap") == [life.status.config_map_name]
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@BEFORE_OR_AFTER
 @pytest.mark.parametrize("write", ["status", "series", "finalizer"])
 async def test_killed_at_the_end_the_history_may_be_missing_but_is_never_wrong(
     tmp_path: Path, write: str, before: bool

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.reconcile.life import KEY, PACE, Life, MortalClient, make_life
+from tests.unit.rl_operator.reconcile.life import BEFORE_OR_AFTER, KEY, PACE, Life, MortalClient, make_life
 from tests.unit.rl_operator.status.builders import ready, result, terminated, waiting
 
 from rl_operator.api.names import POD_FINALIZER, RUN_KIND, RUN_LABEL
@@ -310,7 +310,7 @@ async def _live(life: Life) -> tuple[Any, ...]:
 EXPECTED = ("Succeeded", 2, ["TrainerFailed", "Succeeded"], 1, 2, [False, False])
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@BEFORE_OR_AFTER
 @pytest.mark.parametrize("nth", range(1, 12))
 async def test_killed_at_any_write_the_end_is_the_same(life: Life, nth: int, before: bool) -> None:
     life.client.dies_at, life.client.dies_before = nth, before

@@ -198,7 +198,7 @@ def test_requests_join_a_running_batch_with_samplers_of_their_own(engine: Engine
 
 def test_sequences_of_very_different_lengths(engine: Engine) -> None:
     """Long ones move from part to part; each goes on as if it were alone."""
-    lengths = [300, 1, 130, 65, 64, 63, 2, 200]
+    lengths = [200, 1, 130, 65, 64, 63, 2]
     requests = [request((5, 6, index), max_tokens=length, seed=index) for index, length in enumerate(lengths)]
     rows = [row for (row,) in sample(engine, *requests)]
     assert [len(row.tokens) for row in rows] == lengths
@@ -230,9 +230,9 @@ def test_a_prompt_is_read_once_for_all_its_samples_and_requests(engine: Engine) 
 
 
 def test_memory_is_bounded_and_what_is_set_back_goes_on_as_before(engine: Engine) -> None:
-    memory = 4 * 2**20
+    memory = 2**20
     batch = new_batch(engine.model, memory=memory)
-    requests = [request((5, 6, index), num_samples=4, max_tokens=150, seed=index) for index in range(6)]
+    requests = [request((5, 6, index), num_samples=4, max_tokens=80, seed=index) for index in range(3)]
     jobs = [SampleJob(None, mine) for mine in requests]
     for job in jobs:
         batch.add(job)

@@ -7,6 +7,7 @@ the others are still listed.
 
 import ast
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,9 @@ class Discovery:
         }
 
 
+@cache
 def discover_bundled() -> Discovery:
-    """The environments of this package; their paths are relative to it."""
+    """The environments of this package; their paths are relative to it. Read once, as it takes half a second."""
     return discover(BUNDLED_FOLDER, relative_to=BUNDLED_FOLDER.parent)
 
 
