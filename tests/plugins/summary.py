@@ -1,7 +1,7 @@
 """What a test run reports at its end: where the time went, what was skipped, run twice, and left out."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,22 @@ FAILURE_LINES = 40
 def group_of(nodeid: str) -> str:
     """The folder of a test, at most four levels deep: `tests/unit/rl_operator/status`."""
     return "/".join(nodeid.partition("::")[0].split("/")[:-1][:4])
+
+
+TIERS = {"nightly": "nightly", "cluster": "cluster", "smoke": "commit", "process": "merge"}
+"""By marker: the first that a test has counts."""
+
+
+def tier_of(markers: Iterable[str]) -> str:
+    found = set(markers)
+    return next((tier for marker, tier in TIERS.items() if marker in found), "commit")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    report.tier = tier_of(mark.name for mark in item.iter_markers())  # type: ignore[attr-defined]  # workers send it
+    return report
 
 
 # --- what was left out: workers know it, the controller tells it ----------------------------------------------------
@@ -47,6 +63,7 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.C
     # Those without an outcome are setups and teardowns: where programs are started and ended.
     reports = [r for kind in ("", "passed", "failed", "error", "rerun") for r in stats.get(kind, ())]
     _section(terminalreporter, "time per group, in seconds of one worker", time_table(reports))
+    _section(terminalreporter, "time per tier, in seconds of one worker", tier_table(reports))
     if config.getoption("cov_source", None) and Path(".coverage").exists():
         _section(terminalreporter, "lines covered, by package", coverage_table())
     _section(terminalreporter, "skipped, by reason", skip_table(stats.get("skipped", ())))
@@ -74,6 +91,17 @@ def time_table(reports: Iterable[pytest.TestReport]) -> Sequence[str]:
     slowest = sorted(seconds, key=lambda group: -seconds[group])[:MOST_GROUPS]
     rows = [f"{seconds[g]:8.1f} {seconds[g] / whole:6.1%} {len(tests[g]):6} tests  {g}" for g in slowest if whole]
     return [*rows, f"{whole:8.1f} {1:6.1%} {sum(map(len, tests.values())):6} tests"] if rows else []
+
+
+def tier_table(reports: Iterable[pytest.TestReport]) -> Sequence[str]:
+    """Seconds and tests of each tier, as CONTRIBUTING.md names them."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    tests: defaultdict[str, set[str]] = defaultdict(set)
+    for report in reports:
+        tier = getattr(report, "tier", "commit")
+        seconds[tier] += getattr(report, "duration", 0.0)
+        tests[tier].add(report.nodeid)
+    return [f"{seconds[tier]:8.1f} {len(tests[tier]):6} tests of tier {tier}" for tier in sorted(tests)]
 
 
 def coverage_table() -> Sequence[str]:

@@ -1,7 +1,16 @@
 """The tables at the end of a test run."""
 
 import pytest
-from tests.plugins.summary import FAILURE_LINES, group_of, left_out_sentence, rerun_lines, skip_table, time_table
+from tests.plugins.summary import (
+    FAILURE_LINES,
+    group_of,
+    left_out_sentence,
+    rerun_lines,
+    skip_table,
+    tier_of,
+    tier_table,
+    time_table,
+)
 
 
 def report(nodeid: str, seconds: float, when: str = "call", longrepr: object = None) -> pytest.TestReport:
@@ -32,6 +41,30 @@ def test_seconds_cover_all_phases_and_tests_count_once() -> None:
         ["12.0", "100.0%", "2", "tests"],
     ]
     assert time_table([]) == []
+
+
+@pytest.mark.parametrize(
+    ("markers", "tier"),
+    [
+        ([], "commit"),
+        (["process", "smoke"], "commit"),
+        (["process", "apiserver"], "merge"),
+        (["process", "cluster"], "cluster"),
+        (["nightly", "process", "cluster"], "nightly"),
+    ],
+)
+def test_a_test_has_one_tier(markers: list[str], tier: str) -> None:
+    assert tier_of(markers) == tier
+
+
+def test_each_tier_has_its_time() -> None:
+    reports = [report("t.py::a", 1.0), report("t.py::b", 2.0, "setup"), report("t.py::b", 3.0)]
+    for each, tier in zip(reports, ("commit", "nightly", "nightly"), strict=True):
+        each.tier = tier  # type: ignore[attr-defined]
+    assert [row.split() for row in tier_table(reports)] == [
+        ["1.0", "1", "tests", "of", "tier", "commit"],
+        ["5.0", "1", "tests", "of", "tier", "nightly"],
+    ]
 
 
 def test_skips_are_summed_by_reason() -> None:
