@@ -50,7 +50,7 @@ _DEADLINES = _run(
   backoffLimit: 1               # one more attempt after an application failure
   startDeadlineSeconds: 600     # per attempt, until the first group was accepted
   progressDeadlineSeconds: null # no limit
-  activeDeadlineSeconds: 86400  # a day in all; budget: 20 bounds its cost, where the runtime has prices
+  activeDeadlineSeconds: 86400  # a day in all; where the runtime has prices, budget: {amount: 20, currency: USD}
 """,
 )
 _OWN_RUN = _run("mine", "  environment: own/mine\n  runtime: tiny\n  environmentReplicas: 2\n")

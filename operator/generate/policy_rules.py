@@ -100,7 +100,7 @@ def variables_of_its_runtime() -> dict[str, Cel]:
         for rule, make in {"violated": _locked, "outside": _out_of_bounds}.items()
     }
     limits = " + ".join(map(_limit, LIMITS))
-    others = {"not_selected": _namespace(), "exceeded": limits, "sandboxes": _sandboxes(), "unpriced": _unpriced()}
+    others = {"not_selected": _namespace(), "exceeded": limits, "sandboxes": _sandboxes(), "budget": _budget()}
     return {
         **_SETTINGS_VARIABLES,
         **_RUNTIME_VARIABLES,
@@ -230,11 +230,14 @@ def _sandboxes() -> Cel:
     return f"(!({matters}) ? [] : !has({bounds}) ? [{none}] : {' + '.join(limits)})"
 
 
-def _unpriced() -> Cel:
+def _budget() -> Cel:
     """Also after the start, when the operator does not look anymore. Which models have prices is left to it."""
-    none = fault("spec", literal("budget"), "object.spec.budget", filled(hints.NO_PRICES, "variables.runtime"))
+    given, priced = "object.spec.budget.currency", "params.spec.backend.prices.currency"
+    none = fault("spec", literal("budget"), "null", filled(hints.NO_PRICES, "variables.runtime"))
+    other = fault("spec.budget", literal("currency"), given, filled(hints.OTHER_CURRENCY, "variables.runtime", priced))
     matters = f"has(object.spec.budget) && ({created_or_changed('runtime', 'budget')})"
-    return f"({matters} && !params.spec.?backend.?prices.hasValue() ? [{none}] : [])"
+    unpriced = "!params.spec.?backend.?prices.hasValue()"
+    return f"(!({matters}) ? [] : {unpriced} ? [{none}] : {given} != {priced} ? [{other}] : [])"
 
 
 def _above(at: str, field: str, limit: Cel) -> Cel:

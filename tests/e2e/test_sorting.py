@@ -104,7 +104,7 @@ def test_a_spent_budget_saves_and_resume_trains_on_until_it_is_good_enough(insta
             "runtime": priced_runtime(kubectl),
             "config": {"total_steps": STEPS, "steps_per_eval": EVALUATED_EVERY, **EVERY_GROUP},
             "trainer": {"stop_at": 0.3},
-            "budget": BUDGET,
+            "budget": {"amount": BUDGET, "currency": "USD"},
         },
     }
     kubectl("-n", namespace, "apply", "-f", "-", stdin=json.dumps(run))

@@ -51,7 +51,7 @@ RUNS = st.fixed_dictionaries(
         "sandbox": st.fixed_dictionaries(
             {}, optional={"size": st.sampled_from([2, 8, 9]), "timeoutSeconds": st.sampled_from([600, 900, 901])}
         ),
-        "budget": st.none() | st.sampled_from([0.01, 20]),
+        "budget": st.none() | st.sampled_from([{"amount": 0.01, "currency": "USD"}, {"amount": 20, "currency": "EUR"}]),
         "activeDeadlineSeconds": st.none() | st.sampled_from([1, 600, 601]),
     },
 )

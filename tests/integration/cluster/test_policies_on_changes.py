@@ -103,20 +103,26 @@ def test_a_sandbox_is_checked_when_it_changes(admin_of_changes: AdminClient, ove
     assert refusal(admin_of_changes, overtaken, {"spec": {"sandbox": None}}) is None
 
 
+BUDGET = {"amount": 20, "currency": "USD"}
+
+
 def test_a_budget_may_be_changed_after_the_start_and_needs_prices(
     admin_of_changes: AdminClient, overtaken: str
 ) -> None:
     start(admin_of_changes, overtaken)
-    refused = refusal(admin_of_changes, overtaken, {"spec": {"budget": 20}})
+    refused = refusal(admin_of_changes, overtaken, {"spec": {"budget": BUDGET}})
     assert refused is not None
     assert f"runtime '{overtaken}' has no prices (its spec.backend.prices)" in refused
     prices = {"prefill": 0.1, "sample": 0.4, "train": 0.4}
     admin_of_changes.patch(f"{RUNTIMES}/{overtaken}", {"spec": {"backend": {"prices": prices}}})
     wait_for(
         "the prices are known to the policy",
-        lambda: refusal(admin_of_changes, overtaken, {"spec": {"budget": 20}}) is None,
+        lambda: refusal(admin_of_changes, overtaken, {"spec": {"budget": BUDGET}}) is None,
     )
-    assert refusal(admin_of_changes, overtaken, {"spec": {"budget": 30.5}}) is None
+    assert refusal(admin_of_changes, overtaken, {"spec": {"budget": {"amount": 30.5}}}) is None
+    other = refusal(admin_of_changes, overtaken, {"spec": {"budget": {"currency": "EUR"}}})
+    assert other is not None
+    assert other.startswith(f"spec.budget.currency is \"EUR\": the prices of runtime '{overtaken}'")
     assert refusal(admin_of_changes, overtaken, {"spec": {"budget": None}}) is None
 
 

@@ -23,6 +23,9 @@ NO_PRICES: Final = (
     "runtime '%s' has no prices (its spec.backend.prices), and without them nobody knows when a budget is spent: leave "
     "it out, or choose another runtime"
 )
+OTHER_CURRENCY: Final = (
+    "the prices of runtime '%s' (its spec.backend.prices) are in %s: give the budget in that currency"
+)
 ALLOWS: Final = "runtime '%s' allows %s"
 MUST_BE: Final = "it must be %s"
 AT_LEAST: Final = "at least %s"

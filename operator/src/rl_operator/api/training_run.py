@@ -12,6 +12,8 @@ from rl_operator.api.status_fields import SUSPENDED_PHASES, RunStatus
 
 LONGEST_SECONDS = 10 * 365 * 86_400
 """Ten years. A pod's own deadline must fit into 31 bits."""
+SMALLEST_BUDGET: Final = 0.01
+LARGEST_BUDGET: Final = 1_000_000_000
 MAX_ENVIRONMENT_REPLICAS = 64
 """The most that a run's trajectory API admits (`tinker_atropos.trajectory_api.service.held_leases.MAX_LEASES`)."""
 
@@ -47,6 +49,22 @@ class StartFrom(ApiModel):
         default=None, pattern="^tinker://", max_length=1024, description="A tinker:// path of a state checkpoint."
     )
     with_optimizer: bool = Field(default=False, description="Also restore the optimizer's state.")
+
+
+class RunBudget(ApiModel):
+    """An amount of money."""
+
+    # The API server rounds a field's minimum down where an integer was given: it takes 0 for at least 0.01.
+    model_config = ConfigDict(
+        json_schema_extra=validated(f"self.amount >= {SMALLEST_BUDGET}", f"amount must be at least {SMALLEST_BUDGET}")
+    )
+
+    amount: float = Field(ge=SMALLEST_BUDGET, le=LARGEST_BUDGET, description="How much, in that currency.")
+    currency: str = Field(
+        pattern="^[A-Z]{3}$",
+        max_length=3,
+        description="Its ISO 4217 code, like USD: that of the runtime's backend.prices.",
+    )
 
 
 class RunSpec(ApiModel):
@@ -86,12 +104,10 @@ class RunSpec(ApiModel):
     active_deadline_seconds: int | None = Field(
         default=None, ge=1, le=LONGEST_SECONDS, description="Longest time a run may take in all."
     )
-    budget: float | None = Field(
+    budget: RunBudget | None = Field(
         default=None,
-        ge=0.01,
-        le=1_000_000_000,
-        description="Most that the run may cost in all, in the currency of the runtime's backend.prices. It stops with "
-        "a checkpoint before that, and continues once this is raised. A change holds from the next attempt on.",
+        description="Most that the run may cost in all. It stops with a checkpoint before that, and continues once "
+        "this is raised. A change holds from the next attempt on.",
     )
     ttl_seconds_after_finished: int | None = Field(
         default=None,

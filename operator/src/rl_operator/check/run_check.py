@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
 from rl_contract.consistency import CONFIG_RULES, REQUEST_RULES, Names, Rule, inconsistencies, some_layer
-from rl_operator.api.hints import KEY_IN_RUN, NAMESPACE_NOT_ALLOWED, NO_PRICES
+from rl_operator.api.hints import KEY_IN_RUN, NAMESPACE_NOT_ALLOWED, NO_PRICES, OTHER_CURRENCY
 from rl_operator.api.names import LAST_APPLIED_ANNOTATION, OPENENV_ENVIRONMENT, OWN_PREFIX
 from rl_operator.api.refusal import Refusal, RefusalCode, first_refusals, redacted, text_holds_a_key
 from rl_operator.api.run_inputs import RunInputs
@@ -174,19 +174,27 @@ def limit_refusals(subject: Subject) -> Iterator[Refusal]:
 
 
 def budget_refusals(subject: Subject) -> Iterator[Refusal]:
-    """Without prices, nobody knows when a budget is spent."""
+    """Without prices in its currency, nobody knows when a budget is spent."""
     budget, prices = subject.run.spec.budget, subject.runtime.spec.backend.prices
     if budget is None or not subject.environment_exists:
         return
     model = base_model(subject.sections.env, subject.sections.openai)
     if prices is None:
-        yield _inconsistent("spec.budget", budget, NO_PRICES % subject.runtime.metadata.name)
+        yield _inconsistent("spec.budget", None, NO_PRICES % subject.runtime.metadata.name)
     elif prices.of_model(model) is None:
         hint = (
             f"the runtime's spec.backend.prices has none for the model {model}, so nobody knows when a budget is "
             f"spent: leave it out, or have an administrator add them to spec.backend.prices.models"
         )
-        yield _inconsistent("spec.budget", budget, hint)
+        yield _inconsistent("spec.budget", None, hint)
+    elif budget.currency != prices.currency:
+        yield Refusal(
+            code="Inconsistent",
+            field="spec.budget.currency",
+            given=budget.currency,
+            allowed=prices.currency,
+            hint=OTHER_CURRENCY % (subject.runtime.metadata.name, prices.currency),
+        )
 
 
 def inherited_bound_refusals(subject: Subject) -> Iterator[Refusal]:

@@ -144,7 +144,7 @@ def cost_env_vars(run: TrainingRun) -> list[EnvVar]:
     """For the trainer of any attempt: what the run may cost, and what it has cost in so many steps before."""
     cost, budget, progress = run.status.cost, run.spec.budget, run.status.progress
     spent = {RL_SPENT: str(cost.amount), RL_SPENT_STEPS: str(progress.step) if progress else None} if cost else {}
-    return literals({RL_BUDGET: None if budget is None else str(budget), **spent})
+    return literals({RL_BUDGET: None if budget is None else str(budget.amount), **spent})
 
 
 def place_env_vars(attempt: int, slot: int) -> list[EnvVar]:

@@ -186,19 +186,32 @@ def with_prices(**prices: Any) -> Runtime:
     return LAB.with_changes(spec=LAB.spec.with_changes(backend=backend))
 
 
+BUDGET = {"amount": 20, "currency": "USD"}
+
+
 def test_a_budget_needs_prices() -> None:
-    [refusal] = check({"budget": 20})
-    assert (refusal.code, refusal.field, refusal.given) == ("Inconsistent", "spec.budget", 20)
+    [refusal] = check({"budget": BUDGET})
+    assert (refusal.code, refusal.field, refusal.given) == ("Inconsistent", "spec.budget", None)
     assert "runtime 'lab' has no prices (its spec.backend.prices)" in refusal.hint
-    assert check({"budget": 20}, with_prices(**TOKENS)) == ()
-    assert check({"budget": 20}, with_prices(models={"bundled": TOKENS})) == ()
+    assert check({"budget": BUDGET}, with_prices(**TOKENS)) == ()
+    assert check({"budget": BUDGET}, with_prices(models={"bundled": TOKENS})) == ()
     assert check({}) == ()
 
 
 def test_a_budget_needs_prices_of_the_model() -> None:
-    [refusal] = check({"budget": 20}, with_prices(models={"another": TOKENS}))
+    [refusal] = check({"budget": BUDGET}, with_prices(models={"another": TOKENS}))
     assert refusal.field == "spec.budget"
     assert "spec.backend.prices has none for the model bundled" in refusal.hint
+
+
+def test_a_budget_is_in_the_currency_of_the_prices() -> None:
+    [refusal] = check({"budget": BUDGET}, with_prices(**TOKENS, currency="EUR"))
+    assert (refusal.field, refusal.given, refusal.allowed) == ("spec.budget.currency", "USD", "EUR")
+    assert refusal.sentence == (
+        "spec.budget.currency is \"USD\": the prices of runtime 'lab' (its spec.backend.prices) are in EUR: "
+        "give the budget in that currency"
+    )
+    assert check({"budget": {"amount": 20, "currency": "EUR"}}, with_prices(**TOKENS, currency="EUR")) == ()
 
 
 LABELS = {"team": "ml", "stage": "prod"}

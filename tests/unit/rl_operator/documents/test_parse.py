@@ -327,3 +327,11 @@ def test_no_deadline_remains_no_deadline() -> None:
 def test_the_nearest_three_are_named(name: str, hint: str) -> None:
     known = {"zzz": ["lora_rank"], "max_tokens": ["max_tok", "max_token"], "step": ["ste", "stop", "steps", "tep"]}
     assert nearest(name, known.get(name, ["batch_size", "loss"])) == hint
+
+
+def test_a_budget_without_a_currency_is_told_how_to_write_it() -> None:
+    with pytest.raises(DocumentError) as caught:
+        parse_run(run_document(budget=20))
+    assert caught.value.refusal.sentence == (
+        "spec.budget is 20: it has an amount and a currency: write {amount: 20, currency: USD}"
+    )

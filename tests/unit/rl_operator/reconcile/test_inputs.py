@@ -172,7 +172,7 @@ def spending(family: Family) -> dict[str, str]:
 
 async def test_a_run_rests_at_its_budget_until_that_is_raised(family_on_platform: Family, platform: Platform) -> None:
     platform.offer(backend={"url": "http://tinker", "prices": PRICES})
-    family_on_platform.apply("a", runtime="lab", budget=20)
+    family_on_platform.apply("a", runtime="lab", budget={"amount": 20, "currency": "EUR"})
     await family_on_platform.settle("a")
     prices = json.dumps({"prefill": 0.1, "sample": 0.4, "train": 0.4, "currency": "EUR"})
     assert spending(family_on_platform) == {"RL_PRICES": prices, "RL_BUDGET": "20.0"}
@@ -188,7 +188,7 @@ async def test_a_run_rests_at_its_budget_until_that_is_raised(family_on_platform
     assert status.cost.amount == 19.5
 
     platform.lab = None  # what a started run was made from does not matter anymore
-    family_on_platform.edit("a", budget=30)
+    family_on_platform.edit("a", budget={"amount": 30, "currency": "EUR"})
     await family_on_platform.settle("a")
     assert (family_on_platform.status("a").attempt, family_on_platform.status("a").phase) == (2, "Starting")
     assert spending(family_on_platform) == {
@@ -203,9 +203,9 @@ async def test_a_budget_that_was_raised_in_time_lets_the_next_attempt_follow_at_
     family_on_platform: Family, platform: Platform
 ) -> None:
     platform.offer(backend={"url": "http://tinker", "prices": PRICES})
-    family_on_platform.apply("a", runtime="lab", budget=20)
+    family_on_platform.apply("a", runtime="lab", budget={"amount": 20, "currency": "EUR"})
     await family_on_platform.settle("a")
-    family_on_platform.edit("a", budget=30)
+    family_on_platform.edit("a", budget={"amount": 30, "currency": "EUR"})
     cost = {"amount": 19.5, "currency": "EUR", "budget": 20.0}
     family_on_platform.play_failure("a", failed_result("budget", "19.50 EUR of 20.00 EUR are spent", cost=cost))
     await family_on_platform.settle("a")

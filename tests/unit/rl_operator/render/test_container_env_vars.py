@@ -113,7 +113,7 @@ def test_the_trainer_is_told_the_prices_of_its_model() -> None:
 
 
 def test_each_attempt_is_told_the_budget_and_what_is_spent() -> None:
-    run = make_run(budget=12.5)
+    run = make_run(budget={"amount": 12.5, "currency": "EUR"})
     assert values(cost_env_vars(run)) == {"RL_BUDGET": "12.5"}
     progress = {"step": 40, "totalSteps": 100, "percent": 40}
     spent = RunStatus.model_validate({"cost": {"amount": 3.25, "currency": "EUR"}, "progress": progress})

@@ -50,7 +50,13 @@ SILENT = ObservedTrainer(waiting=UNANSWERED, backend_silent=True)
 FAILED_POD = make_pod(ready(), terminated(1, failed_result("internal", "bug")), terminated(0), phase="Failed")
 COST = {"amount": 19.5, "currency": "USD", "budget": 20}
 COSTING: dict[str, Any] = {**RUNNING, "cost": COST}
-BUDGET = {"budget": 20}
+
+
+def _budget(amount: float) -> dict[str, Any]:
+    return {"budget": {"amount": amount, "currency": "USD"}}
+
+
+BUDGET = _budget(20)
 SPENT_POD = make_pod(
     ready(), terminated(1, failed_result("budget", "19.50 of 20", cost=COST)), terminated(0), phase="Failed"
 )
@@ -216,7 +222,7 @@ ROWS: dict[str, tuple[View, Situation, str, Action]] = {
         Action.REST,
     ),
     "its budget was raised meanwhile": (
-        make_view(COSTING, pod=SPENT_POD, spec={"budget": 30}),
+        make_view(COSTING, pod=SPENT_POD, spec=_budget(30)),
         Situation.WAITING,
         "Resuming",
         Action.REST,
@@ -228,7 +234,7 @@ ROWS: dict[str, tuple[View, Situation, str, Action]] = {
         Action.REST,
     ),
     "at its budget, which was lowered": (
-        make_view(COSTING | ended("BudgetReached"), spec={"budget": 10}),
+        make_view(COSTING | ended("BudgetReached"), spec=_budget(10)),
         Situation.STOPPED,
         "BudgetReached",
         Action.REST,
@@ -240,7 +246,7 @@ ROWS: dict[str, tuple[View, Situation, str, Action]] = {
         Action.REST,
     ),
     "budget raised: no backoff": (
-        make_view(COSTING | ended("BudgetReached"), spec={"budget": 20.01}),
+        make_view(COSTING | ended("BudgetReached"), spec=_budget(20.01)),
         Situation.WAITING,
         "Resuming",
         Action.START,

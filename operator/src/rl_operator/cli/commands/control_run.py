@@ -17,7 +17,7 @@ from rl_operator.cli.views.follow import at_rest, follow
 from rl_operator.cli.views.installing import installing
 from rl_operator.documents.parse import parse_stored_run
 from rl_operator.targets.local_target import install_requirements
-from rl_operator.targets.runs.run_control import resume_run, stop_run
+from rl_operator.targets.runs.run_control import AskedBudget, resume_run, stop_run
 from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.target import Target
 
@@ -44,7 +44,10 @@ def resume(
     name: RunName,
     *,
     budget: Annotated[
-        float | None, typer.Option(min=0.01, help="What it may cost in all from now on (spec.budget).")
+        str | None,
+        typer.Option(
+            metavar="AMOUNT", help="What it may cost in all from now on (spec.budget): 20, or '20 USD' with a currency."
+        ),
     ] = None,
     scope: Scope,
 ) -> None:
@@ -53,7 +56,14 @@ def resume(
     A run that has spent its budget continues with a higher one.
     """
     target, place = scope.target, scope.namespace
-    does = resume_run(target, place, name, partial(_install_packages, target), _warn, budget=budget)
+    does = resume_run(
+        target,
+        place,
+        name,
+        partial(_install_packages, target),
+        _warn,
+        budget=AskedBudget.of_text(budget) if budget else None,
+    )
     if not does:
         typer.echo(f"{name} is not suspended; nothing to do ({target.label})")
         return

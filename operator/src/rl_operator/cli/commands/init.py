@@ -48,8 +48,8 @@ WIDTH: Final = 99
 A_DAY: Final = 86_400
 """Placeholder for a number of seconds without a default."""
 
-EXAMPLES: Final[Mapping[str, float]] = {"budget": 10}
-"""Placeholders for other fields without one."""
+EXAMPLE_AMOUNT: Final = 10
+"""Placeholder for the budget, in the currency of the runtime's prices."""
 
 Accepts = Callable[[Mapping[str, Any]], bool]
 """Whether a run whose spec has just these fields besides environment and runtime is accepted."""
@@ -164,13 +164,21 @@ def _run_lines(runtime: Runtime, accepts: Accepts) -> Iterator[str]:
     for name in RUN_FIELDS:
         if name == "priority" and runtime.spec.limits.max_active_runs is None:
             continue  # nothing waits there
-        field, limit = RunSpec.model_fields[name], getattr(runtime.spec.limits, name, None)
-        value = EXAMPLES.get(name, A_DAY) if field.default is None else field.default
-        value = value if limit is None else min(value, limit)
-        if accepts({str(field.alias): value}):
+        field, value = RunSpec.model_fields[name], _example(name, runtime)
+        if value is not None and accepts({str(field.alias): value}):
             yield cut(f"  {f'#{field.alias}: {flow(value)}':<42}  # {field.description}", WIDTH)
     yield f"  {'#wandb: {project: rl, tags: [first]}':<42}  # {RunSpec.model_fields['wandb'].description}"
     yield from _prose("startFrom: {run: NAME} begins with the weights of a run that is over.", indent=2)
+
+
+def _example(name: str, runtime: Runtime) -> Any:
+    """A value that a field of the run may have with this runtime. None: without prices a budget has none."""
+    if name == "budget":
+        prices = runtime.spec.backend.prices
+        return {"amount": EXAMPLE_AMOUNT, "currency": prices.currency} if prices else None
+    default, limit = RunSpec.model_fields[name].default, getattr(runtime.spec.limits, name, None)
+    value = A_DAY if default is None else default
+    return value if limit is None else min(value, limit)
 
 
 def _sandbox_line(environment: CatalogEnvironment, runtime: Runtime, accepts: Accepts) -> Iterator[str]:

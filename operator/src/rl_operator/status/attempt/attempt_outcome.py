@@ -215,7 +215,7 @@ def is_spent(view: View, reason: str | None) -> bool:
     cost, budget = cost_so_far(view), view.run.spec.budget
     if reason != BUDGET_REACHED or budget is None:
         return False
-    return cost is None or cost.budget is None or budget <= cost.budget
+    return cost is None or cost.budget is None or budget.amount <= cost.budget
 
 
 def budget_sentence(view: View, checkpoint_step: int | None) -> str:

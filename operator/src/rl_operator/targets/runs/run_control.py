@@ -4,13 +4,16 @@ Such tools leave their names in labels and annotations. `app.kubernetes.io/insta
 it, too, and Argo CD only if configured to.
 """
 
+import contextlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from rl_operator.api.kubernetes_objects import Manifest
-from rl_operator.api.names import BUDGET_REACHED, STARTED_AS_ANNOTATION
-from rl_operator.operator_errors import RefusedError
+from rl_operator.api.names import BUDGET_REACHED, DEFAULT_RUNTIME, STARTED_AS_ANNOTATION
+from rl_operator.api.training_run import LARGEST_BUDGET, SMALLEST_BUDGET
+from rl_operator.operator_errors import ForbiddenError, RefusedError
 from rl_operator.targets.runs.run_lookup import existing_run, was_restored
 from rl_operator.targets.target import Note, Target
 
@@ -81,12 +84,55 @@ def has_spent_its_budget(run: Manifest) -> bool:
     return any(each.get("reason") == BUDGET_REACHED and each.get("type") == "Suspended" for each in conditions)
 
 
-def _wrong_budget(status: Mapping[str, Any], budget: float | None, *, spent: bool) -> str:
+@dataclass(frozen=True, slots=True)
+class AskedBudget:
+    """A budget as a person gives it. `currency` None: that of the prices."""
+
+    amount: float
+    currency: str | None = None
+
+    @classmethod
+    def of_text(cls, text: str) -> "AskedBudget":
+        """Raises RefusedError unless it is an amount, with or without the code of a currency after it."""
+        found = re.fullmatch(r"\s*(\d{1,10}(?:\.\d+)?)\s*([A-Z]{3})?\s*", text, re.ASCII)
+        if found is None or not SMALLEST_BUDGET <= float(found[1]) <= LARGEST_BUDGET:
+            raise RefusedError(
+                f"the budget is {text!r}; it must be an amount of at least {SMALLEST_BUDGET}, and may name the "
+                "currency: 20, or '20 USD'"
+            )
+        return cls(float(found[1]), found[2])
+
+    def to_wire(self, target: Target, run: Manifest) -> dict[str, Any]:
+        """`spec.budget` of this run. Raises RefusedError if it names no currency and the prices cannot be read."""
+        return {"amount": self.amount, "currency": self.currency or _currency(target, run)}
+
+
+def _currency(target: Target, run: Manifest) -> str:
+    """That of what the run has cost, or of its runtime's prices, or of its budget."""
+    if cost := run.get("status", {}).get("cost"):
+        return str(cost["currency"])
+    name = run["spec"].get("runtime", DEFAULT_RUNTIME)
+    with contextlib.suppress(ForbiddenError):
+        runtime = target.runtimes().get(name)
+        if runtime is not None and runtime.spec.backend.prices is not None:
+            return runtime.spec.backend.prices.currency
+    if budget := run["spec"].get("budget"):
+        return str(budget["currency"])
+    raise RefusedError(
+        f"the budget of run {run['metadata']['name']} names no currency, and no prices of runtime {name} (its "
+        "spec.backend.prices) can be read: name it, like --budget '20 USD'"
+    )
+
+
+def _wrong_budget(status: Mapping[str, Any], asked: AskedBudget | None, *, spent: bool) -> str:
     cost = status.get("cost")
-    if budget is None:
+    if asked is None:
         return f"has spent its budget: {status.get('message', '')}" if spent else ""
     if "startTime" in status and cost is None:
         return "cannot have a budget: its runtime had no spec.backend.prices when it started"
+    if cost and asked.currency not in (None, cost["currency"]):
+        return f"has its prices in {cost['currency']}: give the budget in that currency, not in {asked.currency}"
+    budget = asked.amount
     if cost and budget <= cost["amount"]:
         return f"has cost {cost['amount']:g} {cost['currency']} already: a budget of {budget:g} is not more than that"
     if spent and cost and budget <= cost.get("budget", 0):
@@ -111,7 +157,7 @@ def resume_run(
     install: Callable[[Manifest], None],
     note: Note,
     *,
-    budget: float | None = None,
+    budget: AskedBudget | None = None,
 ) -> str:
     """Start a draft, or continue a stopped run. `install`: what its environment needs; `budget`: what the run may cost
     in all from now on. Returns what it does now; empty if there was nothing to do. Raises RefusedError.
@@ -132,7 +178,7 @@ def resume_run(
     if run["spec"].get("suspend") and (warning := suspend_warning(run, suspend=False)):
         note(warning)
     install(run)
-    raised = {} if budget is None else {"budget": budget}
+    raised = {} if budget is None else {"budget": budget.to_wire(target, run)}
     target.change_spec(
         namespace, name, {"suspend": False, **raised}, {STARTED_AS_ANNOTATION: None} if restored else None
     )

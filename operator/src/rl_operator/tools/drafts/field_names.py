@@ -34,7 +34,7 @@ OWN_SETTINGS: Final = (
     "start_from",
     "sandbox",
 )
-OBJECTS: Final = frozenset({"start_from", "sandbox"})
+OBJECTS: Final = frozenset({"budget", "start_from", "sandbox"})
 """Those of them that are mappings, given whole."""
 
 ELSEWHERE: Final[Mapping[str, str]] = {

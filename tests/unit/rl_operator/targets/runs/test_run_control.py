@@ -6,7 +6,14 @@ import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, run_manifest
 
 from rl_operator.operator_errors import RefusedError
-from rl_operator.targets.runs.run_control import gitops_owner, offer_of, resume_run, stop_run, suspend_warning
+from rl_operator.targets.runs.run_control import (
+    AskedBudget,
+    gitops_owner,
+    offer_of,
+    resume_run,
+    stop_run,
+    suspend_warning,
+)
 
 TRACKED = "argocd.argoproj.io/tracking-id"
 FLUX = "kustomize.toolkit.fluxcd.io"
@@ -123,20 +130,27 @@ def at_its_budget(**cost: Any) -> dict[str, Any]:
         phase="Stopped", startTime="2026-01-01T00:00:00Z", message="BudgetReached: 9 of 10 USD.", conditions=[suspended]
     )
     run["status"]["cost"] = {"amount": 9.0, "currency": "USD", "budget": 10.0, **cost}
-    run["spec"]["budget"] = 10.0
+    run["spec"]["budget"] = {"amount": 10.0, "currency": "USD"}
     return run
 
 
-def resumed(run: dict[str, Any], budget: float | None) -> tuple[str, dict[str, Any]]:
+def resumed(run: dict[str, Any], budget: float | str | None) -> tuple[str, dict[str, Any]]:
     target = MemoryTarget(run)
-    does = resume_run(target, "default", "sorting", lambda _: None, target.note, budget=budget)
+    does = resume_run(
+        target,
+        "default",
+        "sorting",
+        lambda _: None,
+        target.note,
+        budget=None if budget is None else AskedBudget.of_text(str(budget)),
+    )
     return does, target.objects["default", "sorting"]["spec"]
 
 
 def test_a_run_at_its_budget_continues_with_a_higher_one() -> None:
     assert offer_of(at_its_budget()) is None
     does, spec = resumed(at_its_budget(), 15.0)
-    assert (does, spec["budget"]) == ("continues from its last checkpoint", 15.0)
+    assert (does, spec["budget"]) == ("continues from its last checkpoint", {"amount": 15.0, "currency": "USD"})
 
 
 @pytest.mark.parametrize(
@@ -145,11 +159,35 @@ def test_a_run_at_its_budget_continues_with_a_higher_one() -> None:
         (None, "has spent its budget: BudgetReached"),
         (10.0, "10 is not more than that"),
         (8.5, "has cost 9 USD already"),
+        ("20 EUR", "has its prices in USD: give the budget in that currency, not in EUR"),
     ],
 )
-def test_a_budget_that_is_not_higher_continues_nothing(budget: float | None, why: str) -> None:
+def test_a_budget_that_is_not_higher_continues_nothing(budget: float | str | None, why: str) -> None:
     with pytest.raises(RefusedError, match=why):
         resumed(at_its_budget(), budget)
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [("20", (20.0, None)), ("0.5", (0.5, None)), ("20 USD", (20.0, "USD")), ("1.25EUR", (1.25, "EUR"))],
+)
+def test_a_budget_may_name_its_currency(text: str, asked: tuple[float, str | None]) -> None:
+    assert AskedBudget.of_text(text) == AskedBudget(*asked)
+
+
+@pytest.mark.parametrize("text", ["", "USD", "-1", "0", "0.001", "1e3", "20 usd", "20 dollars", "nan", "9999999999"])
+def test_what_is_no_budget_is_refused(text: str) -> None:
+    with pytest.raises(RefusedError, match=r"it must be an amount of at least 0\.01"):
+        AskedBudget.of_text(text)
+
+
+def test_the_budget_of_a_draft_is_in_the_currency_of_the_prices() -> None:
+    draft = run_of(suspend=True)
+    with pytest.raises(RefusedError, match="name it, like --budget '20 USD'"):
+        resumed(draft, 20)
+    assert resumed(draft, "20 EUR")[1]["budget"] == {"amount": 20.0, "currency": "EUR"}
+    draft["spec"] |= {"suspend": True, "budget": {"amount": 1.0, "currency": "USD"}}
+    assert resumed(draft, 20)[1]["budget"] == {"amount": 20.0, "currency": "USD"}
 
 
 def test_a_run_without_prices_has_no_budget() -> None:
