@@ -17,8 +17,9 @@ from typing import Any
 from tests.integration.cluster.admin import AdminClient
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.runs import ALL_PODS, ALL_RUNS, TOTAL_STEPS, RunsNamespace
-from tests.integration.cluster.test_environments import GOOD, OwnEnvironments
+from tests.integration.cluster.test_environments import GOOD
 from tests.integration.cluster.trainer import trainer_status
+from tests.integration.cluster.written_environments import OwnEnvironments
 
 from rl_operator.api.names import MANAGED_BY_LABEL
 

@@ -5,8 +5,9 @@ from tests.integration.cluster.kubelet import ENVIRONMENT, NOW, End, child_paths
 from tests.integration.cluster.operator_process import OperatorProcess
 from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
-from tests.integration.cluster.test_environments import GOOD, OwnEnvironments
+from tests.integration.cluster.test_environments import GOOD
 from tests.integration.cluster.trainer import trainer_status
+from tests.integration.cluster.written_environments import OwnEnvironments
 
 SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)
 STOPPED = result("stopped", steps=1, total=TOTAL_STEPS)

@@ -8,7 +8,8 @@ from tests.integration.cluster.control_plane import ControlPlane
 from tests.integration.cluster.operator_process import OperatorProcess
 from tests.integration.cluster.policies import door, installed_policies, refusal_of
 from tests.integration.cluster.runs import RunsNamespace
-from tests.integration.cluster.test_environments import GOOD, OwnEnvironments
+from tests.integration.cluster.test_environments import GOOD
+from tests.integration.cluster.written_environments import OwnEnvironments
 
 
 def run_document(**spec: Any) -> dict[str, Any]:
