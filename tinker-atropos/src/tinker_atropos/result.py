@@ -8,7 +8,6 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -54,7 +53,7 @@ def _dumped(result: TrainerResult) -> bytes:
     return orjson.dumps(wire_form(result))
 
 
-def wire_form(result: TrainerResult) -> dict[str, Any]:
+def wire_form(result: TrainerResult) -> dict[str, object]:
     """Rounded, and without what is said twice. Nothing is cut."""
     wire = result.compact.to_wire()
     wire["metrics"] = {name: rounded(value) for name, value in wire["metrics"].items()}
@@ -63,7 +62,7 @@ def wire_form(result: TrainerResult) -> dict[str, Any]:
     return wire
 
 
-def _rounded_row(row: FigureRow) -> list[Any]:
+def _rounded_row(row: FigureRow) -> list[object]:
     return [each if each is None or isinstance(each, str) else rounded(each) for each in row]
 
 
@@ -104,11 +103,11 @@ class ResultFile:
         self.cost: Callable[[], RunCost | None] = lambda: None
         self.evaluation: Callable[[], EvaluatedFigures | None] = lambda: None
 
-    def hold(self, **changes: Any) -> None:
+    def hold(self, **changes: object) -> None:
         """Change the result; it is written with the next `write`."""
         self.result = self.result.with_changes(**changes)
 
-    def write(self, **changes: Any) -> None:
+    def write(self, **changes: object) -> None:
         self.hold(cost=self.cost(), evaluation=self.evaluation(), **changes)
         write_result(self._path, self.result)
 

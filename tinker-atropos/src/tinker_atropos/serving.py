@@ -6,7 +6,6 @@ import errno
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
 
 import orjson
 import uvicorn
@@ -98,13 +97,13 @@ async def serve(app: ASGIApp, listener: socket.socket) -> AsyncIterator[int]:
         listener.close()
 
 
-def json_response(content: Any, status_code: int = 200) -> Response:
+def json_response(content: object, status_code: int = 200) -> Response:
     return Response(orjson.dumps(content), status_code, media_type="application/json")
 
 
 def ops_app(
     unready: Callable[[], str | None],
-    status: Callable[[], dict[str, Any]],
+    status: Callable[[], dict[str, object]],
     extra_routes: list[Route] | None = None,
     registry: CollectorRegistry = REGISTRY,
 ) -> Starlette:

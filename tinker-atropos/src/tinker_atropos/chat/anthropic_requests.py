@@ -74,7 +74,7 @@ def _system_messages(given: Json) -> list[Json]:
     return [{"role": "system", "content": content}] if content else []
 
 
-def _chat_messages(value: Any) -> list[Json]:
+def _chat_messages(value: object) -> list[Json]:
     messages = _objects("messages", value)
     if not messages:
         raise _refusal("messages", "is empty; send at least one message")
@@ -174,7 +174,7 @@ def _tool_choice(given: Json) -> Json:
         case None:
             return {}
         case {"type": "tool", "name": str(name)}:
-            translated: Any = {"type": "function", "function": {"name": name}}
+            translated: object = {"type": "function", "function": {"name": name}}
         case {"type": "auto" | "any" | "none" as kind}:
             translated = TOOL_CHOICES[kind]
         case _:
@@ -213,7 +213,7 @@ def _output(given: Json) -> Json:
     return passed
 
 
-def _objects(where: str, value: Any) -> list[Block]:
+def _objects(where: str, value: object) -> list[Block]:
     if not isinstance(value, list):
         raise _refusal(where, f"is {_shown(value)}; it must be a list of objects")
     for index, each in enumerate(value):
@@ -222,7 +222,7 @@ def _objects(where: str, value: Any) -> list[Block]:
     return [(f"{where}.{index}", each) for index, each in enumerate(value)]
 
 
-def _blocks(where: str, content: Any) -> list[Block]:
+def _blocks(where: str, content: object) -> list[Block]:
     if isinstance(content, str):
         return [(where, {"type": "text", "text": content})]
     if not isinstance(content, list):
@@ -258,7 +258,7 @@ def _refusal(field: str, sentence: str) -> AnthropicRequestError:
     return AnthropicRequestError(field, f"{field} {sentence}")
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if value is None:
         return "missing"
     if isinstance(value, dict | list):

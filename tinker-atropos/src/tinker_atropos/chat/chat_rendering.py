@@ -59,7 +59,7 @@ def _tool_call(where: str, call: Any) -> Message:
     return {**call, "function": {**function, "arguments": _arguments(where, function.get("arguments"))}}
 
 
-def _arguments(where: str, arguments: Any) -> Any:
+def _arguments(where: str, arguments: object) -> object:
     if not isinstance(arguments, str):
         return arguments if arguments is not None else {}
     try:

@@ -82,7 +82,7 @@ class WireRequest(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _only_what_is_honored(cls, body: Any) -> Any:
+    def _only_what_is_honored(cls, body: object) -> object:
         if not isinstance(body, dict):
             return body
         given = {str(name): value for name, value in body.items() if value is not None}
@@ -97,7 +97,7 @@ def _spellings(name: str, field: FieldInfo) -> list[str]:
     return [str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [name]
 
 
-def _is_ignored(name: str, value: Any, ignores_unknown: bool) -> bool:
+def _is_ignored(name: str, value: object, ignores_unknown: bool) -> bool:
     """Whether leaving a field out deserves a warning.
 
     Raises UnsupportedFieldError for one that asks for something this server does not support.
@@ -176,7 +176,7 @@ class InferenceRequest(WireRequest):
         )
 
 
-def _single_prompt(prompt: Any) -> Any:
+def _single_prompt(prompt: object) -> object:
     """OpenAI's `prompt` may hold several prompts; a list of one is accepted as that one."""
     if not isinstance(prompt, list) or not any(isinstance(each, str | list) for each in prompt):
         return prompt
@@ -185,7 +185,7 @@ def _single_prompt(prompt: Any) -> Any:
     return prompt[0]
 
 
-def sampled_tokens_only(logprobs: Any) -> Any:
+def sampled_tokens_only(logprobs: object) -> object:
     """Raises UnsupportedFieldError for logprobs of tokens that were not sampled."""
     if isinstance(logprobs, int) and not 0 <= logprobs <= 1:
         raise UnsupportedFieldError(
@@ -267,7 +267,7 @@ class ChatRequest(OpenAIRequest):
         return self
 
     @property
-    def shown_tools(self) -> list[dict[str, Any]]:
+    def shown_tools(self) -> list[dict[str, object]]:
         return [] if self.tool_choice == "none" else self.tools
 
     @property
@@ -289,7 +289,7 @@ class ChatRequest(OpenAIRequest):
         return contents == [PING_TEXT] and self.token_limit == 1
 
 
-def tool_name(tool: Mapping[str, Any]) -> str | None:
+def tool_name(tool: Mapping[str, object]) -> str | None:
     """Of a tool in OpenAI's form; None if it has none."""
     function = tool.get("function")
     name = function.get("name") if isinstance(function, dict) else None

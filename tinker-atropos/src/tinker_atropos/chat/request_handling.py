@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
@@ -50,7 +50,7 @@ class RefusedAnswer:
     field: str | None = None
 
 
-def openai_error(refusal: RefusedAnswer) -> dict[str, Any]:
+def openai_error(refusal: RefusedAnswer) -> dict[str, object]:
     """OpenAI's shape, which sglang's clients do not read."""
     kind = "unavailable" if refusal.status == 503 else "invalid_request_error"
     return {"error": {"message": refusal.message, "type": kind, "param": refusal.field, "code": refusal.code}}
@@ -69,7 +69,9 @@ class Told:
             logger.warning("%s", message)
 
 
-def guarded(handler: Handler, told: Told, shape: Callable[[RefusedAnswer], dict[str, Any]] = openai_error) -> Handler:
+def guarded(
+    handler: Handler, told: Told, shape: Callable[[RefusedAnswer], dict[str, object]] = openai_error
+) -> Handler:
     """Refusals are 4xx (the client must change something), unavailability is 503 (it may try again)."""
 
     async def handle(request: Request) -> Response:
@@ -101,7 +103,7 @@ async def parse(request: Request, model: type[Body]) -> Body:
     return validated(model, await limited_body(request))
 
 
-def validated(model: type[Body], body: bytes | dict[str, Any]) -> Body:
+def validated(model: type[Body], body: bytes | dict[str, object]) -> Body:
     """The body as JSON text or as an object. Raises RefusedRequestError naming the field."""
     try:
         return model.model_validate(body) if isinstance(body, dict) else model.model_validate_json(body)
@@ -124,7 +126,7 @@ class _ClientGoneError(Exception):
     """The client is no longer waiting for the answer."""
 
 
-async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+async def unless_gone(request: Request, work: Coroutine[object, object, T]) -> T:
     """Wait for the work, and cancel it (at the backend too) when the client disconnects."""
     working = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(_disconnected(request))

@@ -155,7 +155,7 @@ def _tokenizer_class(name: str) -> Any:
     return AutoTokenizer
 
 
-def _check_variables(template_kwargs: Mapping[str, Any]) -> None:
+def _check_variables(template_kwargs: Mapping[str, object]) -> None:
     """Refuse transformers' own parameters: a client's template would run in this process, which has the key."""
     from transformers import PreTrainedTokenizerBase
 

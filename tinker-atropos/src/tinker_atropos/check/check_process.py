@@ -23,7 +23,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -131,7 +131,7 @@ def as_json(seen: Observations, found: list[Finding]) -> str:
     return json.dumps(to_wire(seen, found), indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def to_wire(seen: Observations, found: list[Finding]) -> dict[str, Any]:
+def to_wire(seen: Observations, found: list[Finding]) -> dict[str, object]:
     """Names are stable. What is not known is null."""
     group = next((group for group in seen.groups if group.answers), None)
     return {
@@ -156,7 +156,7 @@ def to_wire(seen: Observations, found: list[Finding]) -> dict[str, Any]:
     }
 
 
-def _groups(seen: Observations) -> dict[str, Any]:
+def _groups(seen: Observations) -> dict[str, object]:
     counters = seen.counters
     return {
         "asked": seen.groups_asked,
@@ -173,7 +173,7 @@ def _groups(seen: Observations) -> dict[str, Any]:
     }
 
 
-def _tokens(seen: Observations) -> dict[str, Any]:
+def _tokens(seen: Observations) -> dict[str, object]:
     lengths = [each.tokens for each in seen.sequences]
     known = [each for each in seen.sequences if each.sampled is not None]
     return {
@@ -195,7 +195,7 @@ def _rewards(seen: Observations) -> dict[str, float | None]:
     return {"min": min(finite), "max": max(finite), "mean": round(sum(finite) / len(finite), 4)}
 
 
-def _held_out(seen: Observations) -> dict[str, Any] | None:
+def _held_out(seen: Observations) -> dict[str, object] | None:
     """Of the main set, and of others by their names."""
     if seen.held_out is None:
         return None
@@ -212,7 +212,7 @@ def _compared(items: HeldOutOverlap) -> dict[str, int]:
     }
 
 
-def _answer(answer: AnswerSeen) -> dict[str, Any]:
+def _answer(answer: AnswerSeen) -> dict[str, object]:
     return {"kind": answer.kind, "text": answer.text, "reward": answer.reward, "tokens": answer.tokens}
 
 

@@ -50,7 +50,7 @@ def load_config(path: Path) -> RunConfig:
     return parse_config(document)
 
 
-def parse_config(document: Mapping[str, Any]) -> RunConfig:
+def parse_config(document: Mapping[str, object]) -> RunConfig:
     """Check a parsed config. Raises ConfigError on the first thing that is wrong."""
     try:
         config = RunConfig.model_validate(document)

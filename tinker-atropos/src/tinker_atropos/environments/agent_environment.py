@@ -115,7 +115,7 @@ class AgentEnvironment(SessionEnvironment[Item], ABC):
     default_toolsets: ClassVar[Sequence[str]] = ()
     """A hint for readers; what counts is `enabled_toolsets`."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         for name in ("prepare", "compute_reward", "evaluate"):
             if name in cls.__dict__:
@@ -210,7 +210,7 @@ class AgentEnvironment(SessionEnvironment[Item], ABC):
         """What keeps all rollouts from going on, if anything does."""
         return "a sandbox" if self._turns is not None and self._turns.all_wait else None
 
-    def in_play(self, split: str) -> AbstractAsyncContextManager[Any]:
+    def in_play(self, split: str) -> AbstractAsyncContextManager[object]:
         """With pods, a rollout begins when there is a sandbox for it: else it would wait for one, and lose its time."""
         return super().in_play(split) if self._turns is None else self._with_sandbox(self._turns, split)
 
@@ -315,9 +315,9 @@ class AgentEnvironment(SessionEnvironment[Item], ABC):
         await super().wandb_log({**rewards, **(wandb_metrics or {})})
 
 
-def _bridged(method: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Coroutine[Any, Any, T]]:
+def _bridged(method: Callable[..., Coroutine[object, object, T]]) -> Callable[..., Coroutine[object, object, T]]:
     @wraps(method)
-    async def bridged(*args: Any, **kwargs: Any) -> T:
+    async def bridged(*args: object, **kwargs: object) -> T:
         return await Bridged(method(*args, **kwargs))
 
     return bridged
@@ -339,7 +339,7 @@ def time_each_rollout(config: AgentConfig) -> None:
         config.rollout_seconds = limit
 
 
-def with_key(servers: Any) -> Any:
+def with_key(servers: object) -> object:
     """A server without a key gets that of OpenAI's usual variable. Servers of one's own often want none, but the client
     must have one.
     """

@@ -365,7 +365,7 @@ class Environment(SampledEnvironment[Item], ABC):
         return Rollout([SampledSequence.begun(prompt, output)], score)
 
 
-async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def together(work: Iterable[Coroutine[object, object, T]]) -> list[T]:
     """The results of all, in order. The first error cancels the others: their samples would not be used."""
     try:
         async with asyncio.TaskGroup() as group:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 from pydantic import Field
 from pydantic_core import to_json
@@ -86,7 +86,7 @@ def prompt_text(messages: Sequence[Message]) -> str:
     return "\n\n".join(str(message["content"]) for message in messages)
 
 
-def item_text(item: Any) -> str:
+def item_text(item: object) -> str:
     """As JSON; of what has no form in JSON, Python's."""
     return to_json(item, fallback=repr, inf_nan_mode="constants").decode()
 
@@ -317,7 +317,7 @@ class HarnessEnvironment(SessionEnvironment[Item], Environment[Item], ABC):
         if not leased.cancelled() and leased.exception() is None:
             self._in_thread(leased.result().close)
 
-    def _in_thread(self, work: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":
+    def _in_thread(self, work: Callable[..., T], *arguments: object) -> "asyncio.Future[T]":
         return asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     @cached_property

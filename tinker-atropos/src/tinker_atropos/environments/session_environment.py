@@ -121,7 +121,7 @@ class SessionEnvironment(SampledEnvironment[Item], ABC):
     async def roll_out(self, item: Item, n: int, split: str) -> list[Outcome]:
         return await together(self._rollout(item, split) for _ in range(n))
 
-    def in_play(self, split: str) -> AbstractAsyncContextManager[Any]:  # noqa: ARG002 -- here nobody has to wait
+    def in_play(self, split: str) -> AbstractAsyncContextManager[object]:  # noqa: ARG002 -- here nobody has to wait
         """What a rollout enters before its session and its time begin, and where it may have to wait for its turn."""
         return nullcontext()
 
@@ -186,9 +186,9 @@ def _finite(reward: Any) -> float:
     return value
 
 
-def _wire(settings: SamplingSettings) -> dict[str, Any]:
+def _wire(settings: SamplingSettings) -> dict[str, object]:
     """As sglang's fields; those that say nothing are left out, for servers that know few of them."""
-    wanted: dict[str, Any] = {"max_tokens": settings.max_tokens, "temperature": settings.temperature}
+    wanted: dict[str, object] = {"max_tokens": settings.max_tokens, "temperature": settings.temperature}
     if settings.top_p < 1:
         wanted["top_p"] = settings.top_p
     if settings.top_k > 0:
@@ -202,7 +202,7 @@ def _wire(settings: SamplingSettings) -> dict[str, Any]:
     return wanted
 
 
-def _stop_reason(end: Any) -> StopReason:
+def _stop_reason(end: object) -> StopReason:
     """Servers of atroposlib pass on what theirs say: sglang an object, others a word."""
     kind = end.get("type") if isinstance(end, dict) else end
     return "length" if kind == "length" else "stop"

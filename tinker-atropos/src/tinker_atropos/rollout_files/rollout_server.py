@@ -31,7 +31,7 @@ allows.
 """
 
 
-def rollout_routes(store: RolloutStore, state: Callable[[], dict[str, Any]]) -> list[Route]:
+def rollout_routes(store: RolloutStore, state: Callable[[], dict[str, object]]) -> list[Route]:
     """`state` gives `every` and `note` of the listing."""
 
     async def list_files(_request: Request) -> Response:

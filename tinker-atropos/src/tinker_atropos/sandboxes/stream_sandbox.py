@@ -28,7 +28,7 @@ class StreamSandbox:
     def __init__(self, stream: socket.socket, when_lost: Callable[[], object] = lambda: None) -> None:
         """Raises RuntimeError if there can be no more threads."""
         self._stream, self._when_lost = stream, when_lost
-        self._waiting: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
+        self._waiting: dict[int, queue.SimpleQueue[dict[str, object]]] = {}
         self._sending = threading.Lock()
         self._last_id = LAST_LINE
         self._lost = LOST
@@ -88,7 +88,7 @@ class StreamSandbox:
             raise SandboxLostError(self._lost)
         return self._answer(number, answers, min(seconds + ANSWER_SECONDS, threading.TIMEOUT_MAX))
 
-    def _answer(self, number: int, answers: "queue.SimpleQueue[dict[str, Any]]", seconds: float) -> Any:
+    def _answer(self, number: int, answers: "queue.SimpleQueue[dict[str, Any]]", seconds: float) -> object:
         try:
             answer = answers.get(timeout=seconds)
         except queue.Empty:
@@ -122,7 +122,7 @@ class StreamSandbox:
             waiting.put(answer)
 
 
-def _line(request: dict[str, Any]) -> bytes:
+def _line(request: dict[str, object]) -> bytes:
     """Raises SandboxError for one that no server would read."""
     line = json.dumps(request).encode() + b"\n"
     if len(line) > MAX_REQUEST_BYTES:

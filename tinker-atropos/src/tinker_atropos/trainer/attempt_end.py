@@ -9,7 +9,7 @@ import contextlib
 import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from rl_contract.trainer_messages import ResultCheckpoint
 from tinker_atropos.errors import BackendError, RunError
@@ -104,7 +104,7 @@ class AttemptEnd:
             self.state.status.checkpoint = self.state.status.checkpoint.with_changes(expires_at=None)
         self.state.results.write(checkpoint=ResultCheckpoint())
 
-    async def _in_time(self, work: Coroutine[Any, Any, None], seconds: float) -> str | None:
+    async def _in_time(self, work: Coroutine[object, object, None], seconds: float) -> str | None:
         """None if the work ends within `seconds` after a stop from outside; otherwise why it did not."""
         working = asyncio.ensure_future(work)
         try:

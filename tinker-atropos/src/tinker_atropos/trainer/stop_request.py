@@ -69,7 +69,7 @@ class StopRequest:
             await cancelled(hurried)
 
 
-async def unless_stopped(work: Coroutine[Any, Any, T], stop: StopRequest) -> T | None:
+async def unless_stopped(work: Coroutine[object, object, T], stop: StopRequest) -> T | None:
     """The work's result; None, with the work canceled, if the stop comes first.
 
     It runs in the caller's task: what comes next follows at once, and not after all else that the loop has to do.
@@ -85,7 +85,7 @@ async def unless_stopped(work: Coroutine[Any, Any, T], stop: StopRequest) -> T |
     return None
 
 
-async def beside(work: Coroutine[Any, Any, T], *companions: Coroutine[Any, Any, Never]) -> T:
+async def beside(work: Coroutine[object, object, T], *companions: Coroutine[object, object, Never]) -> T:
     """Run the work with companions that never end by themselves; the first error of any ends all of them."""
     working = asyncio.ensure_future(work)
     others = [asyncio.ensure_future(companion) for companion in companions]

@@ -159,7 +159,7 @@ class TrainerAttempt:
     async def _failed(self) -> Never:
         await asyncio.shield(self.state.failed)
 
-    async def _stop_when_it_fails(self, companion: Coroutine[Any, Any, Never]) -> Never:
+    async def _stop_when_it_fails(self, companion: Coroutine[object, object, Never]) -> Never:
         try:
             await companion
         except DivergedError:
@@ -246,7 +246,7 @@ class Run:
         """Say so wherever the trainer is asked; None: it is not, or no longer."""
         self.state.silent = why
 
-    def to_wire(self) -> dict[str, Any]:
+    def to_wire(self) -> dict[str, object]:
         """`/status`."""
         opened = self.state.opened
         call = opened.training.call if opened else None

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import orjson
 from prometheus_client import CollectorRegistry
@@ -34,7 +34,7 @@ from tinker_atropos.trajectory_api.service.trajectory_service import TrajectoryS
 from tinker_atropos.trajectory_api.store.journal import Journal
 
 
-def ops_status(service: TrajectoryService, restarts: int) -> dict[str, Any]:
+def ops_status(service: TrajectoryService, restarts: int) -> dict[str, object]:
     """`GET /status` of the ops port."""
     run = service.run_state
     live = {env.env_id for env in service.live_environments()}

@@ -67,8 +67,8 @@ async def session(purpose: str) -> "AsyncIterator[tinker.ServiceClient]":
             await asyncio.wait_for(asyncio.to_thread(lambda: service.close("success").result()), CLOSE_SECONDS)
 
 
-def _resolved(value: Any) -> "Future[Any]":
+def _resolved(value: object) -> "Future[Any]":
     """A value in the shape of the SDK's futures."""
-    future: Future[Any] = Future()
+    future: Future[object] = Future()
     future.set_result(value)
     return future

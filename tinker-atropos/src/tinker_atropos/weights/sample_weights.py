@@ -1,7 +1,7 @@
 """Sample from trained weights: a prompt in, completions out."""
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -39,7 +39,7 @@ class Completion:
     logprob: float
     stop_reason: str
 
-    def to_wire(self) -> dict[str, Any]:
+    def to_wire(self) -> dict[str, object]:
         return asdict(self)
 
 

@@ -20,7 +20,7 @@ _DECODER = json.JSONDecoder(parse_constant=_no_number)
 _SPACE = re.compile(r"\s*")
 
 
-def read_json(text: str, start: int, end: int) -> tuple[Any, int]:
+def read_json(text: str, start: int, end: int) -> tuple[object, int]:
     """The JSON value at `start`, and where it ends. Raises MalformedCallError, whose attempt ends at `end`."""
     begin = _SPACE.match(text, start).end()  # type: ignore[union-attr]  # it matches anywhere
     try:
@@ -144,11 +144,11 @@ class TaggedCalls:
         return self.marks[0] + (name + self.marks[1] if name else "")
 
 
-def _written(value: Any) -> str:
+def _written(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _schemas(name: str, tools: Tools) -> Mapping[str, Any]:
+def _schemas(name: str, tools: Tools) -> Mapping[str, object]:
     """Of the arguments of a function."""
     for tool in tools:
         if tool["function"]["name"] == name:
@@ -157,7 +157,7 @@ def _schemas(name: str, tools: Tools) -> Mapping[str, Any]:
     return {}
 
 
-def _value(key: str, text: str, schemas: Mapping[str, Any], end: int) -> Any:
+def _value(key: str, text: str, schemas: Mapping[str, object], end: int) -> object:
     schema = schemas.get(key)
     types = schema.get("type") if isinstance(schema, dict) else None
     allowed = [types] if isinstance(types, str) else types if isinstance(types, list) else []

@@ -120,7 +120,7 @@ class ToolFormat:
         return self.section[0] + self.syntax.opening(name)
 
 
-def checked_call(name: Any, arguments: Any, tools: Tools, end: int) -> ToolCall:
+def checked_call(name: object, arguments: object, tools: Tools, end: int) -> ToolCall:
     """Raises MalformedCallError for what no program could call."""
     if not isinstance(name, str) or not name:
         raise MalformedCallError("the call names no function: its name must be a string", end)
@@ -132,7 +132,7 @@ def checked_call(name: Any, arguments: Any, tools: Tools, end: int) -> ToolCall:
     return ToolCall(name, json_text(arguments))
 
 
-def json_text(value: Any) -> str:
+def json_text(value: object) -> str:
     """Readable, unless it has half of a surrogate pair, which no wire takes."""
     text = json.dumps(value, ensure_ascii=False)
     try:

@@ -4,11 +4,10 @@ import contextlib
 import sys
 from collections.abc import Iterator, Mapping
 from types import ModuleType
-from typing import Any
 
 
 @contextlib.contextmanager
-def standing_in(attributes: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
+def standing_in(attributes: Mapping[str, Mapping[str, object]]) -> Iterator[None]:
     """By module name, what is imported of it by name. What is imported already stays as it is. Afterwards whoever needs
     one of them imports the real one.
     """

@@ -7,7 +7,7 @@ import math
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Judge:
     not judged again, whoever asks.
     """
 
-    def __init__(self, ask: Callable[[list[dict[str, Any]]], Awaitable[str]]) -> None:
+    def __init__(self, ask: Callable[[list[dict[str, object]]], Awaitable[str]]) -> None:
         self._ask = ask
         self._verdicts: OrderedDict[str, asyncio.Future[float]] = OrderedDict()
         self.fallbacks = 0

@@ -105,7 +105,7 @@ def _shown(message: dict[str, Any]) -> dict[str, Any]:
     return {"role": role, "title": title, "text": text, "calls": calls, "error": _is_error(role, message)}
 
 
-def _is_error(role: Any, message: dict[str, Any]) -> bool:
+def _is_error(role: object, message: dict[str, object]) -> bool:
     """Whether it tells the agent of a call that went wrong, or of a command that failed."""
     told = _parsed(message.get("content"))
     if role == "tool" and isinstance(told, dict):
@@ -113,7 +113,7 @@ def _is_error(role: Any, message: dict[str, Any]) -> bool:
     return str(told).startswith("Error: " if role == "tool" else "Error: a call could not be read: ")
 
 
-def _readable(content: Any, is_object: bool = True) -> str:
+def _readable(content: object, is_object: bool = True) -> str:
     """Objects, such as arguments and results, as lines of `name: value`, with the line breaks that values have."""
     parsed = _parsed(content) if is_object else None
     if isinstance(parsed, dict):
@@ -122,11 +122,11 @@ def _readable(content: Any, is_object: bool = True) -> str:
     return ("" if content is None else _as_text(content)).translate(VISIBLE)
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _parsed(content: Any) -> Any:
+def _parsed(content: object) -> object:
     try:
         return json.loads(content) if isinstance(content, str) else content
     except (ValueError, RecursionError):  # of a text that is not JSON, or is nested without end

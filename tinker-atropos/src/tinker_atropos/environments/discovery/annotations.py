@@ -87,7 +87,7 @@ def limits_of(sources: Sources, module: Module, call: ast.Call) -> Limits:
     return {name: value for name, value in found if _makes_sense(name, value)}
 
 
-def _makes_sense(limit: str, value: Any) -> bool:
+def _makes_sense(limit: str, value: object) -> bool:
     if value is UNKNOWN or isinstance(value, bool):
         return False
     if limit == "pattern":

@@ -31,7 +31,7 @@ class ConfigField:
     limits: Limits
     choices: list[Any] | None = None
 
-    def to_wire(self) -> dict[str, Any]:
+    def to_wire(self) -> dict[str, object]:
         """Without the limits and choices that it does not have."""
         wire = {"name": self.name, "type": self.type, "default": self.default, "description": self.description}
         return wire | self.limits | ({} if self.choices is None else {"choices": self.choices})
@@ -97,7 +97,7 @@ def _field(sources: Sources, module: Module, statement: ast.AnnAssign, local_nam
     return ConfigField(name, annotation.type, default, description, limits, annotation.choices)
 
 
-def _default(sources: Sources, module: Module, value: ast.expr | None, calls: list[tuple[Module, ast.Call]]) -> Any:
+def _default(sources: Sources, module: Module, value: ast.expr | None, calls: list[tuple[Module, ast.Call]]) -> object:
     if value is not None:
         return _known(literal(sources, module, value))
     for where, call in reversed(calls):
@@ -110,7 +110,7 @@ def _default(sources: Sources, module: Module, value: ast.expr | None, calls: li
     return None
 
 
-def _made(sources: Sources, module: Module, factory: ast.expr) -> Any:
+def _made(sources: Sources, module: Module, factory: ast.expr) -> object:
     """What `list` or `lambda: [1, 2]` returns."""
     if isinstance(factory, ast.Name):
         return empty_value(factory.id)
@@ -123,7 +123,7 @@ def _mentions(expression: ast.expr, names: set[str]) -> bool:
     return any(isinstance(node, ast.Name) and node.id in names for node in ast.walk(expression))
 
 
-def _known(value: Any) -> Any:
+def _known(value: object) -> object:
     return None if value is UNKNOWN else value
 
 
@@ -199,7 +199,7 @@ def _from_expression(sources: Sources, module: Module, expression: ast.expr | No
         config_class = None
     elif not derives_from_config(sources, config_class):
         return _ANYTHING
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     complete = True
     for keyword in expression.keywords:
         value = literal(sources, module, keyword.value)

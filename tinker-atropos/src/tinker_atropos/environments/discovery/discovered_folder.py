@@ -9,7 +9,6 @@ import ast
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from tinker_atropos.environments.discovery.config_fields import (
     ConfigField,
@@ -45,7 +44,7 @@ class DiscoveredEnvironment:
     fields: list[ConfigField]
     family: str | None = None
 
-    def to_wire(self) -> dict[str, Any]:
+    def to_wire(self) -> dict[str, object]:
         plain = {name: getattr(self, name) for name in ("name", "class_name", "file_path", "description")}
         family = {"family": self.family} if self.family else {}
         return plain | family | {"fields": [each.to_wire() for each in self.fields]}
@@ -59,7 +58,7 @@ class DiscoveredFamily:
     description: str
     fields: list[ConfigField]
 
-    def to_wire(self) -> dict[str, Any]:
+    def to_wire(self) -> dict[str, object]:
         fields = [each.to_wire() for each in self.fields]
         return {"name": self.name, "description": self.description, "fields": fields}
 
@@ -78,7 +77,7 @@ class Discovery:
     modules: list[str] = field(default_factory=list)
     families: list[DiscoveredFamily] = field(default_factory=list)
 
-    def to_wire(self) -> dict[str, Any]:
+    def to_wire(self) -> dict[str, object]:
         families = {"families": [each.to_wire() for each in self.families]} if self.families else {}
         return families | {
             "environments": [each.to_wire() for each in self.environments],
@@ -151,7 +150,7 @@ def _describe(sources: Sources, environment: SourceClass, file_path: str) -> Dis
     )
 
 
-def _inherited_literal(sources: Sources, ancestry: list[SourceClass], attribute: str) -> Any:
+def _inherited_literal(sources: Sources, ancestry: list[SourceClass], attribute: str) -> object:
     for each in ancestry:
         if (value := each.attribute(attribute)) is not None:
             return literal(sources, each.module, value)

@@ -33,7 +33,7 @@ _OWN_VALUES: Final = ("__new__", "__init__", "_missing_", "_generate_next_value_
 """Methods with which an enum can produce values other than those in the source."""
 
 
-def literal(sources: Sources, module: Module, expression: ast.expr | None) -> Any:
+def literal(sources: Sources, module: Module, expression: ast.expr | None) -> object:
     """The value as JSON (tuples and sets become lists), else UNKNOWN."""
     try:
         return _Evaluation(sources).value(module, expression)
@@ -41,7 +41,7 @@ def literal(sources: Sources, module: Module, expression: ast.expr | None) -> An
         return UNKNOWN
 
 
-def empty_value(factory: str) -> Any:
+def empty_value(factory: str) -> object:
     """What a builtin such as `list` returns when called without arguments; UNKNOWN for others."""
     return _EMPTY.get(factory, UNKNOWN)
 
@@ -51,7 +51,7 @@ def is_enum(sources: Sources, source_class: SourceClass) -> bool:
     return any(isinstance(each, Foreign) and each.name in _ENUM_BASES for each in ancestors)
 
 
-def enum_values(sources: Sources, enum: SourceClass) -> list[Any] | None:
+def enum_values(sources: Sources, enum: SourceClass) -> list[object] | None:
     """The values of all members. None if only running the code would reveal one of them, or if one is null."""
     if any(enum.method(name) for name in _OWN_VALUES):
         return None
@@ -91,13 +91,13 @@ class _Evaluation:
                 return empty_value(name)
         return UNKNOWN
 
-    def _mapping(self, module: Module, keys: list[ast.expr | None], values: list[ast.expr]) -> Any:
+    def _mapping(self, module: Module, keys: list[ast.expr | None], values: list[ast.expr]) -> object:
         pairs = [(self.value(module, key), self.value(module, value)) for key, value in zip(keys, values, strict=True)]
         if any(not isinstance(key, str) or value is UNKNOWN for key, value in pairs):
             return UNKNOWN
         return dict(pairs)
 
-    def _named(self, module: Module, node: ast.Name | ast.Attribute) -> Any:
+    def _named(self, module: Module, node: ast.Name | ast.Attribute) -> object:
         meaning = (
             self._sources.lookup(module, node.id) if isinstance(node, ast.Name) else self._sources.resolve(module, node)
         )
@@ -105,7 +105,7 @@ class _Evaluation:
             return self.value(meaning.module, meaning.expression)
         return self._member(module, node) if isinstance(node, ast.Attribute) else UNKNOWN
 
-    def _member(self, module: Module, node: ast.Attribute) -> Any:
+    def _member(self, module: Module, node: ast.Attribute) -> object:
         """`Color.RED` and `Color.RED.value`: the member's value, which is how JSON represents an enum."""
         member = node.value if node.attr == "value" and isinstance(node.value, ast.Attribute) else node
         owner = self._sources.resolve(module, member.value) if isinstance(member, ast.Attribute) else None
@@ -128,11 +128,11 @@ def _calculated(op: ast.operator, left: Any, right: Any) -> Any:
         return UNKNOWN
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _json_scalar(value: Any) -> Any:
+def _json_scalar(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else UNKNOWN
     if isinstance(value, int):

@@ -27,11 +27,11 @@ AnswerKind = Literal["empty", "wrong", "gold"]
 class Graded(Protocol):
     """What is asked of an environment here: all that derive from `base.py` have it."""
 
-    def held_out_items(self) -> Sequence[Any]: ...
+    def held_out_items(self) -> Sequence[object]: ...
 
-    def gold_answer(self, item: Any, /) -> str | None: ...
+    def gold_answer(self, item: object, /) -> str | None: ...
 
-    def wrong_answers(self, item: Any, /) -> Sequence[str]: ...
+    def wrong_answers(self, item: object, /) -> Sequence[str]: ...
 
     async def score_answer(self, item: Any, answer: str, /) -> float | None: ...
 
@@ -45,7 +45,7 @@ class GradedAnswer:
     reward: float
 
 
-async def grade(env: Graded, items: Iterable[Any]) -> list[GradedAnswer]:
+async def grade(env: Graded, items: Iterable[object]) -> list[GradedAnswer]:
     """The answers' rewards; empty if the environment scores only whole rollouts. Raises what the grader raises."""
     graded: list[GradedAnswer] = []
     for item in items:

@@ -235,7 +235,7 @@ def evaluation_of(
 
 
 def _figures(
-    played: Sequence[PlayedItem[Any]], worth: Callable[[float], float], leaf: str, samples: int
+    played: Sequence[PlayedItem[object]], worth: Callable[[float], float], leaf: str, samples: int
 ) -> Iterator[tuple[str, Estimate]]:
     """Of one set, by name; what nothing is known about is left out."""
     verdicts = [[worth(each.score) for each in item.rollouts] for item in played if item.rollouts]

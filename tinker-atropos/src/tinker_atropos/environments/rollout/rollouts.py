@@ -77,7 +77,7 @@ def scored_group(rollouts: Sequence[Rollout], group_size: int | None = None, *, 
     return group
 
 
-def shown_item(item: Any) -> Any:
+def shown_item(item: object) -> object:
     """The item as JSON, which whatever writes groups can write, else as Python shows it; a long one is cut off."""
     try:
         text = orjson.dumps(item, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)

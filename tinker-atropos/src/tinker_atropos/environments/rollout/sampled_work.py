@@ -48,7 +48,7 @@ class SampledWork:
         return min(self.completions, len(self.prompts))
 
     @property
-    def marks(self) -> dict[str, Any]:
+    def marks(self) -> dict[str, object]:
         """The fields that each request gets, in the place of its own ones."""
         if self.purpose == "training":
             return {}
@@ -106,7 +106,7 @@ def watch(server: Any) -> None:
 def _by_tokens(request: Wrapper) -> Wrapper:
     """`/generate`: keyword arguments become its sampling parameters."""
 
-    async def watched(**kwargs: Any) -> Any:
+    async def watched(**kwargs: object) -> object:
         sampled = _current.get()
         if sampled is not None:
             kwargs |= sampled.marks
@@ -146,5 +146,5 @@ def _answers_of(answer: Any) -> SampledAnswers | None:
     return SampledAnswers(prompt, tokens, None) if prompt and None not in tokens else None
 
 
-def _prompt(request: Mapping[str, Any]) -> Any:
+def _prompt(request: Mapping[str, object]) -> object:
     return next((request[name] for name in ("input_ids", "prompt", "messages") if name in request), None)

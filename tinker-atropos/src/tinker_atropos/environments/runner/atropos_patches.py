@@ -67,7 +67,7 @@ def list_token_ids() -> None:
     PreTrainedTokenizerBase.apply_chat_template = apply_chat_template
 
 
-def replace_env_manager(serve: Callable[[Any], Awaitable[None]]) -> None:
+def replace_env_manager(serve: Callable[[object], Awaitable[None]]) -> None:
     """Replace the loop, so that both `env.env_manager()` and an author's `super().env_manager()` run ours."""
 
     async def env_manager(env: Any) -> None:
@@ -152,7 +152,7 @@ class AtroposPatches:
         if (work := current_work()) is not None:
             work.tokens_failed += rollout.tokens
 
-    def rollouts_evaluated(self, played: Sequence[PlayedItem[Any]]) -> None:
+    def rollouts_evaluated(self, played: Sequence[PlayedItem[object]]) -> None:
         """Of an evaluation: its work knows the step of the weights."""
         work = current_work()
         if work is not None and work.step is not None:
@@ -258,7 +258,7 @@ class AtroposPatches:
 
 
 @contextlib.contextmanager
-def _kept_in(variable: ContextVar[list[Any] | None], groups: list[Any]) -> Iterator[None]:
+def _kept_in(variable: ContextVar[list[object] | None], groups: list[object]) -> Iterator[None]:
     """Set the variable to `groups` while the block runs."""
     token = variable.set(groups)
     try:
@@ -267,7 +267,7 @@ def _kept_in(variable: ContextVar[list[Any] | None], groups: list[Any]) -> Itera
         variable.reset(token)
 
 
-def groups_of(scored: Any) -> list[Any]:
+def groups_of(scored: object) -> list[object]:
     return [group for group in (scored if isinstance(scored, list) else [scored]) if group is not None]
 
 
@@ -290,7 +290,7 @@ class EqualGroups:
         self._max_all_right, self._counters = max_all_right, counters
         self._dropped_in_row = 0
 
-    def drops(self, rewards: Sequence[Any], is_correct: IsCorrect) -> bool:
+    def drops(self, rewards: Sequence[object], is_correct: IsCorrect) -> bool:
         """Whether the next group, of these rewards, is dropped. Otherwise it is sent."""
         if len(set(rewards)) != 1:
             self._dropped_in_row = 0

@@ -78,7 +78,7 @@ class Reports:
         logger.warning("%s failed: %s", method, describe(error, self.source))
 
 
-def _is_pair(value: Any) -> bool:
+def _is_pair(value: object) -> bool:
     return isinstance(value, tuple | list) and len(value) == 2 and isinstance(value[0], str)
 
 
@@ -218,7 +218,7 @@ class Evaluations:
             self._shared.rollouts.evaluated(step, _unscored(answers))
 
 
-def _unscored(answers: SampledAnswers) -> dict[str, Any]:
+def _unscored(answers: SampledAnswers) -> dict[str, object]:
     """The answers to one request as a group: what they earned is not known."""
     prompt = list(answers.prompt)
     before = [PROMPT_LOGPROB] * len(prompt)

@@ -84,10 +84,10 @@ class PolicyFirst(list[APIServer]):
 class PolicyServerManager(ServerManager):  # type: ignore[misc]  # atroposlib has no types
     """`configs` begins with the policy's server."""
 
-    def __init__(self, configs: list[Any], *args: Any, **kwargs: Any) -> None:
+    def __init__(self, configs: list[object], *args: object, **kwargs: object) -> None:
         super().__init__(configs[:1], *args, **kwargs)
         others = (ServerManager([config], reasoning_config=self.reasoning_config) for config in configs[1:])
-        of_policy: list[Any] = self.servers  # type: ignore[has-type]
+        of_policy: list[object] = self.servers  # type: ignore[has-type]
         self.servers = PolicyFirst([*of_policy, *(each.servers[0] for each in others)])
 
 
@@ -153,7 +153,7 @@ def _by_token(named: Sequence[Sequence[Any]]) -> dict[int, float]:
     return {token: logprob for logprob, token, *_ in named if logprob is not None}
 
 
-def normalized(tokens: list[int], rows_T: Iterable[Mapping[int, float]]) -> dict[str, Any]:
+def normalized(tokens: list[int], rows_T: Iterable[Mapping[int, float]]) -> dict[str, object]:
     """In the form of atroposlib's `get_logprobs`."""
     rows = list(rows_T)
     return {

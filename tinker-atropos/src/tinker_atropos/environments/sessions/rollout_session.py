@@ -101,11 +101,11 @@ class SentMessages:
         """The last one counts, where several were sent alike."""
         self._written[_key(message)] = written
 
-    def as_written(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def as_written(self, messages: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
         """The messages, with the policy's in its own words."""
         return [self._restored(message) for message in messages]
 
-    def _restored(self, message: Mapping[str, Any]) -> dict[str, Any]:
+    def _restored(self, message: Mapping[str, object]) -> dict[str, object]:
         if message.get("role") != "assistant":
             return dict(message)
         try:
@@ -150,7 +150,7 @@ class RolloutSession:
         self.is_over = False
         self.unmatched = 0
         self.overflowed = False
-        self.messages: Sequence[dict[str, Any]] = ()
+        self.messages: Sequence[dict[str, object]] = ()
         self.renderer, self._sample, self._max_length = renderer, sample, max_length
         self._context = contextvars.copy_context()  # tells which work of the environment this is
         self._record, self._sent = TurnRecord(), SentMessages()
@@ -186,7 +186,7 @@ class RolloutSession:
         """What is trained of it."""
         return self._record.sequences()
 
-    async def chat(self, body: ChatRequest) -> dict[str, Any]:
+    async def chat(self, body: ChatRequest) -> dict[str, object]:
         """A `chat.completion`, for a rollout that is played in this process. Raises as `generate` and ChatError."""
         return await answer_chat(self, body, self.renderer, self._max_length)
 
@@ -228,7 +228,7 @@ class RolloutSession:
         text = self.renderer.text(messages, body.shown_tools, body.chat_template_kwargs)
         return text, self._record.extended_by(text) is not None
 
-    def _defused(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _defused(self, message: dict[str, object]) -> dict[str, object]:
         """What tools and users say cannot end their turn, or begin another one."""
         content = message.get("content")
         if message.get("role") not in ("tool", "user") or not isinstance(content, str):

@@ -3,7 +3,6 @@
 import os
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from rl_contract.env_vars import RL_INFERENCE_API_KEY, RL_INFERENCE_URL
 from tinker_atropos.errors import ConfigError
@@ -32,7 +31,7 @@ class Provider:
             )
         return cls(url, model, environ.pop(RL_INFERENCE_API_KEY, ""))
 
-    def server_fields(self) -> dict[str, Any]:
+    def server_fields(self) -> dict[str, object]:
         """Fields of atroposlib's server config."""
         return {
             "server_type": "openai",
@@ -54,6 +53,6 @@ class Wishes:
     max_tokens: int | None = None
     temperature: float | None = None
 
-    def to_request(self) -> dict[str, Any]:
+    def to_request(self) -> dict[str, object]:
         given = {"max_tokens": self.max_tokens, "temperature": self.temperature}
         return {name: value for name, value in given.items() if value is not None}

@@ -55,7 +55,7 @@ class Chat:
     fields: Mapping[str, Any] = field(default_factory=dict)
     opening: str = ""
 
-    def to_request(self) -> dict[str, Any]:
+    def to_request(self) -> dict[str, object]:
         return {"messages": [_on_the_wire(message) for message in self.messages], **self.fields}
 
     def text_of(self, message: Any) -> str:
@@ -82,7 +82,7 @@ class Chats:
         """The chat that was rendered as this text; None if none was."""
         return self._chats.get(text)
 
-    def listen(self, env: SessionEnvironment[Any]) -> None:
+    def listen(self, env: SessionEnvironment[object]) -> None:
         """Record what programs ask through their sessions as they ask, not as a session renders it: there tools and
         calls may be text. Both methods are replaced on their instances.
         """
@@ -122,7 +122,7 @@ class Chats:
         return str(self._tokenizer.decode(answer, skip_special_tokens=False))
 
 
-def _on_the_wire(message: Message) -> dict[str, Any]:
+def _on_the_wire(message: Message) -> dict[str, object]:
     """As providers read it: templates want the arguments of calls as objects, the protocol wants them as text."""
     sent = {name: value for name, value in message.items() if name not in OURS}
     if message.get("tool_calls"):
@@ -130,7 +130,7 @@ def _on_the_wire(message: Message) -> dict[str, Any]:
     return sent
 
 
-def _call_on_the_wire(call: Mapping[str, Any]) -> dict[str, Any]:
+def _call_on_the_wire(call: Mapping[str, object]) -> dict[str, object]:
     function = call.get("function")
     if not isinstance(function, dict):  # some templates take it so, and what a provider says of it is told
         return dict(call)
@@ -251,7 +251,7 @@ class ProviderServer(OpenAIServer):  # type: ignore[misc]  # atroposlib ships no
         self.traffic.error = None
         return answer
 
-    async def _answered(self, request: Awaitable[Any]) -> Any:
+    async def _answered(self, request: Awaitable[object]) -> object:
         """Raises ProviderError for what is not a completion, and if there is none in time, retries included."""
         try:
             async with asyncio.timeout(self._request_seconds):
@@ -318,7 +318,7 @@ def _as_text(answer: ChatCompletion, chat: Chat) -> Completion:
     )
 
 
-def _said(answer: Any) -> str:
+def _said(answer: object) -> str:
     """The message in an answer: some providers report errors with status 200."""
     extra = getattr(answer, "model_extra", None) or {}
     return str(extra.get("error") or extra or answer)[:MAX_SAID]

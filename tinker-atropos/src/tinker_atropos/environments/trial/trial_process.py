@@ -9,7 +9,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rl_contract.processes import ExitCode
 from tinker_atropos.config.run_config import RunConfig, load_config
@@ -119,7 +119,7 @@ async def _try(trying: "Trying", prompts: list[str], report: Report) -> None:
 def read_prompts(path: Path) -> list[str]:
     """Read a JSON list of strings. Raises ConfigError."""
     try:
-        prompts: Any = json.loads(path.read_text(encoding="utf-8"))
+        prompts: object = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read the prompts {path}: {error}") from error
     if not (isinstance(prompts, list) and prompts and all(isinstance(prompt, str) for prompt in prompts)):

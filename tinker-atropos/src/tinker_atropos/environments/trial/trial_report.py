@@ -71,8 +71,8 @@ class Step:
         """How many scores are greater than 0."""
         return sum(score > 0 for score in self.scores)
 
-    def to_wire(self) -> dict[str, Any]:
-        wire: dict[str, Any] = {
+    def to_wire(self) -> dict[str, object]:
+        wire: dict[str, object] = {
             "event": "step",
             "step": self.number,
             "completions": len(self.scores),
@@ -112,7 +112,7 @@ def summary(model: str, steps_requested: int, steps: Sequence[Step], seconds: fl
     }
 
 
-def _agents(agents: Sequence[Agent]) -> dict[str, Any]:
+def _agents(agents: Sequence[Agent]) -> dict[str, object]:
     if not agents:
         return {}
     agent = Agent.of_all(agents)
@@ -155,7 +155,7 @@ class Report:
             wire = summary(self._model, self.steps_requested, self._steps, time.monotonic() - self._begun)
             self._write(wire | ({"error": error} if error else {}))
 
-    def _write(self, wire: dict[str, Any]) -> None:
+    def _write(self, wire: dict[str, object]) -> None:
         line = self._redact(json.dumps(wire, ensure_ascii=False, allow_nan=False))
         left = memoryview(f"{line}\n".encode(errors="replace"))
         while left:

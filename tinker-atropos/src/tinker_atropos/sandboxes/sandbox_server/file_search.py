@@ -8,7 +8,6 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 from tinker_atropos.sandboxes.sandbox_server.sandbox_files import SandboxRequestError, opened
 
@@ -49,7 +48,7 @@ def main() -> None:
     folder, path, limit, file_glob = (request[name] for name in ("folder", "path", "limit", "file_glob"))
     try:
         if request["method"] == "find_text":
-            answer: dict[str, Any] = {"result": find_text(folder, request["pattern"], path, file_glob, limit)}
+            answer: dict[str, object] = {"result": find_text(folder, request["pattern"], path, file_glob, limit)}
         else:
             answer = {"result": find_files(folder, file_glob, path, limit)}
     except (SandboxRequestError, OSError, ValueError) as error:

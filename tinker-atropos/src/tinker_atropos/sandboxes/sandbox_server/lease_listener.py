@@ -12,7 +12,6 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from typing import Any
 
 DEAD_SECONDS = 30
 """How long the other end's node may be gone, or its network, until the stream ends."""
@@ -64,7 +63,7 @@ class LeaseListener:
         self,
         listening: socket.socket,
         owner: str,
-        begin: Callable[[socket.socket, Any], None],
+        begin: Callable[[socket.socket, object], None],
         silent_seconds: float = SILENT_SECONDS,
     ) -> None:
         self._listening, self._owner, self._begin, self._silent_seconds = listening, owner, begin, silent_seconds
@@ -127,7 +126,7 @@ class LeaseListener:
             self._forget(caller)
             self._begin(caller.stream, request["id"])
 
-    def _refuse(self, caller: "_Caller", number: Any, error: str) -> None:
+    def _refuse(self, caller: "_Caller", number: object, error: str) -> None:
         try:
             caller.stream.send(json.dumps({"id": number, "error": error}).encode() + b"\n")
         except OSError:  # it does not wait for the answer
@@ -159,7 +158,7 @@ def _has_left(stream: socket.socket) -> bool:
         return True
 
 
-def _lease_request(said: bytes) -> dict[str, Any] | None:
+def _lease_request(said: bytes) -> dict[str, object] | None:
     """One line, and nothing after it: nobody has been promised an answer yet."""
     try:
         request = json.loads(said)

@@ -78,7 +78,7 @@ class PodServer:
         while True:
             listener.look()
 
-    def _begin(self, stream: socket.socket, number: Any) -> None:
+    def _begin(self, stream: socket.socket, number: object) -> None:
         """Serve the lease. `number` is the id of the request for it."""
         prepare(stream)
         folder, seconds = self._settings["folder"], self._settings["seconds"]

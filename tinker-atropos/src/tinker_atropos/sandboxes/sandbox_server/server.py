@@ -122,7 +122,7 @@ def _piped(written: bytes) -> int:
         return os.dup(file.fileno())
 
 
-def _watched(process: "subprocess.Popen[bytes]", output: Any, kept: KeptOutput, deadline: float) -> int | None:
+def _watched(process: "subprocess.Popen[bytes]", output: object, kept: KeptOutput, deadline: float) -> int | None:
     """Its exit code; None when its time is over."""
     while time.monotonic() < deadline:
         is_open = _read(output, kept, min(deadline, time.monotonic() + LOOK_SECONDS))

@@ -23,7 +23,7 @@ takes every sampled token's id and logprob from the answer; it rejects an answer
 
 import uuid
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 from starlette.applications import Starlette
@@ -87,7 +87,7 @@ class TokenRequest(WireRequest):
     request_id: str | None = None
 
 
-def token_answer(body: TokenRequest, generation: GeneratedSamples) -> dict[str, Any]:
+def token_answer(body: TokenRequest, generation: GeneratedSamples) -> dict[str, object]:
     """All sampled tokens of each sample, the stop that ended it included, each with its logprob."""
     return {
         "request_id": body.request_id or uuid.uuid4().hex,
@@ -96,7 +96,7 @@ def token_answer(body: TokenRequest, generation: GeneratedSamples) -> dict[str, 
     }
 
 
-def _choice(index: int, sample: Sample) -> dict[str, Any]:
+def _choice(index: int, sample: Sample) -> dict[str, object]:
     tokens, logprobs = sample.tokens_T.tolist(), sample.logprobs_T.tolist()
     content = [
         {"token": f"token_id:{token}", "logprob": logprob} for token, logprob in zip(tokens, logprobs, strict=True)
@@ -128,7 +128,9 @@ class GenerateRequest(WireRequest):
         return self
 
 
-def generate_answer(body: GenerateRequest, generation: GeneratedSamples, prompt_T: Ints, tokenizer: Tokenizer) -> Any:
+def generate_answer(
+    body: GenerateRequest, generation: GeneratedSamples, prompt_T: Ints, tokenizer: Tokenizer
+) -> object:
     """One object for one sample, a list for several. `policy_step` is ours; sglang's clients ignore it."""
     answers = [
         {
@@ -150,7 +152,7 @@ def generate_answer(body: GenerateRequest, generation: GeneratedSamples, prompt_
     return answers[0] if len(answers) == 1 else answers
 
 
-def _sglang_finish(written: Written) -> dict[str, Any]:
+def _sglang_finish(written: Written) -> dict[str, object]:
     if written.sample.stop_reason == "length":
         return {"type": "length", "length": len(written.sample.tokens_T)}
     return {"type": "stop", "matched": written.matched}

@@ -260,7 +260,7 @@ def _advantage(facts: GroupFacts, rollout: int) -> float | None:
     return None if facts.advantages_R is None else float(facts.advantages_R[rollout])
 
 
-def _at(rows: Any, index: int) -> Any:
+def _at(rows: object, index: int) -> object:
     """What others sent: it may be shorter, or no list."""
     return rows[index] or None if isinstance(rows, list) and index < len(rows) else None
 

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import zstandard
 
@@ -179,7 +179,7 @@ class RolloutKeeper:
         """All files of the run, for readers."""
         return self.files.store
 
-    def listing(self) -> dict[str, Any]:
+    def listing(self) -> dict[str, object]:
         """For readers: which steps are kept, and what is wrong."""
         return {"every": self.files.every, "note": self.warning}
 

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -180,7 +180,7 @@ class Collector:
             logger.warning("%s", sentence)
 
 
-async def _error_as_value(look: Coroutine[Any, Any, Admitted]) -> Admitted | UnusableError:
+async def _error_as_value(look: Coroutine[object, object, Admitted]) -> Admitted | UnusableError:
     """A RunError propagates: the run is over then."""
     try:
         return await look

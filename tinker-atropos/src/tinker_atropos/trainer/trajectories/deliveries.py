@@ -112,7 +112,7 @@ def _advantages(rows_S: Sequence[Any] | None, index: int, length: int) -> Floats
     return None if rows_S is None else _row("advantages", rows_S[index], length, np.float64)
 
 
-def _teacher_logprobs(group: Mapping[str, Any], index: int, tokens_T: Ints) -> Floats | None:
+def _teacher_logprobs(group: Mapping[str, object], index: int, tokens_T: Ints) -> Floats | None:
     """For the tokens that were sampled, of a teacher that scores one token per position (K = 1)."""
     if (found := _candidates(group, index, len(tokens_T), 1)) is None:
         return None
@@ -120,7 +120,7 @@ def _teacher_logprobs(group: Mapping[str, Any], index: int, tokens_T: Ints) -> F
     return np.where((ids_T == tokens_T) & np.isfinite(logprobs_T), logprobs_T, np.nan)
 
 
-def _teacher_topk(group: Mapping[str, Any], index: int, length: int, candidates: int) -> TeacherTopK | None:
+def _teacher_topk(group: Mapping[str, object], index: int, length: int, candidates: int) -> TeacherTopK | None:
     """The teacher's probabilities of what it names, divided by their sum."""
     if (found := _candidates(group, index, length, candidates)) is None:
         return None

@@ -5,7 +5,7 @@ A client drops a group for good if the answer is 4xx. So 4xx is only for what ca
 
 import zlib
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import orjson
 from pydantic import BaseModel, ValidationError
@@ -102,7 +102,7 @@ def split_list(body: JsonBody) -> list[JsonBody]:
     return [plain(to_json(element, inf_nan_mode="constants")) for element in elements]
 
 
-def _from_json(body: bytes) -> Any:
+def _from_json(body: bytes) -> object:
     try:
         return from_json(body)
     except ValueError as error:

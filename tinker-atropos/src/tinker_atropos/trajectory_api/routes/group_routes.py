@@ -7,7 +7,6 @@ the field that is wrong. A repeated POST (same `Idempotency-Key`, else same cont
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from pydantic_core import from_json
 from starlette.requests import Request
@@ -33,7 +32,7 @@ async def receive_group(request: Request) -> Response:
 async def receive_groups(request: Request) -> Response:
     """Good groups of a list are kept even if others are bad: a 4xx would make the client drop them all."""
     stored, refusals = await _deliver(request, split_list)
-    answer: dict[str, Any] = {"status": "received", "groups_processed": len(stored)}
+    answer: dict[str, object] = {"status": "received", "groups_processed": len(stored)}
     if buffered := sum(state == "buffered" for _, state in stored):
         answer["buffered"] = buffered
         answer["last_buffer_size"] = _service(request).buffered_rollouts(stored[-1][0].env_id)

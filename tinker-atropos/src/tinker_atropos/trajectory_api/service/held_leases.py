@@ -13,7 +13,7 @@ the final weights.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from tinker_atropos.durations import more_than
 from tinker_atropos.lease_states import EVALUATOR, PeerState, ReportedState
@@ -64,7 +64,7 @@ class LeaseView:
     def live(self) -> bool:
         return self.state in ("starting", "working")
 
-    def to_wire(self) -> dict[str, Any]:
+    def to_wire(self) -> dict[str, object]:
         """Without what only some environments report."""
         said = {"warnings": list(self.warnings), "environment_state": self.environment_state}
         return {"state": self.state, "reason": self.reason, **{name: each for name, each in said.items() if each}}
@@ -191,7 +191,7 @@ class HeldLeases:
         for key in keys:
             self._leases.pop(key, None)
 
-    def to_wire(self) -> Iterator[dict[str, Any]]:
+    def to_wire(self) -> Iterator[dict[str, object]]:
         """Each environment's own lease, for `/status`."""
         now = self._clock()
         for key, lease in self._of_environments().items():

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tinker_atropos.trajectory_api.messages.bodies import ApiRefusal
 from tinker_atropos.trajectory_api.messages.records import (
@@ -324,11 +324,11 @@ class TrajectoryService:
         """Why the journal is not available, or None. A failure lasts until the same kind of write succeeds."""
         return next(iter(self._failures.values()), None)
 
-    async def _change(self, kind: str, write: Callable[..., None], *args: Any) -> None:
+    async def _change(self, kind: str, write: Callable[..., None], *args: object) -> None:
         await self._write(kind, write, *args)
         self._state = self.journal.run_state()
 
-    async def _write(self, kind: str, write: Callable[..., Answer], *args: Any) -> Answer:
+    async def _write(self, kind: str, write: Callable[..., Answer], *args: object) -> Answer:
         try:
             answer = await asyncio.get_running_loop().run_in_executor(self._writer, write, *args)
         except JournalError as error:

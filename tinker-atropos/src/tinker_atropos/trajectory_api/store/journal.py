@@ -13,7 +13,6 @@ The limit applies only to new groups: a trainer must be able to take batches fro
 import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -220,7 +219,7 @@ class Journal:
             ).fetchone()
         return None if row is None else group_json(*row)
 
-    def metrics_after(self, sequence: int) -> list[dict[str, Any]]:
+    def metrics_after(self, sequence: int) -> list[dict[str, object]]:
         with self._database.reading() as sql:
             rows = sql.execute("SELECT * FROM metrics WHERE seq > ? ORDER BY seq", (sequence,)).fetchall()
         return [dict(zip(METRICS_FIELDS, row, strict=True)) | {"metrics": orjson.loads(row[-1])} for row in rows]
@@ -242,5 +241,5 @@ def _run_state(sql: sqlite3.Connection) -> RunState:
     )
 
 
-def _put(sql: sqlite3.Connection, key: str, value: Any) -> None:
+def _put(sql: sqlite3.Connection, key: str, value: object) -> None:
     sql.execute("INSERT OR REPLACE INTO run VALUES (?, ?)", (key, orjson.dumps(value).decode()))

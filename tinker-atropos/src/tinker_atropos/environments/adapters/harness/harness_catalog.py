@@ -76,7 +76,7 @@ def _harness(task: DiscoveredEnvironment, shared: list[ConfigField]) -> Discover
     )
 
 
-def _fields(sources: Sources, file: str, config_class: str, values: Mapping[str, Any]) -> list[ConfigField]:
+def _fields(sources: Sources, file: str, config_class: str, values: Mapping[str, object]) -> list[ConfigField]:
     module = sources.module_of_file(file)
     assert module is not None, "our own file can be read"
     found = fields_of(sources, SourceClass(module, module.classes[config_class])).values()

@@ -18,7 +18,7 @@ from tinker_atropos.environments.harness_environment import HarnessConfig, Harne
 from tinker_atropos.errors import ConfigError
 
 
-def environment_class(name: str) -> type[HarnessEnvironment[Any]]:
+def environment_class(name: str) -> type[HarnessEnvironment[object]]:
     """The class of `harness/NAME`. Raises ConfigError if there is no such task."""
     task = _task_class(name)
     task_config, servers = task.config_init()
@@ -43,12 +43,12 @@ def environment_class(name: str) -> type[HarnessEnvironment[Any]]:
     return type(HarnessEnvironment.__name__, (HarnessEnvironment, task), given)
 
 
-def _config_class(task_config: type[Any]) -> type[HarnessConfig]:
+def _config_class(task_config: type[object]) -> type[HarnessConfig]:
     """With the fields of a harness, and those of the task."""
     return cast("type[HarnessConfig]", create_model("TaskHarnessConfig", __base__=(HarnessConfig, task_config)))
 
 
-def _task_class(name: str) -> type[Environment[Any]]:
+def _task_class(name: str) -> type[Environment[object]]:
     if name == MIX_NAME:
         from tinker_atropos.environments.adapters.reasoning_gym import reasoning_gym_environment
 
@@ -57,5 +57,5 @@ def _task_class(name: str) -> type[Environment[Any]]:
     if name not in found:
         raise ConfigError(f"there is no environment '{FAMILY}/{name}'{nearest(name, found)}")
     module = ".".join(["tinker_atropos", *Path(found[name].file_path).with_suffix("").parts])
-    task: type[Environment[Any]] = getattr(importlib.import_module(module), found[name].class_name)
+    task: type[Environment[object]] = getattr(importlib.import_module(module), found[name].class_name)
     return task

@@ -29,7 +29,7 @@ INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 BOOLEANS: Final = {"true": True, "yes": True, "false": False, "no": False}
 
 
-def own_schema(schema: Schema) -> dict[str, Any]:
+def own_schema(schema: Schema) -> dict[str, object]:
     """The schema of an action without OpenEnv's own fields."""
     own = dict(schema)
     if isinstance(fields := schema.get("properties"), dict):
@@ -42,7 +42,7 @@ def schema_text(schema: Schema) -> str:
     return to_json(_untitled(schema)).decode()
 
 
-def _untitled(value: Any) -> Any:
+def _untitled(value: object) -> object:
     """A property may be called `title`: that is not a string."""
     if isinstance(value, Mapping):
         return {
@@ -56,7 +56,7 @@ class FieldSchemas:
 
     def __init__(self, schema: Schema) -> None:
         found = schema.get("properties")
-        self.schemas: dict[str, Any] = dict(found) if isinstance(found, dict) else {}
+        self.schemas: dict[str, object] = dict(found) if isinstance(found, dict) else {}
         self._definitions = schema.get("$defs")
         listed = schema.get("required")
         names = listed if isinstance(listed, list) else []
@@ -68,7 +68,7 @@ class FieldSchemas:
         """The field that an action consists of, if it is one."""
         return self.required[0] if len(self.required) == 1 else None
 
-    def value_of(self, field: str, text: str) -> Any:
+    def value_of(self, field: str, text: str) -> object:
         """A plain text as the field's value. Raises ValueError if it is none."""
         for variant in self._variants(self.schemas[field], MAX_REFERENCES):
             try:
@@ -88,7 +88,7 @@ class FieldSchemas:
         optional = [] if name in self.required else ["optional"]
         return f"{name} ({', '.join([' or '.join(kinds) or 'any', *optional])})"
 
-    def _variants(self, schema: Any, references: int) -> Iterator[Schema]:
+    def _variants(self, schema: object, references: int) -> Iterator[Schema]:
         """The alternatives that a schema consists of, with references replaced by what they refer to."""
         if not isinstance(schema, Mapping) or references == 0:
             return
@@ -112,7 +112,7 @@ def _in_words(schema: Schema) -> str:
     return "one of " + ", ".join([*shown, "…"] if len(values) > MAX_LISTED else shown)
 
 
-def _allowed(schema: Schema) -> list[Any] | None:
+def _allowed(schema: Schema) -> list[object] | None:
     """The values of an enum or a constant."""
     if "const" in schema:
         return [schema["const"]]
@@ -120,7 +120,7 @@ def _allowed(schema: Schema) -> list[Any] | None:
     return values if isinstance(values, list) else None
 
 
-def _value(text: str, schema: Schema) -> Any:
+def _value(text: str, schema: Schema) -> object:
     if (allowed := _allowed(schema)) is not None:
         return _one_of(allowed, text)
     match schema.get("type"):
@@ -139,7 +139,7 @@ def _value(text: str, schema: Schema) -> Any:
     raise ValueError(text)
 
 
-def _one_of(allowed: list[Any], text: str) -> Any:
+def _one_of(allowed: list[object], text: str) -> object:
     for value in allowed:
         if text in (value, str(value)) or _unquoted(text) == value:
             return value
@@ -263,11 +263,11 @@ class ToolCalls:
         return {"type": "call_tool", "tool_name": name, "arguments": arguments}
 
 
-def takes_tool_calls(schema: Mapping[str, Any]) -> bool:
+def takes_tool_calls(schema: Mapping[str, object]) -> bool:
     return schema.get("title") == TOOL_CALL_TITLE
 
 
-def json_object(answer: str) -> dict[str, Any] | None:
+def json_object(answer: str) -> dict[str, object] | None:
     """The answer as a JSON object: of several fenced blocks the last one that is an object. None: it is none."""
     text = answer.rpartition(THOUGHT)[2]
     for candidate in (*reversed(list(_blocks(text))), text):

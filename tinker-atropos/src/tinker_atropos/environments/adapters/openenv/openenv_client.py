@@ -93,7 +93,7 @@ def step_frame(action: Action) -> str:
     return _frame("step", action)
 
 
-def _frame(kind: str, content: Mapping[str, Any]) -> str:
+def _frame(kind: str, content: Mapping[str, object]) -> str:
     return to_json({"type": kind, "data": content}).decode()
 
 
@@ -123,7 +123,7 @@ def _error(failure: _Failure) -> Exception:
             return OpenEnvServerError(f"the server answered {code[:MAX_SAID]}: {said}")
 
 
-def _faults(errors: list[Any]) -> str:
+def _faults(errors: list[object]) -> str:
     """`number: Input should be a valid integer; …`, from pydantic's errors as the server sends them."""
     found = [each for each in errors if isinstance(each, dict)][:MAX_FIELDS]
     return "; ".join(f"{_place(each.get('loc'))}: {str(each.get('msg'))[:MAX_SAID]}" for each in found)

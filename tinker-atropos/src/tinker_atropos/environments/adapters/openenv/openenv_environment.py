@@ -51,7 +51,7 @@ class PromptText:
         return self._control.defused(shown)
 
 
-def observation_text(observation: Mapping[str, Any]) -> str:
+def observation_text(observation: Mapping[str, object]) -> str:
     """The only text of an observation, or its JSON. What is empty of OpenEnv's own fields is left out."""
     shown = {name: value for name, value in observation.items() if name != "metadata" or value}
     match list(shown.values()):
@@ -63,7 +63,7 @@ def observation_text(observation: Mapping[str, Any]) -> str:
             return to_json(shown).decode()
 
 
-def tool_text(observation: Mapping[str, Any]) -> str:
+def tool_text(observation: Mapping[str, object]) -> str:
     """What a tool returned, as an MCP client shows it (`CallToolObservation` of `mcp_types.py`)."""
     if "tool_name" not in observation:
         return observation_text(observation)
@@ -75,7 +75,7 @@ def tool_text(observation: Mapping[str, Any]) -> str:
     return "\n".join(texts) or to_json(result).decode()
 
 
-def _texts(content: Sequence[Any]) -> list[str]:
+def _texts(content: Sequence[object]) -> list[str]:
     return [part["text"] for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str)]
 
 

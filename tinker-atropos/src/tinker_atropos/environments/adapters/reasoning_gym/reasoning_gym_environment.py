@@ -49,7 +49,7 @@ class ReasoningGymEnvironment(Environment[TaskItem], ABC):
     def tasks(self) -> Mapping[str, float]: ...
 
     @abstractmethod
-    def fields_of(self, task: str) -> Mapping[str, Any]:
+    def fields_of(self, task: str) -> Mapping[str, object]:
         """What its dataset is made with, before a curriculum."""
 
     async def setup(self) -> None:
@@ -195,7 +195,7 @@ class ReasoningGymTask(ReasoningGymEnvironment, ABC):
     def tasks(self) -> Mapping[str, float]:
         return {self.task: 1.0}
 
-    def fields_of(self, task: str) -> Mapping[str, Any]:
+    def fields_of(self, task: str) -> Mapping[str, object]:
         return {name: getattr(self.config, name) for name in dataset_fields(task)}
 
     async def setup(self) -> None:
@@ -216,8 +216,8 @@ class ReasoningGymMix(ReasoningGymEnvironment, ABC):
         weights: dict[str, float] = self.config.tasks
         return weights
 
-    def fields_of(self, task: str) -> Mapping[str, Any]:
-        fields: Mapping[str, Any] = self.config.task_config.get(task, {})
+    def fields_of(self, task: str) -> Mapping[str, object]:
+        fields: Mapping[str, object] = self.config.task_config.get(task, {})
         return fields
 
     async def setup(self) -> None:

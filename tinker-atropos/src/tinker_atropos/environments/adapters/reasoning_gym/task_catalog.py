@@ -190,7 +190,7 @@ def asserted_limits(node: ast.ClassDef) -> dict[str, Limits]:
     return found
 
 
-def _comparisons(test: ast.expr) -> Iterator[tuple[str, str, Any]]:
+def _comparisons(test: ast.expr) -> Iterator[tuple[str, str, object]]:
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         for part in test.values:
             yield from _comparisons(part)

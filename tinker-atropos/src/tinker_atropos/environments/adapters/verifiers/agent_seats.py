@@ -77,7 +77,7 @@ class PolicyChat(vf.Harness[PolicyChatConfig]):  # type: ignore[misc]  # as abov
             trace.stop(TRUNCATED)
         return vf.ProgramResult(1, "", said)
 
-    def _messages(self, data: Any) -> list[dict[str, Any]]:
+    def _messages(self, data: object) -> list[dict[str, object]]:
         system, prompt = self.resolve_prompt(data)
         first = [{"role": "system", "content": system}] if system else []
         if isinstance(prompt, str):

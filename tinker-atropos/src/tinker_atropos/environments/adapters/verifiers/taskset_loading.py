@@ -63,7 +63,7 @@ def check_version(name: TasksetName) -> None:
         )
 
 
-def _environment(name: TasksetName, config: VerifiersConfig) -> Any:
+def _environment(name: TasksetName, config: VerifiersConfig) -> object:
     taskset = {**config.taskset, "id": name.module}
     try:
         config_class = vf.env_config_type(name.module, config.env_id)

@@ -43,7 +43,7 @@ class LoadedEnvironment:
             raise environment_failed("in config_init", error, self.source) from error
         return config, servers
 
-    def _teacher_config_init(self) -> list[Any] | None:
+    def _teacher_config_init(self) -> list[object] | None:
         """The servers of a teacher that atroposlib's TeacherDistillationEnv is built with; None for all others."""
         if TEACHER_SERVERS not in inspect.signature(self.environment_class).parameters:
             return None
@@ -192,5 +192,5 @@ def _environment_classes(module: ModuleType) -> list[type]:
     return [each for each in own if each not in bases and ABC not in each.__bases__]
 
 
-def _is_environment(value: Any) -> bool:
+def _is_environment(value: object) -> bool:
     return inspect.isclass(value) and issubclass(value, BaseEnv) and value is not BaseEnv

@@ -96,7 +96,7 @@ class StatusPolls:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._answer: Mapping[str, Any] | None = None
+        self._answer: Mapping[str, object] | None = None
         self._since = 0.0
 
     async def next_event(self, answer: Mapping[str, Any], work: set[asyncio.Task[Any]]) -> None:
@@ -107,7 +107,7 @@ class StatusPolls:
         else:
             await asyncio.sleep(pause)
 
-    def pause(self, answer: Mapping[str, Any]) -> float:
+    def pause(self, answer: Mapping[str, object]) -> float:
         """In seconds."""
         now = self._clock()
         if answer != self._answer:

@@ -151,7 +151,7 @@ class Counters:
     def failed(self) -> int:
         return self.failed_by.total()
 
-    def scored(self, rewards: Sequence[Any], is_correct: IsCorrect = has_full_reward) -> None:
+    def scored(self, rewards: Sequence[object], is_correct: IsCorrect = has_full_reward) -> None:
         """A group came out of a rollout, with the rewards of its rollouts, before anything is filtered."""
         self.made += 1
         self.rollouts.were_scored(len(rewards))
@@ -241,7 +241,7 @@ class Counters:
             counts["env/groups_kept_ratio"] = sum(self._was_kept) / len(self._was_kept)
         return counts
 
-    def to_wire(self) -> dict[str, Any]:
+    def to_wire(self) -> dict[str, object]:
         """The counts for `/status` of the ops port."""
         return {
             "groupsMade": self.made,
@@ -282,12 +282,12 @@ def rewards(group: Any) -> list[Any]:
     return list(dict(zip(owners, scores, strict=True)).values())
 
 
-def finite_rewards(rewards: Sequence[Any]) -> list[float]:
+def finite_rewards(rewards: Sequence[object]) -> list[float]:
     """Without values that are not numbers: the trajectory API refuses that."""
     return [float(each) for each in rewards if isinstance(each, Real) and math.isfinite(each)]
 
 
-def generated_tokens(group: Any) -> int:
+def generated_tokens(group: object) -> int:
     """Tokens of a group that the policy generated."""
     masks = (group.get("masks") or []) if isinstance(group, Mapping) else []
     return sum(mask != PROMPT_MASK for row in masks for mask in row)

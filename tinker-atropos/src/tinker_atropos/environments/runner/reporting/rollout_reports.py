@@ -38,7 +38,7 @@ class _Lost:
     count: int
     tokens: int
 
-    def to_wire(self) -> dict[str, Any]:
+    def to_wire(self) -> dict[str, object]:
         told = {"what": self.what, "reason": self.reason, "why": self.why, "count": self.count}
         return told | ({"tokens": self.tokens} if self.tokens else {})
 
@@ -53,7 +53,9 @@ class RolloutReports:
     _step: int = -1
     _sent_whole: int = 0
 
-    def evaluated(self, step: int, group: Mapping[str, Any], sets: Sequence[str] = (), *, greedy: bool = False) -> None:
+    def evaluated(
+        self, step: int, group: Mapping[str, object], sets: Sequence[str] = (), *, greedy: bool = False
+    ) -> None:
         """A group of the held-out sets of these names, sampled from the weights after `step`. `greedy`: at temperature
         0, beside others of the same item.
         """
@@ -86,7 +88,7 @@ class RolloutReports:
             else:
                 self._lost.append(_Lost(what, reason, why, 1, tokens))
 
-    def take(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def take(self) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
         """All groups and all losses that wait, as `POST /rl/rollouts` knows them; they wait no longer."""
         groups = [self._groups.popleft() for _ in range(len(self._groups))]
         with self._lock:

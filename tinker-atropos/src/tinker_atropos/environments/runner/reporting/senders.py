@@ -167,7 +167,7 @@ class RolloutSender:
                 for _ in encoded:
                     self._reports.lost("group", "not_kept", NOT_READ[response.status_code])
 
-    def _encoded(self, groups: Iterable[dict[str, Any]]) -> Iterator[bytes]:
+    def _encoded(self, groups: Iterable[dict[str, object]]) -> Iterator[bytes]:
         for group in groups:
             try:
                 yield encode(group)

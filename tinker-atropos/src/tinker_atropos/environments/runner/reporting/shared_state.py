@@ -1,7 +1,6 @@
 """What the environment's thread publishes for the heartbeat: its state, its counts and its metrics."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from tinker_atropos.environments.runner.reporting.counters import Counters
 from tinker_atropos.environments.runner.reporting.rollout_reports import RolloutReports
@@ -46,6 +45,6 @@ class SharedState:
         stalled = f"; {counters.stalled}" if counters.stalled else ""
         return f"no group accepted yet: {self.phase} ({counts}){failure}{stalled}"
 
-    def to_wire(self) -> dict[str, Any]:
+    def to_wire(self) -> dict[str, object]:
         state = {"phase": self.phase, "step": self.step, "totalSteps": self.total_steps}
         return {**state, "warnings": self.warnings, **self.counters.to_wire()}

@@ -27,7 +27,7 @@ class ReportedMetrics:
     step: int | None
     source: str
 
-    def to_wire(self) -> dict[str, Any]:
+    def to_wire(self) -> dict[str, object]:
         return {"step": self.step, "metrics": self.metrics, "source": self.source}
 
 
@@ -39,7 +39,7 @@ class MetricsQueue:
     latest: dict[str, float] = field(default_factory=dict)
     _judged: tuple[str, SampledWork] | None = None
 
-    def put(self, metrics: Mapping[str, Any], step: int | None, source: str) -> None:
+    def put(self, metrics: Mapping[str, object], step: int | None, source: str) -> None:
         numbers = dict(_numbers(metrics))
         if self._judged is not None:
             suffix, sampled = self._judged
@@ -72,7 +72,7 @@ def install(queue: MetricsQueue) -> None:
     """Make `import wandb` find the replacement. Must happen before atroposlib is imported."""
     module = ModuleType("wandb", "Relays `log` to the trajectory API; everything else is inert.")
 
-    def log(data: Mapping[str, Any], step: int | None = None, **_ignored: Any) -> None:
+    def log(data: Mapping[str, object], step: int | None = None, **_ignored: object) -> None:
         queue.put(data, step, "environment")
 
     inert = _Inert()
@@ -83,9 +83,9 @@ def install(queue: MetricsQueue) -> None:
 class _Inert:
     """Accepts every call and attribute and does nothing: `wandb.Table(...).add_data(...)`, `wandb.run.summary`…"""
 
-    def __init__(self, *_args: Any, **_kwargs: Any) -> None: ...
+    def __init__(self, *_args: object, **_kwargs: object) -> None: ...
 
-    def __call__(self, *_args: Any, **_kwargs: Any) -> "_Inert":
+    def __call__(self, *_args: object, **_kwargs: object) -> "_Inert":
         return self
 
     def __getattr__(self, name: str) -> "_Inert":
@@ -96,10 +96,10 @@ class _Inert:
     def __getitem__(self, _key: Any) -> "_Inert":
         return self
 
-    def __setitem__(self, _key: Any, _value: Any) -> None: ...
+    def __setitem__(self, _key: object, _value: object) -> None: ...
 
 
-def _numbers(metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def _numbers(metrics: Mapping[str, object]) -> Iterator[tuple[str, float]]:
     """The finite numbers among the metrics: tables, images and NaN are skipped."""
     for name, value in metrics.items():
         if isinstance(value, Real) and math.isfinite(value):

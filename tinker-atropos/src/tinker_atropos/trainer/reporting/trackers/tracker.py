@@ -59,5 +59,5 @@ class Tracker(Protocol):
     async def close(self, result: Mapping[str, Any]) -> None:
         """Finish the run with the trainer's result (`Result.to_wire`), within a limit of time."""
 
-    def to_wire(self) -> dict[str, Any]:
+    def to_wire(self) -> dict[str, object]:
         """What `/status` says of it."""

@@ -50,7 +50,7 @@ class TrackerProcess:
     def __init__(
         self,
         title: str,
-        wire: Mapping[str, Any],
+        wire: Mapping[str, object],
         ways: Sequence[Way],
         close_seconds: float,
         connect_seconds: float | None = None,
@@ -67,7 +67,7 @@ class TrackerProcess:
         self._unopened = bytearray()
         self._if_unsent = ""
         self._connecting = self._closing = False
-        self._wire: dict[str, Any] = {"state": "disabled", **wire}
+        self._wire: dict[str, object] = {"state": "disabled", **wire}
 
     def start(self) -> None:
         if self._ways:
@@ -98,7 +98,7 @@ class TrackerProcess:
             self._kill()
         await self._life
 
-    def to_wire(self) -> dict[str, Any]:
+    def to_wire(self) -> dict[str, object]:
         """`state` (disabled, starting, running, finished, failed, or what became of a run that ended early), and what
         else is known.
         """
@@ -272,13 +272,13 @@ def _ways(settings: WandbArguments, environ: Mapping[str, str], finish_seconds: 
     return [offline] if environ.get(WANDB_MODE) == "offline" else [online, offline]
 
 
-def _described(settings: Settings, config: RunConfig) -> dict[str, Any]:
+def _described(settings: Settings, config: RunConfig) -> dict[str, object]:
     """The run's config, where it runs, and the weights that it started from."""
     place = {"name": settings.run_name, "namespace": settings.run_namespace, "uid": settings.run_uid}
     return {**config.model_dump(mode="json"), "run": place, **_start(settings)}
 
 
-def _start(settings: Settings) -> dict[str, Any]:
+def _start(settings: Settings) -> dict[str, object]:
     """The state that the run started from, and which run saved it."""
     if settings.start_from is None:
         return {}
