@@ -257,7 +257,7 @@ def test_a_renamed_run_is_another_run(runs: RunsNamespace) -> None:
     train(runs)
     checkpoint = "tinker://m/weights/000002"
     tool.apply(source(runs, "renamed"))
-    tool.apply(source(runs, "carried-over", startFrom={"statePath": checkpoint}))
+    tool.apply(source(runs, "carried-over", startFrom={"checkpoint": checkpoint}))
     runs.delete()
     assert begins_with(runs, runs.until_pod(name="renamed")) is None
     assert begins_with(runs, runs.until_pod(name="carried-over")) == checkpoint

@@ -90,7 +90,7 @@ def test_a_parent_without_its_config_map_cannot_be_compared(runs: RunsNamespace)
     runs.admin.delete(f"/api/v1/namespaces/{runs.namespace}/configmaps/{name}")
     runs.apply("child", startFrom={"run": "sorting"})
     hint = refusal(runs, "child", "its ConfigMap is gone")["hint"]
-    assert hint.endswith(f"set spec.startFrom to {{statePath: {STATE}}}")
+    assert hint.endswith(f"set spec.startFrom to {{checkpoint: {STATE}}}")
     runs.delete("child")
-    runs.apply("child", startFrom={"statePath": STATE})
+    runs.apply("child", startFrom={"checkpoint": STATE})
     assert told(runs, runs.until_pod(name="child")) == {"RL_START_FROM": STATE}

@@ -115,8 +115,8 @@ def test_a_restored_run_explains_how_to_continue_from_its_checkpoint(runs: RunsN
     runs.edit(suspend=False)
     runs.until_pod(2)
     Backup(runs).restore(with_status=True)
-    message = runs.until_reason("Suspended", "Restored", "startFrom.statePath")["message"]
-    assert "from step 2, create a new run with startFrom.statePath: tinker://m/weights/000002." in message
+    message = runs.until_reason("Suspended", "Restored", "startFrom.checkpoint")["message"]
+    assert "from step 2, create a new run with startFrom.checkpoint: tinker://m/weights/000002." in message
 
 
 @pytest.mark.parametrize("with_status", [True, False], ids=["with status", "without status"])

@@ -17,7 +17,7 @@ OPTIMIZER = {
     "weight_decay": 0.1,
     "grad_clip_norm": 0.5,
     "num_substeps": 2,
-    "kl_base_coef": 0.1,
+    "kl_penalty_coef": 0.1,
 }
 """Every step has a rate of its own, and two optimizer steps: one for each of its groups."""
 

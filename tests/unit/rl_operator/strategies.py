@@ -158,7 +158,7 @@ WANDB = some_of(
     }
 )
 START_FROM = st.fixed_dictionaries(
-    {"statePath": st.just("tinker://m/weights/10")}, optional={"withOptimizer": st.booleans()}
+    {"checkpoint": st.just("tinker://m/weights/10")}, optional={"withOptimizer": st.booleans()}
 ) | st.fixed_dictionaries({"run": NAMES}, optional={"withOptimizer": st.booleans()})
 
 

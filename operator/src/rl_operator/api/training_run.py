@@ -38,14 +38,14 @@ class WandbSettings(ApiModel):
 
 
 class StartFrom(ApiModel):
-    """Weights to start a new run from; exactly one of `run` and `statePath`."""
+    """Weights to start a new run from; exactly one of `run` and `checkpoint`."""
 
     model_config = ConfigDict(
-        json_schema_extra=validated("has(self.run) != has(self.statePath)", "name exactly one of run and statePath")
+        json_schema_extra=validated("has(self.run) != has(self.checkpoint)", "name exactly one of run and checkpoint")
     )
 
     run: str | None = Field(default=None, max_length=63, description="Name of a finished run of the same namespace.")
-    state_path: str | None = Field(
+    checkpoint: str | None = Field(
         default=None, pattern="^tinker://", max_length=1024, description="A tinker:// path of a state checkpoint."
     )
     with_optimizer: bool = Field(default=False, description="Also restore the optimizer's state.")

@@ -60,8 +60,8 @@ def lineage_refusals(subject: Subject) -> Iterator[Refusal]:
     start_from, parent = subject.run.spec.start_from, subject.inputs.parent
     if start_from is None:
         return
-    if (start_from.run is None) == (start_from.state_path is None):
-        hint = "name exactly one of run and statePath"
+    if (start_from.run is None) == (start_from.checkpoint is None):
+        hint = "name exactly one of run and checkpoint"
         yield Refusal(code="Inconsistent", field="spec.startFrom", given=start_from.to_wire(), hint=hint)
     elif start_from.run is not None and parent is not None:
         for hint, allowed in _objections(subject, parent):
@@ -127,7 +127,7 @@ def _unfinished(parent: ParentRun) -> str:
 
 
 def _instead(state: StartedFrom) -> str:
-    return f"to start from its state of step {state.step}, set spec.startFrom to {{statePath: {state.state_path}}}"
+    return f"to start from its state of step {state.step}, set spec.startFrom to {{checkpoint: {state.state_path}}}"
 
 
 def _last_state(run: TrainingRun) -> tuple[StartedFrom | None, str | None]:

@@ -3,7 +3,7 @@
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from heapq import nlargest
 from itertools import islice
 from typing import Any, Final, TypeVar
@@ -298,9 +298,27 @@ def close_matches(name: str, known: Iterable[str], *, most: int, cutoff: float =
     return [each for _, each in nlargest(most, (found for found in scored if found[0][0] >= cutoff))]
 
 
+RENAMED: Final[Mapping[str, str]] = {
+    "tinker": "trainer",
+    "statePath": "checkpoint",
+    "kl_base_coef": "kl_penalty_coef",
+}
+"""The old names of fields: answered with the new one, and not accepted."""
+
+
+def renamed(name: str, known: Container[str]) -> str | None:
+    """What a field is called today, if one or more parts of its name or path are old and the new one is known."""
+    today = ".".join(RENAMED.get(part, part) for part in name.split("."))
+    return today if today != name and today in known else None
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelled name: `; did you mean 'group_size', 'batch_size' or 'eval_size'?`, or nothing."""
+    """A hint for an old name, `; it is called 'trainer'`; for a misspelled one,
+    `; did you mean 'group_size', 'batch_size' or 'eval_size'?`; or nothing.
+    """
     names = list(islice(known, MAX_COMPARED))
+    if today := renamed(name, names):
+        return f"; it is called {today!r}"
     matches = [repr(match) for match in dict.fromkeys([*abbreviated(name, names), *_alike(name, names)])][:3]
     if not matches:
         return ""

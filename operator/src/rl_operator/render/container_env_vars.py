@@ -189,7 +189,7 @@ def _start_from(run: TrainingRun, parent: ParentRun | None) -> dict[str, str | N
         return {}
     optimizer = {RL_START_FROM_OPTIMIZER: "1" if start_from.with_optimizer else None}
     if start_from.run is None:
-        return {RL_START_FROM: start_from.state_path, **optimizer}
+        return {RL_START_FROM: start_from.checkpoint, **optimizer}
     assert parent is not None, "what spec.startFrom.run names is among the inputs"
     assert parent.state is not None, "an accepted run's parent has a state"
     return {

@@ -44,7 +44,7 @@ def test_accepted() -> None:
 
 
 ONE_THAT_IS_OVER = "a run of this namespace that is over, with a state that has not expired"
-BY_PATH = "to start from its state of step 40, set spec.startFrom to {statePath: tinker://m/weights/end}"
+BY_PATH = "to start from its state of step 40, set spec.startFrom to {checkpoint: tinker://m/weights/end}"
 
 
 @pytest.mark.parametrize(

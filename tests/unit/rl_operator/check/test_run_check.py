@@ -28,7 +28,7 @@ from rl_operator.documents.parse import MAX_ALIGNED, parse_environment
         {"config": {"max_token_length": 64.0}},
         {"config": {"use_wandb": True}},  # locked to the same, though this environment does not have it
         {"trainer": {"lora_rank": 16, "learning_rate": 0.01, "backend_deadline_seconds": 5}},
-        {"startFrom": {"statePath": "tinker://x/weights/y"}},
+        {"startFrom": {"checkpoint": "tinker://x/weights/y"}},
         {"activeDeadlineSeconds": 600},
         {"suspend": True},
         {"config": {"batch_size": 9, "group_size": 3}},
@@ -155,7 +155,7 @@ def test_work_is_done_once_for_each_object() -> None:
 @pytest.mark.parametrize(
     ("spec", "code", "field", "hint"),
     [
-        ({"startFrom": {}}, "Inconsistent", "spec.startFrom", "exactly one of run and statePath"),
+        ({"startFrom": {}}, "Inconsistent", "spec.startFrom", "exactly one of run and checkpoint"),
         ({"environment": "toi"}, "UnknownEnvironment", "spec.environment", "did you mean 'toy'.*available: toy"),
         ({"environment": "own/mine"}, "UnknownEnvironment", "spec.environment", "no RLEnvironment 'mine' in team-a"),
         ({"environment": "./mine.py"}, "UnknownEnvironment", "spec.environment", "files are for local mode"),

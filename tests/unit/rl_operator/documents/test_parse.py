@@ -114,10 +114,10 @@ def test_examples_are_runs(file: Path) -> None:
         ("spec.wandb", {"projekt": "x"}, "UnknownField", "spec.wandb.projekt", "did you mean 'project'?"),
         (
             "spec.startFrom",
-            {"stateePath": "x"},
+            {"checkpint": "x"},
             "UnknownField",
-            "spec.startFrom.stateePath",
-            "did you mean 'statePath'",
+            "spec.startFrom.checkpint",
+            "did you mean 'checkpoint'",
         ),
         ("spec.config", ["x"], "WrongType", "spec.config", "it must be a mapping"),
         ("spec.environment", 3, "WrongType", "spec.environment", "it must be a string"),
@@ -136,9 +136,9 @@ def test_examples_are_runs(file: Path) -> None:
         ),
         (
             "spec.startFrom",
-            {"statePath": "/tmp/x"},
+            {"checkpoint": "/tmp/x"},
             "WrongType",
-            "spec.startFrom.statePath",
+            "spec.startFrom.checkpoint",
             "a path that begins with tinker://",
         ),
         ("kind", "Job", "InvalidDocument", "kind", "kind must be RLTrainingRun"),
@@ -255,6 +255,20 @@ def test_a_bound_that_is_nested_as_its_field_is_told_the_fields_name() -> None:
 def test_of_a_name_with_parts_the_last_one_is_compared(name: str, known: list[str], said: str) -> None:
     assert nearest(name, known).startswith(said)
     assert bool(nearest(name, known)) is bool(said)
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "said"),
+    [
+        ("tinker", ["trainer", "timer"], "; it is called 'trainer'"),
+        ("tinker.seed", ["trainer.seed"], "; it is called 'trainer.seed'"),
+        ("tinker.kl_base_coef", ["trainer.kl_penalty_coef"], "; it is called 'trainer.kl_penalty_coef'"),
+        ("statePath", ["run", "checkpoint"], "; it is called 'checkpoint'"),
+        ("statePath", ["run"], ""),
+    ],
+)
+def test_an_old_name_is_answered_with_the_new_one(name: str, known: list[str], said: str) -> None:
+    assert nearest(name, known) == said
 
 
 @given(JSON_VALUES)

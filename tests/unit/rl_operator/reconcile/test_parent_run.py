@@ -120,7 +120,7 @@ async def test_a_stopped_parent_is_not_finished(family: Family) -> None:
     family.apply("child", startFrom={"run": "parent"})
     await family.settle("child")
     assert "resume it and let it end" in refusal(family)
-    assert "{statePath: tinker://m/weights/000025}" in refusal(family)
+    assert "{checkpoint: tinker://m/weights/000025}" in refusal(family)
 
 
 async def test_a_state_expires_while_a_draft_waits(family: Family) -> None:
@@ -193,7 +193,7 @@ async def test_two_runs_that_wait_for_each_other_are_reported(family: Family) ->
     assert refusal(family, "one") == refusal(family, "other") == "it is Pending and not over: start from it once it is"
 
 
-@pytest.mark.parametrize("start_from", [None, {"statePath": "tinker://a/weights/b"}])
+@pytest.mark.parametrize("start_from", [None, {"checkpoint": "tinker://a/weights/b"}])
 async def test_only_runs_that_name_a_parent_read_it(family: Family, start_from: dict[str, Any] | None) -> None:
     family.apply("child", **({"startFrom": start_from} if start_from else {}))
     assert await gather_parent(family.run("child"), family.client, NOW) is None

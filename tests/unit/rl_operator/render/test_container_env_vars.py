@@ -27,7 +27,7 @@ def values(env_vars: list[dict[str, Any]]) -> dict[str, Any]:
 
 def test_trainer() -> None:
     run = make_run(
-        startFrom={"statePath": "tinker://a/weights/b"},
+        startFrom={"checkpoint": "tinker://a/weights/b"},
         wandb={"group": "g", "tags": ["a", "b"], "notes": "costs $(HOME) $5", "entity": "me"},
     )
     assert values(trainer_env_vars(run, inputs_of(run, RUNTIME))) == {
@@ -63,8 +63,8 @@ def started(start_from: dict[str, Any], parent: ParentRun | None = None) -> dict
 
 def test_a_state_may_come_with_its_optimizer() -> None:
     begun = {"RL_START_FROM": "tinker://a/weights/b"}
-    assert started({"statePath": "tinker://a/weights/b"}) == begun
-    with_optimizer = {"statePath": "tinker://a/weights/b", "withOptimizer": True}
+    assert started({"checkpoint": "tinker://a/weights/b"}) == begun
+    with_optimizer = {"checkpoint": "tinker://a/weights/b", "withOptimizer": True}
     assert started(with_optimizer) == {**begun, "RL_START_FROM_OPTIMIZER": "1"}
 
 

@@ -54,7 +54,7 @@ FULL_RUN = make_run(
     config={"group_size": 4, "batch_size": 64, "wandb_name": "4e-5"},
     trainer={"learning_rate": 4e-5, "loss": "ppo"},
     wandb={"project": "mine", "tags": ["smoke", "night"], "notes": "first try"},
-    startFrom={"statePath": "tinker://run/weights/final"},
+    startFrom={"checkpoint": "tinker://run/weights/final"},
 )
 CASES: dict[str, tuple[TrainingRun, Runtime]] = {
     "tiny": (make_run(config={"total_steps": 40}, trainer={"learning_rate": 1e-3}), TINY),

@@ -222,7 +222,7 @@ async def test_the_distance_from_the_base_model_is_measured_before_evaluations(s
 
 
 async def test_the_distance_from_the_base_model_is_a_part_of_the_advantages(service_training: Training) -> None:
-    config = run_config(learning_rate=1e-2, kl_base_coef=0.5)
+    config = run_config(learning_rate=1e-2, kl_penalty_coef=0.5)
     run, base = await trained_from_the_start(service_training, config)
     assert all("kl/base" in metrics for metrics in run.logged)
     for batch in run.batches:

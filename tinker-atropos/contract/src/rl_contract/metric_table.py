@@ -37,7 +37,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("train/grad_norm", "1", "the gradient's norm before clipping, mean over the step's optimizer steps; only of "
            "backends that report it"),
     Metric("kl/base", "nats", "KL(policy || base model) per trained token as it was sampled, estimator k3: mean of "
-           "exp(-d) - 1 + d, d = log q - log p_base; before evaluations, with trainer.kl_base_coef at every step"),
+           "exp(-d) - 1 + d, d = log q - log p_base; before evaluations, with trainer.kl_penalty_coef at every step"),
     Metric("kl/base_v1", "nats", "the same by estimator k1: mean of d; unbiased, may be negative"),
     Metric("reward/mean", "reward", "mean score over the batch's rollouts: conditioned on the groups that the "
            "environment sent, so mostly on mixed ones; env/reward_mean is the unconditioned mean"),

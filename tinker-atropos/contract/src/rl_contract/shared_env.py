@@ -15,7 +15,13 @@ class SharedEnvSection(BaseModel):
     batch_size: int = Field(ge=1, le=1_000_000, description="rollouts per optimizer step, a multiple of group_size")
     tokenizer_name: str = Field(description="the tokenizer, and the model unless openai names one")
     max_token_length: int = Field(ge=1, le=MOST_TOKENS, description="longest rollout, in tokens")
-    max_batches_offpolicy: int = Field(default=3, ge=1, le=10_000, description="bounds the queue, in batches")
+    max_batches_offpolicy: int = Field(
+        default=3,
+        ge=1,
+        le=10_000,
+        description="batches that may wait to be trained; of these, none older than the trainer's max_staleness, "
+        "which wins",
+    )
     tool_call_parser: str | None = Field(default=None, description="a tool format; null: that of the model's family")
     steps_per_eval: int = Field(default=100, ge=0, le=NEVER, description="steps between evaluations; 0: none at all")
 

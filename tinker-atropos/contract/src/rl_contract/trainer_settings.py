@@ -69,7 +69,7 @@ class TrainerSettings(BaseModel):
     num_substeps: int = Field(
         default=1, ge=1, le=1_000_000, description="optimizer steps per batch, each on its share of the groups"
     )
-    kl_base_coef: float = Field(
+    kl_penalty_coef: float = Field(
         default=0.0, ge=0, le=1_000, description="weight of the distance from the base model in advantages"
     )
     advantage: Literal["group_centered", "leave_one_out", "group_normalized"] = Field(
@@ -115,7 +115,11 @@ class TrainerSettings(BaseModel):
         default=False, description="whether groups in which every advantage is zero are replaced"
     )
     max_staleness: int = Field(
-        default=8, ge=0, le=1_000_000, description="oldest policy whose rollouts are trained, in policy steps"
+        default=8,
+        ge=0,
+        le=1_000_000,
+        description="oldest policy whose rollouts are trained, in policy steps (one a trained batch); it wins over "
+        "max_batches_offpolicy, which counts waiting batches",
     )
     missing_logprobs: Literal["recompute", "refuse"] = Field(
         default="recompute",

@@ -58,7 +58,9 @@ def restored_finding(run: TrainingRun, left_over: Sequence[str]) -> Assessment:
     ]
     if checkpoint := run.status.checkpoint:
         path = checkpoint.state_path
-        sentences.append(f"To continue from step {checkpoint.step}, create a new run with startFrom.statePath: {path}.")
+        sentences.append(
+            f"To continue from step {checkpoint.step}, create a new run with startFrom.checkpoint: {path}."
+        )
     return Assessment(Situation.STOPPED, RESTORED, " ".join(sentences))
 
 

@@ -15,7 +15,7 @@ from rl_operator.api.settings.fields import WIRED_FIELDS, WiredField
 from rl_operator.api.training_run import RunSpec, WandbSettings
 from rl_operator.api.value_text import text_of
 from rl_operator.check.name_lists import most_alike
-from rl_operator.documents.parse import nearest
+from rl_operator.documents.parse import nearest, renamed
 from rl_operator.targets.inputs.parameters import SettableField, fields_of
 from rl_operator.tools.agent_tool import ToolRefusedError
 
@@ -117,6 +117,8 @@ class RunFields:
             return ToolRefusedError(f"{name} is not edited: {other}")
         names = [self.called(field) for field in self.all]
         written = text_of(redacted(name))
+        if today := renamed(name, self._by_spelling):
+            return ToolRefusedError(f"there is no field {written}; it is called {today!r}", available_fields=[today])
         return ToolRefusedError(
             f"there is no field {written}{nearest(name, names)}; rl_get_current_config lists what there is",
             available_fields=most_alike(name, names),

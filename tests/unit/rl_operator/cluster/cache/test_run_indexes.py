@@ -386,6 +386,6 @@ def test_it_agrees_with_a_scan_of_all_runs(changes: list[tuple[str, RunStatus | 
 
 def test_weights_given_by_path_have_no_parent_to_wait_for() -> None:
     index = Unstarted()
-    made = make_run(startFrom={"statePath": "tinker://m/weights/000004"})
+    made = make_run(startFrom={"checkpoint": "tinker://m/weights/000004"})
     index.changed(made.key, made)
     assert list(index) == [made]

@@ -62,7 +62,7 @@ def test_a_restored_status_keeps_only_its_checkpoint() -> None:
     view = View(marked("sorting.another", former), NOW, 10.0)
     assessment = assess(view)
     written = derive(view, assessment)
-    assert "startFrom.statePath: tinker://m/weights/12" in assessment.message
+    assert "startFrom.checkpoint: tinker://m/weights/12" in assessment.message
     assert written.checkpoint is not None
     assert (written.start_time, written.attempt, written.pod_name, written.config_map_name, written.history_name) == (
         STARTED["startTime"], None, None, None, None,

@@ -207,7 +207,7 @@ def test_several_fields_of_all_sections(context: CallContext, call: Call) -> Non
     run_id = drafted(context)
     values = {
         "group_size": 4, "trainer.loss": "ppo", "wandb_project": "p", "wandb.tags": ["a"], "spec.backoffLimit": 0,
-        "priority": 5, "start_from": {"state_path": "tinker://m/weights/10"},
+        "priority": 5, "start_from": {"checkpoint": "tinker://m/weights/10"},
         "sandbox": {"size": 2, "timeout_seconds": 60},
     }  # fmt: skip
     assert call("rl_edit_config", values=values).code is None
@@ -215,7 +215,7 @@ def test_several_fields_of_all_sections(context: CallContext, call: Call) -> Non
     assert (spec["config"], spec["trainer"]) == ({"group_size": 4}, {"loss": "ppo"})
     assert spec["wandb"] == {"project": "p", "tags": ["a"]}
     assert (spec["backoffLimit"], spec["priority"]) == (0, 5)
-    assert spec["startFrom"]["statePath"] == "tinker://m/weights/10"
+    assert spec["startFrom"]["checkpoint"] == "tinker://m/weights/10"
     assert (spec["sandbox"]["size"], spec["sandbox"]["timeoutSeconds"]) == (2, 60)
     unset = dict.fromkeys(values)
     answer = call("rl_edit_config", values=unset, run_id=run_id).answer

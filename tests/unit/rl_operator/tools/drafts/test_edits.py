@@ -86,8 +86,8 @@ def test_one_field_by_two_names_is_refused() -> None:
 
 def test_a_mapping_replaces_the_old_one() -> None:
     before = {**SPEC, "startFrom": {"run": "parent", "withOptimizer": True}}
-    edited = with_edits(before, edits_of(FIELDS, {"start_from": {"statePath": "tinker://a"}})[0])
-    assert edited["startFrom"] == {"statePath": "tinker://a"}
+    edited = with_edits(before, edits_of(FIELDS, {"start_from": {"checkpoint": "tinker://a"}})[0])
+    assert edited["startFrom"] == {"checkpoint": "tinker://a"}
     assert before["startFrom"] == {"run": "parent", "withOptimizer": True}
 
 

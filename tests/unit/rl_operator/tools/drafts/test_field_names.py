@@ -83,6 +83,19 @@ def test_a_setting_from_elsewhere_says_where(name: str, why: str) -> None:
         FIELDS.named(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "today"),
+    [
+        ("tinker.learning_rate", "trainer.learning_rate"),
+        ("spec.tinker.seed", "spec.trainer.seed"),
+        ("kl_base_coef", "kl_penalty_coef"),
+    ],
+)
+def test_an_old_name_is_answered_with_the_new_one(name: str, today: str) -> None:
+    with pytest.raises(ToolRefusedError, match=f"there is no field \"{name}\"; it is called '{today}'"):
+        FIELDS.named(name)
+
+
 def test_an_unknown_name_gets_the_nearest_ones() -> None:
     with pytest.raises(ToolRefusedError, match="did you mean 'group_size'") as refused:
         FIELDS.named("groupsize")

@@ -92,13 +92,15 @@ async def test_weights_on_other_layers_are_refused() -> None:
 async def test_a_coefficient_needs_a_backend_that_samples_from_the_base_model(monkeypatch) -> None:
     """Found out before anything is sampled."""
     path, _, _ = await parent()
-    wanting = opening(path, kl_base_coef=0.1)
+    wanting = opening(path, kl_penalty_coef=0.1)
     opened = await wanting.open()
     await opened.backend.close("success")
     async with FaultProxy(os.environ["TINKER_BASE_URL"]).running() as proxy:
         proxy.faults = [Fault("answer", "POST /api/v1/create_sampling_session", times=None, status=422)]
         monkeypatch.setenv("TINKER_BASE_URL", proxy.url)
-        with pytest.raises(ConfigError, match=r"trainer.kl_base_coef is 0.1, and the backend does not sample from the"):
+        with pytest.raises(
+            ConfigError, match=r"trainer.kl_penalty_coef is 0.1, and the backend does not sample from the"
+        ):
             await replace(wanting, base_url=proxy.url).open()
         opened = await opening(path).open()
         await opened.backend.close("success")

@@ -134,14 +134,14 @@ class TrainingOpener:
 
     async def _check_base_model(self, training: Training) -> None:
         """With a KL to the base model in the advantages, no step could be trained without one."""
-        coefficient = self.config.tinker.kl_base_coef
+        coefficient = self.config.tinker.kl_penalty_coef
         if not coefficient:
             return
         try:
             await training.base_logprobs(self.config.base_model, [self.probe_T])
         except SampleRefusedError as error:
             raise ConfigError(
-                f"trainer.kl_base_coef is {coefficient:g}, and the backend does not sample from the base model: "
+                f"trainer.kl_penalty_coef is {coefficient:g}, and the backend does not sample from the base model: "
                 f"{error}. Set it to 0"
             ) from error
 

@@ -11,7 +11,7 @@ With d = log q - log p_base of the tokens that were sampled and are trained (q a
 
     kl/base     mean of exp(-d) - 1 + d          estimates KL(policy || base) (k3: never negative, little variance)
     kl/base_v1  mean of d                        the same, without bias (k1; tinker-cookbook's kl_policy_base)
-    A_t += kl_base_coef (mean d - d_t)           tinker-cookbook's incorporate_kl_penalty (rl/metrics.py, 0.6.1)
+    A_t += kl_penalty_coef (mean d - d_t)           tinker-cookbook's incorporate_kl_penalty (rl/metrics.py, 0.6.1)
 
 k1 and k3 are those of http://joschu.net/blog/kl-approx.html. The penalty has a mean of 0: it says which tokens are to
 come closer to the base model, at the cost of which others.
@@ -57,7 +57,7 @@ async def compared_to_base(training: Training, batch: TrainingBatch, config: Run
     `step` counts the steps before. A backend that does not sample from its base model is refused with a coefficient
     when training is opened; without, the metric is missing and a warning says why.
     """
-    coefficient = config.tinker.kl_base_coef
+    coefficient = config.tinker.kl_penalty_coef
     if not coefficient and not config.env.evaluates_at(step + 1):
         return Compared(batch)
     begun = time.perf_counter()
