@@ -241,8 +241,8 @@ async def test_a_run_started_with_one_replica_gets_more_in_the_next_attempt(life
     life.play("Running", ready(), running(), running())
     await life.settle()
     assert list(life.environments) == ["2-env-1-0", "2-env-2-0"]
-    trainer = {each["name"]: each.get("value") for each in life.pods[1]["spec"]["containers"][0]["env"]}
-    assert trainer["RL_REMOTE_ENVIRONMENTS"] == "1"
+    api = {each["name"]: each.get("value") for each in life.pods[1]["spec"]["initContainers"][0]["env"]}
+    assert api["RL_REMOTE_ENVIRONMENTS"] == "1"
 
 
 async def test_deleted_objects_are_restored(life: Life) -> None:

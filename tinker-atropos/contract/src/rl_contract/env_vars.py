@@ -86,7 +86,7 @@ RL_DATA_DIR: Final = _variable("RL_DATA_DIR", _PERSON, ("trainer",), "the folder
 
 # --- environments -----------------------------------------------------------------------------------------------------
 RL_REMOTE_ENVIRONMENTS: Final = _variable(
-    "RL_REMOTE_ENVIRONMENTS", _OPERATOR, ("api", "trainer"), "1: environments run in other pods, and are replaced there"
+    "RL_REMOTE_ENVIRONMENTS", _OPERATOR, ("api",), "1: environments run in other pods, and are replaced there"
 )
 RL_ENVIRONMENT_GRACE: Final = _variable(
     "RL_ENVIRONMENT_GRACE", _PERSON, ("api",), "seconds without any of them until the run fails"
