@@ -270,3 +270,20 @@ def test_a_restored_run_is_resumed(rlctl: Call, runs: RunsNamespace) -> None:
     resumed = rlctl("resume", "sorting")
     assert "was restored from a backup and trains from the beginning" in resumed.stdout
     runs.until_pod()
+
+
+def test_a_budget_is_in_the_currency_of_the_runtimes_prices(rlctl: Call, runs: RunsNamespace) -> None:
+    prices = {"prefill": 0.1, "sample": 0.4, "train": 0.4, "currency": "EUR"}
+    install_runtime(runs.admin, "tiny", f"priced-{runs.namespace}", backend={"prices": prices})
+    runs.apply(suspend=True, runtime=f"priced-{runs.namespace}", budget={"amount": 20, "currency": "USD"})
+    refused = runs.until_phase("Pending")["refusals"][0]
+    assert (refused["field"], refused["given"], refused["allowed"]) == ("spec.budget.currency", "USD", "EUR")
+    assert rlctl("resume", "sorting", "--budget", "30").returncode == 0
+    assert (runs.find() or {})["spec"]["budget"] == {"amount": 30, "currency": "EUR"}
+    trainer = (runs.kubelet.pod(runs.until_pod()) or {})["spec"]
+    told = {each["name"]: each.get("value") for each in _trainer(trainer)["env"]}
+    assert (told["RL_BUDGET"], '"EUR"' in told["RL_PRICES"]) == ("30.0", True)
+
+
+def _trainer(pod: dict[str, Any]) -> dict[str, Any]:
+    return next(each for each in pod["containers"] if each["name"] == "trainer")

@@ -106,8 +106,8 @@ class RunSpec(ApiModel):
     )
     budget: RunBudget | None = Field(
         default=None,
-        description="Most that the run may cost in all. It stops with a checkpoint before that, and continues once "
-        "this is raised. A change holds from the next attempt on.",
+        description="Most that the run may cost in all: {amount, currency}. It stops with a checkpoint before that "
+        "and continues once this is raised. A change holds from the next attempt on.",
     )
     ttl_seconds_after_finished: int | None = Field(
         default=None,
