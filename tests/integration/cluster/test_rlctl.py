@@ -171,13 +171,13 @@ def test_dependencies_of_a_run_are_applied_with_it(
     assert "FrozenField: spec.config.total_steps: it is frozen since the run started" in frozen.stderr
     changed = rlctl("diff", write_documents(CODE.replace("group_size=4", "group_size=2")))
     assert changed.returncode == 1, changed
-    assert "+        return EnvironmentConfig(group_size=2), []" in changed.stdout
+    assert "+        return ShoutConfig(group_size=2), []" in changed.stdout
 
 
 def test_a_broken_file_is_refused_before_it_is_applied(rlctl: Call, write_documents: Callable[..., str]) -> None:
     refused = rlctl("validate", write_documents(CODE + "    def (:"))
     assert refused.returncode == 2, refused
-    assert "shout.py, line 10" in refused.stderr
+    assert f"shout.py, line {len(CODE.splitlines()) + 1}" in refused.stderr
 
 
 def test_a_local_file_is_not_an_environment_of_a_cluster(rlctl: Call, write_json_run: Callable[..., str]) -> None:
