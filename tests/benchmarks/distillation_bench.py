@@ -86,7 +86,7 @@ async def student(folder: Path, server: TinkerServiceProcess, path: str, top_k: 
         assert await trainer.exit_code(SECONDS) == 0, trainer.log
         metrics = half.result["metrics"]
     apart = [f"{point['distil/forward_kl']:.3f}" for point in points if "distil/forward_kl" in point]
-    accuracy = f"{metrics['baselineAccuracy']:.3f} -> {metrics['evalAccuracy']:.3f}"
+    accuracy = f"{metrics['baseline']['value']:.3f} -> {metrics['heldOut']['value']:.3f}"
     return f"teacher_top_k {top_k}: held-out {accuracy}  forward KL by step: {', '.join(apart) or '-'}"
 
 

@@ -118,7 +118,7 @@ class Fleet:
         async for document in self._list():
             status = document["status"]
             ends = [attempt["reason"] for attempt in status["attempts"]]
-            figures = (status["progress"]["step"], status["metrics"]["evalAccuracy"])
+            figures = (status["progress"]["step"], status["metrics"]["heldOut"]["value"])
             true += (status["phase"], ends, figures) == ("Succeeded", ["Succeeded"], (TOTAL_STEPS, 0.9))
         return true
 

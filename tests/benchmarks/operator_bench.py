@@ -19,7 +19,7 @@ from tests.integration.cluster.operator_process import OperatorProcess
 from tests.integration.cluster.polling import wait_for
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_runtime
 
-SUCCEEDED = End(0, result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS, metrics={"evalAccuracy": 0.9}))
+SUCCEEDED = End(0, result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS, metrics={"heldOut": {"value": 0.9}}))
 SETTLE_SECONDS = 3.0
 
 

@@ -118,7 +118,7 @@ def status_of(phase: str, states: dict[str, dict[str, Any]], address: str | None
     return {**status, "podIP": address} if address else status
 
 
-SUCCESS = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS, metrics={"evalAccuracy": 0.9})
+SUCCESS = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS, metrics={"heldOut": {"value": 0.9}})
 ENDS = {TRAINER: End(0, SUCCESS)}
 ENDED = status_of("Succeeded", {name: {"state": ENDS.get(name, End()).state, "ready": False} for name in CONTAINERS})
 

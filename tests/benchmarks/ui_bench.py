@@ -55,7 +55,7 @@ def made_run(number: int, version: int = 1) -> dict[str, Any]:
          "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"}
         for kind in ("Accepted", "Ready", "Progressing", "Finished")
     ]  # fmt: skip
-    metrics = {"rewardMean": 0.8, "evalAccuracy": 0.9, "baselineAccuracy": 0.5} | {
+    metrics = {"rewardMean": 0.8, "heldOut": {"value": 0.9}, "baseline": {"value": 0.5}} | {
         f"metric{i}": 0.1 * i for i in range(20)
     }
     metadata = {

@@ -48,9 +48,9 @@ def test_sorting_learns(installed: Kubectl, namespace_with_service: str) -> None
 
     # The held-out figure rose, and the intervals are apart.
     metrics = status["metrics"]
-    assert metrics["baselineAccuracy"] < 0.65
-    assert metrics["evalAccuracy"] >= 0.85
-    assert metrics["evalAccuracyLow"] > metrics["baselineAccuracyHigh"]
+    assert metrics["baseline"]["value"] < 0.65
+    assert metrics["heldOut"]["value"] >= 0.85
+    assert metrics["heldOut"]["low"] > metrics["baseline"]["high"]
     assert status["weights"]["samplerPath"].startswith("tinker://")
     assert status["attempt"] == 1
 
@@ -86,7 +86,7 @@ def test_a_task_of_reasoning_gym_learns(installed: Kubectl, namespace: str) -> N
     status = finish(kubectl, namespace, "spell-backward")["status"]
     assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
     metrics = status["metrics"]
-    assert metrics["evalAccuracyLow"] > metrics["baselineAccuracyHigh"], json.dumps(status, indent=2)
+    assert metrics["heldOut"]["low"] > metrics["baseline"]["high"], json.dumps(status, indent=2)
 
 
 @nightly

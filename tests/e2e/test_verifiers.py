@@ -46,4 +46,4 @@ def test_a_taskset_is_trained_with_its_own_fields(installed: Kubectl, namespace:
     status = finish(kubectl, namespace, "sorting")["status"]
     assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
     metrics = status["metrics"]
-    assert metrics["evalAccuracyLow"] > metrics["baselineAccuracyHigh"], metrics
+    assert metrics["heldOut"]["low"] > metrics["baseline"]["high"], metrics

@@ -60,11 +60,11 @@ METRICS: list[Record] = [
 EVALUATION = {
     "step": 3, "more": 2,
     "figures": [
-        {"name": "percent_correct", "value": 0.8125, "low": 0.7, "high": 0.89, "n": 64},
-        {"name": "pass_at_4", "value": 0.9375, "low": 0.75, "high": 0.98, "n": 64},
-        {"name": "greedy_percent_correct", "value": 0.75, "low": 0.5, "high": 0.9},
-        {"name": "the-longest-name-that-a-held-out-set-has/greedy_percent_correct", "value": 0.5},
-        {"name": "hard/percent_correct", "value": 0.25, "low": 0.125, "high": 0.5, "n": 128},
+        {"metric": "eval/percent_correct", "value": 0.8125, "low": 0.7, "high": 0.89, "samples": 64},
+        {"metric": "eval/pass_at_4", "value": 0.9375, "low": 0.75, "high": 0.98, "samples": 64},
+        {"metric": "eval/greedy_percent_correct", "value": 0.75, "low": 0.5, "high": 0.9},
+        {"metric": "eval/the-longest-name-that-a-held-out-set-has/greedy_percent_correct", "value": 0.5},
+        {"metric": "eval/hard/percent_correct", "value": 0.25, "low": 0.125, "high": 0.5, "samples": 128},
     ],
 }  # fmt: skip
 

@@ -118,7 +118,7 @@ def _play_on(kubelet: FakeKubelet, pod: dict[str, dict[str, str]]) -> None:
         kubelet.start(name)
         kubelet.work(name)
     elif phase == "Running":
-        message = result("succeeded", steps=STEPS, total=STEPS, metrics={"evalAccuracy": 0.974})
+        message = result("succeeded", steps=STEPS, total=STEPS, metrics={"heldOut": {"value": 0.974}})
         kubelet.end(name, "Succeeded", trainer=End(0, message))
 
 

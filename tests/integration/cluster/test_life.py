@@ -10,7 +10,7 @@ from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
 from tests.integration.cluster.trainer import trainer_status
 
-SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS, metrics={"evalAccuracy": 0.91234})
+SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS, metrics={"heldOut": {"value": 0.91234}})
 
 
 @pytest.mark.smoke
@@ -61,7 +61,7 @@ def test_success_from_apply_to_weights(runs: RunsNamespace) -> None:
         "configMapName": f"sorting-{config_hash}",
         "configHash": config_hash,
         "progress": {"step": TOTAL_STEPS, "totalSteps": TOTAL_STEPS, "percent": 100, "fromStep": 0},
-        "metrics": {"evalAccuracy": 0.9123, "source": "result"},
+        "metrics": {"heldOut": {"value": 0.9123}, "source": "result"},
         "containers": [
             {"name": name, "state": "Terminated", "exitCode": 0, "reason": "Completed", "restarts": 0}
             for name in ("api", "trainer", "environment")

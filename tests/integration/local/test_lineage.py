@@ -51,8 +51,8 @@ def test_a_child_continues_with_its_parents_weights_and_optimizer(
     assert "began with  the weights of parent after step 3" in rlctl("get", "child", "--local").stdout
     log = rlctl("logs", "child", "-c", "trainer", "--local").stdout
     assert f"starting at step 0 from the weights and the optimizer of {began['statePath']}" in log
-    trained = status["metrics"]["evalAccuracy"]
-    assert child["metrics"]["baselineAccuracy"] == pytest.approx(trained, abs=0.2), "it begins where that ended"
+    trained = status["metrics"]["heldOut"]["value"]
+    assert child["metrics"]["baseline"]["value"] == pytest.approx(trained, abs=0.2), "it begins where that ended"
     on_wandb = _start_on_wandb(rlctl, "child")
     assert (on_wandb["run"], on_wandb["step"], on_wandb["state_path"]) == ("parent", 3, began["statePath"])
 

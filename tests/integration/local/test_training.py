@@ -58,8 +58,8 @@ def test_from_a_file_to_weights(trained: Trained) -> None:
     assert results["progress"]["step"] == 2
     assert results["weights"]["samplerPath"].startswith("tinker://")
     metrics = results["metrics"]
-    assert 0.4 < metrics["baselineAccuracyLow"] < metrics["baselineAccuracy"] < 0.65
-    assert metrics["evalAccuracyN"] == 500
+    assert 0.4 < metrics["baseline"]["low"] < metrics["baseline"]["value"] < 0.65
+    assert metrics["heldOut"]["samples"] == 500
     listed = rlctl("list", "--local").stdout
     assert "Succeeded" in listed
     assert "2/2" in listed

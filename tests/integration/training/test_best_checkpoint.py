@@ -19,7 +19,7 @@ async def test_the_best_weights_outlive_those_that_came_after(half, scripted_env
 
     async def known() -> bool:
         status = await half.status(trainer)
-        return bool(status["metrics"].get("evalStep") == 2)
+        return bool(status["metrics"].get("heldOut", {}).get("step") == 2)
 
     await eventually("the trainer knows the result of step 2", known)  # six steps may be faster than the relay
     async with environment:
@@ -32,7 +32,7 @@ async def test_the_best_weights_outlive_those_that_came_after(half, scripted_env
 
     result = half.result
     best = result["best"]
-    assert (best["step"], best["evalAccuracy"], result["metrics"]["evalAccuracy"]) == (2, HIGH, LOW)
+    assert (best["step"], best["heldOut"]["value"], result["metrics"]["heldOut"]["value"]) == (2, HIGH, LOW)
     url = f"{tinker_service.url}/api/v1/training_runs/{result['trainingRunId']}/checkpoints"
     listed = (await half.client.get(url, headers={"X-API-Key": tinker_service.key})).json()["checkpoints"]
     assert {checkpoint["tinker_path"]: checkpoint["expires_at"] for checkpoint in listed} == dict.fromkeys(

@@ -259,7 +259,7 @@ async def test_an_attempt_after_the_last_step_still_delivers_the_weights(
     await half.start("environment", "sort_digits", "serve", "--config", str(config))
     assert await second.exit_code() == 0, second.log
     assert half.result["outcome"] == "succeeded"
-    assert half.result["metrics"]["evalAccuracyN"] == 8
+    assert half.result["metrics"]["heldOut"]["samples"] == 8
     assert half.result["stepsTrained"] == 1
     assert half.result["samplerPath"] in await checkpoints_of(half, tinker_service, half.result["trainingRunId"])
 
@@ -284,4 +284,4 @@ async def test_the_final_evaluation_counts_even_if_the_environment_leaves_at_onc
             await environment.report(step=1, eval__percent_correct=0.75)
             environment.lease = {**environment.lease, "state": "done"}
             assert await trainer.exit_code() == 0, trainer.log
-    assert half.result["metrics"]["evalAccuracy"] == 0.75
+    assert half.result["metrics"]["heldOut"]["value"] == 0.75

@@ -53,9 +53,9 @@ async def test_environment_is_trained_on_what_was_sampled(half, name, evaluated)
     assert await environment.exit_code() == 0, environment.log
 
     assert half.result["stepsTrained"] == 3
-    assert half.result["metrics"]["baselineAccuracyN"] == evaluated
-    assert half.result["metrics"]["evalAccuracyN"] == evaluated
-    assert "evalAccuracyLow" in half.result["metrics"]
+    assert half.result["metrics"]["baseline"]["samples"] == evaluated
+    assert half.result["metrics"]["heldOut"]["samples"] == evaluated
+    assert "low" in half.result["metrics"]["heldOut"]
     for point in points:
         assert point["batch/trained_tokens"] == point["batch/received_tokens"] > 0, point
         assert point["batch/recomputed_logprobs"] == point["staleness/unknown"] == 0, point
@@ -82,7 +82,7 @@ async def test_a_file_after_hermes_agents_guide_is_trained(half) -> None:
     assert await trainer.exit_code() == 0, trainer.log + environment.log
     assert await environment.exit_code() == 0, environment.log
     assert half.result["stepsTrained"] == 3
-    assert half.result["metrics"]["baselineAccuracy"] == pytest.approx(0.2), "for few turns"
+    assert half.result["metrics"]["baseline"]["value"] == pytest.approx(0.2), "for few turns"
 
 
 FORGETFUL = """\

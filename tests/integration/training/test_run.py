@@ -28,13 +28,13 @@ async def test_real_starts_of_four_programs_train_and_end_by_themselves(half, ti
     assert result["stepsTrained"] == result["totalSteps"] == 3
     assert result["samplerPath"].startswith("tinker://")
     metrics = result["metrics"]
-    assert 0.3 < metrics["baselineAccuracy"] < 0.7
-    assert metrics["evalAccuracyLow"] < metrics["evalAccuracy"] < metrics["evalAccuracyHigh"]
-    assert metrics["evalAccuracyN"] == metrics["baselineAccuracyN"] > 100
+    assert 0.3 < metrics["baseline"]["value"] < 0.7
+    assert metrics["heldOut"]["low"] < metrics["heldOut"]["value"] < metrics["heldOut"]["high"]
+    assert metrics["heldOut"]["samples"] == metrics["baseline"]["samples"] > 100
     assert await checkpoints(tinker_service, result["trainingRunId"]) == {result["statePath"], result["samplerPath"]}
     lines = [line for line in trainer.log.splitlines() if " step " in line and "held-out" not in line]
     assert len(lines) == 1 + 3, trainer.log  # "ready … step 0", and one line per step
-    check_kept_rollouts(half.folder / "rollouts", 3, {0: metrics["baselineAccuracy"], 3: metrics["evalAccuracy"]})
+    check_kept_rollouts(half.folder / "rollouts", 3, {0: metrics["baseline"]["value"], 3: metrics["heldOut"]["value"]})
 
 
 async def test_only_fresh_rollouts_neither_stall_a_run_nor_waste_it(half) -> None:

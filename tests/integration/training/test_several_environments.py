@@ -88,7 +88,7 @@ async def test_one_of_two_is_killed_and_replaced_and_the_run_ends_well(half, sev
     assert await first.exit_code(60) == 0, first.log
     assert await replacement.exit_code(60) == 0, replacement.log
     assert (half.result["outcome"], half.result["stepsTrained"]) == ("succeeded", STEPS)
-    assert half.result["metrics"]["baselineAccuracyN"] == half.result["metrics"]["evalAccuracyN"] == 20
+    assert half.result["metrics"]["baseline"]["samples"] == half.result["metrics"]["heldOut"]["samples"] == 20
     books = (await half.client.get(f"{half.env_vars['RL_API_URL']}/rl/books")).json()["rollouts"]
     waiting = books["buffered"] + books["queued"] + books["delivered"]
     assert books["received"] == books["trained"] + waiting + sum(books["dropped"].values())
@@ -113,7 +113,7 @@ async def test_a_replaced_evaluator_evaluates_the_end_and_not_the_beginning_agai
     assert first.log.count("evaluation at step 0") == 1
     assert "evaluation at step 0" not in second.log
     assert "evaluation at step 30" in second.log
-    assert half.result["metrics"]["baselineAccuracyN"] == 20
+    assert half.result["metrics"]["baseline"]["samples"] == 20
 
 
 @nightly

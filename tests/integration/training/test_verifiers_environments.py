@@ -74,7 +74,11 @@ async def test_a_users_taskset_is_trained_on_what_was_sampled(half, verifiers_pr
         half, verifiers_program, taskset, env={**FIELDS[taskset], "ensure_scores_are_not_same": False}
     )
     assert_exact(points)
-    assert half.result["metrics"]["baselineAccuracyN"] == half.result["metrics"]["evalAccuracyN"] == EVALUATED[taskset]
+    assert (
+        half.result["metrics"]["baseline"]["samples"]
+        == half.result["metrics"]["heldOut"]["samples"]
+        == EVALUATED[taskset]
+    )
 
 
 @nightly

@@ -5,7 +5,16 @@ import math
 import pytest
 
 from rl_contract.metric_table import METRICS, describe
-from rl_contract.run_metrics import BY_WEIGHT, HISTORY_METRICS, ORIGINS, Origin, RunMetrics, reduced
+from rl_contract.run_metrics import (
+    HELD_OUT_METRIC,
+    HISTORY_METRICS,
+    ORIGINS,
+    EvaluatedFigure,
+    Origin,
+    RunMetrics,
+    reduced,
+    round_metric,
+)
 
 NAMES = {metric.name for metric in METRICS}
 
@@ -22,17 +31,27 @@ def test_a_figure_of_a_step_has_one_metric() -> None:
 
 
 def test_before_training_and_after_it_the_same_is_measured() -> None:
-    evaluated = {name.removeprefix("eval_"): origin.metrics for name, origin in reduced("evaluation").items()}
-    baseline = {name.removeprefix("baseline_"): origin.metrics for name, origin in reduced("baseline").items()}
-    assert evaluated == baseline | {"step": ()}
+    (evaluated,), (baseline,) = (reduced(kind).values() for kind in ("evaluation", "baseline"))
+    assert evaluated.metrics == baseline.metrics == (HELD_OUT_METRIC,)
 
 
 def test_a_result_keeps_the_held_out_figure_longest() -> None:
-    assert BY_WEIGHT[:4] == ("evalAccuracy", "evalStep", "baselineAccuracy", "rewardMean")
+    figure = EvaluatedFigure(value=0.5, low=0.4, high=0.6, samples=64, step=4)
+    metrics: RunMetrics | None = RunMetrics(reward_mean=0.5, held_out=figure, baseline=figure, loss=0.1, staleness=1.0)
+    left = []
+    while (metrics := metrics.lighter if metrics else None) is not None:
+        left.append(metrics)
+    assert [each.staleness for each in left] == [None] * len(left)
+    assert left[3:] == [
+        RunMetrics(reward_mean=0.5, held_out=figure.brief, baseline=figure.brief),
+        RunMetrics(held_out=figure.brief, baseline=figure.brief),
+        RunMetrics(held_out=figure.brief),
+        RunMetrics(),
+    ]
 
 
 def test_a_point_of_the_history_is_small() -> None:
-    assert HISTORY_METRICS == ("rewardMean", "trainAccuracy", "evalAccuracy", "loss", "logprobGap", "staleness")
+    assert HISTORY_METRICS == ("rewardMean", "trainAccuracy", "heldOut", "loss", "logprobGap", "staleness")
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400, "0.5", True, None, [0.5]])
@@ -42,9 +61,33 @@ def test_what_is_not_a_finite_number_is_left_out(value: object) -> None:
 
 @pytest.mark.parametrize(("value", "kept"), [(400.0, 400), (12.5, None), (-1, None), (2**31, None)])
 def test_a_count_is_a_count(value: float, kept: int | None) -> None:
-    assert RunMetrics.of_numbers({"evalAccuracyN": value}).eval_accuracy_n == kept
+    found = EvaluatedFigure.found({"eval/percent_correct": 0.5, "eval/n": value})
+    assert found == EvaluatedFigure(value=0.5, samples=kept)
 
 
-def test_numbers_are_the_inverse() -> None:
-    numbers = {"rewardMean": 0.5, "evalStep": 4, "loss": -0.25}
-    assert RunMetrics.of_numbers(numbers).numbers() == numbers
+def test_a_figure_has_its_interval_and_the_samples_of_its_set() -> None:
+    numbers = {
+        "eval/hard/pass_at_4": 0.123456, "eval/hard/pass_at_4_low": 0.1, "eval/hard/pass_at_4_high": 0.2,
+        "eval/hard/n": 64.0, "eval/hard/greedy_pass": 0.5, "eval/n": 8.0, "eval/odd": math.nan,
+    }  # fmt: skip
+    metric = "eval/hard/pass_at_4"
+    figure = EvaluatedFigure(metric=metric, value=0.1235, low=0.1, high=0.2, samples=64, step=3)
+    assert EvaluatedFigure.found(numbers, metric, step=3) == figure
+    assert (figure.name, figure.text) == ("hard/pass_at_4", "0.123 [0.100, 0.200]")
+    greedy = EvaluatedFigure.found(numbers, "eval/hard/greedy_pass")
+    assert greedy == EvaluatedFigure(metric="eval/hard/greedy_pass", value=0.5), "how many these are is not told"
+    assert EvaluatedFigure.found(numbers, "eval/odd") is None
+
+
+@pytest.mark.parametrize("value", [None, math.nan, "0.5", {}])
+def test_what_is_not_a_number_costs_that_metric_only(value: object) -> None:
+    told = {"rewardMean": 0.5, "loss": value, "heldOut": {"value": value}, "baseline": {"value": 0.1}}
+    told |= {} if value == "0.5" else {"baseline": {"value": 0.1, "low": None}}
+    assert RunMetrics.model_validate(told).with_changes(loss=None, held_out=None) == RunMetrics(
+        reward_mean=0.5, baseline=EvaluatedFigure(value=0.1)
+    )
+
+
+@pytest.mark.parametrize("value", [12_345, 12_345.0, -0.1235, 0.0])
+def test_integers_and_few_digits_stay_exact(value: float) -> None:
+    assert round_metric(value) == value

@@ -1,9 +1,15 @@
 """The trainer's messages: what is left out to save space can be told again, and unknown fields break nobody."""
 
-from rl_contract.run_metrics import RunMetrics
+import math
+
+import pytest
+
+from rl_contract.run_metrics import EvaluatedFigure, RunMetrics
 from rl_contract.trainer_messages import BestCheckpoint, EvaluatedFigures, ResultBest, TrainerResult, TrainerStatus
 
-BEST = BestCheckpoint(step=5, eval_accuracy=0.9, eval_accuracy_low=0.8, state_path="state-5", sampler_path="sampler-5")
+BEST = BestCheckpoint(
+    step=5, held_out=EvaluatedFigure(value=0.9, low=0.8), state_path="state-5", sampler_path="sampler-5"
+)
 
 
 def test_the_best_weights_keep_paths_that_are_not_the_results_own() -> None:
@@ -24,13 +30,20 @@ def test_a_newer_writer_does_not_break_an_older_reader() -> None:
 
 
 def test_figures_without_room_are_counted() -> None:
-    rows = tuple((f"set{n}", 0.5, None, None, 8) for n in range(3))
+    rows = tuple(EvaluatedFigure(metric=f"eval/set{n}", value=0.5, samples=8) for n in range(3))
     shorter = EvaluatedFigures(step=4, figures=rows, more=2).shorter
     assert shorter == EvaluatedFigures(step=4, figures=rows[:2], more=3)
     assert EvaluatedFigures(step=4, figures=rows[:1]).shorter is None
 
 
 def test_better_is_more_than_noise() -> None:
-    assert BEST.is_better_than(RunMetrics(eval_accuracy_high=0.79))
-    assert not BEST.is_better_than(RunMetrics(eval_accuracy_high=0.81))
+    assert BEST.is_better_than(RunMetrics(held_out=EvaluatedFigure(value=0.7, high=0.79)))
+    assert not BEST.is_better_than(RunMetrics(held_out=EvaluatedFigure(value=0.7, high=0.81)))
     assert not BEST.is_better_than(RunMetrics())
+
+
+@pytest.mark.parametrize("odd", [{"metric": "eval/odd", "value": None}, {"metric": "eval/odd", "value": math.nan}, 7])
+def test_what_is_no_figure_is_counted_and_costs_no_other(odd: object) -> None:
+    told = {"step": 3, "figures": [odd, {"metric": "eval/b", "value": 0.5}], "more": 2}
+    found = TrainerStatus.model_validate({"step": 3, "evaluation": told}).evaluation
+    assert found == EvaluatedFigures(step=3, figures=(EvaluatedFigure(metric="eval/b", value=0.5),), more=3)

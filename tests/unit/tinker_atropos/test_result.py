@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_contract.run_metrics import BY_WEIGHT, RunMetrics
+from rl_contract.run_metrics import ORIGINS, EvaluatedFigure, RunMetrics, reduced, wire_name
 from rl_contract.trainer_messages import (
     MAX_BYTES,
     BestCheckpoint,
@@ -17,7 +17,7 @@ from rl_contract.trainer_messages import (
     TrainerResult,
 )
 from tinker_atropos.errors import DivergedError
-from tinker_atropos.result import ResultFile, encoded, rounded, write_reason, write_result
+from tinker_atropos.result import ResultFile, encoded, write_reason, write_result
 
 FULL = TrainerResult(
     attempt=2,
@@ -29,7 +29,7 @@ FULL = TrainerResult(
     state_path="tinker://run-1/weights/000025",
     sampler_path="tinker://run-1/sampler_weights/000025",
     checkpoint=ResultCheckpoint(expires_at="2026-12-24T18:00:00Z"),
-    metrics=RunMetrics(reward_mean=0.123456, loss=-0.5, eval_step=12_345),
+    metrics=RunMetrics(reward_mean=0.123456, loss=-0.5, held_out=EvaluatedFigure(value=0.123456, step=12_345)),
     error=ResultError(error_class="backend", message="the backend did not answer for 300 s"),
 )
 
@@ -46,7 +46,11 @@ def test_the_wire_form_matches_the_contract() -> None:
         "statePath": "tinker://run-1/weights/000025",
         "samplerPath": "tinker://run-1/sampler_weights/000025",
         "checkpoint": {"expiresAt": "2026-12-24T18:00:00Z"},
-        "metrics": {"rewardMean": 0.1235, "loss": -0.5, "evalStep": 12_345},
+        "metrics": {
+            "rewardMean": 0.1235,
+            "loss": -0.5,
+            "heldOut": {"metric": "eval/percent_correct", "value": 0.1235, "step": 12_345},
+        },
         "error": {"class": "backend", "message": "the backend did not answer for 300 s"},
     }
 
@@ -55,7 +59,7 @@ def test_a_run_without_error_has_no_error_field() -> None:
     assert "error" not in json.loads(encoded(TrainerResult(outcome="running")))
 
 
-NUMBERS = st.dictionaries(st.sampled_from(BY_WEIGHT), st.floats(-1, 1))
+NUMBERS = st.dictionaries(st.sampled_from([wire_name(name) for name in reduced("step", "mean")]), st.floats(-1, 1))
 
 
 @given(st.text(max_size=3000), NUMBERS)
@@ -80,21 +84,19 @@ def test_a_message_that_fits_stays_whole_even_if_metrics_do_not() -> None:
     failed = FULL.with_changes(metrics=METRICS, error=ResultError(error_class="internal", message=message))
     decoded = json.loads(encoded(failed))
     assert decoded["error"]["message"] == message
-    assert 0 < len(decoded["metrics"]) < len(METRICS.numbers())
+    assert 0 < len(decoded["metrics"]) < len(METRICS.known)
 
 
-COUNTS = ("evalStep", "evalAccuracyN", "baselineAccuracyN")
 TINKER = "tinker://550e8400-e29b-41d4-a716-446655440000:train:0"
 BEST = BestCheckpoint(
     step=1_250,
-    eval_accuracy=0.9123,
+    held_out=EvaluatedFigure(value=0.9123, low=0.8934, high=0.9287, samples=640, step=1_250, temperature=1.0),
     state_path=f"{TINKER}/weights/attempt-1-step-001250",
     sampler_path=f"{TINKER}/sampler_weights/attempt-1-step-001250",
-    eval_accuracy_low=0.8934,
-    eval_accuracy_high=0.9287,
     expires_at="2026-12-24T18:00:00Z",
 )
-METRICS = RunMetrics.of_numbers({**dict.fromkeys(BY_WEIGHT, 0.8123), **dict.fromkeys(COUNTS, 640)})
+FIGURE = EvaluatedFigure(value=0.8123, low=0.7999, high=0.8244, samples=640, step=2_500, temperature=1.0)
+METRICS = RunMetrics(**dict.fromkeys(ORIGINS, 0.8123) | {"held_out": FIGURE, "baseline": FIGURE})
 
 
 def test_with_real_paths_the_best_and_the_held_out_figures_have_room() -> None:
@@ -112,16 +114,17 @@ def test_with_real_paths_the_best_and_the_held_out_figures_have_room() -> None:
     )
     decoded = json.loads(encoded(result))
     assert BestCheckpoint.model_validate(decoded["best"]) == BEST
-    assert decoded["metrics"].keys() >= {"evalAccuracy", "evalStep", "baselineAccuracy", "rewardMean"}
+    assert decoded["metrics"].keys() >= {"heldOut", "baseline", "rewardMean"}
 
 
 def test_figures_of_the_evaluation_have_the_room_that_is_left() -> None:
-    rows = tuple((f"set_{number}_of_many/percent_correct", 0.123456, 0.1111, 0.2222, 640) for number in range(16))
+    figure = EvaluatedFigure(value=0.1235, low=0.1111, high=0.2222, samples=640)
+    rows = tuple(figure.with_changes(metric=f"eval/set_{number}/percent_correct") for number in range(16))
     figures = EvaluatedFigures(step=40, figures=rows, more=3)
     told = json.loads(encoded(FULL.with_changes(evaluation=figures)))["evaluation"]
     assert told["step"] == 40
-    assert told["figures"][0] == ["set_0_of_many/percent_correct", 0.1235, 0.1111, 0.2222, 640]
-    assert 8 < len(told["figures"]) < 16
+    assert told["figures"][0] == rows[0].to_wire()
+    assert 4 < len(told["figures"]) < 16
     assert len(told["figures"]) + told["more"] == 19
     crowded = FULL.with_changes(error=ResultError(error_class="internal", message="long " * 300), evaluation=figures)
     assert encoded(crowded) == encoded(crowded.with_changes(evaluation=None))
@@ -176,11 +179,6 @@ def test_a_reason_is_cut_between_characters(tmp_path) -> None:
     path = tmp_path / "termination-log"
     write_reason(str(path), "é" * MAX_BYTES)
     assert path.read_text().removeprefix("error: ") == "é" * ((MAX_BYTES - len("error: ")) // len("é".encode()))
-
-
-@pytest.mark.parametrize("value", [12_345, 12_345.0, -0.1235, 0.0])
-def test_integers_and_few_digits_stay_exact(value: float) -> None:
-    assert rounded(value) == value
 
 
 def test_a_folder_that_does_not_exist_is_an_error(tmp_path) -> None:

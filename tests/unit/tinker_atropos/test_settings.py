@@ -3,6 +3,7 @@ import json
 import pytest
 
 from rl_contract.prices import TokenPrices
+from rl_contract.run_metrics import EvaluatedFigure
 from rl_contract.trainer_messages import BestCheckpoint
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.settings import Address, Parent, SandboxService, Settings, Spent, load_settings
@@ -97,8 +98,7 @@ def test_a_switch_that_is_neither_on_nor_off(value) -> None:
 def test_the_best_weights_of_earlier_attempts() -> None:
     best = BestCheckpoint(
         step=50,
-        eval_accuracy=0.9123,
-        eval_accuracy_low=0.89,
+        held_out=EvaluatedFigure(value=0.9123, low=0.89),
         state_path="tinker://m/weights/50",
         sampler_path="tinker://m/sampler_weights/50",
     )

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import orjson
 
-from rl_contract.run_metrics import BY_WEIGHT, RunMetrics
+from rl_contract.run_metrics import RunMetrics
 from rl_contract.trainer_messages import (
     MAX_BYTES,
     EvaluatedFigures,
-    FigureRow,
     ResultError,
     RunCost,
     TrainerResult,
@@ -29,12 +28,9 @@ def encoded(result: TrainerResult) -> bytes:
     """
     if result.evaluation is not None and len(_dumped(result)) > MAX_BYTES:
         return encoded(result.with_changes(evaluation=result.evaluation.shorter))
-    metrics = result.metrics.numbers()
-    names = [name for name in BY_WEIGHT if name in metrics]
     fitting = _dumped(result)
-    while len(fitting) > MAX_BYTES and names:
-        names.pop()
-        fitting = _dumped(result.with_changes(metrics=RunMetrics.of_numbers({name: metrics[name] for name in names})))
+    if len(fitting) > MAX_BYTES and (lighter := result.metrics.lighter) is not None:
+        return encoded(result.with_changes(metrics=lighter))
     if len(fitting) > MAX_BYTES and result.error is not None:
         lengths = range(len(result.error.message))
         most = bisect_right(lengths, MAX_BYTES, key=lambda length: len(_with_message_of(length, result)))
@@ -55,20 +51,7 @@ def _dumped(result: TrainerResult) -> bytes:
 
 def wire_form(result: TrainerResult) -> dict[str, object]:
     """Rounded, and without what is said twice. Nothing is cut."""
-    wire = result.compact.to_wire()
-    wire["metrics"] = {name: rounded(value) for name, value in wire["metrics"].items()}
-    if result.evaluation is not None:
-        wire["evaluation"]["figures"] = [_rounded_row(row) for row in result.evaluation.figures]
-    return wire
-
-
-def _rounded_row(row: FigureRow) -> list[object]:
-    return [each if each is None or isinstance(each, str) else rounded(each) for each in row]
-
-
-def rounded(value: float) -> float:
-    """Integers stay exact: counts and steps, also as floats."""
-    return value if isinstance(value, int) or value.is_integer() else float(f"{value:.4g}")
+    return result.with_changes(metrics=result.metrics.rounded).compact.to_wire()
 
 
 def write_result(path: str | None, result: TrainerResult) -> None:

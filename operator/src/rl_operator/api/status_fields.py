@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from rl_contract.run_metrics import RunMetrics
-from rl_contract.trainer_messages import MOST_FIGURES, BestCheckpoint, RunCost, WandbStatus
+from rl_contract.trainer_messages import BestCheckpoint, EvaluatedFigures, RunCost, WandbStatus
 from rl_operator.api.model import ObservedModel, keyed_by
 from rl_operator.api.refusal import Refusal
 
@@ -44,26 +44,6 @@ class Progress(ObservedModel):
         "the final one included once one was made in this attempt. While its trainer is not heard: the steps at this "
         "pace.",
     )
-
-
-class EvaluationFigure(ObservedModel):
-    """One figure of an evaluation."""
-
-    name: str = Field(description="As its metric is named, without `eval/`: pass_at_4, SET/pass_at_4.")
-    value: float = Field(description="A fraction, or the score of another metric.")
-    low: float | None = Field(default=None, description="Lower end of its 95 % interval.")
-    high: float | None = Field(default=None, description="Upper end of its 95 % interval.")
-    n: int | None = Field(default=None, description="Samples behind it.")
-
-
-class EvaluationFigures(ObservedModel):
-    """The figures of one evaluation."""
-
-    step: int = Field(description="The step whose weights it evaluated.")
-    figures: tuple[EvaluationFigure, ...] = Field(
-        max_length=MOST_FIGURES, description="What it found, by name.", json_schema_extra=keyed_by("name")
-    )
-    more: int = Field(default=0, description="Figures that have no room here; the rollouts of the step have them.")
 
 
 class HistorySample(ObservedModel):
@@ -188,7 +168,7 @@ class RunStatus(ObservedModel):
     frozen: FrozenSettings | None = Field(default=None, description="What the settings were at the start.")
     progress: Progress | None = Field(default=None, description="How far the training is.")
     metrics: RunMetrics | None = Field(default=None, description="Latest metrics; advisory.")
-    evaluation: EvaluationFigures | None = Field(
+    evaluation: EvaluatedFigures | None = Field(
         default=None,
         description="All figures of the newest evaluation, if it has several: held-out sets, pass@k, greedy answers.",
     )

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from rl_contract.intervals import Z_95
-from rl_operator.experiments.run_figures import UNSET, HeldOutResult, RunFigures, held_out_differences, setting_text
+from rl_contract.run_metrics import EvaluatedFigure
+from rl_operator.experiments.run_figures import UNSET, RunFigures, held_out_differences, setting_text
 
 Z_POWER: Final = 0.841621
 """Its one-sided 80 % quantile: a number of samples is one with which a real difference is seen in 4 of 5 cases."""
@@ -46,7 +47,7 @@ def compare_runs(one: RunFigures, other: RunFigures) -> Comparison:
 
 
 def _judged(
-    high: RunFigures, low: RunFigures, first: HeldOutResult, second: HeldOutResult, runs: tuple[str, str]
+    high: RunFigures, low: RunFigures, first: EvaluatedFigure, second: EvaluatedFigure, runs: tuple[str, str]
 ) -> Comparison:
     better, worse = (first, second) if first.value >= second.value else (second, first)
     open_ones = so_far(high, low)
@@ -70,7 +71,7 @@ def _judged(
     return Comparison("undecided", runs, sentence, samples_needed=needed)
 
 
-def samples_needed(one: HeldOutResult, other: HeldOutResult) -> int | None:
+def samples_needed(one: EvaluatedFigure, other: EvaluatedFigure) -> int | None:
     """How many held-out samples of each run would set the two intervals apart in 4 of 5 cases, if the difference is as
     large as it seems. None: the figures are equal, or have no intervals or numbers of samples.
 
@@ -94,16 +95,16 @@ def samples_needed(one: HeldOutResult, other: HeldOutResult) -> int | None:
     return math.ceil((apart / difference) ** 2)
 
 
-def _deviation(figure: HeldOutResult) -> float | None:
-    if figure.low is None or figure.high is None or not figure.n:
+def _deviation(figure: EvaluatedFigure) -> float | None:
+    if figure.low is None or figure.high is None or not figure.samples:
         return None
-    return (figure.high - figure.low) / 2 * math.sqrt(figure.n) / Z_95
+    return (figure.high - figure.low) / 2 * math.sqrt(figure.samples) / Z_95
 
 
-def _needed(needed: int | None, one: HeldOutResult, other: HeldOutResult) -> str:
+def _needed(needed: int | None, one: EvaluatedFigure, other: EvaluatedFigure) -> str:
     if needed is None:
         return "" if one.value != other.value else ", and the figures are equal"
-    now = f"{one.n}" if one.n == other.n else f"{one.n} and {other.n}"
+    now = f"{one.samples}" if one.samples == other.samples else f"{one.samples} and {other.samples}"
     return f"; if the difference is real, about {_rounded(needed):,} samples of each would show it (now {now})"
 
 

@@ -4,12 +4,11 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from rl_contract.run_metrics import RunMetrics
-from rl_contract.trainer_messages import BestCheckpoint
+from rl_contract.run_metrics import EvaluatedFigure
 from rl_operator.api.model import ObservedModel
 from rl_operator.api.names import RUN_NAME_PATTERN
 from rl_operator.api.sections import same_value
@@ -58,21 +57,6 @@ def held_out_differences(left: Settings, right: Settings) -> tuple[str, ...]:
     return tuple(sorted(name for name in sides[0].keys() | sides[1].keys() if sides[0].get(name) != sides[1].get(name)))
 
 
-class HeldOutResult(ObservedModel):
-    """A held-out figure with its 95 % interval, if it is a fraction, and the number of samples behind it."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-    n: int | None = None
-
-    @property
-    def text(self) -> str:
-        if self.low is None or self.high is None:
-            return f"{self.value:.3f}"
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
-
-
 class RunFigures(ObservedModel):
     """A run as it is compared. A table keeps it, without `settings`, for when the run is gone."""
 
@@ -84,9 +68,9 @@ class RunFigures(ObservedModel):
     step: int | None = None
     total_steps: int | None = None
     reward: float | None = None
-    held_out: HeldOutResult | None = None
-    before: HeldOutResult | None = None
-    best: HeldOutResult | None = None
+    held_out: EvaluatedFigure | None = None
+    before: EvaluatedFigure | None = None
+    best: EvaluatedFigure | None = None
     best_step: int | None = None
     seconds: float | None = None
     attempts: int = 0
@@ -134,9 +118,9 @@ def figures_of(run: TrainingRun, settings: Settings, now: datetime) -> RunFigure
         step=progress.step if progress else None,
         total_steps=progress.total_steps if progress else None,
         reward=metrics.reward_mean if metrics else None,
-        held_out=_held_out(metrics, "eval") if metrics else None,
-        before=_held_out(metrics, "baseline") if metrics else None,
-        best=_best(best) if best else None,
+        held_out=metrics.held_out if metrics else None,
+        before=metrics.baseline if metrics else None,
+        best=best.held_out if best else None,
         best_step=best.step if best else None,
         seconds=elapsed_seconds(run, now),
         attempts=status.attempt or 0,
@@ -144,16 +128,6 @@ def figures_of(run: TrainingRun, settings: Settings, now: datetime) -> RunFigure
         held_out_set=fingerprint(settings),
         settings=dict(settings),
     )
-
-
-def _best(best: BestCheckpoint) -> HeldOutResult:
-    return HeldOutResult(value=best.eval_accuracy, low=best.eval_accuracy_low, high=best.eval_accuracy_high)
-
-
-def _held_out(metrics: RunMetrics, which: Literal["eval", "baseline"]) -> HeldOutResult | None:
-    value = getattr(metrics, f"{which}_accuracy")
-    ends = {end: getattr(metrics, f"{which}_accuracy_{end}") for end in ("low", "high", "n")}
-    return None if value is None else HeldOutResult(value=value, **ends)
 
 
 def elapsed_seconds(run: TrainingRun, now: datetime) -> float | None:

@@ -8,18 +8,15 @@ newest, and `metrics.observedAt` is when they last changed.
 
 from datetime import datetime
 
-from rl_contract.run_metrics import RunMetrics, is_metric, reduced
-from rl_contract.trainer_messages import MOST_FIGURES, BestCheckpoint, EvaluatedFigures, TrainerResult
+from rl_contract.run_metrics import EvaluatedFigure, RunMetrics, reduced
+from rl_contract.trainer_messages import BestCheckpoint, EvaluatedFigures, TrainerResult
 from rl_operator.api.status_fields import (
     Checkpoint,
-    EvaluationFigure,
-    EvaluationFigures,
     HistorySample,
     Progress,
     RunStatus,
 )
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.status.observed.history import round_metric
 from rl_operator.status.observed.observation import ObservedTrainer, format_time
 from rl_operator.status.observed.wandb_run import WandbRun, wandb_status
 
@@ -28,11 +25,7 @@ HISTORY_SAMPLES = 10
 OF_ONE_STEP = frozenset(reduced("step"))
 """What a step's batch says. One that lacks some of it says that they are unknown, not that they are what they were."""
 
-OF_AN_EVALUATION = frozenset(reduced("evaluation"))
-"""What one evaluation says: another one has its own step and interval, or unknown ones."""
-
-OF_ALL_METRICS = frozenset({"source", "observed_at"})
-KEPT = {True: OF_ALL_METRICS.union(reduced("baseline", "evaluation")), False: OF_ALL_METRICS.union(reduced("baseline"))}
+KEPT = {True: frozenset(reduced("baseline", "evaluation")), False: frozenset(reduced("baseline"))}
 """The metrics that an attempt keeps, by whether the last evaluation was of weights that it keeps."""
 
 
@@ -41,10 +34,10 @@ def continued(status: RunStatus, step: int) -> RunStatus:
     metrics, checkpoint, progress = status.metrics, status.checkpoint, status.progress
     evaluation = status.evaluation
     if metrics:
-        known = metrics.model_dump(exclude_none=True, by_alias=False)
-        evaluated = metrics.eval_step is not None and metrics.eval_step <= step
-        kept = {name: value for name, value in known.items() if name in KEPT[evaluated]}
-        metrics = RunMetrics(**kept) if kept.keys() - OF_ALL_METRICS else None
+        held_out = metrics.held_out
+        evaluated = held_out is not None and held_out.step is not None and held_out.step <= step
+        kept = {name: value for name, value in metrics.known.items() if name in KEPT[evaluated]}
+        metrics = RunMetrics(**kept, source=metrics.source, observed_at=metrics.observed_at) if kept else None
     return status.with_changes(
         progress=_progress(step, progress.total_steps, None, step) if progress else None,
         metrics=metrics,
@@ -139,27 +132,17 @@ def _best(status: RunStatus, told: BestCheckpoint | None, from_step: int | None)
     return status.best if from_step is None else told
 
 
-def _evaluation(status: RunStatus, metrics: RunMetrics, told: EvaluatedFigures | None) -> EvaluationFigures | None:
+def _evaluation(status: RunStatus, metrics: RunMetrics, told: EvaluatedFigures | None) -> EvaluatedFigures | None:
     """As the source of the `metrics` tells, if it knows of an evaluation. A result has room for few figures: those of
     the same evaluation that were told before stay.
     """
-    before, found = status.evaluation, _figures(told) if told else None
-    if metrics.eval_step is None:
+    before, held_out = status.evaluation, metrics.held_out
+    if held_out is None or held_out.step is None:
         return before
-    if before and before.step == metrics.eval_step:
-        first = found.figures if found else ()
-        return before if before.figures[: len(first)] == first else found
-    return found
-
-
-def _figures(told: EvaluatedFigures) -> EvaluationFigures:
-    """Those that are numbers, rounded."""
-    numbers = [row for row in told.figures if all(each is None or is_metric(each) for each in row[1:])]
-    figures = tuple(
-        EvaluationFigure(name=name, value=_rounded(value), low=low and _rounded(low), high=high and _rounded(high), n=n)
-        for name, value, low, high, n in numbers[:MOST_FIGURES]
-    )
-    return EvaluationFigures(step=told.step, figures=figures, more=told.more + len(told.figures) - len(figures))
+    if before and before.step == held_out.step:
+        first = told.figures if told else ()
+        return before if before.figures[: len(first)] == first else told
+    return told
 
 
 def _with_metrics(
@@ -168,21 +151,20 @@ def _with_metrics(
     """Overlay new metrics on the old ones: values that the source does not know are kept, except those of one step or
     of another evaluation.
     """
-    known = metrics.model_dump(exclude_none=True, exclude={"source", "observed_at"}, by_alias=False)
-    old = status.metrics.model_dump(exclude_none=True, by_alias=False) if status.metrics else {}
-    rounded = {name: _rounded(value) for name, value in known.items() if is_metric(value)}
-    if not rounded or (step <= _step(status) and all(old.get(name) == value for name, value in rounded.items())):
+    old = status.metrics.known if status.metrics else {}
+    told = {name: _joined(value, old.get(name)) for name, value in metrics.rounded.known.items()}
+    if not told or (step <= _step(status) and all(old.get(name) == value for name, value in told.items())):
         return status
-    if "loss" in rounded:
+    if "loss" in told:
         old = {name: value for name, value in old.items() if name not in OF_ONE_STEP}
-    if any(name in OF_AN_EVALUATION and old.get(name, value) != value for name, value in rounded.items()):
-        old = {name: value for name, value in old.items() if name not in OF_AN_EVALUATION}
-    merged = RunMetrics(**{**old, **rounded, "source": source, "observed_at": format_time(now)})
+    merged = RunMetrics(**{**old, **told, "source": source, "observed_at": format_time(now)})
     return status.with_changes(metrics=merged, history=_history(status, step, total_steps, merged.reward_mean))
 
 
-def _rounded(value: float) -> float:
-    return round_metric(value) if isinstance(value, float) else value
+def _joined(told: float | EvaluatedFigure, old: float | EvaluatedFigure | None) -> float | EvaluatedFigure:
+    """A source may know less of an evaluation than another one did."""
+    known = old if isinstance(old, EvaluatedFigure) else None
+    return told.after(known) if isinstance(told, EvaluatedFigure) else told
 
 
 def _history(status: RunStatus, step: int, total_steps: int, reward: float | None) -> tuple[HistorySample, ...]:

@@ -9,7 +9,7 @@ from rl_operator.api.status_fields import RunStatus
 from rl_operator.status.text.sentences import shorten
 
 WHILE_IT_LIVES: Final = 2048
-AT_THE_END: Final = 4096
+AT_THE_END: Final = 4352
 """Bytes of JSON, besides the figures of an evaluation, which are few. Five recorded attempts alone take half of the
 first: with them it is a target, not a guarantee.
 """

@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
+from rl_contract.run_metrics import HELD_OUT_METRIC
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.operator_errors import GoneError, OperatorError, PodNeededError
 from rl_operator.rollouts.metrics_history import NOT_KNOWN, Figures, Metrics, MetricsHistory, metrics_files
 from rl_operator.rollouts.rollout_source import RolloutSource
 from rl_operator.targets.runs.run_lookup import kept_points
 from rl_operator.targets.target import Target
-
-HELD_OUT: Final = "eval/percent_correct"
 
 Figure = Callable[[Metrics], float | None]
 
@@ -39,7 +38,7 @@ def _beside_mean(sign: int, bound: str) -> Figure:
 
 def _held_out(ending: str = "") -> Figure:
     """Its name may have a prefix: that of one of several environments."""
-    name = HELD_OUT + ending
+    name = HELD_OUT_METRIC + ending
 
     def figure(metrics: Metrics) -> float | None:
         if name in metrics:
@@ -225,7 +224,7 @@ def kept_tables(points: Sequence[Point]) -> dict[str, KeptTable]:
         "evaluations": (
             [int(point["step"]) for point in evaluated],
             [NOT_KNOWN] * len(evaluated),
-            {"held_out": [point["evalAccuracy"] for point in evaluated]},
+            {"held_out": [point["heldOut"] for point in evaluated]},
         ),
     }
 
@@ -233,7 +232,7 @@ def kept_tables(points: Sequence[Point]) -> dict[str, KeptTable]:
 def _evaluations(points: Sequence[Point]) -> list[Point]:
     found: list[Point] = []
     for point in points:
-        if "evalAccuracy" in point and (not found or found[-1]["evalAccuracy"] != point["evalAccuracy"]):
+        if "heldOut" in point and (not found or found[-1]["heldOut"] != point["heldOut"]):
             found.append(point)
     return found
 
@@ -336,7 +335,7 @@ def _without_files(run: TrainingRun) -> str:
 def baseline(run: TrainingRun, steps: Sequence[int], figures: Mapping[str, Sequence[float]]) -> list[float | None]:
     """The figure before training, at each evaluation."""
     metrics = run.status.metrics
-    value = metrics.baseline_accuracy if metrics else None
+    value = metrics.baseline.value if metrics and metrics.baseline else None
     if value is None and steps and steps[0] == 0:
         value = figures["held_out"][0]
     return [value] * len(steps)

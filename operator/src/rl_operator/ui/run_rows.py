@@ -90,8 +90,8 @@ def run_row(run: Manifest) -> RunRow:
         total_steps=progress.get("totalSteps"),
         rewards=tuple(float(each["rewardMean"]) for each in status.get("history", ()) if "rewardMean" in each),
         reward=metrics.get("rewardMean"),
-        before=metrics.get("baselineAccuracy"),
-        now=metrics.get("evalAccuracy"),
+        before=(metrics.get("baseline") or {}).get("value"),
+        now=(metrics.get("heldOut") or {}).get("value"),
         created=str(metadata.get("creationTimestamp", "")),
     )
 

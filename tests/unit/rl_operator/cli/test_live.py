@@ -20,8 +20,8 @@ from rl_operator.cli.views.run_lines import Curve
 
 FIGURES = {
     "rewardMean": 0.75,
-    "evalAccuracy": 0.934, "evalAccuracyLow": 0.909, "evalAccuracyHigh": 0.953,
-    "baselineAccuracy": 0.536, "baselineAccuracyLow": 0.492, "baselineAccuracyHigh": 0.579,
+    "heldOut": {"value": 0.934, "low": 0.909, "high": 0.953},
+    "baseline": {"value": 0.536, "low": 0.492, "high": 0.579},
 }  # fmt: skip
 PROGRESS = {"step": 2000, "totalSteps": 2500, "percent": 80, "secondsPerStep": 12.34, "etaSeconds": 6170}
 

@@ -43,9 +43,7 @@ def test_a_run_without_weights_explains_what_to_do(status: dict[str, Any], hint:
 
 BEST = {
     "step": 20,
-    "evalAccuracy": 0.93,
-    "evalAccuracyLow": 0.9,
-    "evalAccuracyHigh": 0.95,
+    "heldOut": {"value": 0.93, "low": 0.9, "high": 0.95},
     "statePath": "tinker://r/weights/20",
     "samplerPath": "tinker://r/sampler_weights/20",
 }
@@ -72,7 +70,7 @@ WORSE = [
 
 @pytest.mark.parametrize(("last", "high", "said"), WORSE)
 def test_a_run_that_ends_lower_than_its_best_says_so(last: float, high: float, said: list[str]) -> None:
-    metrics = {"evalAccuracy": last, "evalAccuracyHigh": high, "evalStep": 40}
+    metrics = {"heldOut": {"value": last, "high": high, "step": 40}}
     lines = list(best_line(parsed(run_manifest(phase="Succeeded", best=BEST, metrics=metrics))))
     assert len(lines) == len(said)
     assert all(word in line for word, line in zip(said, lines, strict=True))
@@ -80,7 +78,7 @@ def test_a_run_that_ends_lower_than_its_best_says_so(last: float, high: float, s
 
 def test_a_run_that_stopped_after_its_best_says_so() -> None:
     """Its last evaluation was of the best weights, and its checkpoint is a later one."""
-    metrics = {"evalAccuracy": BEST["evalAccuracy"], "evalStep": BEST["step"]}
+    metrics = {"heldOut": {"value": BEST["heldOut"]["value"], "step": BEST["step"]}}
     checkpoint = {"step": BEST["step"] + 3, "statePath": "tinker://r/weights/3"}
     [line] = best_line(parsed(run_manifest(phase="Stopped", best=BEST, metrics=metrics, checkpoint=checkpoint)))
     assert f"step {BEST['step']}: held-out" in line

@@ -2,14 +2,15 @@
 
 from typing import Any
 
-from rl_operator.experiments.run_figures import HeldOutResult, RunFigures
+from rl_contract.run_metrics import EvaluatedFigure
+from rl_operator.experiments.run_figures import RunFigures
 
 
-def held_out(value: float, half: float | None = 0.03, n: int | None = 500) -> HeldOutResult:
+def held_out(value: float, half: float | None = 0.03, n: int | None = 500) -> EvaluatedFigure:
     """A figure with an interval of this half width; None: without one."""
     if half is None:
-        return HeldOutResult(value=value, n=n)
-    return HeldOutResult(value=value, low=round(value - half, 4), high=round(value + half, 4), n=n)
+        return EvaluatedFigure(value=value, samples=n)
+    return EvaluatedFigure(value=value, low=round(value - half, 4), high=round(value + half, 4), samples=n)
 
 
 def row(name: str, value: float | None = None, **fields: Any) -> RunFigures:

@@ -8,8 +8,9 @@ import pytest
 from tests.unit.rl_operator.experiments.rows import held_out, row
 
 from rl_contract.intervals import Z_95, wilson_interval
+from rl_contract.run_metrics import EvaluatedFigure
 from rl_operator.experiments.comparison import compare_runs, samples_needed
-from rl_operator.experiments.run_figures import HeldOutResult, RunFigures
+from rl_operator.experiments.run_figures import RunFigures
 
 CLEAR = (row("a", 0.81), row("b", 0.94))
 
@@ -108,9 +109,9 @@ def test_with_so_many_samples_the_intervals_are_apart_in_four_of_five_cases(pair
     assert 0.72 < apart / tries < 0.88
 
 
-def _drawn(correct: int, n: int) -> HeldOutResult:
+def _drawn(correct: int, n: int) -> EvaluatedFigure:
     low, high = wilson_interval(correct, n)
-    return HeldOutResult(value=correct / n, low=low, high=high, n=n)
+    return EvaluatedFigure(value=correct / n, low=low, high=high, samples=n)
 
 
 def _binomial(rng: random.Random, n: int, share: float) -> int:
@@ -120,7 +121,7 @@ def _binomial(rng: random.Random, n: int, share: float) -> int:
 @pytest.mark.parametrize(
     "figures", [(held_out(0.5), held_out(0.6, None)), (held_out(0.5, n=None), held_out(0.6)), (held_out(0.5),) * 2]
 )
-def test_what_is_not_known_gives_no_number(figures: tuple[HeldOutResult, HeldOutResult]) -> None:
+def test_what_is_not_known_gives_no_number(figures: tuple[EvaluatedFigure, EvaluatedFigure]) -> None:
     assert samples_needed(*figures) is None
 
 

@@ -21,11 +21,8 @@ from rl_operator.experiments.run_figures import (
 NOW = datetime(2026, 1, 1, 1, 0, tzinfo=UTC)
 METRICS = {
     "rewardMean": 0.7,
-    "evalAccuracy": 0.9,
-    "evalAccuracyLow": 0.87,
-    "evalAccuracyHigh": 0.93,
-    "evalAccuracyN": 500,
-    "baselineAccuracy": 0.5,
+    "heldOut": {"value": 0.9, "low": 0.87, "high": 0.93, "samples": 500},
+    "baseline": {"value": 0.5},
 }
 SETTINGS = {"environment": "sort_digits", "config.steps_per_eval": 10}
 
@@ -35,7 +32,7 @@ def of(spec: dict[str, Any] | None = None, settings: dict[str, Any] = SETTINGS, 
 
 
 def test_the_figures_are_those_of_the_status() -> None:
-    best = {"step": 8, "evalAccuracy": 0.92, "statePath": "tinker://a", "samplerPath": "tinker://b"}
+    best = {"step": 8, "heldOut": {"value": 0.92}, "statePath": "tinker://a", "samplerPath": "tinker://b"}
     found = of(
         phase="Succeeded",
         startTime="2026-01-01T00:00:00Z",

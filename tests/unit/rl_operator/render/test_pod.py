@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.samples import DEFAULT, TINY, UID, inputs_of, make_run, make_runtime, own_inputs, tasksets
 
+from rl_contract.run_metrics import EvaluatedFigure
 from rl_contract.trainer_messages import BestCheckpoint
 from rl_operator.api.names import QUEUE_NAME_LABEL
 from rl_operator.api.runtime import Runtime
@@ -50,8 +51,7 @@ def test_the_trainer_of_an_attempt_that_continues_knows_its_checkpoint() -> None
 def test_the_trainer_of_a_next_attempt_knows_the_best_weights() -> None:
     best = BestCheckpoint(
         step=50,
-        eval_accuracy=0.9123,
-        eval_accuracy_low=0.89,
+        held_out=EvaluatedFigure(value=0.9123, low=0.89),
         state_path="tinker://m/weights/50",
         sampler_path="tinker://m/sampler_weights/50",
     )

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.status.builders import NOW, RUNNING, make_pod, make_view, ready, result, running, terminated
 
-from rl_contract.run_metrics import RunMetrics
-from rl_contract.trainer_messages import RunCost, TrainerResult
-from rl_operator.api.status_fields import EvaluationFigure, EvaluationFigures, Progress, RunStatus
+from rl_contract.run_metrics import EvaluatedFigure, RunMetrics
+from rl_contract.trainer_messages import EvaluatedFigures, RunCost, TrainerResult
+from rl_operator.api.status_fields import Progress, RunStatus
 from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import derive, started, worth_writing
 from rl_operator.status.lifecycle import assess
@@ -102,7 +102,7 @@ def test_an_unreachable_trainer_has_the_steps_the_run_asks_for() -> None:
     assert unknown.metrics is not None
 
 
-LOST = WandbRun("running", step=50, metrics=RunMetrics(reward_mean=0.8, eval_accuracy=0.9))
+LOST = WandbRun("running", step=50, metrics=RunMetrics(reward_mean=0.8, held_out=EvaluatedFigure(value=0.9)))
 SECOND = {
     **RUNNING,
     "attempt": 2,
@@ -170,7 +170,7 @@ def test_an_attempt_that_ends_before_its_training_is_open_has_the_step_it_began_
     """What is left of the first attempt's metrics still names W&B."""
     failed = result(outcome="failed", attempt=2, stepsTrained=0, statePath=None, samplerPath=None, metrics={})
     over = make_pod(ready(), terminated(4, failed), terminated(0), phase="Failed")
-    begun = SECOND | {"metrics": {"baselineAccuracy": 0.1, "source": "wandb"}}
+    begun = SECOND | {"metrics": {"baseline": {"value": 0.1}, "source": "wandb"}}
     status = status_of(make_view(begun, pod=over))
     assert status.progress is not None
     assert (status.progress.step, status.progress.from_step) == (40, 40)
@@ -242,37 +242,35 @@ def test_figures_that_a_step_does_not_know_are_not_those_of_an_earlier_one() -> 
     assert (found.reward_mean, found.loss, found.logprob_gap, found.staleness) == (0.5, -0.2, None, None)
 
 
-EVALUATED = RunMetrics(
-    reward_mean=0.5, eval_accuracy=0.3, eval_accuracy_low=0.2, eval_accuracy_high=0.4, eval_accuracy_n=64, eval_step=11
-)
+EVALUATED = RunMetrics(reward_mean=0.5, held_out=EvaluatedFigure(value=0.3, low=0.2, high=0.4, samples=64, step=11))
 
 
 @pytest.mark.parametrize(
     ("told", "known"),
     [
-        (RunMetrics(eval_accuracy=0.9), {"eval_accuracy": 0.9}),
-        (RunMetrics(eval_accuracy=0.9, eval_step=13), {"eval_accuracy": 0.9, "eval_step": 13}),
-        (RunMetrics(eval_accuracy=0.3, eval_step=13), {"eval_accuracy": 0.3, "eval_step": 13}),
-        (RunMetrics(eval_accuracy=0.3, reward_mean=0.6), EVALUATED.with_changes(reward_mean=0.6)),
-        (RunMetrics(reward_mean=0.6), EVALUATED.with_changes(reward_mean=0.6)),
+        (RunMetrics(held_out=EvaluatedFigure(value=0.9)), EvaluatedFigure(value=0.9)),
+        (RunMetrics(held_out=EvaluatedFigure(value=0.9, step=13)), EvaluatedFigure(value=0.9, step=13)),
+        (RunMetrics(held_out=EvaluatedFigure(value=0.3, step=13)), EvaluatedFigure(value=0.3, step=13)),
+        (RunMetrics(held_out=EvaluatedFigure(value=0.3), reward_mean=0.6), EVALUATED.held_out),
+        (RunMetrics(reward_mean=0.6), EVALUATED.held_out),
     ],
     ids=["another", "another, with its step", "another, as good", "the same", "none"],
 )
-def test_an_evaluation_has_no_figures_of_another(told: RunMetrics, known: Any) -> None:
+def test_an_evaluation_has_no_figures_of_another(told: RunMetrics, known: EvaluatedFigure | None) -> None:
     before = replace(WORKING, trainer=ObservedTrainer(step=12, total_steps=40, metrics=EVALUATED))
     found = metrics(after(before, trainer=None, unreachable=True, wandb=WandbRun("running", step=20, metrics=told)))
-    expected = {"reward_mean": 0.5} | (
-        known if isinstance(known, dict) else known.model_dump(exclude_none=True, by_alias=False)
-    )
-    assert found.model_dump(exclude_none=True, by_alias=False, exclude={"source", "observed_at"}) == expected
+    assert found.known == {"reward_mean": told.reward_mean or 0.5, "held_out": known}
 
 
 def told_figures(step: int, *figures: tuple[str, float]) -> dict[str, Any]:
-    rows = [[name, value, value - 0.1, value + 0.1, 64] for name, value in figures]
-    return {"metrics": {"evalAccuracy": 0.5, "evalStep": step}, "evaluation": {"step": step, "figures": rows}}
+    rows = [
+        {"metric": f"eval/{name}", "value": value, "low": value - 0.1, "high": value + 0.1, "samples": 64}
+        for name, value in figures
+    ]
+    return {"metrics": {"heldOut": {"value": 0.5, "step": step}}, "evaluation": {"step": step, "figures": rows}}
 
 
-FIGURES = (("percent_correct", 0.5), ("pass_at_4", 0.8123456), ("hard/percent_correct", 0.2))
+FIGURES = (("percent_correct", 0.5), ("pass_at_4", 0.8123), ("hard/percent_correct", 0.2))
 
 
 def test_all_figures_of_an_evaluation_as_the_trainer_tells_them() -> None:
@@ -280,10 +278,12 @@ def test_all_figures_of_an_evaluation_as_the_trainer_tells_them() -> None:
     found = status_of(after(WORKING, trainer=trainer)).evaluation
     assert found is not None
     assert (found.step, [each.name for each in found.figures]) == (11, [name for name, _ in FIGURES])
-    assert found.figures[1] == EvaluationFigure(name="pass_at_4", value=0.8123, low=0.7123, high=0.9123, n=64)
+    assert found.figures[1] == EvaluatedFigure.model_validate(told_figures(11, *FIGURES)["evaluation"]["figures"][1])
     silent = after(after(WORKING, trainer=trainer), trainer=TRAINER)
     assert status_of(silent).evaluation == found, "one that evaluated nothing itself takes nothing back"
-    next_one = ObservedTrainer.model_validate({"step": 20, "totalSteps": 40, "metrics": {"evalStep": 20}})
+    next_one = ObservedTrainer.model_validate(
+        {"step": 20, "totalSteps": 40, "metrics": {"heldOut": {"value": 0.5, "step": 20}}}
+    )
     assert status_of(after(silent, trainer=next_one)).evaluation is None, "that has one figure only"
     assert continued(status_of(silent), 10).evaluation is None, "its weights are lost"
     assert continued(status_of(silent), 11).evaluation == found
@@ -305,10 +305,10 @@ def test_a_result_tells_them_as_far_as_they_have_room(step: int, kept: int, more
 
 
 def test_a_figure_that_is_not_a_number_is_left_out() -> None:
-    told = {"step": 3, "figures": [["a", float("nan"), None, None, None], ["b", 0.5, None, None, None]]}
-    trainer = ObservedTrainer.model_validate({"evaluation": told, "metrics": {"evalStep": 3}})
+    told = {"step": 3, "figures": [{"metric": "eval/a", "value": None}, {"metric": "eval/b", "value": 0.5}]}
+    trainer = ObservedTrainer.model_validate({"evaluation": told, "metrics": {"heldOut": {"value": 0.5, "step": 3}}})
     found = status_of(after(WORKING, trainer=trainer)).evaluation
-    assert found == EvaluationFigures(step=3, figures=(EvaluationFigure(name="b", value=0.5),), more=1)
+    assert found == EvaluatedFigures(step=3, figures=(EvaluatedFigure(metric="eval/b", value=0.5),), more=1)
 
 
 def test_a_new_time_alone_is_not_written() -> None:
@@ -338,7 +338,12 @@ CONTINUED = {
         "secondsPerStep": 2.0,
         "etaSeconds": 164,
     },
-    "metrics": {"rewardMean": 0.95, "baselineAccuracy": 0.5, "evalAccuracy": 0.9, "evalStep": 50, "source": "trainer"},
+    "metrics": {
+        "rewardMean": 0.95,
+        "baseline": {"value": 0.5},
+        "heldOut": {"value": 0.9, "step": 50},
+        "source": "trainer",
+    },
     "history": [{"step": 10, "rewardMean": 0.2}, {"step": 65, "rewardMean": 0.9}],
 }
 
@@ -352,14 +357,16 @@ def of_attempt(**changes: Any) -> RunStatus:
 def test_an_attempt_begins_with_its_checkpoint() -> None:
     status = of_attempt()
     assert status.progress == Progress(step=60, from_step=60, total_steps=150, percent=40)
-    assert status.metrics == RunMetrics(baseline_accuracy=0.5, eval_accuracy=0.9, eval_step=50, source="trainer")
+    assert status.metrics == RunMetrics(
+        baseline=EvaluatedFigure(value=0.5), held_out=EvaluatedFigure(value=0.9, step=50), source="trainer"
+    )
     assert [sample.step for sample in status.history] == [10]
     assert status.checkpoint is not None
 
 
-@pytest.mark.parametrize("evaluated", [{"evalStep": 65}, {}])
+@pytest.mark.parametrize("evaluated", [{"heldOut": {"value": 0.9, "step": 65}}, {}])
 def test_an_evaluation_of_weights_that_are_lost_is_not_shown(evaluated: dict[str, int]) -> None:
-    metrics = {"rewardMean": 0.95, "evalAccuracy": 0.9, "source": "trainer", **evaluated}
+    metrics = {"rewardMean": 0.95, "heldOut": {"value": 0.9}, "source": "trainer", **evaluated}
     assert of_attempt(metrics=metrics).metrics is None
 
 
@@ -386,7 +393,8 @@ def test_the_trainer_knows_where_its_attempt_began(from_step: int, checkpoint: d
     assert status.progress is not None
     assert (status.progress.from_step, status.progress.step) == (from_step, from_step + 2)
     assert status.metrics is not None
-    assert (status.metrics.reward_mean, status.metrics.eval_step) == (0.3, 50 if from_step else None)
+    held_out = status.metrics.held_out
+    assert (status.metrics.reward_mean, held_out and held_out.step) == (0.3, 50 if from_step else None)
     assert (status.checkpoint.step if status.checkpoint else None) == (checkpoint["step"] if checkpoint else None)
 
 
@@ -399,11 +407,11 @@ def test_a_history_is_named_at_an_end_if_there_is_one() -> None:
 
 BEST = {
     "step": 50,
-    "evalAccuracy": 0.9,
+    "heldOut": {"value": 0.9},
     "statePath": "tinker://m/weights/50",
     "samplerPath": "tinker://m/sampler_weights/50",
 }
-NEWER = {**BEST, "step": 64, "evalAccuracy": 0.95}
+NEWER = {**BEST, "step": 64, "heldOut": {"value": 0.95}}
 
 
 @pytest.mark.parametrize(
@@ -428,10 +436,10 @@ def test_the_best_weights_outlive_an_attempt_as_long_as_the_backend_has_them(
 def test_a_result_leaves_out_what_it_says_already() -> None:
     """The best weights are the last ones: their paths are the result's own."""
     told = {"outcome": "succeeded", "fromStep": 0, "statePath": "tinker://m/s", "samplerPath": "tinker://m/w"}
-    found = TrainerResult.model_validate({**told, "best": {"step": 150, "evalAccuracy": 0.9}})
+    found = TrainerResult.model_validate({**told, "best": {"step": 150, "heldOut": {"value": 0.9}}})
     assert found.best_checkpoint is not None
     assert (found.best_checkpoint.state_path, found.best_checkpoint.sampler_path) == ("tinker://m/s", "tinker://m/w")
-    nowhere = TrainerResult.model_validate({"outcome": "running", "best": {"step": 150, "evalAccuracy": 0.9}})
+    nowhere = TrainerResult.model_validate({"outcome": "running", "best": {"step": 150, "heldOut": {"value": 0.9}}})
     assert nowhere.best_checkpoint is None
 
 

@@ -35,14 +35,8 @@ METRICS = {
     "loss": -0.01234,
     "logprobGap": 2.123e-06,
     "staleness": 0.5123,
-    "evalAccuracy": 0.8123,
-    "evalAccuracyLow": 0.7123,
-    "evalAccuracyHigh": 0.9123,
-    "baselineAccuracy": 0.1123,
-    "baselineAccuracyLow": 0.0812,
-    "baselineAccuracyHigh": 0.1923,
-    "evalAccuracyN": 256,
-    "baselineAccuracyN": 256,
+    "heldOut": {"value": 0.8123, "low": 0.7123, "high": 0.9123, "samples": 256, "step": 123_456, "temperature": 1.0},
+    "baseline": {"value": 0.1123, "low": 0.0812, "high": 0.1923, "samples": 256, "step": 0, "temperature": 1.0},
 }
 TRAINER = ObservedTrainer.model_validate(
     {
@@ -57,9 +51,7 @@ TRAINER = ObservedTrainer.model_validate(
         },
         "best": {
             "step": 1850,
-            "evalAccuracy": 0.8323,
-            "evalAccuracyLow": 0.7323,
-            "evalAccuracyHigh": 0.9323,
+            "heldOut": {"value": 0.8323, "low": 0.7323, "high": 0.9323},
             "statePath": "tinker://0a1b2c3d-1111-4222-8333-444455556666/weights/001850",
             "samplerPath": "tinker://0a1b2c3d-1111-4222-8333-444455556666/sampler_weights/001850",
             "expiresAt": "2026-06-01T00:00:00Z",
@@ -168,10 +160,11 @@ def test_refusals_of_any_text_fit(texts: list[str]) -> None:
 
 
 def test_the_figures_of_an_evaluation_are_bounded_and_cost_the_status_nothing() -> None:
-    rows = [[f"{number:064}", 0.1234, 0.1234, 0.1234, 123_456] for number in range(2 * MOST_FIGURES)]
+    row = {"value": 0.1234, "low": 0.1234, "high": 0.1234, "samples": 123_456}
+    rows = [{"metric": f"eval/{number:064}", **row} for number in range(2 * MOST_FIGURES)]
     told = {"step": 123_456, "figures": rows, "more": 300}
     trainer = ObservedTrainer.model_validate(
-        {"evaluation": told, "metrics": {"evalAccuracy": 0.5, "evalStep": 123_456}}
+        {"evaluation": told, "metrics": {"heldOut": {"value": 0.5, "step": 123_456}}}
     )
     without, status = (status_of(make_view(LARGEST, pod=WORKING, trainer=each)) for each in
                        (trainer.with_changes(evaluation=None), trainer))  # fmt: skip

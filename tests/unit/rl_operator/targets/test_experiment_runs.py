@@ -90,7 +90,7 @@ KEY = ("ConfigMap", "default", "experiment-trial")
 
 
 def member(name: str, accuracy: float, experiment: str = "trial") -> dict[str, Any]:
-    manifest = run_manifest(name, phase="Succeeded", metrics={"evalAccuracy": accuracy})
+    manifest = run_manifest(name, phase="Succeeded", metrics={"heldOut": {"value": accuracy}})
     manifest["metadata"] |= {
         "uid": f"uid-{name}",
         "labels": {EXPERIMENT_LABEL: experiment},

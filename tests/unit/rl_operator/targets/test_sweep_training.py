@@ -138,7 +138,7 @@ def test_a_message_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str])
 
 
 def test_the_held_out_figure_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    metrics = {"evalAccuracy": 0.9, "evalAccuracyLow": 0.8, "evalAccuracyHigh": 0.95}
+    metrics = {"heldOut": {"value": 0.9, "low": 0.8, "high": 0.95}}
     over = run_manifest("a", phase="Succeeded", metrics=metrics, **STARTED)
     assert not follow_all(MemoryTarget(over), "default", ["a"], 1)
     assert capsys.readouterr().err == "1 of 1  a  Succeeded  held-out 0.900 [0.800, 0.950]\n"

@@ -78,9 +78,9 @@ def test_lines_of_a_chart_can_be_told_apart_without_color() -> None:
 
 
 POINTS = [
-    {"step": 1, "rewardMean": 0.5, "evalAccuracy": 0.4, "loss": -0.1},
-    {"step": 3, "rewardMean": 0.6, "evalAccuracy": 0.4},
-    {"step": 5, "rewardMean": 0.7, "evalAccuracy": 0.8, "staleness": 1.0},
+    {"step": 1, "rewardMean": 0.5, "heldOut": 0.4, "loss": -0.1},
+    {"step": 3, "rewardMean": 0.6, "heldOut": 0.4},
+    {"step": 5, "rewardMean": 0.7, "heldOut": 0.8, "staleness": 1.0},
 ]
 
 
@@ -161,7 +161,7 @@ def test_a_new_attempt_replaces_everything() -> None:
 
 def test_the_baseline_is_the_status_figure_if_it_is_known() -> None:
     source = MemorySource({"metrics-1.jsonl.zst": frame(trained(1), evaluated(1, 0.5))})
-    found = CurveCache().points(Kept(source), run_of(metrics={"baselineAccuracy": 0.25}), EVERYTHING, 0)
+    found = CurveCache().points(Kept(source), run_of(metrics={"baseline": {"value": 0.25}}), EVERYTHING, 0)
     assert found["tables"]["evaluations"]["columns"]["baseline"] == [0.25]
 
 

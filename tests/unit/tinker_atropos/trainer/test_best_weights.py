@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rl_contract.run_metrics import EvaluatedFigure
 from rl_contract.trainer_messages import BestCheckpoint, TrainerResult
 from tinker_atropos.errors import BackendError, InternalError
 from tinker_atropos.result import ResultFile
@@ -18,9 +19,7 @@ from tinker_atropos.trainer.trainer_state import TrainerState
 
 EARLIER = BestCheckpoint(
     step=20,
-    eval_accuracy=0.7,
-    eval_accuracy_low=0.65,
-    eval_accuracy_high=0.75,
+    held_out=EvaluatedFigure(value=0.7, low=0.65, high=0.75),
     state_path="state-20-of-attempt-1",
     sampler_path="sampler-20-of-attempt-1",
 )
@@ -80,14 +79,13 @@ class Training:
         self.weights.saved(step, Candidate(f"state-{step}", f"sampler-{step}", expires_at))
 
     def evaluate(self, step: int, figure: float) -> None:
-        metrics = {"eval/percent_correct": figure, "eval/percent_correct_low": figure - 0.1}
-        self.weights.evaluated(step, metrics)
+        self.weights.evaluated(step, EvaluatedFigure(value=figure, low=round(figure - 0.1, 4), step=step))
 
     @property
     def best(self) -> tuple[int, float] | None:
         best = self.state.status.best
         assert best == self.state.results.result.best_checkpoint
-        return best and (best.step, best.eval_accuracy)
+        return best and (best.step, best.held_out.value)
 
 
 @pytest.fixture
@@ -100,7 +98,7 @@ async def test_the_highest_figure_wins_and_of_equal_ones_the_earlier(scripted_tr
         scripted_training.save(step)
         scripted_training.evaluate(step, figure)
     assert scripted_training.best == (20, 0.8)
-    assert scripted_training.weights.best.eval_accuracy_low == 0.7
+    assert scripted_training.weights.best.held_out.low == 0.7
     await scripted_training.weights.tidy(scripted_training.stored)
     assert [path for path in scripted_training.stored.paths if path.startswith("sampler")] == ["sampler-20"]
     assert scripted_training.stored.spared == {"state-20", "sampler-20"}

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rl_contract.run_metrics import EvaluatedFigure
 from rl_contract.trainer_messages import BestCheckpoint, TrainerResult
 from tinker_atropos.config.run_config import RunConfig, parse_config
 from tinker_atropos.errors import ConfigError
@@ -24,7 +25,7 @@ def config_of(steps_per_eval: int = 10, **tinker: Any) -> RunConfig:
 
 
 def best(step: int, figure: float) -> BestCheckpoint:
-    return BestCheckpoint(step=step, eval_accuracy=figure, state_path="state", sampler_path="sampler")
+    return BestCheckpoint(step=step, held_out=EvaluatedFigure(value=figure), state_path="state", sampler_path="sampler")
 
 
 def early_stop(step: int, **tinker: Any) -> EarlyStop:
@@ -70,9 +71,9 @@ def test_an_attempt_that_continues_has_the_same_patience(figures, patience) -> N
     """It knows only the best so far; whatever the attempt before it counted is lost."""
     counted, of_best, ended = 0, None, None
     for number, figure in enumerate(figures, 1):
-        is_new = of_best is None or figure > of_best.eval_accuracy
+        is_new = of_best is None or figure > of_best.held_out.value
         counted = 0 if is_new else counted + 1
-        told = of_best and best(of_best.step, of_best.eval_accuracy)  # as it travels from attempt to attempt
+        told = of_best and best(of_best.step, of_best.held_out.value)  # as it travels from attempt to attempt
         ended = why_to_stop(figure, 10 * number, told, config_of(patience=patience))
         assert (ended is not None) is (counted >= patience)
         of_best = best(10 * number, figure) if is_new else of_best
@@ -84,7 +85,7 @@ async def test_the_newest_step_is_the_last_one() -> None:
     """The evaluation of step 40 is known while step 43 is trained."""
     stopping = early_stop(42, stop_at=0.95)
     assert not stopping.end_here()
-    stopping.evaluated(40, {"eval/percent_correct": 0.97})
+    stopping.evaluated(40, EvaluatedFigure(value=0.97))
     assert stopping.request.asked
     stopping.state.progress.trained(43)
     assert stopping.end_here()
@@ -97,7 +98,7 @@ async def test_the_newest_step_is_the_last_one() -> None:
 
 async def test_steps_that_are_replayed_are_trained_again_first() -> None:
     stopping = early_stop(42, stop_at=0.95)
-    stopping.evaluated(40, {"eval/percent_correct": 0.97})
+    stopping.evaluated(40, EvaluatedFigure(value=0.97))
     stopping.state.progress.opened(25)  # the backend was lost
     assert not stopping.at_boundary
     assert not stopping.end_here()
@@ -109,8 +110,7 @@ async def test_steps_that_are_replayed_are_trained_again_first() -> None:
 @pytest.mark.parametrize("step", [0, TOTAL])
 async def test_what_is_known_before_the_first_and_after_the_last_step_ends_nothing(step) -> None:
     stopping = early_stop(42, stop_at=0.95)
-    stopping.evaluated(step, {"eval/percent_correct": 0.97})
-    stopping.evaluated(40, {"eval/other": 1.0})
+    stopping.evaluated(step, EvaluatedFigure(value=0.97))
     assert not stopping.request.asked
 
 
@@ -121,7 +121,7 @@ async def test_the_time_left_is_that_of_the_end() -> None:
         stopping.state.progress.trained(step)
         status.step_trained(step, 10.0, {})
     assert (status.time_left.seconds() or 0) > 1_000
-    stopping.evaluated(40, {"eval/percent_correct": 0.97})
+    stopping.evaluated(40, EvaluatedFigure(value=0.97))
     assert stopping.end_here()
     assert status.time_left.seconds() == 0.0
 

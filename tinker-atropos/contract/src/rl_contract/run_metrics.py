@@ -8,18 +8,20 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Annotated, Final, Literal, Self, TypeGuard
+from typing import Annotated, Any, Final, Literal, Self, TypeGuard
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic.alias_generators import to_camel
 
 from rl_contract.wire import WireModel
 
 Reduction = Literal["step", "mean", "evaluation", "baseline"]
 """How values become the one that is shown: of the newest step's batch (unknown if that step does not say it), the mean
-of what each environment said last, of the newest evaluation, or of the one before training. Values of one evaluation
-hold together: a newer one replaces all of them.
+of what each environment said last, of the newest evaluation, or of the one before training.
 """
+
+MAX_STEPS: Final = 2**31 - 1
+"""Of whatever is counted, too."""
 
 LARGEST: Final = 1e300
 """JSON has no infinity, and Python's integers are unbounded."""
@@ -28,71 +30,147 @@ LARGEST: Final = 1e300
 @dataclass(frozen=True, slots=True)
 class Origin:
     """`metrics`: names, or patterns of names, in the table of metrics, as W&B has them. `history`: each point of the
-    kept history has it, too. `weight`: a result that has no room for all keeps the heaviest.
+    kept history has it, too. `weight`: a result that has no room for all keeps the heaviest; `details`: the weight of
+    what a figure says besides its value.
     """
 
     metrics: tuple[str, ...]
     reduction: Reduction
     history: bool = False
     weight: int = 0
+    details: int = 0
 
     def matches(self, name: str) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in self.metrics)
 
 
-_FIGURE: Final = "eval/percent_correct"
-_LOW: Final = f"{_FIGURE}_low"
-_HIGH: Final = f"{_FIGURE}_high"
-_SAMPLES: Final = "eval/n"
-_LOW_END: Final = "Lower end of its 95 % interval."
-_HIGH_END: Final = "Upper end of its 95 % interval."
-_BEHIND: Final = "Samples behind it."
+def is_metric(value: object) -> TypeGuard[float]:
+    """A finite number: no text, no NaN, no boolean."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST < value < LARGEST
+
+
+def round_metric(value: float) -> float:
+    """4 significant digits, not decimals: a logprob gap of 2e-6 is not 0. Integers stay exact: counts and steps, also
+    as floats.
+    """
+    return value if isinstance(value, int) or value.is_integer() else float(f"{value:.4g}")
+
+
+HELD_OUT_METRIC: Final = "eval/percent_correct"
+"""The held-out figure of an evaluation. An environment may have another metric in its place."""
+
+EVALUATION_PREFIX: Final = "eval/"
+GREEDY_PREFIX: Final = "greedy_"
+"""How the last part of a metric begins that is of answers at temperature 0, which have samples of their own."""
+
+
+class EvaluatedFigure(WireModel):
+    """One figure of an evaluation, and how much it says. None: unknown."""
+
+    model_config = ConfigDict(json_schema_extra={"required": ["metric", "value"]})  # whoever writes it says both
+
+    metric: str = Field(default=HELD_OUT_METRIC, description="The metric that it is, such as eval/SET/pass_at_4.")
+    value: float = Field(allow_inf_nan=False, description="A fraction, or the score of another metric.")
+    low: float | None = Field(default=None, allow_inf_nan=False, description="Lower end of its 95 % interval.")
+    high: float | None = Field(default=None, allow_inf_nan=False, description="Upper end of its 95 % interval.")
+    samples: int | None = Field(default=None, ge=0, le=MAX_STEPS, description="Samples behind it.")
+    step: int | None = Field(default=None, ge=0, le=MAX_STEPS, description="The step whose weights were evaluated.")
+    temperature: float | None = Field(
+        default=None, allow_inf_nan=False, description="The temperature at which it was sampled, if it was one."
+    )
+
+    @classmethod
+    def found(
+        cls, numbers: Mapping[str, float | None], name: str = HELD_OUT_METRIC, step: int | None = None
+    ) -> Self | None:
+        """The figure of that name among the metrics of one evaluation, rounded; None: there is none, or it is not a
+        number. numbers: `eval/SET/pass_at_4`, its ends `…_low` and `…_high`, the samples of the set `eval/SET/n`.
+        """
+        of_set, _, leaf = name.rpartition("/")
+        n = None if leaf.startswith(GREEDY_PREFIX) else numbers.get(f"{of_set}/n")
+        value, low, high = (
+            round_metric(each) if is_metric(each := numbers.get(name + end)) else None for end in ("", "_low", "_high")
+        )
+        if value is None:
+            return None
+        return cls(metric=name, value=value, low=low, high=high, samples=_count(n), step=step)
+
+    @property
+    def name(self) -> str:
+        """`pass_at_4`, `SET/pass_at_4`."""
+        return self.metric.removeprefix(EVALUATION_PREFIX)
+
+    @property
+    def rounded(self) -> Self:
+        ends = {"low": self.low, "high": self.high}
+        known = {end: round_metric(value) for end, value in ends.items() if value is not None}
+        return self.with_changes(value=round_metric(self.value), **known)
+
+    @property
+    def text(self) -> str:
+        """`0.812 [0.780, 0.840]`, or without an interval `0.812`."""
+        known = self.low is not None and self.high is not None
+        return f"{self.value:.3f}" + (f" [{self.low:.3f}, {self.high:.3f}]" if known else "")
+
+    @property
+    def brief(self) -> Self:
+        """Without its interval and samples, for where space is short."""
+        return self.with_changes(low=None, high=None, samples=None, temperature=None)
+
+    def after(self, before: Self | None) -> Self:
+        """With what was said before of the same figure. Figures of two evaluations do not mix."""
+        if before is None:
+            return self
+        told = self.model_dump(exclude_none=True, exclude={"metric"}, by_alias=False)
+        agrees = all(getattr(before, name) in (None, value) for name, value in told.items())
+        return before.with_changes(**told) if agrees else self
+
+    def is_above(self, other: "EvaluatedFigure") -> bool:
+        """By more than noise: the 95 % intervals do not overlap."""
+        return other.high is not None and self.low is not None and other.high < self.low
+
+
+def _count(value: object) -> int | None:
+    return int(value) if is_metric(value) and math.floor(value) == value and 0 <= value <= MAX_STEPS else None
+
+
+def _or_none(value: object, read: ValidatorFunctionWrapHandler) -> Any:
+    """What is not a number costs that metric, and not the message that it is in."""
+    try:
+        return read(value)
+    except ValidationError:
+        return None
+
+
+Number = Annotated[float | None, Field(allow_inf_nan=False), WrapValidator(_or_none)]
+Figure = Annotated[EvaluatedFigure | None, WrapValidator(_or_none)]
 
 
 class RunMetrics(WireModel):
     """The latest metrics; fractions are 0 to 1, rounded to 4 digits. Advisory: the phase never depends on them."""
 
-    reward_mean: Annotated[
-        float | None, Origin(("env/reward_mean", "env_*/reward_mean"), "mean", history=True, weight=5)
-    ] = Field(default=None, description="Mean reward over all groups, also filtered ones.")
-    train_accuracy: Annotated[float | None, Origin(("*train/percent_correct",), "mean", history=True)] = Field(
+    reward_mean: Annotated[Number, Origin(("env/reward_mean", "env_*/reward_mean"), "mean", history=True, weight=5)] = (
+        Field(default=None, description="Mean reward over all groups, also filtered ones.")
+    )
+    train_accuracy: Annotated[Number, Origin(("*train/percent_correct",), "mean", history=True)] = Field(
         default=None, description="Fraction of rollouts that were correct."
     )
-    eval_accuracy: Annotated[float | None, Origin((_FIGURE,), "evaluation", history=True, weight=8)] = Field(
+    held_out: Annotated[Figure, Origin((HELD_OUT_METRIC,), "evaluation", history=True, weight=8, details=4)] = Field(
         default=None, description="Latest held-out evaluation."
     )
-    eval_step: Annotated[int | None, Origin((), "evaluation", weight=7)] = Field(
-        default=None, description="The step whose weights it evaluated."
-    )
-    eval_accuracy_low: Annotated[float | None, Origin((_LOW,), "evaluation", weight=4)] = Field(
-        default=None, description=_LOW_END
-    )
-    eval_accuracy_high: Annotated[float | None, Origin((_HIGH,), "evaluation", weight=3)] = Field(
-        default=None, description=_HIGH_END
-    )
-    eval_accuracy_n: Annotated[int | None, Origin((_SAMPLES,), "evaluation")] = Field(default=None, description=_BEHIND)
-    baseline_accuracy: Annotated[float | None, Origin((_FIGURE,), "baseline", weight=6)] = Field(
+    baseline: Annotated[Figure, Origin((HELD_OUT_METRIC,), "baseline", weight=6, details=2)] = Field(
         default=None, description="Held-out evaluation before training."
     )
-    baseline_accuracy_low: Annotated[float | None, Origin((_LOW,), "baseline", weight=2)] = Field(
-        default=None, description=_LOW_END
-    )
-    baseline_accuracy_high: Annotated[float | None, Origin((_HIGH,), "baseline", weight=1)] = Field(
-        default=None, description=_HIGH_END
-    )
-    baseline_accuracy_n: Annotated[int | None, Origin((_SAMPLES,), "baseline")] = Field(
-        default=None, description=_BEHIND
-    )
-    loss: Annotated[float | None, Origin(("train/loss",), "step", history=True)] = Field(
+    loss: Annotated[Number, Origin(("train/loss",), "step", history=True)] = Field(
         default=None, description="Mean loss per trained token."
     )
-    learning_rate: Annotated[float | None, Origin(("train/learning_rate",), "step")] = Field(
+    learning_rate: Annotated[Number, Origin(("train/learning_rate",), "step")] = Field(
         default=None, description="Adam's learning rate, as its schedule and `auto` make it."
     )
-    logprob_gap: Annotated[float | None, Origin(("logprobs/gap",), "step", history=True)] = Field(
+    logprob_gap: Annotated[Number, Origin(("logprobs/gap",), "step", history=True)] = Field(
         default=None, description="Mean absolute gap between sampling and training logprobs, staleness 0."
     )
-    staleness: Annotated[float | None, Origin(("staleness/mean",), "step", history=True)] = Field(
+    staleness: Annotated[Number, Origin(("staleness/mean",), "step", history=True)] = Field(
         default=None, description="Mean policy steps between sampling and training."
     )
     source: str | None = Field(default=None, description="Where the metrics come from: trainer, result or wandb.")
@@ -100,16 +178,42 @@ class RunMetrics(WireModel):
 
     @classmethod
     def of_numbers(cls, numbers: Mapping[str, object]) -> Self:
-        """From values under the names of the wire. What is not a finite number, or not a count where one is due, is
-        left out: an environment may report anything.
+        """From values under the names of the wire, evaluations left out. What is not a finite number is left out, too:
+        an environment may report anything.
         """
-        known = {name: numbers.get(wire_name(name)) for name in ORIGINS}
-        return cls.model_validate({name: value for name, value in known.items() if _fits(name, value)})
+        known = {name: numbers.get(wire_name(name)) for name in reduced("step", "mean")}
+        return cls.model_validate({name: value for name, value in known.items() if is_metric(value)})
 
-    def numbers(self) -> dict[str, float]:
-        """The inverse, of what is known."""
-        values = ((wire_name(name), getattr(self, name)) for name in ORIGINS)
-        return {name: value for name, value in values if value is not None}
+    @property
+    def known(self) -> dict[str, "float | EvaluatedFigure"]:
+        """What is known, by field."""
+        return {name: value for name in ORIGINS if (value := getattr(self, name)) is not None}
+
+    @property
+    def rounded(self) -> Self:
+        return self.with_changes(
+            **{
+                name: value.rounded if isinstance(value, EvaluatedFigure) else round_metric(value)
+                for name, value in self.known.items()
+            }
+        )
+
+    @property
+    def lighter(self) -> Self | None:
+        """Without what weighs least of what is known; None: nothing is known."""
+        known = self.known
+        parts: list[tuple[int, str, EvaluatedFigure | None]] = [
+            (ORIGINS[name].weight, name, None) for name in reversed(known)
+        ]
+        parts += [
+            (ORIGINS[name].details, name, value.brief)
+            for name, value in known.items()
+            if isinstance(value, EvaluatedFigure) and value != value.brief
+        ]
+        if not parts:
+            return None
+        _, name, rest = min(parts, key=lambda part: part[0])
+        return self.with_changes(**{name: rest})
 
 
 def _origins() -> Iterator[tuple[str, Origin]]:
@@ -120,18 +224,13 @@ def _origins() -> Iterator[tuple[str, Origin]]:
 ORIGINS: Final[Mapping[str, Origin]] = dict(_origins())
 """By field of RunMetrics."""
 
-_COUNTS: Final = frozenset(name for name in ORIGINS if RunMetrics.model_fields[name].annotation == int | None)
-
 HISTORY_METRICS: Final = tuple(to_camel(name) for name, origin in ORIGINS.items() if origin.history)
-"""A point's fields besides its step, on the wire: a ConfigMap is limited to 1 MiB, and a trainer's own point has a
-hundred metrics.
+"""A point's fields besides its step, on the wire, each a number: a ConfigMap is limited to 1 MiB, and a trainer's own
+point has a hundred metrics.
 """
 
 MAX_POINTS: Final = 500
 """Of a run's history, in the trainer and kept."""
-
-BY_WEIGHT: Final = tuple(to_camel(name) for name, origin in sorted(ORIGINS.items(), key=lambda item: -item[1].weight))
-"""Names of the wire, the heaviest first."""
 
 
 def reduced(*reductions: Reduction) -> dict[str, Origin]:
@@ -142,14 +241,3 @@ def reduced(*reductions: Reduction) -> dict[str, Origin]:
 def wire_name(name: str) -> str:
     """`rewardMean` of `reward_mean`."""
     return to_camel(name)
-
-
-def is_metric(value: object) -> TypeGuard[float]:
-    """A finite number: no text, no NaN, no boolean."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST < value < LARGEST
-
-
-def _fits(name: str, value: object) -> bool:
-    if not is_metric(value):
-        return False
-    return name not in _COUNTS or (math.floor(value) == value and 0 <= value < 2**31)

@@ -1,17 +1,17 @@
 """What the trainer says of a run: its `/status`, and its result, the container's termination message."""
 
-from typing import Any, Final, Literal
+from collections.abc import Mapping
+from typing import Any, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
 
-from rl_contract.run_metrics import RunMetrics
+from rl_contract.run_metrics import MAX_STEPS, EvaluatedFigure, RunMetrics
 from rl_contract.wire import WireModel
 
 MAX_BYTES: Final = 1360
 """Of a result: a kubelet keeps 12 KiB for all containers of a pod, so much for each of nine."""
 
 SCHEMA: Final = 1
-MAX_STEPS: Final = 2**31 - 1
 MAX_ETA_SECONDS: Final = 2**53
 MAX_REASON: Final = 500
 
@@ -21,44 +21,59 @@ MOST_FIGURES: Final = 16
 Outcome = Literal["running", "succeeded", "stopped", "failed"]
 Phase = Literal["starting", "sampling", "training", "saving", "done"]
 
-FigureRow = tuple[str, float, float | None, float | None, int | None]
-"""Name, value, the ends of its 95 % interval, and the samples behind it; None: unknown."""
-
 
 class EvaluatedFigures(WireModel):
-    """What one evaluation found, if that is more than one figure, in little space: what matters most comes first.
-    `more` others have no room.
+    """The figures of one evaluation, if it has several: what matters most comes first. One that is not a number is
+    among the `more`.
     """
 
-    step: int
-    figures: tuple[FigureRow, ...] = ()
-    more: int = 0
+    step: int = Field(description="The step whose weights it evaluated.")
+    figures: tuple[EvaluatedFigure, ...] = Field(
+        default=(),
+        max_length=MOST_FIGURES,
+        description="What it found, by metric.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["metric"]},
+    )
+    more: int = Field(default=0, description="Figures that have no room here; the rollouts of the step have them.")
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _only_numbers(cls, said: object, read: ModelWrapValidatorHandler[Self]) -> Self:
+        """Without what is no figure, which does not cost the message that it is in."""
+        if not isinstance(said, Mapping) or not isinstance(said.get("figures"), list | tuple):
+            return read(said)
+        figures = tuple(each for each in said["figures"] if _is_figure(each))
+        lost = len(said["figures"]) - len(figures[:MOST_FIGURES])
+        return read({**said, "figures": figures[:MOST_FIGURES], "more": said.get("more", 0) + lost})
 
     @property
     def shorter(self) -> "EvaluatedFigures | None":
-        """Without the last row; None: there is no other."""
+        """Without the last one; None: there is no other."""
         if len(self.figures) < 2:
             return None
         return self.with_changes(figures=self.figures[:-1], more=self.more + 1)
+
+
+def _is_figure(said: object) -> bool:
+    try:
+        EvaluatedFigure.model_validate(said)
+    except ValidationError:
+        return False
+    return True
 
 
 class BestCheckpoint(WireModel):
     """The weights with the best held-out figure so far: of equal figures, the earlier step's."""
 
     step: int = Field(description="Optimizer step that they are of.")
-    eval_accuracy: float = Field(description="Their held-out evaluation.")
-    eval_accuracy_low: float | None = Field(default=None, description="Lower end of its 95 % interval.")
-    eval_accuracy_high: float | None = Field(default=None, description="Upper end of its 95 % interval.")
+    held_out: EvaluatedFigure = Field(description="Their held-out evaluation.")
     state_path: str = Field(description="tinker:// path to train on from.")
     sampler_path: str = Field(description="tinker:// path to sample from.")
     expires_at: str | None = Field(default=None, description="When the backend deletes them.")
 
     def is_better_than(self, last: RunMetrics) -> bool:
-        """By more than noise: the 95 % intervals do not overlap. Stricter than a test of the difference, because the
-        best was chosen for being high.
-        """
-        high, low = last.eval_accuracy_high, self.eval_accuracy_low
-        return high is not None and low is not None and high < low
+        """By more than noise. Stricter than a test of the difference, because the best was chosen for being high."""
+        return last.held_out is not None and self.held_out.is_above(last.held_out)
 
 
 class RunCost(WireModel):
@@ -101,9 +116,7 @@ class ResultBest(WireModel):
     """The best weights, as a result has them: a path that is the result's own is left out."""
 
     step: int
-    eval_accuracy: float
-    eval_accuracy_low: float | None = None
-    eval_accuracy_high: float | None = None
+    held_out: EvaluatedFigure
     state_path: str | None = None
     sampler_path: str | None = None
     expires_at: str | None = None

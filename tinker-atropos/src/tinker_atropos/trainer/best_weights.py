@@ -7,19 +7,17 @@ not trained yet) cannot be the best.
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rl_contract.run_metrics import EvaluatedFigure
 from rl_contract.trainer_messages import BestCheckpoint, ResultBest
 from tinker_atropos.errors import RunError
-from tinker_atropos.result import rounded
 from tinker_atropos.trainer.backend.checkpoint_keeper import CheckpointKeeper
 from tinker_atropos.trainer.backend.stored_checkpoints import StoredCheckpoints
 from tinker_atropos.trainer.trainer_state import TrainerState
 
 logger = logging.getLogger(__name__)
 
-FIGURE = "eval/percent_correct"
 CANDIDATES = 2
 """Newest candidates that are kept, besides the one of the evaluation that began last."""
 
@@ -31,13 +29,6 @@ class Candidate:
     state_path: str
     sampler_path: str
     expires_at: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluatedFigure:
-    value: float
-    low: float | None = None
-    high: float | None = None
 
 
 class BestWeights:
@@ -90,13 +81,10 @@ class BestWeights:
                 self._release(self._candidates.pop(older).sampler_path)
         self._decide(step)
 
-    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+    def evaluated(self, step: int, figure: EvaluatedFigure) -> None:
         """The held-out figure of a step is known."""
-        if FIGURE in metrics:
-            ends = (metrics.get(f"{FIGURE}_{end}") for end in ("low", "high"))
-            low, high = (None if end is None else rounded(end) for end in ends)
-            self._figures = {step: EvaluatedFigure(rounded(metrics[FIGURE]), low, high)}
-            self._decide(step)
+        self._figures = {step: figure}
+        self._decide(step)
 
     def _decide(self, step: int) -> None:
         """Once both are known; results arrive in the order of steps. Of equal figures the earlier step stays best."""
@@ -105,15 +93,13 @@ class BestWeights:
         candidate, figure, former = self._candidates.pop(step), self._figures.pop(step), self.best
         for passed in [other for other in self._candidates if other < step]:
             self._release(self._candidates.pop(passed).sampler_path)
-        if former is not None and figure.value <= former.eval_accuracy:
+        if former is not None and figure.value <= former.held_out.value:
             self._release(candidate.sampler_path)
             return
         self._set(
             BestCheckpoint(
                 step=step,
-                eval_accuracy=figure.value,
-                eval_accuracy_low=figure.low,
-                eval_accuracy_high=figure.high,
+                held_out=figure,
                 state_path=candidate.state_path,
                 sampler_path=candidate.sampler_path,
                 expires_at=candidate.expires_at,

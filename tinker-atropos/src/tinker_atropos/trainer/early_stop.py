@@ -6,14 +6,12 @@ run is over (`Checkpoint.stopped_early`), so an attempt that continues from it t
 """
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from rl_contract.run_metrics import EvaluatedFigure
 from rl_contract.trainer_messages import BestCheckpoint
 from tinker_atropos.config.run_config import RunConfig
-from tinker_atropos.result import rounded
-from tinker_atropos.trainer.best_weights import FIGURE
 from tinker_atropos.trainer.stop_request import StopRequest
 from tinker_atropos.trainer.trainer_state import TrainerState
 
@@ -31,7 +29,7 @@ def why_to_stop(figure: float, step: int, best: BestCheckpoint | None, config: R
     stop_at, patience, every = config.tinker.stop_at, config.tinker.patience, config.env.steps_per_eval
     if stop_at is not None and figure >= stop_at:
         return f"held-out {SHOWN(figure)} of step {step} reached trainer.stop_at {SHOWN(stop_at)}"
-    if not patience or best is None or figure > best.eval_accuracy:
+    if not patience or best is None or figure > best.held_out.value:
         return None
     without = step // every - best.step // every
     if without < patience:
@@ -39,7 +37,7 @@ def why_to_stop(figure: float, step: int, best: BestCheckpoint | None, config: R
     evaluations = "evaluation" if without == 1 else "evaluations"
     return (
         f"no better held-out figure in {without} {evaluations} (trainer.patience {patience}) than "
-        f"{SHOWN(best.eval_accuracy)} of step {best.step}"
+        f"{SHOWN(best.held_out.value)} of step {best.step}"
     )
 
 
@@ -52,13 +50,13 @@ class EarlyStop:
     request: StopRequest = field(default_factory=StopRequest)
     reason: str | None = None
 
-    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+    def evaluated(self, step: int, figure: EvaluatedFigure) -> None:
         """A held-out figure is known, and `state.status.best` is still the best before it. What the weights before the
         first step can do says nothing about training.
         """
-        if FIGURE not in metrics or self.reason is not None or not 0 < step < self.state.progress.total:
+        if self.reason is not None or not 0 < step < self.state.progress.total:
             return
-        self.reason = why_to_stop(rounded(metrics[FIGURE]), step, self.state.status.best, self.config)
+        self.reason = why_to_stop(figure.value, step, self.state.status.best, self.config)
         if self.reason is not None:
             logger.info("training ends with the step in progress: %s", self.reason)
             self.request.ask()

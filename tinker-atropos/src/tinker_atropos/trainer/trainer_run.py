@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Never
 
+from rl_contract.run_metrics import EvaluatedFigure
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.errors import BackendLostError, DivergedError, EnvironmentLostError, RunError
@@ -231,8 +232,9 @@ class Run:
         )
 
     def _evaluated_at(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._early_stop.evaluated(step, metrics)  # it compares with the best before this one
-        self._best.evaluated(step, metrics)
+        if (figure := EvaluatedFigure.found(metrics, step=step)) is not None:
+            self._early_stop.evaluated(step, figure)  # it compares with the best before this one
+            self._best.evaluated(step, figure)
         self.keeper.evaluated(step, metrics)
 
     def _sampling_failed(self, error: RunError) -> None:

@@ -57,7 +57,7 @@ class TrainerState:
     @property
     def metrics(self) -> RunMetrics:
         """The latest ones, as messages have them."""
-        return RunMetrics.of_numbers(self.status.metrics)
+        return self.status.run_metrics
 
     @property
     def recorded(self) -> RecordedCheckpoint | None:

@@ -60,7 +60,9 @@ def _step(run: Manifest) -> str:
 
 
 def _metric(run: Manifest, name: str) -> str:
-    value = run.get("status", {}).get("metrics", {}).get(name)
+    """A number, or an evaluated figure's."""
+    told = run.get("status", {}).get("metrics", {}).get(name)
+    value = told["value"] if isinstance(told, dict) else told
     return "-" if value is None else f"{value:.3f}"
 
 
@@ -70,10 +72,10 @@ _CELLS: dict[str, Cell] = {
     "PHASE": _phase,
     "STEP": _step,
     "REWARD": lambda run: _metric(run, "rewardMean"),
-    "ACCURACY": lambda run: _metric(run, "evalAccuracy"),
+    "HELD-OUT": lambda run: _metric(run, "heldOut"),
     "AGE": lambda run: age(run["metadata"].get("creationTimestamp")),
 }
-_DISPENSABLE = ("ENVIRONMENT", "AGE", "REWARD", "ACCURACY", "NAMESPACE")
+_DISPENSABLE = ("ENVIRONMENT", "AGE", "REWARD", "HELD-OUT", "NAMESPACE")
 """Columns that a narrow terminal does without, in this order: wrapped lines do not read as a table."""
 
 _WIDE_CELLS: dict[str, Cell] = {

@@ -11,7 +11,7 @@ from rl_operator.cli.options import OutputFormat, OutputKind, RunName, Scope, on
 from rl_operator.cli.printing import age, columns, fitted, one_line, print_object, sparkline, visible
 from rl_operator.cli.views.follow import exit_code
 from rl_operator.cli.views.run_lines import held_out_table, summary
-from rl_operator.status.text.figure_text import interval, money_spent
+from rl_operator.status.text.figure_text import money_spent
 from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.runs.run_text import time_left
 from rl_operator.targets.target import Target
@@ -57,8 +57,7 @@ def describe(run: Manifest, target: Target, *, wide: bool) -> Iterator[str]:
     if status.checkpoint:
         yield f"  checkpoint  step {status.checkpoint.step}  {status.checkpoint.state_path}"
     if best := status.best:
-        figure = interval(best.eval_accuracy, best.eval_accuracy_low, best.eval_accuracy_high)
-        yield f"  best        step {best.step}  {figure}  {best.sampler_path}"
+        yield f"  best        step {best.step}  {best.held_out.text}  {best.sampler_path}"
     if status.weights:
         yield f"  weights     {status.weights.sampler_path}"
     if wide and status.attempts:
@@ -79,9 +78,8 @@ def _metrics(run: TrainingRun) -> Iterator[str]:
             yield f"  stopped     early: {one_line(progress.stopped_early)}"
     if metrics and metrics.reward_mean is not None:
         yield f"  reward      {metrics.reward_mean:.3f}  {sparkline([h.reward_mean for h in status.history])}"
-    if metrics and metrics.eval_accuracy is not None:
-        low, high = metrics.eval_accuracy_low, metrics.eval_accuracy_high
-        yield f"  held-out    {interval(metrics.eval_accuracy, low, high)}"
+    if metrics and metrics.held_out is not None:
+        yield f"  held-out    {metrics.held_out.text}"
     yield from held_out_table(run)
 
 

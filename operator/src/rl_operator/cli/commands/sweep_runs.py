@@ -22,7 +22,6 @@ from rl_operator.documents.yaml_text import flow, write_yaml
 from rl_operator.experiments.grid import Point, parse_axis, points_of, runs_of
 from rl_operator.local.own_environments import FILE_ANNOTATION
 from rl_operator.operator_errors import RefusedError
-from rl_operator.status.text.figure_text import interval
 from rl_operator.targets.experiment_runs import keep, read_experiment, require_label, require_own_record
 from rl_operator.targets.inputs.run_file import RunFile, read_run_file, with_file
 from rl_operator.targets.sweep_training import (
@@ -266,7 +265,6 @@ def _line_of_end(name: str, run: TrainingRun | None) -> str:
     if run is None:
         return f"{name}  was deleted"
     metrics = run.status.metrics
-    if metrics is None or metrics.eval_accuracy is None:
+    if metrics is None or metrics.held_out is None:
         return f"{name}  {run.status.phase}: {one_line(run.status.message or '')}"
-    figure = interval(metrics.eval_accuracy, metrics.eval_accuracy_low, metrics.eval_accuracy_high)
-    return f"{name}  {run.status.phase}  held-out {figure}"
+    return f"{name}  {run.status.phase}  held-out {metrics.held_out.text}"

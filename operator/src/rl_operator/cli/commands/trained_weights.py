@@ -126,9 +126,9 @@ def weights_path(run: TrainingRun, target: Target, final: str | None) -> str:
 def best_weights(run: TrainingRun, target: Target) -> BestCheckpoint:
     """The run's best weights, with a note which these are. Raises RefusedError if it has none."""
     best, metrics = best_of(run, target), run.status.metrics
-    first = metrics.baseline_accuracy if metrics else None
-    below = f"; before training it was {first:g}" if first is not None and first > best.eval_accuracy else ""
-    said = f"the best weights of {run.metadata.name}: step {best.step}, held-out {best.eval_accuracy:g}{below}"
+    first, figure = metrics.baseline if metrics else None, best.held_out.value
+    below = f"; before training it was {first.value:g}" if first is not None and first.value > figure else ""
+    said = f"the best weights of {run.metadata.name}: step {best.step}, held-out {figure:g}{below}"
     typer.echo(said, err=True)
     return best
 

@@ -287,7 +287,7 @@ def panel(run: TrainingRun, curve: Curve, label: str, console: Console) -> list[
     figures = [*flow("", words, width, indent=0), *_steps(run, width)]
     if status.metrics and status.metrics.reward_mean is not None:
         figures += _reward(status.metrics.reward_mean, curve, width)
-    if status.metrics and status.metrics.eval_accuracy is not None:
+    if status.metrics and status.metrics.held_out is not None:
         figures += _held_out(run, width)
     if status.cost:
         cost = status.cost

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from rl_contract.rollout_records import BadLineError, GroupRecord, LineHead, LostRecord, RolloutRecord, read_head
+from rl_contract.run_metrics import EVALUATION_PREFIX, HELD_OUT_METRIC, EvaluatedFigure
 from rl_operator.cli.printing import fitted
 from rl_operator.operator_errors import GoneError
 from rl_operator.rollouts.file_lines import FileFaults, lines_of
@@ -20,7 +21,6 @@ from rl_operator.rollouts.rollout_source import RolloutSource, StepFiles
 from rl_operator.rollouts.step_reading import REWARD, Reasons, StepSummary
 from rl_operator.rollouts.token_ledger import FATE_WORDS, TRAINER_REASONS, UNKNOWN, is_arrived
 from rl_operator.rollouts.visible_text import columns_of, shortened, visible, wrapped
-from rl_operator.status.text.figure_text import interval
 
 LOST: Final = "lost"
 
@@ -85,9 +85,6 @@ MOST_REASONS = 5
 MOST_FIGURES = 12
 """Of an evaluation, besides the held-out figure: pass@k, greedy answers, other held-out sets."""
 
-HELD_OUT_PREFIX = "eval/"
-HELD_OUT = f"{HELD_OUT_PREFIX}percent_correct"
-
 TEXT_LINES = 3
 """Lines that a prompt, or an answer, takes at most."""
 
@@ -129,21 +126,27 @@ def summary_lines(run: str, summary: StepSummary) -> Iterator[str]:
 def _evaluation_line(summary: StepSummary) -> Iterator[str]:
     told = summary.evaluation.metrics if summary.evaluation else {}
     mean = summary.evaluated.value
-    parts = [*_held_out_figures(told, HELD_OUT, "accuracy"), *([] if mean is None else [f"mean reward {mean:.3f}"])]
+    parts = [
+        *_held_out_figures(told, HELD_OUT_METRIC, "accuracy"),
+        *([] if mean is None else [f"mean reward {mean:.3f}"]),
+    ]
     if parts:
         yield f"  evaluated: {', '.join(parts)}"
-    others = [name for name in told if name.startswith(HELD_OUT_PREFIX) and f"{name}_low" in told and name != HELD_OUT]
+    others = [
+        name
+        for name in told
+        if name.startswith(EVALUATION_PREFIX) and f"{name}_low" in told and name != HELD_OUT_METRIC
+    ]
     for name in others[:MOST_FIGURES]:
-        words = shortened(name.removeprefix(HELD_OUT_PREFIX), 60)
+        words = shortened(name.removeprefix(EVALUATION_PREFIX), 60)
         yield from (f"    {each}" for each in _held_out_figures(told, name, words))
     if len(others) > MOST_FIGURES:
         yield f"    {len(others) - MOST_FIGURES} more; -o json lists them"
 
 
 def _held_out_figures(told: Mapping[str, float | None], name: str, words: str) -> Iterator[str]:
-    value, low, high = (finite(told.get(f"{name}{end}")) for end in ("", "_low", "_high"))
-    if value is not None:
-        yield f"{words} {interval(value, low, high)}"
+    if (figure := EvaluatedFigure.found(told, name)) is not None:
+        yield f"{words} {figure.text}"
 
 
 def _groups_by_fate(summary: StepSummary) -> str:

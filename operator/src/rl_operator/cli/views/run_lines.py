@@ -11,7 +11,7 @@ from rl_operator.api.names import BUDGET_REACHED
 from rl_operator.api.status_fields import SUSPENDED_PHASES
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.printing import age, columns, fitted, one_line, program, sparkline, visible
-from rl_operator.status.text.figure_text import interval, money_spent
+from rl_operator.status.text.figure_text import money_spent
 from rl_operator.targets.runs.run_lookup import kept_rewards
 from rl_operator.targets.runs.run_text import best_sentence, held_out_rows, notable_best, time_left, weight_commands
 from rl_operator.targets.target import Target
@@ -53,7 +53,7 @@ def news(run: TrainingRun) -> str:
     parts = [f"{'Running':<9} step {status.progress.step}/{status.progress.total_steps}"]
     if status.metrics and status.metrics.reward_mean is not None:
         parts.append(f"reward {status.metrics.reward_mean:.3f}")
-    if status.metrics and status.metrics.eval_accuracy is not None:
+    if status.metrics and status.metrics.held_out is not None:
         parts.append(f"held-out {held_out(run)}")
     return "   ".join(parts)
 
@@ -69,20 +69,15 @@ def held_out_table(run: TrainingRun) -> Iterator[str]:
 
 
 def held_out(run: TrainingRun) -> str:
-    """The newest held-out accuracy with its interval."""
-    metrics = run.status.metrics
-    if metrics is None or metrics.eval_accuracy is None:
-        return "-"
-    return interval(metrics.eval_accuracy, metrics.eval_accuracy_low, metrics.eval_accuracy_high)
+    """The newest held-out figure with its interval."""
+    figure = run.status.metrics.held_out if run.status.metrics else None
+    return figure.text if figure else "-"
 
 
 def baseline(run: TrainingRun) -> str:
-    """The held-out accuracy before training, with its interval."""
-    metrics = run.status.metrics
-    if metrics is None or metrics.baseline_accuracy is None:
-        return "-"
-    low, high = metrics.baseline_accuracy_low, metrics.baseline_accuracy_high
-    return interval(metrics.baseline_accuracy, low, high)
+    """The held-out figure before training, with its interval."""
+    figure = run.status.metrics.baseline if run.status.metrics else None
+    return figure.text if figure else "-"
 
 
 def summary(run: TrainingRun, target: Target) -> str:
@@ -96,8 +91,8 @@ def _success(run: TrainingRun, target: Target) -> Iterator[str]:
     steps = status.progress.step if status.progress else 0
     took = age(status.start_time, status.completion_time)
     yield f"{name}: trained {run.spec.environment} for {steps} steps in {took} ({target.label}, {run.spec.runtime})"
-    if status.metrics and status.metrics.eval_accuracy is not None:
-        samples = status.metrics.eval_accuracy_n
+    if status.metrics and status.metrics.held_out is not None:
+        samples = status.metrics.held_out.samples
         after = f" over {samples} samples" if samples else ""
         yield f"  held-out   before {baseline(run)}   after {held_out(run)}   (95 % intervals{after})"
     yield from held_out_table(run)
@@ -160,8 +155,7 @@ def best_line(run: TrainingRun) -> Iterator[str]:
     best = notable_best(run)
     if best is None:
         return
-    figure = interval(best.eval_accuracy, best.eval_accuracy_low, best.eval_accuracy_high)
-    yield f"  best       step {best.step}: held-out {figure}   (sample and export take these with --best)"
+    yield f"  best       step {best.step}: held-out {best.held_out.text}   (sample and export take these with --best)"
     if worse := best_sentence(run):
         yield f"             {worse}"
 

@@ -146,7 +146,7 @@ def _how_to_go_on(view: View, ending: Ending) -> str:
 
 def _last_metrics(view: View) -> RunMetrics | None:
     result = view.pod.result if view.pod else None
-    return result.metrics if result and result.metrics.eval_accuracy is not None else view.run.status.metrics
+    return result.metrics if result and result.metrics.held_out is not None else view.run.status.metrics
 
 
 def _best(view: View) -> BestCheckpoint | None:
@@ -165,12 +165,13 @@ def done_sentence(told: TrainerResult | Progress) -> str:
 
 def success_sentence(done: str, metrics: RunMetrics | None, best: BestCheckpoint | None) -> str:
     """`metrics`, `best`: the last ones of the run."""
-    if best is None or metrics is None or not best.is_better_than(metrics):
+    last = metrics.held_out if metrics else None
+    if best is None or last is None or not best.held_out.is_above(last):
         return done
-    when = "in the last evaluation" if metrics.eval_step is None else f"after step {metrics.eval_step}"
+    when = "in the last evaluation" if last.step is None else f"after step {last.step}"
     return (
-        f"{done} Those of step {best.step} are better: held-out {best.eval_accuracy:.3g}, and "
-        f"{metrics.eval_accuracy:.3g} {when}. rlctl sample and export take them with --best."
+        f"{done} Those of step {best.step} are better: held-out {best.held_out.value:.3g}, and "
+        f"{last.value:.3g} {when}. rlctl sample and export take them with --best."
     )
 
 
@@ -183,10 +184,10 @@ def next_run_sentence(
     if reason == CHECKPOINT_LOST:
         return "Start a new run; with spec.onLostCheckpoint: Restart it would train the lost steps again."
     if reason == DIVERGED:
-        first = metrics.baseline_accuracy if metrics else None
-        if best is None or first is None or best.eval_accuracy <= first:
+        first = metrics.baseline if metrics else None
+        if best is None or first is None or best.held_out.value <= first.value:
             return "Start a new run from the beginning."
-        return f"Or start from the best weights, of step {best.step} (held-out {best.eval_accuracy:.3g}; status.best)."
+        return f"Or start from the best weights, of step {best.step} (held-out {best.held_out.value:.3g}; status.best)."
     if checkpoint_step is None:
         return "Fix that and start a new run."
     return f"The checkpoint of step {checkpoint_step} is kept: a new run can start from it (spec.startFrom)."

@@ -8,7 +8,15 @@ Also what counts as a number: others wrote it, and it goes into objects that use
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from rl_contract.run_metrics import HISTORY_METRICS, MAX_POINTS, is_metric
+from rl_contract.run_metrics import (
+    HISTORY_METRICS,
+    MAX_POINTS,
+    EvaluatedFigure,
+    RunMetrics,
+    is_metric,
+    round_metric,
+    wire_name,
+)
 from rl_contract.trainer_messages import TrainerResult
 from rl_operator.api.status_fields import RunStatus
 from rl_operator.api.training_run import TrainingRun
@@ -35,7 +43,7 @@ def extended(points: Sequence[Point], result: TrainerResult | None, status: RunS
     last reward.
     """
     if result is not None and (not points or result.steps_trained > _step(points[-1])):
-        points = (*points, *read_points({"points": [{"step": result.steps_trained, **result.metrics.to_wire()}]}))
+        points = (*points, *_points_of(result.steps_trained, result.metrics))
     reward, progress = status.metrics.reward_mean if status.metrics else None, status.progress
     if not points or reward is None or progress is None or progress.step != _step(points[-1]):
         return tuple(points)
@@ -72,10 +80,13 @@ def _point(raw: Mapping[str, object]) -> Point | None:
     return {"step": step, **{name: round_metric(value) for name, value in metrics if is_metric(value)}}
 
 
+def _points_of(step: int, metrics: RunMetrics) -> tuple[Point, ...]:
+    numbers = {
+        wire_name(name): value.value if isinstance(value, EvaluatedFigure) else value
+        for name, value in metrics.known.items()
+    }
+    return read_points({"points": [{"step": step, **numbers}]})
+
+
 def _step(point: Point) -> float:
     return point["step"]
-
-
-def round_metric(value: float) -> float:
-    """4 significant digits, not decimals: a logprob gap of 2e-6 is not 0."""
-    return float(f"{value:.4g}")

@@ -8,15 +8,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rl_contract.run_metrics import ORIGINS, RunMetrics, is_metric, reduced, wire_name
-from rl_contract.trainer_messages import MAX_STEPS, WandbStatus
+from rl_contract.run_metrics import (
+    HELD_OUT_METRIC,
+    MAX_STEPS,
+    EvaluatedFigure,
+    RunMetrics,
+    is_metric,
+    reduced,
+    wire_name,
+)
+from rl_contract.trainer_messages import WandbStatus
 from rl_operator.api.training_run import TrainingRun
 
 STEP: Final = "train/step"
 SECONDS_PER_STEP: Final = "time/step"
-
-FIGURE: Final = ORIGINS["eval_accuracy"].metrics[0]
-"""The held-out figure. Its name may have a prefix, an environment's, which the rest of its evaluation then has, too."""
 
 BESIDE: Final = "; W&B says "
 """Separates the trainer's report on its W&B run from W&B's own state."""
@@ -62,7 +67,7 @@ def read_wandb_run(state: str, summary: Mapping[str, object]) -> WandbRun:
         state=state,
         step=_count(numbers, STEP),
         seconds_per_step=numbers.get(SECONDS_PER_STEP),
-        metrics=RunMetrics.of_numbers(known | _evaluation(numbers)),
+        metrics=RunMetrics.of_numbers(known).with_changes(held_out=_held_out(numbers)),
     )
 
 
@@ -90,14 +95,11 @@ def at_the_end(known: WandbStatus) -> WandbStatus:
     return known.with_changes(state=own or None) if word in PASSING else known
 
 
-def _evaluation(numbers: Mapping[str, float]) -> dict[str, float]:
-    """One evaluation with its interval; of several, the one with the shortest name."""
-    names = sorted((name for name in numbers if name.endswith(FIGURE)), key=lambda name: (len(name), name))
-    if not names:
-        return {}
-    prefix = names[0].removesuffix(FIGURE)
-    ends = ((figure, prefix + end) for figure, origin in reduced("evaluation").items() for end in origin.metrics)
-    return {wire_name(figure): numbers[name] for figure, name in ends if name in numbers}
+def _held_out(numbers: Mapping[str, float]) -> EvaluatedFigure | None:
+    """The held-out figure, whose name may have an environment's prefix; of several, the one with the shortest name."""
+    names = sorted((name for name in numbers if name.endswith(HELD_OUT_METRIC)), key=lambda name: (len(name), name))
+    found = EvaluatedFigure.found(numbers, names[0]) if names else None
+    return found and found.with_changes(metric=HELD_OUT_METRIC)
 
 
 def _count(numbers: Mapping[str, float], name: str) -> int | None:

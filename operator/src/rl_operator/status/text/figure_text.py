@@ -1,13 +1,6 @@
 """Figures as people read them, wherever they are shown. Pure."""
 
 
-def interval(value: float | None, low: float | None, high: float | None) -> str:
-    """A fraction with its 95 % interval."""
-    if value is None:
-        return "-"
-    return f"{value:.3f} [{low:.3f}, {high:.3f}]" if low is not None and high is not None else f"{value:.3f}"
-
-
 def duration(seconds: float) -> str:
     """`38s`, `4m10s`, `3h05m`, `2d4h`."""
     whole = max(0, round(seconds))

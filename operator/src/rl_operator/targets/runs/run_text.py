@@ -2,11 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from rl_operator.status.text.figure_text import duration, interval
+from rl_operator.status.text.figure_text import duration
 
 if TYPE_CHECKING:  # importing the kinds costs start-up time that not every command needs
-    from rl_contract.trainer_messages import BestCheckpoint
-    from rl_operator.api.status_fields import EvaluationFigures
+    from rl_contract.trainer_messages import BestCheckpoint, EvaluatedFigures
     from rl_operator.api.training_run import TrainingRun
     from rl_operator.experiments.run_figures import RunFigures
     from rl_operator.targets.target import Target
@@ -27,19 +26,20 @@ def _evaluation_unknown(run: "TrainingRun") -> bool:
     yet, and W&B does not say.
     """
     progress, metrics = run.status.progress, run.status.metrics
-    if progress is None or metrics is None or metrics.eval_accuracy is None:
+    if progress is None or metrics is None or metrics.held_out is None:
         return False
-    earlier = progress.from_step > 0 and (metrics.eval_step or 0) <= progress.from_step
+    earlier = progress.from_step > 0 and (metrics.held_out.step or 0) <= progress.from_step
     return earlier or metrics.source == "wandb"
 
 
 def notable_best(run: "TrainingRun") -> "BestCheckpoint | None":
     """The best weights, unless the last ones are as good."""
     best, metrics, checkpoint = run.status.best, run.status.metrics, run.status.checkpoint
-    if best is None or metrics is None or metrics.eval_accuracy is None:
+    last = metrics.held_out if metrics else None
+    if best is None or last is None:
         return None
-    last_step = checkpoint.step if checkpoint else metrics.eval_step
-    if best.step == last_step or (metrics.eval_step == last_step and metrics.eval_accuracy >= best.eval_accuracy):
+    last_step = checkpoint.step if checkpoint else last.step
+    if best.step == last_step or (last.step == last_step and last.value >= best.held_out.value):
         return None
     return best
 
@@ -47,15 +47,16 @@ def notable_best(run: "TrainingRun") -> "BestCheckpoint | None":
 def best_sentence(run: "TrainingRun") -> str:
     """That the last weights are worse than the best ones; empty if that may be noise."""
     best, metrics = run.status.best, run.status.metrics
-    if best is None or metrics is None or not best.is_better_than(metrics):
+    last = metrics.held_out if metrics else None
+    if best is None or last is None or not best.held_out.is_above(last):
         return ""
-    return f"The weights of step {metrics.eval_step} are worse by more than noise."
+    return f"The weights of step {last.step} are worse by more than noise."
 
 
-def held_out_rows(told: "EvaluationFigures") -> list[tuple[str, str, str, str]]:
+def held_out_rows(told: "EvaluatedFigures") -> list[tuple[str, str, str, str]]:
     """Name, figure, 95 % interval and samples; what is not known is empty."""
-    texts = ((each, interval(each.value, each.low, each.high).partition(" ")) for each in told.figures)
-    return [(each.name, value, ends, "" if each.n is None else str(each.n)) for each, (value, _, ends) in texts]
+    texts = ((each, each.text.partition(" ")) for each in told.figures)
+    return [(each.name, value, ends, str(each.samples or "")) for each, (value, _, ends) in texts]
 
 
 def flags_for(target: "Target", namespace: str) -> str:

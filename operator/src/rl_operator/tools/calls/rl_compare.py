@@ -5,10 +5,11 @@ from typing import Any, Final
 
 from pydantic import Field
 
+from rl_contract.run_metrics import EvaluatedFigure
 from rl_operator.api.refusal import redacted
 from rl_operator.api.value_text import text_of
 from rl_operator.experiments.ranking import conclusions, ranked, verdicts
-from rl_operator.experiments.run_figures import HeldOutResult, RunFigures, differing_settings
+from rl_operator.experiments.run_figures import RunFigures, differing_settings
 from rl_operator.status.text.sentences import cut
 from rl_operator.targets.experiment_runs import figures, read_experiment
 from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, ToolRefusedError
@@ -76,12 +77,12 @@ def line(row: RunFigures, settings: Mapping[str, object]) -> Answer:
     )
 
 
-def _figure(name: str, figure: HeldOutResult | None) -> Answer:
+def _figure(name: str, figure: EvaluatedFigure | None) -> Answer:
     if figure is None:
         return {}
     value = "eval_percent_correct" if name == "eval" else name
     ends = None if None in (figure.low, figure.high) else [figure.low, figure.high]
-    return {value: figure.value, f"{name}_interval": ends, f"{name}_samples": figure.n}
+    return {value: figure.value, f"{name}_interval": ends, f"{name}_samples": figure.samples}
 
 
 def _short(value: object) -> Any:

@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from rl_operator.api.status_fields import EvaluationFigure
+from rl_contract.run_metrics import EvaluatedFigure
+from rl_contract.trainer_messages import BestCheckpoint
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.observed.history import Point
 from rl_operator.status.text.sentences import cut
@@ -102,7 +103,7 @@ def results_of(context: CallContext, run: TrainingRun, samples: int = SAMPLES) -
             "history": _history(run, kept_points(run, context.target), samples),
             "weights": plain(status.weights, "sampler_path", "state_path", "expires_at"),
             "checkpoint": None if status.weights else checkpoint_of(run),
-            "best": plain(status.best, "step", "eval_accuracy", "sampler_path", "state_path", "expires_at"),
+            "best": _best(status.best),
             **wandb_of(run),
             "failure": failure_of(status.failure) if status.failure else None,
         }
@@ -131,12 +132,16 @@ def _intervals(run: TrainingRun) -> Answer:
     metrics = run.status.metrics
     if metrics is None:
         return {}
-    bounds = {
-        "eval_interval": [metrics.eval_accuracy_low, metrics.eval_accuracy_high],
-        "baseline_interval": [metrics.baseline_accuracy_low, metrics.baseline_accuracy_high],
-    }
-    known = {name: pair for name, pair in bounds.items() if None not in pair}
-    return without_empty({**known, "eval_samples": metrics.eval_accuracy_n})
+    held_out, before = metrics.held_out, metrics.baseline
+    known = {"eval_interval": _ends(held_out), "baseline_interval": _ends(before)}
+    return without_empty({**known, "eval_samples": held_out.samples if held_out else None})
+
+
+def _best(best: BestCheckpoint | None) -> Answer:
+    if best is None:
+        return {}
+    paths = plain(best, "sampler_path", "state_path", "expires_at")
+    return {"step": best.step, "eval_accuracy": best.held_out.value, **paths}
 
 
 def _held_out(run: TrainingRun) -> Answer:
@@ -144,12 +149,16 @@ def _held_out(run: TrainingRun) -> Answer:
     told = run.status.evaluation
     if told is None:
         return {}
-    figures = {each.name: without_empty({"value": each.value, **_ends(each), "n": each.n}) for each in told.figures}
+    figures = {
+        each.name: without_empty({"value": each.value, "interval": _ends(each), "n": each.samples})
+        for each in told.figures
+    }
     return {"step": told.step, "figures": figures, **({"more": told.more} if told.more else {})}
 
 
-def _ends(figure: EvaluationFigure) -> Answer:
-    return {} if figure.low is None or figure.high is None else {"interval": [figure.low, figure.high]}
+def _ends(figure: EvaluatedFigure | None) -> list[float] | None:
+    """The 95 % interval, if it is known."""
+    return None if figure is None or figure.low is None or figure.high is None else [figure.low, figure.high]
 
 
 SAMPLE: Final = AgentTool(

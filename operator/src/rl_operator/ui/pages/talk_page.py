@@ -50,7 +50,7 @@ def kept_weights(run: TrainingRun) -> tuple[KeptWeights, ...]:
     if status.weights is not None:
         found.append(KeptWeights("final", "final", status.weights.sampler_path, status.weights.expires_at, ""))
     if (best := status.best) is not None:
-        words = f"best, after step {best.step} (held-out {figure_text(best.eval_accuracy)})"
+        words = f"best, after step {best.step} (held-out {figure_text(best.held_out.value)})"
         found.append(KeptWeights("best", words, best.sampler_path, best.expires_at, "--best"))
     if (checkpoint := status.checkpoint) is not None:
         option = None if status.weights is not None else ""

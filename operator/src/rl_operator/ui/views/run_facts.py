@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.status.text.figure_text import duration, interval, money_spent
+from rl_operator.status.text.figure_text import duration, money_spent
 from rl_operator.status.text.sentences import sentence
 from rl_operator.targets.runs.run_text import best_sentence, held_out_rows, notable_best, time_left
 from rl_operator.ui.views.page_text import short, short_value
@@ -78,7 +78,7 @@ def _saved(run: TrainingRun) -> Iterator[Mark]:
     if status.checkpoint:
         yield Mark("C", f"newest checkpoint: step {status.checkpoint.step}", status.checkpoint.step)
     if status.best:
-        figure = f"{status.best.eval_accuracy:.3f}"
+        figure = f"{status.best.held_out.value:.3f}"
         yield Mark("B", f"best weights: step {status.best.step}, held-out {figure}", status.best.step)
 
 
@@ -219,11 +219,10 @@ def _figures(run: TrainingRun) -> Iterator[tuple[str, str]]:
         return
     if metrics.reward_mean is not None:
         yield "reward", f"{metrics.reward_mean:.3f}"
-    if metrics.baseline_accuracy is not None:
-        before = interval(metrics.baseline_accuracy, metrics.baseline_accuracy_low, metrics.baseline_accuracy_high)
-        yield "held-out before", before
-    if metrics.eval_accuracy is not None:
-        yield "held-out now", interval(metrics.eval_accuracy, metrics.eval_accuracy_low, metrics.eval_accuracy_high)
+    if metrics.baseline is not None:
+        yield "held-out before", metrics.baseline.text
+    if metrics.held_out is not None:
+        yield "held-out now", metrics.held_out.text
     if metrics.learning_rate is not None:
         yield "learning rate", f"{metrics.learning_rate:.3g}"
 

@@ -53,10 +53,7 @@ def add(
     """A run that succeeded, of the experiment `trial` if something was swept."""
     metrics = {
         "rewardMean": 0.5,
-        "evalAccuracy": accuracy,
-        "evalAccuracyLow": accuracy - 0.03,
-        "evalAccuracyHigh": accuracy + 0.03,
-        "evalAccuracyN": 500,
+        "heldOut": {"value": accuracy, "low": accuracy - 0.03, "high": accuracy + 0.03, "samples": 500},
     } if accuracy is not None else {"rewardMean": 0.5}  # fmt: skip
     manifest = run_manifest(name, spec=spec, phase="Succeeded", startTime="2026-01-01T00:00:00Z", metrics=metrics)
     if swept is not None:
@@ -93,7 +90,7 @@ def test_for_programs(store_of_rlctl: StateStore, call_rlctl: Call, output: str)
     answer = json.loads(out) if output == "json" else yaml.safe_load(out)
     assert answer["target"].startswith("local:")
     assert answer["verdicts"][0]["kind"] == "no-figure"
-    assert answer["runs"][0]["heldOut"]["n"] == 500
+    assert answer["runs"][0]["heldOut"]["samples"] == 500
     assert (answer["namespace"], answer["differences"]) == ("default", {})
 
 

@@ -81,21 +81,16 @@ def test_every_end_shows_the_progress_so_far(phase: str) -> None:
 
 FIGURES = {
     "rewardMean": 0.75,
-    "evalAccuracy": 0.9,
-    "evalAccuracyLow": 0.88,
-    "evalAccuracyHigh": 0.92,
-    "evalAccuracyN": 500,
-    "baselineAccuracy": 0.5,
-    "baselineAccuracyLow": 0.46,
-    "baselineAccuracyHigh": 0.54,
+    "heldOut": {"value": 0.9, "low": 0.88, "high": 0.92, "samples": 500},
+    "baseline": {"value": 0.5, "low": 0.46, "high": 0.54},
 }
 
 
 EVALUATION = {
     "step": 40, "more": 2,
     "figures": [
-        {"name": "percent_correct", "value": 0.9, "low": 0.88, "high": 0.92, "n": 500},
-        {"name": "hard/greedy_percent_correct", "value": 0.25},
+        {"metric": "eval/percent_correct", "value": 0.9, "low": 0.88, "high": 0.92, "samples": 500},
+        {"metric": "eval/hard/greedy_percent_correct", "value": 0.25},
     ],
 }  # fmt: skip
 
@@ -124,17 +119,17 @@ def test_a_running_run_in_one_line() -> None:
         pytest.param({}, {}, "", id="unknown"),
         pytest.param({"etaSeconds": 0}, {}, "", id="over"),
         pytest.param({"etaSeconds": 70}, {}, "1m10s left", id="no evaluation"),
-        pytest.param({"etaSeconds": 70}, {"evalAccuracy": 0.5, "evalStep": 0}, "1m10s left", id="measured"),
+        pytest.param({"etaSeconds": 70}, {"heldOut": {"value": 0.5, "step": 0}}, "1m10s left", id="measured"),
         pytest.param(
-            {"etaSeconds": 70, "fromStep": 10}, {"evalAccuracy": 0.5, "evalStep": 10}, "1m10s left + evaluation",
+            {"etaSeconds": 70, "fromStep": 10}, {"heldOut": {"value": 0.5, "step": 10}}, "1m10s left + evaluation",
             id="of an earlier attempt",
         ),
         pytest.param(
-            {"etaSeconds": 70, "fromStep": 10}, {"evalAccuracy": 0.5, "evalStep": 20}, "1m10s left",
+            {"etaSeconds": 70, "fromStep": 10}, {"heldOut": {"value": 0.5, "step": 20}}, "1m10s left",
             id="measured since",
         ),
         pytest.param(
-            {"etaSeconds": 70}, {"evalAccuracy": 0.5, "evalStep": 0, "source": "wandb"}, "1m10s left + evaluation",
+            {"etaSeconds": 70}, {"heldOut": {"value": 0.5, "step": 0}, "source": "wandb"}, "1m10s left + evaluation",
             id="from W&B",
         ),
     ],

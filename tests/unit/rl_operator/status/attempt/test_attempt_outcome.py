@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rl_contract.run_metrics import RunMetrics
+from rl_contract.run_metrics import EvaluatedFigure, RunMetrics
 from rl_contract.trainer_messages import BestCheckpoint
 from rl_operator.api.status_fields import Progress
 from rl_operator.status.attempt.attempt_outcome import done_sentence, next_run_sentence, success_sentence
@@ -14,7 +14,10 @@ DONE = "All 40 steps are trained and the weights are saved."
 
 def best(accuracy: float, low: float) -> BestCheckpoint:
     return BestCheckpoint(
-        step=5, eval_accuracy=accuracy, eval_accuracy_low=low, state_path="tinker://r/w", sampler_path="tinker://r/s"
+        step=5,
+        held_out=EvaluatedFigure(value=accuracy, low=low),
+        state_path="tinker://r/w",
+        sampler_path="tinker://r/s",
     )
 
 
@@ -26,16 +29,16 @@ def metrics(**known: Any) -> RunMetrics:
     ("last", "of_best", "said"),
     [
         (
-            metrics(eval_accuracy=0.18, eval_accuracy_high=0.22, eval_step=40),
+            metrics(held_out=EvaluatedFigure(value=0.18, high=0.22, step=40)),
             best(0.56, 0.5),
             "step 5 are better: held-out 0.56, and 0.18 after step 40.",
         ),
         (
-            metrics(eval_accuracy=0.18, eval_accuracy_high=0.22),
+            metrics(held_out=EvaluatedFigure(value=0.18, high=0.22)),
             best(0.56, 0.5),
             "held-out 0.56, and 0.18 in the last evaluation.",
         ),
-        (metrics(eval_accuracy=0.5, eval_accuracy_high=0.55, eval_step=40), best(0.56, 0.5), ""),
+        (metrics(held_out=EvaluatedFigure(value=0.5, high=0.55, step=40)), best(0.56, 0.5), ""),
         (metrics(), best(0.56, 0.5), ""),
         (None, None, ""),
     ],
@@ -67,7 +70,12 @@ def test_a_success_before_the_last_step_says_why() -> None:
     ids=["better than the first", "worse than the first", "none", "without a first"],
 )
 def test_weights_that_diverged_are_not_recommended(first: float | None, of_best: Any, said: str) -> None:
-    assert next_run_sentence("Diverged", 5, metrics(baseline_accuracy=first), of_best) == said
+    assert (
+        next_run_sentence(
+            "Diverged", 5, metrics(baseline=None if first is None else EvaluatedFigure(value=first)), of_best
+        )
+        == said
+    )
 
 
 def test_other_failures_are_continued_from_the_checkpoint() -> None:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rl_contract.run_metrics import RunMetrics
+from rl_contract.run_metrics import EvaluatedFigure, RunMetrics
 from rl_contract.trainer_messages import WandbStatus
 from rl_operator.status.observed.wandb_run import WandbRun, at_the_end, parse_summary, read_wandb_run, wandb_status
 
@@ -24,7 +24,7 @@ def test_the_summary_becomes_the_figures_of_a_status() -> None:
     assert (found.step, found.seconds_per_step) == (3, 2.5)
     assert found.metrics == RunMetrics(
         loss=-0.25, logprob_gap=2e-6, staleness=0.5, reward_mean=0.4, train_accuracy=0.5,
-        eval_accuracy=0.5, eval_accuracy_low=0.4, eval_accuracy_high=0.6, eval_accuracy_n=400,
+        held_out=EvaluatedFigure(value=0.5, low=0.4, high=0.6, samples=400),
     )  # fmt: skip
 
 
@@ -34,7 +34,7 @@ ODD = {"train/loss": "NaN", "logprobs/gap": math.nan, "staleness/mean": None, "t
 
 def test_values_that_are_not_finite_are_left_out() -> None:
     found = read_wandb_run("running", ODD)
-    assert (found.step, found.metrics) == (None, RunMetrics(eval_accuracy=0.5))
+    assert (found.step, found.metrics) == (None, RunMetrics(held_out=EvaluatedFigure(value=0.5)))
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[1]", "3", '"x"'])
@@ -81,4 +81,4 @@ def test_nothing_is_running_once_the_attempt_is_over(known: str | None, shown: s
 def test_the_evaluation_with_the_shortest_name_counts_with_its_interval() -> None:
     summary = {"b_eval/percent_correct": 0.2, "b_eval/n": 8, "long_eval/percent_correct": 0.9, "long_eval/n": 9}
     metrics = read_wandb_run("running", summary).metrics
-    assert (metrics.eval_accuracy, metrics.eval_accuracy_n) == (0.2, 8)
+    assert (metrics.held_out.value, metrics.held_out.samples) == (0.2, 8)

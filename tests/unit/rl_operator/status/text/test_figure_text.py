@@ -1,6 +1,6 @@
 import pytest
 
-from rl_operator.status.text.figure_text import duration, interval, money_spent
+from rl_operator.status.text.figure_text import duration, money_spent
 
 
 @pytest.mark.parametrize(
@@ -18,14 +18,6 @@ from rl_operator.status.text.figure_text import duration, interval, money_spent
 )
 def test_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [((None, None, None), "-"), ((0.5, None, None), "0.500"), ((0.5, 0.25, 0.75), "0.500 [0.250, 0.750]")],
-)
-def test_interval(given: tuple[float | None, float | None, float | None], text: str) -> None:
-    assert interval(*given) == text
 
 
 @pytest.mark.parametrize(

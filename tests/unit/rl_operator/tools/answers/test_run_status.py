@@ -30,8 +30,8 @@ FULL: dict[str, Any] = {
     "metrics": {
         "rewardMean": 0.1234,
         "trainAccuracy": 0.4321,
-        "evalAccuracy": 0.5678,
-        "baselineAccuracy": 0.0123,
+        "heldOut": {"value": 0.5678},
+        "baseline": {"value": 0.0123},
         "loss": -0.0123,
     },
     "cost": {"amount": 12.3456, "currency": "USD", "budget": 20.0},

@@ -24,10 +24,7 @@ def over(context: CallContext, accuracy: float | None, **values: Any) -> str:
     store = store_of(context)
     store.update("RLTrainingRun", "default", name, lambda run: run["spec"].update(trainer=values))
     metrics = {
-        "evalAccuracy": accuracy,
-        "evalAccuracyLow": accuracy - 0.02,
-        "evalAccuracyHigh": accuracy + 0.02,
-        "evalAccuracyN": 500,
+        "heldOut": {"value": accuracy, "low": accuracy - 0.02, "high": accuracy + 0.02, "samples": 500},
     } if accuracy is not None else {}  # fmt: skip
     write_status(context, name, phase="Succeeded", startTime="2026-11-22T00:30:00Z", metrics=metrics)
     return name

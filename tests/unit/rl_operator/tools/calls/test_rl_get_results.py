@@ -56,11 +56,8 @@ def test_limits(call: Call, arguments: dict[str, Any]) -> None:
 STARTED = "2026-11-22T00:30:00Z"
 METRICS = {
     "rewardMean": 0.9,
-    "evalAccuracy": 0.8,
-    "evalAccuracyLow": 0.7,
-    "evalAccuracyHigh": 0.9,
-    "evalAccuracyN": 64,
-    "baselineAccuracy": 0.1,
+    "heldOut": {"value": 0.8, "low": 0.7, "high": 0.9, "samples": 64},
+    "baseline": {"value": 0.1},
 }
 
 
@@ -88,8 +85,9 @@ def test_metrics_and_weights_of_a_success(context: CallContext, call: Call) -> N
 
 def test_all_figures_of_the_newest_evaluation(context: CallContext, call: Call) -> None:
     names = [f"{'s' * 40}/greedy_percent_{number:02}" for number in range(MOST_FIGURES)]
-    figures = [{"name": name, "value": 0.8125, "low": 0.7125, "high": 0.9125, "n": 640} for name in names]
-    unknown = {"name": names[0], "value": 0.5}
+    known = {"value": 0.8125, "low": 0.7125, "high": 0.9125, "samples": 640}
+    figures = [{"metric": f"eval/{name}", **known} for name in names]
+    unknown = {"metric": f"eval/{names[0]}", "value": 0.5}
     over(context, metrics=METRICS, evaluation={"step": 40, "figures": [unknown, *figures[1:]], "more": 3})
     told = call("rl_get_results").answer["held_out"]
     assert (told["step"], told["more"], list(told["figures"])) == (40, 3, names)

@@ -24,7 +24,7 @@ from rl_operator.ui.visitor import Visitor
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e\u2028\"' onload='x' {{7*7}} \x00" + "<b>" * 400_000
 END_SECONDS = 60  # only ends a hang
 START = "2026-01-01T00:00:00Z"
-BEST = {"step": 4, "evalAccuracy": 0.9, "statePath": HOSTILE, "samplerPath": HOSTILE}
+BEST = {"step": 4, "heldOut": {"value": 0.9}, "statePath": HOSTILE, "samplerPath": HOSTILE}
 STATUS = {
     "phase": "Running", "message": HOSTILE, "startTime": START, "podName": "p", "attempt": 2,
     "progress": {"step": 3, "totalSteps": 10, "percent": 30},

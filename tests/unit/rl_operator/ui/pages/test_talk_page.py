@@ -60,7 +60,7 @@ def test_somebody_must_be_asked() -> None:
 CHECKPOINT = {"step": 4, "statePath": "tinker://r/weights/4"}
 BEST = {
     "step": 2,
-    "evalAccuracy": 0.5,
+    "heldOut": {"value": 0.5},
     "statePath": "tinker://r/weights/2",
     "samplerPath": "tinker://r/sampler_weights/2",
 }

@@ -44,7 +44,7 @@ def test_attempts() -> None:
 
 
 def test_what_was_saved() -> None:
-    best = {"step": 40, "evalAccuracy": 0.9, "statePath": "tinker://s", "samplerPath": "tinker://w"}
+    best = {"step": 40, "heldOut": {"value": 0.9}, "statePath": "tinker://s", "samplerPath": "tinker://w"}
     assert signs(checkpoint={"step": 50, "statePath": "tinker://s"}, best=best) == [("C", 50, None), ("B", 40, None)]
 
 
@@ -142,7 +142,7 @@ def test_only_addresses_of_the_web_become_links(url: str | None, shown: str) -> 
 
 def test_weights_with_what_they_are_for() -> None:
     saved = {"statePath": "tinker://s", "samplerPath": "tinker://w", "expiresAt": START}
-    best = {**saved, "step": 4, "evalAccuracy": 0.9}
+    best = {**saved, "step": 4, "heldOut": {"value": 0.9}}
     run = parsed(run_manifest(weights=saved, best=best, checkpoint={"step": 5, "statePath": "tinker://c"}))
     assert [(row.what, row.path, row.use, row.expires) for row in weights_rows(run)] == [
         ("final", "tinker://w", "sample from", START),

@@ -2,6 +2,7 @@ from itertools import pairwise
 
 import pytest
 
+from rl_contract.run_metrics import EvaluatedFigure, RunMetrics
 from rl_contract.trainer_messages import MOST_FIGURES
 from tinker_atropos.environments.items.held_out import EVAL_METRIC, MOST_SETS, Estimate, PlayedItem, evaluation_of
 from tinker_atropos.environments.rollout.rollouts import Rollout
@@ -38,16 +39,15 @@ def test_figures_of_a_real_evaluation() -> None:
     told = evaluated_figures(40, {**metrics, "env/evaluation_seconds": 3.0})
     assert told is not None
     assert (told.step, told.more) == (40, 0)
-    assert [row[0] for row in told.figures] == [
+    assert [row.name for row in told.figures] == [
         "percent_correct", "pass_at_2", "greedy_percent_correct",
         "hard/percent_correct", "hard/pass_at_2", "hard/greedy_percent_correct",
     ]  # fmt: skip
-    figures = {row[0]: row for row in told.figures}
-    assert figures["percent_correct"] == (
-        "percent_correct", 0.25, metrics["eval/percent_correct_low"], metrics["eval/percent_correct_high"], 4,
-    )  # fmt: skip
-    assert figures["hard/pass_at_2"][4] == 2
-    assert figures["greedy_percent_correct"][4] is None, "how many these are is not told"
+    figures = {row.name: row for row in told.figures}
+    assert figures["percent_correct"] == EvaluatedFigure.found(metrics)
+    assert (figures["percent_correct"].value, figures["percent_correct"].samples) == (0.25, 4)
+    assert figures["hard/pass_at_2"].samples == 2
+    assert figures["greedy_percent_correct"].samples is None, "how many these are is not told"
 
 
 def test_of_many_sets_each_has_its_first_figure() -> None:
@@ -55,7 +55,7 @@ def test_of_many_sets_each_has_its_first_figure() -> None:
     items = [played(("main", *sets), 1.0, 0.0)]
     told = evaluated_figures(1, evaluation_of(items, float, EVAL_METRIC, samples=2).to_metrics())
     assert told is not None
-    assert [row[0] for row in told.figures] == [
+    assert [row.name for row in told.figures] == [
         "percent_correct",
         "pass_at_2",
         *(f"{name}/percent_correct" for name in sets),
@@ -66,7 +66,7 @@ def test_of_many_sets_each_has_its_first_figure() -> None:
 def test_a_long_name_has_no_room() -> None:
     told = evaluated_figures(1, {"eval/percent_correct": 0.5, "eval/greedy": 0.5, f"eval/{'x' * 65}": 0.5})
     assert told is not None
-    assert ([row[0] for row in told.figures], told.more) == (["percent_correct", "greedy"], 1)
+    assert ([row.name for row in told.figures], told.more) == (["percent_correct", "greedy"], 1)
 
 
 def evaluation(step: int, value: float, **rest: float) -> MetricsRecord:
@@ -94,11 +94,8 @@ def test_the_first_evaluation_remains_the_baseline() -> None:
     interval = {"eval/percent_correct_low": 0.4, "eval/percent_correct_high": 0.6, "eval/n": 400}
     status.relayed(evaluation(0, 0.5, **interval))
     status.relayed(evaluation(40, 0.9))
-    assert status.metrics["baselineAccuracy"] == 0.5
-    assert status.metrics["baselineAccuracyLow"] == 0.4
-    assert status.metrics["baselineAccuracyHigh"] == 0.6
-    assert status.metrics["baselineAccuracyN"] == 400
-    assert status.metrics["evalAccuracy"] == 0.9
+    assert status.baseline == EvaluatedFigure(value=0.5, low=0.4, high=0.6, samples=400, step=0)
+    assert status.held_out == EvaluatedFigure(value=0.9, step=40)
 
 
 def test_an_interval_goes_with_its_evaluation() -> None:
@@ -106,14 +103,14 @@ def test_an_interval_goes_with_its_evaluation() -> None:
     status.step_trained(20, 1.0, {})
     status.relayed(evaluation(10, 0.5, **{"eval/percent_correct_low": 0.4, "eval/percent_correct_high": 0.6}))
     status.relayed(evaluation(20, 0.9))
-    assert status.metrics == {"evalAccuracy": 0.9, "evalStep": 20}
-    assert status.history.points == [{"step": 20, "evalAccuracy": 0.9, "evalStep": 20}]
+    assert status.run_metrics == RunMetrics(held_out=EvaluatedFigure(value=0.9, step=20))
+    assert status.history.points == [{"step": 20, "heldOut": 0.9, "heldOutStep": 20}]
 
 
 def test_a_resumed_attempt_has_no_baseline_of_its_own() -> None:
     status = LiveStatus(total_steps=40)
     status.relayed(evaluation(25, 0.8))
-    assert "baselineAccuracy" not in status.metrics
+    assert status.baseline is None
 
 
 def test_a_decline_is_a_warning_that_comes_and_goes() -> None:
@@ -148,8 +145,8 @@ def test_a_late_evaluation_is_recorded_at_its_step() -> None:
         status.step_trained(step, 1.0, {})
     status.relayed(evaluation(30, 0.9))
     status.relayed(evaluation(10, 0.6))
-    assert (status.metrics["evalAccuracy"], status.metrics["evalStep"]) == (0.9, 30)
-    assert [(point["evalAccuracy"], point["evalStep"]) for point in status.history.points] == [
+    assert status.held_out == EvaluatedFigure(value=0.9, step=30)
+    assert [(point["heldOut"], point["heldOutStep"]) for point in status.history.points] == [
         (0.6, 10), (0.6, 10), (0.9, 30),
     ]  # fmt: skip
 

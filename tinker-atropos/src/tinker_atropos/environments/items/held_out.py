@@ -11,11 +11,12 @@ from typing import Any, Final, Generic, TypeVar
 
 from rl_contract.intervals import wilson_interval
 from rl_contract.rollout_records import MAIN_SET
+from rl_contract.run_metrics import HELD_OUT_METRIC
 from tinker_atropos.environments.rollout.rollouts import Rollout
 from tinker_atropos.errors import ConfigError
 
-EVAL_METRIC = "eval/percent_correct"
-"""The metric that becomes `evalAccuracy`; an environment class may name another one in `eval_metric`."""
+EVAL_METRIC = HELD_OUT_METRIC
+"""An environment class may name another one in `eval_metric`."""
 
 PREFIX = EVAL_METRIC.rpartition("/")[0]
 

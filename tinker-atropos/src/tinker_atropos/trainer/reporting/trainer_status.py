@@ -6,12 +6,19 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from rl_contract.run_metrics import MAX_POINTS, RunMetrics, reduced, wire_name
+from rl_contract.run_metrics import (
+    EVALUATION_PREFIX,
+    MAX_POINTS,
+    EvaluatedFigure,
+    RunMetrics,
+    is_metric,
+    reduced,
+    wire_name,
+)
 from rl_contract.trainer_messages import (
     MOST_FIGURES,
     BestCheckpoint,
     EvaluatedFigures,
-    FigureRow,
     Phase,
     RunCost,
     TrainerCheckpoint,
@@ -24,15 +31,11 @@ from tinker_atropos.trainer.reporting.time_left import Schedule, TimeLeft
 from tinker_atropos.trainer.reporting.wait_reasons import GroupsMade
 from tinker_atropos.trainer.trajectories.api_client import MetricsRecord, Peer
 
-EVAL_PREFIX: Final = "eval/"
 LONGEST_NAME: Final = 64
 """Characters: a set's name has at most 40."""
 
 _OF_OTHERS: Final = ("_low", "_high", "/n")
 """Ends of metrics that belong to a figure."""
-
-_GREEDY: Final = "greedy_"
-"""Such a figure has samples of its own, which are not counted."""
 
 
 def evaluated_figures(step: int, metrics: Mapping[str, float]) -> EvaluatedFigures | None:
@@ -40,21 +43,23 @@ def evaluated_figures(step: int, metrics: Mapping[str, float]) -> EvaluatedFigur
 
     metrics: as an environment reports them, `eval/pass_at_4`, `eval/SET/percent_correct_low`, `eval/SET/n`, …
     """
-    figures = [name for name in metrics if name.startswith(EVAL_PREFIX) and not name.endswith(_OF_OTHERS)]
+    figures = [name for name in metrics if name.startswith(EVALUATION_PREFIX) and not name.endswith(_OF_OTHERS)]
     if len(figures) < 2:
         return None
     firsts = {name.rpartition("/")[0]: name for name in reversed(figures)}
     ranked = sorted(figures, key=lambda name: (name.count("/") > 1, firsts[name.rpartition("/")[0]] != name))
-    short = [name for name in ranked if len(name) - len(EVAL_PREFIX) <= LONGEST_NAME]
-    rows = tuple(_row(name, metrics) for name in short[:MOST_FIGURES])
-    return EvaluatedFigures(step=step, figures=rows, more=len(figures) - len(rows))
+    short = [name for name in ranked if len(name) - len(EVALUATION_PREFIX) <= LONGEST_NAME]
+    found = [figure for name in short if (figure := EvaluatedFigure.found(metrics, name)) is not None][:MOST_FIGURES]
+    return EvaluatedFigures(step=step, figures=tuple(found), more=len(figures) - len(found))
 
 
-def _row(name: str, metrics: Mapping[str, float]) -> FigureRow:
-    of_set, _, leaf = name.rpartition("/")
-    n = None if leaf.startswith(_GREEDY) else metrics.get(f"{of_set}/n")
-    ends = metrics.get(f"{name}_low"), metrics.get(f"{name}_high")
-    return name.removeprefix(EVAL_PREFIX), metrics[name], *ends, None if n is None else int(n)
+def not_numbers(step: int, metrics: Mapping[str, float]) -> str | None:
+    """A sentence that names what of an evaluation is not a number; None: all is."""
+    odd = [name for name, value in metrics.items() if name.startswith(EVALUATION_PREFIX) and not is_metric(value)]
+    if not odd:
+        return None
+    more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
+    return f"the evaluation of step {step} found no number for {odd[0][:LONGEST_NAME]}{more}: left out"
 
 
 MAX_WARNINGS = 3
@@ -77,11 +82,9 @@ _GROUPS_MADE = (
 """Which counts make which of GroupsMade, with their signs."""
 
 _GROUP_MIX = {f"env/groups_{mix}": f"groups/{mix}" for mix in ("all_right", "all_wrong", "mixed")}
-_EVALUATION, _BASELINE = (
-    {wire_name(name): metric for name, origin in reduced(kind).items() for metric in origin.metrics}
-    for kind in ("evaluation", "baseline")
-)
-"""Which metric of an evaluation a figure is."""
+_HELD_OUT = wire_name("held_out")
+_HELD_OUT_STEP = f"{_HELD_OUT}Step"
+"""Of a point: its evaluation's figure, and the step of that."""
 
 
 def _groups_made(metrics: Mapping[str, float]) -> dict[str, float]:
@@ -116,18 +119,15 @@ class History:
         if self.points and self.points[-1]["step"] == step:
             self.points[-1] |= metrics
 
-    def evaluated(self, step: int, found: Mapping[str, float]) -> None:
+    def evaluated(self, step: int, value: float) -> None:
         """The result of an evaluation of a step, which arrives after later steps: it holds from its own step on."""
         for point in self.points:
-            if point["step"] >= step and point.get("evalStep", -1) <= step:
-                _replace_evaluation(point, found)
+            if point["step"] >= step and point.get(_HELD_OUT_STEP, -1) <= step:
+                point |= {_HELD_OUT: value, _HELD_OUT_STEP: step}
 
 
-def _replace_evaluation(metrics: dict[str, float], found: Mapping[str, float]) -> None:
-    """A figure without an interval must not stand beside that of an older evaluation."""
-    for name in _EVALUATION:
-        metrics.pop(name, None)
-    metrics.update(found)
+def _held_out_point(figure: EvaluatedFigure) -> dict[str, float]:
+    return {_HELD_OUT: figure.value, _HELD_OUT_STEP: figure.step or 0}
 
 
 def chosen(points: Sequence[Mapping[str, float]], columns: Collection[str]) -> list[dict[str, float]]:
@@ -138,7 +138,9 @@ def chosen(points: Sequence[Mapping[str, float]], columns: Collection[str]) -> l
 
 @dataclass(slots=True)
 class LiveStatus:
-    """The current state of the run. Metrics have the CR's names; fractions are 0 to 1."""
+    """The current state of the run. `metrics` are numbers by the CR's names, evaluations left out; fractions are 0 to
+    1.
+    """
 
     total_steps: int
     run_uid: str = ""
@@ -154,6 +156,8 @@ class LiveStatus:
     best: BestCheckpoint | None = None
     stopped_early: str | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+    held_out: EvaluatedFigure | None = None
+    baseline: EvaluatedFigure | None = None
     evaluated: EvaluatedFigures | None = None
     warnings: dict[str, str] = field(default_factory=dict)
     environment_warnings: tuple[str, ...] = ()
@@ -207,7 +211,8 @@ class LiveStatus:
                 self.metrics[ours] = metrics[name]
             elif "train/loss" in metrics:  # a step that was trained, and of which this is unknown
                 self.metrics.pop(ours, None)
-        self.history.add(step, {**metrics, **self.metrics})
+        known = {} if self.held_out is None else _held_out_point(self.held_out)
+        self.history.add(step, {**metrics, **self.metrics, **known})
         if "rewardMean" in self.metrics:
             self.reward_decline.add(step, self.metrics["rewardMean"])
         self._warn_of_decline()
@@ -235,8 +240,8 @@ class LiveStatus:
         """Of the held-out figure or, while that says nothing, of the training reward: over steps or, if they no longer
         come, over groups.
         """
-        if "evalStep" in self.metrics and "evalAccuracy" in self.metrics:
-            self.held_out_decline.add(int(self.metrics["evalStep"]), self.metrics["evalAccuracy"])
+        if self.held_out is not None and self.held_out.step is not None:
+            self.held_out_decline.add(self.held_out.step, self.held_out.value)
         sentence = self.held_out_decline.sentence or self.reward_decline.sentence or self.collapse.fallen
         if sentence != self.warnings.get("decline"):
             self.warn("decline", sentence)
@@ -260,16 +265,21 @@ class LiveStatus:
 
     def _evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
         """Record one evaluation; that of step 0 is also the baseline. A newer one's result stays, if this is late."""
-        found = {ours: metrics[name] for ours, name in _EVALUATION.items() if name in metrics}
-        if not found:
+        self.warn("evaluation", not_numbers(step, metrics))
+        found = EvaluatedFigure.found(metrics, step=step)
+        if found is None:
             return
         if step == 0:
-            self.metrics |= {ours: metrics[name] for ours, name in _BASELINE.items() if name in metrics}
-        latest = found | {"evalStep": step}
-        if step >= self.metrics.get("evalStep", 0):
-            _replace_evaluation(self.metrics, latest)
+            self.baseline = found
+        if self.held_out is None or step >= (self.held_out.step or 0):
+            self.held_out = found
             self.evaluated = evaluated_figures(step, metrics)
-        self.history.evaluated(step, latest)
+        self.history.evaluated(step, found.value)
+
+    @property
+    def run_metrics(self) -> RunMetrics:
+        """The latest metrics, as messages have them."""
+        return RunMetrics.of_numbers(self.metrics).with_changes(held_out=self.held_out, baseline=self.baseline)
 
     def message(
         self, wandb: Mapping[str, Any], waiting: str | None, cost: RunCost | None, *, silent: bool
@@ -295,7 +305,7 @@ class LiveStatus:
             checkpoint=self.checkpoint,
             stopped_early=self.stopped_early,
             best=self.best,
-            metrics=RunMetrics.of_numbers(self.metrics),
+            metrics=self.run_metrics,
             evaluation=self.evaluated,
             wandb=WandbStatus.model_validate(wandb),
             cost=cost,
