@@ -1,6 +1,6 @@
 """Where the processes that tests start listen."""
 
-from rl_operator.local.programs.ports import free_ports
+from rl_operator.local.programs.launch import free_ports
 
 
 def free_port() -> int:

@@ -16,8 +16,7 @@ from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
 from rl_operator.ui.live_runs import LiveRuns
 from rl_operator.ui.ui_app import ui_app
-from rl_operator.ui.ui_context import UiContext, make_templates
-from rl_operator.ui.visitor import Visitor
+from rl_operator.ui.ui_context import UiContext, Visitor, make_templates
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,7 @@ import aiohttp
 
 from rl_contract.env_vars import TINKER_API_KEY, TINKER_BASE_URL
 from rl_operator.local.model_runtimes import BUNDLED, model_of, require_same_model
-from rl_operator.local.programs.launch import NotLaunchableError, find_program, passed_on, start_detached
-from rl_operator.local.programs.ports import free_ports
+from rl_operator.local.programs.launch import NotLaunchableError, find_program, free_ports, passed_on, start_detached
 from rl_operator.local.state.locks import FileLock, is_held
 from rl_operator.local.state.state_store import StateStore
 from rl_operator.operator_errors import TargetUnreachableError

@@ -30,7 +30,7 @@ from rl_operator.render.labels import controller_uid
 from rl_operator.render.manifests import templates_of
 from rl_operator.render.rollout_reader import READER_CONTAINER, keeps_rollouts, rollout_reader_job
 from rl_operator.rollouts.rollout_source import RolloutFile, RolloutListing
-from rl_operator.targets.job_pods import JOB_NAME_LABEL, job_pod
+from rl_operator.targets.target import JOB_NAME_LABEL, job_pod
 from rl_operator.targets.target_loop import LoopThread
 
 START_SECONDS: Final = 120

@@ -41,8 +41,7 @@ from rl_operator.operator_errors import ForbiddenError, GoneError, OperatorError
 from rl_operator.render.config_maps import stored_catalog
 from rl_operator.rollouts.rollout_source import RolloutSource
 from rl_operator.targets.cluster_rollouts import rollouts_of
-from rl_operator.targets.job_pods import JOB_NAME_LABEL, JobPod, job_pod
-from rl_operator.targets.target import Missing, Note, TargetHealth
+from rl_operator.targets.target import JOB_NAME_LABEL, JobPod, Missing, Note, TargetHealth, job_pod
 from rl_operator.targets.target_loop import LoopThread
 
 Answer = TypeVar("Answer")

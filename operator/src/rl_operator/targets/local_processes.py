@@ -14,13 +14,19 @@ from typing import Final
 from rl_operator.api.kubernetes_objects import ConfigMapObject, JobObject, Manifest, PodSpec
 from rl_operator.api.names import RUN_KIND
 from rl_operator.local.interpreters.interpreters import Interpreters
-from rl_operator.local.programs.launch import NotLaunchableError, Surroundings, make_room, plan_launch, start_detached
-from rl_operator.local.programs.ports import PodPorts
+from rl_operator.local.programs.launch import (
+    NotLaunchableError,
+    PodPorts,
+    Surroundings,
+    make_room,
+    plan_launch,
+    start_detached,
+)
 from rl_operator.local.state.layout import Layout, PodFolder
 from rl_operator.local.state.locks import FileLock, is_held
 from rl_operator.local.state.state_store import StateStore
 from rl_operator.operator_errors import ConflictError, GoneError, RefusedError, TargetUnreachableError, WaitTimeoutError
-from rl_operator.targets.job_pods import JobContainer, JobPod
+from rl_operator.targets.target import JobContainer, JobPod
 
 DELETION_SECONDS: Final = 120.0
 LOOK_SECONDS: Final = 0.2

@@ -25,10 +25,9 @@ from rl_operator.local.state.pod_logs import follow_log, read_events, tail_log
 from rl_operator.local.state.state_store import StateStore
 from rl_operator.local.sweep import remove_traces, sweep
 from rl_operator.operator_errors import RefusedError, TargetUnreachableError
-from rl_operator.targets.job_pods import JobPod
 from rl_operator.targets.local_processes import LocalJobs, Supervisors
 from rl_operator.targets.runs.run_lookup import parse_selector
-from rl_operator.targets.target import Missing, Note, Target, TargetHealth
+from rl_operator.targets.target import JobPod, Missing, Note, Target, TargetHealth
 
 if TYPE_CHECKING:
     from rl_operator.api.catalog import Catalog

@@ -29,7 +29,6 @@ from rl_operator.operator_errors import (
 from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, NoSuchRunError, ToolRefusedError
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls import (
-    rl_compare,
     rl_edit_config,
     rl_get_logs,
     rl_get_results,
@@ -136,7 +135,7 @@ TOOLS: Final[tuple[AgentTool, ...]] = (
     rl_get_rollouts.GET_ROLLOUTS,
     rl_get_results.SAMPLE,
     rl_list_runs.LIST_RUNS,
-    rl_compare.COMPARE,
+    rl_get_results.COMPARE,
     rl_start_training.HEALTH_CHECK,
 )
 BY_NAME: Final[Mapping[str, AgentTool]] = {tool.name: tool for tool in TOOLS}

@@ -14,7 +14,7 @@ from rl_operator.api.names import TRIAL_ANNOTATION, TRIAL_LABEL
 from rl_operator.operator_errors import GoneError, InvalidError
 from rl_operator.render.trial import model_container
 from rl_operator.status.text.sentences import redacted, shorten
-from rl_operator.targets.job_pods import JobContainer, JobPod
+from rl_operator.targets.target import JobContainer, JobPod
 from rl_operator.tools.agent_tool import Answer
 from rl_operator.tools.answers.shown_text import clean_line, one_line
 from rl_operator.tools.call_context import CallContext

@@ -24,7 +24,7 @@ from rl_operator.operator_errors import (
     RefusedError,
 )
 from rl_operator.ui.live_runs import Listener, NoLongerLiveError
-from rl_operator.ui.pages import compare_page, rollouts_page, run_page, runs_page, talk_page
+from rl_operator.ui.pages import rollouts_page, run_page, runs_page, talk_page
 from rl_operator.ui.ui_context import SAFE_METHODS, STATIC, STATIC_PATH, UiContext, context_of, visitor_of
 
 KEEP_ALIVE_SECONDS = 20.0
@@ -112,7 +112,6 @@ def ui_app(context: UiContext) -> Starlette:
             Route("/live", show_changes),
             *runs_page.ROUTES,
             *run_page.ROUTES,
-            *compare_page.ROUTES,
             *rollouts_page.ROUTES,
             *talk_page.ROUTES,
             Mount(STATIC_PATH.rstrip("/"), StaticFiles(directory=STATIC)),

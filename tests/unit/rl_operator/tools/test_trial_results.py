@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.targets.job_pods import JobContainer
+from rl_operator.targets.target import JobContainer
 from rl_operator.tools.trial_results import ModelResult, Printed, TrialStep, model_result, read_log, summary
 
 SCORES = st.lists(st.sampled_from([-1.0, 0.0, 0.25, 1.0]), max_size=8)

@@ -13,8 +13,7 @@ from rl_operator.local.state.state_store import StateStore
 from rl_operator.targets.local_target import LocalTarget
 from rl_operator.ui.live_runs import LiveRuns
 from rl_operator.ui.ui_app import ui_app
-from rl_operator.ui.ui_context import UiContext, make_templates
-from rl_operator.ui.visitor import Visitor
+from rl_operator.ui.ui_context import UiContext, Visitor, make_templates
 
 STARTED = "2026-01-01T00:00:00Z"
 

@@ -22,8 +22,7 @@ from rl_operator.operator_errors import (
 )
 from rl_operator.ui.live_runs import LiveRuns, Versions
 from rl_operator.ui.ui_app import ui_app
-from rl_operator.ui.ui_context import UiContext, make_templates
-from rl_operator.ui.visitor import Visitor
+from rl_operator.ui.ui_context import UiContext, Visitor, make_templates
 
 
 class FailingTarget(MemoryTarget):

@@ -12,8 +12,7 @@ from pydantic import ValidationError
 
 from rl_operator.api.catalog import AbsentFamily, Catalog, CatalogEnvironment, EnvironmentFamily
 from rl_operator.api.model import ObservedModel
-from rl_operator.local.interpreters.installed import stamp_of
-from rl_operator.local.interpreters.interpreter import Interpreter, Marker
+from rl_operator.local.interpreters.interpreter import Interpreter, Marker, stamp_of
 from rl_operator.local.interpreters.interpreters import LIBRARY, NOT_INSTALLED, Interpreters
 from rl_operator.operator_errors import OperatorError
 

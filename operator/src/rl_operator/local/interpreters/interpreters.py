@@ -14,8 +14,18 @@ from typing import Final
 
 from rl_operator import programs
 from rl_operator.api.names import REQUIREMENTS_FILE
-from rl_operator.local.interpreters.installed import Installed, project_hash, read_installed, stamp_of
-from rl_operator.local.interpreters.interpreter import PROGRAM, Interpreter, Marker, Progress, Recipe, used_file
+from rl_operator.local.interpreters.interpreter import (
+    PROGRAM,
+    Installed,
+    Interpreter,
+    Marker,
+    Progress,
+    Recipe,
+    project_hash,
+    read_installed,
+    stamp_of,
+    used_file,
+)
 from rl_operator.local.state.layout import Layout, PodFolder
 from rl_operator.local.state.locks import is_held
 from rl_operator.operator_errors import OperatorError, RefusedError

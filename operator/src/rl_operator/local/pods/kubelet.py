@@ -13,9 +13,8 @@ from rl_operator.api.names import ATTEMPT_LABEL, COMPONENT_LABEL, ENVIRONMENT_CO
 from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.pods.pod_status import SUPERVISOR_LOST, PodEnd, lost_pod_status
 from rl_operator.local.pods.pod_worker import Know, PodWorker
-from rl_operator.local.programs.launch import Surroundings
+from rl_operator.local.programs.launch import PodPorts, Surroundings, choose_ports
 from rl_operator.local.programs.leash import Leash, end_left_over
-from rl_operator.local.programs.ports import PodPorts, choose_ports
 from rl_operator.local.state.layout import PodFolder
 from rl_operator.local.state.state_store import Change, StateStore
 from rl_operator.operator_errors import GoneError, TargetUnreachableError

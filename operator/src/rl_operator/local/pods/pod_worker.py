@@ -18,13 +18,13 @@ from rl_operator.local.pods.pod_status import PodEnd, PodRecords, Report, Runnin
 from rl_operator.local.programs.launch import (
     Launch,
     NotLaunchableError,
+    PodPorts,
     Surroundings,
     make_room,
     plan_launch,
     unwritable,
 )
 from rl_operator.local.programs.leash import Leash
-from rl_operator.local.programs.ports import PodPorts
 from rl_operator.operator_errors import OperatorError
 from rl_operator.status.observed.container_observation import CRASHING
 

@@ -31,8 +31,19 @@ from rl_operator.tools.drafts.draft_check import (
     together,
     wire_refusals,
 )
-from rl_operator.tools.drafts.edits import Edit, Spec, changes_of, edits_of, settings_of, value_in, with_edits
-from rl_operator.tools.drafts.field_names import FREE_FORM, RunField, RunFields, run_fields
+from rl_operator.tools.drafts.field_names import (
+    FREE_FORM,
+    Edit,
+    RunField,
+    RunFields,
+    Spec,
+    changes_of,
+    edits_of,
+    run_fields,
+    settings_of,
+    value_in,
+    with_edits,
+)
 from rl_operator.tools.runs import chosen_run, state_of
 
 

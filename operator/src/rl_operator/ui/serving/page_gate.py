@@ -42,8 +42,7 @@ from rl_operator.ui.serving.security import (
     own_address,
 )
 from rl_operator.ui.ui_app import ui_app
-from rl_operator.ui.ui_context import SAFE_METHODS, STATIC_PATH, UiContext, make_templates
-from rl_operator.ui.visitor import VisibleVersions, Visitor
+from rl_operator.ui.ui_context import SAFE_METHODS, STATIC_PATH, UiContext, VisibleVersions, Visitor, make_templates
 
 ROOT: Final = "/ui"
 LOGIN: Final = f"{ROOT}/login"

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_operator.local.interpreters.installed import Installed
-from rl_operator.local.interpreters.interpreter import Interpreter, Marker, Recipe, used_file
+from rl_operator.local.interpreters.interpreter import Installed, Interpreter, Marker, Recipe, used_file
 from rl_operator.local.interpreters.interpreters import (
     KEPT_SECONDS,
     REPLACED_SECONDS,

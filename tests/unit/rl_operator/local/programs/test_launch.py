@@ -8,17 +8,19 @@ from typing import Any
 import pytest
 
 from rl_operator.local.interpreters.interpreters import Interpreters
-from rl_operator.local.programs import ports
+from rl_operator.local.programs import launch
 from rl_operator.local.programs.launch import (
     Launch,
     NotLaunchableError,
+    PodPorts,
     Surroundings,
+    choose_ports,
     find_program,
+    free_ports,
     make_room,
     map_paths,
     plan_launch,
 )
-from rl_operator.local.programs.ports import PodPorts, choose_ports, free_ports
 from rl_operator.local.state.layout import Layout, PodFolder
 
 PORTS = PodPorts({8000: 1000, 8001: 1001, 8002: 1002, 8003: 1003, 8004: 1004}, openenv=1005)
@@ -144,7 +146,7 @@ def test_chosen_ports_differ_from_each_other() -> None:
 def test_a_port_where_something_listens_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     taken, free = free_ports(2)
     with socket.create_server(("127.0.0.1", taken)):
-        monkeypatch.setattr(ports, "LISTENING_PORTS", [taken, free])
+        monkeypatch.setattr(launch, "LISTENING_PORTS", [taken, free])
         assert free_ports(1) == (free,)
         with pytest.raises(OSError, match=f"nearly all ports from {taken} to {free} are taken"):
             free_ports(2)

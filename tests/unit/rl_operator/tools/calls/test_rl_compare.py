@@ -12,7 +12,7 @@ from rl_operator.local.state.state_store import StateStore
 from rl_operator.targets.local_target import LocalTarget
 from rl_operator.tools.answers.shown_text import tokens
 from rl_operator.tools.call_context import CallContext
-from rl_operator.tools.calls.rl_compare import MOST_TOKENS, SHOWN
+from rl_operator.tools.calls.rl_get_results import MOST_TOKENS, SHOWN
 from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]

@@ -2,7 +2,7 @@
 
 from tests.unit.rl_operator.experiments.rows import row
 
-from rl_operator.ui.pages.compare_page import side_by_side_rows
+from rl_operator.ui.pages.runs_page import side_by_side_rows
 
 
 def test_figures_settings_and_the_verdict() -> None:

@@ -18,8 +18,7 @@ from rl_operator.rollouts.rollout_source import RolloutSource
 from rl_operator.targets.target import Missing
 from rl_operator.ui.live_runs import Listener, LiveRuns, OpenStreams
 from rl_operator.ui.ui_app import ui_app
-from rl_operator.ui.ui_context import UiContext, make_templates
-from rl_operator.ui.visitor import Visitor
+from rl_operator.ui.ui_context import UiContext, Visitor, make_templates
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e\u2028\"' onload='x' {{7*7}} \x00" + "<b>" * 400_000
 END_SECONDS = 60  # only ends a hang

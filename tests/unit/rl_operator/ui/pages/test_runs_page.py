@@ -10,8 +10,7 @@ from tests.unit.rl_operator.targets.fakes import MemoryTarget, run_manifest
 from rl_operator.operator_errors import ForbiddenError
 from rl_operator.ui.live_runs import LiveRuns
 from rl_operator.ui.ui_app import ui_app
-from rl_operator.ui.ui_context import UiContext, make_templates
-from rl_operator.ui.visitor import Visitor
+from rl_operator.ui.ui_context import UiContext, Visitor, make_templates
 
 
 class Restricted(MemoryTarget):

@@ -8,7 +8,7 @@ from tests.unit.rl_operator.targets.fakes import MemoryTarget, run_manifest
 
 from rl_operator.operator_errors import ForbiddenError
 from rl_operator.ui.live_runs import LiveRuns
-from rl_operator.ui.visitor import VisibleVersions, Visitor
+from rl_operator.ui.ui_context import VisibleVersions, Visitor
 
 ACCOUNT = "system:serviceaccount:team:viewer"
 

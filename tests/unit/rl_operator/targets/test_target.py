@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rl_operator.targets.job_pods import JobContainer, job_pod
+from rl_operator.targets.target import JobContainer, job_pod
 
 JOB: dict[str, Any] = {"spec": {"template": {"spec": {"containers": [{"name": "model-0"}]}}}}
 
