@@ -237,8 +237,8 @@ def _explain(model: type[BaseModel], detail: ErrorDetails) -> Refusal:
             return Refusal(code="MissingField", field=field, hint="the field is required")
         case _:
             code, allowed = allowed_instead(detail)
-            hint = _budget_in_full(location, detail["input"])
-            hint = hint or MUST_BE % allowed if allowed else re.sub(r"^\w+ should", "it must", detail["msg"])
+            must = MUST_BE % allowed if allowed else re.sub(r"^\w+ should", "it must", detail["msg"])
+            hint = _budget_in_full(location, detail["input"]) or must
             given = redacted(detail["input"], str(location[-1]) if location else "")
             return Refusal(code=code, field=field, given=given, allowed=allowed, hint=hint)
 
@@ -254,7 +254,7 @@ def _range_of_nested(location: Sequence[str | int], given: object) -> str:
 
 def _budget_in_full(location: Sequence[str | int], given: object) -> str:
     """What to write for a budget that is only a number."""
-    if tuple(location) == ("spec", "budget") and isinstance(given, int | float):
+    if tuple(location) == ("spec", "budget") and isinstance(given, int | float) and not isinstance(given, bool):
         return f"it has an amount and a currency: write {{amount: {text_of(given)}, currency: USD}}"
     return ""
 

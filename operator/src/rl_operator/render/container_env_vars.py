@@ -106,8 +106,8 @@ def exposed_env_vars(container: str, env_vars: list[EnvVar]) -> list[EnvVar]:
     uid = next((each["value"] for each in env_vars if each["name"] == RL_RUN_UID), "")  # none before it is created
     url = f"http://0.0.0.0:{port}{environments_path(uid)}"
     kept = [each for each in env_vars if each["name"] != variable]
-    counted = {RL_REMOTE_ENVIRONMENTS: "1"} if container == "api" else {}
-    return [*kept, *literals({variable: url} | counted)]
+    counted = "1" if container == "api" else None
+    return [*kept, *literals({variable: url, RL_REMOTE_ENVIRONMENTS: counted})]
 
 
 _EXPOSED: Final = {"api": (RL_API_URL, API_PORT), "trainer": (RL_INFERENCE_URL, INFERENCE_PORT)}
