@@ -1,5 +1,6 @@
 """A run in the trainer's process: its parts, built around one state, what is shown of them, and the life of its
-attempt, from the first request to the backend to the final report to the trajectory API.
+attempt, from the first request to the backend to the final report to the trajectory API. The loop begins again each
+time the backend is lost, and continues from a checkpoint.
 """
 
 import asyncio
@@ -13,7 +14,15 @@ from typing import Any, Never
 from rl_contract.run_metrics import EvaluatedFigure
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.config.run_config import RunConfig
-from tinker_atropos.errors import BackendLostError, DivergedError, EnvironmentLostError, RunError
+from tinker_atropos.errors import (
+    BackendError,
+    BackendLostError,
+    BillingError,
+    CredentialsError,
+    DivergedError,
+    EnvironmentLostError,
+    RunError,
+)
 from tinker_atropos.result import ResultFile
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.api_reports import ApiReports
@@ -30,6 +39,7 @@ from tinker_atropos.trainer.data.step_counts import StepCounts
 from tinker_atropos.trainer.early_stop import EarlyStop
 from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.inference.ledger import Ledger
+from tinker_atropos.trainer.loop import train
 from tinker_atropos.trainer.reporting.accounting import Accounting
 from tinker_atropos.trainer.reporting.prometheus import Snapshot
 from tinker_atropos.trainer.reporting.relay import Relay
@@ -37,7 +47,6 @@ from tinker_atropos.trainer.reporting.spending import Spending
 from tinker_atropos.trainer.reporting.time_left import Schedule
 from tinker_atropos.trainer.reporting.trackers.tracker import Tracker
 from tinker_atropos.trainer.reporting.trainer_status import LiveStatus
-from tinker_atropos.trainer.restarted_loop import RestartedLoop
 from tinker_atropos.trainer.rollouts.rollout_keeper import rollout_keeper
 from tinker_atropos.trainer.step_surroundings import BatchWait, StepLog, StepSurroundings
 from tinker_atropos.trainer.stop_request import StopRequest, beside, cancelled, forever, unless_stopped
@@ -49,6 +58,84 @@ from tinker_atropos.trainer.trajectories.lease import TrainerLease
 from tinker_atropos.trainer.update.ess_steering import AllowedStaleness
 
 logger = logging.getLogger(__name__)
+
+STEP_GRACE_SECONDS = 10.0
+"""How long a step in progress may continue after a stop from outside; attempt_end.py describes what follows."""
+
+
+@dataclass(frozen=True)
+class RestartedLoop:
+    state: TrainerState
+    config: RunConfig
+    stop: StopRequest
+    surroundings: StepSurroundings
+    weights: CurrentWeights
+    generator: Generator
+
+    async def train(self, opening: TrainingOpener) -> str | None:
+        """Train until done or asked to stop. Returns why the weights cannot be saved, None if they can."""
+        while True:
+            try:
+                return await self._train()
+            except BackendLostError as error:
+                if self.stop.asked:
+                    return f"the backend was lost: {error}"
+                if not await self.open_again(opening, error):
+                    return f"the backend was lost and not yet open again: {error}"
+
+    async def open_again(self, opening: TrainingOpener, error: BackendLostError) -> bool:
+        """Continue from the newest checkpoint, in this process: later batches are requested again and replayed.
+
+        False if the run is asked to stop first.
+        """
+        state = self.state
+        state.progress.lost(error)
+        logger.warning("the backend was lost after step %d and is opened again: %s", state.progress.weights, error)
+        state.not_ready = "the trainer opens its backend again"
+        await state.session.backend.close("errored")
+        opened = await unless_stopped(opening.open_again(state.recorded), self.stop)
+        if opened is None:
+            return False
+        self.surroundings.opened(opened)
+        self.weights.write_opened()
+        state.not_ready = None
+        logger.info("continuing after step %d in training run %s", opened.step, opened.training.run_id)
+        return True
+
+    def seconds_unanswered(self) -> float:
+        """For how long nothing that the backend was asked has been answered. While it is opened again, that says so."""
+        if self.state.not_ready:
+            return 0.0
+        now, call = time.monotonic(), self.state.session.training.call
+        return max(now - call[1] if call else 0.0, self.generator.seconds_unanswered(now))
+
+    async def _train(self) -> str | None:
+        training = asyncio.ensure_future(self._train_and_save(self.state.session))
+        stopping = asyncio.ensure_future(self.stop.wait())
+        ends: tuple[asyncio.Future[Any], ...] = (training, stopping, self.state.weights_lost)
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if self.stop.asked:
+                self.generator.closed_because = "the trainer is stopping"
+                if not await self.stop.ends(training, STEP_GRACE_SECONDS):
+                    return "the step in progress did not end in time"
+            elif not training.done():
+                self.state.weights_lost.result()
+            training.result()
+        except (BackendError, BillingError, CredentialsError, DivergedError):
+            raise
+        except RunError as error:  # from the api or the environment: the weights are good, and worth saving
+            self.stop.ask(error)
+        finally:
+            await cancelled(stopping, training)
+        return None
+
+    async def _train_and_save(self, opened: Opened) -> None:
+        steps = range(opened.step, self.state.progress.total)
+        await train(
+            self.surroundings, training=opened.training, policy=self.state.policy, config=self.config, steps=steps
+        )
+        await self.surroundings.end()
 
 
 @dataclass(frozen=True)
