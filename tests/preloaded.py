@@ -15,7 +15,7 @@ import sys
 
 MODULES = (
     "aiohttp", "h2", "httpx", "jinja2", "jsonlines", "markdown", "numpy.random", "openai", "orjson", "PIL",
-    "pydantic_cli", "pygments.lexers", "rich", "tenacity", "trainer", "tqdm.asyncio", "transformers", "typer",
+    "pydantic_cli", "pygments.lexers", "rich", "tenacity", "tinker", "tqdm.asyncio", "transformers", "typer",
     "uvicorn", "yaml", "tinker_atropos.cli", "tinker_atropos.check.check_process",
     "tinker_atropos.environments.runner.environment_process",
     "tinker_atropos.environments.trial.trial_process",
