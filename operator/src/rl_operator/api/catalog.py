@@ -26,7 +26,7 @@ class EnvironmentField(ObservedModel):
     min_length: int | None = Field(default=None, description="Fewest characters, or entries, that are allowed.")
     max_length: int | None = Field(default=None, description="Most characters, or entries, that are allowed.")
     pattern: str | None = Field(default=None, description="Regular expression that a text must match somewhere.")
-    choices: tuple[Any, ...] | None = Field(default=None, description="Values of the enum in the type.")
+    choices: tuple[object, ...] | None = Field(default=None, description="Values of the enum in the type.")
 
 
 class CatalogEnvironment(ObservedModel):

@@ -119,7 +119,7 @@ def text_holds_a_key(value: str | Sequence[str]) -> bool:
     return re.search(KEY_IN_TEXT, value if isinstance(value, str) else formatted(list(value))) is not None
 
 
-def redacted(value: object, field: str = "") -> Any:
+def redacted(value: object, field: str = "") -> object:
     """A given value as a refusal may repeat it: status and logs contain no secrets and nothing long."""
     if value is not None and (re.search(SECRET_NAME, field) or looks_like_a_key(value)):
         return NOT_SHOWN

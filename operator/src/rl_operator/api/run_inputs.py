@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from rl_operator.api.catalog import Catalog, CatalogEnvironment, is_taskset, needs_image
 from rl_operator.api.environment import Environment
@@ -28,7 +27,7 @@ class ParentRun:
     base_model: str | None = None
     """What it trained, according to its own frozen config; None: the ConfigMap is gone."""
 
-    adapter_shape: Mapping[str, Any] = field(default_factory=dict)
+    adapter_shape: Mapping[str, object] = field(default_factory=dict)
     """The rank and the layers of the adapter that it trained, by the trainer's fields."""
 
 

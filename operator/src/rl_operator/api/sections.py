@@ -40,7 +40,7 @@ def effective_sections(run: TrainingRun, runtime: Runtime, environment: CatalogE
     A runtime serves many environments: its values for fields that this one lacks are left out.
     """
     defaults, locked, known = runtime.spec.defaults, runtime.spec.locked, environment.fields_by_name
-    shared: dict[str, Any] = {name: known[name].default for name in SHARED_FIELDS if name in known}
+    shared: dict[str, object] = {name: known[name].default for name in SHARED_FIELDS if name in known}
     return Sections(
         env=_merge(
             "env",
@@ -93,12 +93,12 @@ def _own_interval(known: Mapping[str, EnvironmentField]) -> dict[str, int]:
     return {"steps_per_eval": max(0, own)} if type(own) is int else {}
 
 
-def _merge(section: Section, *layers: Mapping[str, object]) -> dict[str, Any]:
+def _merge(section: Section, *layers: Mapping[str, object]) -> dict[str, object]:
     merged = {name: value for layer in layers for name, value in layer.items()}
     return {name: _ordered(merged[name]) for name in sorted(merged) if (section, name) not in WIRED_FIELDS}
 
 
-def _ordered(value: object) -> Any:
+def _ordered(value: object) -> object:
     """The same JSON with the keys of its mappings in alphabetical order."""
     match value:
         case Mapping():
@@ -108,7 +108,7 @@ def _ordered(value: object) -> Any:
     return value
 
 
-def _known_only(values: Mapping[str, object], known: Mapping[str, object]) -> dict[str, Any]:
+def _known_only(values: Mapping[str, object], known: Mapping[str, object]) -> dict[str, object]:
     """The values of known fields; all of them if nothing is known about the fields."""
     return {name: value for name, value in values.items() if not known or name in known or name in SHARED_FIELDS}
 

@@ -132,7 +132,7 @@ class RunSpec(ApiModel):
     suspend: bool = Field(default=False, description="Draft before the start; stop with a checkpoint after it.")
 
     @model_serializer(mode="wrap")
-    def _with_nulls_that_say_something(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _with_nulls_that_say_something(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
         """`startDeadlineSeconds: null` means no deadline; left out, it would be the default's again."""
         fields = type(self).model_fields
         said = [name for name, field in fields.items() if field.default is not None and getattr(self, name) is None]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from pydantic.alias_generators import to_camel
 
@@ -30,7 +30,7 @@ class ParentAdapter:
     """What a state belongs to. It can be loaded into nothing else."""
 
     base_model: str | None
-    shape: Mapping[str, Any]
+    shape: Mapping[str, object]
     """The trainer's fields of SHAPE."""
 
 
@@ -74,7 +74,7 @@ def lineage_refusals(subject: Subject) -> Iterator[Refusal]:
             )
 
 
-def _objections(subject: Subject, parent: ParentRun) -> Iterator[tuple[str, Any]]:
+def _objections(subject: Subject, parent: ParentRun) -> Iterator[tuple[str, object]]:
     """Hint and allowed value, for each reason why the run cannot start from that one."""
     if problem := _unusable(subject.run, parent):
         yield problem, "a run of this namespace that is over, with a state that has not expired"

@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from rl_operator.api.value_text import text_of
 
@@ -17,7 +17,7 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-_SIMPLE: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
+_SIMPLE: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
     "int": ("an integer", _is_integer),
     "float": ("a number", is_number),
     "str": ("a string", lambda value: isinstance(value, str)),
@@ -145,7 +145,7 @@ def _is_ellipsis(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is Ellipsis
 
 
-def _literals(node: ast.expr) -> list[Any] | None:
+def _literals(node: ast.expr) -> list[object] | None:
     """The values of a Literal; None if it names something else, like an enum's member."""
     try:
         return [ast.literal_eval(argument) for argument in _arguments(node)]

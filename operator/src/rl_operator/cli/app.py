@@ -54,7 +54,7 @@ COMMANDS: Final[Mapping[str, CommandRow]] = {
 class ImportedCommands(Mapping[str, Any]):
     """By name; each is imported when it is looked up."""
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> object:
         row = COMMANDS[name]
         found = getattr(importlib.import_module(f"rl_operator.cli.commands.{row.module}"), row.attribute)
         if isinstance(found, typer.Typer):

@@ -136,7 +136,7 @@ def parse_stored_run(document: Mapping[str, Any]) -> TrainingRun:
 _CROWDED: Final = f"it has %d of them, and at most {MAX_LABELS} are allowed: remove some"
 
 
-def _readable_metadata(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], list[Refusal]]:
+def _readable_metadata(metadata: Mapping[str, Any]) -> tuple[dict[str, object], list[Refusal]]:
     """What is read of an object's metadata: a fraction of what the API server stores. Of too many labels or
     annotations only our own are read.
     """
@@ -181,7 +181,7 @@ def _require_sizes(kind: str, document: Mapping[str, object]) -> None:
         raise DocumentError(*(refusal for _, refusal in too_large))
 
 
-def _part(document: object, path: Iterable[str]) -> Any:
+def _part(document: object, path: Iterable[str]) -> object:
     for name in path:
         document = document.get(name) if isinstance(document, Mapping) else None
     return document

@@ -82,7 +82,7 @@ class _Underscores(yaml.resolver.BaseResolver):
 class _Loader(_Underscores, yaml.SafeLoader):
     """SafeLoader with kubectl's scalars instead of YAML 1.1's."""
 
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 -- PyYAML's own protocol: a table on the class
+    yaml_implicit_resolvers: dict[str, object] = {}  # noqa: RUF012 -- PyYAML's own protocol: a table on the class
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -104,7 +104,7 @@ class _Loader(_Underscores, yaml.SafeLoader):
         if self._nodes > MAX_NODES:
             raise ValueError(f"it holds more than {MAX_NODES} values")
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         """Keys become text first: to Python `1` and `true` are the same key."""
         self.flatten_mapping(node)
         return {self._key(key): self.construct_object(value, deep=deep) for key, value in node.value}
@@ -208,7 +208,7 @@ _REMEMBERED: Final = 4096
 class _Dumper(_Underscores, yaml.CSafeDumper):
     """Quotes what either YAML 1.1 or YAML 1.2 would not read back as a string, and never uses aliases."""
 
-    _resolved: ClassVar[dict[tuple[str, tuple[bool, bool]], Any]] = {}
+    _resolved: ClassVar[dict[tuple[str, tuple[bool, bool]], object]] = {}
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: tuple[bool, bool]) -> Any:
         """What a plain scalar is read as depends on nothing but its text: it is found out once."""

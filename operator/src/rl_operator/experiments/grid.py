@@ -81,7 +81,7 @@ def _require_field(field: str) -> None:
         raise RefusedError(f"--set {field}: a run has no such field{nearest(field, known) or f'; it must be {ways}'}")
 
 
-def _values(field: str, listed: str) -> list[Any]:
+def _values(field: str, listed: str) -> list[object]:
     try:
         documents = read_yaml(f"[{listed}]")
     except YamlError as error:
@@ -184,7 +184,7 @@ def with_values(spec: Mapping[str, Any], point: Point) -> dict[str, Any]:
     return changed
 
 
-def swept_values(annotations: Mapping[str, str]) -> dict[str, Any]:
+def swept_values(annotations: Mapping[str, str]) -> dict[str, object]:
     """What a run has from its grid; empty if it is of none. Keys that are not a field's path are left out: anybody
     who may write the run may write the annotation.
     """

@@ -38,7 +38,7 @@ say what is asked: also `eval_items`, `max_token_length`, and whatever an enviro
 BESIDE_CONFIG: Final = ("environment", "files", "trainer.eval_metric")
 
 
-def held_out_settings(settings: Settings) -> Iterator[tuple[str, Any]]:
+def held_out_settings(settings: Settings) -> Iterator[tuple[str, object]]:
     """Those that decide what is asked in an evaluation, how it is answered, and what the figure is."""
     for name, value in sorted(settings.items()):
         if name in BESIDE_CONFIG or (name.startswith("config.") and name not in TRAINING_ONLY):
@@ -155,7 +155,7 @@ def setting_text(value: object) -> str:
     return text if len(text) <= LONGEST_SETTING else f"{text[: LONGEST_SETTING - 1]}…"
 
 
-def differing_settings(rows: Sequence[RunFigures]) -> dict[str, tuple[Any, ...]]:
+def differing_settings(rows: Sequence[RunFigures]) -> dict[str, tuple[object, ...]]:
     """By field the value of each run, of the fields in which they are not all alike."""
     fields = sorted({field for row in rows for field in row.settings}, key=_order)
     values = {field: tuple(row.settings.get(field, UNSET) for row in rows) for field in fields}

@@ -3,7 +3,7 @@
 import logging
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 import orjson
@@ -72,7 +72,7 @@ class UnreadableAnswerError(Exception):
     """The response is not JSON, or is longer than anything that we asked for."""
 
 
-async def read_json(response: aiohttp.ClientResponse, most_bytes: int) -> Any:
+async def read_json(response: aiohttp.ClientResponse, most_bytes: int) -> object:
     """The body as JSON; raises UnreadableAnswerError, and never holds more than `most_bytes` (and one chunk)."""
     held = bytearray()
     async for piece in response.content.iter_any():

@@ -7,7 +7,7 @@ Source: `wandb/apis/public/runs.py` of the SDK 0.31 (`Runs.QUERY`, `Api().runs(p
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from rl_operator.api.model import ObservedModel
@@ -70,7 +70,7 @@ class _Answer(ObservedModel):
     errors: tuple[_Error, ...] = ()
 
 
-def question(entity: str, project: str, run_ids: Sequence[str]) -> dict[str, Any]:
+def question(entity: str, project: str, run_ids: Sequence[str]) -> dict[str, object]:
     """The body of one request, for at most MOST_RUNS runs."""
     variables = {
         "entity": entity,

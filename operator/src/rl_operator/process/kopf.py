@@ -150,7 +150,7 @@ def _note_leftover(_loop: asyncio.AbstractEventLoop, context: Mapping[str, Any])
 class NoDiffBase(kopf.DiffBaseStorage):  # type: ignore[misc]  # kopf is untyped here
     """Without change handlers there is nothing to compare; the default copies every object for that."""
 
-    def build(self, **_: object) -> Any:
+    def build(self, **_: object) -> object:
         return {}
 
     def fetch(self, **_: object) -> None:
@@ -175,7 +175,7 @@ class NoProgress(kopf.ProgressStorage):  # type: ignore[misc]  # kopf is untyped
     def touch(self, **_: object) -> None:
         return None
 
-    def clear(self, *, essence: object) -> Any:
+    def clear(self, *, essence: object) -> object:
         return essence
 
 

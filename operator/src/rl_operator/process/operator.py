@@ -80,7 +80,7 @@ class Operator:
             raise TargetUnreachableError(f"{informer.what} could not be listed within {SYNC_SECONDS:.0f} s") from error
         return task
 
-    def _beside_kopf(self) -> Iterator[Coroutine[Any, Any, None]]:
+    def _beside_kopf(self) -> Iterator[Coroutine[object, object, None]]:
         """What runs next to the watches. kopf ends every task that began after it: these begin before, and wait."""
         yield lead(self._lease, self._begin)
         yield self._resync()

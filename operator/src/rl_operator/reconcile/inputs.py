@@ -33,7 +33,7 @@ class _Sections(ObservedModel):
 
     env: dict[str, Any]
     openai: tuple[dict[str, Any], ...] = ()
-    tinker: dict[str, Any]
+    tinker: dict[str, object]
 
 
 async def gather_parent(run: TrainingRun, source: InputSource, now: datetime) -> ParentRun | None:

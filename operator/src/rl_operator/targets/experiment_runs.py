@@ -52,7 +52,7 @@ def stored_rows(config_map: Mapping[str, Any]) -> tuple[RunFigures, ...]:
     return tuple(row for each in (found if isinstance(found, list) else ()) if (row := _read(each)) is not None)
 
 
-def _read(stored: Any) -> RunFigures | None:
+def _read(stored: object) -> RunFigures | None:
     try:
         return RunFigures.model_validate(stored)
     except ValidationError:

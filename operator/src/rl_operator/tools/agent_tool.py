@@ -32,7 +32,7 @@ class Arguments(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _as_meant(cls, given: dict[str, object]) -> dict[str, Any]:
+    def _as_meant(cls, given: dict[str, object]) -> dict[str, object]:
         return {name: value for name, each in given.items() if (value := cls._read(name, each)) is not _LEFT_OUT}
 
     @classmethod
@@ -54,7 +54,7 @@ class Arguments(BaseModel):
 _LEFT_OUT: Final = object()
 
 
-def _types_of(annotation: object) -> tuple[Any, ...]:
+def _types_of(annotation: object) -> tuple[object, ...]:
     """`str | None` is str or None; `tuple[str, ...] | None` is neither."""
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
@@ -95,7 +95,7 @@ class NoSuchRunError(ToolRefusedError):
     """The named object does not exist."""
 
 
-def input_schema(tool: AgentTool) -> dict[str, Any]:
+def input_schema(tool: AgentTool) -> dict[str, object]:
     """JSON Schema 2020-12, in few tokens: agents pay for them in every conversation. A call is refused with a sentence
     for what is not stated: unknown parameters, and limits. That null means left out is not stated either.
     """

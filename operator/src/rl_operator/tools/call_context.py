@@ -90,7 +90,7 @@ class CallContext:
         """A label's value that is the same for all calls of this agent of this user, and reveals neither's name."""
         return hashlib.sha256(f"{self.target.caller}\n{self.agent}".encode()).hexdigest()[:16]
 
-    def where(self) -> dict[str, Any]:
+    def where(self) -> dict[str, object]:
         """Which target answered; part of answers that name objects."""
         return {"target": self.target.label, "namespace": self.namespace}
 

@@ -86,7 +86,7 @@ def read_log(lines: Iterable[str]) -> Printed:
     return Printed(tuple(steps), over, error, talk)
 
 
-def _event(line: str) -> dict[str, Any] | None:
+def _event(line: str) -> dict[str, object] | None:
     """An incomplete line of other output may precede it."""
     start = line.find(_BEGINNING)
     if start < 0:
@@ -113,7 +113,7 @@ def _shown(step: TrialStep) -> dict[str, Any]:
     return {name: _bounded(value) for name, value in known.items()}
 
 
-def _bounded(value: object, longest: int = 64) -> Any:
+def _bounded(value: object, longest: int = 64) -> object:
     match value:
         case str():
             return redacted(value)[:KEPT_TEXT]

@@ -300,7 +300,7 @@ class CurveCache:
         return _of_kept(target, run, _without_files(run))
 
 
-def _of_history(history: MetricsHistory, run: TrainingRun, after: int, attempt: int) -> dict[str, Any]:
+def _of_history(history: MetricsHistory, run: TrainingRun, after: int, attempt: int) -> dict[str, object]:
     whole = after < 0 or attempt != history.attempt
     steps, times, columns = history.steps.columns(EVERYTHING if whole else after)
     evaluated, when, figures = history.evaluations.columns(EVERYTHING)

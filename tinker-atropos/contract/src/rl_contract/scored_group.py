@@ -43,11 +43,11 @@ class ScoredGroup(BaseModel):
     advantages: list[list[float]] | None = Field(default=None, description="[S][T], instead of scores")
     ref_logprobs: list[list[float]] | None = Field(default=None, description="[S][T]")
     messages: Any = None
-    generation_params: dict[str, Any] | None = None
+    generation_params: dict[str, object] | None = None
     inference_logprobs: list[list[float]] | None = Field(default=None, description="[S][T]: PROMPT_LOGPROB in prompts")
-    overrides: list[dict[str, Any]] | None = Field(default=None, description="[S]")
+    overrides: list[dict[str, object]] | None = Field(default=None, description="[S]")
     group_overrides: dict[str, Any] | None = None
-    images: Any = None
+    images: object = None
     env_id: int | None = Field(default=None, ge=0, lt=2**31)
     distill_token_ids: list[list[list[TokenId]]] | None = Field(default=None, description="[S][T][0 to K]")
     distill_logprobs: list[list[list[float]]] | None = Field(default=None, description="[S][T][0 to K]")

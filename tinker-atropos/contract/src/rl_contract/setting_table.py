@@ -84,7 +84,7 @@ def _number(value: object) -> float:
     return value
 
 
-def _inside(annotation: object) -> Iterable[Any]:
+def _inside(annotation: object) -> Iterable[object]:
     """Metadata of the members of a union: `Annotated[float, Field(gt=0)] | Literal["auto"]`."""
     for member in get_args(annotation) if _is_union(annotation) else ():
         if get_origin(member) is Annotated:

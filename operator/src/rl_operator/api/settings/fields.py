@@ -32,7 +32,7 @@ def at_path(path: Collection[str], value: object) -> Any:
     return value
 
 
-def flattened(values: Mapping[str, object], known: Collection[str]) -> dict[str, Any]:
+def flattened(values: Mapping[str, object], known: Collection[str]) -> dict[str, object]:
     """A file's values by the names of fields, where `known` are all names. A value that should be a mapping and is
     not stays under its outer name.
     """
@@ -47,7 +47,7 @@ def flattened(values: Mapping[str, object], known: Collection[str]) -> dict[str,
     return plain | inside
 
 
-def nested(values: Mapping[str, object], known: Collection[str]) -> dict[str, Any]:
+def nested(values: Mapping[str, object], known: Collection[str]) -> dict[str, object]:
     """The inverse of `flattened`, with the outer names in alphabetical order, too."""
     outer, found = outer_names(known), dict[str, Any]()
     for name, value in values.items():

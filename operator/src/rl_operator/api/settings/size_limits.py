@@ -3,7 +3,7 @@ that no document holds up the others. The CRDs hold the same, as far as a schema
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from rl_operator.api.value_text import formatted
 
@@ -74,7 +74,7 @@ def _written(value: object) -> tuple[int, int]:
     return 1, 8 if not isinstance(value, int) or -1000 < value < 100_000 else 24
 
 
-def _walk(*values: object) -> Iterator[tuple[Any, int]]:
+def _walk(*values: object) -> Iterator[tuple[object, int]]:
     """Values, and those in them, with their depths; parents come before their children."""
     ahead = [(value, _SECTION_DEPTH) for value in values]
     while ahead:

@@ -3,7 +3,7 @@
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -66,7 +66,7 @@ def _shown(value: object) -> str:
     return cut(flow(value), LONGEST_VALUE)
 
 
-def comparison_values(rows: Sequence[RunFigures]) -> dict[str, Any]:
+def comparison_values(rows: Sequence[RunFigures]) -> dict[str, object]:
     """The same as JSON; the settings of each run are left out, but for those that differ."""
     names = [row.name for row in rows]
     settings = {field: dict(zip(names, values, strict=True)) for field, values in differing_settings(rows).items()}
@@ -110,7 +110,7 @@ def _heads(fields: Sequence[str]) -> list[str]:
     return [last if short.count(last) == 1 else field for last, field in zip(short, fields, strict=True)]
 
 
-def experiment_values(rows: Sequence[RunFigures]) -> dict[str, Any]:
+def experiment_values(rows: Sequence[RunFigures]) -> dict[str, object]:
     """The same as JSON, in the order of the ranking."""
     ordered = ranked(rows)
     return {
@@ -121,7 +121,7 @@ def experiment_values(rows: Sequence[RunFigures]) -> dict[str, Any]:
     }
 
 
-def _ranked_values(place: int, row: RunFigures) -> dict[str, Any]:
+def _ranked_values(place: int, row: RunFigures) -> dict[str, object]:
     why = {"withoutFigure": row.without_figure} if row.without_figure else {}
     return {"place": place, **row.kept, **why}
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import typer
 
@@ -200,7 +199,7 @@ def _texts(document: Manifest | None) -> dict[str, str]:
     return {"spec": write_yaml(parse_environment(document).to_wire()["spec"])}
 
 
-def _to_wire(given: RunFile, found: Difference, target: Target) -> dict[str, Any]:
+def _to_wire(given: RunFile, found: Difference, target: Target) -> dict[str, object]:
     changes = [
         {"field": change.field, "before": change.before, "after": change.after, "frozen": change.frozen}
         for change in found.fields

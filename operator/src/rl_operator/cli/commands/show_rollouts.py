@@ -67,7 +67,7 @@ def size_text(size: int) -> str:
     return f"{size / 1e3:.0f} kB" if size < 999_500 else f"{size / 1e6:.1f} MB"
 
 
-def answer_object(answer: StepAnswer) -> dict[str, Any]:
+def answer_object(answer: StepAnswer) -> dict[str, object]:
     summary = answer.summary
     ledger = summary.ledger
     return {
@@ -103,11 +103,11 @@ def _plain(record: Any) -> dict[str, Any]:
     return found
 
 
-def _reasons(reasons: Reasons) -> list[dict[str, Any]]:
+def _reasons(reasons: Reasons) -> list[dict[str, object]]:
     return [{**why._asdict(), "count": count, "tokens": reasons.tokens[why]} for why, count in reasons.counts.items()]
 
 
-def row_object(row: StepRow) -> dict[str, Any]:
+def row_object(row: StepRow) -> dict[str, object]:
     return {
         "step": row.step,
         "attempts": list(row.attempts),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -135,7 +135,7 @@ def _refuse(made: Sweep, target: Target, output: OutputKind) -> None:
     raise typer.Exit(CommandExit.REFUSED)
 
 
-def _refusal_values(each: RefusedRuns) -> dict[str, Any]:
+def _refusal_values(each: RefusedRuns) -> dict[str, object]:
     return {**each.refusal.to_wire(), "sentence": each.sentence, "runs": list(each.names)}
 
 
@@ -153,7 +153,7 @@ def _show(made: Sweep, target: Target, output: OutputKind) -> None:
     typer.echo(f"\n{len(rows)} runs of experiment {made.experiment}, accepted by {target.label}", err=True)
 
 
-def sweep_values(made: Sweep, target: Target) -> dict[str, Any]:
+def sweep_values(made: Sweep, target: Target) -> dict[str, object]:
     """The sweep as JSON."""
     pairs = zip(made.runs, made.points, strict=True)
     runs = [{"name": run.metadata.name, "swept": dict(point)} for run, point in pairs]
@@ -179,7 +179,7 @@ def write_runs(sweep: Sweep, folder: Path, usual_namespace: str) -> list[Path]:
     return paths
 
 
-def as_written(run: TrainingRun, folder: Path, usual_namespace: str) -> dict[str, Any]:
+def as_written(run: TrainingRun, folder: Path, usual_namespace: str) -> dict[str, object]:
     """Without what a run has anyway, and without the caller's usual namespace. The path of an environment's file begins
     at the new file's folder.
     """

@@ -6,7 +6,7 @@ Which metric is which figure, the contract says (`rl_contract/run_metrics.py`).
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from rl_contract.run_metrics import (
     HELD_OUT_METRIC,
@@ -71,7 +71,7 @@ def read_wandb_run(state: str, summary: Mapping[str, object]) -> WandbRun:
     )
 
 
-def parse_summary(text: str | None) -> Mapping[str, Any]:
+def parse_summary(text: str | None) -> Mapping[str, object]:
     """`summaryMetrics` as W&B sends it: JSON in a string. Anything else is an empty summary."""
     try:
         found = json.loads(text or "{}")

@@ -156,7 +156,7 @@ def _highs(section: Section, field: EnvironmentField, bound: Bound | None) -> It
         yield bound.max, False
 
 
-def _literal_values(type_: str) -> tuple[Any, ...]:
+def _literal_values(type_: str) -> tuple[object, ...]:
     """`('a', 'b')` for `Literal['a', 'b']`; empty for every other type."""
     if not (type_.startswith("Literal[") and type_.endswith("]")):
         return ()

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rl_operator.api.kubernetes_objects import Manifest
 from rl_operator.api.names import ENVIRONMENT_KIND, HARNESS_PREFIX, RUN_KIND, RUNTIME_KIND
@@ -110,7 +110,7 @@ def _with_command(run: TrainingRun, folder: Path) -> TrainingRun:
     return run.with_changes(spec=run.spec.with_changes(config={**run.spec.config, "command": words}))
 
 
-def _absolute(word: object, folder: Path, *, is_program: bool) -> Any:
+def _absolute(word: object, folder: Path, *, is_program: bool) -> object:
     """A file of the folder by its path. A program without a slash is looked up in PATH, as shells do."""
     if not isinstance(word, str) or (is_program and "/" not in word) or not _is_file(folder, word):
         return word

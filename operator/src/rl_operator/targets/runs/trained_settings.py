@@ -38,7 +38,7 @@ class TrainedSettings:
         files = self._files(run)
         return {**found, "files": files} if files else found
 
-    def _frozen(self, run: TrainingRun, known: CatalogEnvironment | None) -> dict[str, dict[str, Any]] | None:
+    def _frozen(self, run: TrainingRun, known: CatalogEnvironment | None) -> dict[str, dict[str, object]] | None:
         """The sections of its config file; None: it has not started, or the ConfigMap is gone or may not be read."""
         config_map = self._config_map(run, run.status.config_map_name)
         try:
@@ -82,7 +82,9 @@ class TrainedSettings:
             return {}
 
 
-def _of_spec(run: TrainingRun, runtime: Runtime | None, known: CatalogEnvironment | None) -> dict[str, dict[str, Any]]:
+def _of_spec(
+    run: TrainingRun, runtime: Runtime | None, known: CatalogEnvironment | None
+) -> dict[str, dict[str, object]]:
     """What would be in force if it started now."""
     if runtime is None or known is None:
         return {"env": run.spec.config, "trainer": run.spec.trainer, "openai": {}}
@@ -92,7 +94,7 @@ def _of_spec(run: TrainingRun, runtime: Runtime | None, known: CatalogEnvironmen
 
 def _paths(
     run: TrainingRun, known: CatalogEnvironment | None, sections: Mapping[str, Mapping[str, object]]
-) -> Iterator[tuple[str, Any]]:
+) -> Iterator[tuple[str, object]]:
     """A field that nobody set has its default, as far as that is known."""
     yield from (("environment", run.spec.environment), ("runtime", run.spec.runtime))
     if model := sections["openai"].get("model_name"):

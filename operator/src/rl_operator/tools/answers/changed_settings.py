@@ -30,7 +30,7 @@ class SettingsInForce:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._catalogs: dict[str, Catalog | None] = {}
-        self._known: dict[tuple[str, str], Mapping[Place, Any]] = {}
+        self._known: dict[tuple[str, str], Mapping[Place, object]] = {}
 
     def changed(self, spec: RunSpec) -> Answer:
         """The fields of `config` and `trainer` that the run sets to something else, and how many did not fit."""
@@ -46,7 +46,7 @@ class SettingsInForce:
         more = len(changed) - len(shown)
         return {"changed_config": shown, "more_changed": more} if more else {"changed_config": shown}
 
-    def _usual(self, spec: RunSpec) -> Mapping[Place, Any]:
+    def _usual(self, spec: RunSpec) -> Mapping[Place, object]:
         key = spec.runtime, spec.environment
         if key not in self._known:
             self._known[key] = self._read(*key)
@@ -72,6 +72,6 @@ class SettingsInForce:
             return {}
 
 
-def _short(value: object) -> Any:
+def _short(value: object) -> object:
     text = text_of(value)
     return value if len(text) <= LONGEST_VALUE else cut(text, LONGEST_VALUE)

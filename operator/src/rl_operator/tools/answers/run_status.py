@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.status_fields import ContainerStatus, Failure
@@ -161,7 +161,7 @@ def without_empty(answer: Answer) -> Answer:
     return {name: value for name, value in answer.items() if value not in (None, "", [], {})}
 
 
-def _short(value: object) -> Any:
+def _short(value: object) -> object:
     return one_line(value) if isinstance(value, str) else cut(text_of(value), LONGEST_VALUE)
 
 

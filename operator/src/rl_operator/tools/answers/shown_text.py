@@ -71,14 +71,14 @@ def tokens(answer: object) -> float:
     return len(compact(answer)) / CHARACTERS_PER_TOKEN
 
 
-def fit_tokens(answer: dict[str, object], most: float) -> dict[str, Any]:
+def fit_tokens(answer: dict[str, object], most: float) -> dict[str, object]:
     """The answer in at most this many tokens, as far as cutting its longest texts, all to one length, achieves that."""
-    copy: dict[str, Any] = json.loads(compact(answer))
+    copy: dict[str, object] = json.loads(compact(answer))
     if tokens(copy) <= most:
         return copy
     lengths = range(SHORTEST, max(SHORTEST + 1, int(most * CHARACTERS_PER_TOKEN)))
     fitting = bisect_right(lengths, most, key=lambda length: tokens(_texts_cut(copy, length)))
-    shortened: dict[str, Any] = _texts_cut(copy, lengths[max(0, fitting - 1)])
+    shortened: dict[str, object] = _texts_cut(copy, lengths[max(0, fitting - 1)])
     return shortened
 
 

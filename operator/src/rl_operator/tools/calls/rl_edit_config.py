@@ -120,7 +120,7 @@ SELDOM: Final = frozenset(
 """Fields of the environment and the trainer whose defaults are rarely changed."""
 
 
-def config_view(head: Mapping[str, object], fields: RunFields, spec: Spec) -> dict[str, Any]:
+def config_view(head: Mapping[str, object], fields: RunFields, spec: Spec) -> dict[str, object]:
     """`head` and as many fields as fit, the important ones first; `more` names the others."""
     view = _View(head, fields, spec, sorted(fields.all, key=lambda field: _rank(field, spec)))
     return view.cut(_largest(len(fields.all), lambda kept: tokens(view.cut(kept)) <= MOST_TOKENS))
@@ -146,18 +146,18 @@ class _View:
             **({"left_out": len(names) - len(more)} if len(names) > len(more) else {}),
         }
 
-    def _settable(self, field: RunField) -> dict[str, Any]:
+    def _settable(self, field: RunField) -> dict[str, object]:
         current, default = value_in(self.spec, field), redacted(field.default, field.name)
         found = {"name": self.fields.called(field), "type": field.type, "current_value": current}
         differs = {"default": default} if default != current else {}
         limits = {"allowed": cut(field.allowed, LONGEST_LIMIT)} if field.allowed else {}
         return found | differs | limits
 
-    def _locked(self, field: RunField) -> dict[str, Any]:
+    def _locked(self, field: RunField) -> dict[str, object]:
         return {"name": self.fields.called(field), "locked_value": value_in(self.spec, field)}
 
 
-def field_view(fields: RunFields, field: RunField, spec: Spec) -> dict[str, Any]:
+def field_view(fields: RunFields, field: RunField, spec: Spec) -> dict[str, object]:
     """All that is known about one field."""
     current = value_in(spec, field)
     value = {"locked_value": current} if field.locked else {"current_value": current}
@@ -210,7 +210,7 @@ def edit_config(context: CallContext, arguments: EditConfig) -> Answer:
     raise ConflictError(f"someone else changed the run during each of {TRIES} tries: nothing is changed; try again")
 
 
-def _values(arguments: EditConfig) -> Mapping[str, Any]:
+def _values(arguments: EditConfig) -> Mapping[str, object]:
     if arguments.field is None and arguments.values:
         return arguments.values
     if arguments.field is not None and not arguments.values and "value" in arguments.model_fields_set:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from pydantic import Field
 
@@ -126,7 +126,7 @@ def _step_of(summary: StepSummary) -> Answer:
     )
 
 
-def _reasons(reasons: Reasons) -> list[dict[str, Any]]:
+def _reasons(reasons: Reasons) -> list[dict[str, object]]:
     return [
         {"reason": one_line(cut(why.reason, 40)), "count": count, "why": one_line(cut(why.why, LONGEST_REASON))}
         for why, count, *_ in reasons.totals()[:MOST_REASONS]

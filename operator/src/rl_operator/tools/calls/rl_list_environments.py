@@ -182,7 +182,7 @@ def _own(context: CallContext) -> tuple[list[Environment], list[str]]:
         return [], [cut(f"own environments are not listed: {error}", LONGEST_TEXT)]
 
 
-def _bundled(environment: CatalogEnvironment) -> dict[str, Any]:
+def _bundled(environment: CatalogEnvironment) -> dict[str, object]:
     """Of a library's environments their class and file are the same, and paid for by token."""
     code = {"class_name": environment.class_name, "file_path": environment.file_path}
     return {

@@ -5,7 +5,7 @@ one that trains. rl_stop_training: end a run cleanly, with a checkpoint to conti
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Final
 
 from pydantic import Field
 
@@ -201,7 +201,7 @@ def config_of(run: TrainingRun, inputs: RunInputs | None) -> Answer:
     return {name: redacted(value, name) for name, value in values.items()}
 
 
-def _effective(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
+def _effective(run: TrainingRun, inputs: RunInputs) -> dict[str, object]:
     """The effective values, whatever set them."""
     assert inputs.environment.known is not None, "the caller looked"
     sections = effective_sections(run, inputs.runtime, inputs.environment.known)

@@ -69,7 +69,7 @@ class RunField:
     default: Any
     description: str
     allowed: str = ""
-    choices: tuple[Any, ...] | None = None
+    choices: tuple[object, ...] | None = None
     locked: bool = False
 
     @property

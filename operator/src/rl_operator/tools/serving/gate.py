@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import anyio
 from pydantic_core import to_json
@@ -92,7 +92,7 @@ class TokenCheck:
             self._wrong_tokens.note(address)
             raise
 
-    async def while_right(self, token: str, address: str, work: Coroutine[Any, Any, None]) -> None:
+    async def while_right(self, token: str, address: str, work: Coroutine[object, object, None]) -> None:
         """Await `work`, or end it when the token has been revoked or has expired."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._until_wrong, token, address, group.cancel_scope)
@@ -163,7 +163,7 @@ def json_response(answer: object, code: ErrorCode | None, again: float = BUSY_SE
     return Response(content, STATUS[code], headers, media_type="application/json")
 
 
-def _as_mcp(outcome: Outcome) -> Any:
+def _as_mcp(outcome: Outcome) -> object:
     """A JSON-RPC error, which MCP clients show; for other responses they show only the status."""
     error = {"code": INVALID_REQUEST, "message": outcome.answer["error"], "data": outcome.answer}
     return {"jsonrpc": "2.0", "id": None, "error": error}

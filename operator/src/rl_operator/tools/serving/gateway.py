@@ -188,7 +188,7 @@ def _endpoint(
     return endpoint
 
 
-def _arguments(request: Request, body: bytes) -> dict[str, Any]:
+def _arguments(request: Request, body: bytes) -> dict[str, object]:
     """From the path, the query and a JSON body; each name once. Raises ValueError."""
     places = {"path": request.path_params, "query": _query(request), "body": _members(request.method, body)}
     arguments: dict[str, Any] = {}
@@ -199,14 +199,14 @@ def _arguments(request: Request, body: bytes) -> dict[str, Any]:
     return arguments
 
 
-def _query(request: Request) -> dict[str, Any]:
+def _query(request: Request) -> dict[str, object]:
     """Names that occur several times have lists."""
     query = request.query_params
     lists = {name: query.getlist(name) for name in query}
     return {name: values if len(values) > 1 else values[0] for name, values in lists.items()}
 
 
-def _members(method: str, body: bytes) -> dict[str, Any]:
+def _members(method: str, body: bytes) -> dict[str, object]:
     if not body:
         return {}
     if method == "GET":

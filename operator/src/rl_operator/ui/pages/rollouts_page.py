@@ -147,7 +147,7 @@ def _has_large(steps: RolloutSteps) -> bool:
 
 def _values(
     source: RolloutSource, steps: RolloutSteps, step: HeldStep | None, address: RolloutAddress
-) -> dict[str, Any]:
+) -> dict[str, object]:
     if step is None:
         found = search_steps(LastFile(source), steps, address, time.monotonic)
         return step_values(steps, None, address, found)

@@ -67,7 +67,7 @@ async def show_run(request: Request) -> Response:
     return context_of(request).page(request, "run_live.html" if part else "run.html", values)
 
 
-def _values(target: Target, preparations: Preparations, namespace: str, name: str) -> dict[str, Any]:
+def _values(target: Target, preparations: Preparations, namespace: str, name: str) -> dict[str, object]:
     manifest = existing_run(target, namespace, name)
     target.look_after(namespace, name)
     run = parse_stored_run(manifest)
@@ -167,7 +167,7 @@ async def show_log(request: Request) -> Response:
     return _answer(request, "run_log", values)
 
 
-def _answer(request: Request, template: str, values: dict[str, Any]) -> Response:
+def _answer(request: Request, template: str, values: dict[str, object]) -> Response:
     """The page, or for a script of the run's page only the part: `?part=1`."""
     namespace, name = run_key(request)
     path = f"{quote(namespace, safe='')}/{quote(name, safe='')}"
@@ -204,7 +204,7 @@ def _fields(run: TrainingRun, target: Target) -> tuple[Sequence[SettableField], 
     return fields_of(inputs.environment.known, inputs.runtime), ""
 
 
-def _log(target: Target, namespace: str, name: str, container: str) -> dict[str, Any]:
+def _log(target: Target, namespace: str, name: str, container: str) -> dict[str, object]:
     run = parse_stored_run(existing_run(target, namespace, name))
     known = [short(each.name, 64) for each in run.status.containers] or [TRAINER_CONTAINER]
     pod, of_pod = container_named(target, namespace, name, container)

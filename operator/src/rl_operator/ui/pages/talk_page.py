@@ -150,7 +150,7 @@ class TalkColumn:
     fault: str = ""
 
 
-def column(who: str, completions: Sequence[Mapping[str, Any]]) -> TalkColumn:
+def column(who: str, completions: Sequence[Mapping[str, object]]) -> TalkColumn:
     return TalkColumn(who, tuple(_card(each) for each in completions))
 
 

@@ -98,7 +98,7 @@ def _wired() -> Iterator[ConfigRow]:
             yield ConfigRow(f"{words[field.section]}.{field.name}", "", "wired", meaning=field.instead)
 
 
-def _value_at(run: TrainingRun, place: Sequence[str]) -> Any:
+def _value_at(run: TrainingRun, place: Sequence[str]) -> object:
     """None: the run does not set it."""
     value: Any = {"config": run.spec.config, "trainer": run.spec.trainer}
     for step in place:
@@ -136,7 +136,7 @@ def _says_something(name: str, value: object, defaults: Mapping[str, object]) ->
     return name != "suspend" and value not in ({}, []) and (name not in defaults or defaults[name] != value)
 
 
-def without_keys(value: object, name: str) -> Any:
+def without_keys(value: object, name: str) -> object:
     """The same with NOT_SHOWN in the place of keys; nothing is cut."""
     if isinstance(value, Mapping):
         return {key: without_keys(each, str(key)) for key, each in value.items()}

@@ -161,7 +161,7 @@ def _details(record: GroupRecord) -> Iterator[tuple[str, str]]:
         yield "environment", str(record.environment)
 
 
-def _first(values: Mapping[str, object]) -> list[tuple[str, Any]]:
+def _first(values: Mapping[str, object]) -> list[tuple[str, object]]:
     return list(values.items())[:MOST_COMPONENTS]
 
 

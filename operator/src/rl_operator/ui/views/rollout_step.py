@@ -208,7 +208,7 @@ class LostRow:
 
 def step_values(
     steps: RolloutSteps, groups: StepGroups | None, address: RolloutAddress, search: SearchAnswer | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What the template rollouts.html needs. Either `groups` of a step, or the answer of a `search` in all steps."""
     known = list(steps.steps)
     step = groups.summary.step if groups else address.step
@@ -251,7 +251,7 @@ def _neighbor(known: Sequence[int], step: int | None, by: int) -> int | None:
     return known[at] if 0 <= at < len(known) else None
 
 
-def _of_groups(groups: StepGroups, address: RolloutAddress) -> dict[str, Any]:
+def _of_groups(groups: StepGroups, address: RolloutAddress) -> dict[str, object]:
     summary = groups.summary
     cards, largest = group_cards(groups.groups, summary.step, address)
     sentence, balances = ledger_sentences(summary.ledger)
