@@ -1,6 +1,7 @@
 """The environment variables of the three containers: addresses, identity, and keys by reference."""
 
 import hashlib
+from collections.abc import Mapping
 from typing import Final
 
 from rl_contract.env_vars import (
@@ -227,7 +228,7 @@ def _wandb_settings(run: TrainingRun, runtime: Runtime) -> dict[str, str | None]
     }
 
 
-def literals(values: dict[str, str | None]) -> list[EnvVar]:
+def literals(values: Mapping[str, str | None]) -> list[EnvVar]:
     """Unset and empty ones are left out. `$` is doubled: the kubelet would expand `$(NAME)` in a value."""
     return [{"name": name, "value": value.replace("$", "$$")} for name, value in values.items() if value]
 
