@@ -8,11 +8,12 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rl_contract.env_vars import RL_INFERENCE_API_KEY, RL_INFERENCE_URL, TINKER_API_KEY
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
+from rl_operator.api.kubernetes_objects import Manifest
 from rl_operator.api.names import ENVIRONMENT_KIND, REQUIREMENTS_FILE
 from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
 from rl_operator.api.training_run import TrainingRun
@@ -91,7 +92,7 @@ class LocalNeeds:
         why = "its environment needs them, in an interpreter of their own"
         return (Missing("packages", REQUIREMENTS_FILE, why, f"{INSTALL} {environment}", needed=True),)
 
-    def refuse_what_would_wait(self, manifest: Mapping[str, Any]) -> None:
+    def refuse_what_would_wait(self, manifest: Manifest) -> None:
         """For a run that is to start: its containers would wait for a program, its trainer for the service or its key,
         forever; the caller can provide all of them now. Raises RefusedError.
         """

@@ -1,20 +1,26 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.unit.rl_operator.tools.contexts import Unattended, call_at, drafted, spec_of, write_status
 
+from rl_operator.api.kubernetes_objects import Manifest
 from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.api.runtime import SecretKey
 from rl_operator.local.state.layout import Layout
+from rl_operator.targets.local_needs import LocalNeeds
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
 STARTED = "2026-11-22T00:30:00Z"
 KEYS = ("TINKER_API_KEY", "WANDB_API_KEY")
+
+
+class NeedsOfACluster(LocalNeeds):
+    def refuse_what_would_wait(self, manifest: Manifest) -> None:
+        """On a cluster the pod waits."""
 
 
 class LikeACluster(Unattended):
@@ -27,8 +33,9 @@ class LikeACluster(Unattended):
         assert namespace, (runtime, secret)
         return self.keys[variable]
 
-    def _refuse_what_would_wait(self, manifest: Any) -> None:
-        """On a cluster the pod waits."""
+    @property
+    def _needs(self) -> LocalNeeds:
+        return NeedsOfACluster(self._store)
 
 
 @pytest.fixture
