@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+from pydantic import ValidationError
+
 from rl_contract.processes import ErrorClass, ExitCode
 
 
@@ -75,3 +77,17 @@ class EnvironmentLostError(RunError):
 
 class InternalError(RunError):
     """A bug in this package, or an error that has no class of its own."""
+
+
+MAX_FIELDS = 3
+"""Fields named of those that pydantic rejects."""
+
+
+def in_one_line(error: ValidationError) -> str:
+    """`Config: rate: Input should be a valid number; …`. Values are left out, because one may be a key.
+
+    pydantic's own first line only counts the faults, and its last one advertises a website.
+    """
+    found = [f"{'.'.join(map(str, each['loc'])) or 'as a whole'}: {each['msg']}" for each in error.errors()]
+    more = f"; and {len(found) - MAX_FIELDS} more" if len(found) > MAX_FIELDS else ""
+    return f"{error.title}: {'; '.join(found[:MAX_FIELDS])}{more}"

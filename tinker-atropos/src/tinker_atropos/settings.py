@@ -58,7 +58,7 @@ ONE_OR_NOTHING = {"": False, "0": False, "1": True}
 @dataclass(frozen=True, slots=True)
 class Address:
     """Where a server listens: parsed from the URL that its clients use. `path` begins with a slash, or is empty:
-    clients of other pods must know it (`environments_path.py`).
+    clients of other pods must know it (`serving.below`).
     """
 
     host: str

@@ -1,4 +1,4 @@
-"""The processes of a run: where each listens, and how it ends.
+"""The processes of a run: where each listens, how it ends, and what they tell each other about themselves.
 
 Ports are those of a pod's manifest. In local mode every process gets a free one instead, in a variable.
 """
@@ -38,3 +38,12 @@ ErrorClass = Literal[
     "config", "credentials", "billing", "backend", "checkpoint", "diverged", "environment", "budget", "internal"
 ]
 """Whose fault it is that a run cannot continue, in the trainer's result."""
+
+ReportedState = Literal["starting", "working", "done", "failed"]
+"""What a process reports about itself."""
+
+PeerState = Literal["absent", "away", "starting", "working", "done", "failed", "lost"]
+"""What the other side sees; `lost`: its lease expired without a final report."""
+
+EVALUATOR: Final = 0
+"""The index of the environment that runs the evaluations."""

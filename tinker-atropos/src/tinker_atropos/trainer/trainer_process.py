@@ -21,12 +21,11 @@ from rl_contract.trainer_messages import TrainerResult
 from tinker_atropos.chat.chat_rendering import chat_renderer
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.config.run_config import RunConfig, load_config
-from tinker_atropos.environments_path import below
 from tinker_atropos.errors import ConfigError, InternalError, RunError
 from tinker_atropos.garbage import uncollected
 from tinker_atropos.result import ResultFile, wire_form
 from tinker_atropos.rollout_files.rollout_server import rollout_routes
-from tinker_atropos.serving import bind, json_response, ops_app, serve
+from tinker_atropos.serving import below, bind, json_response, ops_app, serve
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.inference.inference_routes import InferenceServer, inference_app
 from tinker_atropos.trainer.reporting.prometheus import registry

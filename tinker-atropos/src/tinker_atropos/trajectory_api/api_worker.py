@@ -24,9 +24,8 @@ from prometheus_client.registry import Collector
 
 from rl_contract.logs import configure_logging, log_format_of
 from rl_contract.processes import ExitCode
-from tinker_atropos.environments_path import below
 from tinker_atropos.errors import RunError
-from tinker_atropos.serving import ops_app, serve
+from tinker_atropos.serving import below, ops_app, serve
 from tinker_atropos.trajectory_api.messages.records import Books
 from tinker_atropos.trajectory_api.routes.api_routes import trajectory_app
 from tinker_atropos.trajectory_api.service.held_leases import PEERS
@@ -141,7 +140,7 @@ logger = logging.getLogger(__name__)
 class WorkerOptions:
     """What the parent passes on. The sockets are file descriptors; `restarts` counts the restarts so far.
 
-    `environment_grace` is in seconds; None if environments are not replaced. `path` is that of `environments_path.py`.
+    `environment_grace` is in seconds; None if environments are not replaced. `path` is that of `serving.py`.
     """
 
     data: str

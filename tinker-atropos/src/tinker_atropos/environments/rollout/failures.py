@@ -6,8 +6,7 @@ from pathlib import Path
 from pydantic import ValidationError
 from tenacity import RetryError
 
-from tinker_atropos.errors import EnvironmentLostError
-from tinker_atropos.validation_errors import in_one_line
+from tinker_atropos.errors import EnvironmentLostError, in_one_line
 
 MAX_MESSAGE = 300
 """Characters kept of an exception's message: some carry whole rollouts."""

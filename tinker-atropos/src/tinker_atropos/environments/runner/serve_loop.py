@@ -24,6 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rl_contract.processes import EVALUATOR
 from tinker_atropos.environments.base import SampledEnvironment
 from tinker_atropos.environments.items.grader_check import warnings_about_grader
 from tinker_atropos.environments.rollout.failures import describe, environment_failed
@@ -45,7 +46,6 @@ from tinker_atropos.environments.runner.reporting.senders import GroupSender
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.environments.runner.run_end import LINGER_SECONDS, RunEnd
 from tinker_atropos.errors import EnvironmentLostError, RunError
-from tinker_atropos.lease_states import EVALUATOR
 
 
 async def restore_state(env: Any, heartbeat: Heartbeat) -> None:

@@ -26,10 +26,10 @@ from tinker_atropos.errors import (
     CredentialsError,
     DivergedError,
     RunError,
+    in_one_line,
 )
 from tinker_atropos.trainer.backend.token_use import TokenUse
 from tinker_atropos.trainer.data.divergence import check_sample
-from tinker_atropos.validation_errors import in_one_line
 
 
 class TinkerSampler:

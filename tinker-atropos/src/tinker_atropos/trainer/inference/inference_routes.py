@@ -5,7 +5,7 @@ An evaluation begins with `POST /rl/evaluation`, whose answer says which step it
 another one begins, even if training goes on. They are not recorded: they are never trained.
 
 If environments run in other pods, this port is not limited to loopback, and environments may be untrusted code; who is
-none does not know the path to it (`environments_path.py`). All
+none does not know the path to it (`serving.py`). All
 routes are for them: `/health`, `/v1/models`, those to sample, two around an evaluation, and one to report rollouts
 that are not trained. None changes the weights or the
 newest policy, and only the end of its own connection cancels a request to sample; an evaluation can be ended by any

@@ -10,12 +10,10 @@ import httpx
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rl_contract.processes import API_URL
+from rl_contract.processes import API_URL, PeerState, ReportedState
 from tinker_atropos.config.run_config import RunConfig
-from tinker_atropos.errors import InternalError
-from tinker_atropos.lease_states import PeerState, ReportedState
+from tinker_atropos.errors import InternalError, in_one_line
 from tinker_atropos.trainer.trajectories.deliveries import DeliveredBatch, read_delivery
-from tinker_atropos.validation_errors import in_one_line
 
 RETRY_SECONDS = 60.0
 """How long the api may be unavailable: it restarts its worker within seconds, and starts alongside the trainer."""

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Never
 
+from rl_contract.processes import ReportedState
 from tinker_atropos.errors import EnvironmentLostError, InternalError
-from tinker_atropos.lease_states import ReportedState
 from tinker_atropos.trainer.trajectories.api_client import ApiClient, Peer
 
 HEARTBEAT_SECONDS = 1.0

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
-from tinker_atropos.lease_states import EVALUATOR, ReportedState
+from rl_contract.processes import EVALUATOR, ReportedState
 
 DEFAULT_ENV_NAME = "environment"
 

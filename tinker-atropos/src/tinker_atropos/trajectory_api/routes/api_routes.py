@@ -26,7 +26,7 @@ process to its container's limits: connections, POSTs that wait for room (each h
 not bounded here. It cannot reach any key, another run, or the trainer's record of what was trained.
 
 An environment in the run's own pod (a bundled one) is on loopback and trusted as the trainer is. What is beside an
-environment in its pod, but is none (an OpenEnv server), is kept out by the path (`environments_path.py`).
+environment in its pod, but is none (an OpenEnv server), is kept out by the path (`serving.py`).
 """  # noqa: E501 -- a table
 
 import secrets
@@ -39,8 +39,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinker_atropos.environments_path import is_loopback
-from tinker_atropos.serving import json_response
+from tinker_atropos.serving import is_loopback, json_response
 from tinker_atropos.trajectory_api.messages.bodies import (
     MAX_BODY_BYTES,
     METRICS_BODY_BYTES,

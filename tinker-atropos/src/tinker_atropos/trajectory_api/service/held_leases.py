@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rl_contract.processes import EVALUATOR, PeerState, ReportedState
 from tinker_atropos.durations import more_than
-from tinker_atropos.lease_states import EVALUATOR, PeerState, ReportedState
 from tinker_atropos.trajectory_api.messages.bodies import ApiRefusal
 from tinker_atropos.trajectory_api.messages.requests import LeaseReport
 

@@ -25,8 +25,7 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 from rl_contract.env_vars import RL_OPENENV
 from tinker_atropos.environments.adapters.openenv.openenv_settings import OpenEnvSettings
 from tinker_atropos.environments.rollout.rollouts import TransportError
-from tinker_atropos.errors import EnvironmentLostError
-from tinker_atropos.validation_errors import MAX_FIELDS, in_one_line
+from tinker_atropos.errors import MAX_FIELDS, EnvironmentLostError, in_one_line
 
 MAX_SAID: Final = 200
 """Characters kept of what a server says about an error."""

@@ -32,8 +32,7 @@ from tinker_atropos.environments.base import Message, SampledEnvironment, togeth
 from tinker_atropos.environments.multi_turn import MultiTurnConfig
 from tinker_atropos.environments.rollout.conversation import Conversation
 from tinker_atropos.environments.rollout.rollouts import Outcome, Rollout
-from tinker_atropos.errors import EnvironmentLostError
-from tinker_atropos.validation_errors import in_one_line
+from tinker_atropos.errors import EnvironmentLostError, in_one_line
 
 NOTHING: Final = "(nothing was observed)"
 

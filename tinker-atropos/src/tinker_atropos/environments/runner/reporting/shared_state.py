@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from rl_contract.processes import ReportedState
 from tinker_atropos.environments.runner.reporting.counters import Counters
 from tinker_atropos.environments.runner.reporting.rollout_reports import RolloutReports
 from tinker_atropos.environments.runner.reporting.wandb_relay import MetricsQueue
-from tinker_atropos.lease_states import ReportedState
 
 
 @dataclass
