@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tinker
 
-SCRIPT = Path(__file__).parents[3] / "data/cookbook/sorting.py"
+SCRIPT = Path(__file__).parents[2] / "data/cookbook/sorting.py"
 WAIT = 100
 OFFLINE = {"https_proxy": "http://127.0.0.1:9"}  # it would look up prices
 
