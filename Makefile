@@ -113,8 +113,9 @@ dist: $(VENV)/dev ## Build the distributions into dist/, check them, and use the
 	@for name in $(DISTRIBUTIONS); do $(BIN)/python -m build --quiet --no-isolation --outdir dist $$name || exit 1; done
 	@$(BIN)/twine check --strict dist/*
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(PYTHON) -m venv "$$folder" && \
-	  env -u UV_OVERRIDE "$$folder/bin/python" tinker-atropos/installer.py dist/*.whl && \
-	  "$$folder/bin/tinker-atropos" environments && "$$folder/bin/rlctl" validate examples/sorting.yaml --local
+	  env -u UV_OVERRIDE "$$folder/bin/python" tinker-atropos/installer.py dist/rl_*.whl dist/tinker_atropos-*.whl && \
+	  "$$folder/bin/python" tinker-atropos/installer.py --no-deps dist/tinker_service-*.whl && \
+	  "$$folder/bin/tinker-service" --version && "$$folder/bin/tinker-atropos" environments && "$$folder/bin/rlctl" validate examples/sorting.yaml --local
 
 # In .github/workflows/release.yaml with TAG=v1.2.3: then it is not a dry run, and what is missing fails.
 release-dry-run: $(VENV)/dev ## Everything of a release that needs no credentials: versions, changelog, tag, dist/, charts, notes

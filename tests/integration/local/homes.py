@@ -1,4 +1,4 @@
-"""A machine's own interpreter: with rlctl, and with a tinker-atropos that a folder installs without an index.
+"""A machine's own interpreter: with rlctl, the Tinker service, and a tinker-atropos that a folder installs.
 
 That folder's package holds no code: it leads to the code under test and to what that needs. So a virtual environment
 with it runs the real programs. As a library of environments it has `verifiers/NAME` for each module `taskset_NAME`,
@@ -12,6 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.tiny_packages import make_package
+
+PROGRAMS = {
+    "rlctl": "rl_operator.cli",
+    "tinker-atropos": "tinker_atropos.cli",
+    "tinker-service": "tinker_service.service_command",
+}
+"""The module whose `main` each of them runs."""
 
 CLI = '''
 """The real program, with a library of environments: one for each module `taskset_NAME`."""
@@ -84,7 +91,7 @@ def make_home(root: Path, source: Path) -> Home:
     (info / "RECORD").write_text("")
     home = Home(root, source)
     home.says_version("0.1.0")
-    for name, module in (("rlctl", "rl_operator.cli"), ("tinker-atropos", "tinker_atropos.cli")):
+    for name, module in PROGRAMS.items():
         script = root / "bin" / name
         script.write_text(f"#!{root}/bin/python\nfrom {module} import main\nmain()\n")
         script.chmod(0o755)
