@@ -1,6 +1,6 @@
 """The rules of the admission policies, in CEL, generated from the tables that the operator's check uses."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from generate.cel import Cel, fault, filled, is_number, listed, literal, looks_like_a_key
@@ -8,7 +8,7 @@ from rl_contract.trainer_settings import AUTO
 from rl_operator.api import hints
 from rl_operator.api.names import LAST_APPLIED_ANNOTATION
 from rl_operator.api.refusal import KEY_IN_TEXT
-from rl_operator.api.settings.fields import LARGEST, SMALLEST, WIRED_FIELDS, Section
+from rl_operator.api.settings.fields import LARGEST, SMALLEST, TRAINER_FIELDS, WIRED_FIELDS, Section, outer_names
 from rl_operator.api.settings.size_limits import MAX_CHARACTERS, TOO_LARGE
 
 SETTINGS: Final[dict[str, Section]] = {"config": "env", "trainer": "trainer"}
@@ -28,7 +28,14 @@ def created_or_changed(*fields: str) -> Cel:
     return " || ".join(("oldObject == null", *changes))
 
 
-_SETTINGS_VARIABLES: Final = {name: f"object.spec.?{name}.orValue({{}})" for name in SETTINGS}
+_NESTED: Final = tuple(sorted(outer_names(TRAINER_FIELDS)))
+"""Mappings in `spec.trainer` whose fields are settings, too."""
+
+_SETTINGS_VARIABLES: Final = {name: f"object.spec.?{name}.orValue({{}})" for name in SETTINGS} | {
+    f"trainer_{outer}": f"type({given}) == map ? {given} : {{}}"
+    for outer in _NESTED
+    for given in (f"object.spec.?trainer.?{outer}.orValue({{}})",)
+}
 
 _RUNTIME_VARIABLES: Final = {
     "runtime": "params.metadata.name",
@@ -131,12 +138,16 @@ def _bulky(settings: str) -> Cel:
 
 def _each(settings: str, names: Cel, condition: Cel, hint: Cel) -> Cel:
     """The faults of the fields `k` among the names for which the condition holds."""
-    found = fault(f"spec.{settings}", "k", f"variables.{settings}[k]", hint)
+    found = fault(f"spec.{settings}", "k", _given(settings), hint)
     return f"{names}.map(k, {condition}, {found})"
 
 
+def _variable(settings: str) -> Cel:
+    return f"variables.{settings.replace('.', '_')}"
+
+
 def _given(settings: str) -> Cel:
-    return f"variables.{settings}[k]"
+    return f"{_variable(settings)}[k]"
 
 
 def _is_wired(settings: str) -> Cel:
@@ -162,22 +173,27 @@ def _too_small(settings: str) -> Cel:
 
 
 def _below(settings: str, comparison: str, template: str, *, exclusive: bool = True) -> Iterator[Cel]:
-    table = {
+    least = {
         name: smallest.value
-        for (section, name), smallest in sorted(SMALLEST.items())
+        for (section, name), smallest in SMALLEST.items()
         if (section, smallest.exclusive) == (SETTINGS[settings], exclusive)
     }
-    given, least = _given(settings), f"{literal(table)}[k]"
-    condition = f"k in variables.{settings} && {is_number(given)} && {given} {comparison} {least}"
-    if table:
-        yield _each(settings, literal(list(table)), condition, filled(hints.MUST_BE % template, f"[{least}]"))
+    return _past(settings, least, comparison, template)
 
 
 def _too_large(settings: str) -> Cel:
-    table = {name: largest for (section, name), largest in sorted(LARGEST.items()) if section == SETTINGS[settings]}
-    given, most = _given(settings), f"{literal(table)}[k]"
-    condition = f"k in variables.{settings} && {is_number(given)} && {given} > {most}"
-    return _each(settings, literal(list(table)), condition, filled(hints.MUST_BE % hints.AT_MOST, f"[{most}]"))
+    most = {name: largest for (section, name), largest in LARGEST.items() if section == SETTINGS[settings]}
+    return " + ".join(_past(settings, most, ">", hints.AT_MOST))
+
+
+def _past(settings: str, limits: Mapping[str, float], comparison: str, template: str) -> Iterator[Cel]:
+    """The faults of numbers that are past their limit: of a section's own fields, then of each mapping in it."""
+    for outer in sorted({name.rpartition(".")[0] for name in limits}):
+        table = {name.rpartition(".")[2]: limits[name] for name in sorted(limits) if name.rpartition(".")[0] == outer}
+        place = f"{settings}.{outer}" if outer else settings
+        given, limit = _given(place), f"{literal(table)}[k]"
+        condition = f"k in {_variable(place)} && {is_number(given)} && {given} {comparison} {limit}"
+        yield _each(place, literal(list(table)), condition, filled(hints.MUST_BE % template, f"[{limit}]"))
 
 
 def _locked(settings: str) -> Cel:

@@ -103,7 +103,7 @@ def test_a_spent_budget_saves_and_resume_trains_on_until_it_is_good_enough(insta
             "environment": "sort_digits",
             "runtime": priced_runtime(kubectl),
             "config": {"total_steps": STEPS, "steps_per_eval": EVALUATED_EVERY, **EVERY_GROUP},
-            "trainer": {"stop_at": 0.3},
+            "trainer": {"early_stopping": {"stop_at": 0.3}},
             "budget": {"amount": BUDGET, "currency": "USD"},
         },
     }
@@ -125,7 +125,7 @@ def test_a_spent_budget_saves_and_resume_trains_on_until_it_is_good_enough(insta
     assert (second["reason"], second["fromStep"]) == ("Succeeded", saved)
     progress = status["progress"]
     assert EVALUATED_EVERY <= progress["step"] == second["steps"] < STEPS
-    assert "reached trainer.stop_at 0.3" in progress["stoppedEarly"]
+    assert "reached trainer.early_stopping.stop_at 0.3" in progress["stoppedEarly"]
     assert status["message"].startswith(f"Stopped early at step {progress['step']}: held-out ")
     assert status["cost"]["amount"] > spent
     told = rlctl("results", "pause", "-n", namespace)

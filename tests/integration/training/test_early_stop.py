@@ -11,7 +11,7 @@ async def test_a_run_ends_at_its_goal_and_an_attempt_after_it_trains_nothing(hal
     """The first trainer is killed while the final weights are evaluated."""
     config = half.write_config(
         env={"total_steps": 100_000, "steps_per_eval": 2},
-        tinker={"stop_at": GOAL, "save_checkpoint_interval": 100_000, "keep_checkpoints": 3},
+        tinker={"early_stopping": {"stop_at": GOAL}, "save_checkpoint_interval": 100_000, "keep_checkpoints": 3},
     )
     api = await half.start_api()
     first = await half.start_trainer(config)
@@ -25,7 +25,7 @@ async def test_a_run_ends_at_its_goal_and_an_attempt_after_it_trains_nothing(hal
         assert (status["step"], status["totalSteps"], status["phase"]) == (half.result["stepsTrained"], 100_000, "done")
         first.stop(signal.SIGKILL)
         await first.exit_code()
-    reason = f"held-out {GOOD} of step 2 reached trainer.stop_at {GOAL}"
+    reason = f"held-out {GOOD} of step 2 reached trainer.early_stopping.stop_at {GOAL}"
     trained = half.result["stepsTrained"]
     assert (half.result["outcome"], half.result["stoppedEarly"]) == ("running", reason)
     assert half.result["checkpoint"].get("expiresAt") is None, first.log

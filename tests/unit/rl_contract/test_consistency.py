@@ -3,6 +3,7 @@
 import pytest
 
 from rl_contract.consistency import CONFIG_FILE, CONFIG_RULES, REQUEST_RULES, Names, inconsistencies
+from rl_contract.setting_table import values_of
 from rl_contract.shared_env import SharedEnvSection
 from rl_contract.trainer_settings import TrainerSettings
 
@@ -10,7 +11,7 @@ RULES = (*CONFIG_RULES, *REQUEST_RULES)
 ENV = SharedEnvSection(
     total_steps=40, group_size=8, batch_size=32, tokenizer_name="t", max_token_length=64
 ).model_dump()
-TINKER = TrainerSettings().model_dump()
+TINKER = values_of(TrainerSettings())
 
 
 def broken(**given) -> list[str]:
@@ -27,8 +28,14 @@ def test_defaults_agree() -> None:
     ("given", "field"),
     [
         ({"batch_size": 12}, "env.batch_size is 12: a batch holds whole groups"),
-        ({"stop_at": 0.9, "steps_per_eval": 0}, "tinker.stop_at is 0.9: the run has no evaluations"),
-        ({"patience": 2, "steps_per_eval": 0}, "tinker.patience is 2: the run has no evaluations"),
+        (
+            {"early_stopping.stop_at": 0.9, "steps_per_eval": 0},
+            "tinker.early_stopping.stop_at is 0.9: the run has no evaluations",
+        ),
+        (
+            {"early_stopping.patience": 2, "steps_per_eval": 0},
+            "tinker.early_stopping.patience is 2: the run has no evaluations",
+        ),
         ({"num_substeps": 5}, "tinker.num_substeps is 5: a batch holds 4 groups"),
         (
             dict.fromkeys(("train_attn", "train_mlp", "train_unembed"), False),

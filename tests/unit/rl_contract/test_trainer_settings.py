@@ -21,13 +21,20 @@ def test_each_setting_is_described(setting: Setting) -> None:
 def test_every_number_has_a_range_and_its_ends_are_taken(setting: Setting) -> None:
     assert setting.smallest is not None
     assert setting.largest is not None
-    TrainerSettings(**{setting.name: setting.largest})
+    set_to(setting, setting.largest)
     if not setting.smallest.exclusive:
-        TrainerSettings(**{setting.name: setting.smallest.value})
+        set_to(setting, setting.smallest.value)
+
+
+def set_to(setting: Setting, value: object) -> None:
+    """Raises ValidationError if the setting does not take the value."""
+    outer, _, inner = setting.name.rpartition(".")
+    TrainerSettings.model_validate({outer: {inner: value}} if outer else {inner: value})
 
 
 def test_defaults_are_valid() -> None:
-    TrainerSettings(**{name: setting.default for name, setting in SETTINGS.items()})
+    for setting in SETTINGS.values():
+        set_to(setting, setting.default)
 
 
 def test_clips_are_described_as_the_losses_have_them() -> None:

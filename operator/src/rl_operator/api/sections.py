@@ -25,8 +25,8 @@ UNSET_WORKER_TIMEOUT: Final = 600
 @dataclass(frozen=True)
 class Sections:
     """The values that were set, by section, and the shared fields of `env`, which are always present. `steps_per_eval`
-    is, too, where it is known: the trainer saves the weights that the environment evaluates. Fields of `env` go by
-    their names in the catalog (`taskset.size`).
+    is, too, where it is known: the trainer saves the weights that the environment evaluates. Nested fields
+    go by their names in the catalog (`taskset.size`).
     """
 
     env: dict[str, Any]
@@ -50,7 +50,12 @@ def effective_sections(run: TrainingRun, runtime: Runtime, environment: CatalogE
             _known_only(flattened(locked.env, known), known),
         ),
         openai=_merge("openai", defaults.openai, locked.openai),
-        trainer=_merge("trainer", _known_only(defaults.trainer, TRAINER_FIELDS), run.spec.trainer, locked.trainer),
+        trainer=_merge(
+            "trainer",
+            _known_only(flattened(defaults.trainer, TRAINER_FIELDS), TRAINER_FIELDS),
+            flattened(run.spec.trainer, TRAINER_FIELDS),
+            flattened(locked.trainer, TRAINER_FIELDS),
+        ),
     )
 
 

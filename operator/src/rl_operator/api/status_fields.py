@@ -34,7 +34,7 @@ class Progress(ObservedModel):
     total_steps: int = Field(description="Optimizer steps of the whole run.")
     stopped_early: str | None = Field(
         default=None,
-        description="Why step is the last one before totalSteps: trainer.stop_at or trainer.patience. It is a success.",
+        description="Why step is the last one before totalSteps: trainer.early_stopping. It is a success.",
     )
     percent: int = Field(description="step / totalSteps, in percent.")
     seconds_per_step: float | None = Field(default=None, description="Recent mean.")

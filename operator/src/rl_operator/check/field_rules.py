@@ -113,10 +113,10 @@ class Subject:
             owner="the trainer",
             runtime=self.runtime.metadata.name,
             written=self.run.spec.trainer,
-            given=self.run.spec.trainer,
+            given=flattened(self.run.spec.trainer, TRAINER_FIELDS),
             effective=self.sections.trainer,
             known=TRAINER_FIELDS,
-            locked=self.runtime.spec.locked.trainer,
+            locked=flattened(self.runtime.spec.locked.trainer, TRAINER_FIELDS),
             bounds=self.runtime.spec.bounds.trainer,
         )
 

@@ -1,7 +1,7 @@
 """An RLRuntime against itself: settings that no run could work with, or that do not do what they seem to do."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Any, Final
@@ -42,7 +42,7 @@ class _SetValue:
 
     @property
     def path(self) -> str:
-        outer = outer_names(self._bounds) if self.part != "bounds" else ()
+        outer = outer_names(_names(self.runtime, self.section)) if self.part != "bounds" else ()
         return field_path(("spec", self.part, self.section, *steps_of(self.name, outer)))
 
     def refuse(self, code: RefusalCode, hint: str) -> Refusal:
@@ -60,7 +60,7 @@ def _values(runtime: Runtime) -> Iterator[Refusal]:
         for section in _SECTIONS:
             written = getattr(getattr(runtime.spec, part), section)
             yield from _dotted(part, section, written)
-            for name, value in sorted(flattened(written, _bounds_of(runtime, section)).items()):
+            for name, value in sorted(flattened(written, _names(runtime, section)).items()):
                 at = _SetValue(runtime, part, section, name, value)
                 faults = (rule(at) for rule in _VALUE_RULES)
                 fault = next((fault for fault in faults if fault is not None), None)
@@ -71,6 +71,11 @@ def _values(runtime: Runtime) -> Iterator[Refusal]:
 def _bounds_of(runtime: Runtime, section: Section) -> Mapping[str, Bound]:
     found: Mapping[str, Bound] = getattr(runtime.spec.bounds, section, {})
     return found
+
+
+def _names(runtime: Runtime, section: Section) -> Collection[str]:
+    """Names of the trainer's fields, or of those that the bounds speak of: a runtime does not know its environments."""
+    return TRAINER_FIELDS.keys() if section == "trainer" else _bounds_of(runtime, section).keys()
 
 
 def _dotted(part: str, section: Section, written: Mapping[str, object]) -> Iterator[Refusal]:

@@ -302,6 +302,8 @@ RENAMED: Final[Mapping[str, str]] = {
     "tinker": "trainer",
     "statePath": "checkpoint",
     "kl_base_coef": "kl_penalty_coef",
+    "stop_at": "early_stopping.stop_at",
+    "patience": "early_stopping.patience",
 }
 """The old names of fields: answered with the new one, and not accepted."""
 

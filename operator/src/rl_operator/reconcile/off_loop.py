@@ -37,7 +37,8 @@ def is_quick(run: TrainingRun, inputs: RunInputs) -> bool:
     if known is None or inputs.environment.own or len(known.fields) > MAX_KNOWN:
         return False
     names = known.fields_by_name.keys()
-    spelled = flattened(spec.config, names).keys() <= names and spec.trainer.keys() <= TRAINER_FIELDS.keys()
+    known_fields = ((spec.config, names), (spec.trainer, TRAINER_FIELDS.keys()))
+    spelled = all(flattened(given, fields).keys() <= fields for given, fields in known_fields)
     return spelled and are_small(spec.config, spec.trainer) and _is_small(Same(inputs.runtime))
 
 

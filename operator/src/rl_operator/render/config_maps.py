@@ -24,7 +24,7 @@ from rl_operator.api.names import (
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.api.sections import effective_sections
-from rl_operator.api.settings.fields import flattened, nested
+from rl_operator.api.settings.fields import TRAINER_FIELDS, flattened, nested
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.operator_errors import InvalidError
 from rl_operator.render.labels import child_metadata
@@ -162,7 +162,8 @@ def render_config(run: TrainingRun, inputs: RunInputs) -> dict[str, object]:
     return {
         "env": nested(sections.env, environment.fields_by_name),
         "openai": [sections.openai],
-        "tinker": sections.trainer | {name: value for name, value in tracking.items() if value is not None},
+        "tinker": nested(sections.trainer, TRAINER_FIELDS)
+        | {name: value for name, value in tracking.items() if value is not None},
         "slurm": False,
         "testing": False,
     }

@@ -30,13 +30,19 @@ EVALUATED = catalog_of({"name": "steps_per_eval", "type": "int", "default": 100}
 
 @pytest.mark.parametrize(("name", "value"), [("stop_at", 0.9), ("patience", 2)])
 def test_without_evaluations_nothing_can_end_a_run(name: str, value: float) -> None:
-    [refusal] = check({"config": {"steps_per_eval": 0}, "trainer": {name: value}}, catalog=EVALUATED)
-    assert (refusal.code, refusal.field, refusal.given) == ("Inconsistent", f"spec.trainer.{name}", value)
-    assert f"set spec.config.steps_per_eval to 1 or more, or leave {name} out" in refusal.hint
-    assert check({"trainer": {name: value}}, catalog=EVALUATED) == ()
+    [refusal] = check(
+        {"config": {"steps_per_eval": 0}, "trainer": {"early_stopping": {name: value}}}, catalog=EVALUATED
+    )
+    assert (refusal.code, refusal.field, refusal.given) == (
+        "Inconsistent",
+        f"spec.trainer.early_stopping.{name}",
+        value,
+    )
+    assert f"set spec.config.steps_per_eval to 1 or more, or leave early_stopping.{name} out" in refusal.hint
+    assert check({"trainer": {"early_stopping": {name: value}}}, catalog=EVALUATED) == ()
 
 
-@pytest.mark.parametrize("trainer", [{"stop_at": None}, {"patience": 0}, {}])
+@pytest.mark.parametrize("trainer", [{"early_stopping": {"stop_at": None}}, {"early_stopping": {"patience": 0}}, {}])
 def test_a_run_without_evaluations_may_say_that_nothing_ends_it(trainer: dict[str, Any]) -> None:
     assert check({"config": {"steps_per_eval": 0}, "trainer": trainer}, catalog=EVALUATED) == ()
 

@@ -19,27 +19,32 @@ from tinker_atropos.trainer.trainer_state import TrainerState
 TOTAL = 200
 
 
-def config_of(steps_per_eval: int = 10, **tinker: Any) -> RunConfig:
+def config_of(steps_per_eval: int = 10, **early_stopping: Any) -> RunConfig:
     env = {"total_steps": TOTAL, "group_size": 2, "batch_size": 4, "tokenizer_name": "t", "max_token_length": 64}
-    return parse_config({"env": {**env, "steps_per_eval": steps_per_eval}, "tinker": tinker})
+    return parse_config(
+        {"env": {**env, "steps_per_eval": steps_per_eval}, "tinker": {"early_stopping": early_stopping}}
+    )
 
 
 def best(step: int, figure: float) -> BestCheckpoint:
     return BestCheckpoint(step=step, held_out=EvaluatedFigure(value=figure), state_path="state", sampler_path="sampler")
 
 
-def early_stop(step: int, **tinker: Any) -> EarlyStop:
+def early_stop(step: int, **early_stopping: Any) -> EarlyStop:
     state = TrainerState(
         StepCounts(TOTAL), LiveStatus(TOTAL), ResultFile(None, TrainerResult(outcome="running", total_steps=TOTAL))
     )
     state.progress.opened(step)
-    return EarlyStop(state, config_of(**tinker))
+    return EarlyStop(state, config_of(**early_stopping))
 
 
-REACHED = "held-out 0.97 of step 40 reached trainer.stop_at 0.95"
+REACHED = "held-out 0.97 of step 40 reached trainer.early_stopping.stop_at 0.95"
 CASES = {
     "neither is asked for": ({}, 1.0, None, None),
-    "at the target": ({"stop_at": 0.97}, 0.97, None, "held-out 0.97 of step 40 reached trainer.stop_at 0.97"),
+    "at the target": (
+        {"stop_at": 0.97}, 0.97, None,
+        "held-out 0.97 of step 40 reached trainer.early_stopping.stop_at 0.97",
+    ),
     "past the target": ({"stop_at": 0.95}, 0.97, None, REACHED),
     "below the target": ({"stop_at": 0.98}, 0.97, None, None),
     "past the target, and out of patience": ({"stop_at": 0.95, "patience": 1}, 0.97, best(10, 0.98), REACHED),
@@ -47,23 +52,23 @@ CASES = {
     "the first figure": ({"patience": 1}, 0.97, None, None),
     "as good as the best is no new best": (
         {"patience": 3}, 0.97, best(10, 0.97),
-        "no better held-out figure in 3 evaluations (trainer.patience 3) than 0.97 of step 10",
+        "no better held-out figure in 3 evaluations (trainer.early_stopping.patience 3) than 0.97 of step 10",
     ),
     "once": (
         {"patience": 1}, 0.9, best(30, 0.97),
-        "no better held-out figure in 1 evaluation (trainer.patience 1) than 0.97 of step 30",
+        "no better held-out figure in 1 evaluation (trainer.early_stopping.patience 1) than 0.97 of step 30",
     ),
     "not often enough": ({"patience": 4}, 0.9, best(10, 0.97), None),
     "the best began late, so it is of a step in between": (
         {"patience": 2}, 0.9, best(23, 0.97),
-        "no better held-out figure in 2 evaluations (trainer.patience 2) than 0.97 of step 23",
+        "no better held-out figure in 2 evaluations (trainer.early_stopping.patience 2) than 0.97 of step 23",
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("tinker", "figure", "of_best", "reason"), CASES.values(), ids=CASES)
-def test_why_a_run_ends(tinker, figure, of_best, reason) -> None:
-    assert why_to_stop(figure, 40, of_best, config_of(**tinker)) == reason
+@pytest.mark.parametrize(("early_stopping", "figure", "of_best", "reason"), CASES.values(), ids=CASES)
+def test_why_a_run_ends(early_stopping, figure, of_best, reason) -> None:
+    assert why_to_stop(figure, 40, of_best, config_of(**early_stopping)) == reason
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.integers(1, 5))
@@ -129,6 +134,7 @@ async def test_the_time_left_is_that_of_the_end() -> None:
 @pytest.mark.parametrize(("name", "value"), [("stop_at", 0.5), ("patience", 2)])
 def test_without_evaluations_it_is_refused(name, value) -> None:
     with pytest.raises(
-        ConfigError, match=rf"tinker\.{name} is {value:g}: the run has no evaluations .* steps_per_eval is 0"
+        ConfigError,
+        match=rf"tinker\.early_stopping\.{name} is {value:g}: the run has no evaluations .* steps_per_eval is 0",
     ):
         config_of(0, **{name: value})

@@ -1,7 +1,8 @@
 """What no setting can tell alone: rules over the settings of a run together, for the operator and for its processes.
 
 A rule looks at values that may be of any type, because the operator names all mistakes of a file at once; one that is
-wrong by itself is refused for that. Sentences name fields by where the reader has set them: see `Names`.
+wrong by itself is refused for that. Values go by the names of `setting_table`. Sentences name fields by where the
+reader has set them: see `Names`.
 """
 
 import math
@@ -61,7 +62,8 @@ def whole_groups(env: Values, _: Values) -> Iterator[Inconsistency]:
 
 def evaluated_early_stop(env: Values, trainer: Values) -> Iterator[Inconsistency]:
     """Without evaluations nothing tells when to stop."""
-    for name, value in (("stop_at", trainer.get("stop_at")), ("patience", trainer.get("patience") or None)):
+    at, patience = "early_stopping.stop_at", "early_stopping.patience"
+    for name, value in ((at, trainer.get(at)), (patience, trainer.get(patience) or None)):
         if env.get("steps_per_eval") == 0 and value is not None:
             yield Inconsistency(
                 "trainer",

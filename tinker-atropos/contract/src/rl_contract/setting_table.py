@@ -2,7 +2,7 @@
 
 import types
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import annotated_types
@@ -42,8 +42,26 @@ class Setting:
 
 
 def settings_of(model: type[BaseModel]) -> Mapping[str, Setting]:
-    """A model's fields by name, in their order."""
-    return {name: _setting(name, field) for name, field in model.model_fields.items()}
+    """A model's fields by name, in their order; those of a model inside of it as `early_stopping.patience`."""
+    return {setting.name: setting for name, field in model.model_fields.items() for setting in _settings(name, field)}
+
+
+def values_of(model: BaseModel) -> Mapping[str, Any]:
+    """The values of a model's fields by the same names."""
+    found: dict[str, Any] = {}
+    for name, value in model:
+        inner = (
+            {f"{name}.{key}": each for key, each in values_of(value).items()} if isinstance(value, BaseModel) else None
+        )
+        found |= {name: value} if inner is None else inner
+    return found
+
+
+def _settings(name: str, field: FieldInfo) -> Iterable[Setting]:
+    inner = field.annotation
+    if isinstance(inner, type) and issubclass(inner, BaseModel):
+        return (replace(each, name=f"{name}.{each.name}") for each in settings_of(inner).values())
+    return (_setting(name, field),)
 
 
 def _setting(name: str, field: FieldInfo) -> Setting:

@@ -37,6 +37,25 @@ def _own_clips(side: Literal["low", "high"]) -> str:
     return ", ".join(f"{name} {getattr(row.clips, side):g}" for name, row in POLICY_LOSSES.items() if row.clips)
 
 
+class EarlyStopping(BaseModel):
+    """When a run ends before its last step, as a success."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    stop_at: float | None = Field(
+        default=None,
+        ge=-1_000_000,  # some environments' figure is a mean reward
+        le=1_000_000,
+        description="held-out figure at which the run ends, as a success; null: none",
+    )
+    patience: int = Field(
+        default=0,
+        ge=0,
+        le=1_000_000,
+        description="evaluations in a row without a new best after which it ends; 0: any number",
+    )
+
+
 class TrainerSettings(BaseModel):
     """What the trainer may be told."""
 
@@ -159,18 +178,7 @@ class TrainerSettings(BaseModel):
         max_length=128,
         description="metric of the environment that is the held-out figure; null: the one that it names itself",
     )
-    stop_at: float | None = Field(
-        default=None,
-        ge=-1_000_000,  # some environments' figure is a mean reward
-        le=1_000_000,
-        description="held-out figure at which the run ends, as a success; null: none",
-    )
-    patience: int = Field(
-        default=0,
-        ge=0,
-        le=1_000_000,
-        description="evaluations in a row without a new best after which it ends; 0: any number",
-    )
+    early_stopping: EarlyStopping = Field(default_factory=EarlyStopping)
     eval_deadline_seconds: float = Field(
         default=600, gt=0, le=_WEEK, description="longest that training waits for an evaluation"
     )

@@ -14,8 +14,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rl_contract.consistency import CONFIG_FILE, CONFIG_RULES, inconsistencies
+from rl_contract.setting_table import values_of
 from rl_contract.shared_env import SharedEnvSection
-from rl_contract.trainer_settings import TrainerSettings
+from rl_contract.trainer_settings import EarlyStopping, TrainerSettings
 from tinker_atropos.errors import ConfigError
 
 
@@ -61,7 +62,7 @@ def parse_config(document: Mapping[str, object]) -> RunConfig:
 
 
 def _check_together(config: RunConfig) -> None:
-    found = next(inconsistencies(config.env.model_dump(), config.tinker.model_dump(), CONFIG_RULES), None)
+    found = next(inconsistencies(config.env.model_dump(), values_of(config.tinker), CONFIG_RULES), None)
     if found is not None:
         raise ConfigError(found.sentence(CONFIG_FILE))
 
@@ -83,14 +84,18 @@ Yaml12Loader.add_implicit_resolver(
 )
 
 
-_KNOWN_KEYS = {(): RunConfig.model_fields, ("tinker",): TrainerSettings.model_fields}
+_KNOWN_KEYS = {
+    (): RunConfig.model_fields,
+    ("tinker",): TrainerSettings.model_fields,
+    ("tinker", "early_stopping"): EarlyStopping.model_fields,
+}
 
 
 def _explain(error: ValidationError) -> str:
     first = error.errors()[0]
     location = first["loc"]
     messages = [first["msg"]]
-    if location[0] == "tinker" and len(location) == 3:  # of several types, each refuses the value
+    if location[0] == "tinker" and location[:2] not in _KNOWN_KEYS and len(location) == 3:  # each type refuses it
         location = location[:2]
         messages = [each["msg"] for each in error.errors() if each["loc"][:2] == location]
     field, said = ".".join(map(str, location)), messages[0][0].lower() + " or ".join(messages)[1:]

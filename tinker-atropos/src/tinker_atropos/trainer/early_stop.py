@@ -1,4 +1,4 @@
-"""A run that ends before its last step, as a success: by `trainer.stop_at` or `trainer.patience`.
+"""A run that ends before its last step, as a success: by `trainer.early_stopping`.
 
 Evaluations arrive while training goes on. The first one that decides asks for the end, which is at the next step
 boundary; the weights of that step are saved and evaluated as those of a last step are. Their checkpoint says that the
@@ -26,9 +26,10 @@ def why_to_stop(figure: float, step: int, best: BestCheckpoint | None, config: R
     Patience counts evaluations that were due since the best one, whether or not all were made. So it depends on nothing
     that an attempt after a lost machine would not know.
     """
-    stop_at, patience, every = config.tinker.stop_at, config.tinker.patience, config.env.steps_per_eval
+    early, every = config.tinker.early_stopping, config.env.steps_per_eval
+    stop_at, patience = early.stop_at, early.patience
     if stop_at is not None and figure >= stop_at:
-        return f"held-out {SHOWN(figure)} of step {step} reached trainer.stop_at {SHOWN(stop_at)}"
+        return f"held-out {SHOWN(figure)} of step {step} reached trainer.early_stopping.stop_at {SHOWN(stop_at)}"
     if not patience or best is None or figure > best.held_out.value:
         return None
     without = step // every - best.step // every
@@ -36,7 +37,7 @@ def why_to_stop(figure: float, step: int, best: BestCheckpoint | None, config: R
         return None
     evaluations = "evaluation" if without == 1 else "evaluations"
     return (
-        f"no better held-out figure in {without} {evaluations} (trainer.patience {patience}) than "
+        f"no better held-out figure in {without} {evaluations} (trainer.early_stopping.patience {patience}) than "
         f"{SHOWN(best.held_out.value)} of step {best.step}"
     )
 

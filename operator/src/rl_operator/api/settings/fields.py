@@ -138,4 +138,4 @@ def _field(setting: Setting) -> EnvironmentField:
 TRAINER_FIELDS: Final = {
     name: _field(setting) for name, setting in _SETTINGS["trainer"].items() if ("trainer", name) not in WIRED_FIELDS
 }
-"""The trainer's fields that a run may name."""
+"""The trainer's fields that a run may name, nested ones as `early_stopping.patience`."""

@@ -50,7 +50,8 @@ class TrainedSettings:
             return None
         env = flattened(config.get("env") or {}, known.fields_by_name if known else ())
         openai: dict[str, Any] = next(iter(config.get("openai") or ()), {})
-        return {"env": env, "trainer": config.get("tinker") or {}, "openai": openai}
+        trainer = flattened(config.get("tinker") or {}, TRAINER_FIELDS)
+        return {"env": env, "trainer": trainer, "openai": openai}
 
     def _files(self, run: TrainingRun) -> str | None:
         """A hash of the files of an own environment, as the run froze them."""
@@ -87,7 +88,7 @@ def _of_spec(
 ) -> dict[str, dict[str, object]]:
     """What would be in force if it started now."""
     if runtime is None or known is None:
-        return {"env": run.spec.config, "trainer": run.spec.trainer, "openai": {}}
+        return {"env": run.spec.config, "trainer": flattened(run.spec.trainer, TRAINER_FIELDS), "openai": {}}
     sections = effective_sections(run, runtime, known)
     return {"env": sections.env, "trainer": sections.trainer, "openai": sections.openai}
 

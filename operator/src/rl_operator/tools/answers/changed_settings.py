@@ -38,7 +38,7 @@ class SettingsInForce:
         config = flattened(spec.config, [name for section, name in usual if section == "config"])
         given = {
             (section, name): value
-            for section, values in (("config", config), ("trainer", spec.trainer))
+            for section, values in (("config", config), ("trainer", flattened(spec.trainer, TRAINER_FIELDS)))
             for name, value in sorted(values.items())
         }
         changed = {place: value for place, value in given.items() if not same_value(value, usual.get(place, ...))}

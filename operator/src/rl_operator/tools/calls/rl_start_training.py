@@ -196,7 +196,8 @@ def start_answer(
 def config_of(run: TrainingRun, inputs: RunInputs | None) -> Answer:
     """What the run sets, and the few values that matter; keys are not shown."""
     known = inputs.environment.known if inputs else None
-    asked = {**flattened(run.spec.config, known.fields_by_name if known else ()), **run.spec.trainer}
+    config = flattened(run.spec.config, known.fields_by_name if known else ())
+    asked = {**config, **flattened(run.spec.trainer, TRAINER_FIELDS)}
     values = asked if inputs is None or known is None else _effective(run, inputs) | asked
     return {name: redacted(value, name) for name, value in values.items()}
 

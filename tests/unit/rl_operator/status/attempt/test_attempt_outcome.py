@@ -52,10 +52,11 @@ def test_a_success_names_better_weights(last: RunMetrics | None, of_best: BestCh
 
 
 def test_a_success_before_the_last_step_says_why() -> None:
-    why = "held-out 0.97 of step 38 reached trainer.stop_at 0.95"
+    why = "held-out 0.97 of step 38 reached trainer.early_stopping.stop_at 0.95"
     done = done_sentence(Progress(step=40, total_steps=200, percent=20, stopped_early=why))
     assert success_sentence(done, None, None) == (
-        "Stopped early at step 40: held-out 0.97 of step 38 reached trainer.stop_at 0.95. The weights are saved."
+        "Stopped early at step 40: held-out 0.97 of step 38 reached trainer.early_stopping.stop_at 0.95."
+        " The weights are saved."
     )
 
 
