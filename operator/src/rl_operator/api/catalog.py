@@ -100,7 +100,7 @@ class Catalog(ObservedModel):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of those that may be named. Sorted; a library's after those without one."""
+        """The names of those that may be named. Sorted; a library's after those without one."""
         return tuple(sorted((each.name for each in self.nameable), key=lambda name: ("/" in name, name)))
 
     def absence_of(self, name: str) -> str | None:

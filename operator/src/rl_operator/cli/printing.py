@@ -58,7 +58,7 @@ def fitting_columns(
 
 
 def text_width() -> int:
-    """Of the terminal; elsewhere there is no limit."""
+    """The columns of the terminal; elsewhere there is no limit."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
 
 

@@ -329,7 +329,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _alike(name: str, names: Sequence[str]) -> list[str]:
-    """Of a name with a part before the last `.` or `/`, only the last part is compared: else all names that begin like
+    """For a name with a part before the last `.` or `/`, only the last part is compared: else all names that begin like
     it would be near. A last part that is the same is near, wherever it is.
     """
     last = _last_part(name)

@@ -70,7 +70,9 @@ def parse_axis(text: str) -> Axis:
 
 
 def _require_field(field: str) -> None:
-    """Of the spec. What is in `config` and `trainer` is looked at by the check, which knows the environment."""
+    """Refuses a field that the spec does not have. What is in `config` and `trainer` is looked at by the check, which
+    knows the environment.
+    """
     names = {info.alias or name for name, info in RunSpec.model_fields.items()} - {"suspend"}
     section, _, inner = field.partition(".")
     if section in SECTIONS and not inner:

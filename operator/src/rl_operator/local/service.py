@@ -57,7 +57,9 @@ class TinkerService:
     def of_runtime(
         cls, store: StateStore, runtime: str, caller: Mapping[str, str], session: aiohttp.ClientSession
     ) -> "TinkerService | None":
-        """That of a runtime's model; None: its backend is elsewhere. Raises RefusedError if the model is not there."""
+        """The service of a runtime's model; None: its backend is elsewhere. Raises RefusedError if the model is not
+        there.
+        """
         model = model_of(store, runtime)
         if model is None:
             return None

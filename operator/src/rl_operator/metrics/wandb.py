@@ -119,7 +119,7 @@ class WandbPoller:
             self._take(each, found.get(each.uid))
 
     def _note_refusal(self, project: WandbProject, why: str) -> None:
-        """Of one project, e.g. one that the key may not see: the others are still polled."""
+        """Notes the refusal of one project, e.g. one that the key may not see: the others are still polled."""
         WANDB_CALLS.labels("refused").inc()
         if project not in self._refused:
             self._refused.add(project)

@@ -127,7 +127,7 @@ def _informers(
     run_changed: Callable[[Key], None],
     works: Callable[[], bool],
 ) -> Iterator[Informer[Any, Any]]:
-    """Of what runs own, only existence matters, except for pods. Namespaces: unless one alone is served."""
+    """Informers of what runs own: only existence matters, except for pods. Namespaces: unless one alone is served."""
     for kind, store in caches.children.items():
         yield Informer(
             client,

@@ -116,8 +116,9 @@ _EXPOSED: Final = {"api": (RL_API_URL, API_PORT), "trainer": (RL_INFERENCE_URL, 
 
 
 def environments_path(run_uid: str) -> str:
-    """Who was not told it is refused at the data ports, so that a server beside an environment cannot pass for one. It
-    follows from the run's UID, which is random, and which that server cannot read.
+    """A path that others do not know: without it, a caller is refused at the data ports, so that a server beside an
+    environment cannot pass for one. It follows from the run's UID, which is random, and which that server cannot
+    read.
     """
     return f"/{hashlib.sha256(f'environments of {run_uid}'.encode()).hexdigest()[:32]}"
 

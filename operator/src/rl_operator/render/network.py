@@ -220,7 +220,7 @@ def sandbox_host(run: TrainingRun) -> str:
 
 
 def _sandboxes_name(run: TrainingRun) -> str:
-    """Of the Service: with a run's name of 52 characters it has 62, and 63 are allowed."""
+    """The Service's name: with a run's name of 52 characters it has 62, and 63 are allowed."""
     return f"{service_name(run)}-box"
 
 

@@ -89,7 +89,7 @@ def pod_template(run: TrainingRun, inputs: RunInputs) -> PodObject:
 def apart_metadata(
     run: TrainingRun, runtime: Runtime, component: str, annotations: Mapping[str, str]
 ) -> ManifestMetadata:
-    """Of the template of a pod beside the run's own one."""
+    """Metadata of the template of a pod beside the run's own one."""
     return {
         "generateName": pod_name_prefix(run),
         "namespace": run.metadata.namespace,

@@ -150,7 +150,7 @@ class RolloutSteps:
 
 
 def answers(source: RolloutSource, steps: RolloutSteps, query: RolloutQuery) -> Iterator[StepAnswer]:
-    """Of the steps that have what is asked for, each as soon as it has been read. Raises RefusedError."""
+    """Answers from the steps that have what is asked for, each as soon as it has been read. Raises RefusedError."""
     source = LastFile(source)
     left = query.limit
     for files in _asked_for(source, steps, query):
@@ -269,7 +269,7 @@ _FATE_ORDER: Final = {fate: place for place, fate in enumerate(get_args(GroupFat
 
 
 def _rank(record: GroupRecord, rollouts: tuple[int, ...], step: int, query: RolloutQuery) -> float:
-    """Of the group's first rollout; larger comes first."""
+    """The rank of the group's first rollout; larger comes first."""
     if query.sort is None:
         return -float(_FATE_ORDER.get(record.fate, len(_FATE_ORDER)))
     value = FIGURES[query.sort](record.rollouts[rollouts[0]], step) if rollouts else None

@@ -101,6 +101,6 @@ def files_by_step(listing: RolloutListing) -> dict[int, StepFiles]:
 
 
 def nearest_steps(steps: Sequence[int], wanted: int, count: int = 2) -> list[int]:
-    """Of sorted steps, up to `count` before and after the wanted one."""
+    """From sorted steps, up to `count` before and after the wanted one."""
     at = bisect_left(steps, wanted)
     return list(steps[max(0, at - count) : at + count])

@@ -52,7 +52,7 @@ class ReasonTotal(NamedTuple):
 
 @dataclass
 class Mean:
-    """Of rewards."""
+    """The mean of rewards."""
 
     total: float = 0.0
     count: int = 0

@@ -53,7 +53,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def columns_of(text: str) -> int:
-    """Of a terminal: characters of East Asia take two, marks that are put on others none."""
+    """Columns of a terminal: characters of East Asia take two, marks that are put on others none."""
     return len(text) if text.isascii() else sum(map(_columns, text))
 
 

@@ -106,7 +106,7 @@ class ClusterTarget:
             yield from chunk
 
     def run_versions(self, namespace: str | None) -> dict[tuple[str, str], str]:
-        """Of the API server's cache, without specs and statuses."""
+        """Runs' versions in the API server's cache, without specs and statuses."""
         found: dict[tuple[str, str], str] = {}
 
         def take(run: Manifest) -> None:

@@ -90,7 +90,7 @@ def is_over(run: TrainingRun | None) -> bool:
 
 
 def has_failed(run: TrainingRun | None) -> bool:
-    """Of one that is over: failed, refused, or deleted."""
+    """Whether a run that is over did not succeed: failed, refused, or deleted."""
     return run is None or run.is_refused or run.status.phase == "Failed"
 
 

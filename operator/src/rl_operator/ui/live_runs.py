@@ -58,7 +58,7 @@ class Listener:
 
 
 class OpenStreams:
-    """Of one server, which has to end them before it ends itself."""
+    """The streams of one server, which has to end them before it ends itself."""
 
     def __init__(self) -> None:
         self._listeners: set[Listener] = set()
@@ -72,7 +72,7 @@ class OpenStreams:
             self._listeners.discard(listener)
 
     def tell(self, changed: Change) -> None:
-        """Of what no poll sees."""
+        """Tells streams of what no poll sees."""
         for listener in tuple(self._listeners):
             listener.tell(changed)
 

@@ -25,7 +25,7 @@ class Preparation:
 
 
 class Preparations:
-    """Of one server, by the run's uid: those that go on, and the last one of each run if it failed."""
+    """The preparations of one server, by the run's uid: those that go on, and the last one of each run if it failed."""
 
     def __init__(self) -> None:
         self._known: dict[str, Preparation] = {}

@@ -247,7 +247,7 @@ FEWER: Final = "Only the kept history is shown, at most 500 points of reward, he
 
 
 class RunCurves:
-    """Of one run. One thread at a time reads its files."""
+    """The curves of one run. One thread at a time reads its files."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -265,7 +265,9 @@ class RunCurves:
 
 
 class CurveCache:
-    """Of the runs that were looked at last. Who may not list a run's files gets nothing of what others have read."""
+    """Curves of the runs that were looked at last. Who may not list a run's files gets nothing of what others have
+    read.
+    """
 
     def __init__(self, most: int = MOST_RUNS) -> None:
         self._most = most

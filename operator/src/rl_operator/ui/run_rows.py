@@ -141,7 +141,9 @@ Version = tuple[str, str, str]
 
 
 class RowCache:
-    """Of one target, whoever asks. Rows are for those who may list their runs: which these are is asked each time."""
+    """The rows of one target, whoever asks. Rows are for those who may list their runs: which these are is asked each
+    time.
+    """
 
     def __init__(self, most: int = MOST_ROWS_KEPT) -> None:
         self._most = most

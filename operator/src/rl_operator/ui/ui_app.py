@@ -89,7 +89,7 @@ async def show_error(request: Request, error: Exception) -> Response:
 
 
 async def show_no_such_page(request: Request, error: Exception) -> Response:
-    """Of static files, too, which nobody has to be known for."""
+    """The answer also for static files, which nobody has to be known for."""
     assert isinstance(error, HTTPException)
     answer = context_of(request).notice(NO_SUCH_PAGE.get(error.status_code, str(error.detail)), error.status_code)
     answer.headers.update(error.headers or {})

@@ -201,7 +201,7 @@ def visitor_of(request: Request) -> Visitor:
 
 
 def _namespace(request: Request) -> str:
-    """That the page is about; empty: about all."""
+    """The namespace that the page is about; empty: about all."""
     return request.path_params.get("namespace") or request.query_params.get("namespace", "")
 
 

@@ -114,9 +114,9 @@ def test_examples_are_runs(file: Path) -> None:
         ("spec.wandb", {"projekt": "x"}, "UnknownField", "spec.wandb.projekt", "did you mean 'project'?"),
         (
             "spec.startFrom",
-            {"checkpint": "x"},
+            {"chekpoint": "x"},
             "UnknownField",
-            "spec.startFrom.checkpint",
+            "spec.startFrom.chekpoint",
             "did you mean 'checkpoint'",
         ),
         ("spec.config", ["x"], "WrongType", "spec.config", "it must be a mapping"),

@@ -12,7 +12,7 @@ Price = Annotated[float, Field(ge=0)]
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(allow_inf_nan=False))
 class TokenPrices:
-    """Of a million tokens each: of prompts, sampled ones, and those of trained sequences."""
+    """Prices of a million tokens each: of prompts, sampled ones, and those of trained sequences."""
 
     prefill: Price
     sample: Price

@@ -182,7 +182,7 @@ class LostRecord(_Record):
 
 
 class UnknownRecord(_Record):
-    """Of a later format, perhaps."""
+    """A record of a later format, perhaps."""
 
     record: str
 

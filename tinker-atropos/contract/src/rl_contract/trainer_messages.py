@@ -107,7 +107,7 @@ class ResultError(WireModel):
 
 
 class ResultCheckpoint(WireModel):
-    """Of the state at the result's `statePath`. `expires_at` None: never, or unknown."""
+    """The checkpoint of the state at the result's `statePath`. `expires_at` None: never, or unknown."""
 
     expires_at: str | None = None
 

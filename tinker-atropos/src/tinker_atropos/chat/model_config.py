@@ -19,7 +19,7 @@ class ModelConfig:
 
 
 def read_model_config(name: str) -> ModelConfig | None:
-    """Of a folder, the bundled model, or a model of the hub. None: there is none, or it cannot be fetched."""
+    """The config of a folder, the bundled model, or a model of the hub. None: none, or it cannot be fetched."""
     folder = resolve_tokenizer(name)
     if folder == resolve_tokenizer(BUNDLED):  # AutoConfig reads the source of every model that transformers knows
         raw = orjson.loads(Path(folder, "config.json").read_bytes())

@@ -290,7 +290,7 @@ class ChatRequest(OpenAIRequest):
 
 
 def tool_name(tool: Mapping[str, object]) -> str | None:
-    """Of a tool in OpenAI's form; None if it has none."""
+    """The name of a tool in OpenAI's form; None if it has none."""
     function = tool.get("function")
     name = function.get("name") if isinstance(function, dict) else None
     return name if isinstance(name, str) and name else None

@@ -196,7 +196,7 @@ def _rewards(seen: Observations) -> dict[str, float | None]:
 
 
 def _held_out(seen: Observations) -> dict[str, object] | None:
-    """Of the main set, and of others by their names."""
+    """Figures of the main set, and of others by their names."""
     if seen.held_out is None:
         return None
     main, *others = ((name, _compared(items)) for name, items in seen.held_out.items())

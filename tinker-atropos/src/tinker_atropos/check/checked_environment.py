@@ -232,7 +232,9 @@ class EnvironmentCheck:
 def compared(
     env: SampledEnvironment[Any], training: Sequence[Any], sets: Mapping[str, Sequence[Any]]
 ) -> dict[str, HeldOutOverlap]:
-    """Of each held-out set. What is asked decides: two items with the same prompt are one to the policy."""
+    """The comparison of each held-out set. What is asked decides: two items with the same prompt are one to the
+    policy.
+    """
     until = time.monotonic() + COMPARED_SECONDS
     trained: set[str] = set()
     for item in training[:COMPARED_ITEMS]:

@@ -53,7 +53,7 @@ def find(check: Check, seen: Observations) -> Finding:
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
-    """Of the whole check. What is unknown counts only if nothing else is known."""
+    """The verdict of the whole check. What is unknown counts only if nothing else is known."""
     ranked: tuple[Verdict, ...] = ("failed", "warning", "ok")
     return next((verdict for verdict in ranked if verdict in verdicts), "unknown")
 

@@ -66,7 +66,7 @@ class GroupSeen:
     answers: tuple[AnswerSeen, ...] = ()
 
     def answers_of(self, kind: ScriptedKind) -> list[AnswerSeen]:
-        """Of the rollouts in which every answer was of this kind, one for each."""
+        """Answers of the rollouts in which every answer was of this kind, one for each."""
         kinds: dict[int, set[ScriptedKind | None]] = {}
         for rollout, sequence in zip(self.rollouts, self.sequences, strict=True):
             kinds.setdefault(rollout, set()).add(sequence.kind)
@@ -102,8 +102,8 @@ class BrokenOffError(Exception):
 
 @dataclass
 class Observations:
-    """Of one check. `model` None: scripted answers. `broken` has a sentence for each stage that failed.
-    `knows_answers`: the environment is of our base classes, and can say what is right; `knows_gold`: it did.
+    """The observations of one check. `model` None: scripted answers. `broken` has a sentence for each stage that
+    failed. `knows_answers`: the environment is of our base classes, and can say what is right; `knows_gold`: it did.
     `held_out` are its sets by name, the main one first.
     """
 

@@ -70,7 +70,9 @@ class ScriptedSampler:
         return [self._answer(prompt_T, int(keys[-1]), settings, following) for _ in range(n)]
 
     async def logprobs(self, tokens_T: Ints) -> Floats:
-        """Of a model that is never certain: what it calls certain when it samples was shaped (see SamplingProbe)."""
+        """Logprobs of a model that is never certain: what it calls certain when it samples was shaped (see
+        SamplingProbe).
+        """
         logprobs_T = np.full(len(tokens_T), 2 * MEAN_LOGPROB)
         logprobs_T[:1] = np.nan
         return logprobs_T
@@ -125,7 +127,9 @@ class ScriptedSampler:
 
 
 def _logprobs(generator: np.random.Generator, length: int, settings: SamplingSettings) -> Floats:
-    """Of a backend that tells those of the distribution that it drew from: one token has all of a greedy one."""
+    """Logprobs of a backend that tells those of the distribution that it drew from: one token has all of a greedy
+    one.
+    """
     if settings.temperature <= GREEDY or settings.top_p <= GREEDY or settings.top_k == 1:
         return np.zeros(length)
     logprobs_T: Floats = MEAN_LOGPROB * generator.exponential(size=length)

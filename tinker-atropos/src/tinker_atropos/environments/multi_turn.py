@@ -38,7 +38,7 @@ class MultiTurnEnvironment(SampledEnvironment[Item], ABC):
         return n
 
     async def score_answer(self, item: Item, answer: str) -> float:
-        """Of a conversation that ends with its first answer."""
+        """The score of a conversation that ends with its first answer."""
         return self.score(item, [*self.prompt(item), {"role": "assistant", "content": answer}])
 
     async def roll_out(self, item: Item, n: int, split: str) -> list[Outcome]:

@@ -92,7 +92,7 @@ class SessionEnvironment(SampledEnvironment[Item], ABC):
 
     @property
     def model_name(self) -> str:
-        """Of the policy, as its server calls it."""
+        """The name of the policy, as its server calls it."""
         return str(self.server.servers[0].config.model_name)
 
     @property
@@ -112,7 +112,7 @@ class SessionEnvironment(SampledEnvironment[Item], ABC):
 
     @cached_property
     def _figures(self) -> defaultdict[str, list[float]]:
-        """Of the rollouts since the last `wandb_log`, by name."""
+        """Figures of the rollouts since the last `wandb_log`, by name."""
         return defaultdict(list)
 
     def requests_at_once(self, n: int) -> int:

@@ -65,7 +65,7 @@ class PodSandbox(StreamSandbox):
 
 
 class SandboxAddress:
-    """Of a name that is looked up once, and again after a connection has failed."""
+    """The address of a name that is looked up once, and again after a connection has failed."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port

@@ -108,7 +108,9 @@ def _write_launcher(path: Path, loader: str, options: str) -> None:
 
 
 def _check(folder: Path, modules: Path) -> None:
-    """That it can load all it has, and no code from elsewhere, where it would be found here but not in an image."""
+    """Checks that it can load all it has, and no code from elsewhere, where it would be found here but not in an
+    image.
+    """
     extensions = [path.name.partition(".")[0] for path in modules.glob("lib-dynload/*")]
     server = [".".join(path.relative_to(modules).with_suffix("").parts) for path in modules.rglob(f"{SERVER}/*.pyc")]
     mapped = _output([folder / "bin/python3", "-I", "-S", "-B", "-c", CHECK, *extensions, *server])

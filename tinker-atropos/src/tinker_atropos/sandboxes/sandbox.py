@@ -21,8 +21,8 @@ class NotIsolatedError(SandboxLostError):
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
-    """Of one sandbox, all its processes together: `memory_mb` and `disk_mb` in MiB, `processes` at once. What is more
-    costs the sandbox all of its processes, and no other sandbox anything.
+    """The limits of one sandbox, all its processes together: `memory_mb` and `disk_mb` in MiB, `processes` at once.
+    What is more costs the sandbox all of its processes, and no other sandbox anything.
 
     With `network`, programs in it may connect to anything that this process may; without it, to nothing but each other,
     where the kernel allows that. With `must_isolate` there is no sandbox where it does not.

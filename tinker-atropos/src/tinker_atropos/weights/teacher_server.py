@@ -89,7 +89,7 @@ def teacher_app(client: "tinker.SamplingClient", key: str | None) -> Starlette:
 
 
 async def _scored(client: "tinker.SamplingClient", body: ScoreRequest) -> list[dict[str, Any] | None]:
-    """Of each token: itself, then the likeliest in its place."""
+    """For each token: itself, then the likeliest in its place."""
     from tinker import types
 
     prompt, one_token = types.ModelInput.from_ints(body.prompt), types.SamplingParams(max_tokens=1)

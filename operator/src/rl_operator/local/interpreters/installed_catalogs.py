@@ -109,7 +109,7 @@ def _keep(file: Path, stamp: str, catalog: bytes) -> None:
 
 
 def _stamp(marker: Marker) -> str:
-    """Of the build, and of the sources that are used where they are: a user edits them."""
+    """The stamp of the build, and of the sources that are used where they are: a user edits them."""
     folders = [Path(words[1]) for words in marker.packages.values() if words[:1] == ("--editable",)]
     return stamp_of([marker.build, list(_sources(folders))])
 

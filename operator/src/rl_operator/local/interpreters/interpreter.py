@@ -45,7 +45,7 @@ class Installed:
     stamp: str
 
     def arguments(self, extra: str) -> tuple[str, ...]:
-        """Of `uv pip install`, for the same one with an extra (empty: none)."""
+        """The arguments of `uv pip install`, for the same one with an extra (empty: none)."""
         extras = f"[{extra}]" if extra else ""
         if not self.origin:
             return (f"{DISTRIBUTION}{extras}=={self.version}",)
@@ -81,7 +81,7 @@ class Installed:
 
 
 def read_installed(program: str) -> Installed:
-    """That of a program `tinker-atropos`, which need not be beside this Python. Raises RefusedError."""
+    """The catalog of a program `tinker-atropos`, which need not be beside this Python. Raises RefusedError."""
     found = _distribution_of(Path(program))
     if found is None:
         raise RefusedError(
@@ -96,7 +96,7 @@ def read_installed(program: str) -> Installed:
 
 
 def project_hash(folder: Path) -> str:
-    """Of the files that say how a local folder is built, and what it requires."""
+    """The hash of the files that say how a local folder is built, and what it requires."""
     files = [folder / name for name in PROJECT_FILES]
     return stamp_of([file.read_bytes().hex() if file.is_file() else None for file in files])
 

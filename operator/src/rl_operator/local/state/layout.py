@@ -36,7 +36,7 @@ class Layout:
         return self.root / "tinker-service"
 
     def service_of(self, runtime: str) -> Path:
-        """That of the runtime's own model."""
+        """The service of the runtime's own model."""
         return self.root / "tinker-services" / runtime
 
     @property
@@ -64,12 +64,12 @@ class Layout:
 
     @property
     def all_pod_folders(self) -> tuple[Path, ...]:
-        """Of all runs: `…/NAMESPACE/POD`."""
+        """The folders of all runs' pods: `…/NAMESPACE/POD`."""
         return tuple((self.root / "pods").glob("*/*"))
 
     @property
     def all_events(self) -> tuple[Path, ...]:
-        """Of all runs: `…/NAMESPACE/RUN.jsonl`."""
+        """The event files of all runs: `…/NAMESPACE/RUN.jsonl`."""
         return tuple((self.root / "events").glob("*/*.jsonl"))
 
     def rollouts(self, namespace: str, run_name: str, run_uid: str) -> Path:

@@ -90,13 +90,15 @@ def _missing(view: View, size: int) -> Iterator[tuple[Slot, datetime]]:
 
 
 def _needless(view: View, size: int) -> Iterator[PodObservation]:
-    """Of other attempts, of slots that there are not, and those that have a successor; of failed ones, once it runs."""
+    """Pods of other attempts, of slots that there are not, and those that have a successor; of failed ones, once it
+    runs.
+    """
     kept = {pod.uid for pods in _by_slot(view, size).values() for pod in (*pods[-1:], *_recent_failures(pods))}
     yield from (pod for pod in view.sandboxes if pod.uid not in kept)
 
 
 def _recent_failures(pods: list[PodObservation]) -> list[PodObservation]:
-    """Of one slot: those since the last pod that ran."""
+    """Failures of one slot since the last pod that ran."""
     failed: list[PodObservation] = []
     for pod in reversed(pods):
         if _has_failed(pod):

@@ -45,7 +45,7 @@ def notable_best(run: "TrainingRun") -> "BestCheckpoint | None":
 
 
 def best_sentence(run: "TrainingRun") -> str:
-    """That the last weights are worse than the best ones; empty if that may be noise."""
+    """A sentence that the last weights are worse than the best ones; empty if that may be noise."""
     best, metrics = run.status.best, run.status.metrics
     last = metrics.held_out if metrics else None
     if best is None or last is None or not best.held_out.is_above(last):

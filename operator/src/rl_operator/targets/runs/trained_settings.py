@@ -21,7 +21,9 @@ from rl_operator.targets.target import Target
 
 
 class TrainedSettings:
-    """Of several runs of a target: each runtime's catalog is read once. What the caller may not read is left out."""
+    """The settings of several runs of a target: each runtime's catalog is read once. What the caller may not read is
+    left out.
+    """
 
     def __init__(self, target: Target) -> None:
         self._target = target

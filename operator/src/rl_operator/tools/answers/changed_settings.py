@@ -25,7 +25,7 @@ Place = tuple[str, str]
 
 
 class SettingsInForce:
-    """Of runs that set nothing; each runtime's catalog is read once, and what may not be read is unknown."""
+    """Settings of runs that set nothing; each runtime's catalog is read once, and what may not be read is unknown."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -53,7 +53,7 @@ class SettingsInForce:
         return self._known[key]
 
     def _read(self, runtime_name: str, environment: str) -> Mapping[Place, Any]:
-        """Of an own environment only the trainer's are known."""
+        """Reads the settings; of an own environment only the trainer's are known."""
         trainer = {("trainer", name): field.default for name, field in TRAINER_FIELDS.items()}
         runtime = self._runtimes.get(runtime_name)
         if runtime and runtime_name not in self._catalogs:

@@ -183,7 +183,7 @@ def _own(context: CallContext) -> tuple[list[Environment], list[str]]:
 
 
 def _bundled(environment: CatalogEnvironment) -> dict[str, object]:
-    """Of a library's environments their class and file are the same, and paid for by token."""
+    """A library's environments, whose class and file are the same, and paid for by token."""
     code = {"class_name": environment.class_name, "file_path": environment.file_path}
     return {
         "name": environment.name,

@@ -231,7 +231,9 @@ class Change:
 
 
 def edits_of(fields: RunFields, values: Mapping[str, object]) -> tuple[tuple[Edit, ...], tuple[ToolRefusedError, ...]]:
-    """And what is wrong with the others: an unknown name, a second name of one field, what no run can hold."""
+    """The edits, and what is wrong with the others: an unknown name, a second name of one field, what no run can
+    hold.
+    """
     edits: dict[tuple[str, ...], tuple[str, Edit]] = {}
     faults = list[ToolRefusedError]()
     for name, value in values.items():

@@ -30,7 +30,7 @@ LARGE_BYTES: Final = 2_000_000
 
 @dataclass(frozen=True)
 class KeptRollouts:
-    """Of a run. `source` None: there are none, and `why` says so."""
+    """The rollouts of a run. `source` None: there are none, and `why` says so."""
 
     run: TrainingRun
     source: RolloutSource | None

@@ -73,7 +73,7 @@ class TalkAsked:
     raw: bool = False
 
     def options(self) -> tuple[str, ...]:
-        """Of `tinker-atropos sample`."""
+        """Options of `tinker-atropos sample`."""
         sampling = ("--max-tokens", str(self.max_tokens), "--temperature", f"{self.temperature:g}")
         return ("-n", str(self.count), *sampling, "--seed", str(self.seed), *(("--raw",) if self.raw else ()))
 
@@ -192,7 +192,7 @@ LOOK_SECONDS: Final = 0.5
 
 @dataclass(frozen=True)
 class TalkPartners:
-    """Of a run. `model`: the base model's name; empty: it is not known."""
+    """Who answers for a run. `model`: the base model's name; empty: it is not known."""
 
     run: TrainingRun
     weights: tuple[KeptWeights, ...]
@@ -237,7 +237,7 @@ def _partners(target: Target, namespace: str, name: str) -> TalkPartners:
 
 
 async def _fields(request: Request) -> dict[str, str]:
-    """Of a form as browsers send it. Raises InvalidError if it is too large."""
+    """The fields of a form as browsers send it. Raises InvalidError if it is too large."""
     body = bytearray()
     async for piece in request.stream():
         body += piece

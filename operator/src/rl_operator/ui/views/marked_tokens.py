@@ -42,7 +42,7 @@ def advantages_of(rollout: RolloutRecord, sequence: SequenceRecord) -> Sequence[
 
 
 def largest_advantage(group: GroupRecord) -> float:
-    """Of all rollouts and tokens; what the colors of advantages are measured by. 0 if there is none."""
+    """The largest of all rollouts and tokens; what the colors of advantages are measured by. 0 if there is none."""
     known = (
         abs(value)
         for rollout in group.rollouts
@@ -239,7 +239,7 @@ def _one(value: float | None) -> float | None:
 
 
 def mean_surprise(rollout: RolloutRecord) -> float | None:
-    """Of its sampled tokens, in nats."""
+    """The mean over its sampled tokens, in nats."""
     known = [
         -value
         for sequence in rollout.sequences

@@ -98,7 +98,7 @@ def log_text(lines: Iterable[str]) -> Sequence[str]:
 
 
 def log_line(line: str) -> str:
-    """Of a progress bar that overwrites itself, its latest output."""
+    """A line of a log; of a progress bar that overwrites itself, its latest output."""
     latest = line.rstrip("\r\n").rpartition("\r")[2]
     shown = visible(redacted(without_control(latest[:_READ])).expandtabs(4))
     left = len(latest) - _READ

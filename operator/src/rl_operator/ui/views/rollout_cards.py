@@ -74,7 +74,7 @@ class GroupCard:
 
 @dataclass(frozen=True, slots=True)
 class _Budget:
-    """Of one rollout: tokens and, for each turn, characters; rollouts of one group."""
+    """The budget of one rollout: tokens and, for each turn, characters; rollouts of one group."""
 
     tokens: int
     characters: int
@@ -92,7 +92,7 @@ class _Showing:
 
 
 def group_cards(chosen: Sequence[PickedGroup], step: int, address: RolloutAddress) -> tuple[list[GroupCard], float]:
-    """And the largest advantage among them, by which its colors are measured."""
+    """The cards, and the largest advantage among them, by which its colors are measured."""
     largest = max((each.largest for each in chosen), default=0.0)
     budget = _budget(chosen, alone=address.group is not None)
     marking = TokenMarking(address.color, largest, budget.tokens)

@@ -77,7 +77,7 @@ class RoleSpan:
 
     @property
     def kind(self) -> str:
-        """Of the style sheet."""
+        """The class of the style sheet."""
         return ROLE_WORDS.get(self.role, "given")
 
 
@@ -90,8 +90,8 @@ def is_given(sequence: SequenceRecord) -> list[bool]:
 
 
 def turns_of(prompt: Sequence[str], sequence: SequenceRecord) -> list[RoleSpan]:
-    """Of the sequence; the `prompt` before it says whose turn it begins with. Without roles, what was given and what
-    was sampled take turns.
+    """The turns of the sequence; the `prompt` before it says whose turn it begins with. Without roles, what was given
+    and what was sampled take turns.
     """
     told = [*prompt, *sequence.pieces]
     given = [True] * len(prompt) + is_given(sequence)

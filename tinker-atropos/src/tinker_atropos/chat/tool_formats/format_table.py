@@ -149,7 +149,7 @@ def _written(value: object) -> str:
 
 
 def _schemas(name: str, tools: Tools) -> Mapping[str, object]:
-    """Of the arguments of a function."""
+    """The schemas of the arguments of a function."""
     for tool in tools:
         if tool["function"]["name"] == name:
             properties = (tool["function"].get("parameters") or {}).get("properties")

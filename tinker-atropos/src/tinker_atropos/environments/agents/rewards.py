@@ -45,7 +45,7 @@ class Judge:
         self.fallbacks = 0
 
     async def score(self, task_id: str, prompt: str, heuristic: Callable[[], float]) -> float:
-        """Of the rollout `task_id` (`ctx.task_id`). The prompt asks for JSON such as {"score": 0.5}."""
+        """The score of the rollout `task_id` (`ctx.task_id`). The prompt asks for JSON such as {"score": 0.5}."""
         if task_id not in self._verdicts:
             self._verdicts[task_id] = asyncio.ensure_future(self._judged(prompt, heuristic))
             while len(self._verdicts) > REMEMBERED:

@@ -79,7 +79,9 @@ def run_blocking(executor: Executor, function: Callable[..., T], *args: Any) -> 
 
 
 class ToolContext:
-    """Of the rollout `task_id`. Synchronous; under `compute_reward` and `evaluate` it does not block other rollouts."""
+    """The tools of the rollout `task_id`. Synchronous; under `compute_reward` and `evaluate` it does not block other
+    rollouts.
+    """
 
     def __init__(self, task_id: str) -> None:
         self.task_id = task_id

@@ -43,7 +43,7 @@ def import_root(entry: Module, files: Container[str]) -> ImportRoot:
 
 
 def init_file(folder: str) -> str:
-    """Of a dotted folder."""
+    """The `__init__.py` of a dotted folder."""
     return "/".join([*filter(None, folder.split(".")), "__init__.py"])
 
 

@@ -74,7 +74,7 @@ class Sources:
 
     @classmethod
     def of_file(cls, path: Path) -> Self:
-        """Of a single file: what lies beside it is not read."""
+        """Sources of a single file: what lies beside it is not read."""
         return cls(path.parent, files={path.name: path})
 
     def module_of_file(self, file: str) -> Module | None:

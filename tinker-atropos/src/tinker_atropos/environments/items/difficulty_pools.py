@@ -91,7 +91,9 @@ class PooledItems(Generic[Item]):
         return self._items[self.pools.draw()]
 
     def rewarded(self, item: Item, rewards: Sequence[float]) -> None:
-        """Of an item that was drawn here: others, such as one of an environment's own making, are in no pool."""
+        """Notes the reward of an item that was drawn here: others, such as one of an environment's own making, are in
+        no pool.
+        """
         index = self._index.get(id(item))
         if index is not None:
             self.pools.rewarded(index, rewards)
@@ -99,7 +101,7 @@ class PooledItems(Generic[Item]):
 
 @lru_cache(maxsize=4)
 def _order(size: int, seed: int, number: int) -> tuple[int, ...]:
-    """Of all items, in one pass."""
+    """The order of all items, in one pass."""
     order = list(range(size))
     random.Random(f"{seed}/{number}").shuffle(order)  # noqa: S311 -- an order
     return tuple(order)

@@ -100,7 +100,7 @@ class Evaluation:
 
 
 def _named(metric: str, estimate: Estimate, main: str) -> dict[str, float]:
-    """That of another set has its n beside it, as the main one has."""
+    """The names of a set's figures: another set's has its n beside it, as the main one's has."""
     prefix, _, name = metric.rpartition("/")
     n = {f"{prefix}/n": float(estimate.n)} if name == main.rpartition("/")[2] else {}
     return estimate.to_metrics(metric) | n
@@ -238,7 +238,7 @@ def evaluation_of(
 def _figures(
     played: Sequence[PlayedItem[object]], worth: Callable[[float], float], leaf: str, samples: int
 ) -> Iterator[tuple[str, Estimate]]:
-    """Of one set, by name; what nothing is known about is left out."""
+    """The figures of one set, by name; what nothing is known about is left out."""
     verdicts = [[worth(each.score) for each in item.rollouts] for item in played if item.rollouts]
     if verdicts:
         yield leaf, Estimate.of_samples(verdicts)

@@ -19,8 +19,8 @@ Wrapper = Callable[..., Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class SampledAnswers:
-    """Of one request: the token ids of its prompt and of its answers, and their logprobs if the request asked for
-    them.
+    """What one request sampled: the token ids of its prompt and of its answers, and their logprobs if the request
+    asked for them.
     """
 
     prompt: Sequence[int]

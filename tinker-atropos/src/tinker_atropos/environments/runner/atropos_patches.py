@@ -153,7 +153,7 @@ class AtroposPatches:
             work.tokens_failed += rollout.tokens
 
     def rollouts_evaluated(self, played: Sequence[PlayedItem[object]]) -> None:
-        """Of an evaluation: its work knows the step of the weights."""
+        """The rollouts of an evaluation: its work knows the step of the weights."""
         work = current_work()
         if work is not None and work.step is not None:
             for each in played:
@@ -281,9 +281,9 @@ def checked_pair(collected: Any) -> tuple[Any, Any]:
 
 
 class EqualGroups:
-    """Of one environment. A group that is not all right is always dropped. Those that are all right say that the task
-    may be solved, and then the next group to learn from costs ever more: at most `max_all_right` in a row are dropped,
-    and further ones sent until there is one to learn from. None: all are dropped.
+    """The equal groups of one environment. A group that is not all right is always dropped. Those that are all right
+    say that the task may be solved, and then the next group to learn from costs ever more: at most `max_all_right` in
+    a row are dropped, and further ones sent until there is one to learn from. None: all are dropped.
     """
 
     def __init__(self, max_all_right: int | None, counters: Counters) -> None:

@@ -228,7 +228,7 @@ class Rollouts:
             await self._polls.next_event(env.status_dict, work_of(env))
 
     def _start_due_evaluation(self, env: Any, step: int) -> None:
-        """Of the newest step at which one is due, if training is not over: the last one is made then."""
+        """Starts that of the newest step at which one is due, if training is not over: the last one is made then."""
         every = self._steps_per_eval
         due = self._evaluates and every > 0 and step // every > self._evaluated_at // every
         if due and not _evaluating(env) and step < self._shared.total_steps:

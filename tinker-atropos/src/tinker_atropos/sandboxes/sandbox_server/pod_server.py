@@ -143,8 +143,8 @@ def _listening(settings: Settings) -> socket.socket:
 
 
 def _env_vars() -> dict[str, str]:
-    """Of commands: the image's, whose programs come before the interpreter that was brought along for the server. Where
-    the API server is they need not know.
+    """Variables of commands: the image's, whose programs come before the interpreter that was brought along for the
+    server. Where the API server is they need not know.
     """
     images = {name: value for name, value in os.environ.items() if not name.startswith(CLUSTER_VARIABLES)}
     path = os.pathsep.join([images.get("PATH", os.defpath), os.path.dirname(sys.executable)])

@@ -17,7 +17,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Of all processes of a sandbox. `resident` in bytes: what they share counts for each of them."""
+    """The use of all processes of a sandbox. `resident` in bytes: what they share counts for each of them."""
 
     processes: int
     threads: int
@@ -81,7 +81,7 @@ def kill_all() -> None:
 
 
 def threads_of_user() -> int:
-    """Of all programs of this process's user, as RLIMIT_NPROC counts them; as far as they can be seen."""
+    """The threads of all programs of this process's user, as RLIMIT_NPROC counts them; as far as they can be seen."""
     user = os.geteuid()
     return use_of([number for number in _listed("/proc") if _owner(number) == user]).threads
 
@@ -136,7 +136,7 @@ def _children(number: int) -> list[int] | None:
 
 
 def _parents() -> dict[int, int]:
-    """Of all processes that are seen here; empty where there is no /proc."""
+    """The parents of all processes that are seen here; empty where there is no /proc."""
     return {number: int(stat[1]) for number in _listed("/proc") if (stat := _stat(number))}
 
 

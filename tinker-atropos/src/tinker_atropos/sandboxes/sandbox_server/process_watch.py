@@ -25,7 +25,7 @@ THREADS_FOR_A_PROCESS = 16
 
 
 class ProcessWatch:
-    """Of all commands together: `processes` at once, and `memory_mb` MiB. When it is more, all are killed.
+    """Watches all commands together: `processes` at once, and `memory_mb` MiB. When it is more, all are killed.
 
     With `idle_seconds` it looks that often while no command runs, too: the first process of a container inherits
     orphans of processes that others started in it.

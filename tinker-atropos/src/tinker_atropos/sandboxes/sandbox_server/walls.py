@@ -51,7 +51,7 @@ def prctl(option: int, value: int) -> None:
 
 
 def drop_own_capabilities() -> None:
-    """Of this thread, and of what it starts."""
+    """Drops those of this thread, and of what it starts."""
     _checked("capset", struct.pack("=Ii", _CAPABILITY_VERSION_3, 0), bytes(_CAPABILITIES_BYTES))
 
 

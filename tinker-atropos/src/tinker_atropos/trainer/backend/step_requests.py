@@ -127,7 +127,7 @@ def taught(datums: Sequence[Datum]) -> list[tuple[Datum, TeacherTopK]]:
 
 
 def to_teacher(datums: Sequence[Datum], weight: float) -> list[types.Datum]:
-    """Of the taught ones, the targets of a cross-entropy, [T, 1 + K]: the sampled token without a weight, for its
+    """The taught ones as targets of a cross-entropy, [T, 1 + K]: the sampled token without a weight, for its
     logprob, then the teacher's tokens, by their shares. All have the K of the widest: padding has no weight.
     """
     found = taught(datums)

@@ -67,7 +67,7 @@ class TrainingBatch:
 
     @property
     def sequences(self) -> int:
-        """Of all groups, trained or not."""
+        """The sequences of all groups, trained or not."""
         return sum(len(group.sequences_S) for group in self.groups)
 
     @property
@@ -80,7 +80,7 @@ class TrainingBatch:
 
     @property
     def masked_tokens(self) -> int:
-        """Of these, without an advantage because of the trust region."""
+        """The tokens without an advantage because of the trust region."""
         return sum(int(datum.masked_T.sum()) for datum in self.datums if datum.masked_T is not None)
 
 
@@ -167,19 +167,19 @@ Scalar = TypeVar("Scalar", np.int64, np.float64)
 
 
 def of_trained(datums: Sequence[Datum], rows: Iterable[npt.NDArray[Scalar]]) -> npt.NDArray[Scalar]:
-    """Of a row for each datum, as long as its own arrays: the values of the trained tokens, [N]."""
+    """From a row for each datum, as long as its own arrays: the values of the trained tokens, [N]."""
     trained = np.concatenate([datum.trained_T for datum in datums])
     found_N: npt.NDArray[Scalar] = np.concatenate(list(rows))[trained]
     return found_N
 
 
 def policy_steps(datums: Sequence[Datum]) -> Ints:
-    """That sampled the trained tokens, [N]."""
+    """The policy steps that sampled the trained tokens, [N]."""
     return of_trained(datums, (datum.policy_step_T for datum in datums))
 
 
 def log_ratios(datums: Sequence[Datum], logprobs: Sequence[Floats]) -> Floats:
-    """Of the trained tokens, [N]: log p - log q. `logprobs` are the trainer's, for each datum."""
+    """The log ratios of the trained tokens, [N]: log p - log q. `logprobs` are the trainer's, for each datum."""
     return of_trained(datums, logprobs) - of_trained(datums, (datum.logprobs_T for datum in datums))
 
 

@@ -30,7 +30,7 @@ class TeacherTopK:
         return np.asarray(self.shares_TK.any(axis=-1))
 
     def predicting(self, trained_T: Bools) -> "TeacherTopK | None":
-        """Of T-1 predictions, those that are trained; None if it said nothing of them."""
+        """Those of T-1 predictions that are trained; None if it said nothing of them."""
         shares_TK = np.where(trained_T[:, None], self.shares_TK[1:], 0.0)
         return TeacherTopK(self.tokens_TK[1:], shares_TK) if shares_TK.any() else None
 

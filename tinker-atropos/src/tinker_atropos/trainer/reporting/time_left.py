@@ -55,7 +55,7 @@ class Schedule:
         )  # fmt: skip
 
     def evaluations_after(self, step: int) -> int:
-        """That training waits for; the final one is not among them."""
+        """The evaluations that training waits for; the final one is not among them."""
         return _multiples(self.evaluate_every, step, self.total_steps - 1) if self.waits else 0
 
     def saves_after(self, step: int) -> int:
@@ -134,7 +134,9 @@ class TimeLeft:
         return self._steps[0][0] - LATE_STEPS - 2 if self._steps else 0
 
     def _steps_seconds(self, left: int) -> float:
-        """Of the steps that are left, without the evaluations that training waits for: they are counted one by one."""
+        """The time of the steps that are left, without the evaluations that training waits for: they are counted one
+        by one.
+        """
         pace = statistics.fmean(self._newest(SHARE, FEWEST_STEPS))
         trend = self._newest(TREND_SHARE, FEWEST_OF_TREND)
         middle = len(trend) // 2
@@ -156,7 +158,7 @@ class TimeLeft:
         return list(newest.values())
 
     def _waited(self, at: int, took: float, newest: Mapping[int, float]) -> tuple[int, float]:
-        """Of these steps, the one that waited for an evaluation is the longest of those that may have; and how long."""
+        """Which of these steps waited for an evaluation: it is the longest of those that may have; and how long."""
         held_up = [step for step in newest if at < step <= at + LATE_STEPS + 1]
         if not at or not held_up or not self.schedule.waits:
             return 0, 0.0

@@ -237,8 +237,8 @@ class LiveStatus:
         self._warn_of_decline()
 
     def _warn_of_decline(self) -> None:
-        """Of the held-out figure or, while that says nothing, of the training reward: over steps or, if they no longer
-        come, over groups.
+        """Warns of a decline of the held-out figure or, while that says nothing, of the training reward: over steps
+        or, if they no longer come, over groups.
         """
         if self.held_out is not None and self.held_out.step is not None:
             self.held_out_decline.add(self.held_out.step, self.held_out.value)

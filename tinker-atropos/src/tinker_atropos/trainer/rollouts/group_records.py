@@ -77,7 +77,7 @@ class GroupFacts:
 
 
 def group_facts(step: TrainedStep, config: TrainerSettings) -> Iterator[GroupFacts]:
-    """Of the batch's groups, then of those that were dropped."""
+    """The facts of the batch's groups, then of those that were dropped."""
     datums_of: dict[int, list[tuple[Datum, Floats]]] = {}
     for datum, logprobs_T in zip(step.batch.datums, step.logprobs, strict=True):
         datums_of.setdefault(datum.group, []).append((datum, logprobs_T))
@@ -161,7 +161,7 @@ def fate_totals(found: Iterable[GroupFacts]) -> dict[str, int]:
 
 
 def _fates(facts: GroupFacts, shared: int) -> Iterator[Codes]:
-    """Of the tokens of each sequence, after what all of them begin with."""
+    """The fates of the tokens of each sequence, after what all of them begin with."""
     for index, sequence in enumerate(facts.group.sequences_S):
         trained = facts.trained_S[index] if facts.trained_S else None
         masked = facts.masked_S is not None and bool(facts.masked_S[index])

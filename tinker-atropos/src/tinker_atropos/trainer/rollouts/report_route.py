@@ -48,7 +48,9 @@ class _Allowance:
 
 @dataclass(slots=True)
 class ReportBudget:
-    """Of all environments of a run, by their address: what they say of themselves may be wrong. `clock` in seconds."""
+    """The budget of all environments of a run, by their address: what they say of themselves may be wrong. `clock` in
+    seconds.
+    """
 
     clock: Callable[[], float] = time.monotonic
     _senders: dict[str, _Allowance] = field(default_factory=dict)

@@ -58,7 +58,7 @@ class TokenPieces:
         return _joined(pieces, tokens, self._together) if INCOMPLETE in "".join(pieces) else pieces
 
     def _together(self, tokens: list[int]) -> str:
-        """Of tokens that may be one character."""
+        """The text of tokens that may be one character."""
         text = self._characters.get(key := tuple(tokens))
         if text is None:
             if len(self._characters) >= MOST_REMEMBERED:
@@ -109,7 +109,7 @@ Lines = Iterator[Line]
 
 @dataclass(frozen=True, slots=True)
 class KeptRun:
-    """Whose rollouts they are."""
+    """The run whose rollouts they are."""
 
     run: str
     namespace: str

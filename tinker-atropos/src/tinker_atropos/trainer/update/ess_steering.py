@@ -36,7 +36,7 @@ def effective_sample_size(log_ratio_N: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StaleTokens:
-    """Of the tokens that are trained in one step, those that older weights sampled: `age` is their mean, in policy
+    """Among the tokens that are trained in one step, those that older weights sampled: `age` is their mean, in policy
     steps.
     """
 

@@ -48,7 +48,7 @@ def learning_rate_at(step: int, peak: float, schedule: str, warmup_steps: int, t
 
 
 def adam_at(step: int, config: RunConfig) -> AdamStep:
-    """Of the policy step with that number: all of its optimizer steps have the same."""
+    """Adam's step in the policy step with that number: all of its optimizer steps have the same."""
     tinker = config.tinker
     assert tinker.learning_rate != "auto", "with_learning_rate has put a number in its place"
     rate = learning_rate_at(

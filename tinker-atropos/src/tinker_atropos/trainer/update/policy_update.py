@@ -72,7 +72,9 @@ async def compared_to_base(training: Training, batch: TrainingBatch, config: Run
 
 
 def differences(datums: Sequence[Datum], base_rows: Sequence[Floats]) -> list[Floats]:
-    """Of each datum's positions: d, NaN where nothing is trained, or the base model's logprob is unknown."""
+    """The differences at each datum's positions: d, NaN where nothing is trained, or the base model's logprob is
+    unknown.
+    """
     return [
         np.where(datum.trained_T, datum.logprobs_T - base_T[1:], np.nan)
         for datum, base_T in zip(datums, base_rows, strict=True)
@@ -142,7 +144,7 @@ def teacher_metrics(datums: Sequence[Datum], teacher_logprobs: Sequence[Floats])
 
 
 def forward_kl(teacher: TeacherTopK, logprobs_TK: Floats) -> Floats:
-    """Of each prediction; 0 where the teacher said nothing."""
+    """The KL of each prediction; 0 where the teacher said nothing."""
     shares_TK = teacher.shares_TK
     named_TK = shares_TK > 0
     log_shares_TK = np.log(np.where(named_TK, shares_TK, 1.0))

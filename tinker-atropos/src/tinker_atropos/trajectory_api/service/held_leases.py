@@ -114,7 +114,7 @@ def _missed_for_good(views: Mapping[Lease, LeaseView]) -> Lease | None:
 
 
 def _last(views: Mapping[Lease, LeaseView]) -> Lease:
-    """Of the leases that ended, the one that says how: a failure takes precedence over a normal end."""
+    """The lease, among those that ended, that says how: a failure takes precedence over a normal end."""
     return max(views, key=lambda lease: (views[lease].gone, lease.ended_at))
 
 

@@ -132,7 +132,7 @@ class OpenEnvEnvironment(SampledEnvironment[int]):
 
     @property
     def client(self) -> OpenEnvClient:
-        """Of the server, once `setup` has found it."""
+        """The client of the server, once `setup` has found it."""
         assert self._client is not None, "setup comes first"
         return self._client
 

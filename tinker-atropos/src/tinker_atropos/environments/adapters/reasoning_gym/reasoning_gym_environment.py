@@ -90,7 +90,9 @@ class ReasoningGymEnvironment(Environment[TaskItem], ABC):
         return self._held_out
 
     def held_out_sets(self) -> HeldOutSets[TaskItem]:
-        """Of a mixture, each task's share of those that an evaluation samples, unless there are too many tasks."""
+        """The sets of a mixture: each task's share of those that an evaluation samples, unless there are too many
+        tasks.
+        """
         if not 1 < len(self.tasks) <= MOST_SETS:
             return {}
         evaluated = self._held_out[: self.items_evaluated()]

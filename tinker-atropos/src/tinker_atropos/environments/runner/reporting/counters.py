@@ -72,7 +72,7 @@ IsCorrect = Callable[[float], bool]
 
 
 def has_full_reward(reward: float) -> bool:
-    """Of environments that do not say which rewards are right."""
+    """The test for environments that do not say which rewards are right."""
     return reward >= 1.0
 
 

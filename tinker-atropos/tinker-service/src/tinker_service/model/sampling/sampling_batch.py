@@ -65,7 +65,7 @@ def _begun(parts: Sequence[CachePart], groups: Sequence[PromptGroup]) -> list[Pi
 def _packed(
     parts: Sequence[CachePart], groups: Sequence[PromptGroup]
 ) -> tuple[list[int], list[int], list[LoraAdapter | None]]:
-    """Of each token in the packed row: itself, its position, and the adapter that works on it."""
+    """For each token in the packed row: itself, its position, and the adapter that works on it."""
     rows = [row for part in parts for row in part.rows]
     tokens = [row.continuation.tokens[-1] for row in rows]
     positions = [length for part in parts for length in part.lengths]
