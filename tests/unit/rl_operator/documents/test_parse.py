@@ -114,9 +114,9 @@ def test_examples_are_runs(file: Path) -> None:
         ("spec.wandb", {"projekt": "x"}, "UnknownField", "spec.wandb.projekt", "did you mean 'project'?"),
         (
             "spec.startFrom",
-            {"chekpoint": "x"},
+            {"checkpoimt": "x"},
             "UnknownField",
-            "spec.startFrom.chekpoint",
+            "spec.startFrom.checkpoimt",
             "did you mean 'checkpoint'",
         ),
         ("spec.config", ["x"], "WrongType", "spec.config", "it must be a mapping"),
