@@ -61,7 +61,7 @@ def test_success_from_apply_to_weights(runs: RunsNamespace) -> None:
         "configMapName": f"sorting-{config_hash}",
         "configHash": config_hash,
         "progress": {"step": TOTAL_STEPS, "totalSteps": TOTAL_STEPS, "percent": 100, "fromStep": 0},
-        "metrics": {"heldOut": {"value": 0.9123}, "source": "result"},
+        "metrics": {"heldOut": {"metric": "eval/percent_correct", "value": 0.9123}, "source": "result"},
         "containers": [
             {"name": name, "state": "Terminated", "exitCode": 0, "reason": "Completed", "restarts": 0}
             for name in ("api", "trainer", "environment")

@@ -40,6 +40,7 @@ KUBERNETES = {
     *("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "CrashLoopBackOff"),
     *("CreateContainerError", "RunContainerError", "CreateContainerConfigError", "DeadlineExceeded"),
     *("ContainerStatusUnknown", "True", "False"),
+    "Restart",  # a value of spec.onLostCheckpoint
 }
 """Words of Kubernetes that are no reasons of ours, though they look like some."""
 
