@@ -4,9 +4,6 @@ verifiers brings some along. Others are top-level modules of installed distribut
 that RL_TASKSETS lists: a module that exports exactly one class derived from `Taskset` in its `__all__`.
 
 A taskset's name has the forms that verifiers takes: `sort-digits`, `owner/sort_digits`, `sort_digits@1.2.0`.
-
-Data that a taskset loads from a hub cannot be reached from an environment's pod: `missing_data` is the sentence with
-the way out.
 """
 
 import ast
@@ -14,7 +11,6 @@ import importlib.util
 import os
 import re
 import sys
-import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
@@ -24,46 +20,6 @@ from typing import Final, Self
 from rl_contract.env_vars import RL_TASKSETS
 from tinker_atropos.environments.discovery.modules import Module, SourceClass, package_folders
 from tinker_atropos.environments.discovery.sources import Foreign, Sources
-from tinker_atropos.environments.rollout.failures import MAX_MESSAGE
-
-HUB_CLIENTS: Final = frozenset({"datasets", "huggingface_hub", "requests", "urllib3", "httpx", "httpcore"})
-WORD_LISTS: Final = "nltk"
-
-HUB_ADVICE: Final = (
-    "mount a Hugging Face cache that has it, and set HF_HOME to its folder and HF_DATASETS_OFFLINE=1 (its datasets/ is "
-    "what `datasets.load_dataset` leaves behind where it can reach the hub)"
-)
-WORD_ADVICE: Final = "mount a folder with NLTK's data that has it, and set NLTK_DATA to that folder"
-
-
-def missing_data(environment: str, error: BaseException) -> str | None:
-    """None if the error is about something else."""
-    for cause in _chain(error):
-        message = next((line for line in str(cause).splitlines() if line.strip(" *")), "").strip()[:MAX_MESSAGE]
-        said = f"{type(cause).__name__}: {message}"
-        clients = _modules(cause)
-        if isinstance(cause, LookupError) and WORD_LISTS in clients:
-            return f"{environment} needs word lists, which are not here ({said}): {WORD_ADVICE}"
-        if isinstance(cause, OSError) and clients & HUB_CLIENTS:
-            return f"{environment} loads data from a hub, which is not here ({said}): {HUB_ADVICE}"
-    return None
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error, and what it was raised from, outermost first."""
-    seen: set[int] = set()
-    following: BaseException | None = error
-    while following is not None and id(following) not in seen:
-        seen.add(id(following))
-        yield following
-        following = following.__cause__ or following.__context__
-
-
-def _modules(error: BaseException) -> set[str]:
-    """The top-level modules of the code that the error went through, and that of its class."""
-    frames = traceback.walk_tb(error.__traceback__)
-    names = [str(frame.f_globals.get("__name__", "")) for frame, _ in frames]
-    return {name.partition(".")[0] for name in (*names, type(error).__module__)}
 
 
 @dataclass(frozen=True, slots=True)
