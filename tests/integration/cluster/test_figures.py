@@ -128,6 +128,7 @@ def test_a_run_with_unreadable_metrics_is_not_disturbed(runs: RunsNamespace) -> 
     pod = runs.until_pod()
     runs.kubelet.start(pod, "127.255.0.12")
     runs.kubelet.work(pod)
+    runs.until_phase("Running")  # the last thing that is written, if the deadline ends nothing
     wait_for("it is said", lambda: "the result, at the end" in (runs.status().get("message") or ""))
     writes = len(runs.writes())
     stays("the deadline that nobody can judge ends nothing", lambda: len(runs.writes()) == writes, seconds=3.0)
