@@ -69,14 +69,17 @@ class EvaluatedFigure(WireModel):
 
     model_config = ConfigDict(json_schema_extra={"required": ["metric", "value"]})  # whoever writes it says both
 
-    metric: str = Field(default=HELD_OUT_METRIC, description="The metric that it is, such as eval/SET/pass_at_4.")
+    metric: str = Field(
+        default=HELD_OUT_METRIC,
+        description="Its name among the metrics. eval/percent_correct is the held-out one, whatever eval_metric chose.",
+    )
     value: float = Field(allow_inf_nan=False, description="A fraction, or the score of another metric.")
     low: float | None = Field(default=None, allow_inf_nan=False, description="Lower end of its 95 % interval.")
     high: float | None = Field(default=None, allow_inf_nan=False, description="Upper end of its 95 % interval.")
     samples: int | None = Field(default=None, ge=0, le=MAX_STEPS, description="Samples behind it.")
     step: int | None = Field(default=None, ge=0, le=MAX_STEPS, description="The step whose weights were evaluated.")
     temperature: float | None = Field(
-        default=None, allow_inf_nan=False, description="The temperature at which it was sampled, if it was one."
+        default=None, allow_inf_nan=False, description="The temperature it was sampled at; left out if none was told."
     )
 
     @classmethod
