@@ -50,10 +50,10 @@ def values_of(model: BaseModel) -> Mapping[str, Any]:
     """The values of a model's fields by the same names."""
     found: dict[str, Any] = {}
     for name, value in model:
-        inner = (
-            {f"{name}.{key}": each for key, each in values_of(value).items()} if isinstance(value, BaseModel) else None
-        )
-        found |= {name: value} if inner is None else inner
+        if isinstance(value, BaseModel):
+            found |= {f"{name}.{inner}": each for inner, each in values_of(value).items()}
+        else:
+            found[name] = value
     return found
 
 
