@@ -9,8 +9,8 @@ from typing import Final
 
 from generate.drift import DRIFTS
 from generate.transitions import CREATED, TRANSITIONS
+from rl_operator.status.text.phase_table import TABLE, Situation
 from rl_operator.status.text.reasons import REASONS, Meaning
-from rl_operator.status.text.table import TABLE, Situation
 
 CONDITIONS: Final[Mapping[str, str]] = {
     "Accepted": "the spec was checked",

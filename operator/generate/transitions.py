@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from rl_operator.api.status_fields import RunStatus
-from rl_operator.status.text.table import TABLE, Situation
+from rl_operator.status.text.phase_table import TABLE, Situation
 
 CREATED: Final = None
 """Where a run begins: the object exists, and the operator has not reconciled it yet."""

@@ -26,8 +26,8 @@ from tinker_atropos.trainer.data.groups import Group, Story, TokenSequence
 from tinker_atropos.trainer.rollouts.group_records import TrainedStep
 from tinker_atropos.trainer.rollouts.report_route import MAX_BRACKETS, ReportBudget
 from tinker_atropos.trainer.rollouts.reported_rollouts import MAX_GROUPS, RolloutReport
-from tinker_atropos.trainer.rollouts.rollout_keeper import KeptFiles, RolloutKeeper
 from tinker_atropos.trainer.rollouts.rollout_lines import KeptRun, RolloutLines, TokenPieces
+from tinker_atropos.trainer.rollouts.rollout_writer import KeptFiles, RolloutWriter
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
 
 GOAL_SHARE = 0.01
@@ -115,7 +115,7 @@ def step_of(made: tuple[Group, ...], config: TrainerSettings) -> TrainedStep:
     return TrainedStep(Collected(made, Counter(), 0, 0, 0, waited=0.0), batch, logprobs)
 
 
-class MeteredKeeper(RolloutKeeper):
+class MeteredKeeper(RolloutWriter):
     """Measures the CPU time of each write in its thread."""
 
     seconds: list[float]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from generate.metric_page import BEGIN, END, metric_tables, with_tables
-from rl_contract.metric_table import METRICS
+from rl_contract.logged_metrics import METRICS
 
 PAGE = Path("docs/reference/metrics.md")
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from generate.status_page import CONDITIONS, PEOPLE, page
 from generate.transitions import TRANSITIONS
+from rl_operator.status.text.phase_table import TABLE, Situation
 from rl_operator.status.text.reasons import REASONS
-from rl_operator.status.text.table import TABLE, Situation
 
 
 def test_the_page_is_up_to_date() -> None:

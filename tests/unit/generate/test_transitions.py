@@ -24,10 +24,10 @@ from rl_operator.api.refusal import Refusal
 from rl_operator.api.status_fields import RunStatus
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.view import QueuePosition, View
-from rl_operator.status.derive import derive, started
-from rl_operator.status.lifecycle import Action, assess, decide
+from rl_operator.status.derived_status import derive, started
 from rl_operator.status.observed.observation import PodObservation, format_time
-from rl_operator.status.text.table import Situation
+from rl_operator.status.phase_and_action import Action, assess, decide
+from rl_operator.status.text.phase_table import Situation
 
 REFUSAL = Refusal(code="LockedField", field="spec.trainer.lora_rank", given=8, locked=32, hint="it is locked to 32")
 FULL = QueuePosition(limit=2, active=2, before=0)

@@ -3,7 +3,7 @@
 import pytest
 
 from rl_contract.consistency import CONFIG_FILE, CONFIG_RULES, REQUEST_RULES, Names, inconsistencies
-from rl_contract.setting_table import values_of
+from rl_contract.setting_rows import values_of
 from rl_contract.shared_env import SharedEnvSection
 from rl_contract.trainer_settings import TrainerSettings
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rl_contract.run_metrics import EvaluatedFigure, RunMetrics
+from rl_contract.status_metrics import EvaluatedFigure, RunMetrics
 from rl_contract.trainer_messages import BestCheckpoint, EvaluatedFigures, ResultBest, TrainerResult, TrainerStatus
 
 BEST = BestCheckpoint(

@@ -3,7 +3,7 @@
 import pytest
 
 from rl_contract.policy_losses import POLICY_LOSSES
-from rl_contract.setting_table import Setting, settings_of
+from rl_contract.setting_rows import Setting, settings_of
 from rl_contract.shared_env import SharedEnvSection
 from rl_contract.trainer_settings import TrainerSettings
 

@@ -16,8 +16,8 @@ from rl_operator.check import check_run
 from rl_operator.documents.parse import parse_run, parse_runtime
 from rl_operator.render import render_run
 from rl_operator.status.attempt.view import View
-from rl_operator.status.derive import derive
-from rl_operator.status.lifecycle import assess, decide
+from rl_operator.status.derived_status import derive
+from rl_operator.status.phase_and_action import assess, decide
 
 STORED = Path("tests/data/stored")
 RUNS = [run for file in sorted(STORED.glob("*-runs.json")) for run in json.loads(file.read_text())]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_contract.run_metrics import ORIGINS, EvaluatedFigure, RunMetrics, reduced, wire_name
+from rl_contract.status_metrics import ORIGINS, EvaluatedFigure, RunMetrics, reduced, wire_name
 from rl_contract.trainer_messages import (
     MAX_BYTES,
     BestCheckpoint,

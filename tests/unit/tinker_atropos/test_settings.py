@@ -3,7 +3,7 @@ import json
 import pytest
 
 from rl_contract.prices import TokenPrices
-from rl_contract.run_metrics import EvaluatedFigure
+from rl_contract.status_metrics import EvaluatedFigure
 from rl_contract.trainer_messages import BestCheckpoint
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.settings import Address, Parent, SandboxService, Settings, Spent, load_settings

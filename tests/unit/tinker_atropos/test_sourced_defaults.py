@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tinker import AdamParams, SamplingParams, ServiceClient, types
 
-from rl_contract.intervals import Z_95
+from rl_contract.confidence_intervals import Z_95
 from rl_contract.policy_losses import POLICY_LOSSES, ClipThresholds
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.sampling import SamplingSettings

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import orjson
 
-from rl_contract.run_metrics import RunMetrics
+from rl_contract.status_metrics import RunMetrics
 from rl_contract.trainer_messages import (
     MAX_BYTES,
     EvaluatedFigures,

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rl_contract.run_metrics import RunMetrics
+from rl_contract.status_metrics import RunMetrics
 from rl_contract.trainer_messages import BestCheckpoint, EvaluatedFigures, RunCost, WandbStatus
 from rl_operator.api.model import ObservedModel, keyed_by
 from rl_operator.api.refusal import Refusal

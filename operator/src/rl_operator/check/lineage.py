@@ -14,7 +14,7 @@ from rl_operator.api.settings.fields import TRAINER_FIELDS
 from rl_operator.api.status_fields import TERMINAL_PHASES, StartedFrom
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.api.value_text import text_of
-from rl_operator.check.field_rules import Subject
+from rl_operator.check.locks_and_bounds import Subject
 
 SHAPE: Final[Mapping[str, str]] = {
     "lora_rank": "a LoRA rank of",

@@ -17,8 +17,8 @@ from rl_operator.api.runtime import Bound, LabelSelector, Runtime, SecretKey
 from rl_operator.api.sections import base_model
 from rl_operator.api.settings.fields import SHARED_NUMBERS
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.check.field_rules import Subject, field_refusals, refuse_outside
 from rl_operator.check.lineage import lineage_refusals
+from rl_operator.check.locks_and_bounds import Subject, field_refusals, refuse_outside
 from rl_operator.check.name_lists import MOST_NAMES, listed, unknown_environment
 from rl_operator.check.runtime_rules import check_runtime
 from rl_operator.check.sandbox_rules import sandbox_refusals

@@ -12,7 +12,13 @@ from rl_operator.api.runtime import ALL_PRICES, RESERVED_VARIABLES, SOME_PRICES,
 from rl_operator.api.settings.fields import TRAINER_FIELDS, WIRED_FIELDS, Section, flattened, outer_names, steps_of
 from rl_operator.api.spec_parts.rollout_sinks import ONE_AUTHORITY, ONE_SINK
 from rl_operator.api.value_text import text_of
-from rl_operator.check.field_rules import is_outside, largest_problem, nested_hint, refuse_outside, smallest_problem
+from rl_operator.check.locks_and_bounds import (
+    is_outside,
+    largest_problem,
+    nested_hint,
+    refuse_outside,
+    smallest_problem,
+)
 from rl_operator.check.quantities import quantity_faults, resource_faults, small_limits
 from rl_operator.check.types import type_problem
 from rl_operator.documents.parse import field_path, nearest

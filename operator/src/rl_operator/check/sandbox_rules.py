@@ -11,7 +11,7 @@ from rl_operator.api.sections import field_of_rollout_seconds, rollout_seconds
 from rl_operator.api.spec_parts.container_resources import parse_quantity
 from rl_operator.api.spec_parts.sandboxes import RunSandboxes, RuntimeSandboxes, sandbox_resources
 from rl_operator.api.value_text import text_of
-from rl_operator.check.field_rules import Subject, refuse_outside
+from rl_operator.check.locks_and_bounds import Subject, refuse_outside
 from rl_operator.check.quantities import resource_faults, small_limits
 from rl_operator.documents.parse import field_path
 

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from rl_contract.intervals import Z_95
-from rl_contract.run_metrics import EvaluatedFigure
+from rl_contract.confidence_intervals import Z_95
+from rl_contract.status_metrics import EvaluatedFigure
 from rl_operator.experiments.run_figures import UNSET, RunFigures, held_out_differences, setting_text
 
 Z_POWER: Final = 0.841621

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from rl_contract.run_metrics import EvaluatedFigure
+from rl_contract.status_metrics import EvaluatedFigure
 from rl_operator.api.model import ObservedModel
 from rl_operator.api.names import RUN_NAME_PATTERN
 from rl_operator.api.sections import same_value

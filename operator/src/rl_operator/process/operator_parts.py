@@ -25,9 +25,9 @@ from rl_operator.cluster.cache.resource_cache import Key
 from rl_operator.cluster.cluster_run_client import ClusterRunClient
 from rl_operator.cluster.kinds_client import KindsClient
 from rl_operator.documents.shipped import bundled_runtimes
-from rl_operator.metrics.polled_metrics import PolledMetrics
-from rl_operator.metrics.trainer import TrainerPoller
-from rl_operator.metrics.wandb import AskedRun, WandbPoller
+from rl_operator.metrics.metrics_source import PolledMetrics
+from rl_operator.metrics.trainer_poller import TrainerPoller
+from rl_operator.metrics.wandb_poller import AskedRun, WandbPoller
 from rl_operator.metrics.wandb_query import place_of
 from rl_operator.operator_settings import OperatorSettings
 from rl_operator.process.process_health import ProcessHealth

@@ -23,7 +23,7 @@ from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.local_run_client import LocalRunClient, pods_of
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.pods.kubelet import KUBELET_FINALIZER, Kubelet
-from rl_operator.local.pods.pod_worker import Know
+from rl_operator.local.pods.pod_lifecycle import Know
 from rl_operator.local.programs.leash import Leash
 from rl_operator.local.service import LOOK_SECONDS as SERVICE_LOOK_SECONDS
 from rl_operator.local.service import TinkerService
@@ -31,8 +31,8 @@ from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.locks import FileLock
 from rl_operator.local.state.state_store import StateStore
 from rl_operator.local.sweep import remove_expired
-from rl_operator.metrics.polled_metrics import PolledMetrics
-from rl_operator.metrics.trainer import TrainerPoller
+from rl_operator.metrics.metrics_source import PolledMetrics
+from rl_operator.metrics.trainer_poller import TrainerPoller
 from rl_operator.operator_errors import ConflictError, GoneError, OperatorError, TargetUnreachableError
 from rl_operator.reconcile.reconcile import ReconcilePace, reconcile
 from rl_operator.reconcile.run_client import Key

@@ -39,7 +39,7 @@ from rl_operator.status.attempt.environment_slots import EVALUATOR, plan_environ
 from rl_operator.status.attempt.run_admission import must_wait
 from rl_operator.status.attempt.sandbox_slots import plan_sandboxes
 from rl_operator.status.attempt.view import View
-from rl_operator.status.derive import frozen_settings, started
+from rl_operator.status.derived_status import frozen_settings, started
 from rl_operator.status.observed.observation import PodObservation
 from rl_operator.status.text.sentences import cut
 

@@ -39,11 +39,11 @@ from rl_operator.status.attempt.environment_slots import in_force, replacement_s
 from rl_operator.status.attempt.pod_cleanup import expires_at, late_pods, surplus_pods, with_loss
 from rl_operator.status.attempt.restored import is_restored, is_unmarked, repaired
 from rl_operator.status.attempt.view import Assessment, View
-from rl_operator.status.derive import derive, frozen_refusals, worth_writing
+from rl_operator.status.derived_status import derive, frozen_refusals, worth_writing
 from rl_operator.status.final_status import is_as_written, put_back
-from rl_operator.status.lifecycle import Action, assess, decide, requeue_after
 from rl_operator.status.observed.attempt_metrics import AttemptMetrics
 from rl_operator.status.observed.observation import PodObservation
+from rl_operator.status.phase_and_action import Action, assess, decide, requeue_after
 from rl_operator.status.text.reasons import TROUBLES
 
 

@@ -18,8 +18,8 @@ from rl_operator.status.attempt.attempt_outcome import (
 )
 from rl_operator.status.observed.observation import format_time
 from rl_operator.status.size import fit_size
+from rl_operator.status.text.phase_table import TABLE, Situation, SituationRow, conditions_of, reason_of
 from rl_operator.status.text.sentences import is_beginning, shorten
-from rl_operator.status.text.table import TABLE, Situation, SituationRow, conditions_of, reason_of
 
 ROWS: Mapping[str, SituationRow] = {row.phase: row for row in (TABLE[Situation.SUCCEEDED], TABLE[Situation.FAILED])}
 """By the phase of a run that is over."""

@@ -20,8 +20,8 @@ from rl_operator.api.status_fields import Condition
 from rl_operator.documents.parse import nearest
 from rl_operator.documents.source_files import chosen_entry, source_hash
 from rl_operator.status.observed.observation import format_time
+from rl_operator.status.text.phase_table import holds_since
 from rl_operator.status.text.sentences import cut, joined
-from rl_operator.status.text.table import holds_since
 
 
 class Readiness(Enum):

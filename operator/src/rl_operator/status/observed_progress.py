@@ -8,7 +8,7 @@ newest, and `metrics.observedAt` is when they last changed.
 
 from datetime import datetime
 
-from rl_contract.run_metrics import EvaluatedFigure, RunMetrics, reduced
+from rl_contract.status_metrics import EvaluatedFigure, RunMetrics, reduced
 from rl_contract.trainer_messages import BestCheckpoint, EvaluatedFigures, TrainerResult
 from rl_operator.api.status_fields import (
     Checkpoint,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from rl_contract.run_metrics import HELD_OUT_METRIC
+from rl_contract.status_metrics import HELD_OUT_METRIC
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.operator_errors import GoneError, OperatorError, PodNeededError
 from rl_operator.rollouts.metrics_history import NOT_KNOWN, Figures, Metrics, MetricsHistory, metrics_files

@@ -8,7 +8,7 @@ from tests.unit.rl_operator.check.lab import check
 from tests.unit.rl_operator.samples import CATALOG, catalog_of
 
 from rl_operator.api.catalog import EnvironmentField
-from rl_operator.check.field_rules import constraint_problem
+from rl_operator.check.locks_and_bounds import constraint_problem
 from rl_operator.check.types import type_problem
 
 

@@ -7,7 +7,7 @@ from tests.unit.rl_operator import samples
 from rl_operator.api.names import ATTEMPT_LABEL, POD_FINALIZER, RUN_LABEL
 from rl_operator.api.status_fields import RunStatus
 from rl_operator.status.final_status import ROWS
-from rl_operator.status.text.table import conditions_of
+from rl_operator.status.text.phase_table import conditions_of
 
 POD_NAME = f"sorting-{samples.UID[:5]}-1"
 

@@ -9,7 +9,7 @@ from tests.unit.rl_operator.cluster.documents import pod_document
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
 from tests.unit.rl_operator.told_metrics import ToldMetrics
 
-from rl_contract.run_metrics import MAX_POINTS
+from rl_contract.status_metrics import MAX_POINTS
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.cluster.api_server.event_recorder import EventRecorder
 from rl_operator.cluster.cache.caches import Caches, project_pod

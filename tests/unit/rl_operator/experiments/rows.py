@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rl_contract.run_metrics import EvaluatedFigure
+from rl_contract.status_metrics import EvaluatedFigure
 from rl_operator.experiments.run_figures import RunFigures
 
 

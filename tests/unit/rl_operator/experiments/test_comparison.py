@@ -7,8 +7,8 @@ from statistics import NormalDist
 import pytest
 from tests.unit.rl_operator.experiments.rows import held_out, row
 
-from rl_contract.intervals import Z_95, wilson_interval
-from rl_contract.run_metrics import EvaluatedFigure
+from rl_contract.confidence_intervals import Z_95, wilson_interval
+from rl_contract.status_metrics import EvaluatedFigure
 from rl_operator.experiments.comparison import compare_runs, samples_needed
 from rl_operator.experiments.run_figures import RunFigures
 

@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 from tests.unit.rl_operator.status.builders import make_pod, ready
 
-from rl_operator.metrics.trainer import TrainerPoller
+from rl_operator.metrics.trainer_poller import TrainerPoller
 from rl_operator.status.observed.observation import PodObservation
 
 POD = make_pod(ready(), ready(), ready(), podIP="127.0.0.1")

@@ -7,7 +7,7 @@ from tests.unit.rl_operator import samples
 from tests.unit.rl_operator.cluster.documents import POD_NAME, pod_document, run_document, runtime_document
 
 from rl_operator.cluster.cache.caches import Caches
-from rl_operator.metrics.trainer import TrainerPoller
+from rl_operator.metrics.trainer_poller import TrainerPoller
 from rl_operator.metrics.wandb_query import WandbProject
 from rl_operator.operator_settings import OperatorSettings
 from rl_operator.process.operator_parts import asked_runs, polled_metrics

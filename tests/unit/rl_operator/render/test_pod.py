@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.samples import DEFAULT, TINY, UID, inputs_of, make_run, make_runtime, own_inputs, tasksets
 
-from rl_contract.run_metrics import EvaluatedFigure
+from rl_contract.status_metrics import EvaluatedFigure
 from rl_contract.trainer_messages import BestCheckpoint
 from rl_operator.api.names import QUEUE_NAME_LABEL
 from rl_operator.api.runtime import Runtime

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 from tests.unit.rl_operator.status.builders import NOW, RUNNING, make_pod, make_view, ready, terminated
-from tests.unit.rl_operator.status.test_lifecycle import ROWS
+from tests.unit.rl_operator.status.test_phase_and_action import ROWS
 from tests.unit.rl_operator.status.test_size import ENDS, largest_end
 
 from rl_operator.api.status_fields import RunStatus
-from rl_operator.status.derive import derive
+from rl_operator.status.derived_status import derive
 from rl_operator.status.final_status import is_as_written, put_back
-from rl_operator.status.lifecycle import assess
+from rl_operator.status.phase_and_action import assess
 from rl_operator.status.size import AT_THE_END, size_of
 
 STATUSES = {name: derive(row[0], assess(row[0])) for name, row in ROWS.items()}

@@ -8,16 +8,16 @@ import pytest
 import yaml
 from tests.integration.cluster.control_plane import find_program
 from tests.unit.rl_operator.status.gitops import HEALTH_SCRIPT, argo, argo_application, argo_pod, flux
-from tests.unit.rl_operator.status.test_lifecycle import ROWS
+from tests.unit.rl_operator.status.test_phase_and_action import ROWS
 
 from generate.crds import custom_resource_definitions
 from generate.transitions import situation_of
 from rl_operator.api.status_fields import RunStatus
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.status.derive import derive
+from rl_operator.status.derived_status import derive
 from rl_operator.status.kind_status import CONDITIONS, Readiness
-from rl_operator.status.lifecycle import assess
-from rl_operator.status.text.table import TABLE, Situation
+from rl_operator.status.phase_and_action import assess
+from rl_operator.status.text.phase_table import TABLE, Situation
 
 needs_kstatus = pytest.mark.skipif(not find_program("kstatus"), reason="needs kstatus beside kube-apiserver")
 

@@ -21,18 +21,18 @@ from tests.unit.rl_operator.status.builders import (
     terminated,
     waiting,
 )
-from tests.unit.rl_operator.status.test_lifecycle import ROWS
+from tests.unit.rl_operator.status.test_phase_and_action import ROWS
 
 from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.api.refusal import Refusal, RefusalCode
 from rl_operator.status.attempt.attempt_fate import DISRUPTIONS
 from rl_operator.status.attempt.view import Assessment, QueuePosition, View
-from rl_operator.status.derive import derive
-from rl_operator.status.lifecycle import assess
+from rl_operator.status.derived_status import derive
 from rl_operator.status.observed.observation import ObservedTrainer, PodObservation
+from rl_operator.status.phase_and_action import assess
+from rl_operator.status.text.phase_table import Situation
 from rl_operator.status.text.reasons import REASONS
 from rl_operator.status.text.sentences import MAX_SENTENCE
-from rl_operator.status.text.table import Situation
 
 GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "gated"}
 NO_KEY = waiting("CreateContainerConfigError", 'secret "tinker" not found')

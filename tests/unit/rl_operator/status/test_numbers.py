@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from rl_contract.run_metrics import is_metric
+from rl_contract.status_metrics import is_metric
 from rl_operator.status.observed.history import round_metric
 
 NO_FIGURES = ["1", None, True, False, math.nan, math.inf, -math.inf, 10**400, [], {}]

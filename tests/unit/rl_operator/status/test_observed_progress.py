@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.status.builders import NOW, RUNNING, make_pod, make_view, ready, result, running, terminated
 
-from rl_contract.run_metrics import EvaluatedFigure, RunMetrics
+from rl_contract.status_metrics import EvaluatedFigure, RunMetrics
 from rl_contract.trainer_messages import EvaluatedFigures, RunCost, TrainerResult
 from rl_operator.api.status_fields import Progress, RunStatus
 from rl_operator.status.attempt.view import View
-from rl_operator.status.derive import derive, started, worth_writing
-from rl_operator.status.lifecycle import assess
+from rl_operator.status.derived_status import derive, started, worth_writing
 from rl_operator.status.observed.observation import ObservedTrainer
 from rl_operator.status.observed.wandb_run import WandbRun
 from rl_operator.status.observed_progress import continued
+from rl_operator.status.phase_and_action import assess
 
 TRAINER = ObservedTrainer.model_validate(
     {"phase": "training", "step": 12, "totalSteps": 40, "secondsPerStep": 0.5,

@@ -24,9 +24,9 @@ from rl_operator.api.hints import FROZEN
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.status_fields import RunStatus
 from rl_operator.status.attempt.view import View
-from rl_operator.status.derive import derive
-from rl_operator.status.lifecycle import assess
+from rl_operator.status.derived_status import derive
 from rl_operator.status.observed.observation import ObservedTrainer
+from rl_operator.status.phase_and_action import assess
 from rl_operator.status.size import AT_THE_END, WHILE_IT_LIVES, fit_size, size_of
 
 METRICS = {

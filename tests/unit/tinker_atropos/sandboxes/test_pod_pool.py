@@ -13,7 +13,7 @@ from tests.unit.tinker_atropos.sandboxes.pod_servers import OWNER, PodProcess
 
 from tinker_atropos.sandboxes.pod_pool import PodSandbox, PodSandboxes, SandboxAddress, connected
 from tinker_atropos.sandboxes.sandbox import SandboxLostError
-from tinker_atropos.sandboxes.sandbox_server.lease_listener import prepare
+from tinker_atropos.sandboxes.sandbox_server.lease_port import prepare
 
 StartPod = Callable[..., PodProcess]
 

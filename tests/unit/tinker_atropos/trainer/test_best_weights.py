@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rl_contract.run_metrics import EvaluatedFigure
+from rl_contract.status_metrics import EvaluatedFigure
 from rl_contract.trainer_messages import BestCheckpoint, TrainerResult
 from tinker_atropos.errors import BackendError, InternalError
 from tinker_atropos.result import ResultFile

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_contract.run_metrics import EvaluatedFigure
+from rl_contract.status_metrics import EvaluatedFigure
 from rl_contract.trainer_messages import BestCheckpoint, TrainerResult
 from tinker_atropos.config.run_config import RunConfig, parse_config
 from tinker_atropos.errors import ConfigError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tinker
 
-from rl_contract.metric_table import describe
+from rl_contract.logged_metrics import describe
 from rl_contract.policy_losses import POLICY_LOSSES
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.sampling import SamplingSettings

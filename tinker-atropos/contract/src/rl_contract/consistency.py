@@ -1,7 +1,7 @@
 """What no setting can tell alone: rules over the settings of a run together, for the operator and for its processes.
 
 A rule looks at values that may be of any type, because the operator names all mistakes of a file at once; one that is
-wrong by itself is refused for that. Values go by the names of `setting_table`. Sentences name fields by where the
+wrong by itself is refused for that. Values go by the names of `setting_rows`. Sentences name fields by where the
 reader has set them: see `Names`.
 """
 

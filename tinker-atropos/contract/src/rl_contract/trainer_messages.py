@@ -5,7 +5,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
 
-from rl_contract.run_metrics import MAX_STEPS, EvaluatedFigure, RunMetrics
+from rl_contract.status_metrics import MAX_STEPS, EvaluatedFigure, RunMetrics
 from rl_contract.wire import WireModel
 
 MAX_BYTES: Final = 1360

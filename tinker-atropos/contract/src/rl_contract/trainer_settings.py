@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from rl_contract.policy_losses import POLICY_LOSSES, ClipThresholds, LossName
-from rl_contract.setting_table import OnlyWith
+from rl_contract.setting_rows import OnlyWith
 
 AUTO: Final = "auto"
 """As the value of a field of numbers: the trainer finds the number once it knows the model. No range holds for it."""

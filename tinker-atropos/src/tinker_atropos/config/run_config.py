@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rl_contract.consistency import CONFIG_FILE, CONFIG_RULES, inconsistencies
-from rl_contract.setting_table import values_of
+from rl_contract.setting_rows import values_of
 from rl_contract.shared_env import SharedEnvSection
 from rl_contract.trainer_settings import EarlyStopping, TrainerSettings
 from tinker_atropos.errors import ConfigError

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from tinker_atropos.sandboxes.sandbox import Sandbox, SandboxError, SandboxLostError, always
-from tinker_atropos.sandboxes.sandbox_server.lease_listener import BUSY, prepare
+from tinker_atropos.sandboxes.sandbox_server.lease_port import BUSY, prepare
 from tinker_atropos.sandboxes.stream_sandbox import StreamSandbox
 
 CONNECT_SECONDS: Final = 2.0

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from rl_contract.run_metrics import EvaluatedFigure
+from rl_contract.status_metrics import EvaluatedFigure
 from rl_contract.trainer_messages import BestCheckpoint, ResultBest
 from tinker_atropos.errors import RunError
 from tinker_atropos.trainer.backend.checkpoint_keeper import CheckpointKeeper

@@ -9,7 +9,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import Final
 
-from rl_contract.run_metrics import EvaluatedFigure
+from rl_contract.status_metrics import EvaluatedFigure
 from rl_contract.trainer_messages import BestCheckpoint
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.trainer.stop_request import StopRequest

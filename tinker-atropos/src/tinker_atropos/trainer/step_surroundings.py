@@ -16,7 +16,7 @@ from tinker_atropos.trainer.reporting.accounting import Accounting
 from tinker_atropos.trainer.reporting.trackers.tracker import Tracker, sample_rows
 from tinker_atropos.trainer.reporting.trainer_status import console_line
 from tinker_atropos.trainer.rollouts.group_records import TrainedStep
-from tinker_atropos.trainer.rollouts.rollout_keeper import RolloutKeeper
+from tinker_atropos.trainer.rollouts.rollout_writer import RolloutWriter
 from tinker_atropos.trainer.stop_request import StopRequest, unless_stopped
 from tinker_atropos.trainer.trainer_state import TrainerState
 from tinker_atropos.trainer.trajectories.batch_collector import Collected, Collector
@@ -55,7 +55,7 @@ class StepLog:
     accounting: Accounting
     generator: Generator
     allowed: AllowedStaleness
-    keeper: RolloutKeeper
+    keeper: RolloutWriter
     tracker: Tracker
     tokenizer: Tokenizer
     samples_interval: int

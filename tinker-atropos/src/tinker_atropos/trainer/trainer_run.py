@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Never
 
-from rl_contract.run_metrics import EvaluatedFigure
+from rl_contract.status_metrics import EvaluatedFigure
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.errors import (
@@ -47,7 +47,7 @@ from tinker_atropos.trainer.reporting.spending import Spending
 from tinker_atropos.trainer.reporting.time_left import Schedule
 from tinker_atropos.trainer.reporting.trackers.tracker import Tracker
 from tinker_atropos.trainer.reporting.trainer_status import LiveStatus
-from tinker_atropos.trainer.rollouts.rollout_keeper import rollout_keeper
+from tinker_atropos.trainer.rollouts.rollout_writer import rollout_writer
 from tinker_atropos.trainer.step_surroundings import BatchWait, StepLog, StepSurroundings
 from tinker_atropos.trainer.stop_request import StopRequest, beside, cancelled, forever, unless_stopped
 from tinker_atropos.trainer.trainer_state import TrainerState
@@ -291,7 +291,7 @@ class Run:
         checkpoints = CheckpointKeeper(settings, tinker)
         self._best = BestWeights(state, checkpoints, settings.best)
         weights = CurrentWeights(state, checkpoints, self._best)
-        self.keeper = rollout_keeper(settings, config, tokenizer, ledger_folder)
+        self.keeper = rollout_writer(settings, config, tokenizer, ledger_folder)
         self._early_stop = EarlyStop(state, config)
         relay = Relay(api, status, tracker, self._evaluated_at)
         allowed = AllowedStaleness(tinker.max_staleness, tinker.min_ess)

@@ -7,7 +7,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Never
 
-from rl_contract.run_metrics import RunMetrics
+from rl_contract.status_metrics import RunMetrics
 from tinker_atropos.result import ResultFile
 from tinker_atropos.settings import RecordedCheckpoint
 from tinker_atropos.trainer.backend.open_training import Opened

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from rl_contract.setting_table import Setting, Smallest, settings_of
+from rl_contract.setting_rows import Setting, Smallest, settings_of
 from rl_contract.shared_env import SharedEnvSection
 from rl_contract.trainer_settings import TrainerSettings
 from rl_operator.api.catalog import EnvironmentField

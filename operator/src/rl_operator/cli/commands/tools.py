@@ -32,7 +32,7 @@ from rl_operator.tools.serving.skill import skill_text
 from rl_operator.tools.toolset import TOOLS
 
 if TYPE_CHECKING:
-    from rl_operator.tools.serving.sessions import Sessions
+    from rl_operator.tools.serving.caller_sessions import Sessions
 
 app = typer.Typer(
     help="Tools for agents: draft, try, start and follow runs.",
@@ -142,8 +142,8 @@ def serve_http(
 
 def _sessions(target: Target, namespace: str, token_file: Path | None, state_dir: Path | None) -> "Sessions":
     from rl_operator.targets.cluster_target import ClusterTarget
-    from rl_operator.tools.serving.http_access import make_token, read_tokens
-    from rl_operator.tools.serving.sessions import ClusterSessions, LocalSessions
+    from rl_operator.tools.serving.caller_sessions import ClusterSessions, LocalSessions
+    from rl_operator.tools.serving.tokens_and_hosts import make_token, read_tokens
 
     if isinstance(target, ClusterTarget):
         if token_file:

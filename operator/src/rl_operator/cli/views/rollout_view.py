@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from rl_contract.rollout_records import BadLineError, GroupRecord, LineHead, LostRecord, RolloutRecord, read_head
-from rl_contract.run_metrics import EVALUATION_PREFIX, HELD_OUT_METRIC, EvaluatedFigure
+from rl_contract.status_metrics import EVALUATION_PREFIX, HELD_OUT_METRIC, EvaluatedFigure
 from rl_operator.cli.printing import fitted
 from rl_operator.operator_errors import GoneError
 from rl_operator.rollouts.file_lines import FileFaults, lines_of

@@ -11,8 +11,8 @@ import aiohttp
 from rl_operator.api.kubernetes_objects import ConfigMapVolume, Manifest, OwnerReference, PodObject, PodStatus
 from rl_operator.api.names import ATTEMPT_LABEL, COMPONENT_LABEL, ENVIRONMENT_COMPONENT, OPENENV_CONTAINER
 from rl_operator.local.interpreters.interpreters import Interpreters
+from rl_operator.local.pods.pod_lifecycle import Know, PodWorker
 from rl_operator.local.pods.pod_status import SUPERVISOR_LOST, PodEnd, lost_pod_status
-from rl_operator.local.pods.pod_worker import Know, PodWorker
 from rl_operator.local.programs.launch import PodPorts, Surroundings, choose_ports
 from rl_operator.local.programs.leash import Leash, end_left_over
 from rl_operator.local.state.layout import PodFolder
@@ -23,7 +23,7 @@ KUBELET_FINALIZER = "rl-operator.dev/kubelet"
 """Keeps a pod's object until its processes are gone; on a cluster the API server waits for the kubelet the same way."""
 
 BackendVariables = Callable[[PodObject, Know], Awaitable[Mapping[str, str]]]
-"""For a pod: the variables that point its trainer at the backend, once the backend responds; see `pod_worker`."""
+"""For a pod: the variables that point its trainer at the backend, once the backend responds; see `pod_lifecycle`."""
 
 TROUBLE_SECONDS = 5.0
 """How soon a failed write of a status is retried."""

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from rl_contract.run_metrics import RunMetrics
+from rl_contract.status_metrics import RunMetrics
 from rl_contract.trainer_messages import BestCheckpoint, RunCost, TrainerResult
 from rl_operator.api.names import BUDGET_REACHED
 from rl_operator.api.status_fields import Attempt, Progress
@@ -15,8 +15,8 @@ from rl_operator.status.attempt.run_admission import must_wait, queued
 from rl_operator.status.attempt.view import Assessment, View
 from rl_operator.status.observed.observation import format_time
 from rl_operator.status.text.figure_text import money_spent
+from rl_operator.status.text.phase_table import Situation
 from rl_operator.status.text.sentences import clean, joined
-from rl_operator.status.text.table import Situation
 
 CONFIG_LOST: Final = "ConfigLost"
 

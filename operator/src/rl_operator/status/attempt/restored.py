@@ -23,7 +23,7 @@ from rl_operator.api.status_fields import RunStatus
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.view import Assessment
 from rl_operator.status.observed.observation import PodObservation, format_time
-from rl_operator.status.text.table import Situation
+from rl_operator.status.text.phase_table import Situation
 
 RESTORED = "Restored"
 

@@ -18,7 +18,7 @@ from rl_operator.api.status_fields import SUSPENDED_PHASES, QueueStatus
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.view import Assessment, QueuePosition, View
 from rl_operator.status.observed.observation import PodObservation, format_time
-from rl_operator.status.text.table import Situation
+from rl_operator.status.text.phase_table import Situation
 
 QUEUED = "Queued"
 EXACT_POSITIONS = 10

@@ -10,7 +10,7 @@ from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.attempt_fate import Ending
 from rl_operator.status.observed.observation import ObservedTrainer, PodObservation
 from rl_operator.status.observed.wandb_run import WandbRun, is_current
-from rl_operator.status.text.table import Situation
+from rl_operator.status.text.phase_table import Situation
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ Also what counts as a number: others wrote it, and it goes into objects that use
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from rl_contract.run_metrics import (
+from rl_contract.status_metrics import (
     HISTORY_METRICS,
     MAX_POINTS,
     EvaluatedFigure,

@@ -1,6 +1,6 @@
 """What W&B knows about a run, and how its summary's names map to metrics. Advisory: the pod always takes precedence.
 
-Which metric is which figure, the contract says (`rl_contract/run_metrics.py`).
+Which metric is which figure, the contract says (`rl_contract/status_metrics.py`).
 """
 
 import json
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from rl_contract.run_metrics import (
+from rl_contract.status_metrics import (
     HELD_OUT_METRIC,
     MAX_STEPS,
     EvaluatedFigure,

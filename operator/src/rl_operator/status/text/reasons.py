@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rl_contract.processes import TRAINER_PORT
-from rl_operator.status.text.table import Situation
+from rl_operator.status.text.phase_table import Situation
 
 _WAITING, _STARTING, _STOPPING = Situation.WAITING, Situation.STARTING, Situation.STOPPING
 _FAILED, _REFUSED = Situation.FAILED, Situation.REFUSED

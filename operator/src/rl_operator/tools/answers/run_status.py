@@ -13,9 +13,9 @@ from rl_operator.experiments.run_figures import elapsed_seconds
 from rl_operator.metrics.wandb_query import entity_and_project
 from rl_operator.status.attempt.attempt_fate import DISRUPTIONS
 from rl_operator.status.attempt.attempt_outcome import RAISE, RESUME
-from rl_operator.status.lifecycle import DRAFT_MESSAGE
 from rl_operator.status.observed.observation import format_time
 from rl_operator.status.observed.wandb_run import BESIDE
+from rl_operator.status.phase_and_action import DRAFT_MESSAGE
 from rl_operator.status.text.reasons import REASONS
 from rl_operator.status.text.sentences import cut
 from rl_operator.tools.agent_tool import Answer

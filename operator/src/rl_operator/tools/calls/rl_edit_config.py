@@ -23,7 +23,7 @@ from rl_operator.tools.answers.polls import forget
 from rl_operator.tools.answers.run_status import without_empty
 from rl_operator.tools.answers.shown_text import fit_tokens, tokens
 from rl_operator.tools.call_context import CallContext
-from rl_operator.tools.drafts.draft_check import (
+from rl_operator.tools.drafts.draft_refusals import (
     inputs_for,
     known_environment,
     refused,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from rl_contract.run_metrics import EvaluatedFigure
+from rl_contract.status_metrics import EvaluatedFigure
 from rl_contract.trainer_messages import BestCheckpoint
 from rl_operator.api.refusal import redacted
 from rl_operator.api.training_run import TrainingRun

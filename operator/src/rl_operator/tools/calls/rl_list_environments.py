@@ -32,7 +32,7 @@ from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments
 from rl_operator.tools.answers.run_status import without_empty
 from rl_operator.tools.answers.shown_text import one_line
 from rl_operator.tools.call_context import CallContext
-from rl_operator.tools.drafts.draft_check import (
+from rl_operator.tools.drafts.draft_refusals import (
     inputs_for,
     known_environment,
     own_names,

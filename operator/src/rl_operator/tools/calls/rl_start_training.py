@@ -37,7 +37,7 @@ from rl_operator.tools.answers.run_status import checkpoint_of, headline, withou
 from rl_operator.tools.answers.shown_text import one_line
 from rl_operator.tools.call_context import CallContext, awaited
 from rl_operator.tools.calls.rl_get_results import results_of
-from rl_operator.tools.drafts.draft_check import refused, wire_refusals
+from rl_operator.tools.drafts.draft_refusals import refused, wire_refusals
 from rl_operator.tools.runs import ACTIVE, chosen_run, named_run, state_of
 
 NO_RUNTIME: Final = Missing(

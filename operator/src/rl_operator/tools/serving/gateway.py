@@ -19,7 +19,8 @@ from rl_operator.operator_errors import ForbiddenError
 from rl_operator.tools.agent_tool import AgentTool, Answer
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.serving.call_pool import Calls
-from rl_operator.tools.serving.gate import (
+from rl_operator.tools.serving.caller_sessions import Sessions
+from rl_operator.tools.serving.tool_gate import (
     MAX_BODY,
     MCP_PATH,
     PROBE_PATH,
@@ -28,7 +29,6 @@ from rl_operator.tools.serving.gate import (
     ToolGate,
     json_response,
 )
-from rl_operator.tools.serving.sessions import Sessions
 from rl_operator.tools.toolset import Outcome, failed
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from tests.unit.rl_operator.status.builders import (
 
 from rl_operator.status.attempt.attempt_fate import DISRUPTIONS, Ending, Fate, classify, environment_ending
 from rl_operator.status.attempt.view import Assessment
-from rl_operator.status.lifecycle import assess
 from rl_operator.status.observed.observation import ObservedTrainer, PodObservation
+from rl_operator.status.phase_and_action import assess
 
 LATER = "2026-05-01T12:01:00Z"
 """Ninety seconds after the containers' end."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rl_contract.run_metrics import EvaluatedFigure, RunMetrics
+from rl_contract.status_metrics import EvaluatedFigure, RunMetrics
 from rl_contract.trainer_messages import BestCheckpoint
 from rl_operator.api.status_fields import Progress
 from rl_operator.status.attempt.attempt_outcome import done_sentence, next_run_sentence, success_sentence

@@ -24,10 +24,10 @@ from tests.unit.rl_operator.status.builders import (
 
 from rl_operator.api.names import QUEUE_NAME_LABEL
 from rl_operator.status.attempt.view import QueuePosition, View
-from rl_operator.status.derive import derive
-from rl_operator.status.lifecycle import Action, assess, decide, requeue_after
+from rl_operator.status.derived_status import derive
 from rl_operator.status.observed.observation import ObservedTrainer, PodObservation, format_time
-from rl_operator.status.text.table import Situation
+from rl_operator.status.phase_and_action import Action, assess, decide, requeue_after
+from rl_operator.status.text.phase_table import Situation
 
 WORKING = make_pod(ready(), ready(), ready())
 STARTING = make_pod(ready(), ready(), running())

@@ -36,9 +36,9 @@ from rl_operator.status.attempt.environment_slots import (
     verdict,
 )
 from rl_operator.status.attempt.view import View
-from rl_operator.status.lifecycle import Action, assess, decide, requeue_after
 from rl_operator.status.observed.observation import ObservedTrainer, PodObservation, format_time
-from rl_operator.status.text.table import Situation
+from rl_operator.status.phase_and_action import Action, assess, decide, requeue_after
+from rl_operator.status.text.phase_table import Situation
 
 OWN = {"environment": "own/digits"}
 WORKING = make_pod(ready(), ready(), podIP="10.0.0.1")

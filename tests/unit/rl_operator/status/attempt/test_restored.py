@@ -12,9 +12,9 @@ from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.restored import is_restored, mark_of
 from rl_operator.status.attempt.run_admission import holds_slot
 from rl_operator.status.attempt.view import View
-from rl_operator.status.derive import derive
-from rl_operator.status.lifecycle import Action, assess, decide, requeue_after
+from rl_operator.status.derived_status import derive
 from rl_operator.status.observed.observation import format_time
+from rl_operator.status.phase_and_action import Action, assess, decide, requeue_after
 
 CHECKPOINT = {"step": 12, "statePath": "tinker://m/weights/12"}
 

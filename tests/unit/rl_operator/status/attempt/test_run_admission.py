@@ -15,9 +15,9 @@ from rl_operator.status.attempt.run_admission import (
     waits_in_queue,
 )
 from rl_operator.status.attempt.view import QueuePosition, View
-from rl_operator.status.derive import derive
-from rl_operator.status.lifecycle import Action, assess, decide
+from rl_operator.status.derived_status import derive
 from rl_operator.status.observed.observation import PodObservation, format_time
+from rl_operator.status.phase_and_action import Action, assess, decide
 
 FULL = QueuePosition(limit=2, active=2, before=0)
 QUEUED = {"phase": "Pending", "queue": {"place": 1, "active": 2, "limit": 2}}

@@ -19,14 +19,14 @@ from tests.unit.rl_operator.status.builders import (
     waiting,
 )
 
-from rl_contract.run_metrics import RunMetrics
+from rl_contract.status_metrics import RunMetrics
 from rl_operator.api.status_fields import SandboxPods
 from rl_operator.status.attempt.environment_slots import Slot
 from rl_operator.status.attempt.sandbox_slots import FAILED_SECONDS, observed_sandboxes, plan_sandboxes
 from rl_operator.status.attempt.view import View
-from rl_operator.status.derive import derive, worth_writing
-from rl_operator.status.lifecycle import assess, requeue_after
+from rl_operator.status.derived_status import derive, worth_writing
 from rl_operator.status.observed.observation import ObservedTrainer, PodObservation, format_time
+from rl_operator.status.phase_and_action import assess, requeue_after
 
 WORKING = make_pod(ready(), ready(), ready(), podIP="10.0.0.1")
 AT_STEP_3 = ObservedTrainer(step=3, total_steps=40)

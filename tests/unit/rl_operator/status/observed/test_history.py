@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.rl_operator.status.builders import make_run
 from tests.unit.rl_operator.status.builders import result as result_text
 
-from rl_contract.run_metrics import MAX_POINTS, RunMetrics
+from rl_contract.status_metrics import MAX_POINTS, RunMetrics
 from rl_contract.trainer_messages import TrainerResult
 from rl_operator.api.status_fields import Progress, RunStatus
 from rl_operator.status.observed.history import Point, extended, history_map_name, joined, read_points, rewards, thinned

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rl_contract.run_metrics import EvaluatedFigure, RunMetrics
+from rl_contract.status_metrics import EvaluatedFigure, RunMetrics
 from rl_contract.trainer_messages import WandbStatus
 from rl_operator.status.observed.wandb_run import WandbRun, at_the_end, parse_summary, read_wandb_run, wandb_status
 

@@ -9,8 +9,8 @@ from typing import get_args
 import pytest
 
 from rl_operator.api.refusal import RefusalCode
+from rl_operator.status.text.phase_table import TABLE
 from rl_operator.status.text.reasons import REASONS, Meaning
-from rl_operator.status.text.table import TABLE
 
 SOURCE = Path("operator/src/rl_operator")
 SEARCHED = (

@@ -20,8 +20,8 @@ from tests.unit.rl_operator.tools.serving.page_callers import ADDRESS
 from tests.unit.rl_operator.tools.small_toolset import TOOLS
 
 from rl_operator.tools.agent_tool import AgentTool
-from rl_operator.tools.serving.gate import MAX_BODY
 from rl_operator.tools.serving.gateway import ROUTES, McpEndpoint
+from rl_operator.tools.serving.tool_gate import MAX_BODY
 from rl_operator.tools.toolset import Outcome
 
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}

@@ -22,7 +22,7 @@ from tests.unit.rl_operator.tools.serving.page_callers import (
 from tests.unit.rl_operator.ui.page_streams import END_SECONDS, PageStream
 
 from rl_operator.operator_errors import TargetUnreachableError
-from rl_operator.tools.serving.gate import TurnedAwayError
+from rl_operator.tools.serving.tool_gate import TurnedAwayError
 from rl_operator.ui.serving.page_gate import MAX_TOKEN, MOST_OF_CALLER, PagePlaces, own_path, sent_token
 from rl_operator.ui.serving.security import HEADERS
 
@@ -320,7 +320,7 @@ async def test_the_tabs_of_a_caller_share_a_poll() -> None:
 
 @pytest.mark.parametrize("path", ["/ui/login", "/ui/runs/default/anns-run/stop"])
 async def test_a_slow_body_is_not_waited_for(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rl_operator.tools.serving.gate.BODY_SECONDS", 0.01)
+    monkeypatch.setattr("rl_operator.tools.serving.tool_gate.BODY_SECONDS", 0.01)
     sent = await asked_slowly(gateway_of(two_callers()), path)
     assert (sent[0]["status"], b"did not come within" in sent[1]["body"]) == (400, True)
 

@@ -165,7 +165,7 @@ IMPORTS: dict[str, tuple[dict[str, str], str | None, int | None, str]] = {
     "a name of Python's": ({"env": GAME, "statistics": ""}, "statistics.py", None, "statistics is already"),
     "a package with such a name": ({"env": GAME, "queue____init__": ""}, "queue/__init__.py", None, "queue is already"),
     "a name of ours": ({"env": GAME, "tinker_atropos": ""}, "tinker_atropos.py", None, "another name"),
-    "wandb": ({"env": GAME, "wandb": ""}, "wandb.py", None, "another name"),
+    "wandb": ({"env": GAME, "wandb": ""}, "wandb_poller.py", None, "another name"),
     "such a name further down": ({"env": GAME, "p__json": ""}, None, None, ""),
 }  # fmt: skip
 

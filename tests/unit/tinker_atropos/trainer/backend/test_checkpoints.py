@@ -5,13 +5,13 @@ import pytest
 
 from tinker_atropos.errors import InternalError
 from tinker_atropos.settings import RecordedCheckpoint
+from tinker_atropos.trainer.backend.checkpoint_keeper import superfluous_states
 from tinker_atropos.trainer.backend.stored_checkpoints import (
     StoredCheckpoint,
     checkpoint_metadata,
     checkpoint_name,
     lost_sentence,
     states_to_resume,
-    superfluous_states,
 )
 
 

@@ -5,7 +5,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from rl_contract.metric_table import describe
+from rl_contract.logged_metrics import describe
 from rl_contract.prices import TokenPrices
 from rl_contract.shared_env import SharedEnvSection
 from tinker_atropos.serving import bind, serve

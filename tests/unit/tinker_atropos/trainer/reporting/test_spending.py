@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_contract.metric_table import describe
+from rl_contract.logged_metrics import describe
 from rl_contract.prices import TokenPrices
 from rl_contract.trainer_messages import RunCost
 from tinker_atropos.settings import Spent

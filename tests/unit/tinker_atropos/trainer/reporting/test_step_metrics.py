@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.tinker_atropos.trainer.reporting.attributed_groups import GROUP, attributed, batch_of
 
-from rl_contract.metric_table import describe
+from rl_contract.logged_metrics import describe
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import Group, Shaping, Story, TokenSequence

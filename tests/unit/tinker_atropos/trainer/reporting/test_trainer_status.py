@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import pytest
 
-from rl_contract.run_metrics import EvaluatedFigure, RunMetrics
+from rl_contract.status_metrics import EvaluatedFigure, RunMetrics
 from rl_contract.trainer_messages import MOST_FIGURES
 from tinker_atropos.environments.items.held_out import EVAL_METRIC, MOST_SETS, Estimate, PlayedItem, evaluation_of
 from tinker_atropos.environments.rollout.rollouts import Rollout

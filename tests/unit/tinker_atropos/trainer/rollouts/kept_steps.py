@@ -19,8 +19,8 @@ from tinker_atropos.rollout_files.rollout_store import RolloutMirror
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.rollouts.group_records import TrainedStep
 from tinker_atropos.trainer.rollouts.reported_rollouts import RolloutReport
-from tinker_atropos.trainer.rollouts.rollout_keeper import KeptFiles, RolloutKeeper
 from tinker_atropos.trainer.rollouts.rollout_lines import KeptRun, RolloutLines
+from tinker_atropos.trainer.rollouts.rollout_writer import KeptFiles, RolloutWriter
 from tinker_atropos.trainer.trajectories.batch_collector import Collected, DroppedGroup
 from tinker_atropos.trainer.trajectories.deliveries import read_group
 
@@ -56,13 +56,13 @@ def new_keeper(
     text_of: Callable[[Sequence[int]], list[str]] = pieces,
     mirror: RolloutMirror | None = None,
     clock: Callable[[], float] = time.time,
-) -> RolloutKeeper:
+) -> RolloutWriter:
     lines_of = RolloutLines(run, TrainerSettings(keep_rollouts_mb=megabytes), text_of)
-    return RolloutKeeper(KeptFiles(folder, run.attempt, mirror=mirror, clock=clock), lines_of, clock=clock)
+    return RolloutWriter(KeptFiles(folder, run.attempt, mirror=mirror, clock=clock), lines_of, clock=clock)
 
 
 @contextmanager
-def keeping(folder: Path | BoundedFolder, *, megabytes: int = 256, **options: Any) -> Iterator[RolloutKeeper]:
+def keeping(folder: Path | BoundedFolder, *, megabytes: int = 256, **options: Any) -> Iterator[RolloutWriter]:
     """All that was given to the keeper in the block is written after it."""
     kept = folder if isinstance(folder, BoundedFolder) else BoundedFolder(folder, megabytes * MEGABYTE)
     keeper = new_keeper(kept, megabytes=megabytes, clock=lambda: 1.5e9, **options)

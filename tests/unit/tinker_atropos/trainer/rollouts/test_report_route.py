@@ -22,7 +22,7 @@ from tinker_atropos.trainer.rollouts.report_route import (
     report_route,
 )
 from tinker_atropos.trainer.rollouts.reported_rollouts import MAX_GROUPS, MAX_LOST
-from tinker_atropos.trainer.rollouts.rollout_keeper import RolloutKeeper
+from tinker_atropos.trainer.rollouts.rollout_writer import RolloutWriter
 
 EVALUATED = {"fate": "evaluated", "step": 3, "group": GROUP}
 DROPPED = {"fate": "dropped", "reason": "equal", "group": GROUP}
@@ -39,7 +39,7 @@ async def route(folder, policy_step: int | None = 3) -> AsyncIterator[httpx.Asyn
             yield client
 
 
-def client_of(keeper: RolloutKeeper, policy: CurrentPolicy, **options: Any) -> httpx.AsyncClient:
+def client_of(keeper: RolloutWriter, policy: CurrentPolicy, **options: Any) -> httpx.AsyncClient:
     app = Starlette(routes=[report_route(keeper, policy, vocabulary=512, total_steps=5, **options)])
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://trainer")
 

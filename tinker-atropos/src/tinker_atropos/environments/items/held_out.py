@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 
-from rl_contract.intervals import wilson_interval
+from rl_contract.confidence_intervals import wilson_interval
 from rl_contract.rollout_records import MAIN_SET
-from rl_contract.run_metrics import HELD_OUT_METRIC
+from rl_contract.status_metrics import HELD_OUT_METRIC
 from tinker_atropos.environments.rollout.rollouts import Rollout
 from tinker_atropos.errors import ConfigError
 

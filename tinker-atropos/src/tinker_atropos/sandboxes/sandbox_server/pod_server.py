@@ -17,7 +17,7 @@ import traceback
 from typing import Any, NoReturn
 
 from tinker_atropos.sandboxes.sandbox_server import walls
-from tinker_atropos.sandboxes.sandbox_server.lease_listener import LeaseListener, prepare
+from tinker_atropos.sandboxes.sandbox_server.lease_port import LeasePort, prepare
 from tinker_atropos.sandboxes.sandbox_server.process_tree import kill_all
 from tinker_atropos.sandboxes.sandbox_server.process_watch import ProcessWatch, limit_resources
 from tinker_atropos.sandboxes.sandbox_server.server import THREAD_STACK_BYTES, SandboxServer
@@ -74,7 +74,7 @@ class PodServer:
         self._end_when_stopped()
 
     def _listen(self) -> NoReturn:
-        listener = LeaseListener(self._listening, self._settings["owner"], self._begin)
+        listener = LeasePort(self._listening, self._settings["owner"], self._begin)
         while True:
             listener.look()
 

@@ -1,4 +1,4 @@
-"""One attempt's checkpoints: saved, and deleted again once there are newer ones."""
+"""One attempt's checkpoints: saved, and deleted again once there are newer ones; and which ones are kept."""
 
 import logging
 from collections.abc import Collection, Iterable
@@ -13,8 +13,8 @@ from tinker_atropos.trainer.backend.stored_checkpoints import (
     StoredCheckpoints,
     checkpoint_metadata,
     checkpoint_name,
+    states_of,
     states_to_resume,
-    superfluous_states,
 )
 
 logger = logging.getLogger(__name__)
@@ -96,3 +96,26 @@ class CheckpointKeeper:
 
     def _metadata(self, step: int) -> dict[str, str]:
         return checkpoint_metadata(self._run_uid, self._attempt, step)
+
+
+def superfluous_states(
+    checkpoints: Iterable[StoredCheckpoint],
+    run_uid: str,
+    attempt: int,
+    *,
+    keep: int,
+    keep_every: int,
+    spared: Collection[str] = (),
+) -> list[StoredCheckpoint]:
+    """The run's states that may be deleted: all but the `keep` newest, those of a multiple of `keep_every` steps, and
+    those at `spared` paths.
+
+    The newest are those of the newest attempt: it may have restarted from an earlier step than the last one reached.
+    As long as `attempt` has saved nothing, nothing may be deleted.
+    """
+    ours = states_of(checkpoints, run_uid)
+    if all(checkpoint.attempt != attempt for checkpoint in ours):
+        return []
+    newest_first = sorted(ours, key=lambda checkpoint: (checkpoint.attempt, checkpoint.step), reverse=True)
+    older = [state for state in newest_first[keep:] if state.path not in spared]
+    return [state for state in older if not (keep_every and state.step % keep_every == 0)]

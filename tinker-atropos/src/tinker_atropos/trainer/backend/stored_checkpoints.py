@@ -1,10 +1,10 @@
-"""Checkpoints of a run: their names and metadata, which one a new attempt continues from, which ones are deleted.
+"""Checkpoints of a run: their names, metadata, and which one a new attempt continues from.
 
 `StoredCheckpoints` lists and deletes them through the SDK's REST client, which needs no session.
 """
 
 import functools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -72,7 +72,7 @@ def states_to_resume(checkpoints: Iterable[StoredCheckpoint], run_uid: str, atte
 
     Raises InternalError if an attempt newer than this one has saved: two must not train the same run.
     """
-    ours = _states(checkpoints, run_uid)
+    ours = states_of(checkpoints, run_uid)
     newer = next((checkpoint for checkpoint in ours if checkpoint.attempt > attempt), None)
     if newer:
         raise InternalError(
@@ -103,30 +103,8 @@ def lost_sentence(
     )
 
 
-def superfluous_states(
-    checkpoints: Iterable[StoredCheckpoint],
-    run_uid: str,
-    attempt: int,
-    *,
-    keep: int,
-    keep_every: int,
-    spared: Collection[str] = (),
-) -> list[StoredCheckpoint]:
-    """The run's states that may be deleted: all but the `keep` newest, those of a multiple of `keep_every` steps, and
-    those at `spared` paths.
-
-    The newest are those of the newest attempt: it may have restarted from an earlier step than the last one reached.
-    As long as `attempt` has saved nothing, nothing may be deleted.
-    """
-    ours = _states(checkpoints, run_uid)
-    if all(checkpoint.attempt != attempt for checkpoint in ours):
-        return []
-    newest_first = sorted(ours, key=lambda checkpoint: (checkpoint.attempt, checkpoint.step), reverse=True)
-    older = [state for state in newest_first[keep:] if state.path not in spared]
-    return [state for state in older if not (keep_every and state.step % keep_every == 0)]
-
-
-def _states(checkpoints: Iterable[StoredCheckpoint], run_uid: str) -> list[StoredCheckpoint]:
+def states_of(checkpoints: Iterable[StoredCheckpoint], run_uid: str) -> list[StoredCheckpoint]:
+    """The states that a run saved: what it can be trained further from."""
     return [checkpoint for checkpoint in checkpoints if checkpoint.run_uid == run_uid and checkpoint.kind == "state"]
 
 

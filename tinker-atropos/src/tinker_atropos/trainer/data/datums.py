@@ -14,8 +14,8 @@ import numpy.typing as npt
 from rl_contract.policy_losses import POLICY_LOSSES
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.arrays import Bools, Floats, Ints
+from tinker_atropos.trainer.data.advantages import group_advantages, masked_rollouts
 from tinker_atropos.trainer.data.groups import Group, TeacherTopK, TokenSequence
-from tinker_atropos.trainer.data.reward_shaping import group_advantages, masked_rollouts
 
 LEFT_OUT_REASONS = ("no_advantage", "nothing_generated", "truncated_masked")
 

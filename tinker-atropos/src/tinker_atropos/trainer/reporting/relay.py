@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Never
 
-from rl_contract.metric_table import describe
+from rl_contract.logged_metrics import describe
 from tinker_atropos.errors import DivergedError
 from tinker_atropos.trainer.reporting.trackers.tracker import Tracker
 from tinker_atropos.trainer.reporting.trainer_status import LiveStatus

@@ -1,4 +1,4 @@
-"""Metrics of a step, as pure functions of what it had and what came of it. `metric_table` says what each means.
+"""Metrics of a step, as pure functions of what it had and what came of it. `logged_metrics` says what each means.
 
 `logprobs/*` are of the distribution sampled from, `logprobs/*_training` of the trainer's own forward pass over the same
 tokens. The gap between the two is measured on staleness-0 tokens, where both come from the same weights, and, with

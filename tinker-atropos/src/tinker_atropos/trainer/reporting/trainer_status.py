@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from rl_contract.run_metrics import (
+from rl_contract.status_metrics import (
     EVALUATION_PREFIX,
     MAX_POINTS,
     EvaluatedFigure,

@@ -15,9 +15,9 @@ from rl_contract.rollout_fates import TOKEN_FATES, GroupFate, TokenFate
 from rl_contract.rollout_records import GroupRecord, Line, RolloutRecord, SequenceRecord, SharedPrompt, line_of
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.arrays import Bools, Floats, Ints
+from tinker_atropos.trainer.data.advantages import group_advantages, masked_rollouts
 from tinker_atropos.trainer.data.datums import Datum, TrainingBatch
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
-from tinker_atropos.trainer.data.reward_shaping import group_advantages, masked_rollouts
 from tinker_atropos.trainer.trajectories.batch_collector import Collected, DroppedGroup
 from tinker_atropos.trainer.update.trust_region import clipped_tokens
 

@@ -17,7 +17,7 @@ from tinker_atropos.chat.request_handling import RefusedRequestError, Told, guar
 from tinker_atropos.serving import json_response
 from tinker_atropos.trainer.backend.policy import CurrentPolicy
 from tinker_atropos.trainer.rollouts.reported_rollouts import RolloutReport
-from tinker_atropos.trainer.rollouts.rollout_keeper import RolloutKeeper
+from tinker_atropos.trainer.rollouts.rollout_writer import RolloutWriter
 
 MEGABYTE: Final = 2**20
 
@@ -88,7 +88,7 @@ MOST_WAITING: Final = 4
 
 
 def report_route(
-    keeper: RolloutKeeper,
+    keeper: RolloutWriter,
     policy: CurrentPolicy,
     *,
     vocabulary: int,
@@ -125,7 +125,7 @@ def report_route(
     return Route("/rl/rollouts", guarded(take_report, Told()), methods=["POST"])
 
 
-async def _room(keeper: RolloutKeeper) -> None:
+async def _room(keeper: RolloutWriter) -> None:
     """An evaluation's answers come faster than they are written: whoever sends them waits, and nothing is lost."""
     give_up = time.monotonic() + ROOM_SECONDS
     while not keeper.takes_reports and time.monotonic() < give_up:

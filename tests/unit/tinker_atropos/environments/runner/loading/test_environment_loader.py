@@ -49,7 +49,7 @@ def test_two_classes_are_refused_by_name_with_what_to_do(tmp_path: Path) -> None
         load_environment(locate_environment(str(file)))
 
 
-@pytest.mark.parametrize("name", ["json.py", "httpx.py", "wandb.py"])
+@pytest.mark.parametrize("name", ["json.py", "httpx.py", "wandb_poller.py"])
 def test_a_taken_name_is_refused_and_nothing_is_replaced(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text(HEAD + "class Game(BaseEnv): ...\n")
     before = sys.modules.get(Path(name).stem)

@@ -1,6 +1,6 @@
 import pytest
 
-from rl_contract.metric_table import describe
+from rl_contract.logged_metrics import describe
 from tinker_atropos.environments.rollout.rollouts import FailedRollout
 from tinker_atropos.environments.runner.reporting.counters import (
     HOPELESS_AFTER,

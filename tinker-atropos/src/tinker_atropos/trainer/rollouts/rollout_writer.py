@@ -153,17 +153,17 @@ FOR_REPORTS: Final = 4
 """Of these, reports of environments take no more: they must not push out what is trained."""
 
 
-def rollout_keeper(settings: Settings, config: RunConfig, tokenizer: Tokenizer, folder: Path) -> "RolloutKeeper":
+def rollout_writer(settings: Settings, config: RunConfig, tokenizer: Tokenizer, folder: Path) -> "RolloutWriter":
     """The keeper of a run; `folder` is the trainer's own, for runs that name none for their rollouts."""
     run = KeptRun(settings.run_name, settings.run_namespace, settings.run_uid, settings.attempt, config.base_model)
     place = Path(settings.rollouts_dir) if settings.rollouts_dir else folder / "rollouts"
     kept = BoundedFolder(place, config.tinker.keep_rollouts_mb * MEGABYTE)
     mirror = BackgroundMirror(open_store(settings.rollouts_url), kept) if settings.rollouts_url else None
     lines = RolloutLines(run, config.tinker, TokenPieces(tokenizer).of)
-    return RolloutKeeper(KeptFiles(kept, run.attempt, mirror=mirror), lines)
+    return RolloutWriter(KeptFiles(kept, run.attempt, mirror=mirror), lines)
 
 
-class RolloutKeeper:
+class RolloutWriter:
     """A queue of lines, and the thread that writes them to `files`."""
 
     def __init__(self, files: KeptFiles, lines: RolloutLines, *, clock: Callable[[], float] = time.time) -> None:

@@ -12,7 +12,7 @@ import orjson
 from pydantic import ValidationError
 
 from rl_contract.processes import TRAINER_PORT
-from rl_contract.run_metrics import HISTORY_METRICS
+from rl_contract.status_metrics import HISTORY_METRICS
 from rl_operator.api.names import TRAINER_CONTAINER, TRAINING_COMPONENT
 from rl_operator.metrics.outage import UnreadableAnswerError, read_json
 from rl_operator.status.observed.history import Point, joined, read_points, thinned

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rl_operator.local.pods.pod_worker import Probe, watch_readiness
+from rl_operator.local.pods.pod_lifecycle import Probe, watch_readiness
 
 PROBE = Probe("http://127.0.0.1:1/healthz", period=0.0, timeout=1.0, failure_threshold=3)
 

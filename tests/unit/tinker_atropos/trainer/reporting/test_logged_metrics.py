@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 
-from rl_contract.metric_table import METRICS, describe
+from rl_contract.logged_metrics import METRICS, describe
 from tinker_atropos.environments.items.held_out import fraction_metrics
 from tinker_atropos.environments.runner.reporting.counters import Counters
 from tinker_atropos.trainer.data.step_counts import StepCounts

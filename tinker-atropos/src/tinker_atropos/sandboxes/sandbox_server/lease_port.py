@@ -56,7 +56,7 @@ PAUSE_SECONDS = 0.1
 """After a connection that could not be accepted, such as for want of file descriptors: it is still there."""
 
 
-class LeaseListener:
+class LeasePort:
     """`begin` gets the leased connection, and the id of the request that it has to answer."""
 
     def __init__(

@@ -19,8 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rl_operator.operator_errors import OperatorError, UnauthenticatedError
 from rl_operator.tools.serving.call_pool import Calls
-from rl_operator.tools.serving.http_access import bearer_token, is_called_rightly
-from rl_operator.tools.serving.sessions import Sessions
+from rl_operator.tools.serving.caller_sessions import Sessions
+from rl_operator.tools.serving.tokens_and_hosts import bearer_token, is_called_rightly
 from rl_operator.tools.toolset import ErrorCode, Outcome, code_of, failed
 
 MOST_WRONG: Final = 20

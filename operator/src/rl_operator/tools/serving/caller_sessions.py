@@ -12,7 +12,7 @@ from typing import Protocol
 from rl_operator.operator_errors import ForbiddenError, UnauthenticatedError
 from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.tools.call_context import CallContext
-from rl_operator.tools.serving.http_access import is_among
+from rl_operator.tools.serving.tokens_and_hosts import is_among
 
 MAX_CONTEXTS = 256
 TRUSTED_SECONDS = 45.0

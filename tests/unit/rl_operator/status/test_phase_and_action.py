@@ -28,8 +28,9 @@ from rl_operator.status.attempt.deadlines import SAVING
 from rl_operator.status.attempt.pod_cleanup import LOST_AFTER, with_loss
 from rl_operator.status.attempt.start_waits import PREPARATION
 from rl_operator.status.attempt.view import View
-from rl_operator.status.derive import derive
-from rl_operator.status.lifecycle import (
+from rl_operator.status.derived_status import derive
+from rl_operator.status.observed.observation import ObservedTrainer, PodObservation, format_time
+from rl_operator.status.phase_and_action import (
     DELETION_SECONDS,
     LINGER_SECONDS,
     LONGEST_WAIT_SECONDS,
@@ -38,8 +39,7 @@ from rl_operator.status.lifecycle import (
     decide,
     requeue_after,
 )
-from rl_operator.status.observed.observation import ObservedTrainer, PodObservation, format_time
-from rl_operator.status.text.table import Situation
+from rl_operator.status.text.phase_table import Situation
 
 REFUSAL = Refusal(code="LockedField", field="spec.trainer.lora_rank", given=8, locked=32, hint="it is locked to 32")
 WORKING = make_pod(ready(), ready(), ready())

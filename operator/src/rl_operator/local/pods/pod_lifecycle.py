@@ -13,7 +13,7 @@ import aiohttp
 from rl_operator.api.kubernetes_objects import Container, PodObject
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.backoff import backoff
-from rl_operator.local.pods.container_processes import KILL_DEADLINE_SECONDS, ContainerProcess
+from rl_operator.local.pods.container_process import KILL_DEADLINE_SECONDS, ContainerProcess
 from rl_operator.local.pods.pod_status import PodEnd, PodRecords, Report, Running, Terminated, Waiting
 from rl_operator.local.programs.launch import (
     Launch,

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from rl_contract.setting_table import OnlyWith, Setting, Smallest, settings_of
+from rl_contract.setting_rows import OnlyWith, Setting, Smallest, settings_of
 
 
 class Model(BaseModel):

@@ -3,8 +3,8 @@
 import asyncio
 
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.metrics.trainer import TrainerPoller
-from rl_operator.metrics.wandb import WandbPoller
+from rl_operator.metrics.trainer_poller import TrainerPoller
+from rl_operator.metrics.wandb_poller import WandbPoller
 from rl_operator.status.observed.attempt_metrics import AttemptMetrics
 from rl_operator.status.observed.history import Point
 from rl_operator.status.observed.observation import PodObservation

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from rl_operator.local.pods.container_processes import LOG_BYTES, _append
+from rl_operator.local.pods.container_process import LOG_BYTES, _append
 
 
 def test_a_log_is_rotated_at_its_size_limit(tmp_path: Path) -> None:

@@ -43,8 +43,8 @@ from rl_operator.status.attempt.start_waits import (
 )
 from rl_operator.status.attempt.view import Assessment, View
 from rl_operator.status.observed.observation import PodObservation, format_time
+from rl_operator.status.text.phase_table import Situation
 from rl_operator.status.text.sentences import clean, joined, shorten
-from rl_operator.status.text.table import Situation
 
 DRAFT_MESSAGE: Final = "A draft: checked and ready; set spec.suspend to false to start it."
 

@@ -7,7 +7,7 @@ from tests.unit.rl_operator.tools.serving.page_callers import ANN, MadeSessions,
 
 from rl_operator.operator_errors import TargetUnreachableError, UnauthenticatedError
 from rl_operator.tools.serving.call_pool import Calls
-from rl_operator.tools.serving.gate import (
+from rl_operator.tools.serving.tool_gate import (
     MAX_ADDRESSES,
     MOST_WRONG,
     WINDOW_SECONDS,

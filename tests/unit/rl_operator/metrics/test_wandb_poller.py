@@ -18,7 +18,7 @@ from tests.wandb_server import (
 )
 
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.metrics.wandb import AskedRun, WandbPoller
+from rl_operator.metrics.wandb_poller import AskedRun, WandbPoller
 from rl_operator.metrics.wandb_query import WandbProject
 
 KEY = "k" * 40

@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from rl_operator.operator_errors import RefusedError
-from rl_operator.tools.serving.http_access import bearer_token, is_among, is_called_rightly, make_token, read_tokens
+from rl_operator.tools.serving.tokens_and_hosts import (
+    bearer_token,
+    is_among,
+    is_called_rightly,
+    make_token,
+    read_tokens,
+)
 
 TOKEN = "0123456789abcdef"
 

@@ -1,4 +1,4 @@
-"""Build the status: assessment, the table's row for it, and the metrics (`run_metrics.py`). One author, one value."""
+"""Build the status: assessment, the table's row for it, and metrics (`status_metrics.py`). One author, one value."""
 
 import hashlib
 import json
@@ -33,8 +33,8 @@ from rl_operator.status.observed.observation import PodObservation, format_time,
 from rl_operator.status.observed.wandb_run import at_the_end
 from rl_operator.status.observed_progress import continued, with_result, with_trainer, with_wandb
 from rl_operator.status.size import fit_size
+from rl_operator.status.text.phase_table import TABLE, Situation, conditions_of
 from rl_operator.status.text.sentences import MAX_MESSAGE, shorten
-from rl_operator.status.text.table import TABLE, Situation, conditions_of
 
 KEPT_REFUSALS = 3
 

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from rl_contract.metric_table import METRICS, describe
-from rl_contract.run_metrics import (
+from rl_contract.logged_metrics import METRICS, describe
+from rl_contract.status_metrics import (
     HELD_OUT_METRIC,
     HISTORY_METRICS,
     ORIGINS,

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_contract.trainer_settings import TrainerSettings
-from tinker_atropos.trainer.data.datums import build_batch
-from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
-from tinker_atropos.trainer.data.reward_shaping import (
+from tinker_atropos.trainer.data.advantages import (
     ADVANTAGES,
     TRUNCATION,
     advantages,
     group_advantages,
     shaped_rewards,
 )
+from tinker_atropos.trainer.data.datums import build_batch
+from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
 from tinker_atropos.trainer.reporting.step_metrics import batch_metrics
 
 PROMPT = 2

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tinker_atropos.sandboxes.sandbox_server.lease_listener import MOST_SILENT, LeaseListener
+from tinker_atropos.sandboxes.sandbox_server.lease_port import MOST_SILENT, LeasePort
 
 ASKED = b'{"id": 7, "method": "lease", "owner": "me"}\n'
 
@@ -18,7 +18,7 @@ class ListenedTo:
     def __init__(self, listening: socket.socket, silent_seconds: float) -> None:
         self.leased: list[tuple[socket.socket, Any]] = []
         self._address = listening.getsockname()
-        self._listener = LeaseListener(listening, "me", lambda *lease: self.leased.append(lease), silent_seconds)
+        self._listener = LeasePort(listening, "me", lambda *lease: self.leased.append(lease), silent_seconds)
 
     def caller(self, *said: bytes) -> socket.socket:
         """A new connection, heard after each thing that it says."""

@@ -13,7 +13,7 @@ from rl_operator.operator_errors import TargetUnreachableError, UnauthenticatedE
 from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.targets.target_loop import LoopThread
 from rl_operator.tools.call_context import CallContext
-from rl_operator.tools.serving.sessions import TRUSTED_SECONDS, ClusterSessions
+from rl_operator.tools.serving.caller_sessions import TRUSTED_SECONDS, ClusterSessions
 
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 RUNS = "/apis/rl-operator.dev/v1alpha1/namespaces/default/rltrainingruns"

@@ -19,7 +19,7 @@ from tests.unit.tinker_atropos.trainer.rollouts.kept_steps import (
 )
 
 from tinker_atropos.rollout_files.bounded_folder import BoundedFolder
-from tinker_atropos.trainer.rollouts.rollout_keeper import MOST_WAITING, RolloutKeeper
+from tinker_atropos.trainer.rollouts.rollout_writer import MOST_WAITING, RolloutWriter
 from tinker_atropos.trainer.trajectories.batch_collector import DroppedGroup
 from tinker_atropos.trainer.trajectories.deliveries import read_group
 
@@ -243,7 +243,7 @@ def test_what_earlier_attempts_left_takes_room_too(tmp_path) -> None:
     assert sum(mirror.names().values()) <= 2_000
 
 
-def wait_until_written(keeper: RolloutKeeper) -> None:
+def wait_until_written(keeper: RolloutWriter) -> None:
     give_up = time.monotonic() + 60
     while keeper._work.qsize():
         assert time.monotonic() < give_up

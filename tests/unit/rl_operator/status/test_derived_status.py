@@ -25,17 +25,17 @@ from tests.unit.rl_operator.status.builders import (
     terminated,
     waiting,
 )
-from tests.unit.rl_operator.status.test_lifecycle import ROWS
+from tests.unit.rl_operator.status.test_phase_and_action import ROWS
 
 from rl_operator.api.status_fields import Checkpoint, ContainerStatus, RunStatus, SandboxPods
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.parse import parse_stored_run
 from rl_operator.documents.yaml_text import json_value
 from rl_operator.status.attempt.view import View
-from rl_operator.status.derive import derive, frozen_refusals, frozen_settings, started, worth_writing
-from rl_operator.status.lifecycle import assess
+from rl_operator.status.derived_status import derive, frozen_refusals, frozen_settings, started, worth_writing
 from rl_operator.status.observed.observation import ObservedTrainer
-from rl_operator.status.text.table import TABLE, Situation
+from rl_operator.status.phase_and_action import assess
+from rl_operator.status.text.phase_table import TABLE, Situation
 
 GOLDEN = Path("tests/data/golden/status")
 TRAINER = ObservedTrainer.model_validate(

@@ -10,8 +10,8 @@ from aiohttp import web
 from tests.unit.rl_operator.metrics.trainers import POD, UP, endless, pod_at, polling, serving, until, until_asked
 from tests.unit.rl_operator.status.builders import make_environment, make_pod, ready, running
 
-from rl_contract.run_metrics import HISTORY_METRICS, MAX_POINTS
-from rl_operator.metrics.trainer import SILENT_POLLS, STATUS_BYTES, PolledHistory, pod_ops_url
+from rl_contract.status_metrics import HISTORY_METRICS, MAX_POINTS
+from rl_operator.metrics.trainer_poller import SILENT_POLLS, STATUS_BYTES, PolledHistory, pod_ops_url
 from rl_operator.status.observed.history import read_points
 from rl_operator.status.observed.observation import ObservedTrainer
 
@@ -98,7 +98,7 @@ async def test_a_trainer_that_is_not_ready_is_not_reported() -> None:
 
 async def test_a_trainer_that_starts_and_is_not_heard_for_long_is_reported_once(monkeypatch) -> None:
     """The kubelet may reach it where a NetworkPolicy keeps us out."""
-    monkeypatch.setattr("rl_operator.metrics.trainer.STARTING_SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr("rl_operator.metrics.trainer_poller.STARTING_SILENCE_SECONDS", 0.1)
     starting = make_pod(ready(), running(), ready(), podIP="127.0.0.1")
     async with serving() as trainer, polling(trainer.port, [starting]) as (poller, changed):
         trainer.answer = None
@@ -113,7 +113,7 @@ async def test_a_trainer_that_starts_and_is_not_heard_for_long_is_reported_once(
 
 async def test_a_trainer_that_starts_is_asked_often(monkeypatch) -> None:
     """Others wait for a minute: it does not, and does not wait for them either."""
-    monkeypatch.setattr("rl_operator.metrics.trainer.STARTING_SECONDS", 0.02)
+    monkeypatch.setattr("rl_operator.metrics.trainer_poller.STARTING_SECONDS", 0.02)
     pods = [POD, replace(make_pod(ready(), running(), ready(), podIP="127.0.0.2"), uid="starts")]
     async with serving("0.0.0.0") as trainer, polling(trainer.port, pods, interval_seconds=60.0) as (_, changed):
         await until_asked(trainer, 6)
