@@ -16,8 +16,8 @@ import numpy as np
 import orjson
 
 from rl_contract.trainer_settings import TrainerSettings
-from tinker_atropos.arrays import Ints
 from tinker_atropos.chat.request_handling import MAX_BODY_BYTES, validated
+from tinker_atropos.chat.sampling import Ints
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.environments.runner.reporting.senders import MAX_BYTES
 from tinker_atropos.rollout_files.bounded_folder import MEGABYTE, BoundedFolder

@@ -29,7 +29,7 @@ import torch
 from rl_contract.bundled import bundled_model_folder
 from rl_contract.policy_losses import POLICY_LOSSES, LossName
 from rl_contract.trainer_settings import TrainerSettings
-from tinker_atropos.arrays import Floats
+from tinker_atropos.chat.sampling import Floats
 from tinker_atropos.environments.bundled import digits
 from tinker_atropos.trainer.data.datums import Datum, TrainingBatch, build_batch, loss_config
 from tinker_atropos.trainer.data.groups import Group, TokenSequence

@@ -8,9 +8,8 @@ import httpx
 import numpy as np
 import pytest
 
-from tinker_atropos.arrays import Floats, Ints
 from tinker_atropos.chat.chat_rendering import chat_renderer
-from tinker_atropos.chat.sampling import Sample, SamplingSettings, StopReason
+from tinker_atropos.chat.sampling import Floats, Ints, Sample, SamplingSettings, StopReason
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.errors import RunError
 from tinker_atropos.serving import bind, serve

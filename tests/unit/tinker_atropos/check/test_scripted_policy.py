@@ -6,8 +6,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tinker_atropos.arrays import Ints
-from tinker_atropos.chat.sampling import Sample, SamplingSettings
+from tinker_atropos.chat.sampling import Ints, Sample, SamplingSettings
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.check.scripted_policy import RequestLog, ScriptedPolicy, ScriptedSampler
 from tinker_atropos.trainer.trajectories.sampling_probe import PROBES

@@ -15,7 +15,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinker_atropos.arrays import Ints
 from tinker_atropos.chat.anthropic_requests import AnthropicRequestError, chat_request, error_answer, message_answer
 from tinker_atropos.chat.chat_rendering import ChatRenderer
 from tinker_atropos.chat.openai_answers import ChatCaller, answer_chat, completion_answer, ping_answer, sampled
@@ -32,7 +31,7 @@ from tinker_atropos.chat.request_handling import (
     unless_gone,
     validated,
 )
-from tinker_atropos.chat.sampling import GeneratedSamples, SampleSource
+from tinker_atropos.chat.sampling import GeneratedSamples, Ints, SampleSource
 from tinker_atropos.serving import json_response
 
 Json = dict[str, Any]

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from tinker_atropos.arrays import Ints
+from tinker_atropos.chat.sampling import Ints
 from tinker_atropos.chat.tokenizer import ChatError, Message, Tokenizer
 from tinker_atropos.chat.tool_formats.format_table import TOOL_FORMATS, tool_format_name
 from tinker_atropos.chat.tool_formats.tool_format import ToolCall, ToolFormat

@@ -14,10 +14,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tinker_atropos.arrays import Ints
 from tinker_atropos.chat.chat_rendering import ChatRenderer
 from tinker_atropos.chat.openai_requests import ChatRequest, CompletionRequest, InferenceRequest, OpenAIRequest
-from tinker_atropos.chat.sampling import GeneratedSamples, Sample, SampleSource
+from tinker_atropos.chat.sampling import GeneratedSamples, Ints, Sample, SampleSource
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.chat.tool_formats.tool_format import ParsedAnswer, ToolCall
 

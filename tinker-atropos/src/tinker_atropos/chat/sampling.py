@@ -3,7 +3,13 @@
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from tinker_atropos.arrays import Floats, Ints
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+"""The arrays that stand for tokens, logprobs and masks."""
 
 StopReason = Literal["stop", "length"]
 Purpose = Literal["training", "evaluation"]

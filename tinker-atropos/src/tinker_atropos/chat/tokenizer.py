@@ -15,8 +15,8 @@ import numpy as np
 from jinja2 import TemplateError
 
 from rl_contract.bundled import BUNDLED, resolve_tokenizer
-from tinker_atropos.arrays import Ints
 from tinker_atropos.chat.model_config import read_model_config
+from tinker_atropos.chat.sampling import Ints
 from tinker_atropos.errors import ConfigError
 
 

@@ -59,6 +59,7 @@ from tinker_atropos.environments.runner.loading.environment_files import Located
 from tinker_atropos.environments.runner.reporting import wandb_relay
 from tinker_atropos.environments.runner.run_end import STOP_SECONDS, Stop, exit_within
 from tinker_atropos.environments.trial.provider import Provider
+from tinker_atropos.library_imports import torch_hidden
 
 CHECKS: Final[tuple[Check, ...]] = (
     *(IMPORT, SETUP, ITEMS, REQUESTS, ROLLOUTS, GROUPS, MASKS, TOKENS, LOGPROBS, LENGTH),
@@ -275,7 +276,7 @@ async def _check(
     if provider is not None:
         os.environ["ATROPOS_ALLOW_DUMMY_MANAGED_SERVER"] = "1"  # placeholders for tokens that it does not return
     wandb_relay.install(wandb_relay.MetricsQueue())
-    with process_setup.torch_hidden(unless_mentioned_in=located.file):
+    with torch_hidden(unless_mentioned_in=located.file):
         from tinker_atropos.check.checked_environment import EnvironmentCheck
         from tinker_atropos.environments.runner import atropos_patches
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from rl_contract.scored_group import ScoredGroup
 from rl_contract.trainer_settings import TrainerSettings
-from tinker_atropos.arrays import Bools, Floats
+from tinker_atropos.chat.sampling import Bools, Floats
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.check.observations import AnswerSeen, GroupSeen, ReportedLogprobs, ScriptedKind, SequenceSeen
 from tinker_atropos.check.scripted_policy import ScriptedPolicy

@@ -22,10 +22,9 @@ import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rl_contract.env_vars import RL_INFERENCE_URL
-from tinker_atropos.arrays import Floats, Ints
 from tinker_atropos.chat.chat_rendering import chat_renderer
 from tinker_atropos.chat.openai_answers import first_stop
-from tinker_atropos.chat.sampling import Sample, SamplingSettings
+from tinker_atropos.chat.sampling import Floats, Ints, Sample, SamplingSettings
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.check.observations import ScriptedKind
 from tinker_atropos.errors import RunError

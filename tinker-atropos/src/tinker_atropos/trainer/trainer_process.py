@@ -5,7 +5,6 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from tinker_atropos.chat.chat_rendering import chat_renderer
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.config.run_config import RunConfig, load_config
 from tinker_atropos.errors import ConfigError, InternalError, RunError
-from tinker_atropos.garbage import uncollected
+from tinker_atropos.library_imports import prepare_for_sdk, uncollected
 from tinker_atropos.result import ResultFile, wire_form
 from tinker_atropos.rollout_files.rollout_server import rollout_routes
 from tinker_atropos.serving import below, bind, json_response, ops_app, serve
@@ -42,7 +41,9 @@ async def run_trainer(settings: Settings, config_path: Path, data: Path | None) 
 
     Raises the RunError that ended it; returns if it is done or was stopped cleanly.
     """
-    _prepare_process()
+    prepare_for_sdk()
+    logging.getLogger().setLevel(logging.WARNING)
+    logging.getLogger("tinker_atropos").setLevel(logging.INFO)
     if not settings.run_uid:  # no later attempt will continue it, but it may have to go back to a checkpoint of its own
         settings = replace(settings, run_uid=uuid.uuid4().hex)
     results = ResultFile(settings.result_file, TrainerResult(outcome="running", attempt=settings.attempt))
@@ -73,15 +74,6 @@ def data_folder(data: Path | None) -> Iterator[Path]:
     except OSError as error:
         raise ConfigError(f"cannot make the trainer's folder {data} (--data, RL_DATA_DIR): {error.strerror}") from None
     yield data
-
-
-def _prepare_process() -> None:
-    """Quiet logs, and no torch: tinker and transformers would import it if installed, at a cost of 2 s and 180 MB."""
-    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # None makes its import fail, as documented
-    os.environ.setdefault("TINKER_TELEMETRY", "0")
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    logging.getLogger().setLevel(logging.WARNING)
-    logging.getLogger("tinker_atropos").setLevel(logging.INFO)
 
 
 async def _serve(settings: Settings, config: RunConfig, results: ResultFile, folder: Path) -> None:

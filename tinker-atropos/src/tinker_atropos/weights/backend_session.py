@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import sys
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_contract.env_vars import TINKER_API_KEY, TINKER_BASE_URL
 from tinker_atropos.errors import ConfigError, CredentialsError
+from tinker_atropos.library_imports import prepare_for_sdk
 
 if TYPE_CHECKING:  # the SDK takes a second to import: only after the options have been checked
     import tinker
@@ -44,12 +44,8 @@ async def session(purpose: str) -> "AsyncIterator[tinker.ServiceClient]":
     """An open session, closed with the block. Raises CredentialsError without a key, BackendError without an answer."""
     if not os.environ.get(TINKER_API_KEY):
         raise CredentialsError("TINKER_API_KEY is not set: export the key of the backend that has the weights")
-    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # the SDK would import it, for seconds
-    os.environ |= {
-        "TINKER_TELEMETRY": "0",
-        "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
-        "TRANSFORMERS_VERBOSITY": "error",
-    }
+    prepare_for_sdk()
+    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     logging.getLogger("tinker").setLevel(logging.CRITICAL)  # a failure is reported once, by the error that is raised
     from tinker_atropos.trainer.backend.backend import wait_for_backend
 

@@ -6,8 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from tinker_atropos.arrays import Floats, Ints
-from tinker_atropos.chat.sampling import Sample, SamplingSettings
+from tinker_atropos.chat.sampling import Floats, Ints, Sample, SamplingSettings
 from tinker_atropos.errors import BackendError, BackendLostError
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.data.groups import TokenSequence

@@ -13,7 +13,7 @@ from tinker_atropos.environments.runner.reporting.heartbeat import Heartbeat, he
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.environments.runner.run_end import LINGER_SECONDS, RunEnd, Stop, exit_within
 from tinker_atropos.errors import RunError
-from tinker_atropos.garbage import uncollected
+from tinker_atropos.library_imports import torch_hidden, uncollected
 from tinker_atropos.result import write_reason
 from tinker_atropos.settings import Settings
 
@@ -56,7 +56,7 @@ async def _serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbe
     process_setup.bypass_proxies([settings.api_url, settings.inference_url])
     wandb_relay.install(shared.metrics)
     # This import loads atroposlib: only now that `import wandb` finds the relay.
-    with uncollected(), process_setup.torch_hidden(unless_mentioned_in=assignment.located.file):
+    with uncollected(), torch_hidden(unless_mentioned_in=assignment.located.file):
         from tinker_atropos.environments.runner.serve_loop import serve
 
     process_setup.quieten_atroposlib()

@@ -25,7 +25,6 @@ import numpy as np
 from starlette.applications import Starlette
 from starlette.requests import Request
 
-from tinker_atropos.arrays import Ints
 from tinker_atropos.chat.chat_endpoint import Endpoint
 from tinker_atropos.chat.chat_rendering import ChatRenderer
 from tinker_atropos.chat.openai_answers import answer_chat
@@ -34,6 +33,7 @@ from tinker_atropos.chat.request_handling import RefusedRequestError, Told
 from tinker_atropos.chat.sampling import (
     ContextOverflowError,
     GeneratedSamples,
+    Ints,
     Purpose,
     Sample,
     SamplingSettings,

@@ -24,9 +24,9 @@ from openai.types.completion import Completion
 from openai.types.completion_choice import CompletionChoice
 from tenacity import stop_after_attempt
 
-from tinker_atropos.arrays import Ints
 from tinker_atropos.chat.chat_rendering import ChatRenderer
 from tinker_atropos.chat.openai_requests import ChatRequest
+from tinker_atropos.chat.sampling import Ints
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.chat.tool_formats.format_table import TOOL_FORMATS
 from tinker_atropos.chat.tool_formats.tool_format import ToolCall

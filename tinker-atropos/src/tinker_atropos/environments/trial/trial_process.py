@@ -21,6 +21,7 @@ from tinker_atropos.environments.runner.run_end import exit_within
 from tinker_atropos.environments.trial.provider import Provider, Wishes
 from tinker_atropos.environments.trial.trial_report import Report
 from tinker_atropos.errors import ConfigError, EnvironmentLostError, RunError
+from tinker_atropos.library_imports import torch_hidden
 
 if TYPE_CHECKING:  # it imports atroposlib, which finds our `wandb` only if that was installed before
     from tinker_atropos.environments.trial.trial_step import Trying
@@ -84,7 +85,7 @@ async def _set_up(
     process_setup.bypass_proxies([])
     os.environ["ATROPOS_ALLOW_DUMMY_MANAGED_SERVER"] = "1"  # placeholders for tokens that a provider does not return
     wandb_relay.install(wandb_relay.MetricsQueue())
-    with process_setup.torch_hidden(unless_mentioned_in=located.file):
+    with torch_hidden(unless_mentioned_in=located.file):
         from tinker_atropos.environments.runner import atropos_patches
         from tinker_atropos.environments.runner.loading.environment_config import Wiring
         from tinker_atropos.environments.runner.loading.environment_loader import load_environment

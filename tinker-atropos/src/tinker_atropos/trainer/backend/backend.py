@@ -20,8 +20,7 @@ import numpy as np
 import tinker
 
 from rl_contract.policy_losses import POLICY_LOSSES
-from tinker_atropos.arrays import Floats, Ints
-from tinker_atropos.chat.sampling import SampleRefusedError
+from tinker_atropos.chat.sampling import Floats, Ints, SampleRefusedError
 from tinker_atropos.errors import BackendError, BackendLostError, ConfigError, RunError
 from tinker_atropos.trainer.backend import reachability
 from tinker_atropos.trainer.backend.policy import Sampler

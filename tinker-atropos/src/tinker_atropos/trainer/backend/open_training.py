@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from tinker.lib.base_url import DEFAULT_BASE_URL
 
 from rl_contract.policy_losses import POLICY_LOSSES
-from tinker_atropos.arrays import Ints
-from tinker_atropos.chat.sampling import SampleRefusedError, SamplingSettings
+from tinker_atropos.chat.sampling import Ints, SampleRefusedError, SamplingSettings
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.errors import BackendError, CheckpointLostError, ConfigError
 from tinker_atropos.settings import RecordedCheckpoint, Settings

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from tinker_atropos.arrays import Floats, Ints
-from tinker_atropos.chat.sampling import Sample, SamplingSettings
+from tinker_atropos.chat.sampling import Floats, Ints, Sample, SamplingSettings
 
 
 class Sampler(Protocol):

@@ -13,7 +13,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
-from tinker_atropos.durations import more_than
+from rl_contract.wire import more_than
 from tinker_atropos.trainer.backend.sdk_calls import in_thread
 
 logger = logging.getLogger(__name__)

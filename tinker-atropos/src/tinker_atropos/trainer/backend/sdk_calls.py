@@ -16,8 +16,7 @@ from pydantic import ValidationError
 from tinker import types
 from tinker.types import RequestErrorCategory
 
-from tinker_atropos.arrays import Floats, Ints
-from tinker_atropos.chat.sampling import Sample, SampleRefusedError, SamplingSettings
+from tinker_atropos.chat.sampling import Floats, Ints, Sample, SampleRefusedError, SamplingSettings
 from tinker_atropos.errors import (
     BackendError,
     BackendLostError,

@@ -20,7 +20,7 @@ from tinker import types
 
 from rl_contract.policy_losses import POLICY_LOSSES, LossName
 from rl_contract.trainer_settings import TrainerSettings
-from tinker_atropos.arrays import Ints
+from tinker_atropos.chat.sampling import Ints
 from tinker_atropos.trainer.data.datums import Datum, loss_config
 from tinker_atropos.trainer.data.groups import TeacherTopK
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from rl_contract.trainer_settings import TrainerSettings
-from tinker_atropos.arrays import Bools, Floats
+from tinker_atropos.chat.sampling import Bools, Floats
 from tinker_atropos.trainer.data.groups import Group
 
 Strategy = Callable[[Floats], Floats]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from rl_contract.policy_losses import POLICY_LOSSES
 from rl_contract.trainer_settings import TrainerSettings
-from tinker_atropos.arrays import Bools, Floats, Ints
+from tinker_atropos.chat.sampling import Bools, Floats, Ints
 from tinker_atropos.trainer.data.advantages import group_advantages, masked_rollouts
 from tinker_atropos.trainer.data.groups import Group, TeacherTopK, TokenSequence
 

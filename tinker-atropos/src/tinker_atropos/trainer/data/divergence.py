@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from tinker_atropos.arrays import Floats
+from tinker_atropos.chat.sampling import Floats
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.errors import DivergedError
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tinker_atropos.arrays import Bools, Floats, Ints
+from tinker_atropos.chat.sampling import Bools, Floats, Ints
 
 UNKNOWN_STEP = -1
 

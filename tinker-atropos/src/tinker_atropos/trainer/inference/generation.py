@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 
-from tinker_atropos.arrays import Ints
 from tinker_atropos.chat.sampling import (
     ContextOverflowError,
     GeneratedSamples,
+    Ints,
     Purpose,
     Sample,
     SampleRefusedError,

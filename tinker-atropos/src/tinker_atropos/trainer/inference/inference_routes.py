@@ -31,7 +31,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinker_atropos.arrays import Ints
 from tinker_atropos.chat.chat_endpoint import AnyCaller, Endpoint, encoded
 from tinker_atropos.chat.chat_rendering import ChatRenderer
 from tinker_atropos.chat.openai_answers import Written, write
@@ -42,7 +41,7 @@ from tinker_atropos.chat.openai_requests import (
     sampled_tokens_only,
 )
 from tinker_atropos.chat.request_handling import RefusedRequestError, Told, guarded, parse, unless_gone
-from tinker_atropos.chat.sampling import GeneratedSamples, Sample
+from tinker_atropos.chat.sampling import GeneratedSamples, Ints, Sample
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.serving import json_response
 from tinker_atropos.trainer.inference.generation import Generator

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tinker_atropos.arrays import Bools, Floats, Ints
+from tinker_atropos.chat.sampling import Bools, Floats, Ints
 from tinker_atropos.trainer.data.groups import TokenSequence
 from tinker_atropos.trainer.inference.ledger_file import GenerationRecord, LedgerFile
 

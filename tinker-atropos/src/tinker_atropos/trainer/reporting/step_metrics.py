@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from rl_contract.rollout_fates import DROP_REASONS
-from tinker_atropos.arrays import Floats
+from tinker_atropos.chat.sampling import Floats
 from tinker_atropos.trainer.data.datums import TrainingBatch, lengths, of_trained, policy_steps, sequence_means
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, Shaping, TokenSequence
 from tinker_atropos.trainer.trajectories.batch_collector import Collected

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tinker_atropos.durations import more_than
+from rl_contract.wire import more_than
 from tinker_atropos.trainer.trajectories.api_client import Peer
 
 PATIENCE_SECONDS = 10.0

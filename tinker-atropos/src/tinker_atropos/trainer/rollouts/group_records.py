@@ -14,7 +14,7 @@ import numpy.typing as npt
 from rl_contract.rollout_fates import TOKEN_FATES, GroupFate, TokenFate
 from rl_contract.rollout_records import GroupRecord, Line, RolloutRecord, SequenceRecord, SharedPrompt, line_of
 from rl_contract.trainer_settings import TrainerSettings
-from tinker_atropos.arrays import Bools, Floats, Ints
+from tinker_atropos.chat.sampling import Bools, Floats, Ints
 from tinker_atropos.trainer.data.advantages import group_advantages, masked_rollouts
 from tinker_atropos.trainer.data.datums import Datum, TrainingBatch
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence

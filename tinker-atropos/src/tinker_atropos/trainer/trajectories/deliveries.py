@@ -15,7 +15,7 @@ import numpy.typing as npt
 import orjson
 
 from rl_contract import scored_group
-from tinker_atropos.arrays import Floats, Ints
+from tinker_atropos.chat.sampling import Floats, Ints
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, Story, TeacherTopK, TokenSequence
 
 MUTE = "set_advantage_to_zero"

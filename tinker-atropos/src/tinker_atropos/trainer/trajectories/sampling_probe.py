@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tinker_atropos.arrays import Ints
-from tinker_atropos.chat.sampling import SampleRefusedError, SamplingSettings
+from tinker_atropos.chat.sampling import Ints, SampleRefusedError, SamplingSettings
 from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.inference.ledger import Shaping
 from tinker_atropos.trainer.inference.ledger_file import GenerationRecord

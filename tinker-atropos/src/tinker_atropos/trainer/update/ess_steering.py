@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from tinker_atropos.arrays import Floats, Ints
+from tinker_atropos.chat.sampling import Floats, Ints
 from tinker_atropos.trainer.data.datums import Datum, log_ratios, policy_steps
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP
 

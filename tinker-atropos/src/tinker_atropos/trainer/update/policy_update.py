@@ -27,8 +27,7 @@ import numpy as np
 
 from rl_contract.policy_losses import POLICY_LOSSES
 from rl_contract.trainer_settings import TrainerSettings
-from tinker_atropos.arrays import Floats
-from tinker_atropos.chat.sampling import SampleRefusedError
+from tinker_atropos.chat.sampling import Floats, SampleRefusedError
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.trainer.backend.backend import Training
 from tinker_atropos.trainer.backend.policy import Sampler

@@ -24,7 +24,7 @@ import numpy as np
 
 from rl_contract.policy_losses import POLICY_LOSSES
 from rl_contract.trainer_settings import TrainerSettings
-from tinker_atropos.arrays import Bools, Floats
+from tinker_atropos.chat.sampling import Bools, Floats
 from tinker_atropos.trainer.data.datums import Datum, TrainingBatch, lengths, log_ratios, of_trained, sequence_means
 
 TrustRegion = Literal["dppo", "icepop"]

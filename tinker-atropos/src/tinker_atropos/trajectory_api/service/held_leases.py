@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rl_contract.processes import EVALUATOR, PeerState, ReportedState
-from tinker_atropos.durations import more_than
+from rl_contract.wire import more_than
 from tinker_atropos.trajectory_api.messages.bodies import ApiRefusal
 from tinker_atropos.trajectory_api.messages.requests import LeaseReport
 

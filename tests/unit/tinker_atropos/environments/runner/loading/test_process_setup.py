@@ -1,16 +1,10 @@
 import logging
 import socket
-import sys
 
-import pytest
 from transformers import AutoTokenizer
 
 from rl_contract.bundled import resolve_tokenizer
-from tinker_atropos.environments.runner.loading.process_setup import (
-    RepeatFilter,
-    bypass_proxies,
-    torch_hidden,
-)
+from tinker_atropos.environments.runner.loading.process_setup import RepeatFilter, bypass_proxies
 
 URLS = ["http://127.0.0.1:8000", "http://api.run.svc:8000"]
 
@@ -40,19 +34,3 @@ def test_same_message_from_the_same_line_is_logged_once():
     repeat_filter = RepeatFilter()
     said = [repeat_filter.filter(each) for each in (record("a"), record("a"), record("b"), record("a", line=2))]
     assert said == [True, False, True, True]
-
-
-@pytest.mark.parametrize(
-    ("source", "hidden"), [("x = 1", True), ("import torch", False), ("import transformers", False)]
-)
-def test_torch_is_hidden_from_files_that_do_not_mention_it(tmp_path, source, hidden):
-    file = tmp_path / "mine.py"
-    file.write_text(source)
-    loaded = sys.modules.pop("torch", None)
-    try:
-        with torch_hidden(unless_mentioned_in=file):
-            assert ("torch" in sys.modules) is hidden
-        assert "torch" not in sys.modules
-    finally:
-        if loaded is not None:
-            sys.modules["torch"] = loaded

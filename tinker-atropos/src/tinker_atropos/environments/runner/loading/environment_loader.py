@@ -22,7 +22,7 @@ from tinker_atropos.environments.runner.loading.environment_config import Wiring
 from tinker_atropos.environments.runner.loading.environment_files import LocatedEnvironment
 from tinker_atropos.environments.runner.policy_requests import install_policy_servers, install_prompt_logprobs
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.garbage import uncollected
+from tinker_atropos.library_imports import uncollected
 
 TEACHER_SERVERS = "teacher_server_configs"
 """The argument of atroposlib's TeacherDistillationEnv, which is newer than its last release."""

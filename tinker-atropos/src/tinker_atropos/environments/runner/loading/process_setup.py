@@ -1,15 +1,11 @@
-"""Process setup before atroposlib is imported: environment variables, hidden imports, log levels."""
+"""Process setup before atroposlib is imported: environment variables and log levels."""
 
-import contextlib
 import logging
 import os
-import sys
 import time
-from collections.abc import Iterable, Iterator, MutableMapping
-from pathlib import Path
+from collections.abc import Iterable, MutableMapping
 from urllib.parse import urlsplit
 
-TORCH_USERS = ("torch", "transformers")
 REPEAT_SECONDS = 60.0
 MAX_REMEMBERED = 1_000
 NOISY_LOGGERS = ("atroposlib", "httpx", "httpx2", "openai")
@@ -25,23 +21,6 @@ def bypass_proxies(urls: Iterable[str], environ: MutableMapping[str, str] = os.e
     for variable in ("NO_PROXY", "no_proxy"):
         given = environ.get(variable, "").split(",")
         environ[variable] = ",".join(dict.fromkeys(host for host in [*given, *hosts] if host))
-
-
-@contextlib.contextmanager
-def torch_hidden(unless_mentioned_in: Path) -> Iterator[None]:
-    """Avoid the import of torch, which transformers does whenever torch is installed: seconds of CPU that the trainer
-    needs. Does nothing if the environment's file mentions torch or transformers.
-    """
-    source = unless_mentioned_in.read_text(encoding="utf-8", errors="replace")
-    if "torch" in sys.modules or any(user in source for user in TORCH_USERS):
-        yield
-        return
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would warn that torch is missing
-    sys.modules["torch"] = None  # type: ignore[assignment]  # makes its import fail
-    try:
-        yield
-    finally:
-        del sys.modules["torch"]
 
 
 def quieten() -> None:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tinker_atropos.arrays import Ints
+from tinker_atropos.chat.sampling import Ints
 from tinker_atropos.trainer.data.datums import Datum, TrainingBatch
 
 COLUMNS = ("step", "prompt", "completion", "score", "advantage", "policy_step")

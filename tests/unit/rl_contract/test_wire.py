@@ -1,6 +1,6 @@
 import pytest
 
-from tinker_atropos.durations import more_than
+from rl_contract.wire import more_than
 
 
 @pytest.mark.parametrize(

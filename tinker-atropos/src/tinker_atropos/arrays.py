@@ -1,8 +1,0 @@
-"""The arrays that stand for tokens, logprobs and masks."""
-
-import numpy as np
-import numpy.typing as npt
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
