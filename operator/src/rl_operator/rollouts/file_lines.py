@@ -3,11 +3,16 @@
 A file is decompressed piece by piece, and no more than one line of it is in memory.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from zstandard import ZstdDecompressor, ZstdError
+
+from rl_contract.rollout_records import BadLineError
+
+Record = TypeVar("Record")
 
 LONGEST_LINE: Final = 32 * 2**20
 """Bytes. A group of 16 rollouts with 32,000 tokens each has about 16 million. As objects, the worst line takes 40 times
@@ -78,7 +83,7 @@ def _count(number: int, what: str) -> str:
 
 @dataclass
 class _Lines:
-    """Puts lines together from pieces."""
+    """Puts the lines of a frame together from pieces."""
 
     faults: FileFaults
     _begun: bytearray = field(default_factory=bytearray)
@@ -90,14 +95,10 @@ class _Lines:
             self._extend(piece, start, end)
             if self._begun and not self._skips:
                 yield bytes(self._begun)
-            self.drop()
+            self._begun.clear()
+            self._skips = False
             start = end + 1
         self._extend(piece, start, len(piece))
-
-    def drop(self) -> None:
-        """Forget what has begun."""
-        self._begun.clear()
-        self._skips = False
 
     def _extend(self, piece: bytes, start: int, end: int) -> None:
         if self._skips:
@@ -116,45 +117,35 @@ def lines_of(content: bytes, faults: FileFaults) -> Iterator[bytes]:
     A line never spans frames. After a torn frame, reading continues where the next one seems to begin.
     """
     faults.is_empty = not content
-    lines, room = _Lines(faults), max(ALWAYS_READ, MOST_TIMES * len(content))
-    position = 0
-    while 0 <= position < len(content):
-        reader = _FrameReader(content, position)
-        for piece in reader.pieces():
-            yield from lines.add(piece)
-            room -= len(piece)
-            if room < 0:
-                faults.is_cut = True
-                return
-        lines.drop()
-        position = reader.end
-        if reader.is_whole:
-            faults.whole = reader.end
+    view, room, start = memoryview(content), max(ALWAYS_READ, MOST_TIMES * len(content)), 0
+    while 0 <= start < len(content):
+        frame, lines, end = ZstdDecompressor(max_window_size=LARGEST_WINDOW).decompressobj(), _Lines(faults), start
+        with suppress(ZstdError):
+            while not frame.eof and end < len(content):
+                given = view[end : end + _PIECE]
+                piece = frame.decompress(given)
+                end += len(given) - len(frame.unused_data)
+                yield from lines.add(piece)
+                room -= len(piece)
+                if room < 0:
+                    faults.is_cut = True
+                    return
+        if frame.eof:
+            faults.whole = start = end
         else:
             faults.torn_frames += 1
             if faults.torn_frames >= MOST_TORN:
                 return
-            position = content.find(_MAGIC, reader.start + 1)
+            start = content.find(_MAGIC, start + 1)
 
 
-class _FrameReader:
-    """One frame. `end` and `is_whole` hold once its pieces have been read."""
-
-    def __init__(self, content: bytes, start: int) -> None:
-        self.start = start
-        self.end = start
-        self.is_whole = False
-        self._content = content
-
-    def pieces(self) -> Iterator[bytes]:
-        frame = ZstdDecompressor(max_window_size=LARGEST_WINDOW).decompressobj()
-        view = memoryview(self._content)
+def records_of(content: bytes, faults: FileFaults, read: Callable[[bytes], Record]) -> Iterator[tuple[bytes, Record]]:
+    """The lines that can be read, and what `read` makes of them; the others are counted."""
+    for line in lines_of(content, faults):
         try:
-            while not frame.eof and self.end < len(view):
-                given = view[self.end : self.end + _PIECE]
-                piece = frame.decompress(given)
-                self.end += len(given) - len(frame.unused_data)
-                yield piece
-        except ZstdError:
-            return
-        self.is_whole = frame.eof
+            record = read(line)
+        except BadLineError as error:
+            faults.bad_lines += 1
+            faults.first = faults.first or str(error)
+        else:
+            yield line, record

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from rl_contract.rollout_records import BadLineError, MetricsLine, Number, read_metrics_line
-from rl_operator.rollouts.file_lines import FileFaults, lines_of
+from rl_contract.rollout_records import MetricsLine, Number, read_metrics_line
+from rl_operator.rollouts.file_lines import FileFaults, records_of
 from rl_operator.rollouts.rollout_source import RolloutFile, RolloutListing
 
 MOST_STEPS: Final = 5_000
@@ -119,11 +119,8 @@ class MetricsHistory:
     def add(self, attempt: int, content: bytes, begin: int = 0) -> None:
         """`content`: of the attempt's file, from byte `begin` on. A step that is known is replaced."""
         faults = FileFaults(longest_line=LONGEST_METRICS_LINE)
-        for line in lines_of(content, faults):
-            try:
-                self._add(attempt, read_metrics_line(line))
-            except BadLineError:
-                faults.bad_lines += 1
+        for _, line in records_of(content, faults, read_metrics_line):
+            self._add(attempt, line)
         self._read[attempt] = begin + faults.whole
         self.faults += faults.bad_lines + faults.long_lines
 

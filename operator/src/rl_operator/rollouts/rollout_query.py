@@ -1,7 +1,7 @@
 """Questions to the rollouts of a run: which step, which groups of it, in which order. Pure."""
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Protocol, Self, get_args
 
@@ -18,14 +18,7 @@ from rl_contract.rollout_records import (
 )
 from rl_operator.operator_errors import RefusedError
 from rl_operator.rollouts.rollout_figures import FIGURES, Fate, Figure, strings_in, texts_of
-from rl_operator.rollouts.rollout_source import (
-    LastFile,
-    RolloutListing,
-    RolloutSource,
-    StepFiles,
-    files_by_step,
-    nearest_steps,
-)
+from rl_operator.rollouts.rollout_source import RolloutSteps, StepFiles
 from rl_operator.rollouts.step_reading import StepReading, StepSummary
 
 LONGEST_PATTERN: Final = 1_000
@@ -125,36 +118,11 @@ class StepAnswer:
         return not self.found and not self.lost
 
 
-@dataclass(frozen=True)
-class RolloutSteps:
-    """The steps that there are. Raises RefusedError for one that there is not."""
-
-    listing: RolloutListing
-    steps: Mapping[int, StepFiles]
-
-    @classmethod
-    def of(cls, source: RolloutSource) -> "RolloutSteps":
-        listing = source.listing()
-        return cls(listing, files_by_step(listing))
-
-    def step(self, number: int) -> StepFiles:
-        if number in self.steps:
-            return self.steps[number]
-        known = sorted(self.steps)
-        near = ", ".join(map(str, nearest_steps(known, number)))
-        every = f"; every {self.listing.every}th step is kept" if self.listing.every > 1 else ""
-        raise RefusedError(f"there are no rollouts of step {number}; the nearest steps that have some: {near}{every}")
-
-    def newest_first(self) -> Iterator[StepFiles]:
-        return (self.steps[step] for step in sorted(self.steps, reverse=True))
-
-
-def answers(source: RolloutSource, steps: RolloutSteps, query: RolloutQuery) -> Iterator[StepAnswer]:
+def answers(steps: RolloutSteps, query: RolloutQuery) -> Iterator[StepAnswer]:
     """Answers from the steps that have what is asked for, each as soon as it has been read. Raises RefusedError."""
-    source = LastFile(source)
     left = query.limit
-    for files in _asked_for(source, steps, query):
-        answer = step_answer(source, files, query, left)
+    for files in _asked_for(steps, query):
+        answer = _step_answer(steps, files, query, left)
         if answer.is_empty and query.step is None:
             continue
         yield answer
@@ -163,13 +131,12 @@ def answers(source: RolloutSource, steps: RolloutSteps, query: RolloutQuery) -> 
             return
 
 
-def streamed(source: RolloutSource, steps: RolloutSteps, query: RolloutQuery) -> Iterator[bytes]:
+def streamed(steps: RolloutSteps, query: RolloutQuery) -> Iterator[bytes]:
     """The lines of what is asked for, while it is read and as it is in the files: nothing is sorted."""
-    source = LastFile(source)
     left = query.limit
-    for files in _asked_for(source, steps, query):
+    for files in _asked_for(steps, query):
         sent = False
-        for line, record in wanted_records(StepReading(source, files), query):
+        for line, record in wanted_records(StepReading(steps.source, files), query):
             if isinstance(record, GroupRecord) and left is not None:
                 if left == 0:
                     return
@@ -180,34 +147,33 @@ def streamed(source: RolloutSource, steps: RolloutSteps, query: RolloutQuery) ->
             return
 
 
-def _asked_for(source: RolloutSource, steps: RolloutSteps, query: RolloutQuery) -> Iterator[StepFiles]:
+def _asked_for(steps: RolloutSteps, query: RolloutQuery) -> Iterator[StepFiles]:
     """The steps to look into, until one has something."""
     if query.step is not None:
         yield steps.step(query.step)
     elif query.is_plain:
-        yield newest_finished(source, steps)
+        yield newest_finished(steps)
     else:
         yield from steps.newest_first()
 
 
-def newest_finished(source: RolloutSource, steps: RolloutSteps) -> StepFiles:
+def newest_finished(steps: RolloutSteps) -> StepFiles:
     """The newest step that was trained or evaluated, which is more than what environments report of it before; without
     one, the newest step. No more of a file is read than it takes to know.
     """
-    found = (files for files in steps.newest_first() if _is_finished(source, files))
-    return next(found, next(steps.newest_first()))
+    for files in steps.newest_first():
+        records = (record for _, record in StepReading(steps.source, files).records())
+        if any(
+            isinstance(each, StepRecord) or (isinstance(each, GroupRecord) and each.fate == "evaluated")
+            for each in records
+        ):
+            return files
+    return next(steps.newest_first())
 
 
-def _is_finished(source: RolloutSource, files: StepFiles) -> bool:
-    return any(
-        isinstance(record, StepRecord) or (isinstance(record, GroupRecord) and record.fate == "evaluated")
-        for _, record in StepReading(source, files).records()
-    )
-
-
-def step_answer(source: RolloutSource, files: StepFiles, query: RolloutQuery, limit: int | None) -> StepAnswer:
+def _step_answer(steps: RolloutSteps, files: StepFiles, query: RolloutQuery, limit: int | None) -> StepAnswer:
     """Reads all of the step's files, once. No more groups than the limit are in memory."""
-    reading = StepReading(source, files)
+    reading = StepReading(steps.source, files)
     answer = StepAnswer(reading.summary)
     ranking = _Ranking(limit)
     for line, record in wanted_records(reading, query):

@@ -1,11 +1,18 @@
-"""Where a run's rollouts can be read. A target knows it; readers see no more than this of it."""
+"""Where a run's rollouts can be read, and of which steps there are some. A target knows the source; readers see no more
+than this of it.
+"""
 
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
+
+from rl_operator.operator_errors import RefusedError
+
+NEAREST: Final = 2
+"""Steps that are named before one that there is not, and after it."""
 
 
 @dataclass(frozen=True)
@@ -69,38 +76,44 @@ _NAME: Final = re.compile(r"(?P<step>\d{1,12})-(?P<attempt>\d{1,9})\.jsonl\.zst"
 
 
 @dataclass(frozen=True)
-class AttemptFile:
-    """What one attempt kept of a step."""
-
-    step: int
-    attempt: int
-    file: RolloutFile
-
-
-@dataclass(frozen=True)
 class StepFiles:
-    """All files of a step, of the newest attempt first; at least one."""
+    """What attempts kept of a step, of the newest one first; at least one."""
 
     step: int
-    files: tuple[AttemptFile, ...]
+    files: dict[int, RolloutFile]
 
     @property
     def bytes(self) -> int:
-        return sum(each.file.bytes for each in self.files)
+        return sum(file.bytes for file in self.files.values())
 
 
-def files_by_step(listing: RolloutListing) -> dict[int, StepFiles]:
-    """In the order of steps. Files that are named otherwise are none of ours."""
-    found = defaultdict[int, list[AttemptFile]](list)
-    for file in listing.files:
-        if name := _NAME.fullmatch(file.name):
-            step = int(name["step"])
-            found[step].append(AttemptFile(step, int(name["attempt"]), file))
-    newest_first = {step: sorted(files, key=lambda each: -each.attempt) for step, files in found.items()}
-    return {step: StepFiles(step, tuple(newest_first[step])) for step in sorted(newest_first)}
+@dataclass(frozen=True)
+class RolloutSteps:
+    """The steps that a run has kept, in their order. `source` remembers the file that was read last."""
 
+    source: RolloutSource
+    listing: RolloutListing
+    steps: dict[int, StepFiles]
 
-def nearest_steps(steps: Sequence[int], wanted: int, count: int = 2) -> list[int]:
-    """From sorted steps, up to `count` before and after the wanted one."""
-    at = bisect_left(steps, wanted)
-    return list(steps[max(0, at - count) : at + count])
+    @classmethod
+    def of(cls, source: RolloutSource) -> "RolloutSteps":
+        """Files that are named otherwise are none of ours."""
+        listing, found = source.listing(), defaultdict[int, dict[int, RolloutFile]](dict)
+        for file in listing.files:
+            if name := _NAME.fullmatch(file.name):
+                found[int(name["step"])][int(name["attempt"])] = file
+        steps = {step: StepFiles(step, dict(sorted(found[step].items(), reverse=True))) for step in sorted(found)}
+        return cls(LastFile(source), listing, steps)
+
+    def step(self, number: int) -> StepFiles:
+        """Raises RefusedError if there is none."""
+        if number in self.steps:
+            return self.steps[number]
+        known = list(self.steps)
+        at = bisect_left(known, number)
+        near = ", ".join(map(str, known[max(0, at - NEAREST) : at + NEAREST]))
+        every = f"; every {self.listing.every}th step is kept" if self.listing.every > 1 else ""
+        raise RefusedError(f"there are no rollouts of step {number}; the nearest steps that have some: {near}{every}")
+
+    def newest_first(self) -> Iterator[StepFiles]:
+        return reversed(self.steps.values())

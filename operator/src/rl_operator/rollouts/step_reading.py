@@ -6,21 +6,19 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from rl_contract.rollout_records import (
-    BadLineError,
     EvaluationRecord,
     GroupRecord,
     KnownRecord,
     LostRecord,
-    Record,
     StepRecord,
     UnknownRecord,
     read_record,
 )
 from rl_operator.operator_errors import GoneError
-from rl_operator.rollouts.file_lines import LONGEST_LINE, FileFaults, lines_of
+from rl_operator.rollouts.file_lines import LONGEST_LINE, FileFaults, records_of
 from rl_operator.rollouts.rollout_figures import finite, tokens_by_fate
-from rl_operator.rollouts.rollout_source import AttemptFile, RolloutSource, StepFiles
-from rl_operator.rollouts.token_ledger import FATE_WORDS, UNKNOWN, TokenLedger, by_known_fate, is_arrived
+from rl_operator.rollouts.rollout_source import RolloutSource, StepFiles
+from rl_operator.rollouts.token_ledger import TokenLedger, by_known_fate, is_arrived, known_fate
 
 MOST_REASONS: Final = 200
 """Different sentences that are counted: an environment may write a new one each time."""
@@ -84,12 +82,13 @@ class Reasons:
         sentences: dict[tuple[str, str], list[Why]] = {}
         for why, _ in self.counts.most_common():
             sentences.setdefault((why.what, why.reason), []).append(why)
-        totals = [self._total(each) for each in sentences.values()]
+        totals = [
+            ReasonTotal(
+                each[0], sum(self.counts[why] for why in each), sum(self.tokens[why] for why in each), len(each)
+            )
+            for each in sentences.values()
+        ]
         return sorted(totals, key=lambda each: -each.times)
-
-    def _total(self, sentences: "list[Why]") -> "ReasonTotal":
-        count, tokens = (sum(counted[why] for why in sentences) for counted in (self.counts, self.tokens))
-        return ReasonTotal(sentences[0], count, tokens, len(sentences))
 
 
 @dataclass
@@ -147,12 +146,8 @@ class StepSummary:
         for name in self.gone:
             yield f"{name} was removed meanwhile, to make room"
         if self.unknown:
-            were = (
-                "record of a kind that this version does not know was"
-                if self.unknown == 1
-                else ("records of kinds that this version does not know were")
-            )
-            yield f"{self.unknown:,} {were} left out"
+            kinds, were = ("record of a kind", "was") if self.unknown == 1 else ("records of kinds", "were")
+            yield f"{self.unknown:,} {kinds} that this version does not know {were} left out"
 
 
 class StepReading:
@@ -168,60 +163,45 @@ class StepReading:
         """The step's own record, its groups and what was lost, each with its line. Of what attempts trained, that of
         the newest one only; evaluations, losses and what environments dropped, of all.
         """
-        for file in self._files.files:
-            for line, record in self._file_records(file):
+        for attempt, file in self._files.files.items():
+            faults = FileFaults(longest_line=self._longest)
+            try:
+                lines = records_of(self._source.content(file.name), faults, read_record)
+            except GoneError:
+                self.summary.gone.append(file.name)
+                continue
+            self.summary.faults[file.name] = faults
+            for line, record in lines:
                 if isinstance(record, UnknownRecord):
                     self.summary.unknown += 1
-                elif self._counts(file, record):
+                elif self._counts(attempt, record):
                     yield line, record
 
-    def _file_records(self, file: AttemptFile) -> Iterator[tuple[bytes, Record]]:
-        faults = FileFaults(longest_line=self._longest)
-        try:
-            content = self._source.content(file.file.name)
-        except GoneError:
-            self.summary.gone.append(file.file.name)
-            return
-        self.summary.faults[file.file.name] = faults
-        for line in lines_of(content, faults):
-            try:
-                yield line, read_record(line)
-            except BadLineError as error:
-                faults.bad_lines += 1
-                faults.first = faults.first or str(error)
-
-    def _counts(self, file: AttemptFile, record: KnownRecord) -> bool:
+    def _counts(self, attempt: int, record: KnownRecord) -> bool:
         """Count a record, unless a newer attempt has taken its place."""
         summary = self.summary
         match record:
+            case StepRecord() if summary.record is not None:
+                summary.older.append(attempt)
+                return False
             case StepRecord():
-                return self._counts_step(file, record)
+                summary.record, summary.attempt = record, attempt
             case EvaluationRecord():
                 summary.evaluation = record
             case GroupRecord():
-                if (
-                    is_arrived(record.fate, record.reason)
-                    and summary.record is not None
-                    and summary.attempt != file.attempt
-                ):
+                was_trained_again = summary.record is not None and summary.attempt != attempt
+                if was_trained_again and is_arrived(record.fate, record.reason):
                     return False
-                self._count_group(file, record)
+                self._count_group(attempt, record)
             case LostRecord():
                 summary.lost.add(Why(record.what, record.reason, record.why), record.count, record.tokens or 0)
         return True
 
-    def _counts_step(self, file: AttemptFile, record: StepRecord) -> bool:
-        if self.summary.record is not None:
-            self.summary.older.append(file.attempt)
-            return False
-        self.summary.record, self.summary.attempt = record, file.attempt
-        return True
-
-    def _count_group(self, file: AttemptFile, record: GroupRecord) -> None:
+    def _count_group(self, attempt: int, record: GroupRecord) -> None:
         summary = self.summary
         if summary.attempt is None:
-            summary.attempt = file.attempt
-        summary.groups[record.fate if record.fate in FATE_WORDS else UNKNOWN] += 1
+            summary.attempt = attempt
+        summary.groups[known_fate(record.fate)] += 1
         tokens = tokens_by_fate(record)
         if record.fate == "dropped":
             summary.dropped.add(Why("group", record.reason or "", record.why or ""), 1, tokens["dropped"])

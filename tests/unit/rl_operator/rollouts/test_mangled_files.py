@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tests.unit.rl_operator.rollouts.made_rollouts import MemorySource, frame, group, lost, rollout, step
 
 from rl_operator.cli.views.rollout_view import step_rows
-from rl_operator.rollouts.rollout_query import RolloutQuery, RolloutSteps, answers, streamed
+from rl_operator.rollouts.rollout_query import RolloutQuery, answers, streamed
+from rl_operator.rollouts.rollout_source import RolloutSteps
 
 NAME = "000003-1.jsonl.zst"
 RECORDS: list[dict[str, Any]] = [
@@ -31,13 +32,13 @@ def read_all(content: bytes) -> None:
     found = MemorySource({NAME: content})
     steps = RolloutSteps.of(found)
     for query in (RolloutQuery(step=3), RolloutQuery(step=3, sort="gap"), RolloutQuery(sort="staleness", limit=1)):
-        for answer in answers(found, steps, query):
+        for answer in answers(steps, query):
             assert answer.summary.step == 3
             assert list(answer.summary.ledger.sentences())
             assert all(isinstance(note, str) for note in answer.summary.notes())
             assert all(group.record for group in answer.groups)
-    assert all(isinstance(each, bytes) for each in streamed(found, steps, RolloutQuery(step=3)))
-    assert [row.step for row in step_rows(found, steps)] == [3]
+    assert all(isinstance(each, bytes) for each in streamed(steps, RolloutQuery(step=3)))
+    assert [row.step for row in step_rows(steps)] == [3]
 
 
 @given(st.integers(0, len(WHOLE)))

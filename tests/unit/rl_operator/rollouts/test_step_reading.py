@@ -1,7 +1,7 @@
 from tests.unit.rl_operator.rollouts.made_rollouts import MemorySource, frame, group, lost, rollout, source, step
 
 from rl_contract.rollout_records import GroupRecord
-from rl_operator.rollouts.rollout_query import RolloutSteps
+from rl_operator.rollouts.rollout_source import RolloutSteps
 from rl_operator.rollouts.step_reading import MOST_REASONS, StepReading, StepSummary, Why
 
 STALE = {"fate": "dropped", "reason": "stale", "why": "it was sampled 5 policy steps ago"}

@@ -15,16 +15,8 @@ from rl_operator.cli.printing import TEXT_WIDTH, print_object, program
 from rl_operator.cli.views.rollout_view import StepRow, answer_text, step_rows
 from rl_operator.operator_errors import RefusedError
 from rl_operator.rollouts.rollout_figures import Fate, Figure
-from rl_operator.rollouts.rollout_query import (
-    RankedGroup,
-    RolloutQuery,
-    RolloutSteps,
-    StepAnswer,
-    TextSearch,
-    answers,
-    streamed,
-)
-from rl_operator.rollouts.rollout_source import RolloutSource
+from rl_operator.rollouts.rollout_query import RankedGroup, RolloutQuery, StepAnswer, TextSearch, answers, streamed
+from rl_operator.rollouts.rollout_source import RolloutSteps
 from rl_operator.rollouts.step_reading import Reasons
 from rl_operator.rollouts.visible_text import escaped_json
 from rl_operator.targets.runs.run_lookup import existing_run
@@ -160,14 +152,13 @@ def rollouts(
         raise RefusedError("--ascending is about --sort: add it, like --sort reward")
     search = TextSearch.of(grep) if grep else None
     run = TrainingRun.model_validate(existing_run(scope.target, scope.namespace, name))
-    source = scope.target.rollouts(run)
-    known = RolloutSteps.of(source)
+    known = RolloutSteps.of(scope.target.rollouts(run))
     if known.listing.note:
         typer.echo(f"note: {known.listing.note}", err=True)
     if not known.steps:
-        raise RefusedError(_why_none(run, source, scope.target))
+        raise RefusedError(_why_none(run, known.source.where, scope.target))
     if steps:
-        _print_steps(source, known, output)
+        _print_steps(known, output)
         return
     query = RolloutQuery(
         step=step,
@@ -177,18 +168,18 @@ def rollouts(
         search=search,
         limit=limit or (SHOWN_GROUPS if output is RolloutOutput.TEXT else None),
     )
-    if not _PRINTERS[output](name, source, known, query):
+    if not _PRINTERS[output](name, known, query):
         typer.echo(
-            f"no rollouts of run {name} ({source.where}) match; --steps lists the steps that there are", err=True
+            f"no rollouts of run {name} ({known.source.where}) match; --steps lists the steps that there are", err=True
         )
 
 
-def _why_none(run: TrainingRun, source: RolloutSource, target: Target) -> str:
+def _why_none(run: TrainingRun, where: str, target: Target) -> str:
     name = run.metadata.name
     if not run.status.finished:
-        return f"run {name} has no rollouts in {source.where} yet: they are there when its first step is trained"
+        return f"run {name} has no rollouts in {where} yet: they are there when its first step is trained"
     return (
-        f"run {name} has no rollouts in {source.where}: it kept none (trainer.keep_rollouts_mb is 0, or the disk was "
+        f"run {name} has no rollouts in {where}: it kept none (trainer.keep_rollouts_mb is 0, or the disk was "
         f"full), or an older version trained it; `{program()} logs {name}{target.flags}` says more"
     )
 
@@ -197,8 +188,8 @@ def _width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else TEXT_WIDTH
 
 
-def _print_steps(source: RolloutSource, steps: RolloutSteps, output: RolloutOutput) -> None:
-    rows = step_rows(source, steps)
+def _print_steps(steps: RolloutSteps, output: RolloutOutput) -> None:
+    rows = step_rows(steps)
     match output:
         case RolloutOutput.TEXT:
             for line in table_lines(rows, _width()):
@@ -210,36 +201,38 @@ def _print_steps(source: RolloutSource, steps: RolloutSteps, output: RolloutOutp
                 typer.echo(json.dumps(row_object(row)))
 
 
-def _print_text(run: str, source: RolloutSource, steps: RolloutSteps, query: RolloutQuery) -> bool:
+def _print_text(run: str, steps: RolloutSteps, query: RolloutQuery) -> bool:
     shown = 0
-    for answer in answers(source, steps, query):
+    for answer in answers(steps, query):
         typer.echo(("\n" if shown else "") + answer_text(run, answer, query, _width()))
         shown += 1
     return shown > 0
 
 
-def _print_json(run: str, source: RolloutSource, steps: RolloutSteps, query: RolloutQuery) -> bool:
-    found: list[dict[str, Any]] = [answer_object(answer) for answer in answers(source, steps, query)]
-    print_object({"name": run, "where": source.where, "every": steps.listing.every, "steps": found}, OutputKind.JSON)
+def _print_json(run: str, steps: RolloutSteps, query: RolloutQuery) -> bool:
+    found: list[dict[str, Any]] = [answer_object(answer) for answer in answers(steps, query)]
+    print_object(
+        {"name": run, "where": steps.source.where, "every": steps.listing.every, "steps": found}, OutputKind.JSON
+    )
     return bool(found)
 
 
-def _print_lines(_run: str, source: RolloutSource, steps: RolloutSteps, query: RolloutQuery) -> bool:
+def _print_lines(_run: str, steps: RolloutSteps, query: RolloutQuery) -> bool:
     """The same JSON as in the files, byte by byte unless a terminal could take a part of it for a command."""
     shown = 0
-    for line in _lines(source, steps, query):
+    for line in _lines(steps, query):
         sys.stdout.write(escaped_json(line.decode("utf-8", "replace")) + "\n")
         shown += 1
     sys.stdout.flush()  # here a full disk can still be told
     return shown > 0
 
 
-def _lines(source: RolloutSource, steps: RolloutSteps, query: RolloutQuery) -> Iterator[bytes]:
+def _lines(steps: RolloutSteps, query: RolloutQuery) -> Iterator[bytes]:
     """Sorted ones wait in memory; others are printed while they are read."""
     if query.sort is None:
-        yield from streamed(source, steps, query)
+        yield from streamed(steps, query)
         return
-    for answer in answers(source, steps, query):
+    for answer in answers(steps, query):
         yield from filter(None, (answer.step_line,))
         yield from (group.line for group in answer.groups)
         yield from (line for line, _ in answer.lost)

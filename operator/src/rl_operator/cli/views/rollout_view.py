@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, NamedTuple
 
-from rl_contract.rollout_records import BadLineError, GroupRecord, LineHead, LostRecord, RolloutRecord, read_head
+from rl_contract.rollout_records import GroupRecord, LineHead, LostRecord, RolloutRecord, read_head
 from rl_contract.status_metrics import EVALUATION_PREFIX, HELD_OUT_METRIC, EvaluatedFigure
 from rl_operator.cli.printing import fitted
 from rl_operator.operator_errors import GoneError
-from rl_operator.rollouts.file_lines import FileFaults, lines_of
+from rl_operator.rollouts.file_lines import FileFaults, records_of
 from rl_operator.rollouts.rollout_figures import FIGURES, Figure, answer_of, finite, prompt_of
-from rl_operator.rollouts.rollout_query import RankedGroup, RolloutQuery, RolloutSteps, StepAnswer
-from rl_operator.rollouts.rollout_source import RolloutSource, StepFiles
+from rl_operator.rollouts.rollout_query import RankedGroup, RolloutQuery, StepAnswer
+from rl_operator.rollouts.rollout_source import RolloutSource, RolloutSteps, StepFiles
 from rl_operator.rollouts.step_reading import REWARD, Reasons, StepSummary
-from rl_operator.rollouts.token_ledger import FATE_WORDS, TRAINER_REASONS, UNKNOWN, is_arrived
+from rl_operator.rollouts.token_ledger import FATE_WORDS, TRAINER_REASONS, is_arrived, known_fate
 from rl_operator.rollouts.visible_text import columns_of, shortened, visible, wrapped
 
 LOST: Final = "lost"
@@ -38,25 +38,23 @@ class StepRow:
     """Lines and frames that could not be read."""
 
 
-def step_rows(source: RolloutSource, steps: RolloutSteps) -> Iterator[StepRow]:
+def step_rows(steps: RolloutSteps) -> Iterator[StepRow]:
     """In the order of steps, each as soon as it has been read."""
     for files in steps.steps.values():
-        yield _row(source, files)
+        yield _row(steps.source, files)
 
 
 def _row(source: RolloutSource, files: StepFiles) -> StepRow:
-    row = StepRow(files.step, files.bytes, tuple(file.attempt for file in reversed(files.files)))
+    row = StepRow(files.step, files.bytes, tuple(reversed(files.files)))
     trained_by: int | None = None
-    for file in files.files:
-        for head in _heads(source, file.file.name, row):
+    for attempt, file in files.files.items():
+        for head in _heads(source, file.name, row):
             if head.record == "step" and trained_by is None:
-                trained_by, row.reward = file.attempt, finite(head.metrics.get(REWARD))
+                trained_by, row.reward = attempt, finite(head.metrics.get(REWARD))
             elif head.record == LOST:
                 row.counts[LOST] += head.count
-            elif head.record == "group" and (
-                trained_by in (None, file.attempt) or not is_arrived(head.fate, head.reason)
-            ):
-                row.counts[head.fate if head.fate in FATE_WORDS else UNKNOWN] += 1
+            elif head.record == "group" and (trained_by in (None, attempt) or not is_arrived(head.fate, head.reason)):
+                row.counts[known_fate(head.fate)] += 1
     return row
 
 
@@ -67,11 +65,7 @@ def _heads(source: RolloutSource, name: str, row: StepRow) -> Iterator[LineHead]
     except GoneError:
         row.faults += 1
         return
-    for line in lines_of(content, faults):
-        try:
-            yield read_head(line)
-        except BadLineError:
-            faults.bad_lines += 1
+    yield from (head for _, head in records_of(content, faults, read_head))
     row.faults += faults.count
 
 

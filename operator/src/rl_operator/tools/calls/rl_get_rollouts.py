@@ -9,8 +9,8 @@ from pydantic import Field
 from rl_contract.rollout_records import GroupRecord, RolloutRecord
 from rl_operator.rollouts.file_lines import SHORT_LINE
 from rl_operator.rollouts.rollout_figures import FIGURES, Fate, answer_of, prompt_of, texts_of
-from rl_operator.rollouts.rollout_query import RolloutQuery, RolloutSteps, newest_finished, wanted_records
-from rl_operator.rollouts.rollout_source import LastFile
+from rl_operator.rollouts.rollout_query import RolloutQuery, newest_finished, wanted_records
+from rl_operator.rollouts.rollout_source import RolloutSteps
 from rl_operator.rollouts.step_reading import Reasons, StepReading, StepSummary
 from rl_operator.status.text.sentences import cut
 from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, OptionalRun, ToolRefusedError
@@ -43,13 +43,12 @@ class GetRollouts(Arguments):
 
 def get_rollouts(context: CallContext, asked: GetRollouts) -> Answer:
     run = chosen_run(context, asked.run_id)
-    source = LastFile(context.target.rollouts(run))
-    steps = RolloutSteps.of(source)
+    steps = RolloutSteps.of(context.target.rollouts(run))
     if not steps.steps:
         why = steps.listing.note or "no step is trained yet, or trainer.keep_rollouts_mb is 0"
-        raise ToolRefusedError(f"{run.metadata.name} has no rollouts in {source.where}: {one_line(why)}")
-    files = newest_finished(source, steps) if asked.step is None else steps.step(asked.step)
-    reading = StepReading(source, files, longest=SHORT_LINE)
+        raise ToolRefusedError(f"{run.metadata.name} has no rollouts in {steps.source.where}: {one_line(why)}")
+    files = newest_finished(steps) if asked.step is None else steps.step(asked.step)
+    reading = StepReading(steps.source, files, longest=SHORT_LINE)
     search = _Grep(asked.grep) if asked.grep else None
     query = RolloutQuery(step=files.step, fate=asked.fate, search=search)
     found = list[Answer]()

@@ -15,8 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.operator_errors import OperatorError, RefusedError
-from rl_operator.rollouts.rollout_query import RolloutSteps, newest_finished
-from rl_operator.rollouts.rollout_source import LastFile, RolloutSource, StepFiles
+from rl_operator.rollouts.rollout_query import newest_finished
+from rl_operator.rollouts.rollout_source import RolloutSteps, StepFiles
 from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.target import Target
 from rl_operator.ui.ui_context import asked, context_of, visitor_of
@@ -30,10 +30,9 @@ LARGE_BYTES: Final = 2_000_000
 
 @dataclass(frozen=True)
 class KeptRollouts:
-    """The rollouts of a run. `source` None: there are none, and `why` says so."""
+    """The rollouts of a run. `steps` None: there are none, and `why` says so."""
 
     run: TrainingRun
-    source: RolloutSource | None
     steps: RolloutSteps | None
     why: str = ""
 
@@ -43,18 +42,18 @@ async def show_rollouts(request: Request) -> Response:
     address, faults = read_address(request.query_params)
     kept = await asked(_kept, target, request.path_params["namespace"], request.path_params["name"])
     shared = {"title": f"Rollouts of {kept.run.metadata.name}", "run": kept.run, "faults": faults}
-    if kept.source is None or kept.steps is None:
+    if kept.steps is None:
         return context.page(request, "no_rollouts.html", {**shared, "why": kept.why})
-    source, steps = kept.source, kept.steps
+    steps = kept.steps
 
     def page() -> Response:
         """Made where the step is read: what was read takes more memory than the page."""
-        step = _fetched(source, steps, address)
+        step = _fetched(steps, address)
         return context.page_maker.submit(made, step).result() if step or _has_large(steps) else made(step)
 
     def made(step: HeldStep | None) -> Response:
-        values = _values(source, steps, step, address)
-        return context.page(request, "rollouts.html", {**shared, **values, "where": source.where})
+        values = _values(steps, step, address)
+        return context.page(request, "rollouts.html", {**shared, **values, "where": steps.source.where})
 
     try:
         return await asyncio.get_running_loop().run_in_executor(context.readers, page)
@@ -77,13 +76,13 @@ async def download(request: Request) -> Response:
     if faults:
         raise RefusedError("; ".join(faults))
     kept = await asked(_kept, target, request.path_params["namespace"], request.path_params["name"])
-    if kept.source is None or kept.steps is None:
+    if kept.steps is None:
         raise RefusedError(kept.why)
-    reading = partial(_files, kept.source, kept.steps, address)
+    reading = partial(_files, kept.steps, address)
     files = await asyncio.get_running_loop().run_in_executor(context_of(request).readers, reading)
     name = f"{kept.run.metadata.name}-step-{files.step}.jsonl"
     return _Download(
-        chosen_lines(LastFile(kept.source), files, address),
+        chosen_lines(kept.steps.source, files, address),
         context_of(request).downloads,
         media_type="application/jsonl",
         headers={"Content-Disposition": f'attachment; filename="{name}"'},
@@ -105,38 +104,36 @@ class _Download(StreamingResponse):
 def _kept(target: Target, namespace: str, name: str) -> KeptRollouts:
     run = TrainingRun.model_validate(existing_run(target, namespace, name))
     try:
-        source = target.rollouts(run)
-        steps = RolloutSteps.of(source)
+        steps = RolloutSteps.of(target.rollouts(run))
     except OperatorError as error:
-        return KeptRollouts(run, None, None, str(error))
+        return KeptRollouts(run, None, str(error))
     if not steps.steps:
-        return KeptRollouts(run, None, None, _why_none(run, source))
-    return KeptRollouts(run, source, steps)
+        return KeptRollouts(run, None, _why_none(run, steps.source.where))
+    return KeptRollouts(run, steps)
 
 
-def _why_none(run: TrainingRun, source: RolloutSource) -> str:
+def _why_none(run: TrainingRun, where: str) -> str:
     if not run.status.finished:
-        return f"There are none in {source.where} yet: they are there when the first step is trained."
+        return f"There are none in {where} yet: they are there when the first step is trained."
     return (
-        f"There are none in {source.where}: the run trained nothing, kept none (trainer.keep_rollouts_mb is 0, or the "
+        f"There are none in {where}: the run trained nothing, kept none (trainer.keep_rollouts_mb is 0, or the "
         f"disk was full), or an older version trained it. Its log says more."
     )
 
 
-def _files(source: RolloutSource, steps: RolloutSteps, address: RolloutAddress) -> StepFiles:
-    return newest_finished(source, steps) if address.step is None else steps.step(address.step)
+def _files(steps: RolloutSteps, address: RolloutAddress) -> StepFiles:
+    return newest_finished(steps) if address.step is None else steps.step(address.step)
 
 
 HeldStep = tuple[HeldFiles, StepFiles]
 
 
-def _fetched(source: RolloutSource, steps: RolloutSteps, address: RolloutAddress) -> HeldStep | None:
+def _fetched(steps: RolloutSteps, address: RolloutAddress) -> HeldStep | None:
     """The step that is asked for; None: all are searched. Raises RefusedError for one that there is not."""
     if address.q and address.scope == "all":
         return None
-    source = LastFile(source)
-    files = _files(source, steps, address)
-    held = HeldFiles(source)
+    files = _files(steps, address)
+    held = HeldFiles(steps.source)
     held.keep(files)
     return held, files
 
@@ -145,11 +142,9 @@ def _has_large(steps: RolloutSteps) -> bool:
     return max(files.bytes for files in steps.steps.values()) > LARGE_BYTES
 
 
-def _values(
-    source: RolloutSource, steps: RolloutSteps, step: HeldStep | None, address: RolloutAddress
-) -> dict[str, object]:
+def _values(steps: RolloutSteps, step: HeldStep | None, address: RolloutAddress) -> dict[str, object]:
     if step is None:
-        found = search_steps(LastFile(source), steps, address, time.monotonic)
+        found = search_steps(steps, address, time.monotonic)
         return step_values(steps, None, address, found)
     return step_values(steps, read_groups(*step, address), address, None)
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from rl_contract.rollout_records import LostRecord
 from rl_operator.rollouts.rollout_figures import finite
-from rl_operator.rollouts.rollout_query import RolloutSteps
+from rl_operator.rollouts.rollout_source import RolloutSteps
 from rl_operator.rollouts.step_reading import Reasons, StepSummary
 from rl_operator.rollouts.token_ledger import (
     FATE_SENTENCES,

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from rl_contract.rollout_records import GroupRecord, KnownRecord, LostRecord
 from rl_operator.operator_errors import GoneError
 from rl_operator.rollouts.rollout_figures import FIGURES, finite, prompt_of, strings_in, texts_of
-from rl_operator.rollouts.rollout_query import RankedGroup, RolloutQuery, RolloutSteps, in_order
-from rl_operator.rollouts.rollout_source import RolloutListing, RolloutSource, StepFiles
+from rl_operator.rollouts.rollout_query import RankedGroup, RolloutQuery, in_order
+from rl_operator.rollouts.rollout_source import RolloutListing, RolloutSource, RolloutSteps, StepFiles
 from rl_operator.rollouts.step_reading import StepReading, StepSummary
 from rl_operator.rollouts.token_ledger import FATE_WORDS, known_fate
 from rl_operator.ui.views.marked_tokens import largest_advantage
@@ -105,9 +105,9 @@ class HeldFiles:
 
     def keep(self, files: StepFiles) -> None:
         """Read now what is there of these."""
-        for each in files.files:
+        for file in files.files.values():
             with suppress(GoneError):  # whoever reads it is told
-                self.content(each.file.name)
+                self.content(file.name)
 
 
 def read_groups(source: RolloutSource, files: StepFiles, address: RolloutAddress) -> StepGroups:
@@ -272,7 +272,7 @@ class SearchAnswer:
         return f"Searched {which} ({groups}) for it in prompts, answers and items{partly}{rest}."
 
 
-def search_steps(source: RolloutSource, steps: RolloutSteps, address: RolloutAddress, clock: Clock) -> SearchAnswer:
+def search_steps(steps: RolloutSteps, address: RolloutAddress, clock: Clock) -> SearchAnswer:
     """In groups of all fates, unless one is asked for. A step that was begun is searched for as long again."""
     answer = SearchAnswer()
     end = clock() + SEARCH_SECONDS
@@ -283,7 +283,7 @@ def search_steps(source: RolloutSource, steps: RolloutSteps, address: RolloutAdd
             answer.resume = answer.steps[-1]
             break
         answer.steps.append(files.step)
-        for _, record in StepReading(source, files).records():
+        for _, record in StepReading(steps.source, files).records():
             if isinstance(record, GroupRecord) and (not address.fate or is_of_fate(record, address.fate)):
                 answer.groups += 1
                 answer.matches += _matches(record, files.step, address.q)

@@ -7,12 +7,13 @@ from tests.unit.rl_operator.rollouts.made_rollouts import MemorySource, frame, g
 
 from rl_operator.cli.commands.show_rollouts import size_text, table_lines
 from rl_operator.cli.views.rollout_view import StepRow, answer_text, shown_of, step_rows
-from rl_operator.rollouts.rollout_query import RolloutQuery, RolloutSteps, TextSearch, answers
+from rl_operator.rollouts.rollout_query import RolloutQuery, TextSearch, answers
+from rl_operator.rollouts.rollout_source import RolloutSteps
 from rl_operator.rollouts.visible_text import columns_of
 
 
 def rows(found: MemorySource) -> list[StepRow]:
-    return list(step_rows(found, RolloutSteps.of(found)))
+    return list(step_rows(RolloutSteps.of(found)))
 
 
 def test_a_row_for_each_step() -> None:
@@ -77,9 +78,7 @@ def everywhere(text: str) -> list[Any]:
 def shown(records: list[Any], width: int, **query: Any) -> str:
     found = MemorySource({"000001-1.jsonl.zst": frame(*records)})
     asked = RolloutQuery(**query)
-    return "\n".join(
-        answer_text("sorting", each, asked, width) for each in answers(found, RolloutSteps.of(found), asked)
-    )
+    return "\n".join(answer_text("sorting", each, asked, width) for each in answers(RolloutSteps.of(found), asked))
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:12]))
@@ -123,7 +122,7 @@ def test_the_table_of_steps_fits(width: int) -> None:
     found = MemorySource(
         {f"{n:06}-1.jsonl.zst": frame(step(n, {}, **{"reward/mean": 0.5})) for n in range(2_498, 2_501)}
     )
-    lines = list(table_lines(step_rows(found, RolloutSteps.of(found)), width))
+    lines = list(table_lines(step_rows(RolloutSteps.of(found)), width))
     assert len(lines) == 4
     assert max(map(len, lines)) <= width
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.rollouts.made_rollouts import MemorySource, group, lost, rollout, source, step
 
-from rl_operator.rollouts.rollout_query import RolloutSteps
+from rl_operator.rollouts.rollout_source import RolloutSteps
 from rl_operator.ui.views.rollout_address import RolloutAddress, read_address
 from rl_operator.ui.views.step_groups import (
     MOST_MATCHES,
@@ -139,7 +139,7 @@ def ticking(seconds: float) -> Clock:
 
 def search(text: str, clock: Clock = lambda: 0.0, before: int | None = None, **files: object) -> SearchAnswer:
     found = source(files.get("files", FILES))  # type: ignore[arg-type]  # as made_rollouts takes them
-    return search_steps(found, RolloutSteps.of(found), RolloutAddress(q=text, scope="all", before=before), clock)
+    return search_steps(RolloutSteps.of(found), RolloutAddress(q=text, scope="all", before=before), clock)
 
 
 def test_the_newest_come_first_with_what_is_around() -> None:
