@@ -1,11 +1,12 @@
-"""One textual form of JSON values. `cel.py` does the same in CEL, so that refusals read alike at admission.
+"""JSON values: whether two are the same, and one textual form, which `cel.py` writes in CEL, too: refusals read alike
+at admission.
 
 The forms are those of the API server's own CEL (measured on 1.33 and 1.36; a property test compares):
 numbers and strings as Go's `strconv.FormatFloat(x, 'g', -1, 64)` and `strconv.Quote`, lists and maps as `"%s".format`.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Final
 
@@ -13,6 +14,17 @@ _INT64: Final = range(-(2**63), 2**63)
 _ESCAPES: Final = {
     "\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v", "\\": r"\\", '"': r"\"",
 }  # fmt: skip
+
+
+def same_value(left: object, right: object) -> bool:
+    """Equal as JSON: 1 equals 1.0, but true does not equal 1."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return left.keys() == right.keys() and all(same_value(value, right[name]) for name, value in left.items())
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(same_value, left, right))
+    return bool(left == right)
 
 
 def text_of(value: object) -> str:

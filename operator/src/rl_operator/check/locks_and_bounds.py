@@ -15,9 +15,8 @@ from rl_contract.trainer_settings import AUTO
 from rl_operator.api import hints
 from rl_operator.api.catalog import CatalogEnvironment, EnvironmentField
 from rl_operator.api.refusal import Refusal, RefusalCode, looks_like_a_key, redacted
-from rl_operator.api.run_inputs import RunInputs
+from rl_operator.api.run_inputs import RunInputs, Sections, effective_sections
 from rl_operator.api.runtime import Bound, Runtime
-from rl_operator.api.sections import Sections, effective_sections, same_value
 from rl_operator.api.settings.fields import (
     LARGEST,
     SMALLEST,
@@ -29,7 +28,7 @@ from rl_operator.api.settings.fields import (
     steps_of,
 )
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.api.value_text import text_of
+from rl_operator.api.value_text import same_value, text_of
 from rl_operator.check.types import is_number, type_problem
 from rl_operator.documents.parse import field_path, nearest
 

@@ -12,9 +12,8 @@ from rl_contract.consistency import CONFIG_RULES, REQUEST_RULES, Names, Rule, in
 from rl_operator.api.hints import KEY_IN_RUN, NAMESPACE_NOT_ALLOWED, NO_PRICES, OTHER_CURRENCY
 from rl_operator.api.names import LAST_APPLIED_ANNOTATION, OPENENV_ENVIRONMENT, OWN_PREFIX
 from rl_operator.api.refusal import Refusal, RefusalCode, first_refusals, redacted, text_holds_a_key
-from rl_operator.api.run_inputs import RunInputs
+from rl_operator.api.run_inputs import RunInputs, base_model
 from rl_operator.api.runtime import Bound, LabelSelector, Runtime, SecretKey
-from rl_operator.api.sections import base_model
 from rl_operator.api.settings.fields import SHARED_NUMBERS
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.check.lineage import lineage_refusals

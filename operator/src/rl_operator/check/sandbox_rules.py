@@ -6,8 +6,8 @@ from typing import Final
 
 from rl_operator.api import hints
 from rl_operator.api.refusal import Refusal, redacted
+from rl_operator.api.run_inputs import field_of_rollout_seconds, rollout_seconds
 from rl_operator.api.runtime import Bound
-from rl_operator.api.sections import field_of_rollout_seconds, rollout_seconds
 from rl_operator.api.spec_parts.container_resources import parse_quantity
 from rl_operator.api.spec_parts.sandboxes import RunSandboxes, RuntimeSandboxes, sandbox_resources
 from rl_operator.api.value_text import text_of

@@ -19,10 +19,9 @@ from rl_operator.api.names import (
     SWEPT_ANNOTATION,
 )
 from rl_operator.api.refusal import redacted
-from rl_operator.api.sections import same_value
 from rl_operator.api.settings.fields import TRAINER_FIELDS
 from rl_operator.api.training_run import RunSpec, TrainingRun
-from rl_operator.api.value_text import text_of
+from rl_operator.api.value_text import same_value, text_of
 from rl_operator.documents.parse import nearest, parse_run
 from rl_operator.documents.yaml_text import YamlError, json_value, read_yaml
 from rl_operator.operator_errors import RefusedError

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from rl_operator.api.sections import same_value
-from rl_operator.api.value_text import text_of
+from rl_operator.api.value_text import same_value, text_of
 from rl_operator.experiments.comparison import Comparison, compare_runs, so_far
 from rl_operator.experiments.run_figures import RunFigures, setting_text
 

@@ -11,10 +11,9 @@ from pydantic import Field
 from rl_contract.status_metrics import EvaluatedFigure
 from rl_operator.api.model import ObservedModel
 from rl_operator.api.names import RUN_NAME_PATTERN
-from rl_operator.api.sections import same_value
 from rl_operator.api.status_fields import TERMINAL_PHASES, Phase
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.api.value_text import text_of
+from rl_operator.api.value_text import same_value, text_of
 from rl_operator.experiments.grid import SWEPT_FIELD, swept_values
 
 Settings = Mapping[str, Any]

@@ -1,7 +1,7 @@
-"""The ConfigMaps that are rendered: a runtime's catalog, a run's config file, and a run's history.
+"""ConfigMaps that are read, too: a runtime's catalog, and a run's history.
 
-The config file is what trainer and environment read, without addresses and without secrets. The catalog lists what a
-runtime's image contains: for users and agents, and for a restarted operator. The history outlives a run's pods.
+The catalog lists what a runtime's image contains: for users and agents, and for a restarted operator. The history
+outlives a run's pods.
 """
 
 import json
@@ -21,10 +21,8 @@ from rl_operator.api.names import (
     REDISCOVER_ANNOTATION,
     RUNTIME_KIND,
 )
-from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Bound, Runtime
-from rl_operator.api.sections import effective_sections
-from rl_operator.api.settings.fields import TRAINER_FIELDS, flattened, nested
+from rl_operator.api.settings.fields import flattened
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.operator_errors import InvalidError
 from rl_operator.render.labels import child_metadata
@@ -146,27 +144,6 @@ def _field(
     if field.name in bounds:
         wire["bounds"] = bounds[field.name].to_wire()
     return wire
-
-
-def render_config(run: TrainingRun, inputs: RunInputs) -> dict[str, object]:
-    """The sections of `config.yaml` (contract: Config file). `openai` is a list of one: the policy's server."""
-    runtime, environment = inputs.runtime, inputs.environment.known
-    assert environment is not None, "an accepted run has a known environment"
-    sections = effective_sections(run, runtime, environment)
-    wandb = run.spec.wandb
-    tracking = {
-        "wandb_project": wandb.project or runtime.spec.wandb.project,
-        "wandb_group": wandb.group,
-        "wandb_run_name": wandb.name or run.metadata.name,
-    }
-    return {
-        "env": nested(sections.env, environment.fields_by_name),
-        "openai": [sections.openai],
-        "tinker": nested(sections.trainer, TRAINER_FIELDS)
-        | {name: value for name, value in tracking.items() if value is not None},
-        "slurm": False,
-        "testing": False,
-    }
 
 
 HISTORY_KEY: Final = "history.json"

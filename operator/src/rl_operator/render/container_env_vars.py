@@ -46,9 +46,8 @@ from rl_contract.env_vars import (
 from rl_contract.prices import TokenPrices
 from rl_contract.processes import API_PORT, API_URL, INFERENCE_PORT, INFERENCE_URL, OPS_PORTS, SANDBOX_PORT
 from rl_operator.api.kubernetes_objects import EnvVar, KeySelector
-from rl_operator.api.run_inputs import ParentRun, RunInputs
+from rl_operator.api.run_inputs import ParentRun, RunInputs, base_model
 from rl_operator.api.runtime import Runtime, SecretKey
-from rl_operator.api.sections import base_model, effective_sections
 from rl_operator.api.training_run import TrainingRun
 
 RESULT_FILE: Final = "/dev/termination-log"
@@ -206,11 +205,10 @@ def _start_from(run: TrainingRun, parent: ParentRun | None) -> dict[str, str | N
 
 def _prices(run: TrainingRun, inputs: RunInputs) -> str | None:
     """As JSON: those of the model that the run trains."""
-    prices, environment = inputs.runtime.spec.backend.prices, inputs.environment.known
+    prices = inputs.runtime.spec.backend.prices
     if prices is None:
         return None
-    assert environment is not None, "an accepted run has a known environment"
-    sections = effective_sections(run, inputs.runtime, environment)
+    sections = inputs.sections(run)
     found = prices.of_model(base_model(sections.env, sections.openai))
     return TokenPrices(found.prefill, found.sample, found.train, prices.currency).to_json() if found else None
 

@@ -150,15 +150,14 @@ def environment_openenv(inputs: RunInputs) -> OpenEnv | None:
 
 
 def environment_entry(run: TrainingRun, inputs: RunInputs) -> str:
-    own, known = inputs.environment.own, inputs.environment.known
+    own = inputs.environment.own
     if own is None:
         return run.spec.environment
     if own.spec.image:
         return own.spec.image.entry
     if own.spec.openenv:
         return OPENENV_ENVIRONMENT
-    assert known is not None, "an accepted run has a known environment"
-    return f"{SOURCE_FOLDER}/{known.file_path}"
+    return f"{SOURCE_FOLDER}/{inputs.known.file_path}"
 
 
 def environment_image(inputs: RunInputs) -> Image:

@@ -1,4 +1,4 @@
-"""Everything that is rendered for one run."""
+"""Everything that is rendered for one run: its config file, its pods and what they need."""
 
 import hashlib
 import json
@@ -10,11 +10,11 @@ import orjson
 
 from rl_operator.api.kubernetes_objects import ConfigMapObject, NetworkPolicyObject, PodObject, ServiceObject
 from rl_operator.api.run_inputs import RunInputs
+from rl_operator.api.settings.fields import TRAINER_FIELDS, nested
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.source_files import source_hash
 from rl_operator.documents.yaml_text import write_yaml
 from rl_operator.operator_errors import InvalidError
-from rl_operator.render.config_maps import render_config
 from rl_operator.render.container_template import CONFIG_KEY, mounting
 from rl_operator.render.environment_pod import environment_template
 from rl_operator.render.labels import child_metadata
@@ -90,6 +90,26 @@ def render_run(run: TrainingRun, inputs: RunInputs, files: Mapping[str, str] | N
     config_map = _immutable(run, name, "config", texts)
     templates = _templates(name, pod, environments, sandboxes)
     return Rendered(config, config_hash, config_map, source, templates)
+
+
+def render_config(run: TrainingRun, inputs: RunInputs) -> dict[str, object]:
+    """The sections of `config.yaml`, which trainer and environment read: without addresses and without secrets.
+    `openai` is a list of one: the policy's server.
+    """
+    sections, wandb = inputs.sections(run), run.spec.wandb
+    tracking = {
+        "wandb_project": wandb.project or inputs.runtime.spec.wandb.project,
+        "wandb_group": wandb.group,
+        "wandb_run_name": wandb.name or run.metadata.name,
+    }
+    return {
+        "env": nested(sections.env, inputs.known.fields_by_name),
+        "openai": [sections.openai],
+        "tinker": nested(sections.trainer, TRAINER_FIELDS)
+        | {name: value for name, value in tracking.items() if value is not None},
+        "slurm": False,
+        "testing": False,
+    }
 
 
 def config_map_name(run: TrainingRun, config_hash: str) -> str:

@@ -20,8 +20,7 @@ from rl_operator.api.names import (
     SANDBOX_CONTAINER,
     SLOT_LABEL,
 )
-from rl_operator.api.run_inputs import RunInputs
-from rl_operator.api.sections import effective_sections, rollout_seconds
+from rl_operator.api.run_inputs import RunInputs, rollout_seconds
 from rl_operator.api.spec_parts.container_resources import parse_quantity
 from rl_operator.api.spec_parts.sandboxes import RunSandboxes, RuntimeSandboxes, sandbox_resources, sandbox_seconds
 from rl_operator.api.training_run import TrainingRun
@@ -95,7 +94,8 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs, asked: RunSandboxes, bounds: 
     runtime = inputs.runtime
     resources = written_resources(sandbox_resources(asked.resources, bounds))
     image = Image(asked.image or bounds.image or runtime.spec.image, runtime.spec.image_pull_policy)
-    arguments = _server_arguments(run, sandbox_seconds(asked, bounds, _rollout(run, inputs)), resources["limits"])
+    rollout = rollout_seconds(inputs.sections(run).env, inputs.known)
+    arguments = _server_arguments(run, sandbox_seconds(asked, bounds, rollout), resources["limits"])
     classes: PodSpec = {"runtimeClassName": bounds.runtime_class_name} if bounds.runtime_class_name else {}
     return {
         "restartPolicy": "Never",
@@ -112,12 +112,6 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs, asked: RunSandboxes, bounds: 
         **placement(runtime),
         **classes,
     }
-
-
-def _rollout(run: TrainingRun, inputs: RunInputs) -> float | None:
-    environment = inputs.environment.known
-    assert environment is not None, "an accepted run has a known environment"
-    return rollout_seconds(effective_sections(run, inputs.runtime, environment).env, environment)
 
 
 def _server_arguments(run: TrainingRun, seconds: int, limits: Mapping[str, str | int]) -> str:

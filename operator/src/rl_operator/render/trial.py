@@ -32,7 +32,6 @@ from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import InferenceProvider
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.yaml_text import write_yaml
-from rl_operator.render.config_maps import render_config
 from rl_operator.render.container_env_vars import SCRATCH, literals, secret_env_var
 from rl_operator.render.container_template import (
     CONFIG_FILE,
@@ -52,6 +51,7 @@ from rl_operator.render.environment_pod import (
     environment_pull_secrets,
     environment_resources,
 )
+from rl_operator.render.manifests import render_config
 from rl_operator.render.pod import placement, pod_name_prefix
 
 PROMPTS_KEY: Final = "prompts.json"

@@ -1,13 +1,13 @@
-"""What `spec.environment` means, and what a waiting run reports."""
+"""What `spec.environment` means, what a waiting run reports, and which settings are in force."""
 
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator import samples
+from tests.unit.rl_operator.samples import CATALOG, TINY, catalog_of, make_run, make_runtime, tasksets
 
 from rl_operator.api.catalog import AbsentFamily, needs_image
 from rl_operator.api.environment import Environment, EnvironmentStatus
-from rl_operator.api.run_inputs import choose_environment
+from rl_operator.api.run_inputs import choose_environment, effective_sections
 from rl_operator.api.runtime import RuntimeStatus
 from rl_operator.api.status_fields import Condition
 from rl_operator.documents.parse import parse_environment
@@ -36,7 +36,7 @@ def own(*each: dict[str, str], generation: int = 1, observed: int = 1) -> Enviro
 
 
 def test_without_a_catalog_a_run_waits_and_shows_the_runtimes_image_status() -> None:
-    runtime = samples.make_runtime(image="theirs:1")
+    runtime = make_runtime(image="theirs:1")
     assert choose_environment("maze", runtime, None, None).pending == (
         "CatalogPending",
         "Waiting for the catalog of runtime 'lab': it is going to be read.",
@@ -57,7 +57,7 @@ WAITING = {
 
 @pytest.mark.parametrize("environment", WAITING.values(), ids=WAITING)
 def test_an_unchecked_own_environment_is_waited_for(environment: Environment) -> None:
-    chosen = choose_environment("own/maze", samples.TINY, None, environment)
+    chosen = choose_environment("own/maze", TINY, None, environment)
     assert chosen.known is None
     assert chosen.pending is not None
     reason, sentence = chosen.pending
@@ -66,10 +66,10 @@ def test_an_unchecked_own_environment_is_waited_for(environment: Environment) ->
 
 
 def test_an_own_environment_is_known_only_while_it_is_ready() -> None:
-    chosen = choose_environment("own/maze", samples.TINY, None, own(READY))
+    chosen = choose_environment("own/maze", TINY, None, own(READY))
     assert chosen.known is not None
     assert (chosen.known.name, chosen.known.class_name, chosen.known.file_path) == ("own/maze", "Maze", "maze.py")
-    broken = choose_environment("own/maze", samples.TINY, None, own(NOT_READY, STALLED))
+    broken = choose_environment("own/maze", TINY, None, own(NOT_READY, STALLED))
     assert (broken.known, broken.pending) == (None, None)
 
 
@@ -89,17 +89,76 @@ def test_an_own_environment_is_known_only_while_it_is_ready() -> None:
 )
 def test_a_taskset_is_known_in_any_version(name: str, known: bool) -> None:
     """Whether it is installed in that version is checked by the environment at its start."""
-    chosen = choose_environment(name, samples.TINY, samples.tasksets(), None)
+    chosen = choose_environment(name, TINY, tasksets(), None)
     assert chosen.known is None or chosen.known.name == name
     assert (chosen.known is not None) is known
     assert chosen.absence is None
 
 
 def test_where_there_is_no_taskset_at_all_it_is_said_how_to_get_them() -> None:
-    runtime = samples.make_runtime(image="theirs:1")
-    not_installed = samples.CATALOG.with_changes(absent=(AbsentFamily(name="verifiers", hint="install it"),))
+    runtime = make_runtime(image="theirs:1")
+    not_installed = CATALOG.with_changes(absent=(AbsentFamily(name="verifiers", hint="install it"),))
     for name in ("verifiers/poker", "verifiers/poker@1.0", "verifiers"):
         assert choose_environment(name, runtime, not_installed, None).absence == "install it"
-        assert choose_environment(name, runtime, samples.CATALOG, None).absence == needs_image("lab")
+        assert choose_environment(name, runtime, CATALOG, None).absence == needs_image("lab")
     assert "spec.environmentImage" in needs_image("lab")
     assert choose_environment("sort_digit", runtime, not_installed, None).absence is None
+
+
+def test_later_layers_win() -> None:
+    toy = catalog_of({"name": "color", "type": "str", "default": "own"}).named("toy")
+    runtime = make_runtime(
+        defaults={"env": {"total_steps": 20, "group_size": 5, "batch_size": 5, "color": "default"}},
+        locked={"env": {"batch_size": 10}},
+    )
+    run = make_run(environment="toy", config={"group_size": 2, "batch_size": 3})
+    assert effective_sections(run, runtime, toy).env == {
+        "batch_size": 10,  # locked
+        "color": "default",
+        "group_size": 2,  # the run's
+        "max_token_length": 64,  # the environment's own
+        "tokenizer_name": "bundled",
+        "total_steps": 20,  # the runtime's default
+    }
+
+
+def test_the_environments_own_values_are_not_written_out() -> None:
+    toy = catalog_of({"name": "color", "type": "str", "default": "own"}).named("toy")
+    assert "color" not in effective_sections(make_run(), make_runtime(), toy).env
+
+
+def test_runtime_values_for_fields_of_other_environments_are_left_out() -> None:
+    toy = catalog_of().named("toy")
+    runtime = make_runtime(defaults={"env": {"max_agent_turns": 30}}, locked={"env": {"terminal_timeout": 120}})
+    assert effective_sections(make_run(), runtime, toy).env.keys() == {
+        "batch_size", "group_size", "max_token_length", "tokenizer_name", "total_steps",
+    }  # fmt: skip
+
+
+def test_wired_values_are_ignored() -> None:
+    runtime = make_runtime(
+        locked={
+            "env": {"rollout_server_url": "http://x"},
+            "openai": {"base_url": "http://x", "api_key": "x", "weight": 1},
+            "trainer": {"checkpoint_dir": "./temp/"},
+        }
+    )
+    sections = effective_sections(make_run(), runtime, CATALOG.named("sort_digits"))
+    assert "rollout_server_url" not in sections.env
+    assert sections.openai == {"weight": 1}
+    assert sections.trainer == {}
+
+
+def test_keys_are_sorted() -> None:
+    sections = effective_sections(make_run(config={"a": 1, "A": 2}), TINY, CATALOG.named("sort_digits"))
+    assert list(sections.env) == sorted(sections.env)
+
+
+def test_the_order_of_keys_does_not_matter_at_any_depth() -> None:
+    toy = catalog_of({"name": "mix", "type": "dict", "default": {}}).named("toy")
+    one, other = ({"a": [{"x": 1, "y": 2}], "b": 3}, {"b": 3, "a": [{"y": 2, "x": 1}]})
+    texts = {
+        str(effective_sections(make_run(environment="toy", config={"mix": value}), make_runtime(), toy))
+        for value in (one, other)
+    }
+    assert len(texts) == 1

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_operator.api import value_text
-from rl_operator.api.value_text import text_of
+from rl_operator.api.value_text import same_value, text_of
 from rl_operator.documents.yaml_text import json_value
 
 
@@ -69,3 +69,24 @@ def test_any_value_is_one_printable_line_and_unchanged_by_storage(value: Any) ->
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_number_reads_back(value: float) -> None:
     assert float(json.loads(text_of(value))) == value
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "same"),
+    [
+        (1, 1.0, True),
+        (True, 1, False),
+        (0, False, False),
+        (True, True, True),
+        (None, None, True),
+        (None, 0, False),
+        ("1", 1, False),
+        ([1, {"a": 2}], [1.0, {"a": 2.0}], True),
+        ([1], [1, 2], False),
+        ({"a": 1}, {"a": True}, False),
+        ({"a": 1}, {"b": 1}, False),
+    ],
+)
+def test_same_value(left: Any, right: Any, same: bool) -> None:
+    assert same_value(left, right) is same
+    assert same_value(right, left) is same

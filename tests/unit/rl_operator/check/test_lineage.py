@@ -17,7 +17,7 @@ from rl_operator.api.training_run import TrainingRun
 from rl_operator.check import check_run
 from rl_operator.check.lineage import ParentAdapter, adapter_of, describe_parent
 from rl_operator.documents.parse import parse_run
-from rl_operator.render.config_maps import render_config
+from rl_operator.render.manifests import render_config
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 STATE = StartedFrom(run="sorting-1", uid="u-1", step=40, state_path="tinker://m/weights/end")

@@ -8,7 +8,7 @@ from tests.unit.rl_operator.samples import CATALOG, catalog_of, make_run, make_r
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
-from rl_operator.api.sections import UNSET_WORKER_TIMEOUT, WORKER_TIMEOUT
+from rl_operator.api.run_inputs import UNSET_WORKER_TIMEOUT, WORKER_TIMEOUT
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.check import check_run
 from rl_operator.check.sandbox_rules import TERMINAL_BACKEND

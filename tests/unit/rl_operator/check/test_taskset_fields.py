@@ -9,7 +9,7 @@ from tests.unit.rl_operator.samples import inputs_of, make_run, make_runtime, ta
 from rl_operator.api import hints
 from rl_operator.api.runtime import Runtime
 from rl_operator.check.runtime_rules import check_runtime
-from rl_operator.render.config_maps import render_config
+from rl_operator.render.manifests import render_config
 
 OPEN = make_runtime()
 LOCKS = make_runtime(

@@ -8,8 +8,8 @@ from typing import Any, Final
 from rl_contract.trainer_settings import AUTO
 from rl_operator.api.catalog import CatalogEnvironment, EnvironmentField
 from rl_operator.api.model import ObjectMeta
+from rl_operator.api.run_inputs import effective_sections
 from rl_operator.api.runtime import Bound, Runtime
-from rl_operator.api.sections import effective_sections
 from rl_operator.api.settings.fields import (
     LARGEST,
     SMALLEST,

@@ -118,13 +118,12 @@ def best_of(run: "TrainingRun", target: Target) -> "BestCheckpoint":
 
 def tokenizer_of(run: "TrainingRun", target: Target) -> tuple[str, ...]:
     """The option that names the run's tokenizer; empty if the runtime or environment no longer exists."""
-    from rl_operator.api.sections import effective_sections
     from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
 
     inputs = inputs_of(run, FileInputs(target))
     if inputs is None or inputs.environment.known is None:
         return ()
-    name = effective_sections(run, inputs.runtime, inputs.environment.known).env.get("tokenizer_name")
+    name = inputs.sections(run).env.get("tokenizer_name")
     return ("--tokenizer", str(name)) if name else ()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rl_operator.api.sections import same_value
+from rl_operator.api.value_text import same_value
 from rl_operator.documents.yaml_text import flow
 
 MAY_CHANGE: Final = frozenset(

@@ -8,8 +8,8 @@ from typing import Any
 from rl_operator.api.catalog import Catalog, CatalogEnvironment
 from rl_operator.api.kubernetes_objects import Manifest
 from rl_operator.api.refusal import redacted
+from rl_operator.api.run_inputs import effective_sections
 from rl_operator.api.runtime import Runtime
-from rl_operator.api.sections import effective_sections
 from rl_operator.api.settings.fields import TRAINER_FIELDS, WIRED_FIELDS, flattened
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.source_files import source_hash

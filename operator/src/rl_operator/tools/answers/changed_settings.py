@@ -7,10 +7,9 @@ from typing import Any, Final
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.refusal import redacted
 from rl_operator.api.runtime import Runtime
-from rl_operator.api.sections import same_value
 from rl_operator.api.settings.fields import TRAINER_FIELDS, flattened
 from rl_operator.api.training_run import RunSpec
-from rl_operator.api.value_text import text_of
+from rl_operator.api.value_text import same_value, text_of
 from rl_operator.operator_errors import ForbiddenError
 from rl_operator.status.text.sentences import cut
 from rl_operator.targets.inputs.parameters import fields_of

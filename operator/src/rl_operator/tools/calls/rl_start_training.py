@@ -20,7 +20,6 @@ from rl_operator.api.names import (
 from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime, SecretKey
-from rl_operator.api.sections import effective_sections
 from rl_operator.api.settings.fields import TRAINER_FIELDS, flattened
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.check import check_run, runtime_not_found
@@ -204,8 +203,7 @@ def config_of(run: TrainingRun, inputs: RunInputs | None) -> Answer:
 
 def _effective(run: TrainingRun, inputs: RunInputs) -> dict[str, object]:
     """The effective values, whatever set them."""
-    assert inputs.environment.known is not None, "the caller looked"
-    sections = effective_sections(run, inputs.runtime, inputs.environment.known)
+    sections = inputs.sections(run)
     rate = sections.trainer.get("learning_rate", TRAINER_FIELDS["learning_rate"].default)
     return {
         "model": sections.openai.get("model_name") or sections.env.get("tokenizer_name"),

@@ -16,10 +16,9 @@ from rl_operator.api.catalog import CatalogEnvironment
 from rl_operator.api.hints import KEY_IN_RUN
 from rl_operator.api.refusal import looks_like_a_key, redacted
 from rl_operator.api.runtime import Runtime
-from rl_operator.api.sections import same_value
 from rl_operator.api.settings.fields import WIRED_FIELDS, WiredField, flattened, outer_names, steps_of
 from rl_operator.api.training_run import RunSpec, WandbSettings
-from rl_operator.api.value_text import text_of
+from rl_operator.api.value_text import same_value, text_of
 from rl_operator.check.name_lists import most_alike
 from rl_operator.check.types import type_problem
 from rl_operator.documents.parse import nearest, renamed
