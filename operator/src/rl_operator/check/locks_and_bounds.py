@@ -4,6 +4,7 @@ determines the refusal.
 Limits that an environment's source states for a field are included.
 """
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -192,36 +193,18 @@ def _unknown(field: GivenField) -> Refusal | None:
     return field.refuse("UnknownField", hint, allowed=settable)
 
 
-def _wrong_type(field: GivenField) -> Refusal | None:
-    known = field.of.known.get(field.name)
-    expected = type_problem(field.value, known.type, known.choices) if known else None
-    return field.refuse("WrongType", hints.MUST_BE % expected, allowed=expected) if expected else None
-
-
-def _outside_constraints(field: GivenField) -> Refusal | None:
-    known = field.of.known.get(field.name)
-    allowed = constraint_problem(field.value, known) if known else None
-    return field.refuse("OutOfBounds", hints.MUST_BE % allowed, allowed=allowed) if allowed else None
-
-
-def _too_small(field: GivenField) -> Refusal | None:
-    allowed = smallest_problem(field.of.section, field.name, field.value)
-    return field.refuse("OutOfBounds", hints.MUST_BE % allowed, allowed=allowed) if allowed else None
-
-
-def _too_large(field: GivenField) -> Refusal | None:
-    """Before the type: 1e21 steps are too many, rather than not an integer."""
-    allowed = largest_problem(field.of.section, field.name, field.value)
-    return field.refuse("OutOfBounds", hints.MUST_BE % allowed, allowed=allowed) if allowed else None
+def _no_such_value(field: GivenField) -> Refusal | None:
+    problem = value_problem(field.of.section, field.name, field.value, field.of.known.get(field.name))
+    if problem is None:
+        return None
+    code, allowed = problem
+    return field.refuse(code, hints.MUST_BE % allowed, allowed=allowed)
 
 
 def _out_of_bounds(field: GivenField) -> Refusal | None:
     if field.name in field.of.locked:
         return None  # the runtime decides its value
-    bound = field.of.bounds.get(field.name)
-    if bound is None or not is_outside(field.value, bound):
-        return None
-    return refuse_outside(field.of.path(field.name), field.value, bound, field.of.runtime)
+    return refuse_outside(field.of.path(field.name), field.value, field.of.bounds.get(field.name), field.of.runtime)
 
 
 _RULES: Final[tuple[Callable[[GivenField], Refusal | None], ...]] = (
@@ -231,16 +214,27 @@ _RULES: Final[tuple[Callable[[GivenField], Refusal | None], ...]] = (
     _not_a_mapping,
     _locked,
     _unknown,
-    _too_large,
-    _wrong_type,
-    _outside_constraints,
-    _too_small,
+    _no_such_value,
     _out_of_bounds,
 )
 
 
-def smallest_problem(section: Section, name: str, value: Any) -> str | None:
-    """What is allowed, e.g. `at least 1`, if a number never makes sense; None if it does."""
+def value_problem(
+    section: Section, name: str, value: object, known: EnvironmentField | None
+) -> tuple[RefusalCode, str] | None:
+    """What is allowed, e.g. `at least 1`, in place of a value that a field cannot have, whatever a runtime allows;
+    None if it can. `known` None: only our own limits hold.
+    """
+    problems: tuple[tuple[RefusalCode, str | None], ...] = (
+        ("OutOfBounds", _largest_problem(section, name, value)),  # 1e21 steps are too many, rather than not an integer
+        ("WrongType", type_problem(value, known.type, known.choices) if known else None),
+        ("OutOfBounds", constraint_problem(value, known) if known else None),
+        ("OutOfBounds", _smallest_problem(section, name, value)),
+    )
+    return next(((code, allowed) for code, allowed in problems if allowed), None)
+
+
+def _smallest_problem(section: Section, name: str, value: Any) -> str | None:
     smallest = SMALLEST.get((section, name))
     if smallest is None or not is_number(value):
         return None
@@ -253,8 +247,8 @@ _INT64: Final = range(-(2**63), 2**63)
 """What databases and other languages carry."""
 
 
-def largest_problem(section: Section, name: str, value: Any) -> str | None:
-    """What is allowed, e.g. `at most 4096`, if no run could mean the number, or nothing carries it; None otherwise."""
+def _largest_problem(section: Section, name: str, value: Any) -> str | None:
+    """Also of a number that nothing carries."""
     largest = LARGEST.get((section, name))
     if largest is not None and is_number(value) and value > largest:
         return hints.AT_MOST % largest
@@ -267,13 +261,13 @@ def refuse_outside(path: str, value: object, bound: Bound | None, runtime: str) 
     """OutOfBounds for a number outside of a runtime's range, and for one that is not known yet; other values pass (the
     type rule covers them).
     """
-    if bound is None or not is_outside(value, bound):
+    if bound is None or not _is_outside(value, bound):
         return None
-    hint = hints.ALLOWS % (runtime, range_text(bound)) + (hints.UNKNOWN_NUMBER if value == AUTO else "")
+    hint = hints.ALLOWS % (runtime, _range_text(bound)) + (hints.UNKNOWN_NUMBER if value == AUTO else "")
     return Refusal(code="OutOfBounds", field=path, given=value, allowed=bound.to_wire(), hint=hint)
 
 
-def is_outside(value: Any, bound: Bound) -> bool:
+def _is_outside(value: Any, bound: Bound) -> bool:
     """Whether a number is outside of a range, or may be; a value that is not a number never is."""
     if value == AUTO:
         return bound.min is not None or bound.max is not None
@@ -281,17 +275,17 @@ def is_outside(value: Any, bound: Bound) -> bool:
     return below or (is_number(value) and bound.max is not None and value > bound.max)
 
 
-def range_text(bound: Bound) -> str:
+def _range_text(bound: Bound) -> str:
     """`at least 1 and at most 2500`."""
     ends = ((hints.AT_LEAST, bound.min), (hints.AT_MOST, bound.max))
     return hints.AND.join(template % text_of(end) for template, end in ends if end is not None)
 
 
 _COMPARISONS: Final[tuple[tuple[str, str, Callable[[Any, Any], bool]], ...]] = (
-    ("minimum", "at least", lambda value, limit: value >= limit),
-    ("exclusive_minimum", "above", lambda value, limit: value > limit),
-    ("maximum", "at most", lambda value, limit: value <= limit),
-    ("exclusive_maximum", "below", lambda value, limit: value < limit),
+    ("minimum", hints.AT_LEAST, operator.ge),
+    ("exclusive_minimum", hints.ABOVE, operator.gt),
+    ("maximum", hints.AT_MOST, operator.le),
+    ("exclusive_maximum", "below %s", operator.lt),
 )
 
 
@@ -308,9 +302,9 @@ def constraint_problem(value: object, field: EnvironmentField) -> str | None:
 def _limits(value: object, field: EnvironmentField) -> Iterator[tuple[str, bool]]:
     """(what is allowed, whether the value satisfies it), for each limit that applies to such a value."""
     if is_number(value):
-        for name, words, is_kept in _COMPARISONS:
+        for name, template, is_kept in _COMPARISONS:
             if (limit := getattr(field, name)) is not None:
-                yield f"{words} {_shown(limit)}", is_kept(value, limit)
+                yield template % _shown(limit), is_kept(value, limit)
     if isinstance(value, str | list | tuple | dict):
         unit = "characters" if isinstance(value, str) else "entries"
         if field.min_length is not None:

@@ -12,15 +12,8 @@ from rl_operator.api.runtime import ALL_PRICES, RESERVED_VARIABLES, SOME_PRICES,
 from rl_operator.api.settings.fields import TRAINER_FIELDS, WIRED_FIELDS, Section, flattened, outer_names, steps_of
 from rl_operator.api.spec_parts.rollout_sinks import ONE_AUTHORITY, ONE_SINK
 from rl_operator.api.value_text import text_of
-from rl_operator.check.locks_and_bounds import (
-    is_outside,
-    largest_problem,
-    nested_hint,
-    refuse_outside,
-    smallest_problem,
-)
+from rl_operator.check.locks_and_bounds import nested_hint, refuse_outside, value_problem
 from rl_operator.check.quantities import quantity_faults, resource_faults, small_limits
-from rl_operator.check.types import type_problem
 from rl_operator.documents.parse import field_path, nearest
 
 _SECTIONS: Final[tuple[Section, ...]] = ("env", "openai", "trainer")
@@ -37,14 +30,6 @@ class _SetValue:
     """Of the field; one inside of a mapping that the bounds speak of by its name is looked at by itself."""
 
     value: Any
-
-    @property
-    def bound(self) -> Bound | None:
-        return self._bounds.get(self.name)
-
-    @property
-    def _bounds(self) -> Mapping[str, Bound]:
-        return _bounds_of(self.runtime, self.section)
 
     @property
     def path(self) -> str:
@@ -121,35 +106,22 @@ def _unknown(at: _SetValue) -> Refusal | None:
     return at.refuse("UnknownField", f"the trainer has no such field{nearest(at.name, TRAINER_FIELDS)}")
 
 
-def _wrong_type(at: _SetValue) -> Refusal | None:
+def _no_such_value(at: _SetValue) -> Refusal | None:
     known = TRAINER_FIELDS[at.name] if at.section == "trainer" else None
-    expected = type_problem(at.value, known.type) if known else None
-    return at.refuse("WrongType", hints.MUST_BE % expected) if expected else None
-
-
-def _too_large(at: _SetValue) -> Refusal | None:
-    allowed = largest_problem(at.section, at.name, at.value)
-    return at.refuse("OutOfBounds", hints.MUST_BE % allowed) if allowed else None
-
-
-def _too_small(at: _SetValue) -> Refusal | None:
-    allowed = smallest_problem(at.section, at.name, at.value)
-    return at.refuse("OutOfBounds", hints.MUST_BE % allowed) if allowed else None
+    problem = value_problem(at.section, at.name, at.value, known)
+    return at.refuse(problem[0], hints.MUST_BE % problem[1]) if problem else None
 
 
 def _out_of_bounds(at: _SetValue) -> Refusal | None:
-    if at.bound is None or not is_outside(at.value, at.bound):
-        return None
-    return refuse_outside(at.path, at.value, at.bound, at.runtime.metadata.name)
+    bound = _bounds_of(at.runtime, at.section).get(at.name)
+    return refuse_outside(at.path, at.value, bound, at.runtime.metadata.name)
 
 
 _VALUE_RULES: Final[tuple[Callable[[_SetValue], Refusal | None], ...]] = (
     _wired,
     _key,
     _unknown,
-    _too_large,
-    _wrong_type,
-    _too_small,
+    _no_such_value,
     _out_of_bounds,
 )
 
