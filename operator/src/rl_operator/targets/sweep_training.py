@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rl_operator.api.kubernetes_objects import Manifest, ManifestMetadata
@@ -59,30 +59,6 @@ def _checked(
             yield run, (runtime_not_found(run, source.runtime_names()),)
         else:
             yield run, tuple(check_run(run, inputs))
-
-
-class SweepSchedule:
-    """`at_once` runs train at the same time. A draft waits for its turn; a run that somebody stopped is not a draft."""
-
-    def __init__(self, runs: Mapping[str, TrainingRun | None], at_once: int) -> None:
-        """`runs`: by name, in their order; None: it was deleted."""
-        self._at_once = at_once
-        self._drafts = deque(name for name, run in runs.items() if run is not None and run.is_draft)
-        self.active = [name for name in runs if name not in self._drafts]
-
-    @property
-    def is_over(self) -> bool:
-        return not (self.active or self._drafts)
-
-    def end(self, name: str) -> None:
-        self.active.remove(name)
-
-    def begin(self) -> list[str]:
-        """The drafts whose turn it is. They count as active from now on."""
-        free = max(0, self._at_once - len(self.active))
-        begun = [self._drafts.popleft() for _ in range(min(free, len(self._drafts)))]
-        self.active += begun
-        return begun
 
 
 def is_over(run: TrainingRun | None) -> bool:
@@ -161,21 +137,24 @@ def train_all(target: Target, namespace: str, names: Sequence[str], at_once: int
 
     Returns whether one failed, was refused or was deleted.
     """
-    schedule = SweepSchedule({name: _read(target, namespace, name) for name in names}, at_once)
+    found = {name: _read(target, namespace, name) for name in names}
+    drafts = deque(name for name, run in found.items() if run is not None and run.is_draft)  # not what somebody stopped
+    active = [name for name in names if name not in drafts]
     failed, cared = False, time.monotonic()
-    while not schedule.is_over:
-        for name in [*schedule.active]:
+    while active or drafts:
+        for name in [*active]:
             run = _read(target, namespace, name)
             if is_over(run):
-                schedule.end(name)
+                active.remove(name)
                 failed = failed or has_failed(run)
                 over(name, run)
-        for name in schedule.begin():
+        while drafts and len(active) < at_once:
+            active.append(drafts.popleft())
             with contextlib.suppress(GoneError):  # it was deleted: the next look says so
-                target.change_spec(namespace, name, {"suspend": False})
+                target.change_spec(namespace, active[-1], {"suspend": False})
         if time.monotonic() - cared > CARE_SECONDS:
             cared = time.monotonic()
-            for name in schedule.active:
+            for name in active:
                 target.look_after(namespace, name)
         time.sleep(target.poll_seconds)
     return failed

@@ -6,6 +6,7 @@ Also the JSON schema of a tool's arguments, as small as models can use it.
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Final, Literal, Union, get_args, get_origin
 
@@ -81,6 +82,22 @@ class AgentTool:
     @property
     def reads_only(self) -> bool:
         return self.effect == "reads"
+
+    def waits(self, arguments: Mapping[str, object]) -> bool:
+        """Whether a call with these arguments waits for a run."""
+        return bool(arguments.get("wait_seconds")) or self.effect == "stops"
+
+
+def agent_tool(
+    title: str, description: str, effect: Effect
+) -> Callable[[Callable[[CallContext, Any], Answer]], AgentTool]:
+    """Makes a tool of a function: it has its name, and takes what its second parameter is annotated with."""
+
+    def made(call: Callable[[CallContext, Any], Answer]) -> AgentTool:
+        _, asked = signature(call).parameters.values()
+        return AgentTool(call.__name__, title, description, asked.annotation, call, effect)
+
+    return made
 
 
 class ToolRefusedError(RefusedError):

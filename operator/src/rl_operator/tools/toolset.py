@@ -15,7 +15,7 @@ from rl_operator.api.hints import MUST_BE
 from rl_operator.api.refusal import redacted
 from rl_operator.api.value_text import text_of
 from rl_operator.documents.fault_words import allowed_instead
-from rl_operator.documents.parse import nearest
+from rl_operator.documents.parse import DocumentError, nearest
 from rl_operator.operator_errors import (
     BusyError,
     ConflictError,
@@ -38,6 +38,7 @@ from rl_operator.tools.calls import (
     rl_start_training,
     rl_test_inference,
 )
+from rl_operator.tools.drafts.draft_refusals import refused
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,9 @@ def dispatch(tool: AgentTool, context: CallContext, arguments: Mapping[str, obje
     """Never raises for a caller's mistake, or for a target that is away."""
     try:
         return Outcome(tool.call(context, _checked(tool, arguments)))
+    except DocumentError as error:
+        answer = refused(*error.refusals)
+        return failed("refused", str(answer), answer.details)
     except OperatorError as error:
         details = error.details if isinstance(error, ToolRefusedError) else {}
         return failed(code_of(error), str(error), details)
@@ -122,20 +126,20 @@ def _sentence_of(error: ValidationError, tool: AgentTool) -> str:
 
 
 TOOLS: Final[tuple[AgentTool, ...]] = (
-    rl_list_environments.LIST_ENVIRONMENTS,
-    rl_list_environments.SELECT_ENVIRONMENT,
-    rl_edit_config.GET_CURRENT_CONFIG,
-    rl_edit_config.EDIT_CONFIG,
-    rl_test_inference.TEST_INFERENCE,
-    rl_start_training.START_TRAINING,
-    rl_list_runs.CHECK_STATUS,
-    rl_get_logs.GET_LOGS,
-    rl_start_training.STOP_TRAINING,
-    rl_get_results.GET_RESULTS,
-    rl_get_rollouts.GET_ROLLOUTS,
-    rl_get_results.SAMPLE,
-    rl_list_runs.LIST_RUNS,
-    rl_get_results.COMPARE,
-    rl_start_training.HEALTH_CHECK,
+    rl_list_environments.rl_list_environments,
+    rl_list_environments.rl_select_environment,
+    rl_edit_config.rl_get_current_config,
+    rl_edit_config.rl_edit_config,
+    rl_test_inference.rl_test_inference,
+    rl_start_training.rl_start_training,
+    rl_list_runs.rl_check_status,
+    rl_get_logs.rl_get_logs,
+    rl_start_training.rl_stop_training,
+    rl_get_results.rl_get_results,
+    rl_get_rollouts.rl_get_rollouts,
+    rl_get_results.rl_sample,
+    rl_list_runs.rl_list_runs,
+    rl_get_results.rl_compare,
+    rl_start_training.rl_health_check,
 )
 BY_NAME: Final[Mapping[str, AgentTool]] = {tool.name: tool for tool in TOOLS}

@@ -8,10 +8,9 @@ from tests.unit.rl_operator.tools.small_toolset import TOOLS
 from rl_operator.targets.local_target import LocalTarget
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.serving.call_pool import Calls
-from rl_operator.tools.serving.caller_sessions import LocalSessions
+from rl_operator.tools.serving.caller_sessions import LocalSessions, make_token, read_tokens
 from rl_operator.tools.serving.gateway import build_app
 from rl_operator.tools.serving.http_server import HEAD_SECONDS, address_of, listen, serve
-from rl_operator.tools.serving.tokens_and_hosts import make_token, read_tokens
 
 folder = Path(sys.argv[1])
 make_token(folder / "token")

@@ -142,8 +142,7 @@ def serve_http(
 
 def _sessions(target: Target, namespace: str, token_file: Path | None, state_dir: Path | None) -> "Sessions":
     from rl_operator.targets.cluster_target import ClusterTarget
-    from rl_operator.tools.serving.caller_sessions import ClusterSessions, LocalSessions
-    from rl_operator.tools.serving.tokens_and_hosts import make_token, read_tokens
+    from rl_operator.tools.serving.caller_sessions import ClusterSessions, LocalSessions, make_token, read_tokens
 
     if isinstance(target, ClusterTarget):
         if token_file:

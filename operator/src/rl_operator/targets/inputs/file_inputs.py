@@ -48,8 +48,7 @@ def choose_runtime(target: Target, name: str) -> Runtime:
 def known_environment(target: Target, name: str, runtime: Runtime, namespace: str) -> CatalogEnvironment:
     """What `spec.environment: NAME` would mean there. Raises RefusedError if it means nothing."""
     run = with_file(plain_run(name, runtime.metadata.name, namespace), Path.cwd(), target)
-    inputs = inputs_of(run, FileInputs(target))
-    assert inputs is not None, "the runtime was found"
+    inputs = required_inputs(run, FileInputs(target))
     if inputs.environment.known is None:
         raise RefusedError(_why_not(name, inputs.environment, target))
     return inputs.environment.known
@@ -144,24 +143,36 @@ def inputs_of(run: TrainingRun, source: FileInputs) -> RunInputs | None:
     return inputs
 
 
+def required_inputs(run: TrainingRun, source: FileInputs) -> RunInputs:
+    """Raises DocumentError if the run's runtime does not exist."""
+    inputs = inputs_of(run, source)
+    if inputs is None:
+        raise DocumentError(runtime_not_found(run, source.runtime_names()))
+    return inputs
+
+
+def judged(run: TrainingRun, source: FileInputs) -> tuple[RunInputs | None, tuple[Refusal, ...]]:
+    """With every reason why the run would not start; inputs None: its runtime does not exist, which is refused."""
+    try:
+        inputs = required_inputs(run, source)
+    except DocumentError as error:
+        return None, error.refusals
+    return inputs, check_run(run, inputs)
+
+
 def check_file(file: RunFile, target: Target) -> tuple[tuple[Refusal, ...], tuple[str, str] | None]:
     """Every reason why the run would not start there; reason and sentence of what it would wait for."""
     file = as_it_runs(file, target)
-    source = FileInputs(target, file.beside)
-    inputs = inputs_of(file.run, source)
-    if inputs is None:
-        return (runtime_not_found(file.run, source.runtime_names()),), None
-    return check_run(file.run, inputs), inputs.environment.pending
+    inputs, refusals = judged(file.run, FileInputs(target, file.beside))
+    return refusals, inputs.environment.pending if inputs else None
 
 
 def render_file(file: RunFile, target: Target) -> Rendered:
     """What would be rendered for the run. Raises DocumentError if it is refused, RefusedError if it would wait."""
     file = as_it_runs(file, target)
     source = FileInputs(target, file.beside)
-    inputs = inputs_of(file.run, source)
-    if inputs is None:
-        raise DocumentError(runtime_not_found(file.run, source.runtime_names()))
-    if refusals := check_run(file.run, inputs):
+    inputs, refusals = judged(file.run, source)
+    if inputs is None or refusals:
         raise DocumentError(*refusals)
     if inputs.environment.pending:
         raise RefusedError(inputs.environment.pending[1])

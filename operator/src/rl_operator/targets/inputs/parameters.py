@@ -35,21 +35,28 @@ Limit = tuple[float, bool]
 class SettableField:
     """One field as a run sees it. `default` is in force if the run sets nothing."""
 
-    section: str
-    """config or trainer."""
-
     field: EnvironmentField
-    default: Any
-    locked: bool
-    allowed: str
     place: tuple[str, ...]
-    """Its path below `spec`: ("config", "taskset", "size")."""
+    """Its path below `spec`: ("config", "taskset", "size"), ("backoffLimit",)."""
 
+    default: Any
+    allowed: str
+    locked: bool = False
     bound: Bound | None = None
 
     @property
     def name(self) -> str:
         return self.field.name
+
+    @property
+    def section(self) -> str:
+        """`config` or `trainer`; for agents also wandb, or a field of the spec itself."""
+        return self.place[0]
+
+    @property
+    def path(self) -> str:
+        """`config.group_size`, `wandb.project`, `spec.backoffLimit`: unique."""
+        return ".".join(self.place if len(self.place) > 1 else ("spec", *self.place))
 
     @property
     def type(self) -> str:
@@ -58,16 +65,13 @@ class SettableField:
 
     def to_wire(self) -> dict[str, Any]:
         """Everything that is known about the field."""
-        lock = {"locked": self.default} if self.locked else {}
-        bounds = {"bounds": self.bound.to_wire()} if self.bound else {}
-        path = ".".join(("spec", *self.place))
         return {
             **self.field.to_wire(),
-            "path": path,
+            "path": ".".join(("spec", *self.place)),
             "default": self.default,
             "allowed": self.allowed,
-            **lock,
-            **bounds,
+            **({"locked": self.default} if self.locked else {}),
+            **({"bounds": self.bound.to_wire()} if self.bound else {}),
         }
 
 
@@ -100,14 +104,14 @@ def _section(
     for field in known.values():
         if (section, field.name) in WIRED_FIELDS:
             continue
+        bound = bounds.get(field.name)
         yield SettableField(
-            section=name,
             field=field,
-            default=effective.get(field.name, field.default),
-            locked=field.name in locked,
-            allowed=_allowed(section, field, bounds.get(field.name)),
             place=(name, *steps_of(field.name, outer)),
-            bound=bounds.get(field.name),
+            default=effective.get(field.name, field.default),
+            allowed=_allowed(section, field, bound),
+            locked=field.name in locked,
+            bound=bound,
         )
 
 
@@ -116,7 +120,10 @@ def _allowed(section: Section, field: EnvironmentField, bound: Bound | None) -> 
     values = field.choices or _literal_values(field.type)
     if values:
         return ", ".join(map(str, values))
-    lows, highs = list(_lows(section, field, bound)), list(_highs(section, field, bound))
+    smallest, largest = SMALLEST.get((section, field.name)), LARGEST.get((section, field.name))
+    ours, inner = (smallest.value, smallest.exclusive) if smallest else (None, False), bound or Bound()
+    lows = _stated(ours, (field.minimum, False), (field.exclusive_minimum, True), (inner.min, False))
+    highs = _stated((largest, False), (field.maximum, False), (field.exclusive_maximum, True), (inner.max, False))
     low = max(lows, default=None)
     high = min(highs, key=lambda limit: (limit[0], not limit[1]), default=None)
     parts = [f"{'above' if low[1] else 'at least'} {flow(json_value(low[0]))}"] if low else []
@@ -132,28 +139,9 @@ def _allowed(section: Section, field: EnvironmentField, bound: Bound | None) -> 
     return ", ".join(parts)
 
 
-def _lows(section: Section, field: EnvironmentField, bound: Bound | None) -> Iterator[Limit]:
-    smallest = SMALLEST.get((section, field.name))
-    if smallest is not None:
-        yield smallest.value, smallest.exclusive
-    if field.minimum is not None:
-        yield field.minimum, False
-    if field.exclusive_minimum is not None:
-        yield field.exclusive_minimum, True
-    if bound is not None and bound.min is not None:
-        yield bound.min, False
-
-
-def _highs(section: Section, field: EnvironmentField, bound: Bound | None) -> Iterator[Limit]:
-    largest = LARGEST.get((section, field.name))
-    if largest is not None:
-        yield largest, False
-    if field.maximum is not None:
-        yield field.maximum, False
-    if field.exclusive_maximum is not None:
-        yield field.exclusive_maximum, True
-    if bound is not None and bound.max is not None:
-        yield bound.max, False
+def _stated(*limits: tuple[float | None, bool]) -> list[Limit]:
+    """Those that are there."""
+    return [(number, is_exclusive) for number, is_exclusive in limits if number is not None]
 
 
 def _literal_values(type_: str) -> tuple[object, ...]:

@@ -20,21 +20,41 @@ from rl_operator.render.manifests import ENVIRONMENTS_KEY
 from rl_operator.targets.target import Target
 
 
-class TrainedSettings:
-    """The settings of several runs of a target: each runtime's catalog is read once. What the caller may not read is
-    left out.
-    """
+class KnownEnvironments:
+    """Runtimes of a target and their environments: each catalog is read once, and what may not be read is unknown."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
         self._catalogs: dict[str, Catalog | None] = {}
 
+    @cached_property
+    def runtimes(self) -> Mapping[str, Runtime]:
+        try:
+            return self._target.runtimes()
+        except ForbiddenError:
+            return {}
+
+    def chosen(self, runtime_name: str, environment: str) -> CatalogEnvironment | None:
+        runtime = self.runtimes.get(runtime_name)
+        if runtime and runtime_name not in self._catalogs:
+            self._catalogs[runtime_name] = self._target.catalog(runtime)
+        catalog = self._catalogs.get(runtime_name)
+        return catalog.chosen(environment) if catalog else None
+
+
+class TrainedSettings:
+    """The settings of several runs of a target. What the caller may not read is left out."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._environments = KnownEnvironments(target)
+
     def of(self, run: TrainingRun) -> dict[str, Any]:
         """By path: `environment`, `runtime`, `model`, `config.group_size`, `trainer.learning_rate`, `startFrom.run`;
         values that look like keys are not shown.
         """
-        runtime = self._runtimes.get(run.spec.runtime)
-        known = self._known(run, runtime)
+        runtime = self._environments.runtimes.get(run.spec.runtime)
+        known = self._environments.chosen(run.spec.runtime, run.spec.environment)
         sections = self._frozen(run, known) or _of_spec(run, runtime, known)
         found = {name: redacted(value, name) for name, value in _paths(run, known, sections)}
         files = self._files(run)
@@ -68,21 +88,6 @@ class TrainedSettings:
             return self._target.read("ConfigMap", run.metadata.namespace, name) if name else None
         except ForbiddenError:
             return None
-
-    def _known(self, run: TrainingRun, runtime: Runtime | None) -> CatalogEnvironment | None:
-        if runtime is None:
-            return None
-        if run.spec.runtime not in self._catalogs:
-            self._catalogs[run.spec.runtime] = self._target.catalog(runtime)
-        catalog = self._catalogs[run.spec.runtime]
-        return catalog.chosen(run.spec.environment) if catalog else None
-
-    @cached_property
-    def _runtimes(self) -> Mapping[str, Runtime]:
-        try:
-            return self._target.runtimes()
-        except ForbiddenError:
-            return {}
 
 
 def _of_spec(

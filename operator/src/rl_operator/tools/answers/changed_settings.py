@@ -1,18 +1,15 @@
 """What a run sets differently from its environment's defaults: by that an agent tells its runs apart."""
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any, Final
 
-from rl_operator.api.catalog import Catalog
 from rl_operator.api.refusal import redacted
-from rl_operator.api.runtime import Runtime
 from rl_operator.api.settings.fields import TRAINER_FIELDS, flattened
 from rl_operator.api.training_run import RunSpec
 from rl_operator.api.value_text import same_value, text_of
-from rl_operator.operator_errors import ForbiddenError
 from rl_operator.status.text.sentences import cut
 from rl_operator.targets.inputs.parameters import fields_of
+from rl_operator.targets.runs.trained_settings import KnownEnvironments
 from rl_operator.targets.target import Target
 from rl_operator.tools.agent_tool import Answer
 
@@ -24,11 +21,10 @@ Place = tuple[str, str]
 
 
 class SettingsInForce:
-    """Settings of runs that set nothing; each runtime's catalog is read once, and what may not be read is unknown."""
+    """Settings of runs that set nothing, as far as they are known."""
 
     def __init__(self, target: Target) -> None:
-        self._target = target
-        self._catalogs: dict[str, Catalog | None] = {}
+        self._environments = KnownEnvironments(target)
         self._known: dict[tuple[str, str], Mapping[Place, object]] = {}
 
     def changed(self, spec: RunSpec) -> Answer:
@@ -54,21 +50,11 @@ class SettingsInForce:
     def _read(self, runtime_name: str, environment: str) -> Mapping[Place, Any]:
         """Reads the settings; of an own environment only the trainer's are known."""
         trainer = {("trainer", name): field.default for name, field in TRAINER_FIELDS.items()}
-        runtime = self._runtimes.get(runtime_name)
-        if runtime and runtime_name not in self._catalogs:
-            self._catalogs[runtime_name] = self._target.catalog(runtime)
-        catalog = self._catalogs.get(runtime_name)
-        known = catalog.chosen(environment) if catalog else None
+        runtime = self._environments.runtimes.get(runtime_name)
+        known = self._environments.chosen(runtime_name, environment)
         if runtime is None or known is None:
             return trainer
         return {(field.section, field.name): field.default for field in fields_of(known, runtime)}
-
-    @cached_property
-    def _runtimes(self) -> Mapping[str, Runtime]:
-        try:
-            return self._target.runtimes()
-        except ForbiddenError:
-            return {}
 
 
 def _short(value: object) -> object:

@@ -2,6 +2,7 @@
 the check accepts.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,14 +18,15 @@ from rl_operator.documents.merge_patch import merge_patch
 from rl_operator.documents.parse import DocumentError, parse_run
 from rl_operator.operator_errors import ConflictError, InvalidError
 from rl_operator.status.text.sentences import cut
+from rl_operator.targets.inputs.file_inputs import FileInputs, required_inputs
+from rl_operator.targets.inputs.parameters import SettableField
 from rl_operator.targets.runs.run_control import gitops_owner
-from rl_operator.tools.agent_tool import ANY_JSON, AgentTool, Answer, Arguments, OptionalRun, ToolRefusedError
+from rl_operator.tools.agent_tool import ANY_JSON, Answer, Arguments, OptionalRun, ToolRefusedError, agent_tool
 from rl_operator.tools.answers.polls import forget
 from rl_operator.tools.answers.run_status import without_empty
 from rl_operator.tools.answers.shown_text import fit_tokens, tokens
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.drafts.draft_refusals import (
-    inputs_for,
     known_environment,
     refused,
     refused_at_the_door,
@@ -34,7 +36,6 @@ from rl_operator.tools.drafts.draft_refusals import (
 from rl_operator.tools.drafts.field_names import (
     FREE_FORM,
     Edit,
-    RunField,
     RunFields,
     Spec,
     changes_of,
@@ -52,9 +53,10 @@ class GetCurrentConfig(Arguments):
     field: str | None = Field(default=None, description="This one alone, with its meaning.")
 
 
-def get_current_config(context: CallContext, arguments: GetCurrentConfig) -> Answer:
+@agent_tool("Show a run's config", "Every field that may be set, with value, limits and locks.", "reads")
+def rl_get_current_config(context: CallContext, arguments: GetCurrentConfig) -> Answer:
     run = chosen_run(context, arguments.run_id)
-    inputs = inputs_for(context, run)
+    inputs = required_inputs(run, FileInputs(context.target))
     fields = run_fields(known_environment(context, run, inputs), inputs.runtime)
     head = {
         "run_id": run.metadata.name,
@@ -131,7 +133,7 @@ class _View:
     head: Mapping[str, Any]
     fields: RunFields
     spec: Spec
-    ranked: Sequence[RunField]
+    ranked: Sequence[SettableField]
 
     def cut(self, kept: int) -> dict[str, Any]:
         """The first `kept` fields, and the names of the others; `left_out`: how many did not fit even as names."""
@@ -146,33 +148,33 @@ class _View:
             **({"left_out": len(names) - len(more)} if len(names) > len(more) else {}),
         }
 
-    def _settable(self, field: RunField) -> dict[str, object]:
+    def _settable(self, field: SettableField) -> dict[str, object]:
         current, default = value_in(self.spec, field), redacted(field.default, field.name)
         found = {"name": self.fields.called(field), "type": field.type, "current_value": current}
         differs = {"default": default} if default != current else {}
         limits = {"allowed": cut(field.allowed, LONGEST_LIMIT)} if field.allowed else {}
         return found | differs | limits
 
-    def _locked(self, field: RunField) -> dict[str, object]:
+    def _locked(self, field: SettableField) -> dict[str, object]:
         return {"name": self.fields.called(field), "locked_value": value_in(self.spec, field)}
 
 
-def field_view(fields: RunFields, field: RunField, spec: Spec) -> dict[str, object]:
+def field_view(fields: RunFields, field: SettableField, spec: Spec) -> dict[str, object]:
     """All that is known about one field."""
     current = value_in(spec, field)
     value = {"locked_value": current} if field.locked else {"current_value": current}
     return {
         "name": fields.called(field),
         "path": field.path,
-        "type": field.annotation,
-        "description": cut(field.description, LONGEST_TEXT),
+        "type": field.field.type,
+        "description": cut(field.field.description, LONGEST_TEXT),
         "default": redacted(field.default, field.name),
         **value,
         **({"allowed": cut(field.allowed, LONGEST_TEXT)} if field.allowed else {}),
     }
 
 
-def _rank(field: RunField, spec: Spec) -> int:
+def _rank(field: SettableField, spec: Spec) -> int:
     if field.name in FIRST or (not field.locked and value_in(spec, field) != redacted(field.default, field.name)):
         return 0
     if field.place[0] not in FREE_FORM:
@@ -182,11 +184,7 @@ def _rank(field: RunField, spec: Spec) -> int:
 
 def _largest(most: int, fits: Callable[[int], bool]) -> int:
     """The largest number up to `most` that fits; 0 if none does. If a number fits, so do all smaller ones."""
-    low, high = 0, most
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    return low
+    return bisect_left(range(1, most + 1), True, key=lambda number: not fits(number))
 
 
 TRIES: Final = 8
@@ -200,7 +198,12 @@ class EditConfig(Arguments):
     run_id: OptionalRun = None
 
 
-def edit_config(context: CallContext, arguments: EditConfig) -> Answer:
+@agent_tool(
+    "Change a draft's config",
+    "Set fields of a draft: field and value, or values. A refusal says what is allowed.",
+    "drafts",
+)
+def rl_edit_config(context: CallContext, arguments: EditConfig) -> Answer:
     values = _values(arguments)
     for _ in range(TRIES):
         try:
@@ -219,7 +222,7 @@ def _values(arguments: EditConfig) -> Mapping[str, object]:
 
 
 def _edit(context: CallContext, run: TrainingRun, values: Mapping[str, object]) -> Answer:
-    inputs = inputs_for(context, run)
+    inputs = required_inputs(run, FileInputs(context.target))
     fields = run_fields(known_environment(context, run, inputs), inputs.runtime)
     edits, faults = edits_of(fields, values)
     _refuse_frozen(run, edits)
@@ -264,7 +267,7 @@ def _judged(
     wanted, known = _edited(run, edits), check_run(run, inputs)
     # An edit cannot change runtime or environment, so the inputs still hold, except for another parent.
     same_parent = wanted.spec.start_from == run.spec.start_from
-    refusals = check_run(wanted, inputs if same_parent else inputs_for(context, wanted))
+    refusals = check_run(wanted, inputs if same_parent else required_inputs(wanted, FileInputs(context.target)))
     if new := [refusal for refusal in refusals if refusal not in known]:
         raise refused(*new)
     return wanted, refusals
@@ -303,22 +306,3 @@ def _warning(run: TrainingRun) -> str | None:
     if not run.spec.suspend and not run.is_refused and run.status.queue is None:
         return "this run was just started: the edit may come too late; rl_get_current_config shows what it trains"
     return None
-
-
-GET_CURRENT_CONFIG: Final = AgentTool(
-    name="rl_get_current_config",
-    title="Show a run's config",
-    description="Every field that may be set, with value, limits and locks.",
-    arguments=GetCurrentConfig,
-    call=get_current_config,
-    effect="reads",
-)
-
-EDIT_CONFIG: Final = AgentTool(
-    name="rl_edit_config",
-    title="Change a draft's config",
-    description="Set fields of a draft: field and value, or values. A refusal says what is allowed.",
-    arguments=EditConfig,
-    call=edit_config,
-    effect="drafts",
-)

@@ -19,7 +19,7 @@ from rl_operator.status.text.sentences import cut
 from rl_operator.targets.experiment_runs import figures, read_experiment
 from rl_operator.targets.runs.run_lookup import kept_points
 from rl_operator.targets.runs.run_weights import KnownWeights, asking_env_vars, completions, tokenizer_of, weights_of
-from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, OptionalRun, ToolRefusedError
+from rl_operator.tools.agent_tool import Answer, Arguments, OptionalRun, ToolRefusedError, agent_tool
 from rl_operator.tools.answers.changed_settings import SettingsInForce
 from rl_operator.tools.answers.polls import rests
 from rl_operator.tools.answers.run_status import (
@@ -51,7 +51,10 @@ class CompareRuns(Arguments):
     experiment: str | None = Field(default=None, max_length=63, description="All runs of it instead.")
 
 
-def compare(context: CallContext, asked: CompareRuns) -> Answer:
+@agent_tool(
+    "Compare runs", "Figures, differing settings, and which run is better as far as the intervals tell.", "reads"
+)
+def rl_compare(context: CallContext, asked: CompareRuns) -> Answer:
     if bool(asked.run_ids) == bool(asked.experiment):
         raise ToolRefusedError("give run_ids, a list of two runs or more, or experiment, the name of one; not both")
     answer = _experiment(context, asked.experiment) if asked.experiment else _runs(context, asked.run_ids or [])
@@ -120,7 +123,8 @@ class SampleArguments(Arguments):
     seed: int | None = Field(default=None, ge=0, lt=2**31, description="For the same again.")
 
 
-def sample(context: CallContext, asked: SampleArguments) -> Answer:
+@agent_tool("Talk to trained weights", "Prompt the trained weights of a run, or its newest checkpoint.", "starts")
+def rl_sample(context: CallContext, asked: SampleArguments) -> Answer:
     run = chosen_run(context, asked.run_id)
     weights = weights_of(run, run.status.weights.sampler_path if run.status.weights else None)
     if weights is None:
@@ -164,7 +168,12 @@ class GetResults(Arguments):
     samples: int = Field(default=SAMPLES, ge=1, le=MOST_SAMPLES, description="Points of the reward curve.")
 
 
-def get_results(context: CallContext, asked: GetResults) -> Answer:
+@agent_tool(
+    "Get results",
+    "Changed settings, metrics before and after, reward curve, paths of the weights; so far, or final.",
+    "reads",
+)
+def rl_get_results(context: CallContext, asked: GetResults) -> Answer:
     run = chosen_run(context, asked.run_id)
     context.target.look_after(*run.key)
     return results_of(context, run, asked.samples)
@@ -239,31 +248,3 @@ def _held_out(run: TrainingRun) -> Answer:
 def _ends(figure: EvaluatedFigure | None) -> list[float] | None:
     """The 95 % interval, if it is known."""
     return None if figure is None or figure.low is None or figure.high is None else [figure.low, figure.high]
-
-
-SAMPLE: Final = AgentTool(
-    name="rl_sample",
-    title="Talk to trained weights",
-    description="Prompt the trained weights of a run, or its newest checkpoint.",
-    arguments=SampleArguments,
-    call=sample,
-    effect="starts",
-)
-
-GET_RESULTS: Final = AgentTool(
-    name="rl_get_results",
-    title="Get results",
-    description="Changed settings, metrics before and after, reward curve, paths of the weights; so far, or final.",
-    arguments=GetResults,
-    call=get_results,
-    effect="reads",
-)
-
-COMPARE: Final = AgentTool(
-    name="rl_compare",
-    title="Compare runs",
-    description="Figures, differing settings, and which run is better as far as the intervals tell.",
-    arguments=CompareRuns,
-    call=compare,
-    effect="reads",
-)

@@ -13,7 +13,7 @@ from rl_operator.rollouts.rollout_query import RolloutQuery, newest_finished, wa
 from rl_operator.rollouts.rollout_source import RolloutSteps
 from rl_operator.rollouts.step_reading import Reasons, StepReading, StepSummary
 from rl_operator.status.text.sentences import cut
-from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, OptionalRun, ToolRefusedError
+from rl_operator.tools.agent_tool import Answer, Arguments, OptionalRun, ToolRefusedError, agent_tool
 from rl_operator.tools.answers.run_status import without_empty
 from rl_operator.tools.answers.shown_text import MOST_CHARACTERS, compact, legible, one_line
 from rl_operator.tools.call_context import CallContext
@@ -41,7 +41,10 @@ class GetRollouts(Arguments):
     grep: str | None = Field(default=None, min_length=1, max_length=200, description="A text or simple pattern.")
 
 
-def get_rollouts(context: CallContext, asked: GetRollouts) -> Answer:
+@agent_tool(
+    "Read rollouts", "Some answers of a step with their rewards, and why what was not trained was not.", "reads"
+)
+def rl_get_rollouts(context: CallContext, asked: GetRollouts) -> Answer:
     run = chosen_run(context, asked.run_id)
     steps = RolloutSteps.of(context.target.rollouts(run))
     if not steps.steps:
@@ -130,13 +133,3 @@ def _reasons(reasons: Reasons) -> list[dict[str, object]]:
         {"reason": one_line(cut(why.reason, 40)), "count": count, "why": one_line(cut(why.why, LONGEST_REASON))}
         for why, count, *_ in reasons.totals()[:MOST_REASONS]
     ]
-
-
-GET_ROLLOUTS: Final = AgentTool(
-    name="rl_get_rollouts",
-    title="Read rollouts",
-    description="Some answers of a step with their rewards, and why what was not trained was not.",
-    arguments=GetRollouts,
-    call=get_rollouts,
-    effect="reads",
-)

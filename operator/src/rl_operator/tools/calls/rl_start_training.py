@@ -2,7 +2,7 @@
 one that trains. rl_stop_training: end a run cleanly, with a checkpoint to continue from.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Final
@@ -22,15 +22,14 @@ from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime, SecretKey
 from rl_operator.api.settings.fields import TRAINER_FIELDS, flattened
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.check import check_run, runtime_not_found
 from rl_operator.operator_errors import ForbiddenError
 from rl_operator.render import render_run
 from rl_operator.status.attempt.restored import is_restored
 from rl_operator.status.text.reasons import REASONS
-from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
+from rl_operator.targets.inputs.file_inputs import FileInputs, judged
 from rl_operator.targets.runs.run_control import suspend_warning
 from rl_operator.targets.target import Missing, Target
-from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, OptionalRun, Run, ToolRefusedError
+from rl_operator.tools.agent_tool import Answer, Arguments, OptionalRun, Run, ToolRefusedError, agent_tool
 from rl_operator.tools.answers.polls import forget, looked_at, next_look
 from rl_operator.tools.answers.run_status import checkpoint_of, headline, without_empty
 from rl_operator.tools.answers.shown_text import one_line
@@ -48,7 +47,10 @@ class HealthCheck(Arguments):
     """Nothing."""
 
 
-def health_check(context: CallContext, _: HealthCheck) -> Answer:
+@agent_tool(
+    "Check the target", "Target, versions, operator, runtimes, and what is missing with how to supply it.", "reads"
+)
+def rl_health_check(context: CallContext, _: HealthCheck) -> Answer:
     health = context.target.health()
     runtimes, trouble = _runtimes(context)
     versions = {"rl_operator": version("rl-operator"), "api": VERSION, **health.versions}
@@ -74,45 +76,41 @@ def _wanted(context: CallContext, runtimes: dict[str, Runtime]) -> list[Missing]
     return list({missing.name: missing for missing in found}.values())
 
 
-@dataclass(frozen=True)
-class _Key:
-    variable: str
-    secret: SecretKey | None
-    why: str
-    needed: bool = False
-
-
 def missing_for(target: Target, namespace: str, inputs: RunInputs) -> tuple[Missing, ...]:
     """For a run with these inputs. What cannot be checked is reported, but never as needed."""
     own, allowed = inputs.environment.own, inputs.runtime.spec.secret_environment
     asked = own.spec.secret_environment if own else allowed
-    keys = (_Key(secret.key, secret, "environments get it") for secret in asked if secret in allowed)
-    return (*missing_in(target, namespace, inputs.runtime, *keys), *_pending(inputs))
+    more = [secret for secret in asked if secret in allowed]
+    return (*missing_in(target, namespace, inputs.runtime, more), *_pending(inputs))
 
 
-def missing_in(target: Target, namespace: str, runtime: Runtime, *more: _Key) -> tuple[Missing, ...]:
+def missing_in(target: Target, namespace: str, runtime: Runtime, more: Sequence[SecretKey] = ()) -> tuple[Missing, ...]:
     """Programs and the keys that the runtime names, and more keys."""
     spec, name = runtime.spec, runtime.metadata.name
-    own = (
-        _Key(TINKER_API_KEY, spec.backend.key_secret, f"runtime {name} trains with it", needed=True),
-        _Key(WANDB_API_KEY, spec.wandb.key_secret, "curves go to W&B with it; training works without"),
+    keys = (
+        (TINKER_API_KEY, spec.backend.key_secret, f"runtime {name} trains with it", True),
+        (WANDB_API_KEY, spec.wandb.key_secret, "curves go to W&B with it; training works without", False),
+        *((secret.key, secret, "environments get it", False) for secret in more),
     )
-    found = (_looked_for(target, namespace, name, key) for key in (*own, *more))
-    return (*target.missing_programs(name), *(missing for missing in found if missing is not None))
+    return (*target.missing_programs(name), *_missing_keys(target, namespace, name, keys))
 
 
-def _looked_for(target: Target, namespace: str, runtime: str, key: _Key) -> Missing | None:
-    secret = key.secret
-    if secret is None or (there := target.has_key(namespace, runtime, key.variable, secret)):
-        return None
-    if target.runs_files:
-        how = f"export {key.variable}=… where this is called from"
-        return Missing("variable", key.variable, key.why, how, key.needed)
-    if there is None:
-        unseen = f"{key.why}; you may not look at Secrets, so it may be there"
-        return Missing("Secret", secret.name, unseen, f"kubectl -n {namespace} get secret {secret.name}")
-    how = f"kubectl -n {namespace} create secret generic {secret.name} --from-literal={secret.key}=…"
-    return Missing("Secret", secret.name, key.why, how, key.needed)
+def _missing_keys(
+    target: Target, namespace: str, runtime: str, keys: Iterable[tuple[str, SecretKey | None, str, bool]]
+) -> Iterator[Missing]:
+    """Of variables with their Secrets, what each is for, and whether it is needed."""
+    for variable, secret, why, needed in keys:
+        if secret is None or (there := target.has_key(namespace, runtime, variable, secret)):
+            continue
+        name = secret.name
+        if target.runs_files:
+            yield Missing("variable", variable, why, f"export {variable}=… where this is called from", needed)
+        elif there is None:
+            unseen = f"{why}; you may not look at Secrets, so it may be there"
+            yield Missing("Secret", name, unseen, f"kubectl -n {namespace} get secret {name}")
+        else:
+            how = f"kubectl -n {namespace} create secret generic {name} --from-literal={secret.key}=…"
+            yield Missing("Secret", name, why, how, needed)
 
 
 def _pending(inputs: RunInputs) -> Iterator[Missing]:
@@ -131,7 +129,8 @@ class StopTraining(Arguments):
     run_id: Run
 
 
-def stop_training(context: CallContext, asked: StopTraining) -> Answer:
+@agent_tool("Stop a run", "End a run with a checkpoint, from which rl_start_training resumes it.", "stops")
+def rl_stop_training(context: CallContext, asked: StopTraining) -> Answer:
     run = named_run(context, asked.run_id)
     if state_of(run) not in ACTIVE:
         return _answer(run, f"{run.metadata.name} is not running: it is {state_of(run)}, so there is nothing to stop")
@@ -168,20 +167,29 @@ def _sentence(run: TrainingRun) -> str:
             return f"{name} is {state}: it ended before it could be stopped"
 
 
+@dataclass(frozen=True)
+class Outlook:
+    """The inputs that a run would get; None: its runtime is gone. `config_map`: the name that its config has or would
+    have.
+    """
+
+    inputs: RunInputs | None
+    refusals: tuple[Refusal, ...]
+    missing: tuple[Missing, ...]
+    config_map: str | None
+
+
 MATTERS: Final = ("total_steps", "group_size", "batch_size", "max_token_length")
 """Fields of the environment that are reported for every run."""
 
 
-def start_answer(
-    run: TrainingRun, inputs: RunInputs | None, config_map: str | None, missing: Sequence[Missing], message: str
-) -> Answer:
-    """`inputs` None: the run's runtime is gone. `config_map`: name of the ConfigMap with the config, if known."""
-    wandb = _wandb(run, inputs)
+def start_answer(run: TrainingRun, outlook: Outlook, message: str) -> Answer:
+    config_map, wandb = outlook.config_map, _wandb(run, outlook.inputs)
     return without_empty(
         headline(run)
         | {
             "message": message,
-            "config": config_of(run, inputs),
+            "config": config_of(run, outlook.inputs),
             "wandb": wandb,
             "wandb_project": wandb.get("project"),
             "wandb_run_name": wandb["run_name"],
@@ -189,7 +197,7 @@ def start_answer(
             "logs": _logs(run),
             "next_check_in_seconds": next_look(run),
         }
-    ) | {"missing": [each.to_wire() for each in missing]}
+    ) | {"missing": [each.to_wire() for each in outlook.missing]}
 
 
 def config_of(run: TrainingRun, inputs: RunInputs | None) -> Answer:
@@ -233,17 +241,12 @@ class StartTraining(Arguments):
     dry_run: bool = Field(default=False, description="Only say what would start, and what is missing.")
 
 
-@dataclass(frozen=True)
-class Outlook:
-    """The inputs that a run would get. `config_map`: the name that its config has or would have."""
-
-    inputs: RunInputs | None
-    refusals: tuple[Refusal, ...]
-    missing: tuple[Missing, ...]
-    config_map: str | None
-
-
-def start_training(context: CallContext, asked: StartTraining) -> Answer:
+@agent_tool(
+    "Start training",
+    "Start a draft or resume a stopped run. From here on it costs money: make a dry run first.",
+    "starts",
+)
+def rl_start_training(context: CallContext, asked: StartTraining) -> Answer:
     run = chosen_run(context, asked.run_id)
     if run.status.finished:
         return results_of(context, run) | {"message": _over(run)}
@@ -257,18 +260,20 @@ def start_training(context: CallContext, asked: StartTraining) -> Answer:
     else:
         context.target.look_after(*run.key)
         message = _would(run) if waits else f"{run.metadata.name} is {state_of(run)} already: nothing was changed"
-    answer = start_answer(run, outlook.inputs, outlook.config_map, outlook.missing, message)
-    return answer | without_empty({"refusals": wire_refusals(outlook.refusals), "warning": warning})
+    return start_answer(run, outlook, message) | without_empty(
+        {"refusals": wire_refusals(outlook.refusals), "warning": warning}
+    )
 
 
 def _outlook(context: CallContext, run: TrainingRun) -> Outlook:
     """A run that has started is not checked again: its settings are frozen."""
     source = FileInputs(context.target)
-    inputs = inputs_of(run, source)
+    inputs, refusals = judged(run, source)
     begins, name = run.status.start_time is None or is_restored(run), run.status.config_map_name
+    if not begins:
+        refusals = ()
     if inputs is None:
-        return Outlook(None, (runtime_not_found(run, source.runtime_names()),) if begins else (), (), name)
-    refusals = check_run(run, inputs) if begins else ()
+        return Outlook(None, refusals, (), name)
     if begins and not refusals and inputs.environment.pending is None:
         files = source.files(inputs.environment.own) if inputs.environment.own else None
         name = render_run(run, inputs, files).config_map["metadata"]["name"]
@@ -315,31 +320,3 @@ def _over(run: TrainingRun) -> str:
         f"{name} is {state_of(run)}: these are its results, and it is never trained again. To train on from its "
         f'weights, draft a run with rl_select_environment and set its start_from to {{"run": "{name}"}}'
     )
-
-
-HEALTH_CHECK: Final = AgentTool(
-    name="rl_health_check",
-    title="Check the target",
-    description="Target, versions, operator, runtimes, and what is missing with how to supply it.",
-    arguments=HealthCheck,
-    call=health_check,
-    effect="reads",
-)
-
-STOP_TRAINING: Final = AgentTool(
-    name="rl_stop_training",
-    title="Stop a run",
-    description="End a run with a checkpoint, from which rl_start_training resumes it.",
-    arguments=StopTraining,
-    call=stop_training,
-    effect="stops",
-)
-
-START_TRAINING: Final = AgentTool(
-    name="rl_start_training",
-    title="Start training",
-    description="Start a draft or resume a stopped run. From here on it costs money: make a dry run first.",
-    arguments=StartTraining,
-    call=start_training,
-    effect="starts",
-)

@@ -1,7 +1,7 @@
 """rl_test_inference: how a provider's models do in an environment, before anything is trained."""
 
 import secrets
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import Field
 
@@ -11,11 +11,10 @@ from rl_operator.api.names import TRIAL_LABEL
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import InferenceProvider, Runtime
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.check import check_run, runtime_not_found
 from rl_operator.operator_errors import ForbiddenError
 from rl_operator.render.trial import MAX_MODELS, Trial, trial_config_map, trial_job, trial_name
-from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
-from rl_operator.tools.agent_tool import AgentTool, Answer, Arguments, OptionalRun, ToolRefusedError
+from rl_operator.targets.inputs.file_inputs import FileInputs, judged
+from rl_operator.tools.agent_tool import Answer, Arguments, OptionalRun, ToolRefusedError, agent_tool
 from rl_operator.tools.call_context import LONGEST_WAIT_SECONDS, CallContext, awaited
 from rl_operator.tools.runs import chosen_run
 from rl_operator.tools.trial_results import answer_of, take_snapshot
@@ -41,15 +40,12 @@ def start(
 
 def tried_inputs(context: CallContext, run: TrainingRun) -> RunInputs:
     """Raises ToolRefusedError: what would be refused as a run cannot be tried either."""
-    source = FileInputs(context.target)
-    inputs = inputs_of(run, source)
-    refusals = check_run(run, inputs) if inputs else (runtime_not_found(run, source.runtime_names()),)
-    if refusals:
+    inputs, refusals = judged(run, FileInputs(context.target))
+    if inputs is None or refusals:
         raise ToolRefusedError(
             f"{run.metadata.name} cannot be tested: {refusals[0].sentence}; fix it with rl_edit_config",
             refusals=[refusal.to_wire() for refusal in refusals],
         )
-    assert inputs is not None, "a run without a runtime is refused"
     if inputs.environment.own and inputs.environment.own.spec.openenv:
         raise ToolRefusedError(
             f"{run.metadata.name} cannot be tested: a test runs models alone, and {run.spec.environment} needs its "
@@ -104,7 +100,13 @@ class InferenceTest(Arguments):
     steps: bool = Field(default=False, description="Show every step.")
 
 
-def test_inference(context: CallContext, asked: InferenceTest) -> Answer:
+@agent_tool(
+    "Test an environment with models",
+    "How a provider's models do in a draft's environment, before training. Takes up to 10 minutes per "
+    "model, at the provider's price.",
+    "starts",
+)
+def rl_test_inference(context: CallContext, asked: InferenceTest) -> Answer:
     job, message = _job(context, asked)
     seen = awaited(
         context,
@@ -153,14 +155,3 @@ def _named_job(context: CallContext, test_id: str) -> JobObject:
             available=sorted(jobs)[-10:],
         )
     return jobs[test_id]
-
-
-TEST_INFERENCE: Final = AgentTool(
-    name="rl_test_inference",
-    title="Test an environment with models",
-    description="How a provider's models do in a draft's environment, before training. Takes up to 10 minutes per "
-    "model, at the provider's price.",
-    arguments=InferenceTest,
-    call=test_inference,
-    effect="starts",
-)

@@ -9,10 +9,10 @@ from rl_operator.api.refusal import Refusal
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.check import check_run, runtime_not_found
+from rl_operator.check import check_run
 from rl_operator.check.name_lists import most_alike, outlined
 from rl_operator.operator_errors import ForbiddenError, InvalidError, RefusedError
-from rl_operator.targets.inputs.file_inputs import FileInputs, choose_runtime, inputs_of
+from rl_operator.targets.inputs.file_inputs import choose_runtime
 from rl_operator.tools.agent_tool import Answer, ToolRefusedError
 from rl_operator.tools.answers.run_status import refusal_of
 from rl_operator.tools.call_context import CallContext
@@ -28,15 +28,6 @@ def runtime_for(context: CallContext, name: str | None) -> Runtime:
         raise ToolRefusedError(
             str(error), available=most_alike(name or "", sorted(context.target.runtimes()))
         ) from None
-
-
-def inputs_for(context: CallContext, run: TrainingRun) -> RunInputs:
-    """Raises ToolRefusedError if the run's runtime does not exist."""
-    source = FileInputs(context.target)
-    inputs = inputs_of(run, source)
-    if inputs is None:
-        raise refused(runtime_not_found(run, source.runtime_names()))
-    return inputs
 
 
 def known_environment(context: CallContext, run: TrainingRun, inputs: RunInputs) -> CatalogEnvironment:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pydantic.fields import FieldInfo
 
-from rl_operator.api.catalog import CatalogEnvironment
+from rl_operator.api.catalog import CatalogEnvironment, EnvironmentField
 from rl_operator.api.hints import KEY_IN_RUN
 from rl_operator.api.refusal import looks_like_a_key, redacted
 from rl_operator.api.runtime import Runtime
@@ -57,52 +57,32 @@ the bare name means the one that W&B shows. The other one is the trainer's.
 """
 
 
-@dataclass(frozen=True)
-class RunField:
-    """One value that a run may set. `place` is its path below `spec`, in the wire form."""
-
-    name: str
-    place: tuple[str, ...]
-    type: str
-    annotation: str
-    default: Any
-    description: str
-    allowed: str = ""
-    choices: tuple[object, ...] | None = None
-    locked: bool = False
-
-    @property
-    def path(self) -> str:
-        """`config.group_size`, `wandb.project`, `spec.backoffLimit`: unique."""
-        return ".".join(self.place if len(self.place) > 1 else ("spec", *self.place))
-
-    @property
-    def spellings(self) -> frozenset[str]:
-        """All accepted names for it."""
-        full = f"spec.{'.'.join(self.place)}"
-        match self.place:
-            case ("config", *inner):
-                return frozenset({self.name, self.path, full, f"env.{'.'.join(inner)}"})
-            case (_,):
-                return frozenset({self.name, full, f"spec.{self.name}"})
-        return frozenset({self.name, self.path, full})
+def spellings_of(field: SettableField) -> frozenset[str]:
+    """All accepted names for it."""
+    full = f"spec.{'.'.join(field.place)}"
+    match field.place:
+        case ("config", *inner):
+            return frozenset({field.name, field.path, full, f"env.{'.'.join(inner)}"})
+        case (_,):
+            return frozenset({field.name, full, f"spec.{field.name}"})
+    return frozenset({field.name, field.path, full})
 
 
 @dataclass(frozen=True)
 class RunFields:
     """All that a run of an environment with a runtime may set: the environment's, the trainer's, the run's own."""
 
-    all: tuple[RunField, ...]
+    all: tuple[SettableField, ...]
 
     @cached_property
-    def _by_spelling(self) -> Mapping[str, Sequence[RunField]]:
-        found: dict[str, list[RunField]] = defaultdict(list)
+    def _by_spelling(self) -> Mapping[str, Sequence[SettableField]]:
+        found: dict[str, list[SettableField]] = defaultdict(list)
         for field in self.all:
-            for spelling in field.spellings:
+            for spelling in spellings_of(field):
                 found[spelling].append(field)
         return found
 
-    def named(self, name: str) -> RunField:
+    def named(self, name: str) -> SettableField:
         """Raises ToolRefusedError: unknown (`available_fields`), ambiguous, the platform's, or another tool's."""
         found = self._by_spelling.get(MEANT.get(name, name), ())
         if len(found) == 1:
@@ -112,7 +92,7 @@ class RunFields:
             raise ToolRefusedError(f"{name} may be {' or '.join(paths)}: name one of them", available_fields=paths)
         raise self._unknown(name)
 
-    def called(self, field: RunField) -> str:
+    def called(self, field: SettableField) -> str:
         """The shortest name by which `named` finds it."""
         found = self._by_spelling.get(MEANT.get(field.name, field.name), ())
         return field.name if tuple(found) == (field,) else field.path
@@ -134,40 +114,26 @@ class RunFields:
 
 def run_fields(environment: CatalogEnvironment, runtime: Runtime) -> RunFields:
     """In the order that is most useful for a reader."""
-    settable = (_from_settable(field) for field in fields_of(environment, runtime))
-    return RunFields((*settable, *_wandb(runtime), *_own()))
+    return RunFields((*fields_of(environment, runtime), *_wandb(runtime), *_own()))
 
 
-def _from_settable(field: SettableField) -> RunField:
-    return RunField(
-        name=field.name,
-        place=field.place,
-        type=field.type,
-        annotation=field.field.type,
-        default=field.default,
-        description=field.field.description,
-        allowed=field.allowed,
-        choices=field.field.choices,
-        locked=field.locked,
-    )
-
-
-def _wandb(runtime: Runtime) -> Iterator[RunField]:
+def _wandb(runtime: Runtime) -> Iterator[SettableField]:
     for name, info in WandbSettings.model_fields.items():
         type_ = "list[str]" if name == "tags" else "str | None"
         default = getattr(runtime.spec.wandb, name, None)
         yield _typed(f"wandb_{name}", ("wandb", name), info, type_, [] if name == "tags" else default)
 
 
-def _own() -> Iterator[RunField]:
+def _own() -> Iterator[SettableField]:
     for name in OWN_SETTINGS:
         info = RunSpec.model_fields[name]
         type_ = "dict | None" if name in OBJECTS else "int | None" if info.annotation is not int else "int"
         yield _typed(name, (info.alias or name,), info, type_, info.default)
 
 
-def _typed(name: str, place: tuple[str, ...], info: FieldInfo, type_: str, default: object) -> RunField:
-    return RunField(name, place, type_, type_, default, info.description or "", _limits(info))
+def _typed(name: str, place: tuple[str, ...], info: FieldInfo, type_: str, default: object) -> SettableField:
+    field = EnvironmentField(name=name, type=type_, default=default, description=info.description or "")
+    return SettableField(field, place, default, _limits(info))
 
 
 def _limits(info: FieldInfo) -> str:
@@ -197,7 +163,7 @@ Spec = Mapping[str, Any]
 class Edit:
     """A field and its new value; None: the run no longer sets it. `note`: how the input was interpreted."""
 
-    field: RunField
+    field: SettableField
     value: Any
     note: str = ""
 
@@ -274,12 +240,12 @@ def with_edits(spec: Spec, edits: Iterable[Edit]) -> dict[str, Any]:
     return edited
 
 
-def value_in(spec: Spec, field: RunField) -> Any:
+def value_in(spec: Spec, field: SettableField) -> Any:
     """The effective value, in the form that an answer may show."""
     return redacted(_in_force(spec, field), field.name)
 
 
-def _in_force(spec: Spec, field: RunField) -> Any:
+def _in_force(spec: Spec, field: SettableField) -> Any:
     """A lock holds whatever the run sets."""
     given = _NOTHING if field.locked else _given(spec, field.place)
     return field.default if given is _NOTHING else given
@@ -325,7 +291,7 @@ def _given(spec: Spec, place: Sequence[str]) -> Any:
     return value
 
 
-def _refuse_foreign(field: RunField, value: object) -> None:
+def _refuse_foreign(field: SettableField, value: object) -> None:
     """What the check does not see: values that are not JSON, and keys of neither the environment nor the trainer."""
     try:
         json_value(value)
@@ -335,14 +301,14 @@ def _refuse_foreign(field: RunField, value: object) -> None:
         raise ToolRefusedError(f"{field.path}: {KEY_IN_RUN}")
 
 
-def _taken(value: object, field: RunField) -> tuple[Any, str]:
+def _taken(value: object, field: SettableField) -> tuple[Any, str]:
     """Clients that only send strings send "8" for 8: if the field accepts no string, the value is parsed."""
-    if not isinstance(value, str) or type_problem(value, field.annotation, field.choices) is None:
+    if not isinstance(value, str) or type_problem(value, field.field.type, field.field.choices) is None:
         return value, ""
     try:
         spelled = json_value(json.loads(_PYTHON_WORDS.get(value, value)))
     except (ValueError, RecursionError):
         return value, ""
-    if type_problem(spelled, field.annotation, field.choices) is not None:
+    if type_problem(spelled, field.field.type, field.field.choices) is not None:
         return value, ""
     return spelled, f"; the text {text_of(redacted(value))} was taken as {text_of(redacted(spelled))}"

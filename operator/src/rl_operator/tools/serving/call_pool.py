@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -11,9 +11,8 @@ from typing import TypeVar
 import anyio
 
 from rl_operator.operator_errors import BusyError, OperatorError
-from rl_operator.tools.agent_tool import AgentTool
 from rl_operator.tools.call_context import CallContext
-from rl_operator.tools.toolset import Outcome, code_of, dispatch, failed
+from rl_operator.tools.toolset import Outcome, code_of, failed
 
 Answer = TypeVar("Answer")
 OpenContext = Callable[[], contextlib.AbstractContextManager[CallContext]]
@@ -40,14 +39,16 @@ class Calls:
         self._waiting = 0
         self._ending = False
 
-    async def call(self, tool: AgentTool, open_context: OpenContext, arguments: Mapping[str, object]) -> Outcome:
-        """If enough callers are waiting for runs already, a new one is answered at once, with the current state."""
-        with self._attended() as given_up, self._waiting_room(tool, arguments) as has_room:
+    async def call(
+        self, answer: Callable[[CallContext], Outcome], open_context: OpenContext, *, waits: bool
+    ) -> Outcome:
+        """`waits`: for a run. If enough callers wait already, this one is answered at once, with the current state."""
+        with self._attended() as given_up, self._waiting_room(waits=waits) as has_room:
 
             def served() -> Outcome:
                 with open_context() as context:
                     longest_wait = context.longest_wait if has_room else 0.0
-                    return dispatch(tool, replace(context, given_up=given_up, longest_wait=longest_wait), arguments)
+                    return answer(replace(context, given_up=given_up, longest_wait=longest_wait))
 
             try:
                 return await self.in_thread(served)
@@ -93,9 +94,8 @@ class Calls:
             self._open.discard(given_up)
 
     @contextlib.contextmanager
-    def _waiting_room(self, tool: AgentTool, arguments: Mapping[str, object]) -> Iterator[bool]:
+    def _waiting_room(self, *, waits: bool) -> Iterator[bool]:
         """Whether the caller may wait."""
-        waits = bool(arguments.get("wait_seconds")) or tool.effect == "stops"
         has_room = not waits or self._waiting < self._limits.waiting
         counted = int(waits and has_room)
         self._waiting += counted

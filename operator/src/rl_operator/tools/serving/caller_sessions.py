@@ -1,24 +1,33 @@
-"""Which context a token grants."""
+"""Which context a token grants, and the file of tokens that a server on this machine accepts."""
 
 import hashlib
+import hmac
+import os
+import re
+import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Final, Protocol
 
-from rl_operator.operator_errors import ForbiddenError, UnauthenticatedError
+from rl_operator.operator_errors import ForbiddenError, RefusedError, UnauthenticatedError
 from rl_operator.targets.cluster_target import ClusterTarget
+from rl_operator.targets.target import Note
 from rl_operator.tools.call_context import CallContext
-from rl_operator.tools.serving.tokens_and_hosts import is_among
 
 MAX_CONTEXTS = 256
 TRUSTED_SECONDS = 45.0
 """After that, the API server is asked again who owns a token: it may have been revoked."""
 
 ANONYMOUS = "system:anonymous"
+
+MIN_TOKEN: Final = 16
+BEARER_SPELLING: Final = "[A-Za-z0-9._~+/-]+=*"
+"""As RFC 6750 spells them."""
 
 
 class Sessions(Protocol):
@@ -54,6 +63,46 @@ class LocalSessions:
         if not self.knows(token):
             raise UnauthenticatedError("the token is none of those in the server's file of tokens")
         yield self._context
+
+
+def read_tokens(path: Path, note: Note) -> tuple[str, ...]:
+    """One per line; empty lines and those that begin with # are ignored. Raises RefusedError."""
+    try:
+        text, mode = path.read_text(encoding="utf-8"), path.stat().st_mode
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise RefusedError(f"the file of tokens {path} cannot be read: {reason}") from error
+    lines = [line.strip() for line in text.splitlines()]
+    tokens = tuple(line for line in lines if line and not line.startswith("#"))
+    if not tokens:
+        raise RefusedError(f"the file of tokens {path} is empty: write one token per line")
+    for number, line in enumerate(lines, start=1):
+        if line in tokens and not (len(line) >= MIN_TOKEN and re.fullmatch(BEARER_SPELLING, line)):
+            raise RefusedError(
+                f"line {number} of {path} is not a token: a token has at least {MIN_TOKEN} characters, of letters, "
+                "digits and ._~+/-; `openssl rand -hex 32` makes one"
+            )
+    if mode & 0o077:
+        note(f"others on this machine may read the tokens in {path}: chmod 600 {path}")
+    return tokens
+
+
+def make_token(path: Path) -> None:
+    """A file with a new token, readable only by its owner; an existing one is kept."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    except FileExistsError:
+        return
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(f"{secrets.token_urlsafe(32)}\n")
+
+
+def is_among(token: str, tokens: Iterable[str]) -> bool:
+    """In constant time, which reveals nothing about them."""
+    given = hashlib.sha256(token.encode()).digest()
+    found = [hmac.compare_digest(given, hashlib.sha256(each.encode()).digest()) for each in tokens]
+    return any(found)
 
 
 @dataclass
@@ -98,7 +147,7 @@ class ClusterSessions:
         try:
             session = self._take(_key(token)) or self._seated(token)
         except UnauthenticatedError:
-            self._forget(_key(token))
+            self._put(_key(token), None)
             raise
         try:
             yield session.context
@@ -116,41 +165,31 @@ class ClusterSessions:
     def _seated(self, token: str) -> _Session:
         """A new caller, identified by the API server."""
         target = self._target.acting_as(token)
-        try:
-            caller = target.caller
-        except ForbiddenError:
-            target.close()
-            raise UnauthenticatedError("the API server does not know the token, or it has expired") from None
-        except BaseException:
-            target.close()
-            raise
-        if caller in ("", ANONYMOUS):
-            target.close()
-            raise UnauthenticatedError("the API server does not know this token")
+        with ExitStack() as unknown:
+            unknown.callback(target.close)
+            try:
+                caller = target.caller
+            except ForbiddenError:
+                raise UnauthenticatedError("the API server does not know the token, or it has expired") from None
+            if caller in ("", ANONYMOUS):
+                raise UnauthenticatedError("the API server does not know this token")
+            unknown.pop_all()
         session = _Session(target, self._context_for(target), self._now(), users=1)
-        for former in self._remember(_key(token), session):
-            self._close_unused(former)
+        self._put(_key(token), session)
         return session
 
-    def _remember(self, key: str, session: _Session) -> list[_Session]:
-        """Returns those that it displaces."""
+    def _put(self, key: str, session: _Session | None) -> None:
+        """In the place of the session that the token had. None: it was right once, and is no longer."""
         with self._lock:
             former = [self._sessions.pop(key)] if key in self._sessions else []
-            self._sessions[key] = session
+            if session is not None:
+                self._sessions[key] = session
             while len(self._sessions) > self._most:
                 former.append(self._sessions.popitem(last=False)[1])
             for each in former:
                 each.given_away = True
-        return former
-
-    def _forget(self, key: str) -> None:
-        """A token that was right once, and is no longer."""
-        with self._lock:
-            former = self._sessions.pop(key, None)
-            if former is not None:
-                former.given_away = True
-        if former is not None:
-            self._close_unused(former)
+        for each in former:
+            self._close_unused(each)
 
     def _leave(self, session: _Session) -> None:
         with self._lock:

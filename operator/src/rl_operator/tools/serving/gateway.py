@@ -29,7 +29,7 @@ from rl_operator.tools.serving.tool_gate import (
     ToolGate,
     json_response,
 )
-from rl_operator.tools.toolset import Outcome, failed
+from rl_operator.tools.toolset import Outcome, dispatch, failed
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -142,7 +142,11 @@ def build_app(
     async def call(tool: AgentTool, arguments: Mapping[str, object], request: Request) -> Outcome:
         caller: ToolCaller = request.state.caller
         with anyio.move_on_after(answer_seconds):
-            return await calls.call(tool, lambda: _context_of(sessions, caller, pinned=pinned), arguments)
+            return await calls.call(
+                lambda context: dispatch(tool, context, arguments),
+                lambda: _context_of(sessions, caller, pinned=pinned),
+                waits=tool.waits(arguments),
+            )
         late = f"{tool.name} has not answered within {answer_seconds:g} s; look at what it did before you call it again"
         return failed("timeout", late)
 

@@ -20,7 +20,7 @@ from rl_operator.tools.agent_tool import AgentTool, Answer, input_schema
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.serving.call_pool import Calls
 from rl_operator.tools.serving.skill import in_short
-from rl_operator.tools.toolset import Outcome
+from rl_operator.tools.toolset import Outcome, dispatch
 
 Call = Callable[[AgentTool, dict[str, Any], Any], Awaitable[Outcome]]
 """Receives the tool, its arguments and the HTTP request (None over stdio)."""
@@ -110,7 +110,11 @@ async def _serve_stdio(tools: tuple[AgentTool, ...], context: CallContext, progr
     calls = Calls()
 
     async def call(tool: AgentTool, arguments: dict[str, object], _: object) -> Outcome:
-        return await calls.call(tool, lambda: nullcontext(context), arguments)
+        return await calls.call(
+            lambda attended: dispatch(tool, attended, arguments),
+            lambda: nullcontext(context),
+            waits=tool.waits(arguments),
+        )
 
     server = build_server(tools, call, progress_seconds)
     async with stdio_server() as (read_stream, write_stream):

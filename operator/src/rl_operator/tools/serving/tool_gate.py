@@ -2,6 +2,7 @@
 token. And a call ends when its caller disconnects.
 """
 
+import ipaddress
 import math
 import re
 import time
@@ -9,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import urlsplit
 
 import anyio
 from pydantic_core import to_json
@@ -19,8 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rl_operator.operator_errors import OperatorError, UnauthenticatedError
 from rl_operator.tools.serving.call_pool import Calls
-from rl_operator.tools.serving.caller_sessions import Sessions
-from rl_operator.tools.serving.tokens_and_hosts import bearer_token, is_called_rightly
+from rl_operator.tools.serving.caller_sessions import BEARER_SPELLING, Sessions
 from rl_operator.tools.toolset import ErrorCode, Outcome, code_of, failed
 
 MOST_WRONG: Final = 20
@@ -167,6 +168,38 @@ def _as_mcp(outcome: Outcome) -> object:
     """A JSON-RPC error, which MCP clients show; for other responses they show only the status."""
     error = {"code": INVALID_REQUEST, "message": outcome.answer["error"], "data": outcome.answer}
     return {"jsonrpc": "2.0", "id": None, "error": error}
+
+
+_BEARER: Final = re.compile(f"bearer +({BEARER_SPELLING}) *", re.IGNORECASE)
+
+_PRIVATE_SUFFIXES: Final = (".svc", ".svc.cluster.local", ".localhost")
+"""Names that no public name server resolves."""
+
+
+def bearer_token(authorization: str) -> str | None:
+    """From an `Authorization` header, as RFC 6750 defines it."""
+    found = _BEARER.fullmatch(authorization)
+    return found[1] if found else None
+
+
+def is_called_rightly(host: str, allowed: Collection[str]) -> bool:
+    """Whether a `Host` header cannot be the result of DNS rebinding: a page on an attacker's public domain, whose name
+    then resolves to our address, could call us. Addresses, names without a dot and names inside a cluster are never
+    public domains; others are `allowed` by name.
+    """
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return False
+    return bool(name) and (name in allowed or "." not in name or name.endswith(_PRIVATE_SUFFIXES) or _is_address(name))
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 class ToolGate:

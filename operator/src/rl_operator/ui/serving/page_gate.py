@@ -26,8 +26,15 @@ from rl_operator.targets.target import Target
 from rl_operator.tools.serving.call_pool import Calls
 from rl_operator.tools.serving.caller_sessions import LocalSessions, Sessions
 from rl_operator.tools.serving.gateway import Page
-from rl_operator.tools.serving.tokens_and_hosts import bearer_token, is_called_rightly
-from rl_operator.tools.serving.tool_gate import STATUS, TokenCheck, TurnedAwayError, attended, read_body
+from rl_operator.tools.serving.tool_gate import (
+    STATUS,
+    TokenCheck,
+    TurnedAwayError,
+    attended,
+    bearer_token,
+    is_called_rightly,
+    read_body,
+)
 from rl_operator.tools.toolset import code_of
 from rl_operator.ui.live_runs import LiveRuns, Polls
 from rl_operator.ui.serving.security import (

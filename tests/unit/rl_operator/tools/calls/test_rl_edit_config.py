@@ -22,7 +22,7 @@ from rl_operator.targets.inputs.run_file import RunFile
 from rl_operator.tools.answers.shown_text import tokens
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls.rl_edit_config import config_view
-from rl_operator.tools.drafts.field_names import RunFields, run_fields
+from rl_operator.tools.drafts.field_names import RunFields, run_fields, spellings_of
 from rl_operator.tools.runs import named_run
 from rl_operator.tools.toolset import Outcome
 
@@ -273,7 +273,7 @@ def test_every_fault_is_reported_at_once(context: CallContext, call: Call) -> No
 
 def test_an_answer_about_many_long_values_is_short(context: CallContext, call: Call) -> None:
     drafted(context)
-    texts = [field.path for field in FIELDS.all if field.annotation in ("str", "str | None", "Optional[str]")]
+    texts = [field.path for field in FIELDS.all if field.field.type in ("str", "str | None", "Optional[str]")]
     values = {path: "x" * 120 for path in texts if path not in ("config.tokenizer_name", "config.teacher_url")}
     outcome = call("rl_edit_config", values=values)
     assert (outcome.code, tokens(outcome.answer) < 1500) == (None, True)
@@ -396,9 +396,9 @@ def test_an_edit_that_always_loses_the_race_may_be_retried(tmp_path: Path) -> No
     assert (refused.code, refused.answer["retryable"]) == ("conflict", True)
 
 
-NAMES = st.sampled_from([spelling for field in FIELDS.all for spelling in sorted(field.spellings)]) | st.sampled_from(
-    ["group_sise", "spec", "config.", "env.api_key", "suspend", "", SECRET]
-)
+NAMES = st.sampled_from(
+    [spelling for field in FIELDS.all for spelling in sorted(spellings_of(field))]
+) | st.sampled_from(["group_sise", "spec", "config.", "env.api_key", "suspend", "", SECRET])
 EDITS = (
     SOUND_CONFIGS
     | SOUND_TINKER

@@ -10,7 +10,15 @@ from tests.unit.rl_operator.strategies import JSON, SECRET
 
 from rl_operator.check.name_lists import MOST_NAMES
 from rl_operator.tools.agent_tool import ToolRefusedError
-from rl_operator.tools.drafts.field_names import RunFields, changes_of, edits_of, run_fields, settings_of, with_edits
+from rl_operator.tools.drafts.field_names import (
+    RunFields,
+    changes_of,
+    edits_of,
+    run_fields,
+    settings_of,
+    spellings_of,
+    with_edits,
+)
 
 TINY_FIELDS = run_fields(CATALOG.named("sort_digits"), TINY)
 SPEC: dict[str, Any] = {"environment": "sort_digits", "config": {"group_size": 4}, "trainer": {}, "wandb": {"tags": []}}
@@ -275,7 +283,7 @@ def test_a_key_instead_of_a_field_is_not_repeated() -> None:
 
 @given(st.text(max_size=300) | st.builds(".".join, st.lists(st.sampled_from([*"ab", "config", "spec", "trainer"]))))
 def test_unlisted_names_are_not_found_and_answers_are_short(name: str) -> None:
-    known = {spelling for field in FIELDS.all for spelling in field.spellings}
+    known = {spelling for field in FIELDS.all for spelling in spellings_of(field)}
     assume(name not in known)
     with pytest.raises(ToolRefusedError) as refused:
         FIELDS.named(name)

@@ -1,4 +1,4 @@
-"""Contexts per token: whose rights, for how long, and what happens to unused ones."""
+"""Contexts per token: whose rights, for how long, and what happens to unused ones; and the file of tokens."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -9,11 +9,17 @@ import pytest
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, serving, write_kubeconfig
 
 from rl_operator.cluster.api_server.client import ClusterClient
-from rl_operator.operator_errors import TargetUnreachableError, UnauthenticatedError
+from rl_operator.operator_errors import RefusedError, TargetUnreachableError, UnauthenticatedError
 from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.targets.target_loop import LoopThread
 from rl_operator.tools.call_context import CallContext
-from rl_operator.tools.serving.caller_sessions import TRUSTED_SECONDS, ClusterSessions
+from rl_operator.tools.serving.caller_sessions import (
+    TRUSTED_SECONDS,
+    ClusterSessions,
+    is_among,
+    make_token,
+    read_tokens,
+)
 
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 RUNS = "/apis/rl-operator.dev/v1alpha1/namespaces/default/rltrainingruns"
@@ -127,3 +133,50 @@ async def test_an_evicted_context_closes_when_its_caller_has_left(api: FakeApi, 
     with pytest.raises(RuntimeError, match="Session is closed"):
         await asyncio.to_thread(lambda: list(left.runs("default", "")))
     assert await asyncio.to_thread(list_runs, sessions, "token-of-ann") == "ann"
+
+
+TOKEN = "0123456789abcdef"
+
+
+def test_a_created_token_belongs_to_its_owner_and_stays(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "tools-token"
+    make_token(path)
+    said: list[str] = []
+    [token] = read_tokens(path, said.append)
+    make_token(path)
+    assert read_tokens(path, said.append) == (token,)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert (len(token) > 40, said) == (True, [])
+
+
+def test_a_token_file_has_one_token_per_line(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_text(f"# of the reviewer\n{TOKEN}\n\n  {TOKEN}+/=  \n")
+    path.chmod(0o644)
+    said: list[str] = []
+    tokens = read_tokens(path, said.append)
+    assert tokens == (TOKEN, f"{TOKEN}+/=")
+    assert said == [f"others on this machine may read the tokens in {path}: chmod 600 {path}"]
+    assert is_among(TOKEN, tokens)
+    assert not is_among(TOKEN[:-1], tokens)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        pytest.param("\n# none\n", "is empty: write one token per line", id="empty"),
+        pytest.param(
+            f"{TOKEN}\nshort\n", "line 2 of .* is not a token: a token has at least 16 characters", id="short"
+        ),
+        pytest.param("two words of a sentence\n", "line 1 of .* is not a token", id="words"),
+        pytest.param(None, "cannot be read", id="missing"),
+    ],
+)
+def test_other_files_are_refused_without_being_shown(tmp_path: Path, text: str | None, sentence: str) -> None:
+    path = tmp_path / "tokens"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(RefusedError, match=sentence) as refused:
+        read_tokens(path, lambda _: None)
+    assert "short" not in str(refused.value)
+    assert TOKEN not in str(refused.value)

@@ -1,4 +1,4 @@
-"""Who is asked about a token, how often somebody may guess, and when an answer that goes on ends."""
+"""Which host names and tokens are let in, how often somebody may guess, and when an answer that goes on ends."""
 
 import asyncio
 
@@ -14,6 +14,8 @@ from rl_operator.tools.serving.tool_gate import (
     TokenCheck,
     TurnedAwayError,
     WrongTokens,
+    bearer_token,
+    is_called_rightly,
 )
 
 END_SECONDS = 60  # only ends a hang
@@ -95,3 +97,48 @@ def test_so_many_addresses_are_remembered() -> None:
         for _ in range(MOST_WRONG):
             wrong.note(str(number))
     assert (wrong.seconds_to_wait("0"), wrong.seconds_to_wait("1")) == (0, WINDOW_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("host", "rightly"),
+    [
+        ("127.0.0.1:8080", True),
+        ("[::1]:8080", True),
+        ("10.1.2.3", True),
+        ("localhost", True),
+        ("LOCALHOST:8080", True),
+        ("rl-tools:8080", True),
+        ("rl-tools.team.svc:8080", True),
+        ("rl-tools.team.svc.cluster.local.", True),
+        ("tools.example.com:443", True),
+        ("attacker.com", False),
+        ("127.0.0.1.attacker.com", False),
+        ("localhost.attacker.com:8080", False),
+        ("rl-tools.team.svc.attacker.com", False),
+        ("svc.attacker.com", False),
+        ("user@attacker.com", False),
+        ("[::1", False),
+        ("", False),
+        (":8080", False),
+    ],
+)
+def test_only_host_names_that_others_cannot_own(host: str, *, rightly: bool) -> None:
+    assert is_called_rightly(host, {"tools.example.com"}) is rightly
+
+
+@pytest.mark.parametrize(
+    ("header", "token"),
+    [
+        ("Bearer eyJh.eyJp.c2ln_-", "eyJh.eyJp.c2ln_-"),
+        ("bearer  abc== ", "abc=="),
+        ("Bearer", None),
+        ("Bearer ", None),
+        ("Bearer a,b", None),
+        ("Bearer a b", None),
+        ("Bearer ä", None),
+        ("Basic abc", None),
+        ("", None),
+    ],
+)
+def test_a_token_has_the_standard_syntax(header: str, token: str | None) -> None:
+    assert bearer_token(header) == token
