@@ -5,7 +5,6 @@ ended by themselves when idle.
 import asyncio
 import logging
 import secrets
-import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,14 @@ import aiohttp
 
 from rl_contract.env_vars import TINKER_API_KEY, TINKER_BASE_URL
 from rl_operator.local.model_runtimes import BUNDLED, model_of, require_same_model
-from rl_operator.local.programs.launch import NotLaunchableError, find_program, free_ports, passed_on, start_detached
+from rl_operator.local.programs.launch import (
+    NotLaunchableError,
+    find_program,
+    free_ports,
+    is_free,
+    passed_on,
+    start_detached,
+)
 from rl_operator.local.state.locks import FileLock, is_held
 from rl_operator.local.state.state_store import StateStore
 from rl_operator.operator_errors import TargetUnreachableError
@@ -114,7 +120,9 @@ class TinkerService:
         if before is None:
             self._key_file.touch(mode=0o600)
             self._key_file.write_text(f"{key}\n", encoding="ascii")
-        (port,) = (_port_again(before) if before else ()) or free_ports(1)
+        port = int(before.url.rpartition(":")[2]) if before else 0
+        if not port or not is_free(port, again=True):
+            (port,) = free_ports(1)
         self._port_file.unlink(missing_ok=True)
         lock = FileLock(self._lock)
         if not lock.take():
@@ -160,18 +168,6 @@ class TinkerService:
 
 def _at(port: int | str, key: str) -> ServiceAddress:
     return ServiceAddress(f"http://127.0.0.1:{port}", key)
-
-
-def _port_again(before: ServiceAddress) -> tuple[int, ...]:
-    """The port of the previous service; none if another process has taken it since."""
-    port = int(before.url.rpartition(":")[2])
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(("127.0.0.1", port))
-        except OSError:
-            return ()
-    return (port,)
 
 
 def _check_deadline(deadline: float, awaited: str, log: Path) -> None:

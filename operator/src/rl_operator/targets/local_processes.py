@@ -141,9 +141,10 @@ class LocalJobs:
             shutil.rmtree(folder.root, ignore_errors=True)
             raise RefusedError(f"the trial cannot be started: {error}") from error
         for launch in launches:
-            lock = FileLock(launch.lock)
+            lock = FileLock(folder.lock(launch.name))
             lock.take()
-            start_detached(launch.argv, launch.folder, launch.log, dict(launch.env_vars), lock)
+            work, log = folder.working_folder(launch.name), folder.log(launch.name)
+            start_detached(launch.argv, work, log, dict(launch.env_vars), lock)
 
     def all(self, namespace: str) -> Iterator[JobObject]:
         for folder in self.layout.all_pod_folders:

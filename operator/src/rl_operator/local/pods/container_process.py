@@ -8,7 +8,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rl_operator.local.pods.pod_status import Terminated
+from rl_operator.api.kubernetes_objects import ContainerStateObject
+from rl_operator.local.pods.pod_status import terminated
 from rl_operator.local.programs.launch import Launch
 from rl_operator.local.programs.leash import end_left_over
 from rl_operator.local.state.locks import FileLock
@@ -45,8 +46,9 @@ class ContainerProcess:
         cls, launch: Launch, group_started: Callable[[int], None], group_ended: Callable[[int], None]
     ) -> "ContainerProcess":
         """Raises OSError if the program cannot be executed."""
-        end_left_over(launch.lock)
-        lock = FileLock(launch.lock)
+        path = launch.folder.lock(launch.name)
+        end_left_over(path)
+        lock = FileLock(path)
         lock.take()
         # Our own pipe: asyncio's would make `wait` wait for every process that inherited it.
         reading, writing = os.pipe()
@@ -54,7 +56,7 @@ class ContainerProcess:
         try:
             process = await asyncio.create_subprocess_exec(
                 *launch.argv,
-                cwd=launch.folder,
+                cwd=launch.folder.working_folder(launch.name),
                 env=dict(launch.env_vars),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=writing,
@@ -69,7 +71,7 @@ class ContainerProcess:
         group_started(process.pid)
         return cls(launch, process, output, group_ended)
 
-    async def wait(self) -> Terminated:
+    async def wait(self) -> ContainerStateObject:
         """Wait until the process has ended, its log is on disk and no process of its group is left."""
         returncode = await self._process.wait()
         self._signal(signal.SIGKILL)  # processes that it left behind die with it, as in a container
@@ -77,13 +79,8 @@ class ContainerProcess:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._pump, KILL_DEADLINE_SECONDS)
         exit_code = returncode if returncode >= 0 else 128 - returncode
-        return Terminated(
-            exit_code=exit_code,
-            reason="Error" if exit_code else "Completed",
-            message=self._termination_message(failed=bool(exit_code)),
-            started=self.started,
-            finished=datetime.now(UTC),
-        )
+        message = self._termination_message(failed=bool(exit_code))
+        return terminated(exit_code, "Error" if exit_code else "Completed", message, self.started)
 
     def terminate(self) -> None:
         """Ask the main process to end, as a kubelet does."""
@@ -99,7 +96,7 @@ class ContainerProcess:
 
     def _termination_message(self, *, failed: bool) -> str:
         """What the container wrote to its message file; if it failed without a message, the end of its output."""
-        message = _read_end(self._launch.termination_message, MESSAGE_BYTES)
+        message = _read_end(self._launch.folder.termination_message(self._launch.name), MESSAGE_BYTES)
         if message or not (failed and self._launch.falls_back_to_logs):
             return message
         lines = bytes(self._last_words).decode("utf-8", "replace").splitlines(keepends=True)
@@ -111,7 +108,7 @@ class ContainerProcess:
             self._last_words += chunk
             del self._last_words[:-MESSAGE_FROM_LOG_BYTES]
             with contextlib.suppress(OSError):
-                _append(self._launch.log, chunk)
+                _append(self._launch.folder.log(self._launch.name), chunk)
 
 
 async def _reader(descriptor: int) -> asyncio.StreamReader:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -97,9 +98,7 @@ class Kubelet:
             self._write_volumes(pod, self._folder(pod))
             return Surroundings(self._folder(pod), ports, self._caller, self._interpreters)
 
-        async def backend(know: Know) -> Mapping[str, str]:
-            return await self._backend(pod, know)
-
+        backend = partial(self._backend, pod)
         worker = PodWorker(pod, prepare, backend, leash=self._leash, session=self._session, report=report)
         task = asyncio.create_task(worker.run(), name=f"pod {pod['metadata']['name']}")
         life = self._lives[pod["metadata"]["uid"]] = _Life(pod, worker, task, ports)

@@ -4,17 +4,16 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import aiohttp
 
-from rl_operator.api.kubernetes_objects import Container, PodObject
+from rl_operator.api.kubernetes_objects import Container, ContainerStateObject, PodObject
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.backoff import backoff
 from rl_operator.local.pods.container_process import KILL_DEADLINE_SECONDS, ContainerProcess
-from rl_operator.local.pods.pod_status import PodEnd, PodRecords, Report, Running, Terminated, Waiting
+from rl_operator.local.pods.pod_status import PodEnd, PodRecords, Report, running, terminated, waiting
 from rl_operator.local.programs.launch import (
     Launch,
     NotLaunchableError,
@@ -43,11 +42,6 @@ class Probe:
     timeout: float
     failure_threshold: int
 
-    @property
-    def patience(self) -> float:
-        """Seconds that a container may take to pass for the first time."""
-        return self.period * self.failure_threshold
-
 
 def read_probe(container: Container, kind: Literal["startupProbe", "readinessProbe"], ports: PodPorts) -> Probe | None:
     """None: the container has none of that kind."""
@@ -66,23 +60,9 @@ def read_probe(container: Container, kind: Literal["startupProbe", "readinessPro
     )
 
 
-def read_readiness(container: Container, ports: PodPorts) -> Probe | None:
-    """What makes a container ready: without a probe of its own, that it has started."""
-    return read_probe(container, "readinessProbe", ports) or read_probe(container, "startupProbe", ports)
-
-
-async def passes(session: aiohttp.ClientSession, probe: Probe) -> bool:
-    """One request; 2xx and 3xx pass."""
-    try:
-        async with session.get(probe.url, timeout=aiohttp.ClientTimeout(total=probe.timeout)) as response:
-            return response.status < 400
-    except (aiohttp.ClientError, TimeoutError, OSError):
-        return False
-
-
 async def wait_started(answers: Answers, probe: Probe, stopping: asyncio.Event) -> bool:
     """Wait until a startup probe passes; False once it has failed for good or the pod is stopping."""
-    deadline = time.monotonic() + probe.patience
+    deadline = time.monotonic() + probe.period * probe.failure_threshold
     while time.monotonic() < deadline and not stopping.is_set():
         if await answers(probe):
             return True
@@ -154,7 +134,7 @@ class PodWorker:
         self._known_backend: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
         self._finding_backend = asyncio.create_task(self._find_backend(), name="backend")
         keepers: dict[str, asyncio.Task[None]] = {}
-        deadline = self._deadline_task()
+        deadline = asyncio.create_task(self._enforce_deadline())
         try:
             await self._prepare_folders()
             for sidecar in self._sidecars:
@@ -199,21 +179,22 @@ class PodWorker:
             self._records.never_started(container["name"])
             return
         state = await self._run_process(container, launch)
-        self._records.put(self._records[container["name"]].now(state))
+        self._records.put(container["name"], state)
 
-    async def _run_process(self, container: Container, launch: Launch) -> Terminated:
+    async def _run_process(self, container: Container, launch: Launch) -> ContainerStateObject:
         """Start the process, watch its readiness, wait for its end."""
         name = launch.name
         try:
             process = await ContainerProcess.start(launch, self._leash.hold, self._leash.release)
         except OSError as error:
-            now = datetime.now(UTC)
-            return Terminated(128, "StartError", f"cannot execute {launch.argv[0]}: {error.strerror}", None, now)
+            return terminated(128, "StartError", f"cannot execute {launch.argv[0]}: {error.strerror}")
         self._processes[name] = process
-        readiness = read_readiness(container, self._surroundings.ports)
-        self._records.put(self._records[name].now(Running(process.started), ready=readiness is None))
+        ports = self._surroundings.ports
+        # Without a probe it is ready when it has started.
+        readiness = read_probe(container, "readinessProbe", ports) or read_probe(container, "startupProbe", ports)
+        self._records.put(name, running(process.started), ready=readiness is None)
         watch = asyncio.create_task(self._watch(name, readiness)) if readiness else None
-        if self._stopping.is_set() and not self._records[name].sidecar:
+        if self._stopping.is_set() and container in self._regular:
             process.terminate()
         try:
             return await process.wait()
@@ -227,8 +208,7 @@ class PodWorker:
 
     async def _watch(self, name: str, probe: Probe) -> None:
         def report(ready: bool) -> None:
-            record = self._records[name]
-            self._records.put(record.now(record.state, ready=ready))
+            self._records.put(name, self._records[name], ready=ready)
 
         await watch_readiness(self._answers, probe, report)
 
@@ -239,13 +219,11 @@ class PodWorker:
         while (launch := await self._plan(sidecar)) is not None:
             begun = time.monotonic()
             state = await self._run_process(sidecar, launch)
-            record = self._records[sidecar["name"]]
             if self._closing:
-                self._records.put(record.now(state))
+                self._records.put(sidecar["name"], state)
                 return
             pause = backoff(failures, RESTART_SECONDS, MAX_RESTART_SECONDS)
-            waiting = Waiting(CRASHING, f"it starts again in {pause:.0f} s")
-            self._records.put(replace(record.now(waiting), restarts=record.restarts + 1, before=state))
+            self._records.restart(sidecar["name"], waiting(CRASHING, f"it starts again in {pause:.0f} s"), state)
             await asyncio.sleep(pause)
             lived = time.monotonic() - begun
             failures = 1 if lived > MAX_RESTART_SECONDS else failures + 1
@@ -275,7 +253,7 @@ class PodWorker:
             with contextlib.suppress(asyncio.CancelledError):
                 await keeper
         for sidecar in self._sidecars:
-            if not isinstance(self._records[sidecar["name"]].state, Terminated):
+            if "terminated" not in self._records[sidecar["name"]]:
                 self._records.never_started(sidecar["name"])
 
     # --- both ---------------------------------------------------------------------------------------------------
@@ -287,7 +265,7 @@ class PodWorker:
                 launch = plan_launch(container, self._surroundings, backend)
                 make_room(launch)
             except NotLaunchableError as error:
-                self._records.wait(container["name"], error.reason, str(error))
+                self._records.put(container["name"], waiting(error.reason, str(error)))
             else:
                 return launch
             await self._pause()
@@ -322,7 +300,12 @@ class PodWorker:
         return self._known_backend.result() if self._known_backend.done() else {}
 
     async def _answers(self, probe: Probe) -> bool:
-        return await passes(self._session, probe)
+        """One request; 2xx and 3xx pass."""
+        try:
+            async with self._session.get(probe.url, timeout=aiohttp.ClientTimeout(total=probe.timeout)) as response:
+                return response.status < 400
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return False
 
     @property
     def _grace(self) -> float:
@@ -333,10 +316,7 @@ class PodWorker:
             if process := self._processes.get(container["name"]):
                 process.kill()
 
-    def _deadline_task(self) -> asyncio.Task[None]:
-        async def enforce() -> None:
-            if (seconds := self._spec.get("activeDeadlineSeconds")) is not None:
-                await asyncio.sleep(seconds)
-                self.stop(PodEnd("DeadlineExceeded", f"The pod was active longer than its {seconds} s."))
-
-        return asyncio.create_task(enforce())
+    async def _enforce_deadline(self) -> None:
+        if (seconds := self._spec.get("activeDeadlineSeconds")) is not None:
+            await asyncio.sleep(seconds)
+            self.stop(PodEnd("DeadlineExceeded", f"The pod was active longer than its {seconds} s."))

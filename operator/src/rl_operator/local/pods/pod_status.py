@@ -3,10 +3,9 @@
 `PodRecords` holds what is known while they run, and reports every change of it at once.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Self
 
 from rl_operator.api.kubernetes_objects import (
     Container,
@@ -22,48 +21,31 @@ from rl_operator.local.state.layout import PodFolder
 from rl_operator.status.observed.observation import format_time, parse_time
 
 ADDRESS = "127.0.0.1"
+KILLED = 137
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    reason: str
-    message: str = ""
+def waiting(reason: str, message: str = "") -> ContainerStateObject:
+    return {"waiting": {"reason": reason, "message": message}}
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    started: datetime
+def running(started: datetime) -> ContainerStateObject:
+    return {"running": {"startedAt": format_time(started)}}
 
 
-@dataclass(frozen=True, slots=True)
-class Terminated:
-    """`exit_code` is 128 + n after signal n."""
-
-    exit_code: int
-    reason: str
-    message: str
-    started: datetime | None
-    finished: datetime
-
-
-ContainerState = Waiting | Running | Terminated
+def terminated(exit_code: int, reason: str, message: str, started: datetime | None = None) -> ContainerStateObject:
+    """It ended just now. `exit_code` is 128 + n after signal n."""
+    state: TerminatedState = {
+        "exitCode": exit_code,
+        "reason": reason,
+        "message": message,
+        "finishedAt": format_time(datetime.now(UTC)),
+    }
+    return {"terminated": state if started is None else state | {"startedAt": format_time(started)}}
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerRecord:
-    """What is known about one container. `ready` is true only while it runs and its readiness probe passes."""
-
-    name: str
-    image: str
-    sidecar: bool
-    state: ContainerState
-    ready: bool = False
-    restarts: int = 0
-    before: Terminated | None = None
-    """How its last instance ended, if it was started again."""
-
-    def now(self, state: ContainerState, *, ready: bool = False) -> Self:
-        return replace(self, state=state, ready=ready)
+def _vanished(message: str) -> ContainerStateObject:
+    """What a kubelet says of a container that it cannot find."""
+    return terminated(KILLED, "ContainerStatusUnknown", message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,81 +57,67 @@ class PodEnd:
     disruption: str | None = None
 
 
+SUPERVISOR_LOST = PodEnd(
+    "SupervisorLost", "The supervisor of this run ended unexpectedly, and its processes with it.", "SupervisorLost"
+)
+
+
+def container_status(container: Container, state: ContainerStateObject) -> ContainerStatusObject:
+    """Of one that is not ready."""
+    return {
+        "name": container["name"],
+        "image": container.get("image", ""),
+        "ready": False,
+        "started": "running" in state,
+        "restartCount": 0,
+        "state": state,
+    }
+
+
 def pod_status(
-    records: Sequence[ContainerRecord], started: datetime, *, over: bool, end: PodEnd | None = None
+    spec: PodSpec,
+    containers: Mapping[str, ContainerStatusObject],
+    started: datetime,
+    *,
+    over: bool,
+    end: PodEnd | None = None,
 ) -> PodStatus:
     """`status` of a pod: phase, conditions, both lists of container statuses, addresses.
 
     `over`: no container will run again; only then is the phase a final one.
     """
-    phase = _final_phase(records, end) if over else _phase(records)
+    sidecars = [containers[each["name"]] for each in spec.get("initContainers", ())]
+    regular = [containers[each["name"]] for each in spec["containers"]]
+    states = [each["state"] for each in regular]
+    if over:
+        failed = end is not None or any(state["terminated"]["exitCode"] for state in states if "terminated" in state)
+        phase = "Failed" if failed else "Succeeded"
+    else:
+        phase = "Pending" if all("waiting" in state for state in states) else "Running"
+    initialized = all(each["ready"] for each in sidecars)
+    ready = phase == "Running" and initialized and all(each["ready"] for each in regular)
+    holds = {
+        "PodScheduled": True,
+        "Initialized": initialized or phase != "Pending",
+        "ContainersReady": ready,
+        "Ready": ready,
+    }
+    conditions: list[ObjectCondition] = [{"type": type_, "status": str(value)} for type_, value in holds.items()]
+    if end is not None and end.disruption:
+        conditions.append(
+            {"type": "DisruptionTarget", "status": "True", "reason": end.disruption, "message": end.message}
+        )
     status: PodStatus = {
         "phase": phase,
         "startTime": format_time(started),
         "hostIP": ADDRESS,
         "podIP": ADDRESS,
         "podIPs": [{"ip": ADDRESS}],
-        "conditions": _conditions(records, phase, end),
-        "initContainerStatuses": [_container_status(r) for r in records if r.sidecar],
-        "containerStatuses": [_container_status(r) for r in records if not r.sidecar],
+        "conditions": conditions,
+        "initContainerStatuses": sidecars,
+        "containerStatuses": regular,
     }
     return status if end is None else status | {"reason": end.reason, "message": end.message}
-
-
-def _phase(records: Sequence[ContainerRecord]) -> str:
-    waiting = all(isinstance(record.state, Waiting) for record in records if not record.sidecar)
-    return "Pending" if waiting else "Running"
-
-
-def _final_phase(records: Sequence[ContainerRecord], end: PodEnd | None) -> str:
-    codes = [r.state.exit_code for r in records if not r.sidecar and isinstance(r.state, Terminated)]
-    return "Failed" if end is not None or any(codes) else "Succeeded"
-
-
-def _conditions(records: Sequence[ContainerRecord], phase: str, end: PodEnd | None) -> list[ObjectCondition]:
-    ready = phase == "Running" and all(r.ready for r in records)
-    holds: Mapping[str, bool] = {
-        "PodScheduled": True,
-        "Initialized": all(r.ready for r in records if r.sidecar) or phase != "Pending",
-        "ContainersReady": ready,
-        "Ready": ready,
-    }
-    conditions: list[ObjectCondition] = [
-        {"type": type_, "status": "True" if value else "False"} for type_, value in holds.items()
-    ]
-    if end is not None and end.disruption:
-        conditions.append(
-            {"type": "DisruptionTarget", "status": "True", "reason": end.disruption, "message": end.message}
-        )
-    return conditions
-
-
-def _container_status(record: ContainerRecord) -> ContainerStatusObject:
-    status: ContainerStatusObject = {
-        "name": record.name,
-        "image": record.image,
-        "ready": record.ready,
-        "started": isinstance(record.state, Running),
-        "restartCount": record.restarts,
-        "state": _state(record.state),
-    }
-    return status | {"lastState": _state(record.before)} if record.before else status
-
-
-def _state(state: ContainerState) -> ContainerStateObject:
-    if isinstance(state, Waiting):
-        return {"waiting": {"reason": state.reason, "message": state.message}}
-    if isinstance(state, Running):
-        return {"running": {"startedAt": format_time(state.started)}}
-    terminated: TerminatedState = {
-        "exitCode": state.exit_code,
-        "reason": state.reason,
-        "message": state.message,
-        "finishedAt": format_time(state.finished),
-    }
-    if state.started is not None:
-        terminated["startedAt"] = format_time(state.started)
-    return {"terminated": terminated}
 
 
 Report = Callable[[PodStatus], None]
@@ -157,92 +125,67 @@ Report = Callable[[PodStatus], None]
 
 
 class PodRecords:
-    """By the containers' names, sidecars first."""
+    """The statuses of a pod's containers, by name."""
 
     def __init__(self, spec: PodSpec, report: Report) -> None:
+        self._spec = spec
         self._report = report
         self._started = datetime.now(UTC)
-        containers = (*spec.get("initContainers", ()), *spec["containers"])
-        self._records = {container["name"]: _new_record(container) for container in containers}
+        kinds = ((spec.get("initContainers", []), "ContainerCreating"), (spec["containers"], "PodInitializing"))
+        self._statuses = {
+            each["name"]: container_status(each, waiting(reason)) for containers, reason in kinds for each in containers
+        }
 
-    def __getitem__(self, name: str) -> ContainerRecord:
-        return self._records[name]
+    def __getitem__(self, name: str) -> ContainerStateObject:
+        return self._statuses[name]["state"]
 
-    def put(self, record: ContainerRecord) -> None:
-        if record != self._records[record.name]:
-            self._records[record.name] = record
-            self.publish()
+    def put(self, name: str, state: ContainerStateObject, *, ready: bool = False) -> None:
+        """`ready` is true only while it runs and its readiness probe passes."""
+        self._change(name, {"state": state, "ready": ready, "started": "running" in state})
 
-    def wait(self, name: str, reason: str, why: str) -> None:
-        """The container does not exist, and why."""
-        self.put(self._records[name].now(Waiting(reason, why)))
+    def restart(self, name: str, state: ContainerStateObject, ended: ContainerStateObject) -> None:
+        """It is started again, waits for that, and how it ended before."""
+        restarts = self._statuses[name]["restartCount"] + 1
+        waits: ContainerStatusObject = {"state": state, "ready": False, "started": False}
+        self._change(name, {**waits, "restartCount": restarts, "lastState": ended})
 
     def all_wait(self, reason: str, why: str) -> None:
-        for name in self._records:
-            self.wait(name, reason, why)
+        for name in self._statuses:
+            self.put(name, waiting(reason, why))
 
     def never_started(self, name: str) -> None:
-        state = self._records[name].state
-        why = state.message if isinstance(state, Waiting) else ""
-        message = f"It did not run. {why}".strip()
-        ended = Terminated(137, "ContainerStatusUnknown", message, None, datetime.now(UTC))
-        self.put(self._records[name].now(ended))
+        why = self[name].get("waiting", {}).get("message", "")
+        self.put(name, _vanished(f"It did not run. {why}".strip()))
 
     def publish(self) -> None:
-        self._report(pod_status(tuple(self._records.values()), self._started, over=False))
+        self._report(pod_status(self._spec, self._statuses, self._started, over=False))
 
     def tell_the_end(self, end: PodEnd | None) -> None:
         """No container will run again."""
-        self._report(pod_status(tuple(self._records.values()), self._started, over=True, end=end))
+        self._report(pod_status(self._spec, self._statuses, self._started, over=True, end=end))
 
-
-def _new_record(container: Container) -> ContainerRecord:
-    sidecar = container.get("restartPolicy") == "Always"
-    reason = "ContainerCreating" if sidecar else "PodInitializing"
-    return ContainerRecord(container["name"], container.get("image", ""), sidecar, Waiting(reason))
-
-
-SUPERVISOR_LOST = PodEnd(
-    "SupervisorLost", "The supervisor of this run ended unexpectedly, and its processes with it.", "SupervisorLost"
-)
-
-KILLED = 137
+    def _change(self, name: str, changes: ContainerStatusObject) -> None:
+        changed = self._statuses[name] | changes
+        if changed != self._statuses[name]:
+            self._statuses[name] = changed
+            self.publish()
 
 
 def lost_pod_status(pod: PodObject, folder: PodFolder, end: PodEnd) -> PodStatus:
-    """The status that a kubelet writes for containers that it can no longer find; they keep their last messages."""
-    now, spec, ended = datetime.now(UTC), pod["spec"], _ended(pod["status"])
-    records = [
-        _lost_container(container, sidecar, ended.get(container["name"]) or _killed(container["name"], folder, now))
-        for containers, sidecar in ((spec.get("initContainers", []), True), (spec["containers"], False))
-        for container in containers
-    ]
-    started = pod["status"].get("startTime")
-    return pod_status(records, parse_time(started) if started else now, over=True, end=end)
+    """The status that a kubelet writes for containers that it can no longer find. They keep their last messages, and
+    ends that were still recorded count: e.g. a trainer that had succeeded.
+    """
+    before, spec = pod["status"], pod["spec"]
+    recorded = (*before.get("initContainerStatuses", ()), *before.get("containerStatuses", ()))
+    ends = {each["name"]: each["state"] for each in recorded if "terminated" in each["state"]}
+    statuses = {
+        each["name"]: container_status(each, ends.get(each["name"]) or _vanished(_last_message(each, folder)))
+        for each in (*spec.get("initContainers", ()), *spec["containers"])
+    }
+    started = before.get("startTime")
+    return pod_status(spec, statuses, parse_time(started) if started else datetime.now(UTC), over=True, end=end)
 
 
-def _lost_container(container: Container, sidecar: bool, state: Terminated) -> ContainerRecord:
-    return ContainerRecord(container["name"], container.get("image", ""), sidecar, state)
-
-
-def _killed(name: str, folder: PodFolder, now: datetime) -> Terminated:
-    path = folder.termination_message(name)
-    message = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    return Terminated(KILLED, "ContainerStatusUnknown", message, None, now)
-
-
-def _ended(status: PodStatus) -> dict[str, Terminated]:
-    """The containers whose end was still recorded, by name: e.g. a trainer that had succeeded."""
-    statuses = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
-    return {each["name"]: _terminated(end) for each in statuses if (end := each["state"].get("terminated"))}
-
-
-def _terminated(end: TerminatedState) -> Terminated:
-    started = end.get("startedAt")
-    return Terminated(
-        exit_code=end["exitCode"],
-        reason=end["reason"],
-        message=end["message"],
-        started=parse_time(started) if started else None,
-        finished=parse_time(end["finishedAt"]),
-    )
+def _last_message(container: Container, folder: PodFolder) -> str:
+    path = folder.termination_message(container["name"])
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""

@@ -88,7 +88,7 @@ def choose_ports(run: PodPorts | None = None, *, openenv: bool = False) -> PodPo
 def free_ports(count: int) -> tuple[int, ...]:
     """Different ones, drawn at random: other runs draw, too. Raises OSError if nearly all are taken."""
     drawn = random.SystemRandom().sample(LISTENING_PORTS, min(DRAWN * count, len(LISTENING_PORTS)))
-    free = tuple(itertools.islice(filter(_is_free, drawn), count))
+    free = tuple(itertools.islice(filter(is_free, drawn), count))
     if len(free) < count:
         raise OSError(
             errno.EADDRINUSE, f"nearly all ports from {LISTENING_PORTS[0]} to {LISTENING_PORTS[-1]} are taken"
@@ -96,8 +96,10 @@ def free_ports(count: int) -> tuple[int, ...]:
     return free
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int, *, again: bool = False) -> bool:
+    """Whether a server may listen there. `again`: also if connections of an earlier one still end."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, again)
         try:
             listener.bind(("127.0.0.1", port))
         except OSError:
@@ -133,16 +135,10 @@ class Launch:
     name: str
     argv: tuple[str, ...]
     env_vars: Mapping[str, str]
-    folder: Path
-    log: Path
-    lock: Path
-    termination_message: Path
+    folder: PodFolder
     falls_back_to_logs: bool
     interpreter: Path | None
     """The virtual environment of the program, if it is not ours."""
-
-    interpreter_note: Path
-    """The file that names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +164,10 @@ def plan_launch(container: Container, surroundings: Surroundings, backend: Mappi
     for each in container.get("env", []):
         own[each["name"]] = backend.get(each["name"]) or _value(each, caller, {**own, **ports})
     mapped = {key: map_paths(value, mounts) for key, value in own.items() if value is not None}
-    folders = {WANDB_DIR: str(folder.wandb), RL_ROLLOUTS_DIR: str(folder.rollouts)} if name == TRAINER_CONTAINER else {}
-    wishes = tracker_wishes(caller) if name == TRAINER_CONTAINER else {}
+    folders: dict[str, str] = {}
+    if name == TRAINER_CONTAINER:
+        folders = {key: value for key, value in caller.items() if key in TRACKER_WISHES}
+        folders |= {WANDB_DIR: str(folder.wandb), RL_ROLLOUTS_DIR: str(folder.rollouts)}
     if "/tmp" in mounts:  # noqa: S108 -- a path inside the pod
         folders["TMPDIR"] = mounts["/tmp"]  # noqa: S108 -- the same
     words = (*container.get("command", ()), *container.get("args", ()))
@@ -180,33 +178,24 @@ def plan_launch(container: Container, surroundings: Surroundings, backend: Mappi
     return Launch(
         name=name,
         argv=(str(interpreter / "bin" / PROGRAM) if interpreter else find_program(command[0], caller), *arguments),
-        env_vars={
-            **inherited,
-            "PYTHONUNBUFFERED": "1",
-            **wishes,
-            **folders,
-            **mapped,
-            **ports,
-        },
-        folder=folder.working_folder(name),
-        log=folder.log(name),
-        lock=folder.lock(name),
-        termination_message=folder.termination_message(name),
+        env_vars={**inherited, "PYTHONUNBUFFERED": "1", **folders, **mapped, **ports},
+        folder=folder,
         falls_back_to_logs=container.get("terminationMessagePolicy") == "FallbackToLogsOnError",
         interpreter=interpreter,
-        interpreter_note=folder.interpreter(name),
     )
 
 
 def make_room(launch: Launch) -> None:
     """Make the container's folders and an empty termination message. Raises NotLaunchableError if that fails."""
+    name, folder = launch.name, launch.folder
+    message, lock = folder.termination_message(name), folder.lock(name)
     try:
-        for folder in (launch.folder, launch.log.parent, launch.lock.parent, launch.termination_message.parent):
-            folder.mkdir(parents=True, exist_ok=True)
-        launch.lock.touch()
-        launch.termination_message.write_bytes(b"")
+        for each in (folder.working_folder(name), folder.log(name).parent, lock.parent, message.parent):
+            each.mkdir(parents=True, exist_ok=True)
+        lock.touch()
+        message.write_bytes(b"")
         if launch.interpreter:
-            launch.interpreter_note.write_text(str(launch.interpreter), encoding="utf-8")
+            folder.interpreter(name).write_text(str(launch.interpreter), encoding="utf-8")
             used_file(launch.interpreter).touch()
     except OSError as error:
         raise NotLaunchableError("CreateContainerError", unwritable(error)) from None
@@ -222,11 +211,6 @@ def passed_on(caller: Mapping[str, str]) -> dict[str, str]:
     passed = {key: value for key, value in caller.items() if PASSED_ON.fullmatch(key)}
     cache = {"HF_HOME": str(Path(caller["HOME"]) / ".cache" / "huggingface")} if "HOME" in caller else {}
     return cache | passed
-
-
-def tracker_wishes(caller: Mapping[str, str]) -> dict[str, str]:
-    """The caller's variables that only the trainer gets."""
-    return {key: value for key, value in caller.items() if key in TRACKER_WISHES}
 
 
 def mounted_paths(container: Container, folder: PodFolder) -> dict[str, str]:

@@ -207,7 +207,7 @@ def test_a_library_with_an_interpreter_is_started_from_it(state_for_verifiers: L
     assert launch.env_vars["PYTHONHASHSEED"] == "0"
     assert "PYTHONPATH" not in launch.env_vars
     make_room(launch)
-    assert launch.interpreter_note.read_text() == str(build)
+    assert launch.folder.interpreter(launch.name).read_text() == str(build)
     ours = [
         environment_of(state_for_verifiers, "sort_digits", caller),
         environment_of(state_for_verifiers, "verifiers/echo", caller, "trainer"),
