@@ -41,7 +41,7 @@ def test_a_refused_run_starts_once_its_file_is_fixed(rlctl: Rlctl, write_run: Wr
     assert again.returncode == 0, again
     assert "has not started: it takes this file's spec" in again.stderr
     assert rlctl.status("fixed")["phase"] == "Draft"
-    assert rlctl.status("fixed")["message"].startswith("A draft")
+    assert rlctl.status("fixed")["message"].startswith("Checked and ready")
 
 
 def test_a_missing_key_is_named_before_anything_is_created(rlctl: Rlctl, write_run: WriteRun) -> None:

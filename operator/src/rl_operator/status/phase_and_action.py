@@ -46,7 +46,7 @@ from rl_operator.status.observed.observation import PodObservation, format_time
 from rl_operator.status.text.phase_table import Situation
 from rl_operator.status.text.sentences import clean, joined, shorten
 
-DRAFT_MESSAGE: Final = "A draft: checked and ready; set spec.suspend to false to start it."
+DRAFT_MESSAGE: Final = "Checked and ready; set spec.suspend to false to start it."
 
 LINGER_SECONDS: Final = 60.0
 """A pod whose trainer is done ends by itself; after this time it is deleted."""

@@ -70,7 +70,7 @@ def resume(
         name,
         partial(_install_packages, target),
         _warn,
-        budget=AskedBudget.of_text(budget) if budget else None,
+        budget=None if budget is None else AskedBudget.of_text(budget),
     )
     if not does:
         typer.echo(f"{name} is not suspended; nothing to do ({target.label})")

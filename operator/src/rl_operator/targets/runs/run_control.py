@@ -174,6 +174,11 @@ def resume_run(
     if why := _wrong_budget(status, budget, spent=spent):
         raise RefusedError(f"run {name} of {target.label} {why}")
     if not run["spec"].get("suspend") and not restored and not spent:
+        if budget is not None:
+            raise RefusedError(
+                f"run {name} of {target.label} is not suspended, so it keeps its budget: stop it first, then resume it "
+                "with this one; or change spec.budget of the run, which holds from its next attempt on"
+            )
         return ""
     if run["spec"].get("suspend") and (warning := suspend_warning(run, suspend=False)):
         note(warning)

@@ -190,6 +190,14 @@ def test_the_budget_of_a_draft_is_in_the_currency_of_the_prices() -> None:
     assert resumed(draft, 20)[1]["budget"] == {"amount": 20.0, "currency": "USD"}
 
 
+def test_a_run_that_is_not_suspended_keeps_its_budget() -> None:
+    running = run_of(phase="Running", startTime="2026-01-01T00:00:00Z")
+    running["status"]["cost"] = {"amount": 9.0, "currency": "USD", "budget": 10.0}
+    assert resumed(running, None)[0] == ""
+    with pytest.raises(RefusedError, match=r"is not suspended.*stop it first.*or change spec\.budget"):
+        resumed(running, 15.0)
+
+
 def test_a_run_without_prices_has_no_budget() -> None:
     with pytest.raises(RefusedError, match=r"no spec\.backend\.prices when it started"):
         resumed(run_of(phase="Stopped", suspend=True, startTime="2026-01-01T00:00:00Z"), 5.0)
