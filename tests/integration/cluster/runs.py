@@ -99,15 +99,42 @@ class RunsNamespace:
         children = [item for path in paths for item in self.admin.items(path, labelSelector=MANAGED_BY_LABEL)]
         return not children
 
+    def created_pods(self) -> list[str]:
+        """Their names, in order, according to the API server's audit log."""
+        return [w.name for w in self.writes() if (w.verb, w.resource, w.code) == ("create", "pods", 201)]
+
+    def one_pod_per_attempt(self, attempts: int = 1) -> None:
+        created = self.created_pods()
+        assert len(created) == len(set(created)) == attempts, created
+
+    # --- lives that are played ------------------------------------------------------------------------------------
+    def train(self, name: str = "sorting", **spec: Any) -> str:
+        """Apply a run, and play its life until it trains; the name of its pod."""
+        self.apply(name, **spec)
+        return self.until_training(name=name)
+
+    def until_training(self, attempt: int = 1, name: str = "sorting") -> str:
+        """Play the life of the attempt's pod until it trains; its name."""
+        pod = self.until_pod(attempt, name)
+        self.kubelet.start(pod)
+        self.kubelet.work(pod)
+        self.until_phase("Running", name)
+        return pod
+
+    def finish(self, pod: str, name: str = "sorting", attempt: int = 1) -> dict[str, Any]:
+        """Play the success of a pod that works, and wait for its release; the run's status."""
+        message = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS, attempt=attempt)
+        self.kubelet.end(pod, "Succeeded", trainer=End(0, message))
+        status = self.until_phase("Succeeded", name)
+        self.until_released(pod)
+        return status
+
     def succeed(self, pod: str, attempt: int = 1) -> None:
         """Play a pod's life up to a recorded success, and wait for its release."""
         self.kubelet.start(pod)
         self.kubelet.work(pod)
         self.until_phase("Running")
-        message = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS, attempt=attempt)
-        self.kubelet.end(pod, "Succeeded", trainer=End(0, message))
-        self.until_phase("Succeeded")
-        self.until_released(pod)
+        self.finish(pod, attempt=attempt)
 
     # --- waiting ------------------------------------------------------------------------------------------------
     def until_phase(self, phase: str, name: str = "sorting", *, seconds: float = 60.0) -> dict[str, Any]:

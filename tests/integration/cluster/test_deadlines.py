@@ -69,32 +69,21 @@ def test_no_progress_names_what_the_trainer_waits_for_and_keeps_the_checkpoint(r
 
 def test_an_unreachable_trainer_is_not_ended_for_it(runs: RunsNamespace) -> None:
     """Its kubelet finds it ready: it is no fault of the run that the operator may not reach pods."""
-    runs.apply(progressDeadlineSeconds=1)
-    pod = runs.until_pod()
-    runs.kubelet.start(pod)
-    runs.kubelet.work(pod)
-    runs.until_phase("Running")
+    pod = runs.train(progressDeadlineSeconds=1)
     stays("it runs", lambda: runs.status()["phase"] == "Running", seconds=3)
     assert "deletionTimestamp" not in (runs.kubelet.pod(pod) or {})["metadata"]
 
 
 def test_the_active_deadline_ends_a_training_run(runs: RunsNamespace) -> None:
-    runs.apply(activeDeadlineSeconds=4)
-    pod = runs.until_pod()
-    runs.kubelet.start(pod)
-    runs.kubelet.work(pod)
-    runs.until_phase("Running")
+    pod = runs.train(activeDeadlineSeconds=4)
     assert end_when_asked(runs, pod)["failure"]["reason"] == "ActiveDeadlineExceeded"
 
 
 def test_one_that_passes_while_the_operator_is_down_is_noticed_on_its_return(
     runs: RunsNamespace, operator: OperatorProcess
 ) -> None:
-    runs.apply(activeDeadlineSeconds=4)
-    pod = runs.until_pod()
-    runs.kubelet.start(pod)
-    runs.kubelet.work(pod)
-    started = runs.until_phase("Running")["startTime"]
+    pod = runs.train(activeDeadlineSeconds=4)
+    started = runs.status()["startTime"]
     operator.kill()
     wait_for("the deadline has passed", lambda: seconds_since(started) > 4)
     operator.start()
@@ -103,11 +92,8 @@ def test_one_that_passes_while_the_operator_is_down_is_noticed_on_its_return(
 
 def test_a_success_while_the_operator_was_down_is_a_success(runs: RunsNamespace, operator: OperatorProcess) -> None:
     """Any deadline that has passed by the time of the next reconcile."""
-    runs.apply(activeDeadlineSeconds=4)
-    pod = runs.until_pod()
-    runs.kubelet.start(pod)
-    runs.kubelet.work(pod)
-    started = runs.until_phase("Running")["startTime"]
+    pod = runs.train(activeDeadlineSeconds=4)
+    started = runs.status()["startTime"]
     operator.kill()
     runs.kubelet.end(pod, "Succeeded", trainer=End(0, result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)))
     wait_for("the deadline has passed", lambda: seconds_since(started) > 4)

@@ -101,11 +101,8 @@ def test_labels_decide_which_namespaces_may_use_a_runtime(runs: RunsNamespace) -
 
 def test_settings_edited_after_the_start_are_named_and_change_nothing(runs: RunsNamespace) -> None:
     """Here no admission policy is installed, which would refuse the edit."""
-    runs.apply()
-    pod = runs.until_pod()
-    runs.kubelet.start(pod)
-    runs.kubelet.work(pod)
-    before = runs.until_phase("Running")
+    runs.train()
+    before = runs.status()
     runs.edit(config={"total_steps": TOTAL_STEPS + 1})
     status = until(runs, "the edit is named", refused("FrozenField"))
     assert status["refusals"] == [

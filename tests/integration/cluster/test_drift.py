@@ -25,19 +25,9 @@ def run_path(runs: RunsNamespace, subresource: str = "") -> str:
     return f"{RUNS.format(namespace=runs.namespace)}/sorting{subresource}"
 
 
-def train(runs: RunsNamespace, **spec: Any) -> str:
-    """The name of the pod of a training run."""
-    runs.apply(**spec)
-    pod = runs.until_pod()
-    runs.kubelet.start(pod)
-    runs.kubelet.work(pod)
-    runs.until_phase("Running")
-    return pod
-
-
 def train_apart(runs: RunsNamespace) -> tuple[str, str]:
     """A run with a second environment in a separate pod: the names of both pods."""
-    pod = train(runs, environmentReplicas=2)
+    pod = runs.train(environmentReplicas=2)
     apart = wait_for("the environment's pod", lambda: environments(runs))
     return pod, apart[0]
 
@@ -58,10 +48,6 @@ def reasons(runs: RunsNamespace) -> list[str]:
     return [attempt["reason"] for attempt in runs.status()["attempts"]]
 
 
-def created_pods(runs: RunsNamespace) -> list[str]:
-    return [w.name for w in runs.writes() if (w.verb, w.resource, w.code) == ("create", "pods", 201)]
-
-
 def draft(runs: RunsNamespace, **spec: Any) -> tuple[str, str]:
     """The names of the children of a run that has not started: their prefix, and its ConfigMap."""
     run = runs.apply(suspend=True, **spec)
@@ -76,7 +62,7 @@ def test_each_row_of_the_rule_has_its_test() -> None:
 
 # --- deleted ------------------------------------------------------------------------------------------------------
 def test_config_deleted(runs: RunsNamespace) -> None:
-    pod = train(runs)
+    pod = runs.train()
     config_map = path(runs, "configmaps", runs.status()["configMapName"])
     before = runs.admin.get(config_map)
     runs.admin.delete(config_map)
@@ -95,7 +81,7 @@ def own_runtime(runs: RunsNamespace) -> Iterator[str]:
 
 
 def test_config_lost(runs: RunsNamespace, own_runtime: str) -> None:
-    pod = train(runs, runtime=own_runtime)
+    pod = runs.train(runtime=own_runtime)
     config_map = path(runs, "configmaps", runs.status()["configMapName"])
     runtime = f"{RUNTIMES}/{own_runtime}"
     edited = runs.admin.patch(runtime, {"spec": {"podLabels": {"team": "b"}}})["metadata"]["generation"]
@@ -108,7 +94,7 @@ def test_config_lost(runs: RunsNamespace, own_runtime: str) -> None:
     runs.kubelet.end(pod, "Failed", trainer=End(1, result("running", steps=2, total=TOTAL_STEPS)))
     status = runs.until_phase("Failed")
     assert (status["failure"]["reason"], status["checkpoint"]["step"]) == ("ConfigLost", 2)
-    assert created_pods(runs) == [pod]
+    assert runs.created_pods() == [pod]
 
 
 def test_network_deleted(runs: RunsNamespace) -> None:
@@ -127,7 +113,7 @@ def test_network_deleted(runs: RunsNamespace) -> None:
 
 
 def test_pod_deleted(runs: RunsNamespace) -> None:
-    first = train(runs)
+    first = runs.train()
     runs.admin.delete(path(runs, "pods", first))
     runs.kubelet.end(first, "Succeeded", trainer=End(0, result("stopped", steps=2, total=TOTAL_STEPS)))
     runs.succeed(runs.until_pod(attempt=2), attempt=2)
@@ -165,7 +151,7 @@ def test_history_deleted(runs: RunsNamespace) -> None:
 
 
 def test_applied_again(runs: RunsNamespace) -> None:
-    old = train(runs)
+    old = runs.train()
     runs.delete()
     runs.apply()
     new = runs.until_pod()
@@ -186,7 +172,7 @@ def test_network_edited(runs: RunsNamespace) -> None:
 
 
 def test_finalizer_removed(runs: RunsNamespace) -> None:
-    first = train(runs)
+    first = runs.train()
     runs.admin.patch(path(runs, "pods", first), {"metadata": {"finalizers": None}})
     runs.kubelet.remove(first)
     runs.succeed(runs.until_pod(attempt=2), attempt=2)
@@ -214,16 +200,16 @@ def test_labels_removed(runs: RunsNamespace, works: bool) -> None:
     runs.until_phase("Running")
     succeed(runs, pod)
     assert reasons(runs) == ["Succeeded"]
-    assert created_pods(runs) == [pod]
+    assert runs.created_pods() == [pod]
 
 
 def test_owner_removed(runs: RunsNamespace) -> None:
-    pod = train(runs)
+    pod = runs.train()
     runs.admin.patch(path(runs, "pods", pod), {"metadata": {"ownerReferences": None}})
     runs.until_reason("Reconciling", "NameTaken", pod)
-    stays("nothing runs beside it", lambda: created_pods(runs) == [pod])
+    stays("nothing runs beside it", lambda: runs.created_pods() == [pod])
     runs.kubelet.remove(pod)
-    wait_for("the run goes on", lambda: len(created_pods(runs)) == 2)
+    wait_for("the run goes on", lambda: len(runs.created_pods()) == 2)
     again = runs.until_pod(attempt=1)
     runs.succeed(again)
     assert reasons(runs) == ["Succeeded"]
@@ -231,7 +217,7 @@ def test_owner_removed(runs: RunsNamespace) -> None:
 
 @pytest.mark.parametrize("times", [1, 5])
 def test_suspend_toggled(runs: RunsNamespace, times: int) -> None:
-    first = train(runs)
+    first = runs.train()
     for _ in range(times):
         runs.edit(suspend=True)
         runs.edit(suspend=False)
@@ -248,7 +234,7 @@ def test_suspend_toggled(runs: RunsNamespace, times: int) -> None:
         else:
             succeed(runs, first)
     assert reasons(runs)[-1] == "Succeeded"
-    assert len(created_pods(runs)) == len(reasons(runs))
+    assert len(runs.created_pods()) == len(reasons(runs))
 
 
 SET_BACK: dict[str, dict[str, Any]] = {
@@ -260,17 +246,14 @@ SET_BACK: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("edit", SET_BACK.values(), ids=SET_BACK)
 def test_status_set_back(runs: RunsNamespace, edit: dict[str, Any]) -> None:
-    first = train(runs)
+    first = runs.train()
     runs.kubelet.end(first, "Failed", trainer=End(1, result("running", steps=1, total=TOTAL_STEPS)))
-    second = runs.until_pod(attempt=2)
-    runs.kubelet.start(second)
-    runs.kubelet.work(second)
-    runs.until_phase("Running")
+    second = runs.until_training(attempt=2)
     runs.until_released(first)
     runs.kubelet.remove(first)
     runs.admin.patch(run_path(runs, "/status"), {"status": edit})
     wait_for("it is put right", lambda: (runs.status().get("attempt"), runs.status().get("podName")) == (2, second))
-    stays("nothing runs beside it", lambda: created_pods(runs) == [first, second])
+    stays("nothing runs beside it", lambda: runs.created_pods() == [first, second])
     succeed(runs, second)
     assert runs.status()["attempts"][-1] | {"started": "", "ended": ""} == {
         "attempt": 2, "pod": second, "reason": "Succeeded", "fromStep": 1, "steps": TOTAL_STEPS,
@@ -279,7 +262,7 @@ def test_status_set_back(runs: RunsNamespace, edit: dict[str, Any]) -> None:
 
 
 def test_start_removed(runs: RunsNamespace) -> None:
-    train(runs)
+    runs.train()
     with pytest.raises(ApiError, match=r"status.startTime is set once") as refused:
         runs.admin.patch(run_path(runs, "/status"), {"status": {"startTime": None}})
     assert refused.value.code == 422
@@ -287,7 +270,7 @@ def test_start_removed(runs: RunsNamespace) -> None:
 
 @pytest.mark.parametrize("edit", [{"phase": "Running"}, {"phase": None, "completionTime": None}], ids=["set", "unset"])
 def test_end_removed(runs: RunsNamespace, edit: dict[str, Any]) -> None:
-    succeed(runs, train(runs))
+    succeed(runs, runs.train())
     with pytest.raises(ApiError, match="a run that is over stays over") as refused:
         runs.admin.patch(run_path(runs, "/status"), {"status": edit})
     assert refused.value.code == 422
@@ -297,7 +280,7 @@ def test_end_removed(runs: RunsNamespace, edit: dict[str, Any]) -> None:
     "edit", [{"message": "HACKED", "conditions": []}, {"message": "HACKED"}], ids=["both", "message"]
 )
 def test_end_edited(runs: RunsNamespace, edit: dict[str, Any]) -> None:
-    succeed(runs, train(runs))
+    succeed(runs, runs.train())
     before = runs.status()
     runs.admin.patch(run_path(runs, "/status"), {"status": edit})
     wait_for("it is put back", lambda: without_times(runs.status()) == without_times(before))
@@ -309,12 +292,12 @@ def without_times(status: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_phase_finished(runs: RunsNamespace) -> None:
-    pod = train(runs)
+    pod = runs.train()
     runs.admin.patch(run_path(runs, "/status"), {"status": {"phase": "Succeeded"}})
     wait_for("the pod is asked to end", lambda: "deletionTimestamp" in runs.kubelet.pod(pod)["metadata"])
     runs.kubelet.end(pod, "Succeeded", trainer=End(0, result("stopped", steps=2, total=TOTAL_STEPS)))
     runs.until_released(pod)
-    assert created_pods(runs) == [pod]
+    assert runs.created_pods() == [pod]
 
 
 # --- taken --------------------------------------------------------------------------------------------------------
@@ -324,7 +307,7 @@ def free(runs: RunsNamespace, kind: str, taken: str) -> None:
     runs.until_reason("Reconciling", "NameTaken", taken.rpartition("/")[2])
     assert kind in runs.status()["message"]
     stays("it is left alone", lambda: runs.admin.get(taken)["metadata"] == before["metadata"])
-    assert not created_pods(runs)
+    assert not runs.created_pods()
     runs.admin.delete(taken, {"gracePeriodSeconds": 0})
     runs.succeed(runs.until_pod())
 

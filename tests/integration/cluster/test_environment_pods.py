@@ -192,8 +192,7 @@ def test_the_operator_is_killed_between_two_environments(own_runs: OwnRuns, oper
     own_runs.fail(environment, "error: while nobody looked")
     operator.start()
     own_runs.until("1-env-0-0", "1-env-0-1")
-    created = [w.name for w in own_runs.runs.writes() if (w.verb, w.resource, w.code) == ("create", "pods", 201)]
-    assert len(created) == len(set(created)) == 3, created
+    own_runs.runs.one_pod_per_attempt(3)
 
 
 def test_a_stop_removes_the_environments_last(own_runs: OwnRuns) -> None:

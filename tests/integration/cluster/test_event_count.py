@@ -39,10 +39,7 @@ def test_a_run_with_two_failures_and_three_restarts(runs: RunsNamespace, operato
 
     runs.apply(backoffLimit=1)
     for attempt in (1, 2):
-        pod = runs.until_pod(attempt)
-        runs.kubelet.start(pod)
-        runs.kubelet.work(pod)
-        runs.until_phase("Running")
+        pod = runs.until_training(attempt)
         until_said(runs, "Normal", "Training", attempt)
         restart()
         runs.kubelet.end(pod, "Failed", trainer=End(1, result("running", steps=attempt, total=TOTAL_STEPS)))

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from tests.integration.cluster.control_plane import GUEST, GUEST_TOKEN, RIGHTS, ControlPlane
-from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.polling import wait_for
 from tests.integration.cluster.rlctl_calls import Call, rlctl_in
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
@@ -86,9 +85,7 @@ def succeed(runs: RunsNamespace, name: str) -> None:
     """Play the life of one run among others."""
     pod = runs.until_pod(name=name)
     runs.kubelet.start(pod)
-    runs.kubelet.end(pod, "Succeeded", trainer=End(0, result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)))
-    runs.until_phase("Succeeded", name)
-    runs.until_released(pod)
+    runs.finish(pod, name)
 
 
 def _ok(ended: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str] | None:

@@ -125,29 +125,13 @@ def give_back(plane: ControlPlane, lease: str) -> None:
     plane.admin.patch(f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/{lease}", nobodys)
 
 
-def one_pod_per_attempt(runs: RunsNamespace, attempts: int) -> None:
-    """According to the API server's audit log no name was ever created twice."""
-    created = [w.name for w in runs.writes() if (w.verb, w.resource, w.code) == ("create", "pods", 201)]
-    assert len(created) == len(set(created)) == attempts, created
-
-
-def until_running(runs: RunsNamespace, name: str) -> str:
-    pod = runs.until_pod(name=name)
-    runs.kubelet.start(pod)
-    runs.kubelet.work(pod)
-    runs.until_phase("Running", name)
-    return pod
-
-
 def finish(runs: RunsNamespace, name: str) -> None:
     """Play the rest of a run's life, whatever its state."""
     pod = runs.until_pod(name=name)
     if "nodeName" not in runs.kubelet.pod(pod)["spec"]:  # type: ignore[index]
         runs.kubelet.start(pod)
     runs.kubelet.work(pod)
-    runs.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
-    runs.until_phase("Succeeded", name)
-    runs.until_released(pod)
+    runs.finish(pod, name)
 
 
 def test_a_standby_is_healthy_writes_nothing_and_takes_over_when_the_leader_is_killed(
@@ -155,7 +139,7 @@ def test_a_standby_is_healthy_writes_nothing_and_takes_over_when_the_leader_is_k
 ) -> None:
     first, second = pair
     runs.apply("works")
-    until_running(runs, "works")
+    runs.until_training(name="works")
     runs.apply("starts")
     runs.kubelet.start(runs.until_pod(name="starts"))
     assert second.process.probe("/healthz") == second.process.probe("/readyz") == (200, "ok")
@@ -170,13 +154,13 @@ def test_a_standby_is_healthy_writes_nothing_and_takes_over_when_the_leader_is_k
     assert seconds < 20
     for name in ("works", "starts", "new"):
         finish(runs, name)
-    one_pod_per_attempt(runs, attempts=3)
+    runs.one_pod_per_attempt(attempts=3)
 
 
 def test_a_terminated_leader_hands_over_at_once(pair: tuple[Replica, Replica], runs: RunsNamespace) -> None:
     first, second = pair
     runs.apply("works")
-    until_running(runs, "works")
+    runs.until_training(name="works")
     asked_at = time.monotonic()
     assert first.process.stop() == 0, first.process.log
     ended_after = time.monotonic() - asked_at
@@ -185,7 +169,7 @@ def test_a_terminated_leader_hands_over_at_once(pair: tuple[Replica, Replica], r
     print(f"hand-over after SIGTERM: {seconds:.1f} s, of these {ended_after:.1f} s until the first one's end")
     assert seconds < 10, "the lease would have run out after 12 s"
     finish(runs, "works")
-    one_pod_per_attempt(runs, attempts=1)
+    runs.one_pod_per_attempt(attempts=1)
 
 
 @nightly
@@ -259,7 +243,7 @@ class Pause:
 def pause_at_every_write(first: Replica, runs: RunsNamespace) -> Pause:
     """Six runs of one leader, each just before another write of its life."""
     pause = Pause(first.proxy)
-    pods = {name: until_running(runs, name) for name in _applied(runs, "finalizer", "stop")}
+    pods = {name: runs.until_training(name=name) for name in _applied(runs, "finalizer", "stop")}
     runs.apply("progress")
     runs.kubelet.start(runs.until_pod(name="progress"))
     runs.until_phase("Starting", "progress")
@@ -354,7 +338,7 @@ def test_a_leader_suspended_before_its_writes_is_harmless(pair: tuple[Replica, R
     assert first.process.until_ended() == LEASE_LOST, first.process.log[-3000:]
     assert "this process ends at once" in first.process.last_error
     stays("nothing has changed", lambda: everything(runs) == before)
-    one_pod_per_attempt(runs, attempts=6)
+    runs.one_pod_per_attempt(attempts=6)
 
 
 @nightly
@@ -372,7 +356,7 @@ def test_calls_that_arrive_long_after_their_sender_is_gone_are_harmless(
     answers = {name: replay(plane, call) for name, call in pause.calls().items()}
     assert all(code in (404, 409, 422) for code in answers.values()), answers
     stays("nothing has changed", lambda: everything(runs) == before)
-    one_pod_per_attempt(runs, attempts=6)
+    runs.one_pod_per_attempt(attempts=6)
 
 
 def be_finished(runs: RunsNamespace, name: str, pod: str) -> None:
@@ -380,7 +364,7 @@ def be_finished(runs: RunsNamespace, name: str, pod: str) -> None:
 
 
 def be_stopped(runs: RunsNamespace, name: str, pod: str) -> None:
-    until_running(runs, name)
+    runs.until_training(name=name)
     runs.edit(name, suspend=True)
     wait_for("its pod is deleted", lambda: _deleting(runs, pod))
     runs.kubelet.end(pod, "Succeeded", trainer=End(0, STOPPED))

@@ -72,11 +72,7 @@ APPLICATION = {
 
 def fail(runs: RunsNamespace, case: Case) -> dict[str, Any]:
     """Play the case on a run with a single attempt; returns its status."""
-    runs.apply(backoffLimit=0)
-    pod = runs.until_pod()
-    runs.kubelet.start(pod)
-    runs.kubelet.work(pod)
-    runs.until_phase("Running")
+    pod = runs.train(backoffLimit=0)
     runs.kubelet.end(pod, "Failed", **case.ends)
     status = runs.until_phase("Failed")
     runs.until_released(pod)

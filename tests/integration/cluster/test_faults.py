@@ -155,8 +155,7 @@ def assert_true_end(runs: RunsNamespace, *reasons: str) -> None:
     """Each attempt has exactly one pod, and none was counted twice or forgotten."""
     status = runs.status()
     assert [(a["attempt"], a["reason"]) for a in status["attempts"]] == list(enumerate(reasons, 1))
-    created = [w.name for w in runs.writes() if (w.verb, w.resource, w.code) == ("create", "pods", 201)]
-    assert len(created) == len(set(created)) == len(reasons), created
+    runs.one_pod_per_attempt(len(reasons))
 
 
 Inject = Callable[[Stage], None]

@@ -79,15 +79,6 @@ def source(runs: RunsNamespace, name: str = "sorting", **spec: Any) -> Manifest:
     }
 
 
-def train(runs: RunsNamespace) -> str:
-    """The name of the applied run's pod, once it trains."""
-    pod = runs.until_pod()
-    runs.kubelet.start(pod)
-    runs.kubelet.work(pod)
-    runs.until_phase("Running")
-    return pod
-
-
 def come_to_rest(runs: RunsNamespace, pod: str) -> None:
     """The pod of a stopping run ends with a checkpoint."""
     runs.until_phase("Stopping")
@@ -112,7 +103,7 @@ def suspended(runs: RunsNamespace) -> object:
 # --- what is applied again ----------------------------------------------------------------------------------------
 def test_applying_again_changes_nothing(runs: RunsNamespace, tool: GitOpsTool) -> None:
     tool.apply(source(runs))
-    pod = train(runs)
+    pod = runs.until_training()
     before = identity(runs)
     tool.apply(source(runs))
     assert identity(runs) == before, "while it trains"
@@ -166,7 +157,7 @@ def test_a_stop_by_rlctl_is_kept_where_the_source_sets_nothing(
     runs: RunsNamespace, tool: GitOpsTool, rlctl_messages: Callable[..., str]
 ) -> None:
     tool.apply(source(runs))
-    pod = train(runs)
+    pod = runs.until_training()
     assert "keeps this run as its source says" in rlctl_messages("stop", "sorting", "--timeout", "0")
     tool.apply(source(runs))
     come_to_rest(runs, pod)
@@ -180,7 +171,7 @@ def test_a_stop_by_rlctl_is_kept_where_the_source_sets_nothing(
 
 def test_a_stop_by_hand_is_reverted_where_the_source_sets_false(runs: RunsNamespace, tool: GitOpsTool) -> None:
     tool.apply(source(runs, suspend=False))
-    pod = train(runs)
+    pod = runs.until_training()
     runs.edit(suspend=True)
     come_to_rest(runs, pod)
     tool.apply(source(runs, suspend=False))
@@ -195,7 +186,7 @@ def test_a_draft_in_the_source_is_started_there(
     tool.apply(source(runs, suspend=True))
     runs.until_reason("Suspended", "Draft")
     assert "set spec.suspend: false there" in rlctl_messages("resume", "sorting")
-    pod = train(runs)
+    pod = runs.until_training()
     tool.apply(source(runs, suspend=True))
     come_to_rest(runs, pod)
     tool.apply(source(runs))
@@ -205,7 +196,7 @@ def test_a_draft_in_the_source_is_started_there(
 def test_a_stop_by_hand_repeated_in_the_source_outlives_its_line(runs: RunsNamespace, tool: GitOpsTool) -> None:
     """Server-side, a field set by two managers is gone when both drop it. `suspend: false` is understood by all."""
     tool.apply(source(runs))
-    pod = train(runs)
+    pod = runs.until_training()
     runs.edit(suspend=True)
     come_to_rest(runs, pod)
     tool.apply(source(runs, suspend=True))
@@ -254,7 +245,7 @@ def test_a_renamed_run_is_another_run(runs: RunsNamespace) -> None:
     """
     tool = Flux(runs.admin)
     tool.apply(source(runs))
-    train(runs)
+    runs.until_training()
     checkpoint = "tinker://m/weights/000002"
     tool.apply(source(runs, "renamed"))
     tool.apply(source(runs, "carried-over", startFrom={"checkpoint": checkpoint}))
@@ -267,7 +258,7 @@ def test_a_renamed_run_is_another_run(runs: RunsNamespace) -> None:
 def test_pruning_a_training_run(runs: RunsNamespace, policy: str) -> None:
     """The pod is released, saves its progress, and nothing is left but the checkpoint at the backend."""
     ArgoServerSide(runs.admin).apply(source(runs))
-    pod = train(runs)
+    pod = runs.until_training()
     path = f"{RUNS.format(namespace=runs.namespace)}/sorting"
     runs.admin.delete(path, {"propagationPolicy": policy})
     if policy == "Foreground":  # it waits for its children, which the garbage collector deletes
@@ -282,7 +273,7 @@ def test_pruning_a_training_run(runs: RunsNamespace, policy: str) -> None:
 # --- edits -----------------------------------------------------------------------------------------------------------
 def test_an_edit_of_a_frozen_field_is_refused_and_training_continues(runs: RunsNamespace, tool: GitOpsTool) -> None:
     tool.apply(source(runs, wandb={"project": "rl"}))
-    pod = train(runs)
+    pod = runs.until_training()
     before = identity(runs)
     with pytest.raises(RefusedBySourceError, match=FROZEN):
         tool.apply(source(runs, wandb={"project": "other"}))
@@ -298,7 +289,7 @@ def test_a_dry_run_in_the_pull_request_names_frozen_fields(
 ) -> None:
     """Forced, like the tool: otherwise kubectl complains about the field's owner instead."""
     Flux(runs.admin).apply(source(runs, wandb={"project": "rl"}))
-    train(runs)
+    runs.until_training()
     (tmp_path / "run.json").write_text(json.dumps(source(runs, wandb={"project": "other"})), encoding="utf-8")
     answer = kubectl(
         "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", str(tmp_path / "run.json")
@@ -309,7 +300,7 @@ def test_a_dry_run_in_the_pull_request_names_frozen_fields(
 
 def test_deadlines_may_be_edited_during_training(runs: RunsNamespace, tool: GitOpsTool) -> None:
     tool.apply(source(runs, activeDeadlineSeconds=3600))
-    pod = train(runs)
+    pod = runs.until_training()
     tool.apply(source(runs, activeDeadlineSeconds=7200))
     wait_for("the edit is seen", lambda: runs.status()["observedGeneration"] == 2)
     assert [each["metadata"]["name"] for each in runs.kubelet.pods()] == [pod]

@@ -108,10 +108,7 @@ def test_a_large_pod_does_not_stop_other_runs(runs: RunsNamespace) -> None:
     path = f"/api/v1/namespaces/{runs.namespace}/pods/{runs.until_pod()}"
     runs.admin.patch(path, {"metadata": {"annotations": {f"note-{n}": "x" * 50_000 for n in range(5)}}})
     runs.apply("again")
-    pod = runs.until_pod(name="again")
-    runs.kubelet.start(pod)
-    runs.kubelet.work(pod)
-    runs.until_phase("Running", "again")
+    runs.until_training(name="again")
 
 
 def test_odd_sources_are_named_and_do_not_stop_other_runs(runs: RunsNamespace) -> None:

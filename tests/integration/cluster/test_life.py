@@ -156,11 +156,7 @@ def test_users_are_informed_by_events(runs: RunsNamespace) -> None:
 
 
 def test_suspend_and_resume_make_a_second_attempt(runs: RunsNamespace) -> None:
-    runs.apply()
-    first = runs.until_pod()
-    runs.kubelet.start(first)
-    runs.kubelet.work(first)
-    runs.until_phase("Running")
+    first = runs.train()
 
     runs.edit(suspend=True)
     assert runs.until_phase("Stopping")["podName"] == first
@@ -201,11 +197,7 @@ def test_deletion_leaves_no_finalizers(runs: RunsNamespace) -> None:
 
 def test_deleted_and_applied_again_at_once(runs: RunsNamespace) -> None:
     """The old pod is still terminating while the new run starts: neither blocks the other."""
-    runs.apply()
-    old = runs.until_pod()
-    runs.kubelet.start(old)
-    runs.kubelet.work(old)
-    runs.until_phase("Running")
+    old = runs.train()
 
     runs.delete()
     again = runs.apply()

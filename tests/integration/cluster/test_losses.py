@@ -15,11 +15,7 @@ from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
 
 
 def train(runs: RunsNamespace) -> str:
-    pod = runs.until_pod()
-    runs.kubelet.start(pod)
-    runs.kubelet.work(pod)
-    runs.until_phase("Running")
-    return pod
+    return runs.until_training()
 
 
 def delete(runs: RunsNamespace, pod: str, grace: int) -> None:

@@ -12,19 +12,12 @@ from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
 SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)
 
 
-def one_pod_per_attempt(runs: RunsNamespace, attempts: int = 1) -> None:
-    created = [
-        write.name for write in runs.writes() if (write.verb, write.resource, write.code) == ("create", "pods", 201)
-    ]
-    assert len(created) == len(set(created)) == attempts, created
-
-
 def test_applied_while_the_operator_was_down(runs: RunsNamespace, operator: OperatorProcess) -> None:
     operator.kill()
     runs.apply()
     operator.start()
     runs.succeed(runs.until_pod())
-    one_pod_per_attempt(runs)
+    runs.one_pod_per_attempt()
 
 
 @pytest.mark.parametrize("milliseconds", [0, 15, 40])
@@ -35,7 +28,7 @@ def test_killed_while_it_creates_a_pod(runs: RunsNamespace, operator: OperatorPr
     operator.kill()
     operator.start()
     runs.succeed(runs.until_pod())
-    one_pod_per_attempt(runs)
+    runs.one_pod_per_attempt()
 
 
 def test_killed_while_starting(runs: RunsNamespace, operator: OperatorProcess) -> None:
@@ -47,19 +40,13 @@ def test_killed_while_starting(runs: RunsNamespace, operator: OperatorProcess) -
     runs.kubelet.work(pod)
     operator.start()
     runs.until_phase("Running")
-    runs.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
-    runs.until_phase("Succeeded")
-    runs.until_released(pod)
-    one_pod_per_attempt(runs)
+    runs.finish(pod)
+    runs.one_pod_per_attempt()
 
 
 def test_the_end_came_while_the_operator_was_down(runs: RunsNamespace, operator: OperatorProcess) -> None:
     """The pod ended and was deleted meanwhile: our finalizer kept its result."""
-    runs.apply()
-    pod = runs.until_pod()
-    runs.kubelet.start(pod)
-    runs.kubelet.work(pod)
-    runs.until_phase("Running")
+    pod = runs.train()
     operator.kill()
     runs.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
     runs.admin.delete(f"/api/v1/namespaces/{runs.namespace}/pods/{pod}", {"gracePeriodSeconds": 0})
@@ -67,15 +54,11 @@ def test_the_end_came_while_the_operator_was_down(runs: RunsNamespace, operator:
     status = runs.until_phase("Succeeded")
     assert status["weights"]["samplerPath"] == "tinker://m/sampler_weights/000004"
     wait_for("the pod is gone", lambda: runs.kubelet.pod(pod) is None)
-    one_pod_per_attempt(runs)
+    runs.one_pod_per_attempt()
 
 
 def test_killed_while_stopping(runs: RunsNamespace, operator: OperatorProcess) -> None:
-    runs.apply()
-    pod = runs.until_pod()
-    runs.kubelet.start(pod)
-    runs.kubelet.work(pod)
-    runs.until_phase("Running")
+    pod = runs.train()
     runs.edit(suspend=True)
     runs.until_phase("Stopping")
     operator.kill()
@@ -83,7 +66,7 @@ def test_killed_while_stopping(runs: RunsNamespace, operator: OperatorProcess) -
     operator.start()
     assert runs.until_phase("Stopped")["checkpoint"]["step"] == 3
     runs.until_released(pod)
-    one_pod_per_attempt(runs)
+    runs.one_pod_per_attempt()
 
 
 def test_killed_between_two_attempts(runs: RunsNamespace, operator: OperatorProcess) -> None:
@@ -94,7 +77,7 @@ def test_killed_between_two_attempts(runs: RunsNamespace, operator: OperatorProc
     runs.kubelet.end(first, "Failed", trainer=End(1, result("running", steps=1, total=TOTAL_STEPS)))
     operator.start()
     runs.succeed(runs.until_pod(attempt=2), attempt=2)
-    one_pod_per_attempt(runs, attempts=2)
+    runs.one_pod_per_attempt(attempts=2)
 
 
 def test_a_finished_run_does_not_change(runs: RunsNamespace, operator: OperatorProcess) -> None:
@@ -111,18 +94,12 @@ def test_the_api_server_was_unreachable(
     runs: RunsNamespace, operator: OperatorProcess, control_plane: ControlPlane
 ) -> None:
     """Running continues, nothing is started twice, and the operator is the same process as before."""
-    runs.apply()
-    pod = runs.until_pod()
-    runs.kubelet.start(pod)
-    runs.kubelet.work(pod)
-    runs.until_phase("Running")
+    pod = runs.train()
     process = operator.pid
     control_plane.restart_api_server()
-    runs.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
-    runs.until_phase("Succeeded", seconds=60)
-    runs.until_released(pod)
+    runs.finish(pod)
     assert operator.pid == process
-    one_pod_per_attempt(runs)
+    runs.one_pod_per_attempt()
 
 
 def test_two_operators_at_once_are_harmless(
@@ -142,7 +119,7 @@ def test_two_operators_at_once_are_harmless(
             assert len(runs.until_phase("Succeeded", name)["attempts"]) == 1
     finally:
         second.close()
-    one_pod_per_attempt(runs, attempts=5)
+    runs.one_pod_per_attempt(attempts=5)
 
 
 def test_deleted_while_the_operator_was_down(runs: RunsNamespace, operator: OperatorProcess) -> None:

@@ -48,15 +48,6 @@ class Backup:
         return found["metadata"] if found else {}
 
 
-def running(runs: RunsNamespace) -> str:
-    runs.apply()
-    pod = runs.until_pod()
-    runs.kubelet.start(pod)
-    runs.kubelet.work(pod)
-    runs.until_phase("Running")
-    return pod
-
-
 def test_one_write_before_the_pod_and_the_mark_before_the_next(runs: RunsNamespace) -> None:
     run = runs.apply()
     runs.kubelet.start(runs.until_pod())
@@ -71,7 +62,7 @@ def test_one_write_before_the_pod_and_the_mark_before_the_next(runs: RunsNamespa
 
 @pytest.mark.parametrize("with_status", [True, False], ids=["with status", "without status"])
 def test_an_unfinished_restored_run_rests_until_it_is_requested(runs: RunsNamespace, with_status: bool) -> None:
-    running(runs)
+    runs.train()
     again = Backup(runs).restore(with_status=with_status)
     condition = runs.until_reason("Suspended", "Restored")
     assert "rlctl resume sorting" in condition["message"]
@@ -86,7 +77,7 @@ def test_an_unfinished_restored_run_rests_until_it_is_requested(runs: RunsNamesp
 
 def test_objects_a_backup_tool_restores_before_the_run_are_named_and_released(runs: RunsNamespace) -> None:
     """In Velero's order: ConfigMaps, pods, and finally the runs; without owners, with finalizers."""
-    pod = running(runs)
+    pod = runs.train()
     backup, found = Backup(runs), runs.kubelet.pod(pod)
     assert found
     copied = {"labels": found["metadata"]["labels"], "finalizers": found["metadata"]["finalizers"]}
@@ -105,7 +96,7 @@ def test_objects_a_backup_tool_restores_before_the_run_are_named_and_released(ru
 
 
 def test_a_restored_run_explains_how_to_continue_from_its_checkpoint(runs: RunsNamespace) -> None:
-    pod = running(runs)
+    pod = runs.train()
     runs.edit(suspend=True)
     runs.until_phase("Stopping")
     wait_for("its end is asked for", lambda: "deletionTimestamp" in (runs.kubelet.pod(pod) or {})["metadata"])
@@ -132,7 +123,7 @@ def test_a_finished_restored_run_does_not_run_again(runs: RunsNamespace, with_st
 
 
 def test_a_copy_under_another_name_starts(runs: RunsNamespace) -> None:
-    running(runs)
+    runs.train()
     document = Backup(runs).document
     runs.create({**document, "metadata": {**document["metadata"], "name": "copy"}})
     assert runs.until_pod(name="copy").startswith("copy-")
@@ -145,10 +136,8 @@ def test_a_new_installation_continues_with_existing_objects(
     runs.apply("done")
     pod = runs.until_pod(name="done")
     runs.kubelet.start(pod)
-    runs.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
-    runs.until_phase("Succeeded", "done")
-    runs.until_released(pod)
-    pod = running(runs)
+    runs.finish(pod, "done")
+    pod = runs.train()
     operator.kill()
     before, done = len(runs.writes()), runs.find("done")
     allow_elsewhere(control_plane)
@@ -156,9 +145,7 @@ def test_a_new_installation_continues_with_existing_objects(
     try:
         moved.start()
         stays("the finished run is left alone", lambda: {write.name for write in runs.writes()[before:]} <= {"sorting"})
-        runs.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
-        runs.until_phase("Succeeded")
-        runs.until_released(pod)
+        runs.finish(pod)
         assert runs.find("done") == done
         assert len(runs.kubelet.pods()) == 2
     finally:

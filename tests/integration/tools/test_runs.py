@@ -80,10 +80,7 @@ def drafted(caller: Caller, runs: RunsNamespace) -> str:
 def training_run(caller: Caller, runs: RunsNamespace, drafted: str) -> str:
     """A started run that trains; returns its name."""
     caller("rl_start_training")
-    pod = runs.until_pod(name=drafted)
-    runs.kubelet.start(pod)
-    runs.kubelet.work(pod)
-    runs.until_phase("Running", drafted)
+    runs.until_training(name=drafted)
     return drafted
 
 
