@@ -19,8 +19,8 @@ import numpy as np
 import orjson
 
 from rl_contract.trainer_settings import TrainerSettings
+from tinker_atropos.trainer.backend.lora_weights import to_tinker
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
-from tinker_atropos.trainer.backend.step_requests import to_tinker
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
 from tinker_atropos.trainer.reporting.step_metrics import batch_metrics, collection_metrics, training_metrics

@@ -65,11 +65,10 @@ async def rollouts_of(item: Item, sampler: Sampler, tokenizer: Tokenizer, ledger
 
 async def measure(steps: int) -> list[Step]:
     from tinker_atropos.trainer.backend.backend import TinkerBackend
-    from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall
 
     tokenizer, ledger = Tokenizer("bundled"), Ledger()
-    backend = await TinkerBackend.open(60, {})
-    training = await backend.create("bundled", CONFIG.lora_rank, seed=0, metadata={})
+    backend = await TinkerBackend.open(CONFIG, {})
+    training = await backend.create("bundled", {})
     sampler = await training.snapshot()
     items = iter(split().training)
     measured = []
@@ -82,7 +81,7 @@ async def measure(steps: int) -> list[Step]:
         built = time.perf_counter()
         if not batch.datums:
             continue
-        output = await training.step([batch.datums], LossCall(CONFIG.loss), AdamStep(LEARNING_RATE))
+        output = await training.step([batch.datums], LEARNING_RATE)
         sampler = output.sampler
         trained = time.perf_counter()
         metrics = training_metrics(batch, output.logprobs, output.loss_sum, step)

@@ -18,13 +18,13 @@ import numpy as np
 from tests.conftest import TinkerServiceProcess, running_tinker_service
 from tests.integration.training.conftest import Container, TrainingHalf, eventually, training_half
 
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.chat_rendering import chat_renderer
 from tinker_atropos.chat.sampling import SamplingSettings
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.environments.bundled.digits import prompt, split
 from tinker_atropos.trainer.backend.backend import TinkerBackend
 from tinker_atropos.trainer.backend.policy import Sampler
-from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall
 from tinker_atropos.trainer.data.datums import Datum
 
 GROUP_SIZE, BATCH_SIZE, OFFPOLICY = 8, 32, 3
@@ -117,19 +117,19 @@ async def sampling_alone(sampler: Sampler, tokenizer: Tokenizer, rollouts: int) 
 async def alone(rollouts: int, points: list[dict[str, float]]) -> tuple[float, float]:
     """(sampling, training) seconds of the same work, one after the other, with nothing else going on."""
     tokenizer = Tokenizer("bundled")
-    backend = await TinkerBackend.open(60, {})
-    training = await backend.create("bundled", RANK, seed=0, metadata={})
+    backend = await TinkerBackend.open(TrainerSettings(lora_rank=RANK), {})
+    training = await backend.create("bundled", {})
     sampler = await training.snapshot()
     sampling = await sampling_alone(sampler, tokenizer, rollouts)
     prompt_ids = chat_renderer(tokenizer, "bundled").ids([{"role": "user", "content": prompt(split().training[0])}])
     (sample,) = await sampler.sample(prompt_ids, 1, SamplingSettings(max_tokens=16))
     datum = datum_of(prompt_ids, sample.tokens_T)
     sizes = [int(point["batch/trained_rollouts"]) for point in points]
-    await training.step([[datum] * BATCH_SIZE], LossCall("importance_sampling"), AdamStep(1e-9))
+    await training.step([[datum] * BATCH_SIZE], 1e-9)
     began = time.perf_counter()
     for size in sizes:
         if size:
-            await training.step([[datum] * size], LossCall("importance_sampling"), AdamStep(1e-9))
+            await training.step([[datum] * size], 1e-9)
     seconds = time.perf_counter() - began
     await backend.close("success")
     return sampling, seconds

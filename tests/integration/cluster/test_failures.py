@@ -144,7 +144,7 @@ INFRASTRUCTURE = {
         ends={"trainer": End(137)},
         more={"conditions": [{**DRAINED, "reason": "PreemptionByScheduler"}]},
     ),
-    "stopped unasked": Loss("StoppedUnasked", "Succeeded", {"trainer": End(0, STOPPED)}),
+    "exited unexpectedly": Loss("UnexpectedExit", "Succeeded", {"trainer": End(0, STOPPED)}),
     "its node was restarted": Loss(
         "ContainerLost", ends={"trainer": End(137, reason="ContainerStatusUnknown"), "environment": End(137)}
     ),

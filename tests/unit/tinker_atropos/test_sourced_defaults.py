@@ -17,7 +17,7 @@ from rl_contract.confidence_intervals import Z_95
 from rl_contract.policy_losses import POLICY_LOSSES, ClipThresholds
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.sampling import SamplingSettings
-from tinker_atropos.trainer.backend.step_requests import ADAM_BETA1, ADAM_BETA2, ADAM_EPS
+from tinker_atropos.trainer.backend.lora_weights import ADAM_BETA1, ADAM_BETA2, ADAM_EPS
 from tinker_atropos.trainer.data.datums import loss_config
 from tinker_atropos.trainer.update.trust_region import DPPO_SHIFT, ICEPOP_RATIOS
 from tinker_service.model.adamw import AdamSettings

@@ -10,8 +10,8 @@ from rl_contract.status_metrics import EvaluatedFigure
 from rl_contract.trainer_messages import BestCheckpoint, TrainerResult
 from tinker_atropos.errors import BackendError, InternalError
 from tinker_atropos.result import ResultFile
+from tinker_atropos.trainer.backend.checkpoints import StoredCheckpoint
 from tinker_atropos.trainer.backend.policy import Policy
-from tinker_atropos.trainer.backend.stored_checkpoints import StoredCheckpoint
 from tinker_atropos.trainer.best_weights import BestWeights, Candidate
 from tinker_atropos.trainer.data.step_counts import StepCounts
 from tinker_atropos.trainer.reporting.trainer_status import LiveStatus
@@ -34,6 +34,7 @@ class Stored:
         self.spared: set[str] = set()
         self.error: Exception | None = None
         self.silent = False
+        self.stored = self  # it stands for the keeper, too
         self.stuck: str | None = None
 
     async def list(self) -> list[StoredCheckpoint]:
@@ -59,8 +60,7 @@ class Stored:
             raise self.error
         self.forever.append(path)
 
-    async def tidy(self, stored: "Stored", spared: set[str]) -> None:
-        assert stored is self
+    async def tidy(self, spared: set[str]) -> None:
         self.spared = spared
 
 
@@ -99,7 +99,7 @@ async def test_the_highest_figure_wins_and_of_equal_ones_the_earlier(scripted_tr
         scripted_training.evaluate(step, figure)
     assert scripted_training.best == (20, 0.8)
     assert scripted_training.weights.best.held_out.low == 0.7
-    await scripted_training.weights.tidy(scripted_training.stored)
+    await scripted_training.weights.tidy()
     assert [path for path in scripted_training.stored.paths if path.startswith("sampler")] == ["sampler-20"]
     assert scripted_training.stored.spared == {"state-20", "sampler-20"}
 
@@ -120,7 +120,7 @@ async def test_weights_that_were_not_saved_cannot_be_the_best(scripted_training)
 
 async def test_what_waits_for_its_result_is_never_deleted(scripted_training) -> None:
     scripted_training.save(10)
-    await scripted_training.weights.tidy(scripted_training.stored)
+    await scripted_training.weights.tidy()
     assert scripted_training.stored.spared == {"state-10", "sampler-10"}
     assert "sampler-10" in scripted_training.stored.paths
 
@@ -128,7 +128,7 @@ async def test_what_waits_for_its_result_is_never_deleted(scripted_training) -> 
 async def test_evaluations_without_a_result_do_not_keep_their_weights(scripted_training) -> None:
     for step in (10, 20, 30, 40):
         scripted_training.save(step)
-    await scripted_training.weights.tidy(scripted_training.stored)
+    await scripted_training.weights.tidy()
     assert scripted_training.stored.spared == {"state-30", "sampler-30", "state-40", "sampler-40"}
     assert "sampler-10" not in scripted_training.stored.paths
 
@@ -152,7 +152,7 @@ async def test_the_best_never_expires(scripted_training) -> None:
     scripted_training.save(10, "2026-12-24T18:00:00Z")
     scripted_training.evaluate(10, 0.5)
     assert scripted_training.weights.best.expires_at == "2026-12-24T18:00:00Z"
-    await scripted_training.weights.tidy(scripted_training.stored)
+    await scripted_training.weights.tidy()
     assert scripted_training.stored.forever == ["state-10", "sampler-10"]
     assert scripted_training.weights.best.expires_at is None
 
@@ -161,9 +161,9 @@ async def test_why_the_best_may_expire_is_said(scripted_training, caplog) -> Non
     scripted_training.save(10, "2026-12-24T18:00:00Z")
     scripted_training.evaluate(10, 0.5)
     scripted_training.stored.error = BackendError("keeping state-10: HTTP 403")
-    await scripted_training.weights.keep(scripted_training.stored, 5.0)
+    await scripted_training.weights.keep(5.0)
     scripted_training.stored.silent = True
-    await scripted_training.weights.keep(scripted_training.stored, 0.01)
+    await scripted_training.weights.keep(0.01)
     assert caplog.messages == [
         "the best weights may expire: keeping state-10: HTTP 403",
         "the best weights may expire: no answer within 0.01 s",
@@ -174,8 +174,8 @@ async def test_why_the_best_may_expire_is_said(scripted_training, caplog) -> Non
 async def test_the_best_of_an_earlier_attempt_stays_until_it_is_beaten() -> None:
     training = Training(EARLIER)
     training.stored.paths = [EARLIER.state_path, EARLIER.sampler_path, "sampler-earlier-24"]
-    await training.weights.check(training.stored)
-    await training.weights.tidy(training.stored)
+    await training.weights.check()
+    await training.weights.tidy()
     assert training.stored.paths == [EARLIER.state_path, EARLIER.sampler_path], "a result that nobody waits for"
     training.save(30)
     training.evaluate(30, 0.6)
@@ -183,7 +183,7 @@ async def test_the_best_of_an_earlier_attempt_stays_until_it_is_beaten() -> None
     training.save(40)
     training.evaluate(40, 0.71)
     assert training.best == (40, 0.71)
-    await training.weights.tidy(training.stored)
+    await training.weights.tidy()
     assert EARLIER.sampler_path not in training.stored.paths
 
 
@@ -191,7 +191,7 @@ async def test_the_best_of_an_earlier_attempt_stays_until_it_is_beaten() -> None
 async def test_a_best_that_the_backend_no_longer_has_is_forgotten(left) -> None:
     training = Training(EARLIER)
     training.stored.paths = left
-    await training.weights.check(training.stored)
+    await training.weights.check()
     assert training.best is None
     assert "step 20" in training.state.status.warnings["best"]
 
@@ -199,7 +199,7 @@ async def test_a_best_that_the_backend_no_longer_has_is_forgotten(left) -> None:
 async def test_a_backend_that_cannot_say_changes_nothing() -> None:
     training = Training(EARLIER)
     training.stored.error = BackendError("listing checkpoints: no answer")
-    await training.weights.check(training.stored)
+    await training.weights.check()
     assert training.best == (20, 0.7)
 
 
@@ -209,7 +209,7 @@ async def test_the_final_weights_are_never_deleted(scripted_training) -> None:
     scripted_training.evaluate(50, 0.9)
     scripted_training.save(100)
     scripted_training.evaluate(100, 0.4)
-    await scripted_training.weights.tidy(scripted_training.stored)
+    await scripted_training.weights.tidy()
     assert {"sampler-50", "sampler-100"} <= set(scripted_training.stored.paths)
 
 
@@ -219,7 +219,7 @@ async def test_one_failed_deletion_holds_nothing_else_up(scripted_training, capl
         scripted_training.save(step, "2026-12-24T18:00:00Z")
         scripted_training.evaluate(step, figure)
     scripted_training.stored.stuck = "sampler-20"
-    await scripted_training.weights.tidy(scripted_training.stored)
+    await scripted_training.weights.tidy()
     assert [path for path in scripted_training.stored.paths if path.startswith("sampler")] == [
         "sampler-20",
         "sampler-40",
@@ -227,7 +227,7 @@ async def test_one_failed_deletion_holds_nothing_else_up(scripted_training, capl
     assert scripted_training.stored.forever == ["state-40", "sampler-40"]
     assert caplog.messages == ["weights of an evaluation could not be deleted: deleting sampler-20: the disk is full"]
     scripted_training.stored.stuck = None
-    await scripted_training.weights.tidy(scripted_training.stored)
+    await scripted_training.weights.tidy()
     assert "sampler-20" not in scripted_training.stored.paths
     assert len(caplog.messages) == 1
 
@@ -237,15 +237,15 @@ async def test_a_failed_deletion_is_tried_again_and_a_newer_attempt_is_not_ignor
         scripted_training.save(step)
         scripted_training.evaluate(step, figure)
     scripted_training.stored.error = BackendError("deleting: no answer")
-    await scripted_training.weights.tidy(scripted_training.stored)
+    await scripted_training.weights.tidy()
     scripted_training.stored.error = None
-    await scripted_training.weights.tidy(scripted_training.stored)
+    await scripted_training.weights.tidy()
     assert "sampler-10" not in scripted_training.stored.paths
-    await scripted_training.weights.tidy(scripted_training.stored)
+    await scripted_training.weights.tidy()
 
     async def newer(*_args: Any, **_kwargs: Any) -> None:
         raise InternalError("attempt 2 of this run has already saved")
 
     scripted_training.stored.tidy = newer
     with pytest.raises(InternalError):
-        await scripted_training.weights.tidy(scripted_training.stored)
+        await scripted_training.weights.tidy()

@@ -14,8 +14,10 @@ from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 from atroposlib.envs.server_handling.sglang_server import SGLangServer
 
 from rl_contract.bundled import bundled_model_folder
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.chat_rendering import chat_renderer
-from tinker_atropos.trainer.backend.backend import TinkerBackend, Training
+from tinker_atropos.trainer.backend.backend import TinkerBackend
+from tinker_atropos.trainer.backend.lora_weights import Training
 from tinker_atropos.trainer.backend.policy import Policy
 
 MESSAGES = [{"role": "user", "content": "sort 4 1 3 2"}]
@@ -25,8 +27,8 @@ MESSAGES = [{"role": "user", "content": "sort 4 1 3 2"}]
 async def backend_training(tinker_service, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Training]:
     for name, value in tinker_service.env_vars.items():
         monkeypatch.setenv(name, value)
-    backend = await TinkerBackend.open(60, {})
-    yield await backend.create("bundled", rank=4, seed=0, metadata={})
+    backend = await TinkerBackend.open(TrainerSettings(lora_rank=4), {})
+    yield await backend.create("bundled", {})
     await backend.close("success")
 
 

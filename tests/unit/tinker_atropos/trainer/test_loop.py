@@ -12,10 +12,9 @@ from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.sampling import SamplingSettings
 from tinker_atropos.config.run_config import RunConfig, parse_config
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.trainer.backend.backend import Training
+from tinker_atropos.trainer.backend.lora_weights import Training
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy, Sampler
-from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall
-from tinker_atropos.trainer.data.datums import Datum, TrainingBatch, build_batch, loss_config
+from tinker_atropos.trainer.data.datums import Datum, TrainingBatch, build_batch
 from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
 from tinker_atropos.trainer.loop import train
 from tinker_atropos.trainer.reporting.step_metrics import PARTS
@@ -36,8 +35,13 @@ def run_config(steps_per_eval: int = 0, model: str = "bundled", batch_size: int 
 @pytest.fixture
 async def service_training(tinker_service) -> AsyncIterator[Training]:
     client = tinker.ServiceClient(base_url=tinker_service.url, api_key=tinker_service.key)
-    yield Training(await client.create_lora_training_client("bundled", rank=4, seed=1), 60)
+    yield Training(await client.create_lora_training_client("bundled", rank=4, seed=1), TrainerSettings())
     await client.close("success")
+
+
+def with_settings(training: Training, settings: TrainerSettings) -> Training:
+    """The same weights, trained by other settings."""
+    return Training(training._client, settings)
 
 
 class Surroundings:
@@ -148,7 +152,8 @@ async def test_a_teacher_is_learned_although_no_reward_tells_rollouts_apart(
     policy.swap(Policy(0, await service_training.snapshot()))
     run = OfOneMind(policy, [[0.0] * 4] * 6, groups=2)
     config = run_config(learning_rate=2e-2, num_substeps=2, batch_size=8, loss=loss)
-    await train(run, training=service_training, policy=policy, config=config, steps=range(6))
+    training = with_settings(service_training, config.tinker)
+    await train(run, training=training, policy=policy, config=config, steps=range(6))
     apart = [metrics["distil/forward_kl"] for metrics in run.logged]
     assert apart[-1] < apart[0] / 4
     for metrics in run.logged:
@@ -261,7 +266,7 @@ async def test_several_optimizer_steps_of_a_batch_are_one_policy_step(service_tr
 
 async def test_the_schedule_and_the_gradient_are_metrics(service_training: Training) -> None:
     config = run_config(learning_rate=8e-3, learning_rate_schedule="linear", warmup_steps=2, grad_clip_norm=1e-3)
-    run, _ = await trained_from_the_start(service_training, config)
+    run, _ = await trained_from_the_start(with_settings(service_training, config.tinker), config)
     rates = [metrics["train/learning_rate"] for metrics in run.logged]
     assert rates == pytest.approx([4e-3, 8e-3, 8e-3, 8e-3 * 5 / 6])
     assert min(metrics["train/grad_norm"] for metrics in run.logged) > 1e-3, "as it was before clipping"
@@ -286,14 +291,12 @@ async def test_stale_tokens_outside_of_the_trust_region_are_not_trained(service_
 
 @pytest.mark.parametrize("loss", POLICY_LOSSES)
 async def test_the_service_takes_every_loss_that_a_run_may_choose(loss: str, service_training: Training) -> None:
-    await service_training.check_loss(LossCall.of_run(TrainerSettings(loss=loss)), np.array([5, 5]))
+    await with_settings(service_training, TrainerSettings(loss=loss)).check_loss(np.array([5, 5]))
 
 
 async def test_a_loss_that_the_backend_refuses_ends_the_run_at_once(service_training: Training) -> None:
-    with pytest.raises(
-        ConfigError, match=r"^trainer.loss is 'dro', and the backend refuses it: .*beta.* has no default"
-    ):
-        await service_training.check_loss(LossCall("dro"), np.array([5, 5]))
+    with pytest.raises(ConfigError, match=r"^trainer.loss is 'dro', and the backend refuses it: .*100000"):
+        await with_settings(service_training, TrainerSettings(loss="dro")).check_loss(np.array([5, 100_000]))
 
 
 CLIPS = {"clip_low_threshold": 0.9, "clip_high_threshold": 1.05}
@@ -331,7 +334,7 @@ async def test_a_loss_matches_its_formula(loss: str, service_training: Training)
     config = TrainerSettings(loss=loss, **CLIPS)
     datums = build_batch([read_group(group)], config).datums
 
-    output = await service_training.step([datums], LossCall(config.loss, loss_config(config) or {}), AdamStep(1e-6))
+    output = await with_settings(service_training, config).step([datums], 1e-6)
     expected = sum(
         loss_by_hand(loss, trainer_T, datum) for trainer_T, datum in zip(output.logprobs, datums, strict=True)
     )
@@ -339,5 +342,5 @@ async def test_a_loss_matches_its_formula(loss: str, service_training: Training)
     assert output.loss_sum == pytest.approx(expected, rel=1e-5)
     assert set(output.seconds) == {"forward_backward", "optim_step", "snapshot"}
     if loss != "importance_sampling":
-        unclipped = await service_training.step([datums], LossCall("importance_sampling"), AdamStep(1e-6))
+        unclipped = await service_training.step([datums], 1e-6)
         assert unclipped.loss_sum != pytest.approx(expected, rel=1e-3)

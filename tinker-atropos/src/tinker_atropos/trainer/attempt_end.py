@@ -87,16 +87,15 @@ class AttemptEnd:
     async def _tidy(self) -> None:
         """Let the best weights never expire; everything that matters more is saved by now."""
         if self.state.opened is not None:
-            trouble = await self._in_time(self.weights.best.tidy(self.state.opened.backend.stored), KEPT_BY_SECONDS)
+            trouble = await self._in_time(self.weights.best.tidy(), KEPT_BY_SECONDS)
             if trouble is not None:
                 logger.warning("the checkpoints of evaluations are as they were: %s", trouble)
 
     async def _keep_last_checkpoint(self) -> None:
         """A stopped run may be resumed at any time: its last state must not expire until then."""
-        opened, path = self.state.opened, self.state.results.result.state_path
-        assert opened is not None
+        path = self.state.results.result.state_path
         assert path is not None
-        trouble = await self._in_time(opened.backend.stored.keep_forever(path), KEPT_BY_SECONDS)
+        trouble = await self._in_time(self.weights.keeper.stored.keep_forever(path), KEPT_BY_SECONDS)
         if trouble is not None:
             logger.warning("%s still expires at %s: %s", path, self.state.results.result.checkpoint.expires_at, trouble)
             return
@@ -154,7 +153,7 @@ class AttemptEnd:
         """Tell the environment why the run is over, and keep its best weights."""
         await self.say("failed", str(error))
         if self.state.opened is not None:
-            await self.weights.best.keep(self.state.opened.backend.stored, KEEP_SECONDS)
+            await self.weights.best.keep(KEEP_SECONDS)
 
     async def say(self, state: Literal["done", "failed"], reason: str | None) -> None:
         """The final report to the environment and the backend. Neither is waited for long."""

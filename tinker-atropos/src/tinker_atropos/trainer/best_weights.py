@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from rl_contract.status_metrics import EvaluatedFigure
 from rl_contract.trainer_messages import BestCheckpoint, ResultBest
 from tinker_atropos.errors import RunError
-from tinker_atropos.trainer.backend.checkpoint_keeper import CheckpointKeeper
-from tinker_atropos.trainer.backend.stored_checkpoints import StoredCheckpoints
+from tinker_atropos.trainer.backend.checkpoints import CheckpointKeeper
 from tinker_atropos.trainer.trainer_state import TrainerState
 
 logger = logging.getLogger(__name__)
@@ -53,12 +52,12 @@ class BestWeights:
         paths = {path for each in candidates for path in (each.state_path, each.sampler_path)}
         return paths | ({self.best.state_path, self.best.sampler_path} if self.best else set())
 
-    async def check(self, stored: StoredCheckpoints) -> None:
+    async def check(self) -> None:
         """Forget the best weights of earlier attempts if the backend no longer has them, and release what else those
         attempts left. Never raises a RunError.
         """
         try:
-            there = await stored.list()
+            there = await self._keeper.stored.list()
         except RunError as error:
             logger.warning("what earlier attempts left at the backend is not known: %s", error)
             return
@@ -119,18 +118,18 @@ class BestWeights:
         if self._state.opened is not None:  # before that a start has nothing to report
             self._state.results.write()
 
-    async def tidy(self, stored: StoredCheckpoints) -> None:
+    async def tidy(self) -> None:
         """Let the best never expire, and delete what is no longer needed. Raises InternalError as the keeper does."""
-        await self._keeper.tidy(stored, spared=self.needed)
-        await self.keep(stored)
-        await self._delete_released(stored)
+        await self._keeper.tidy(spared=self.needed)
+        await self.keep()
+        await self._delete_released()
 
-    async def _delete_released(self, stored: StoredCheckpoints) -> None:
+    async def _delete_released(self) -> None:
         """What is not deleted now is tried again next time."""
         final = self._state.results.result.sampler_path
         for path in sorted(self._released - self.needed - {final}):
             try:
-                await stored.delete(path)
+                await self._keeper.stored.delete(path)
             except RunError as error:
                 logger.warning("weights of an evaluation could not be deleted: %s", error)
                 if isinstance(error.__cause__, TimeoutError):
@@ -138,19 +137,19 @@ class BestWeights:
             else:
                 self._released.discard(path)
 
-    async def keep(self, stored: StoredCheckpoints, seconds: float | None = None) -> None:
+    async def keep(self, seconds: float | None = None) -> None:
         """Let the best never expire. Never raises a RunError: if the backend does not do that, or not within `seconds`,
         that is a warning.
         """
         try:
-            await asyncio.wait_for(self._keep(stored), seconds)
+            await asyncio.wait_for(self._keep(), seconds)
         except TimeoutError:
             logger.warning("the best weights may expire: no answer within %g s", seconds)
         except RunError as error:
             logger.warning("the best weights may expire: %s", error)
 
-    async def _keep(self, stored: StoredCheckpoints) -> None:
+    async def _keep(self) -> None:
         if self.best is not None and self.best.expires_at is not None:
-            await stored.keep_forever(self.best.state_path)
-            await stored.keep_forever(self.best.sampler_path)
+            await self._keeper.stored.keep_forever(self.best.state_path)
+            await self._keeper.stored.keep_forever(self.best.sampler_path)
             self._set(self.best.with_changes(expires_at=None))

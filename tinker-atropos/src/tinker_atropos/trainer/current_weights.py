@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from rl_contract.trainer_messages import ResultCheckpoint
 from rl_contract.wire import timestamp
 from tinker_atropos.errors import BackendLostError
-from tinker_atropos.trainer.backend.checkpoint_keeper import CheckpointKeeper
+from tinker_atropos.trainer.backend.checkpoints import CheckpointKeeper
 from tinker_atropos.trainer.backend.open_training import Opened
 from tinker_atropos.trainer.backend.policy import Policy
 from tinker_atropos.trainer.best_weights import BestWeights, Candidate

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from rl_contract.trainer_messages import Phase
 from tinker_atropos.config.run_config import RunConfig
-from tinker_atropos.trainer.backend.backend import Training
+from tinker_atropos.trainer.backend.lora_weights import Training
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.reporting.step_metrics import (

@@ -122,7 +122,7 @@ class StepSurroundings:
         await self.reports.saved(step)
         if self.config.env.evaluates_at(step) and not final:  # the final sampler weights are saved in any case
             await self.weights.save_for_evaluation(step)
-        await self.weights.best.tidy(self.state.session.backend.stored)
+        await self.weights.best.tidy()
 
     async def end(self) -> None:
         """The loop has ended: save the step that an early stop ends with, and the final sampler weights."""

@@ -27,7 +27,7 @@ from tinker_atropos.result import ResultFile
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.api_reports import ApiReports
 from tinker_atropos.trainer.attempt_end import KEEP_SECONDS, AttemptEnd
-from tinker_atropos.trainer.backend.checkpoint_keeper import CheckpointKeeper
+from tinker_atropos.trainer.backend.checkpoints import CheckpointKeeper
 from tinker_atropos.trainer.backend.open_training import Opened, TrainingOpener
 from tinker_atropos.trainer.backend.policy import CurrentPolicy
 from tinker_atropos.trainer.backend.reachability import explained
@@ -183,7 +183,7 @@ class TrainerAttempt:
         """The first sample has come back: serve inference, register, and report readiness."""
         weights, reports = self.ending.weights, self.ending.reports
         self.loop.surroundings.opened(opened)
-        await unless_stopped(weights.best.check(opened.backend.stored), self.stop)
+        await unless_stopped(weights.best.check(), self.stop)
         self.state.not_ready = "the trainer waits for the trajectory API"
         await unless_stopped(reports.register(self.config, opened.step, self.vocabulary), self.stop)
         self.state.not_ready = None

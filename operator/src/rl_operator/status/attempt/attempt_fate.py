@@ -174,7 +174,7 @@ def _blame(pod: PodObservation, lost: Ending | None) -> Ending:
             f"{pod.reason or 'The pod'}: {clean(pod.message)}" if pod.message else "It ended before its trainer ran."
         )
         return Ending(Fate.INFRASTRUCTURE, "PodRejected", message=words)
-    return Ending(Fate.INFRASTRUCTURE, "StoppedUnasked", message="The pod ended in order before the training did.")
+    return Ending(Fate.INFRASTRUCTURE, "UnexpectedExit", message="The pod ended in order before the training did.")
 
 
 def _blame_environment(pod: PodObservation, lost: Ending | None, said_by_trainer: str) -> Ending:

@@ -260,7 +260,7 @@ _ENDS_OF_CONTAINERS: Final[Mapping[str, Meaning]] = {
         "The run's ConfigMap was deleted and cannot be recreated as it was: there will be no further attempt.",
         "Start a new run from the checkpoint with startFrom.",
     ),
-    "StoppedUnasked": _ends(
+    "UnexpectedExit": _ends(
         "The pod exited cleanly before training was done, without being asked to.",
         "Nothing; another attempt continues from the checkpoint.",
     ),

@@ -45,12 +45,12 @@ ENDINGS = {
     "a trainer that says succeeded with steps missing did not succeed": (
         make_pod(ready(), terminated(0, result(stepsTrained=39)), terminated(0), phase="Succeeded"),
         "INFRASTRUCTURE",
-        "StoppedUnasked",
+        "UnexpectedExit",
     ),
     "a trainer that says succeeded without weights did not succeed": (
         make_pod(ready(), terminated(0, result(samplerPath=None)), terminated(0), phase="Succeeded"),
         "INFRASTRUCTURE",
-        "StoppedUnasked",
+        "UnexpectedExit",
     ),
     "killed for memory before its pod was taken away": (
         make_pod(

@@ -8,60 +8,54 @@ from concurrent.futures import Future
 
 import numpy as np
 import pytest
+from tests.unit.tinker_atropos.trainer.backend.conftest import METADATA, settings_of
 from tests.unit.tinker_atropos.trainer.backend.made_datums import datum
 from tinker.lib.internal_client_holder import _internal_client_holder_thread_singleton as sdk_thread
-from tinker.types import LossFnType
 
 from rl_contract.bundled import BUNDLED
 from tinker_atropos.chat.sampling import SamplingSettings
 from tinker_atropos.errors import BackendError, BackendLostError, CredentialsError, DivergedError
 from tinker_atropos.trainer.backend.backend import TinkerBackend
+from tinker_atropos.trainer.backend.checkpoints import StoredCheckpoints
 from tinker_atropos.trainer.backend.sdk_calls import CheckpointGoneError, answered, in_thread
-from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall
-
-METADATA = {"run_uid": "backend-test"}
-
 
 pytestmark = pytest.mark.usefixtures("addressed")
 
+STORED = StoredCheckpoints(30)
 
-async def test_a_failed_step_names_the_lost_session_and_leaves_nothing_running() -> None:
-    backend = await TinkerBackend.open(30, METADATA)
-    training = await backend.create(BUNDLED, 4, 0, METADATA)
-    output = await training.step([[datum()]], LossCall("importance_sampling"), AdamStep(1e-3))
+
+async def test_a_failed_step_names_the_lost_session_and_leaves_nothing_running(bundled_training) -> None:
+    training = bundled_training
+    output = await training.step([[datum()]], 1e-3)
     assert set(output.seconds) == {"forward_backward", "optim_step", "snapshot"}
     with pytest.raises(BackendLostError, match=r"forward_backward: .*100000") as caught:
-        await training.step([[datum(token=100_000)]], LossCall("importance_sampling"), AdamStep(1e-3))
+        await training.step([[datum(token=100_000)]], 1e-3)
     assert caught.value.training_run_id == training.run_id
     assert training.call is None
-    await backend.close("errored")
 
 
 @pytest.mark.parametrize(
     ("loss", "what"),
     [("importance_sampling", "the loss is -inf"), ("ppo", "the gradient is not finite (grad_norm is nan)")],
 )
-async def test_a_step_that_leaves_the_numbers_is_divergence_not_a_lost_session(loss: LossFnType, what: str) -> None:
-    backend = await TinkerBackend.open(30, METADATA)
-    training = await backend.create(BUNDLED, 4, 0, METADATA)
+async def test_a_step_that_leaves_the_numbers_is_divergence_not_a_lost_session(
+    loss: str, what: str, new_training
+) -> None:
+    training = await new_training(loss=loss)
     with pytest.raises(DivergedError, match=re.escape(what)):
-        await training.step([[datum(logprob=-1e6)]], LossCall(loss), AdamStep(1e-3))
-    await backend.close("errored")
+        await training.step([[datum(logprob=-1e6)]], 1e-3)
 
 
-async def test_samples_of_weights_that_are_not_numbers_are_divergence() -> None:
-    backend = await TinkerBackend.open(30, METADATA)
-    training = await backend.create(BUNDLED, 4, 0, METADATA)
-    output = await training.step([[datum()]], LossCall("importance_sampling"), AdamStep(1e308))
+async def test_samples_of_weights_that_are_not_numbers_are_divergence(bundled_training) -> None:
+    output = await bundled_training.step([[datum()]], 1e308)
     with pytest.raises(DivergedError, match="the logprob of a sampled token is nan"):
         await output.sampler.sample(np.array([1, 2]), 1, SamplingSettings(max_tokens=2))
-    await backend.close("errored")
 
 
 async def test_abandoned_sessions_leave_no_threads_or_tasks() -> None:
     async def session() -> None:
-        backend = await TinkerBackend.open(30, METADATA)
-        training = await backend.create(BUNDLED, 4, 0, METADATA)
+        backend = await TinkerBackend.open(settings_of(), METADATA)
+        training = await backend.create(BUNDLED, METADATA)
         sampler = await training.snapshot()
         await sampler.sample(np.array([1, 2]), 1, SamplingSettings(max_tokens=1))
         await backend.close("errored")
@@ -79,34 +73,28 @@ async def test_abandoned_sessions_leave_no_threads_or_tasks() -> None:
         await asyncio.sleep(0.05)
 
 
-async def test_a_missing_state_is_distinguished_from_a_wrong_path() -> None:
-    backend = await TinkerBackend.open(30, METADATA)
-    training = await backend.create(BUNDLED, 4, 0, METADATA)
-    path = await training.save_state("gone", METADATA | {"attempt": "1", "step": "1"}, ttl_seconds=None)
-    await backend.stored.delete(path)
+async def test_a_missing_state_is_distinguished_from_a_wrong_path(backend, bundled_training) -> None:
+    path = await bundled_training.save_state("gone", METADATA, ttl_seconds=None)
+    await STORED.delete(path)
     with pytest.raises(CheckpointGoneError, match=path):
         await backend.load(path, METADATA, with_optimizer=True)
-    await backend.close("success")
 
 
-async def test_stored_checkpoints_are_listed_with_their_marks_and_expiry() -> None:
-    backend = await TinkerBackend.open(30, METADATA)
-    training = await backend.create(BUNDLED, 4, 0, METADATA)
+async def test_stored_checkpoints_are_listed_with_their_marks_and_expiry(bundled_training) -> None:
     marks = {"run_uid": "listing-test", "attempt": "2", "step": "7"}
-    path = await training.save_state("periodic", marks, ttl_seconds=30 * 86_400)
-    (found,) = [one for one in await backend.stored.list() if one.run_uid == "listing-test"]
+    path = await bundled_training.save_state("periodic", marks, ttl_seconds=30 * 86_400)
+    (found,) = [one for one in await STORED.list() if one.run_uid == "listing-test"]
     assert (found.path, found.kind, found.attempt, found.step) == (path, "state", 2, 7)
     assert found.expires_at is not None
-    await backend.stored.keep_forever(path)
-    (kept,) = [one for one in await backend.stored.list() if one.run_uid == "listing-test"]
+    await STORED.keep_forever(path)
+    (kept,) = [one for one in await STORED.list() if one.run_uid == "listing-test"]
     assert kept.expires_at is None
-    await backend.close("success")
 
 
 async def test_a_wrong_key_is_reported_at_once(monkeypatch) -> None:
     monkeypatch.setenv("TINKER_API_KEY", "tml-wrong")
     with pytest.raises(CredentialsError, match="TINKER_API_KEY"):
-        await TinkerBackend.open(30, METADATA)
+        await TinkerBackend.open(settings_of(), METADATA)
 
 
 class NeverAnswered:

@@ -3,16 +3,21 @@ from datetime import UTC, datetime
 
 import pytest
 
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.errors import InternalError
-from tinker_atropos.settings import RecordedCheckpoint
-from tinker_atropos.trainer.backend.checkpoint_keeper import superfluous_states
-from tinker_atropos.trainer.backend.stored_checkpoints import (
+from tinker_atropos.settings import RecordedCheckpoint, Settings
+from tinker_atropos.trainer.backend.checkpoints import (
+    CheckpointKeeper,
     StoredCheckpoint,
+    StoredCheckpoints,
     checkpoint_metadata,
     checkpoint_name,
     lost_sentence,
     states_to_resume,
+    superfluous_states,
 )
+
+STORED = StoredCheckpoints(30)
 
 
 def checkpoint(attempt: int, step: int, kind: str = "state", uid: str = "u") -> StoredCheckpoint:
@@ -112,3 +117,58 @@ def test_the_wire_form_contains_the_expiry() -> None:
         "expiresAt": "2026-12-24T18:30:15Z",
     }
     assert StoredCheckpoint("p", "state", "u", 2, 50).message.expires_at is None
+
+
+def keeper(run_uid: str, attempt: int, **settings: int) -> CheckpointKeeper:
+    return CheckpointKeeper(Settings(run_uid=run_uid, attempt=attempt), TrainerSettings(**settings))
+
+
+async def steps(run_uid: str) -> list[tuple[int, int, str]]:
+    listed = await STORED.list()
+    return sorted((one.attempt, one.step, one.kind) for one in listed if one.run_uid == run_uid)
+
+
+async def test_an_attempt_deletes_what_its_own_saves_replace(bundled_training) -> None:
+    first, second = keeper("tidied", 1, keep_checkpoints=1), keeper("tidied", 2, keep_checkpoints=1)
+    await first.save_state(bundled_training, 10, forever=False)
+    await second.tidy()
+    assert await steps("tidied") == [(1, 10, "state")], "it is all that there is"
+
+    saved = await second.save_state(bundled_training, 20, forever=False)
+    await second.save_sampler(bundled_training, 20)
+    await second.tidy()
+    assert await steps("tidied") == [(2, 20, "sampler"), (2, 20, "state")]
+    assert saved.expires_at is not None
+
+
+async def test_the_last_save_is_kept_even_below_states_that_could_not_be_loaded(bundled_training) -> None:
+    """An attempt that went back before its newest state saves at an earlier step than that."""
+    attempt = keeper("went-back", 1, keep_checkpoints=1)
+    await attempt.save_state(bundled_training, 20, forever=False)
+    await attempt.save_state(bundled_training, 10, forever=False)
+    await attempt.tidy()
+    assert (1, 10, "state") in await steps("went-back")
+
+
+async def test_an_attempt_ends_when_a_newer_one_has_saved_meanwhile(bundled_training) -> None:
+    older, newer = keeper("raced", 1), keeper("raced", 2)
+    await newer.save_state(bundled_training, 10, forever=True)
+    await older.save_state(bundled_training, 12, forever=True)
+    with pytest.raises(InternalError, match=r"attempt 2 of this run has already saved .*; attempt 1 ends"):
+        await older.tidy()
+
+
+async def test_what_is_gone_already_is_deleted(bundled_training) -> None:
+    """The answer to the first request may have been lost."""
+    path = await keeper("deleted-twice", 1).save_sampler(bundled_training, 10)
+    await STORED.delete(path)
+    await STORED.delete(path)
+    assert await steps("deleted-twice") == []
+
+
+async def test_a_backend_that_does_not_delete_is_a_warning(bundled_training, caplog) -> None:
+    keep_one = keeper("stuck", 1, keep_checkpoints=1)
+    await keep_one.save_state(bundled_training, 10, forever=True)
+    keep_one.stored = StoredCheckpoints(deadline_seconds=0)
+    await keep_one.tidy()
+    assert "old checkpoints could not be deleted" in caplog.text

@@ -6,17 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.integration.training.faults import Fault, FaultProxy
+from tests.unit.tinker_atropos.trainer.backend.conftest import METADATA, settings_of
 from tests.unit.tinker_atropos.trainer.backend.made_datums import datum
 
 from rl_contract.bundled import BUNDLED
 from tinker_atropos.config.run_config import RunConfig, parse_config
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.settings import Settings
-from tinker_atropos.trainer.backend.backend import TinkerBackend, Training
+from tinker_atropos.trainer.backend.backend import TinkerBackend
+from tinker_atropos.trainer.backend.checkpoints import StoredCheckpoints
+from tinker_atropos.trainer.backend.lora_weights import Training
 from tinker_atropos.trainer.backend.open_training import Opened, TrainingOpener
-from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall
 
-METADATA = {"run_uid": "the-parent"}
 PROBE_T = np.array([1, 2, 3])
 RANK = 4
 
@@ -35,16 +36,16 @@ def opening(path: str, *, with_optimizer: bool = False, **changes) -> TrainingOp
 
 
 async def step(training: Training, token: int):
-    return (await training.step([[datum(token)]], LossCall("importance_sampling"), AdamStep(1e-2))).sampler
+    return (await training.step([[datum(token)]], 1e-2)).sampler
 
 
 async def parent() -> tuple[str, list[float], list[float]]:
     """A state after two steps, its logprobs, and those after one more step of its own."""
-    backend = await TinkerBackend.open(30, METADATA)
-    training = await backend.create(BUNDLED, RANK, 0, METADATA)
+    backend = await TinkerBackend.open(settings_of(lora_rank=RANK), METADATA)
+    training = await backend.create(BUNDLED, METADATA)
     await step(training, 5)
     sampler = await step(training, 6)
-    path = await training.save_state("two-steps", METADATA | {"attempt": "1", "step": "2"}, ttl_seconds=None)
+    path = await training.save_state("two-steps", METADATA, ttl_seconds=None)
     saved = await sampler.logprobs(PROBE_T)
     on = await (await step(training, 7)).logprobs(PROBE_T)
     await backend.close("success")
@@ -109,9 +110,7 @@ async def test_a_coefficient_needs_a_backend_that_samples_from_the_base_model(mo
 @pytest.mark.parametrize("with_optimizer", [False, True])
 async def test_missing_weights_are_refused(with_optimizer) -> None:
     path, _, _ = await parent()
-    backend = await TinkerBackend.open(30, METADATA)
-    await backend.stored.delete(path)
-    await backend.close("success")
+    await StoredCheckpoints(30).delete(path)
     with pytest.raises(ConfigError, match=f"startFrom names weights that the backend does not have: .*{path}"):
         await opening(path, with_optimizer=with_optimizer).open()
 

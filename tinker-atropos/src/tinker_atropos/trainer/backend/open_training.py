@@ -12,17 +12,18 @@ from tinker_atropos.chat.sampling import Ints, SampleRefusedError, SamplingSetti
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.errors import BackendError, CheckpointLostError, ConfigError
 from tinker_atropos.settings import RecordedCheckpoint, Settings
-from tinker_atropos.trainer.backend.backend import TinkerBackend, Training, wait_for_backend
-from tinker_atropos.trainer.backend.policy import Sampler
-from tinker_atropos.trainer.backend.reachability import Say, explained
-from tinker_atropos.trainer.backend.sdk_calls import CheckpointGoneError
-from tinker_atropos.trainer.backend.step_requests import LossCall
-from tinker_atropos.trainer.backend.stored_checkpoints import (
+from tinker_atropos.trainer.backend.backend import TinkerBackend, wait_for_backend
+from tinker_atropos.trainer.backend.checkpoints import (
     StoredCheckpoint,
+    StoredCheckpoints,
     StoredWeights,
     lost_sentence,
     states_to_resume,
 )
+from tinker_atropos.trainer.backend.lora_weights import Training
+from tinker_atropos.trainer.backend.policy import Sampler
+from tinker_atropos.trainer.backend.reachability import Say, explained
+from tinker_atropos.trainer.backend.sdk_calls import CheckpointGoneError
 from tinker_atropos.trainer.backend.token_use import TokenUse
 
 logger = logging.getLogger(__name__)
@@ -65,6 +66,10 @@ class TrainingOpener:
         return self.config.tinker.backend_deadline_seconds
 
     @property
+    def stored(self) -> StoredCheckpoints:
+        return StoredCheckpoints(self.deadline)
+
+    @property
     def url(self) -> str:
         """Where the backend is, also if that is left to the SDK."""
         return self.base_url or DEFAULT_BASE_URL
@@ -83,7 +88,7 @@ class TrainingOpener:
     async def _open_session(self, recorded: RecordedCheckpoint | None, *, restart_if_lost: bool) -> Opened:
         if self.base_url:
             await wait_for_backend(self.base_url, self.deadline)
-        backend = await TinkerBackend.open(self.deadline, self._metadata, self.used)
+        backend = await TinkerBackend.open(self.config.tinker, self._metadata, self.used)
         try:
             return await self._open(backend, recorded, restart_if_lost=restart_if_lost)
         except BaseException:  # whatever the error: the session's threads must not be left behind
@@ -129,7 +134,7 @@ class TrainingOpener:
     async def _check_loss(self, training: Training) -> None:
         """Before anything is sampled for it."""
         if not POLICY_LOSSES[self.config.tinker.loss].everywhere:
-            await training.check_loss(LossCall.of_run(self.config.tinker), self.probe_T[:1].repeat(2))
+            await training.check_loss(self.probe_T[:1].repeat(2))
 
     async def _check_base_model(self, training: Training) -> None:
         """With a KL to the base model in the advantages, no step could be trained without one."""
@@ -148,7 +153,8 @@ class TrainingOpener:
         self, backend: TinkerBackend, recorded: RecordedCheckpoint | None, *, restart_if_lost: bool
     ) -> tuple[Training, StoredCheckpoint | None, str | None]:
         """The run's training, the checkpoint that it continues from, and what is lost (see `Opened`)."""
-        left = listed = await self._states(backend)
+        settings = self.settings
+        left = listed = states_to_resume(await self.stored.list(), settings.run_uid, settings.attempt)
         while True:
             lost = lost_sentence(recorded, listed, left)
             if lost and not restart_if_lost:
@@ -165,18 +171,16 @@ class TrainingOpener:
                 return training, state, lost
 
     async def _from_the_beginning(self, backend: TinkerBackend) -> Training:
-        settings, tinker = self.settings, self.config.tinker
+        settings = self.settings
         if settings.start_from is None:
-            return await backend.create(
-                self.config.base_model, tinker.lora_rank, tinker.seed, self._metadata, tinker.lora_layers
-            )
+            return await backend.create(self.config.base_model, self._metadata)
         optimizer = "and the optimizer " if settings.start_from_optimizer else ""
         logger.info("starting at step 0 from the weights %sof %s", optimizer, settings.start_from)
         return await self._start_from(backend, settings.start_from)
 
     async def _start_from(self, backend: TinkerBackend, path: str) -> Training:
         try:
-            self._check_fits(path, await backend.stored.describe(path))
+            self._check_fits(path, await self.stored.describe(path))
             return await backend.load(path, self._metadata, with_optimizer=self.settings.start_from_optimizer)
         except CheckpointGoneError as error:
             raise ConfigError(f"startFrom names weights that the backend does not have: {error}") from error
@@ -197,10 +201,6 @@ class TrainingOpener:
                 f"startFrom names weights ({path}) that do not fit: {'; '.join(differences)}. "
                 "Use the values that they were trained with"
             )
-
-    async def _states(self, backend: TinkerBackend) -> list[StoredCheckpoint]:
-        """The run's states, best first."""
-        return states_to_resume(await backend.stored.list(), self.settings.run_uid, self.settings.attempt)
 
     @property
     def _metadata(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""How an optimizer step moves the weights: Adam's settings and its learning rate at each step. Pure.
+"""The learning rate of each step, and the optimizer steps that a batch is divided into.
 
 Of step s (0 is the first) of n = total_steps, with a warm-up of w = `warmup_steps`, the learning rate is
 
@@ -30,7 +30,6 @@ from rl_contract.bundled import BUNDLED
 from tinker_atropos.chat.model_config import read_model_config
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.trainer.backend.step_requests import AdamStep
 from tinker_atropos.trainer.data.datums import Datum
 
 SCHEDULES: Final[Mapping[str, Callable[[float], float]]] = {
@@ -41,20 +40,15 @@ SCHEDULES: Final[Mapping[str, Callable[[float], float]]] = {
 """The factor of the learning rate by the share of the steps after the warm-up that are done."""
 
 
-def learning_rate_at(step: int, peak: float, schedule: str, warmup_steps: int, total_steps: int) -> float:
-    if step < warmup_steps:
-        return peak * (step + 1) / warmup_steps
-    return peak * SCHEDULES[schedule]((step - warmup_steps) / max(total_steps - warmup_steps, 1))
-
-
-def adam_at(step: int, config: RunConfig) -> AdamStep:
-    """Adam's step in the policy step with that number: all of its optimizer steps have the same."""
-    tinker = config.tinker
-    assert tinker.learning_rate != "auto", "with_learning_rate has put a number in its place"
-    rate = learning_rate_at(
-        step, tinker.learning_rate, tinker.learning_rate_schedule, tinker.warmup_steps, config.env.total_steps
-    )
-    return AdamStep(rate, tinker)
+def learning_rate_at(step: int, config: RunConfig) -> float:
+    """Of the policy step with that number: all of its optimizer steps have the same."""
+    tinker, warmup = config.tinker, config.tinker.warmup_steps
+    peak = tinker.learning_rate
+    assert peak != "auto", "with_learning_rate has put a number in its place"
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    share = (step - warmup) / max(config.env.total_steps - warmup, 1)
+    return peak * SCHEDULES[tinker.learning_rate_schedule](share)
 
 
 def dealt_out(datums: Sequence[Datum], substeps: int) -> list[list[Datum]]:

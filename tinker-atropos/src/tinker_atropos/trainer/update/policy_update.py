@@ -29,14 +29,13 @@ from rl_contract.policy_losses import POLICY_LOSSES
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.sampling import Floats, SampleRefusedError
 from tinker_atropos.config.run_config import RunConfig
-from tinker_atropos.trainer.backend.backend import Training
+from tinker_atropos.trainer.backend.lora_weights import Training, taught
 from tinker_atropos.trainer.backend.policy import Sampler
-from tinker_atropos.trainer.backend.step_requests import LossCall, taught
 from tinker_atropos.trainer.data.datums import Datum, TrainingBatch
 from tinker_atropos.trainer.data.divergence import check_loss
 from tinker_atropos.trainer.data.groups import TeacherTopK
 from tinker_atropos.trainer.update.ess_steering import has_stale_tokens
-from tinker_atropos.trainer.update.optimizer import adam_at, dealt_out, gradient_metrics
+from tinker_atropos.trainer.update.optimizer import dealt_out, gradient_metrics, learning_rate_at
 from tinker_atropos.trainer.update.trust_region import clip_metrics, mask_metrics, within
 
 
@@ -172,11 +171,10 @@ async def update_policy(training: Training, batch: TrainingBatch, config: RunCon
     """Train on a batch after `step` policy steps. Raises DivergedError."""
     compared = await compared_to_base(training, batch, config, step)
     batch, forward_seconds = await adjusted(training, compared.batch, config.tinker, step)
-    adam = adam_at(step, config)
-    loss = LossCall.of_run(config.tinker)
+    learning_rate = learning_rate_at(step, config)
     shares = dealt_out(batch.datums, config.tinker.num_substeps)
-    output = await training.step(shares, loss, adam)
-    metrics = {"train/learning_rate": adam.learning_rate} | gradient_metrics(output.optimizer_metrics)
+    output = await training.step(shares, learning_rate)
+    metrics = {"train/learning_rate": learning_rate} | gradient_metrics(output.optimizer_metrics)
     clipped = clip_metrics(batch.datums, output.logprobs, config.tinker)
     learned = teacher_metrics(batch.datums, output.teacher_logprobs)
     return Updated(

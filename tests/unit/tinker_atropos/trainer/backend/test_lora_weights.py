@@ -7,23 +7,21 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+from tests.unit.tinker_atropos.trainer.backend.conftest import METADATA
 from tests.unit.tinker_atropos.trainer.backend.made_datums import datum
 
-from rl_contract.bundled import BUNDLED
-from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.trainer.backend.backend import StepOutput, TinkerBackend, Training
-from tinker_atropos.trainer.backend.step_requests import AdamStep, LossCall
-from tinker_atropos.trainer.backend.token_use import TokenUse
+from tinker_atropos.trainer.backend.checkpoints import StoredCheckpoints
+from tinker_atropos.trainer.backend.lora_weights import StepOutput, Training
 from tinker_atropos.trainer.data.datums import Datum
 from tinker_atropos.trainer.data.groups import TeacherTopK
 from tinker_atropos.trainer.update.policy_update import teacher_metrics
 
-METADATA = {"run_uid": "step-requests-test", "attempt": "1", "step": "1"}
-LOSS = LossCall("importance_sampling")
 
-
-pytestmark = pytest.mark.usefixtures("addressed")
+@pytest.fixture
+def folder(tinker_service) -> Path:
+    """Where the service keeps its checkpoints."""
+    return Path(tinker_service.log).parent / "data"
 
 
 async def saved(training: Training, name: str, folder: Path) -> dict[str, np.ndarray]:
@@ -35,15 +33,12 @@ async def saved(training: Training, name: str, folder: Path) -> dict[str, np.nda
 
 
 @pytest.mark.parametrize(("clip", "decay"), [(0.0, 0.0), (1e-3, 0.0), (0.0, 0.5), (1e-3, 0.5)])
-async def test_clipping_and_decay_are_torchs(clip, decay, tinker_service) -> None:
+async def test_clipping_and_decay_are_torchs(clip, decay, folder, new_training) -> None:
     """The first moment after one step is a tenth of the clipped gradient: torch makes the same step of it."""
-    folder = Path(tinker_service.log).parent / "data"
-    backend = await TinkerBackend.open(30, METADATA)
-    training = await backend.create(BUNDLED, 4, 0, METADATA)
-    await training.step([[datum(5)]], LOSS, AdamStep(1e-2))  # then B is not zero, and A has a gradient too
+    training = await new_training(weight_decay=decay, grad_clip_norm=clip)
+    await training.step([[datum(5)]], 1e-2)  # then B is not zero, and A has a gradient too
     before = await saved(training, "before", folder)
-    adam = AdamStep(1e-2, TrainerSettings(weight_decay=decay, grad_clip_norm=clip))
-    output = await training.step([[datum(6), datum(7)]], LOSS, adam)
+    output = await training.step([[datum(6), datum(7)]], 1e-2)
     after = await saved(training, "after", folder)
     (answer,) = output.optimizer_metrics
 
@@ -63,18 +58,14 @@ async def test_clipping_and_decay_are_torchs(clip, decay, tinker_service) -> Non
     optimizer.step()
     for name, parameter in parameters.items():
         np.testing.assert_allclose(after[name], parameter.detach().numpy(), rtol=1e-6, atol=1e-12, err_msg=name)
-    await backend.close("success")
 
 
-async def test_two_optimizer_steps_of_a_batch_are_two_steps_with_one_snapshot(tinker_service) -> None:
-    folder = Path(tinker_service.log).parent / "data"
-    backend = await TinkerBackend.open(30, METADATA)
-
+async def test_two_optimizer_steps_of_a_batch_are_two_steps_with_one_snapshot(folder, new_training) -> None:
     async def trained(together: bool) -> tuple[list[StepOutput], dict[str, np.ndarray]]:
-        training = await backend.create(BUNDLED, 4, 0, METADATA)
+        training = await new_training()
         minibatches = [[datum(5), datum(8)], [datum(6), datum(9)]]
         calls = [minibatches] if together else [[each] for each in minibatches]
-        outputs = [await training.step(call, LOSS, AdamStep(1e-2)) for call in calls]
+        outputs = [await training.step(call, 1e-2) for call in calls]
         return outputs, await saved(training, "stepped", folder)
 
     (output,), tensors = await trained(together=True)
@@ -89,7 +80,6 @@ async def test_two_optimizer_steps_of_a_batch_are_two_steps_with_one_snapshot(ti
     assert set(output.seconds) == {"forward_backward", "optim_step", "snapshot"}
     sampled = [(await each.sampler.logprobs(np.array([1, 2, 3]))).tolist() for each in (output, outputs[-1])]
     assert sampled[0][1:] == sampled[1][1:]
-    await backend.close("success")
 
 
 def taught(token: int = 5, advantage: float = 0.0) -> Datum:
@@ -109,10 +99,9 @@ async def all_logprobs(training: Training, vocabulary: int = 512) -> np.ndarray:
     return np.stack(await training.forward(datums), axis=-1)
 
 
-async def test_the_loss_and_the_gradient_are_those_of_the_forward_kl_in_numpy() -> None:
+async def test_the_loss_and_the_gradient_are_those_of_the_forward_kl_in_numpy(new_training) -> None:
     """The loss by numpy, from the logprobs of the whole vocabulary, and a step goes down. The gradient is below."""
-    backend = await TinkerBackend.open(30, METADATA)
-    training = await backend.create(BUNDLED, 4, 0, METADATA)
+    training = await new_training(distill_coefficient=3.0)
     example = taught()
     tokens_TK, shares_TK = example.teacher.tokens_TK, example.teacher.shares_TK
     named_TK = shares_TK > 0
@@ -123,7 +112,7 @@ async def test_the_loss_and_the_gradient_are_those_of_the_forward_kl_in_numpy() 
         return float(-(shares_TK * np.take_along_axis(logprobs_TV, tokens_TK, axis=-1)).sum())
 
     before = await all_logprobs(training)
-    output = await training.step([[example]], LossCall("importance_sampling", teacher_weight=3.0), AdamStep(1e-4))
+    output = await training.step([[example]], 1e-4)
     assert output.loss_sum == pytest.approx(3.0 * cross_entropy(before), rel=1e-5)
     np.testing.assert_allclose(
         output.teacher_logprobs[0], np.take_along_axis(before, tokens_TK, axis=-1), rtol=1e-4, atol=1e-5
@@ -133,109 +122,90 @@ async def test_the_loss_and_the_gradient_are_those_of_the_forward_kl_in_numpy() 
     assert metrics["distil/forward_kl"] == pytest.approx((cross_entropy(before) - entropy) / 2, rel=1e-5)
     after = await all_logprobs(training)
     assert cross_entropy(after) < cross_entropy(before)
-    await backend.close("success")
 
 
-async def first_moments(
-    backend: TinkerBackend, folder: Path, minibatch: list[Datum], loss: LossCall = LOSS
-) -> dict[str, np.ndarray]:
+async def first_moments(training: Training, folder: Path, minibatch: list[Datum]) -> dict[str, np.ndarray]:
     """A tenth of the gradient of a first step, from the same weights each time."""
-    training = await backend.create(BUNDLED, 4, 0, METADATA)
-    await training.step([[datum(5)]], LOSS, AdamStep(1e-2))  # then B is not zero, and A has a gradient too
+    await training.step([[datum(5)]], 1e-2)  # then B is not zero, and A has a gradient too
     before = await saved(training, "before", folder)
-    await training.step([minibatch], loss, AdamStep(1e-2))
+    await training.step([minibatch], 1e-2)
     after = await saved(training, "after", folder)
     return {name: after[name] - 0.9 * before[name] for name in after if name.startswith("first.")}
 
 
-async def test_a_teachers_gradient_is_a_weighted_sum_over_its_tokens_and_adds_to_the_policys(tinker_service) -> None:
+async def test_a_teachers_gradient_is_a_weighted_sum_over_its_tokens_and_adds_to_the_policys(
+    folder, new_training
+) -> None:
     """On fresh tokens the policy's gradient is -A times that of log p: with A the teacher's weight, and each of its
     tokens as if sampled, it is the same.
     """
-    folder = Path(tinker_service.log).parent / "data"
-    backend = await TinkerBackend.open(30, METADATA)
     example, weight = taught(), 2.0
-    training = await backend.create(BUNDLED, 4, 0, METADATA)
-    await training.step([[datum(5)]], LOSS, AdamStep(1e-2))
+    training = await new_training()
+    await training.step([[datum(5)]], 1e-2)
     sampled = []
     for tokens_T, shares_T in zip(example.teacher.tokens_TK.T, example.teacher.shares_TK.T, strict=True):
         (fresh_T,) = await training.forward([replace(example, target_T=tokens_T)])
         sampled.append(
             replace(example, target_T=tokens_T, logprobs_T=fresh_T, advantages_T=weight * shares_T, teacher=None)
         )
-    expected = await first_moments(backend, folder, sampled)
-    found = await first_moments(backend, folder, [example], LossCall("importance_sampling", teacher_weight=weight))
+    expected = await first_moments(await new_training(), folder, sampled)
+    found = await first_moments(await new_training(distill_coefficient=weight), folder, [example])
     assert max(np.abs(moment).max() for moment in expected.values()) > 1e-4
     for name, moment in expected.items():
         np.testing.assert_allclose(found[name], moment, rtol=1e-3, atol=1e-7, err_msg=name)
 
     both = [taught(7, advantage=1.0), datum(6)]
-    policy = await first_moments(backend, folder, [replace(both[0], teacher=None), both[1]])
-    teacher = await first_moments(backend, folder, [taught(7)])
-    together = await first_moments(backend, folder, both)
+    policy = await first_moments(await new_training(), folder, [replace(both[0], teacher=None), both[1]])
+    teacher = await first_moments(await new_training(), folder, [taught(7)])
+    together = await first_moments(await new_training(), folder, both)
     for name, moment in together.items():
         np.testing.assert_allclose(moment, policy[name] + teacher[name], rtol=1e-3, atol=1e-7, err_msg=name)
-    await backend.close("success")
 
 
-async def test_a_replayed_step_with_a_teacher_gives_the_same_bytes(tinker_service) -> None:
-    folder = Path(tinker_service.log).parent / "data"
-    backend = await TinkerBackend.open(30, METADATA)
-    training = await backend.create(BUNDLED, 4, 0, METADATA)
-    await training.step([[datum(5)]], LOSS, AdamStep(1e-2))
-    path = await training.save_state("replayed", METADATA, ttl_seconds=None)
+async def test_a_replayed_step_with_a_teacher_gives_the_same_bytes(folder, backend, bundled_training) -> None:
+    await bundled_training.step([[datum(5)]], 1e-2)
+    path = await bundled_training.save_state("replayed", METADATA, ttl_seconds=None)
     minibatches = [[taught(5, advantage=1.0), datum(8)], [taught(6)]]
     found = []
     for attempt in range(2):
         again = await backend.load(path, METADATA, with_optimizer=True)
-        output = await again.step(minibatches, LOSS, AdamStep(1e-2))
+        output = await again.step(minibatches, 1e-2)
         tensors = await saved(again, f"replayed-{attempt}", folder)
         found.append((output.loss_sum, {name: tensor.tobytes() for name, tensor in tensors.items()}))
     assert found[0] == found[1]
-    await backend.close("success")
 
 
-async def test_without_advantages_only_the_teachers_loss_is_computed_and_charged_for() -> None:
-    used = TokenUse()
-    backend = await TinkerBackend.open(30, METADATA, used)
-    training = await backend.create(BUNDLED, 4, 0, METADATA)
-    output = await training.step([[taught()]], LOSS, AdamStep(1e-4))
-    assert used.train == 3
+async def test_without_advantages_only_the_teachers_loss_is_computed_and_charged_for(new_training) -> None:
+    training, dro = await new_training(), await new_training(loss="dro")
+    output = await training.step([[taught()]], 1e-4)
+    assert training.used.train == 3
     assert [len(row) for row in output.logprobs] == [3]
-    await training.step([[taught(), datum(6)]], LOSS, AdamStep(1e-4))
-    assert used.train == 3 + 2 * 3 + 3
-    dro = LossCall("dro", {"beta": 0.1})
-    await training.step([[taught()]], dro, AdamStep(1e-4))  # it pulls back to the sampler, whatever the advantages
-    assert used.train == 3 + 2 * 3 + 3 + 2 * 3
-    await backend.close("success")
+    await training.step([[taught(), datum(6)]], 1e-4)
+    assert training.used.train == 3 + 2 * 3 + 3
+    await dro.step([[taught()]], 1e-4)  # it pulls back to the sampler, whatever the advantages
+    assert dro.used.train == 2 * 3
 
 
-async def test_a_backend_that_refuses_what_a_teacher_named_ends_the_run_and_says_what_to_do() -> None:
-    backend = await TinkerBackend.open(30, METADATA)
-    training = await backend.create(BUNDLED, 4, 0, METADATA)
+async def test_a_backend_that_refuses_what_a_teacher_named_ends_the_run_and_says_what_to_do(bundled_training) -> None:
     unknown = taught()
     unknown.teacher.tokens_TK[2, 2] = 100_000
     with pytest.raises(ConfigError, match=r"several targets per token: .*100000.* \(env.teacher_top_k: 1\)"):
-        await training.step([[unknown]], LOSS, AdamStep(1e-4))
-    await backend.close("errored")
+        await bundled_training.step([[unknown]], 1e-4)
 
 
 LAYERS = {"train_attn": "self_attn", "train_mlp": "mlp", "train_unembed": "lm_head"}
 
 
 @pytest.mark.parametrize("only", LAYERS)
-async def test_an_adapter_is_on_the_layers_that_were_asked_for(only, tinker_service) -> None:
+async def test_an_adapter_is_on_the_layers_that_were_asked_for(only, folder, backend, new_training) -> None:
     """And its checkpoints know which: training continues on them, and the backend tells."""
-    folder = Path(tinker_service.log).parent / "data"
-    backend = await TinkerBackend.open(30, METADATA)
-    training = await backend.create(BUNDLED, 4, 0, METADATA, {name: name == only for name in LAYERS})
-    await training.step([[datum(5)]], LOSS, AdamStep(1e-2))
+    training = await new_training(**{name: name == only for name in LAYERS})
+    await training.step([[datum(5)]], 1e-2)
     path = await training.save_state("layers", METADATA, ttl_seconds=None)
     continued = await backend.load(path, METADATA, with_optimizer=True)
-    output = await continued.step([[datum(5)]], LOSS, AdamStep(1e-2))
+    output = await continued.step([[datum(5)]], 1e-2)
     assert output.optimizer_metrics[0]["optimizer_step"] == 2
     tensors = await saved(continued, "continued", folder)
     adapted = {name for name in LAYERS if any(LAYERS[name] in tensor for tensor in tensors)}
     assert adapted == {only}
-    assert (await backend.stored.describe(path)).lora_layers == {name: name == only for name in LAYERS}
-    await backend.close("success")
+    assert (await StoredCheckpoints(30).describe(path)).lora_layers == {name: name == only for name in LAYERS}
