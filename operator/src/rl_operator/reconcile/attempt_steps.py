@@ -32,7 +32,6 @@ from rl_operator.render import (
     sandbox_pod,
     share_env_vars,
     templates_of,
-    with_share,
 )
 from rl_operator.render.labels import controller_uid
 from rl_operator.status.attempt.environment_slots import EVALUATOR, plan_environments
@@ -314,8 +313,8 @@ async def reconcile_environment_pods(view: View, client: RunClient) -> None:
         assert view.pod is not None, "environments follow the run's pod"
         assert view.pod.address is not None, "and wait for its address"
         where = (view.run.status.attempt or 1, place.slot, place.incarnation)
-        environment = environment_pod(templates.environment, *where, view.pod.address)
-        await client.create_child(with_share(environment, share_env_vars(view.run, place.slot)))
+        share = share_env_vars(view.run, place.slot)
+        await client.create_child(environment_pod(templates.environment, *where, view.pod.address, share=share))
 
 
 def _require_config_maps(view: View, templates: Templates, client: RunClient) -> None:

@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from rl_operator.api.catalog import Catalog, CatalogEnvironment, EnvironmentFamily, EnvironmentField
 from rl_operator.api.kubernetes_objects import ConfigMapObject
 from rl_operator.api.names import (
-    API_VERSION,
     COMPONENT_LABEL,
     MANAGED_BY_LABEL,
     MANAGER,
@@ -25,7 +24,7 @@ from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.api.settings.fields import flattened
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.operator_errors import InvalidError
-from rl_operator.render.labels import child_metadata
+from rl_operator.render.labels import child_metadata, managed_labels, owned_by
 
 CATALOG_COMPONENT: Final = "catalog"
 CATALOG_SELECTOR: Final = f"{MANAGED_BY_LABEL}={MANAGER},{COMPONENT_LABEL}={CATALOG_COMPONENT}"
@@ -69,22 +68,10 @@ def catalog_config_map(runtime: Runtime, namespace: str, found: ImageCatalog) ->
             "name": catalog_name(metadata.name),
             "namespace": namespace,
             "labels": {
-                "app.kubernetes.io/name": "rl-catalog",
+                **managed_labels("rl-catalog", CATALOG_COMPONENT),
                 "app.kubernetes.io/instance": metadata.name,
-                COMPONENT_LABEL: CATALOG_COMPONENT,
-                "app.kubernetes.io/part-of": "rl-operator",
-                MANAGED_BY_LABEL: MANAGER,
             },
-            # Without blockOwnerDeletion, which would need permission for the owner's finalizers.
-            "ownerReferences": [
-                {
-                    "apiVersion": API_VERSION,
-                    "kind": RUNTIME_KIND,
-                    "name": metadata.name,
-                    "uid": metadata.uid,
-                    "controller": True,
-                }
-            ],
+            "ownerReferences": [{**owned_by(RUNTIME_KIND, metadata), "controller": True}],
         },
         "data": {
             CATALOG_KEY: _catalog_text(runtime, found.catalog),

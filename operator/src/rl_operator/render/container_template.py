@@ -42,6 +42,19 @@ DEFAULT_STORAGE: Final[Mapping[str, str]] = {
 NO_DNS: Final[PodSpec] = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}}
 """Of a pod: a resolver that refuses at once. Without any, a look-up would wait for minutes."""
 
+CONFINED_POD: Final[PodSpec] = {
+    "restartPolicy": "Never",
+    "automountServiceAccountToken": False,
+    "enableServiceLinks": False,
+}
+"""Of every pod: it ends once, cannot speak to the API server, and is not told of the namespace's Services."""
+
+CONTAINER_SECURITY: Final[ContainerSecurity] = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+
 STORAGE_REQUEST: Final = "256Mi"
 """Without a request the scheduler would reserve the whole limit."""
 
@@ -104,19 +117,28 @@ def container(
     resources: Resources,
     mounts: list[VolumeMount],
 ) -> Container:
-    rendered: Container = {
-        "name": name,
-        "image": image.reference,
-        "command": literal(command),
+    """One of the three of a run."""
+    return {
+        **confined_container(name, image, command, resources),
         "workingDir": SCRATCH,
         "env": env_vars,
         "ports": [{"name": f"{name}-ops", "containerPort": OPS_PORTS[name]}],
         "readinessProbe": probe(name, period_seconds=2, failure_threshold=3),
-        "resources": resources,
-        "securityContext": container_security(),
-        # The trainer's message is its result, another's why it failed; without one, the last lines of its log are used.
-        "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": scratch_volume(name), "mountPath": SCRATCH}, *mounts],
+    }
+
+
+def confined_container(name: str, image: Image, command: Iterable[str], resources: Resources) -> Container:
+    """What all of ours have: as the pod security standard `restricted` requires, no writing to the image's files, and
+    a message at their end: the trainer's result, why another one failed, or else the last lines of the log.
+    """
+    rendered: Container = {
+        "name": name,
+        "image": image.reference,
+        "command": literal(command),
+        "resources": resources,
+        "securityContext": CONTAINER_SECURITY,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     return rendered | image.policy
 
@@ -132,15 +154,6 @@ def probe(name: str, period_seconds: int, failure_threshold: int) -> ContainerPr
         "periodSeconds": period_seconds,
         "timeoutSeconds": 3,
         "failureThreshold": failure_threshold,
-    }
-
-
-def container_security() -> ContainerSecurity:
-    """What the pod security standard `restricted` requires of a container, and no writing to its image's files."""
-    return {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "readOnlyRootFilesystem": True,
     }
 
 

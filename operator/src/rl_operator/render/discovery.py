@@ -15,9 +15,7 @@ from rl_operator.api.kubernetes_objects import (
     PodSpec,
     Resources,
 )
-from rl_operator.api.model import ObjectMeta
 from rl_operator.api.names import (
-    API_VERSION,
     COMPONENT_LABEL,
     DISCOVERY_ATTEMPT_LABEL,
     DISCOVERY_LABEL,
@@ -28,7 +26,9 @@ from rl_operator.api.names import (
     RUNTIME_KIND,
 )
 from rl_operator.api.runtime import Runtime
-from rl_operator.render.container_template import Image, container_security, literal
+from rl_operator.render.container_env_vars import SCRATCH
+from rl_operator.render.container_template import CONFINED_POD, Image, confined_container
+from rl_operator.render.labels import managed_labels, owned_by
 from rl_operator.render.pod import UNPRIVILEGED_ID, node_choice, pull_secrets
 
 DISCOVERY_COMPONENT: Final = "discovery"
@@ -70,7 +70,7 @@ def runtime_reading(runtime: Runtime, namespace: str) -> ImageReading:
     spec = runtime.spec
     return ImageReading(
         namespace=namespace,
-        owner=_owner(RUNTIME_KIND, runtime.metadata),
+        owner={**owned_by(RUNTIME_KIND, runtime.metadata), "controller": True},
         image=spec.image_of_environments,
         arguments=(),
         chosen=pull_secrets(spec.image_pull_secrets) | node_choice(runtime),
@@ -86,7 +86,7 @@ def environment_reading(environment: Environment) -> ImageReading:
     assert image is not None, "an environment without source code has an image"
     return ImageReading(
         namespace=environment.metadata.namespace,
-        owner=_owner(ENVIRONMENT_KIND, environment.metadata),
+        owner={**owned_by(ENVIRONMENT_KIND, environment.metadata), "controller": True},
         image=image.reference,
         arguments=_entry_arguments(image.entry),
         chosen=pull_secrets(image.pull_secrets),
@@ -100,16 +100,10 @@ def discovery_pod(reading: ImageReading, attempt: int) -> PodObject:
     """Attempt `attempt` (from 1) at reading an image."""
     image = Image(reading.image, reading.pull_policy)
     container: Container = {
-        "name": CONTAINER,
-        "image": image.reference,
-        **image.policy,
-        "command": [*COMMAND, *literal(reading.arguments)],
-        "workingDir": "/tmp",  # noqa: S108 -- an emptyDir of the pod's own
-        "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 -- the same
-        "resources": RESOURCES,
-        "securityContext": container_security(),
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 -- the same
+        **confined_container(CONTAINER, image, (*COMMAND, *reading.arguments), RESOURCES),
+        "workingDir": SCRATCH,
+        "env": [{"name": "HOME", "value": SCRATCH}],
+        "volumeMounts": [{"name": "tmp", "mountPath": SCRATCH}],
     }
     return {
         "apiVersion": "v1",
@@ -121,10 +115,8 @@ def discovery_pod(reading: ImageReading, attempt: int) -> PodObject:
             "ownerReferences": [reading.owner],
         },
         "spec": {
-            "restartPolicy": "Never",
+            **CONFINED_POD,
             "activeDeadlineSeconds": DEADLINE_SECONDS,
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
             "terminationGracePeriodSeconds": 1,
             "securityContext": {
                 "runAsNonRoot": True,
@@ -155,20 +147,10 @@ def discovery_policy(reading: ImageReading) -> NetworkPolicyObject:
 
 
 def _labels() -> dict[str, str]:
-    return {
-        "app.kubernetes.io/name": "rl-discovery",
-        COMPONENT_LABEL: DISCOVERY_COMPONENT,
-        "app.kubernetes.io/part-of": "rl-operator",
-        MANAGED_BY_LABEL: MANAGER,
-    }
+    return managed_labels("rl-discovery", DISCOVERY_COMPONENT)
 
 
 def _entry_arguments(entry: str) -> tuple[str, ...]:
     """A path names one file; a name is looked up among the image's environments."""
     folder, name = posixpath.split(entry)
     return ("--path", folder, "--entry", name) if posixpath.isabs(entry) else ()
-
-
-def _owner(kind: str, metadata: ObjectMeta) -> OwnerReference:
-    # Without blockOwnerDeletion, which would need permission for the owner's finalizers.
-    return {"apiVersion": API_VERSION, "kind": kind, "name": metadata.name, "uid": metadata.uid, "controller": True}

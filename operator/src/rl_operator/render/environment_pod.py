@@ -7,7 +7,6 @@ An OpenEnv server beside it is not ours: it gets no variable but its port and wh
 config, no name resolution. The containers of a pod share their network: it reaches what the environment reaches.
 """
 
-import copy
 import json
 import re
 from collections.abc import Sequence
@@ -26,13 +25,10 @@ from rl_operator.api.kubernetes_objects import (
     Volume,
 )
 from rl_operator.api.names import (
-    ATTEMPT_LABEL,
     ENVIRONMENT_COMPONENT,
     ENVIRONMENT_CONTAINER,
-    INCARNATION_LABEL,
     OPENENV_CONTAINER,
     OPENENV_ENVIRONMENT,
-    SLOT_LABEL,
 )
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.spec_parts.container_resources import ResourceRequirements
@@ -42,6 +38,8 @@ from rl_operator.render.container_env_vars import SCRATCH, literals, place_env_v
 from rl_operator.render.container_template import (
     CONFIG_FILE,
     CONFIG_FOLDER,
+    CONFINED_POD,
+    CONTAINER_SECURITY,
     DEFAULT_RESOURCES,
     EPHEMERAL,
     NO_DNS,
@@ -57,7 +55,7 @@ from rl_operator.render.container_template import (
     written_resources,
 )
 from rl_operator.render.network import resolves_names, sandbox_host, service_host
-from rl_operator.render.pod import apart_metadata, placement, pull_secrets
+from rl_operator.render.pod import apart_template, placement, pod_of_slot, pull_secrets
 
 SOURCE_FOLDER: Final = f"{CONFIG_FOLDER}/source"
 
@@ -80,34 +78,26 @@ def environment_template(run: TrainingRun, inputs: RunInputs, source: ConfigMapO
     """The pod without attempt, slot and incarnation, and without its config. `source`: the ConfigMap with the frozen
     files of an own one.
     """
-    runtime = inputs.runtime
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": apart_metadata(run, runtime, ENVIRONMENT_COMPONENT, ANNOTATIONS),
-        "spec": _pod_spec(run, inputs, source["metadata"]["name"] if source else None),
-    }
+    spec = _pod_spec(run, inputs, source["metadata"]["name"] if source else None)
+    return apart_template(run, inputs.runtime, ENVIRONMENT_COMPONENT, ANNOTATIONS, spec)
 
 
 def environment_pod(
-    template: PodObject, attempt: int, slot: int, incarnation: int, address: str = UNKNOWN_ADDRESS
+    template: PodObject,
+    attempt: int,
+    slot: int,
+    incarnation: int,
+    address: str = UNKNOWN_ADDRESS,
+    *,
+    share: Sequence[EnvVar] = (),
 ) -> PodObject:
-    """The pod of one slot, ready to be created; `incarnation` (from 0) grows when it is replaced. `address`: the IP of
-    the run's pod, for one that may not ask DNS.
+    """The pod of one slot, ready to be created. `address`: the IP of the run's pod, for one that may not ask DNS;
+    `share`: variables about the run's sandboxes.
     """
-    pod = copy.deepcopy(template)
-    metadata = pod["metadata"]
+    pod = pod_of_slot(template, "env", attempt, slot, incarnation)
     for alias in pod["spec"].get("hostAliases", ()):
         alias["ip"] = address
-    metadata["name"] = f"{metadata.pop('generateName')}{attempt}-env-{slot}-{incarnation}"
-    metadata["labels"] |= {ATTEMPT_LABEL: str(attempt), SLOT_LABEL: str(slot), INCARNATION_LABEL: str(incarnation)}
-    pod["spec"]["containers"][0]["env"] += place_env_vars(attempt, slot)
-    return pod
-
-
-def with_share(pod: PodObject, share: Sequence[EnvVar]) -> PodObject:
-    """An environment pod that knows its share of the run's sandboxes."""
-    pod["spec"]["containers"][0]["env"] += share
+    pod["spec"]["containers"][0]["env"] += [*place_env_vars(attempt, slot), *share]
     return pod
 
 
@@ -125,9 +115,7 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs, source: str | None) -> PodSpe
     env_vars += settings_env_vars(openenv) if openenv else []
     server: PodSpec = {"initContainers": [server_container(beside)]} if beside else {}
     return {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
+        **CONFINED_POD,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "securityContext": pod_security(ENVIRONMENT_ID),
         **server,
@@ -236,11 +224,7 @@ def server_container(openenv: OpenEnv) -> Container:
         "restartPolicy": "Always",
         "startupProbe": _start_probe(openenv.port),
         "resources": _resources(openenv),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": openenv.read_only_root_filesystem,
-        },
+        "securityContext": CONTAINER_SECURITY | {"readOnlyRootFilesystem": openenv.read_only_root_filesystem},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": scratch_volume(OPENENV_CONTAINER), "mountPath": SCRATCH}],
     }

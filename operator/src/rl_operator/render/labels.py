@@ -1,6 +1,7 @@
 """Labels, annotations and owner of every child."""
 
 from rl_operator.api.kubernetes_objects import KubernetesObject, ManifestMetadata, OwnerReference, PodSelector
+from rl_operator.api.model import ObjectMeta
 from rl_operator.api.names import (
     API_VERSION,
     COMPONENT_LABEL,
@@ -20,16 +21,20 @@ def controller_uid(document: KubernetesObject) -> str | None:
     return next((owner["uid"] for owner in owners if owner.get("controller")), None)
 
 
-def child_labels(run: TrainingRun, component: str) -> dict[str, str]:
-    name = run.metadata.name
+def managed_labels(name: str, component: str) -> dict[str, str]:
+    """Of what the operator manages."""
     return {
-        "app.kubernetes.io/name": "rl-training-run",
-        "app.kubernetes.io/instance": name,
+        "app.kubernetes.io/name": name,
         COMPONENT_LABEL: component,
         "app.kubernetes.io/part-of": "rl-operator",
         MANAGED_BY_LABEL: MANAGER,
-        RUN_LABEL: name,
     }
+
+
+def child_labels(run: TrainingRun, component: str) -> dict[str, str]:
+    name = run.metadata.name
+    own = {"app.kubernetes.io/instance": name, RUN_LABEL: name}
+    return managed_labels("rl-training-run", component) | own
 
 
 def child_metadata(run: TrainingRun, name: str, component: str) -> ManifestMetadata:
@@ -47,6 +52,16 @@ def pod_labels(run: TrainingRun, component: str) -> dict[str, str]:
     return child_labels(run, component) | {RUN_UID_LABEL: run.metadata.uid}
 
 
+def helper_labels(run: TrainingRun, name: str, label: str, value: str) -> dict[str, str]:
+    """Of what serves a run's user and is none of its children, which the operator manages."""
+    return {
+        "app.kubernetes.io/name": name,
+        "app.kubernetes.io/instance": run.metadata.name,
+        "app.kubernetes.io/part-of": "rl-operator",
+        label: value,
+    }
+
+
 def queue_labels(run: TrainingRun) -> dict[str, str]:
     """Kueue's label, if the run has it: that queue then decides when the pod is scheduled. A runtime's own wins."""
     queue = run.metadata.labels.get(QUEUE_NAME_LABEL)
@@ -61,11 +76,9 @@ def pods_of_component(run: TrainingRun, component: str) -> PodSelector:
 
 
 def owner_reference(run: TrainingRun) -> OwnerReference:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": RUN_KIND,
-        "name": run.metadata.name,
-        "uid": run.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+    return {**owned_by(RUN_KIND, run.metadata), "controller": True, "blockOwnerDeletion": True}
+
+
+def owned_by(kind: str, metadata: ObjectMeta) -> OwnerReference:
+    """Without blockOwnerDeletion, which would need permission for the owner's finalizers."""
+    return {"apiVersion": API_VERSION, "kind": kind, "name": metadata.name, "uid": metadata.uid}

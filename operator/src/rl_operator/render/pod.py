@@ -4,6 +4,7 @@ The rendered object is a template without an attempt; `pod_of_attempt` makes att
 the same as attempt 1. An own environment is untrusted: it has no container here, but its own pods.
 """
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -11,7 +12,6 @@ from rl_operator.api.environment import runs_apart
 from rl_operator.api.kubernetes_objects import (
     Container,
     EnvVar,
-    ManifestMetadata,
     NamedReference,
     PodObject,
     PodSpec,
@@ -22,7 +22,9 @@ from rl_operator.api.names import (
     API_CONTAINER,
     ATTEMPT_LABEL,
     ENVIRONMENT_CONTAINER,
+    INCARNATION_LABEL,
     POD_FINALIZER,
+    SLOT_LABEL,
     TRAINER_CONTAINER,
     TRAINING_COMPONENT,
 )
@@ -38,6 +40,7 @@ from rl_operator.render.container_env_vars import (
 )
 from rl_operator.render.container_template import (
     CONFIG_FILE,
+    CONFINED_POD,
     bounded_resources,
     config_mount,
     container,
@@ -86,17 +89,31 @@ def pod_template(run: TrainingRun, inputs: RunInputs) -> PodObject:
     }
 
 
-def apart_metadata(
-    run: TrainingRun, runtime: Runtime, component: str, annotations: Mapping[str, str]
-) -> ManifestMetadata:
-    """Metadata of the template of a pod beside the run's own one."""
+def apart_template(
+    run: TrainingRun, runtime: Runtime, component: str, annotations: dict[str, str], spec: PodSpec
+) -> PodObject:
+    """A pod beside the run's own one, without attempt, slot and incarnation."""
     return {
-        "generateName": pod_name_prefix(run),
-        "namespace": run.metadata.namespace,
-        "labels": runtime.spec.pod_labels | pod_labels(run, component),
-        "annotations": runtime.spec.pod_annotations | dict(annotations),
-        "ownerReferences": [owner_reference(run)],
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": pod_name_prefix(run),
+            "namespace": run.metadata.namespace,
+            "labels": runtime.spec.pod_labels | pod_labels(run, component),
+            "annotations": runtime.spec.pod_annotations | annotations,
+            "ownerReferences": [owner_reference(run)],
+        },
+        "spec": spec,
     }
+
+
+def pod_of_slot(template: PodObject, word: str, attempt: int, slot: int, incarnation: int) -> PodObject:
+    """A pod beside the run's own one, to be completed; `incarnation` (from 0) grows when it is replaced."""
+    pod = copy.deepcopy(template)
+    metadata = pod["metadata"]
+    metadata["name"] = f"{metadata.pop('generateName')}{attempt}-{word}-{slot}-{incarnation}"
+    metadata["labels"] |= {ATTEMPT_LABEL: str(attempt), SLOT_LABEL: str(slot), INCARNATION_LABEL: str(incarnation)}
+    return pod
 
 
 def pod_name_prefix(run: TrainingRun) -> str:
@@ -166,9 +183,7 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs) -> PodSpec:
         containers.append(_environment_container(run, runtime))
     names = [API_CONTAINER, *(each["name"] for each in containers)]
     return {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
+        **CONFINED_POD,
         "terminationGracePeriodSeconds": runtime.spec.termination_grace_period_seconds,
         "securityContext": pod_security(UNPRIVILEGED_ID) | sink_security(runtime),
         "initContainers": [_api_container(run, runtime)],

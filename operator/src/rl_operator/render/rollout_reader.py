@@ -10,14 +10,12 @@ from rl_contract.processes import TRAINER_PORT
 from rl_operator.api.kubernetes_objects import (
     Container,
     JobObject,
-    OwnerReference,
     PodObject,
     PodSpec,
     Resources,
     VolumeMount,
 )
 from rl_operator.api.names import (
-    API_VERSION,
     QUEUE_NAME_LABEL,
     ROLLOUTS_LABEL,
     RUN_KIND,
@@ -26,8 +24,8 @@ from rl_operator.api.names import (
 )
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.container_env_vars import SCRATCH
-from rl_operator.render.container_template import Image, container_security, folder, probe
-from rl_operator.render.labels import pod_labels
+from rl_operator.render.container_template import CONFINED_POD, Image, confined_container, folder, probe
+from rl_operator.render.labels import helper_labels, owned_by, pod_labels
 from rl_operator.render.pod import ANNOTATIONS, pod_name_prefix
 from rl_operator.render.rollout_sink import ROLLOUT_VOLUME, SINK_VARIABLES, SINK_VOLUMES
 
@@ -36,6 +34,7 @@ READER_CONTAINER: Final = "rollouts"
 IDLE_SECONDS: Final = 600
 """It ends this long after the last question."""
 
+COMMAND: Final = ("tinker-atropos", "rollouts", f"--idle-exit={IDLE_SECONDS}")
 LIMIT_SECONDS: Final = 14_400
 TTL_SECONDS: Final = 60
 
@@ -57,7 +56,7 @@ def rollout_reader_job(run: TrainingRun, pod: PodObject, suffix: str) -> JobObje
     """`pod`: the template of the run's pod, which keeps rollouts. The name has at most 63 characters with a suffix of
     three.
     """
-    labels = _labels(run)
+    labels = helper_labels(run, "rl-rollouts", ROLLOUTS_LABEL, run.metadata.uid)
     ours = {*pod_labels(run, TRAINING_COMPONENT), QUEUE_NAME_LABEL}
     chosen = {name: value for name, value in pod["metadata"]["labels"].items() if name not in ours}
     noted = {name: value for name, value in pod["metadata"]["annotations"].items() if name not in ANNOTATIONS}
@@ -68,7 +67,7 @@ def rollout_reader_job(run: TrainingRun, pod: PodObject, suffix: str) -> JobObje
             "name": f"{pod_name_prefix(run)}r{suffix}",
             "namespace": run.metadata.namespace,
             "labels": labels,
-            "ownerReferences": [_owner(run)],
+            "ownerReferences": [owned_by(RUN_KIND, run.metadata)],
         },
         "spec": {
             "backoffLimit": 0,
@@ -84,10 +83,8 @@ def _pod_spec(pod: PodObject) -> PodSpec:
     volumes = [each for each in spec["volumes"] if each["name"] in SINK_VOLUMES]
     return {
         **_copied(spec),
-        "restartPolicy": "Never",
+        **CONFINED_POD,
         "activeDeadlineSeconds": LIMIT_SECONDS,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 1,
         "containers": [_container(_trainer(pod))],
         "volumes": [*volumes, folder("tmp", RESOURCES)],
@@ -110,35 +107,14 @@ def _container(trainer: Container) -> Container:
     env_vars = [each for each in trainer["env"] if each["name"] in SINK_VARIABLES]
     image = Image(trainer["image"], trainer.get("imagePullPolicy"))
     return {
-        "name": READER_CONTAINER,
-        "image": image.reference,
-        **image.policy,
-        "command": ["tinker-atropos", "rollouts", f"--idle-exit={IDLE_SECONDS}"],
+        **confined_container(READER_CONTAINER, image, COMMAND, RESOURCES),
         "workingDir": SCRATCH,
         "env": [{"name": "HOME", "value": SCRATCH}, *env_vars],
         "ports": [{"name": READER_CONTAINER, "containerPort": TRAINER_PORT}],
         "readinessProbe": probe(TRAINER_CONTAINER, period_seconds=1, failure_threshold=3),
-        "resources": RESOURCES,
-        "securityContext": container_security(),
-        "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": "tmp", "mountPath": SCRATCH}, *mounts],
     }
 
 
 def _trainer(pod: PodObject) -> Container:
     return next(each for each in pod["spec"]["containers"] if each["name"] == TRAINER_CONTAINER)
-
-
-def _labels(run: TrainingRun) -> dict[str, str]:
-    """Not the labels of a run's own children, which the operator manages."""
-    return {
-        "app.kubernetes.io/name": "rl-rollouts",
-        "app.kubernetes.io/instance": run.metadata.name,
-        "app.kubernetes.io/part-of": "rl-operator",
-        ROLLOUTS_LABEL: run.metadata.uid,
-    }
-
-
-def _owner(run: TrainingRun) -> OwnerReference:
-    # Without blockOwnerDeletion, which would need permission for the run's finalizers.
-    return {"apiVersion": API_VERSION, "kind": RUN_KIND, "name": run.metadata.name, "uid": run.metadata.uid}

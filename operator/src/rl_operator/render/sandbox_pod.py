@@ -5,7 +5,6 @@ The server brings its interpreter along (`tinker_atropos/sandboxes/portable_pyth
 from the runtime's image.
 """
 
-import copy
 import hashlib
 import json
 from collections.abc import Mapping
@@ -13,30 +12,24 @@ from typing import Final
 
 from rl_contract.processes import SANDBOX_PORT
 from rl_operator.api.kubernetes_objects import Container, PodObject, PodSpec, Resources
-from rl_operator.api.names import (
-    ATTEMPT_LABEL,
-    INCARNATION_LABEL,
-    SANDBOX_COMPONENT,
-    SANDBOX_CONTAINER,
-    SLOT_LABEL,
-)
+from rl_operator.api.names import SANDBOX_COMPONENT, SANDBOX_CONTAINER
 from rl_operator.api.run_inputs import RunInputs, rollout_seconds
 from rl_operator.api.spec_parts.container_resources import parse_quantity
 from rl_operator.api.spec_parts.sandboxes import RunSandboxes, RuntimeSandboxes, sandbox_resources, sandbox_seconds
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.container_env_vars import SCRATCH
 from rl_operator.render.container_template import (
+    CONFINED_POD,
     EPHEMERAL,
     NO_DNS,
     Image,
-    container_security,
+    confined_container,
     folder,
-    literal,
     pod_security,
     runtime_image,
     written_resources,
 )
-from rl_operator.render.pod import apart_metadata, placement, pull_secrets
+from rl_operator.render.pod import apart_template, placement, pod_of_slot, pull_secrets
 
 SANDBOX_GROUP: Final = 65531
 FIRST_USER, USERS = 100_000, 1_000_000
@@ -68,20 +61,14 @@ def sandbox_template(run: TrainingRun, inputs: RunInputs) -> PodObject | None:
     asked, bounds = run.spec.sandbox, inputs.runtime.spec.sandbox
     if asked is None or bounds is None:
         return None
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": apart_metadata(run, inputs.runtime, SANDBOX_COMPONENT, ANNOTATIONS),
-        "spec": _pod_spec(run, inputs, asked, bounds),
-    }
+    spec = _pod_spec(run, inputs, asked, bounds)
+    return apart_template(run, inputs.runtime, SANDBOX_COMPONENT, ANNOTATIONS, spec)
 
 
 def sandbox_pod(template: PodObject, attempt: int, slot: int, incarnation: int) -> PodObject:
-    """The pod of one slot, ready to be created; `incarnation` (from 0) counts the pods of the slot."""
-    pod = copy.deepcopy(template)
+    """The pod of one slot, ready to be created."""
+    pod = pod_of_slot(template, "sandbox", attempt, slot, incarnation)
     metadata = pod["metadata"]
-    metadata["name"] = f"{metadata.pop('generateName')}{attempt}-sandbox-{slot}-{incarnation}"
-    metadata["labels"] |= {ATTEMPT_LABEL: str(attempt), SLOT_LABEL: str(slot), INCARNATION_LABEL: str(incarnation)}
     pod["spec"]["securityContext"]["runAsUser"] = _user_of(metadata["namespace"], metadata["name"])
     return pod
 
@@ -98,9 +85,7 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs, asked: RunSandboxes, bounds: 
     arguments = _server_arguments(run, sandbox_seconds(asked, bounds, rollout), resources["limits"])
     classes: PodSpec = {"runtimeClassName": bounds.runtime_class_name} if bounds.runtime_class_name else {}
     return {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
+        **CONFINED_POD,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "hostname": SANDBOX_CONTAINER,
         "securityContext": pod_security(SANDBOX_GROUP),
@@ -137,31 +122,18 @@ def _tools_container(image: Image, resources: Resources) -> Container:
     """With the sandbox's resources: it runs before it, so that they count once."""
     command = ["cp", "-r", f"{TOOLS_IN_IMAGE}/.", TOOLS_FOLDER]
     return {
-        **_container("tools", image, command, resources),
-        "terminationMessagePolicy": "FallbackToLogsOnError",
+        **confined_container("tools", image, command, resources),
         "volumeMounts": [{"name": "tools", "mountPath": TOOLS_FOLDER}],
     }
 
 
 def _sandbox_container(image: Image, resources: Resources, arguments: str) -> Container:
     return {
-        **_container(SANDBOX_CONTAINER, image, [f"{TOOLS_FOLDER}/bin/sandbox-server", arguments], resources),
+        **confined_container(SANDBOX_CONTAINER, image, [f"{TOOLS_FOLDER}/bin/sandbox-server", arguments], resources),
         "workingDir": SCRATCH,
         "ports": [{"name": SANDBOX_CONTAINER, "containerPort": SANDBOX_PORT}],
-        "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             {"name": "tools", "mountPath": TOOLS_FOLDER, "readOnly": True},
             {"name": "work", "mountPath": SCRATCH},
         ],
     }
-
-
-def _container(name: str, image: Image, command: list[str], resources: Resources) -> Container:
-    rendered: Container = {
-        "name": name,
-        "image": image.reference,
-        "command": literal(command),
-        "resources": resources,
-        "securityContext": container_security(),
-    }
-    return rendered | image.policy

@@ -13,17 +13,13 @@ from typing import Final
 from rl_contract.env_vars import RL_INFERENCE_API_KEY, RL_INFERENCE_URL
 from rl_operator.api.kubernetes_objects import (
     ConfigMapObject,
-    Container,
     EnvVar,
     JobObject,
     KeyToPath,
-    OwnerReference,
     PodSpec,
-    Resources,
     Volume,
 )
 from rl_operator.api.names import (
-    API_VERSION,
     RUN_KIND,
     TRIAL_ANNOTATION,
     TRIAL_LABEL,
@@ -37,11 +33,12 @@ from rl_operator.render.container_template import (
     CONFIG_FILE,
     CONFIG_FOLDER,
     CONFIG_KEY,
+    CONFINED_POD,
     config_mount,
-    container_security,
+    confined_container,
     folder,
-    literal,
     pod_security,
+    scratch_volume,
 )
 from rl_operator.render.environment_pod import (
     ENVIRONMENT_ID,
@@ -51,6 +48,7 @@ from rl_operator.render.environment_pod import (
     environment_pull_secrets,
     environment_resources,
 )
+from rl_operator.render.labels import helper_labels, owned_by
 from rl_operator.render.manifests import render_config
 from rl_operator.render.pod import placement, pod_name_prefix
 
@@ -105,7 +103,7 @@ def trial_job(
             "namespace": run.metadata.namespace,
             "labels": labels,
             "annotations": {TRIAL_ANNOTATION: json.dumps(_told(run, inputs, provider, trial), sort_keys=True)},
-            "ownerReferences": [_owner(run)],
+            "ownerReferences": [owned_by(RUN_KIND, run.metadata)],
         },
         "spec": {
             "backoffLimit": 0,
@@ -143,40 +141,25 @@ def model_container(index: int) -> str:
 def _pod_spec(
     run: TrainingRun, inputs: RunInputs, provider: InferenceProvider, trial: Trial, volume: Volume
 ) -> PodSpec:
-    resources = environment_resources(inputs)
+    image, resources = environment_image(inputs), environment_resources(inputs)
     names = [model_container(index) for index in range(len(trial.models))]
-    shared = _every_container(inputs, provider, resources)
     return {
         **placement(inputs.runtime),
         **environment_pull_secrets(inputs),
-        "restartPolicy": "Never",
+        **CONFINED_POD,
         "activeDeadlineSeconds": LIMIT_SECONDS + START_SECONDS,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 1,
         "securityContext": pod_security(ENVIRONMENT_ID),
         "containers": [
             {
-                "name": name,
-                "command": literal(_command(run, inputs, trial, model)),
-                "volumeMounts": [{"name": f"{name}-tmp", "mountPath": SCRATCH}, config_mount()],
-                **shared,
+                **confined_container(name, image, _command(run, inputs, trial, model), resources),
+                "workingDir": SCRATCH,
+                "env": _env_vars(provider),
+                "volumeMounts": [{"name": scratch_volume(name), "mountPath": SCRATCH}, config_mount()],
             }
             for name, model in zip(names, trial.models, strict=True)
         ],
-        "volumes": [volume, *(folder(f"{name}-tmp", resources) for name in names)],
-    }
-
-
-def _every_container(inputs: RunInputs, provider: InferenceProvider, resources: Resources) -> Container:
-    image = environment_image(inputs)
-    return {
-        "image": image.reference,
-        **image.policy,
-        "workingDir": SCRATCH,
-        "env": _env_vars(provider),
-        "resources": resources,
-        "securityContext": container_security(),
+        "volumes": [volume, *(folder(scratch_volume(name), resources) for name in names)],
     }
 
 
@@ -225,15 +208,4 @@ def _told(run: TrainingRun, inputs: RunInputs, provider: InferenceProvider, tria
 
 
 def _labels(run: TrainingRun) -> dict[str, str]:
-    """Not the labels of a run's own children, which the operator manages."""
-    return {
-        "app.kubernetes.io/name": "rl-trial",
-        "app.kubernetes.io/instance": run.metadata.name,
-        "app.kubernetes.io/part-of": "rl-operator",
-        TRIAL_LABEL: run.metadata.name,
-    }
-
-
-def _owner(run: TrainingRun) -> OwnerReference:
-    # Without blockOwnerDeletion, which would need permission for the run's finalizers.
-    return {"apiVersion": API_VERSION, "kind": RUN_KIND, "name": run.metadata.name, "uid": run.metadata.uid}
+    return helper_labels(run, "rl-trial", TRIAL_LABEL, run.metadata.name)

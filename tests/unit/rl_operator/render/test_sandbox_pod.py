@@ -10,7 +10,7 @@ from rl_operator.api.names import MAX_RUN_NAME_LENGTH
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.container_env_vars import share_env_vars
-from rl_operator.render.environment_pod import environment_pod, with_share
+from rl_operator.render.environment_pod import environment_pod
 from rl_operator.render.manifests import SANDBOXES_KEY, render_run, templates_of
 from rl_operator.render.network import (
     network_children,
@@ -153,7 +153,7 @@ def test_an_environment_knows_where_they_are_and_its_share(replicas: int, share:
     run = make_run(sandbox={"size": 5}, environmentReplicas=replicas)
     rendered = render_run(run, inputs_of(run))
     inside = pod_of_attempt(rendered.templates.pod, 1, exposed=False, share=share_env_vars(run, 0))
-    outside = with_share(environment_pod(rendered.templates.environment, 1, 0, 0), share_env_vars(run, 0))
+    outside = environment_pod(rendered.templates.environment, 1, 0, 0, share=share_env_vars(run, 0))
     for pod in (inside, outside):
         [container] = [c for c in pod["spec"]["containers"] if c["name"] == "environment"]
         told = {each["name"]: each.get("value") for each in container["env"]}

@@ -16,7 +16,7 @@ from rl_operator.cli.options import ModelFolder, OutputFormat, OutputKind, RunPa
 from rl_operator.cli.printing import print_object
 from rl_operator.documents.parse import DocumentError, parse_environment, parse_run
 from rl_operator.documents.yaml_text import block, write_yaml
-from rl_operator.render import Rendered, environment_pod, pod_of_attempt, sandbox_pod, share_env_vars, with_share
+from rl_operator.render import Rendered, environment_pod, pod_of_attempt, sandbox_pod, share_env_vars
 from rl_operator.render.container_template import CONFIG_KEY
 from rl_operator.targets.inputs.file_inputs import check_file, render_file
 from rl_operator.targets.inputs.run_file import RunFile, as_it_runs, read_run_file, with_uid
@@ -66,7 +66,7 @@ def objects_of(run: TrainingRun, rendered: Rendered) -> list[Manifest]:
         *rendered.config_maps,
         *(templates.network if slots else ()),
         pod_of_attempt(templates.pod, 1, exposed=bool(slots), share=share_env_vars(run, 0)),
-        *(with_share(environment_pod(templates.environment, 1, slot, 0), share_env_vars(run, slot)) for slot in slots),
+        *(environment_pod(templates.environment, 1, slot, 0, share=share_env_vars(run, slot)) for slot in slots),
         *templates.sandbox_network,
         *([sandbox_pod(templates.sandbox, 1, 0, 0)] if templates.sandbox else ()),
     ]
