@@ -6,7 +6,6 @@ All calls go through the API server with the caller's rights: the servers in the
 import asyncio
 import re
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,7 +29,7 @@ from rl_operator.render.labels import controller_uid
 from rl_operator.render.manifests import templates_of
 from rl_operator.render.rollout_reader import READER_CONTAINER, keeps_rollouts, rollout_reader_job
 from rl_operator.rollouts.rollout_source import RolloutFile, RolloutListing
-from rl_operator.targets.target import JOB_NAME_LABEL, job_pod
+from rl_operator.targets.target import JOB_NAME_LABEL, Note, job_pod
 from rl_operator.targets.target_loop import LoopThread
 
 START_SECONDS: Final = 120
@@ -44,8 +43,6 @@ KEEP_THEM: Final = (
     "The platform can keep them for good: spec.rollouts of the RLRuntime names a PersistentVolumeClaim or a bucket "
     "(docs/how-to/operate.md)"
 )
-
-Note = Callable[[str], None]
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -121,11 +118,8 @@ async def _training_pod(client: ClusterClient, run: TrainingRun) -> str | None:
     """The run's pod whose trainer runs, if any."""
     selector = f"{RUN_LABEL}={run.metadata.name},{COMPONENT_LABEL}={TRAINING_COMPONENT}"
     pods = await _pods(client, run, selector)
-    return next((each["metadata"]["name"] for each in pods if _trains(each) and _is_of(each, run)), None)
-
-
-def _is_of(pod: PodObject, run: TrainingRun) -> bool:
-    return controller_uid(pod) == run.metadata.uid
+    ours = (each for each in pods if _trains(each) and controller_uid(each) == run.metadata.uid)
+    return next((each["metadata"]["name"] for each in ours), None)
 
 
 def _trains(pod: PodObject) -> bool:
@@ -170,16 +164,12 @@ async def _reading_pod(client: ClusterClient, run: TrainingRun, template: PodObj
 
 async def _live_readers(client: ClusterClient, run: TrainingRun) -> list[PodObject]:
     over = ("Failed", "Succeeded")
-    found = await _readers(client, run)
+    found = await _pods(client, run, f"{ROLLOUTS_LABEL}={run.metadata.uid}")
     return [
         each
         for each in found
         if "deletionTimestamp" not in each["metadata"] and each.get("status", {}).get("phase") not in over
     ]
-
-
-async def _readers(client: ClusterClient, run: TrainingRun) -> list[PodObject]:
-    return await _pods(client, run, f"{ROLLOUTS_LABEL}={run.metadata.uid}")
 
 
 def _is_ready(pod: PodObject) -> bool:

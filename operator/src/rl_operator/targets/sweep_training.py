@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rl_operator.api.kubernetes_objects import Manifest, ManifestMetadata
-from rl_operator.api.names import API_VERSION, EXPERIMENT_LABEL, RUN_KIND
+from rl_operator.api.kubernetes_objects import Manifest
+from rl_operator.api.names import EXPERIMENT_LABEL
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.training_run import TrainingRun
@@ -16,7 +16,7 @@ from rl_operator.documents.parse import parse_stored_run
 from rl_operator.experiments.grid import belongs_to_trainer
 from rl_operator.operator_errors import GoneError, OperatorError, RefusedError
 from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
-from rl_operator.targets.inputs.run_file import RunFile, as_it_runs
+from rl_operator.targets.inputs.run_file import RunFile, as_it_runs, authored
 from rl_operator.targets.runs.spec_changes import spec_changes
 from rl_operator.targets.target import CARE_SECONDS, Note, Target
 
@@ -117,15 +117,8 @@ def create_runs(target: Target, runs: Sequence[TrainingRun], free: int, size: in
     """The first `free` of them start; the others are drafts until it is their turn. `size`: of the whole sweep."""
     for number, run in enumerate(runs):
         wanted = run if number < free else run.with_changes(spec=run.spec.with_changes(suspend=True))
-        document, metadata = wanted.to_wire(), run.metadata
-        head: ManifestMetadata = {
-            "name": metadata.name,
-            "namespace": metadata.namespace,
-            "labels": metadata.labels,
-            "annotations": metadata.annotations,
-        }
         try:
-            target.create({"apiVersion": API_VERSION, "kind": RUN_KIND, "metadata": head, "spec": document["spec"]})
+            target.create(authored(wanted, wanted.to_wire()["spec"]))
         except OperatorError:
             if number:
                 say(f"{number} of {size} runs are created, and no more: see below; --continue goes on")

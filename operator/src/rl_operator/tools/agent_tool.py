@@ -46,10 +46,9 @@ class Arguments(BaseModel):
         if not isinstance(value, str) or str in _types_of(field.annotation):
             return value
         try:
-            spelled = json.loads(value) if value.lstrip()[:1] in ("[", "{") else value
+            return json.loads(value) if value.lstrip()[:1] in ("[", "{") else value
         except (ValueError, RecursionError):
             return value
-        return spelled
 
 
 _LEFT_OUT: Final = object()

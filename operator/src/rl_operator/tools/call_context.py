@@ -50,11 +50,6 @@ class RecentAnswers:
         with self._lock:
             return self._given.get(key)
 
-    def still_good(self, key: tuple[str, ...], now: datetime) -> Given | None:
-        """None if there is none, or the next look is due."""
-        given = self.latest(key)
-        return given if given and now < given.due else None
-
     def forget(self, key: tuple[str, ...]) -> None:
         """Something was changed: the next look is worthwhile at once."""
         with self._lock:

@@ -85,7 +85,7 @@ def _understood(manifest: Manifest) -> TrainingRun:
 def latest_drafted(context: CallContext) -> TrainingRun:
     """The caller's latest draft, whether or not it has started since. Raises ToolRefusedError."""
     found = context.target.runs(context.namespace, f"{DRAFTED_BY_LABEL}={context.caller}")
-    drafted, _ = readable(found)
+    drafted = list(each_readable(found, []))
     if not drafted:
         raise ToolRefusedError(
             "you have drafted no run yet: call rl_select_environment with the name of an environment, or give run_id"
@@ -99,20 +99,14 @@ def chosen_run(context: CallContext, run_id: str | None) -> TrainingRun:
 
 
 def all_runs(context: CallContext) -> list[TrainingRun]:
-    """Newest first; without those that `readable` skips."""
-    return readable(context.target.runs(context.namespace, ""))[0]
-
-
-def readable(manifests: Iterable[Manifest]) -> tuple[list[TrainingRun], list[str]]:
-    """Newest first, and the names of those that this version cannot parse: a newer operator's kind may have fields that
-    it does not know. One such run must not hide the others.
-    """
-    others = list[str]()
-    return sorted(each_readable(manifests, others), key=age_order, reverse=True), sorted(others)
+    """Newest first; without those that `each_readable` skips."""
+    return sorted(each_readable(context.target.runs(context.namespace, ""), []), key=age_order, reverse=True)
 
 
 def each_readable(manifests: Iterable[Manifest], others: list[str]) -> Iterator[TrainingRun]:
-    """One after the other; the names of those that cannot be parsed are added to `others`."""
+    """One after the other. The names of those that this version cannot parse are added to `others`: a newer operator's
+    kind may have fields that it does not know. One such run must not hide the others.
+    """
     for manifest in manifests:
         try:
             yield TrainingRun.model_validate(manifest)

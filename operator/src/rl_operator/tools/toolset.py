@@ -82,12 +82,8 @@ def dispatch(tool: AgentTool, context: CallContext, arguments: Mapping[str, obje
     """Never raises for a caller's mistake, or for a target that is away."""
     try:
         return Outcome(tool.call(context, _checked(tool, arguments)))
-    except DocumentError as error:
-        answer = refused(*error.refusals)
-        return failed("refused", str(answer), answer.details)
     except OperatorError as error:
-        details = error.details if isinstance(error, ToolRefusedError) else {}
-        return failed(code_of(error), str(error), details)
+        return outcome_of(error)
     except Exception:
         log.exception("%s failed", tool.name)
         return failed("internal", f"{tool.name} failed; the server's log says more")
@@ -99,6 +95,13 @@ def _checked(tool: AgentTool, arguments: Mapping[str, object]) -> Arguments:
         return tool.arguments.model_validate(dict(arguments))
     except ValidationError as error:
         raise ToolRefusedError(_sentence_of(error, tool), parameters=sorted(tool.arguments.model_fields)) from None
+
+
+def outcome_of(error: OperatorError) -> Outcome:
+    """What a caller is told of it."""
+    if isinstance(error, DocumentError):
+        error = refused(*error.refusals)
+    return failed(code_of(error), str(error), error.details if isinstance(error, ToolRefusedError) else {})
 
 
 def code_of(error: OperatorError) -> ErrorCode:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.tools.answers.shown_text import LONGEST_LINE, MOST_CHARACTERS, clean_line, newest, that_fit
+from rl_operator.tools.answers.shown_text import LONGEST_LINE, MOST_CHARACTERS, clean_line, that_fit
 
 
 @pytest.mark.parametrize(
@@ -35,10 +35,6 @@ def test_any_line_is_short_and_without_control_characters(line: str) -> None:
     shown = clean_line(line)
     assert len(shown) <= LONGEST_LINE
     assert not set(shown) & {chr(code) for code in (*range(9), *range(10, 32), *range(127, 160))}
-
-
-def test_the_newest_lines_are_kept() -> None:
-    assert newest(map(str, range(9)), 3) == ("6", "7", "8")
 
 
 @given(st.lists(st.text(max_size=LONGEST_LINE), max_size=200))

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from rl_operator.api.kubernetes_objects import Manifest, ManifestMetadata
-from rl_operator.api.names import API_VERSION, MAX_RUN_NAME_LENGTH, RUN_KIND, RUNTIME_KIND, STARTED_AS_ANNOTATION
+from rl_operator.api.kubernetes_objects import Manifest
+from rl_operator.api.names import MAX_RUN_NAME_LENGTH, RUNTIME_KIND, STARTED_AS_ANNOTATION
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.options import ModelFolder, RunName, RunPath, Scope, on_target
@@ -22,7 +22,7 @@ from rl_operator.cli.views.run_lines import summary
 from rl_operator.documents.merge_patch import merge_patch
 from rl_operator.documents.parse import parse_stored_run
 from rl_operator.operator_errors import ConflictError, NameTakenError, RefusedError
-from rl_operator.targets.inputs.run_file import RunFile, read_run_file
+from rl_operator.targets.inputs.run_file import RunFile, authored, read_run_file
 from rl_operator.targets.local_target import install_requirements
 from rl_operator.targets.runs.run_control import AskedBudget, resume_run, stop_run, suspend_warning
 from rl_operator.targets.runs.run_lookup import existing_run, was_restored
@@ -188,14 +188,9 @@ def submit(target: Target, wanted: TrainingRun, namespace: str) -> str:
 
 
 def _create(target: Target, wanted: TrainingRun, namespace: str, name: str) -> str:
-    metadata: ManifestMetadata = {
-        "name": name,
-        "namespace": namespace,
-        "labels": wanted.metadata.labels,
-        "annotations": {k: v for k, v in wanted.metadata.annotations.items() if k != STARTED_AS_ANNOTATION},
-    }
-    spec = wanted.to_wire()["spec"]
-    target.create({"apiVersion": API_VERSION, "kind": RUN_KIND, "metadata": metadata, "spec": spec})
+    annotations = {k: v for k, v in wanted.metadata.annotations.items() if k != STARTED_AS_ANNOTATION}
+    metadata = wanted.metadata.with_changes(name=name, namespace=namespace, annotations=annotations)
+    target.create(authored(wanted.with_changes(metadata=metadata), wanted.to_wire()["spec"]))
     typer.echo(f"{name} is created ({target.label})", err=True)
     return name
 

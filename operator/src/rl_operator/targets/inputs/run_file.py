@@ -6,10 +6,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from rl_operator.api.kubernetes_objects import Manifest
-from rl_operator.api.names import ENVIRONMENT_KIND, HARNESS_PREFIX, RUN_KIND, RUNTIME_KIND
+from rl_operator.api.kubernetes_objects import Manifest, ManifestMetadata
+from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, HARNESS_PREFIX, RUN_KIND, RUNTIME_KIND
 from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.parse import DocumentError, load_documents, parse_environment, parse_runtime, run_among
@@ -74,6 +74,18 @@ def _read_run_file(path: Path, target: Target, namespace: str) -> RunFile:
         beside=tuple(sorted(beside, key=lambda document: BESIDE.index(document["kind"]))),
         passed_over=tuple(sorted(others)),
     )
+
+
+def authored(run: TrainingRun, spec: dict[str, Any]) -> Manifest:
+    """What an author writes, without anything that the API server sets."""
+    metadata = run.metadata
+    head: ManifestMetadata = {
+        "name": metadata.name,
+        "namespace": metadata.namespace,
+        "labels": metadata.labels,
+        "annotations": metadata.annotations,
+    }
+    return {"apiVersion": API_VERSION, "kind": RUN_KIND, "metadata": head, "spec": spec}
 
 
 def with_uid(file: RunFile, uid: str) -> RunFile:

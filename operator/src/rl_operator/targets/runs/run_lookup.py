@@ -111,27 +111,24 @@ Labels = Mapping[str, str]
 
 _KEY: Final = r"[A-Za-z0-9]([A-Za-z0-9./_-]*[A-Za-z0-9])?"
 _VALUE: Final = r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?"
-_TERM: Final = re.compile(rf"{_KEY}\s*(!=|==?)\s*{_VALUE}|!?\s*{_KEY}")
+_TERM: Final = re.compile(
+    rf"(?P<key>{_KEY})\s*(?P<sign>!=|==?)\s*(?P<value>{_VALUE})|(?P<absent>!?)\s*(?P<name>{_KEY})"
+)
 
 
 def parse_selector(text: str) -> Callable[[Labels], bool]:
     """A predicate over labels, as kubectl reads it: `key=value`, `key!=value`, `key`, `!key`, joined by commas; an
     empty text matches everything. Raises RefusedError.
     """
-    for term in filter(None, map(str.strip, text.split(","))):
-        if not _TERM.fullmatch(term):
-            raise RefusedError(f"--selector has {term!r}: a term is key=value, key!=value, key or !key")
-    terms = [_parse_term(term.strip()) for term in text.split(",") if term.strip()]
+    terms = [_parse_term(term) for term in map(str.strip, text.split(",")) if term]
     return lambda labels: all(term(labels) for term in terms)
 
 
 def _parse_term(term: str) -> Callable[[Labels], bool]:
-    if "!=" in term:
-        key, value = term.split("!=", 1)
-        return lambda labels: labels.get(key.strip()) != value.strip()
-    if "=" in term:
-        key, value = term.replace("==", "=").split("=", 1)
-        return lambda labels: labels.get(key.strip()) == value.strip()
-    if term.startswith("!"):
-        return lambda labels: term[1:].strip() not in labels
-    return lambda labels: term in labels
+    found = _TERM.fullmatch(term)
+    if found is None:
+        raise RefusedError(f"--selector has {term!r}: a term is key=value, key!=value, key or !key")
+    key, sign, value, absent, name = found.group("key", "sign", "value", "absent", "name")
+    if key is None:
+        return lambda labels: (name in labels) is not bool(absent)
+    return lambda labels: (labels.get(key) == value) is (sign != "!=")

@@ -64,8 +64,8 @@ Until = Literal["change", "step", "finished"]
 def early_answer(context: CallContext, run_id: str) -> Answer | None:
     """The last answer, while the next look is not worthwhile yet; it costs no call."""
     now = context.now()
-    given = context.recent.still_good(_key(context, run_id), now)
-    if given is None:
+    given = context.recent.latest(_key(context, run_id))
+    if given is None or now >= given.due:
         return None
     return given.answer | {"rate_limited": True, "next_check_in_seconds": given.seconds_until_due(now)}
 
@@ -99,7 +99,7 @@ def forget(context: CallContext, run: str) -> None:
 def is_news(before: Answer, now: Answer, until: Until) -> bool:
     """Whether a caller that knows the first answer is waiting for the second one. Pure."""
     if until == "step":
-        return _step(now) != _step(before)
+        return bool(now.get("progress", {}).get("step") != before.get("progress", {}).get("step"))
     return until == "change" and _gist(now) != _gist(before)
 
 
@@ -117,16 +117,8 @@ def looked_at(context: CallContext, run: TrainingRun) -> TrainingRun:
 def _gist(answer: Answer) -> tuple[object, ...]:
     """What a user would call a change: metrics and steps are not."""
     message = None if answer["status"] == "running" else answer.get("message")
-    failure = answer.get("failure", {}).get("code")
-    return answer["status"], message, failure, answer.get("checkpoint_step"), answer.get("queue"), _evaluated(answer)
-
-
-def _evaluated(answer: Answer) -> object:
-    return answer.get("metrics", {}).get("eval_percent_correct")
-
-
-def _step(answer: Answer) -> object:
-    return answer.get("progress", {}).get("step")
+    failure, evaluated = answer.get("failure", {}).get("code"), answer.get("metrics", {}).get("eval_percent_correct")
+    return answer["status"], message, failure, answer.get("checkpoint_step"), answer.get("queue"), evaluated
 
 
 def _key(context: CallContext, run_id: str) -> tuple[str, ...]:

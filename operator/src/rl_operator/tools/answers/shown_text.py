@@ -1,14 +1,10 @@
-"""Text of others, made safe to show: nothing in it controls a terminal, hides from a reader or grants access. Pure.
-
-A container's log as it may be shown to an agent: short, without keys, and without terminal control sequences. Pure.
-
-Answers stay small: an agent pays for every token. Pure.
+"""Text of others, made safe to show: nothing in it controls a terminal, hides from a reader or grants access. And it
+stays small, as an agent pays for every token. Pure.
 """
 
 import json
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from rl_operator.status.text.sentences import cut, redacted, without_control
@@ -36,11 +32,6 @@ def clean_line(line: str) -> str:
     """One line. For a progress bar that overwrites itself, its latest output."""
     visible = line.rstrip("\r\n").rpartition("\r")[2]
     return cut(legible(visible[:_READ]), LONGEST_LINE)
-
-
-def newest(lines: Iterable[str], most: int) -> tuple[str, ...]:
-    """The last ones, at most this many."""
-    return tuple(deque(lines, maxlen=most))
 
 
 def that_fit(lines: Sequence[str]) -> Sequence[str]:

@@ -8,6 +8,7 @@ anything between, and `|` for alternatives. Everything else is plain text.
 """
 
 import re
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -18,7 +19,7 @@ from rl_operator.api.names import ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
 from rl_operator.targets.runs.run_lookup import container_named
 from rl_operator.tools.agent_tool import Answer, Arguments, OptionalRun, agent_tool
 from rl_operator.tools.answers.run_status import without_empty
-from rl_operator.tools.answers.shown_text import clean_line, newest, that_fit
+from rl_operator.tools.answers.shown_text import clean_line, that_fit
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.runs import chosen_run
 
@@ -53,7 +54,7 @@ def rl_get_logs(context: CallContext, asked: GetLogs) -> Answer:
     read = SEARCHED_LINES if search else asked.tail
     printed = context.target.log_lines(context.namespace, pod, container, tail=read, follow=False)
     lines = map(clean_line, printed)
-    wanted = newest((line for line in lines if search is None or search.finds(line)), asked.tail)
+    wanted = tuple(deque((line for line in lines if search is None or search.finds(line)), maxlen=asked.tail))
     shown = that_fit(wanted)
     return without_empty(
         {

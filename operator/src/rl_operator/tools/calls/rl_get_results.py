@@ -101,8 +101,7 @@ def _figure(name: str, figure: EvaluatedFigure | None) -> Answer:
     if figure is None:
         return {}
     value = "eval_percent_correct" if name == "eval" else name
-    ends = None if None in (figure.low, figure.high) else [figure.low, figure.high]
-    return {value: figure.value, f"{name}_interval": ends, f"{name}_samples": figure.samples}
+    return {value: figure.value, f"{name}_interval": _ends(figure), f"{name}_samples": figure.samples}
 
 
 def _short(value: object) -> Any:

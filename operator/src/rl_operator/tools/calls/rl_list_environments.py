@@ -10,7 +10,6 @@ from pydantic import Field
 
 from rl_operator.api.catalog import Catalog, CatalogEnvironment
 from rl_operator.api.environment import Environment
-from rl_operator.api.kubernetes_objects import Manifest, ManifestMetadata
 from rl_operator.api.model import ObjectMeta
 from rl_operator.api.names import (
     DRAFTED_AT_ANNOTATION,
@@ -28,7 +27,7 @@ from rl_operator.documents.parse import parse_run
 from rl_operator.operator_errors import ConflictError, ForbiddenError, InvalidError, NameTakenError
 from rl_operator.status.text.sentences import cut
 from rl_operator.targets.inputs.file_inputs import FileInputs, required_inputs
-from rl_operator.targets.inputs.run_file import with_file
+from rl_operator.targets.inputs.run_file import authored, with_file
 from rl_operator.tools.agent_tool import Answer, Arguments, agent_tool
 from rl_operator.tools.answers.run_status import without_empty
 from rl_operator.tools.answers.shown_text import one_line
@@ -118,28 +117,17 @@ def _refuse_nameless(context: CallContext, name: str) -> None:
 
 
 def _created(context: CallContext, wanted: TrainingRun) -> TrainingRun:
+    spec = wanted.spec.to_wire()
+    asked = {name: spec[name] for name in ("environment", "runtime", "suspend")}
     for _ in range(TRIES):
         try:
-            return parse_run(context.target.create(_manifest(wanted)))
+            return parse_run(context.target.create(authored(wanted, asked)))
         except InvalidError as error:
             raise refused_at_the_door(error) from None
         except (ConflictError, NameTakenError):
             name = run_name(wanted.spec.environment, secrets.token_hex(4))
             wanted = wanted.with_changes(metadata=wanted.metadata.with_changes(name=name))
     raise ConflictError(f"{TRIES} names for the draft were taken, one after the other: try again")
-
-
-def _manifest(run: TrainingRun) -> Manifest:
-    """What an author writes, without anything that the API server sets."""
-    wire, metadata = run.to_wire(), run.metadata
-    author: ManifestMetadata = {
-        "name": metadata.name,
-        "namespace": metadata.namespace,
-        "labels": metadata.labels,
-        "annotations": metadata.annotations,
-    }
-    asked = {name: wire["spec"][name] for name in ("environment", "runtime", "suspend")}
-    return {"apiVersion": wire["apiVersion"], "kind": wire["kind"], "metadata": author, "spec": asked}
 
 
 MOST_LISTED: Final = 100

@@ -98,7 +98,9 @@ class _Listed(NamedTuple):
 def rl_list_runs(context: CallContext, asked: ListRuns) -> Answer:
     others, now = list[str](), context.now()
     found = each_readable(context.target.runs(context.namespace, ""), others)
-    listed = (_Listed(age_order(run), line(run, now), run.spec) for run in found if _is_wanted(run, asked))
+    listed = (
+        _Listed(age_order(run), line(run, now), run.spec) for run in found if asked.status in (None, state_of(run))
+    )
     with ONE_LIST:
         runs = sorted(listed, key=lambda each: each.age, reverse=True)
     rest = _after(runs, asked.after) if asked.after else runs
@@ -111,10 +113,6 @@ def rl_list_runs(context: CallContext, asked: ListRuns) -> Answer:
         | {"runs": lines, "count": len(runs)}
         | without_empty({"next": following, "not_understood": sorted(others)[:MOST]})
     )
-
-
-def _is_wanted(run: TrainingRun, asked: ListRuns) -> bool:
-    return asked.status in (None, state_of(run))
 
 
 def line(run: TrainingRun, now: datetime) -> Answer:

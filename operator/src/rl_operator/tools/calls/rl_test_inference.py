@@ -20,24 +20,6 @@ from rl_operator.tools.runs import chosen_run
 from rl_operator.tools.trial_results import answer_of, take_snapshot
 
 
-def start(
-    context: CallContext, run: TrainingRun, inputs: RunInputs, provider: InferenceProvider, trial: Trial
-) -> JobObject:
-    """The created Job. Raises ForbiddenError if the caller may not create Jobs."""
-    own = inputs.environment.own
-    files = (FileInputs(context.target).files(own) if own else None) or {}
-    name = trial_name(run, secrets.token_hex(2)[:3])
-    job = trial_job(run, inputs, provider, trial, name=name, files=sorted(files))
-    try:
-        context.target.create_job(job, trial_config_map(run, inputs, trial, name=name, files=files))
-    except ForbiddenError as error:
-        raise ForbiddenError(
-            f"a test is a Job and a ConfigMap in namespace {run.metadata.namespace}, with your rights: ask for the "
-            f"right to create both ({error})"
-        ) from error
-    return job
-
-
 def tried_inputs(context: CallContext, run: TrainingRun) -> RunInputs:
     """Raises ToolRefusedError: what would be refused as a run cannot be tried either."""
     inputs, refusals = judged(run, FileInputs(context.target))
@@ -129,6 +111,7 @@ def _job(context: CallContext, asked: InferenceTest) -> tuple[JobObject, str]:
 
 
 def _start(context: CallContext, run: TrainingRun, asked: InferenceTest) -> JobObject:
+    """The created Job. Raises ForbiddenError if the caller may not create Jobs."""
     inputs = tried_inputs(context, run)
     provider = provider_of(context, run, inputs.runtime)
     models = asked.models or provider.models
@@ -136,7 +119,17 @@ def _start(context: CallContext, run: TrainingRun, asked: InferenceTest) -> JobO
         raise ToolRefusedError(f"name the models to test in `models`, as {provider.url} calls them")
     size = asked.group_size if "group_size" in asked.model_fields_set or not asked.prompts else 1
     trial = Trial(models, asked.num_steps, size, asked.prompts or (), asked.max_tokens, asked.temperature)
-    return start(context, run, inputs, provider, trial)
+    own, name = inputs.environment.own, trial_name(run, secrets.token_hex(2)[:3])
+    files = (FileInputs(context.target).files(own) if own else None) or {}
+    job = trial_job(run, inputs, provider, trial, name=name, files=sorted(files))
+    try:
+        context.target.create_job(job, trial_config_map(run, inputs, trial, name=name, files=files))
+    except ForbiddenError as error:
+        raise ForbiddenError(
+            f"a test is a Job and a ConfigMap in namespace {run.metadata.namespace}, with your rights: ask for the "
+            f"right to create both ({error})"
+        ) from error
+    return job
 
 
 def _job_that_is_on(context: CallContext, run: TrainingRun) -> JobObject | None:

@@ -12,7 +12,7 @@ import anyio
 
 from rl_operator.operator_errors import BusyError, OperatorError
 from rl_operator.tools.call_context import CallContext
-from rl_operator.tools.toolset import Outcome, code_of, failed
+from rl_operator.tools.toolset import Outcome, outcome_of
 
 Answer = TypeVar("Answer")
 OpenContext = Callable[[], contextlib.AbstractContextManager[CallContext]]
@@ -53,7 +53,7 @@ class Calls:
             try:
                 return await self.in_thread(served)
             except OperatorError as error:
-                return failed(code_of(error), str(error))
+                return outcome_of(error)
 
     async def in_thread(self, work: Callable[[], Answer]) -> Answer:
         """What `work` returns or raises. If cancelled, it continues in the background and keeps its slot until it ends.

@@ -20,7 +20,7 @@ from rl_operator.targets.target_choice import choose_target
 from rl_operator.tools.agent_tool import AgentTool, input_schema
 from rl_operator.tools.call_context import CallContext, RecentAnswers
 from rl_operator.tools.serving.skill import SKILL_FILE, SKILL_NAME
-from rl_operator.tools.toolset import TOOLS, Outcome, code_of, dispatch, failed
+from rl_operator.tools.toolset import TOOLS, dispatch, outcome_of
 
 log = logging.getLogger(__name__)
 
@@ -119,17 +119,13 @@ def register(context: PluginContext) -> None:
 
 def _handler(tool: AgentTool, host: Host) -> Handler:
     def handle(arguments: Mapping[str, object], session_id: str | None = None, **_: object) -> str:
-        return to_json(_answered(tool, host, arguments, session_id or "").answer, inf_nan_mode="null").decode()
+        try:
+            outcome = dispatch(tool, host.context(session_id or ""), arguments)
+        except OperatorError as error:
+            outcome = outcome_of(error)
+        return to_json(outcome.answer, inf_nan_mode="null").decode()
 
     return handle
-
-
-def _answered(tool: AgentTool, host: Host, arguments: Mapping[str, object], session: str) -> Outcome:
-    try:
-        context = host.context(session)
-    except OperatorError as error:
-        return failed(code_of(error), str(error))
-    return dispatch(tool, context, arguments)
 
 
 def _is_interrupted() -> bool:

@@ -4,7 +4,6 @@ import asyncio
 import signal
 import socket
 import sys
-from collections import Counter
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, ClassVar, Final
@@ -32,25 +31,19 @@ class WaitingConnections:
 
     def __init__(self) -> None:
         self._open: dict[H11Protocol, str] = {}
-        self._of_address: Counter[str] = Counter()
         self._waiting: dict[H11Protocol, str] = {}
 
     def opened(self, address: str, connection: H11Protocol) -> bool:
         """False if the address has too many: it has to go."""
-        if self._of_address[address] >= MAX_OF_ADDRESS:
+        if list(self._open.values()).count(address) >= MAX_OF_ADDRESS:
             return False
         self._open[connection] = address
-        self._of_address[address] += 1
         return True
 
     def closed(self, connection: H11Protocol) -> None:
         """Also one that had to go."""
         self._waiting.pop(connection, None)
-        address = self._open.pop(connection, None)
-        if address is not None:
-            self._of_address[address] -= 1
-            if not self._of_address[address]:
-                del self._of_address[address]
+        self._open.pop(connection, None)
 
     def waits(self, connection: H11Protocol) -> H11Protocol | None:
         """From now on. Returns the connection that has to go for it, if there is one."""
