@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, Generic, Literal, Self, TypedDict, TypeVar
@@ -128,7 +129,7 @@ class ClusterClient:
             await self._guests.close()
 
     # --- calls --------------------------------------------------------------------------------------------------
-    async def get(self, path: ApiPath[Held], params: Params | None = None, accept: str = JSON) -> Held:
+    async def get(self, path: ApiPath[Held], params: Params = MappingProxyType({}), accept: str = JSON) -> Held:
         """Raises GoneError if there is no such object."""
         found: Held = await self._call("GET", path, params=params, accept=accept)
         return found
@@ -187,19 +188,14 @@ class ClusterClient:
 
         Raises ExpiredError when the version is too old, TargetUnreachableError when the stream breaks.
         """
-        what = f"watch {path}"
         query = {**params, "watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": WATCH_SECONDS}
         timeout = aiohttp.ClientTimeout(total=WATCH_SECONDS + 10, sock_connect=10, sock_read=INACTIVITY_SECONDS)
-        try:
-            response = await self._open("GET", path, query, accept=accept, timeout=timeout)
-            async with response:
-                async for line in response.content:
-                    event = decoded(line)
-                    if event["type"] == "ERROR":
-                        raise failure(what, event["object"])
-                    yield event
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise self._unreachable(what, error) from error
+        async with self._opened("GET", path, query, accept=accept, timeout=timeout) as response:
+            async for line in response.content:
+                event = decoded(line)
+                if event["type"] == "ERROR":
+                    raise failure(f"watch {path}", event["object"])
+                yield event
 
     async def lines(self, path: str, params: Params) -> AsyncIterator[bytes]:
         """Stream a text (a container's log) line by line, cutting long lines, for as long as the server sends.
@@ -208,46 +204,32 @@ class ClusterClient:
         """
         silence = None if "follow" in params else self._timeout.total
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)
-        try:
-            response = await self._open("GET", path, params, accept="*/*", timeout=timeout)
-            cutter = LineCutter()
-            async with response:
-                async for chunk in response.content.iter_any():
-                    for line in cutter.feed(chunk):
-                        yield line
-            for line in cutter.rest():
-                yield line
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise self._unreachable(f"GET {path}", error) from error
+        cutter = LineCutter()
+        async with self._opened("GET", path, params, accept="*/*", timeout=timeout) as response:
+            async for chunk in response.content.iter_any():
+                for line in cutter.feed(chunk):
+                    yield line
+        for line in cutter.rest():
+            yield line
 
     async def text(self, path: str, params: Params) -> str:
         """A whole text (a container's log so far), under the deadline of ordinary calls. Raises as `get` does."""
-        try:
-            response = await self._open("GET", path, params, accept="*/*", timeout=self._timeout)
-            async with response:
-                return (await response.read()).decode(errors="replace")
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise self._unreachable(f"GET {path}", error) from error
+        async with self._opened("GET", path, params, accept="*/*", timeout=self._timeout) as response:
+            return (await response.read()).decode(errors="replace")
 
     async def content(self, path: str, limit: int, begin: int = 0) -> bytes:
         """What a server in a pod answers (`pods/proxy`), from byte `begin` on, for as long as it sends. Raises as `get`
         does; GoneError if there are no more bytes, RefusedError past `limit` bytes.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=self._timeout.total)
-        chunks, size = list[bytes](), 0
-        try:
-            asked = {"Range": f"bytes={begin}-"} if begin else {}
-            response = await self._open("GET", path, accept="*/*", timeout=timeout, headers=asked)
-            async with response:
-                async for chunk in response.content.iter_any():
-                    chunks.append(chunk)
-                    size += len(chunk)
-                    if size > limit:
-                        raise RefusedError(f"GET {path}: the answer has more than {limit / 2**20:.0f} MiB")
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise self._unreachable(f"GET {path}", error) from error
+        received, asked = bytearray(), {"Range": f"bytes={begin}-"} if begin else {}
+        async with self._opened("GET", path, accept="*/*", timeout=timeout, headers=asked) as response:
+            async for chunk in response.content.iter_any():
+                received += chunk
+                if len(received) > limit:
+                    raise RefusedError(f"GET {path}: the answer has more than {limit / 2**20:.0f} MiB")
         sent_whole = response.status != HTTPStatus.PARTIAL_CONTENT  # by a server that knows no ranges
-        return b"".join(chunks)[begin if sent_whole else 0 :]
+        return bytes(received[begin if sent_whole else 0 :])
 
     def kopf_session(self, listed: Callable[[], None]) -> aiohttp.ClientSession:
         """A session for kopf: our connections and credentials, but closing it leaves ours open.
@@ -259,19 +241,29 @@ class ClusterClient:
 
     # --- all requests -------------------------------------------------------------------------------------------
     async def _call(self, method: str, path: str, **options: Any) -> Any:
-        what = f"{method} {path}"
+        async with self._opened(method, path, timeout=self._timeout, **options) as response:
+            return decoded(await response.read())
+
+    @asynccontextmanager
+    async def _opened(
+        self, method: str, path: str, params: Params = MappingProxyType({}), **options: Any
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The response to a request, until the block ends. Raises TargetUnreachableError for what breaks off meanwhile,
+        or cannot be decoded.
+        """
         try:
-            response = await self._open(method, path, timeout=self._timeout, **options)
-            async with response:
-                return decoded(await response.read())
+            async with await self._open(method, path, params, **options) as response:
+                yield response
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError) as error:
-            raise self._unreachable(what, error) from error
+            what, reason = "watch" if "watch" in params else method, str(error) or type(error).__name__
+            message = f"{what} {path}: the API server {self.server} does not answer: {reason}"
+            raise TargetUnreachableError(message) from error
 
     async def _open(
         self,
         method: str,
         path: str,
-        params: Params | None = None,
+        params: Params,
         *,
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 -- aiohttp's own timeout, not a second one
         body: object = None,
@@ -300,10 +292,6 @@ class ClusterClient:
             if pause is None or asyncio.get_running_loop().time() + pause > deadline:
                 raise failure(f"{method} {path}", status)
             await asyncio.sleep(pause)
-
-    def _unreachable(self, what: str, error: BaseException) -> TargetUnreachableError:
-        reason = str(error) or type(error).__name__
-        return TargetUnreachableError(f"{what}: the API server {self.server} does not answer: {reason}")
 
 
 def _telling_of_lists(listed: Callable[[], None]) -> aiohttp.ClientMiddlewareType:
