@@ -1,7 +1,7 @@
 """`python -m rl_operator`: the operator process.
 
 Exit codes: 0 stopped by a signal; 2 bad flags or kubeconfig; 3 the cluster cannot be served (not reachable, access
-refused, CRDs missing, port taken); 4 the lease belongs to another process (process/lease_thread.py); 1 anything else.
+refused, CRDs missing, port taken); 4 the lease belongs to another process (leader_election.py); 1 anything else.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from typing import Final
 from rl_operator.api.names import MANAGER
 from rl_operator.cluster.api_server.client import ClusterClient, Middlewares
 from rl_operator.cluster.api_server.connection import ConnectionSettingsError, named
+from rl_operator.cluster.api_server.leader_election import LeaseThread
 from rl_operator.cluster.api_server.request_guard import WatchAges, counted, fenced
+from rl_operator.cluster.api_server.resources import require_kinds
 from rl_operator.operator_errors import OperatorError
 from rl_operator.operator_settings import LogFormat, LogLevel, OperatorSettings
-from rl_operator.process.kinds import require_kinds, with_patience
-from rl_operator.process.lease_thread import LeaseThread
-from rl_operator.process.operator import Operator
+from rl_operator.process.operator import Operator, with_patience
 from rl_operator.process.process_health import listening, metrics, probe
 from rl_operator.status.text.sentences import redacted
 
@@ -35,7 +35,7 @@ list fail: any user could stop the operator. Reading them takes 2 MiB of stack.
 
 SWITCH_SECONDS: Final = 0.0005
 """How long a thread may compute before another one has its turn: the loop waits that long, at each of its calls, while
-a large document is checked (`reconcile/off_loop.py`), and so does the thread that renews the lease.
+a large document is checked (`reconcile/inputs.py`), and so does the thread that renews the lease.
 """
 
 GC_THRESHOLDS: Final = (20_000, 20, 50)
@@ -92,7 +92,7 @@ async def run_operator(settings: OperatorSettings) -> None:
 
 async def _serve(operator: Operator, client: ClusterClient, settings: OperatorSettings) -> None:
     """Probes respond from the start, so that the process can wait for an API server that is away."""
-    probes = {"/healthz": probe(operator.parts.health.trouble), "/readyz": probe(operator.parts.health.unready)}
+    probes = {"/healthz": probe(operator.health.trouble), "/readyz": probe(operator.health.unready)}
     scrapes = {"/metrics": metrics(operator.refresh_metrics)}
     async with (
         listening(settings.probe_host, settings.probe_port, probes),

@@ -10,7 +10,7 @@ from tests.integration.cluster.runs import RunsNamespace
 
 from rl_operator.api.spec_parts.container_resources import parse_quantity
 from rl_operator.file_discovery import MEMORY_KIB
-from rl_operator.process.operator_parts import ENVIRONMENT_WORKERS
+from rl_operator.process.operator import ENVIRONMENT_WORKERS
 
 MANIFEST = Path(__file__).parents[3] / "examples" / "operator.yaml"
 DOCUMENTS: dict[str, dict[str, Any]] = {

@@ -15,10 +15,10 @@ import kopf
 
 from rl_operator.api.names import GROUP, MANAGER, VERSION
 from rl_operator.cluster.api_server.client import INACTIVITY_SECONDS, PAGE_SIZE, WATCH_SECONDS, ClusterClient
+from rl_operator.cluster.api_server.resources import require_kinds
 from rl_operator.cluster.cache.informer import pause_after
 from rl_operator.operator_errors import ForbiddenError, OperatorError
-from rl_operator.process.kinds import require_kinds
-from rl_operator.process.routes import RawEvent
+from rl_operator.process.queue import RawEvent
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from prometheus_client.aiohttp import make_aiohttp_handler
 from rl_operator.cluster.api_server.request_guard import WatchAges
 from rl_operator.cluster.cache.caches import Caches
 from rl_operator.operator_errors import OperatorError
-from rl_operator.process.routes import Queues
+from rl_operator.process.queue import Queues
 from rl_operator.telemetry import (
     ACTIVE_RUNS,
     ACTIVE_RUNS_LIMIT,

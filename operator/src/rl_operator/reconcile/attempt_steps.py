@@ -14,8 +14,7 @@ from rl_operator.api.status_fields import Attempt, FrozenSettings, RunStatus
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.source_files import source_hash
 from rl_operator.operator_errors import GoneError, InvalidError, NameTakenError, OperatorError
-from rl_operator.reconcile.inputs import gather_inputs
-from rl_operator.reconcile.off_loop import is_quick, off_loop
+from rl_operator.reconcile.inputs import gather_inputs, is_quick, off_loop
 from rl_operator.reconcile.run_client import RunClient
 from rl_operator.render import (
     Rendered,

@@ -1,16 +1,33 @@
-"""Gather what a run is checked against and rendered from, including the run that it starts from."""
+"""What a run is checked against and rendered from, including the run that it starts from; and where that work is done.
 
+Checking and rendering are pure work on what users wrote. For the largest documents it takes some tenths of a second: a
+thread does it, one document at a time, and the loop goes on. For small ones it takes less than the way to the thread
+and back. Both are Python and share the interpreter's lock: they take turns, as often as `sys.setswitchinterval` says.
+That the work ends is due to the limits of documents (`api/settings/size_limits.py`, `MAX_REFUSALS`), not to the thread.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, Final, ParamSpec, TypeVar
 
 from rl_operator.api.kubernetes_objects import ConfigMapObject
 from rl_operator.api.model import ObservedModel
 from rl_operator.api.run_inputs import ParentRun, RunInputs, choose_environment
+from rl_operator.api.runtime import Runtime
+from rl_operator.api.settings.fields import TRAINER_FIELDS, flattened
+from rl_operator.api.settings.size_limits import are_small
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.check.lineage import ParentAdapter, adapter_of, describe_parent
+from rl_operator.check.run_check import Same
 from rl_operator.documents.yaml_text import read_yaml
 from rl_operator.reconcile.run_client import InputSource
 from rl_operator.render.container_template import CONFIG_KEY
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 async def gather_inputs(run: TrainingRun, client: InputSource, now: datetime) -> RunInputs | None:
@@ -72,3 +89,29 @@ def _adapter_in(config_map: ConfigMapObject) -> ParentAdapter | None:
     except (KeyError, ValueError):
         return None
     return adapter_of(sections.env, sections.openai[0] if sections.openai else {}, sections.tinker)
+
+
+MAX_KNOWN: Final = 200
+"""Fields of an environment."""
+
+_THREAD: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="documents")
+
+
+async def off_loop(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    return await asyncio.get_running_loop().run_in_executor(_THREAD, partial(work, *args, **kwargs))
+
+
+def is_quick(run: TrainingRun, inputs: RunInputs) -> bool:
+    """Whether check and rendering take about a millisecond. The search for what a misspelled name meant does not."""
+    known, spec = inputs.environment.known, run.spec
+    if known is None or inputs.environment.own or len(known.fields) > MAX_KNOWN:
+        return False
+    names = known.fields_by_name.keys()
+    known_fields = ((spec.config, names), (spec.trainer, TRAINER_FIELDS.keys()))
+    spelled = all(flattened(given, fields).keys() <= fields for given, fields in known_fields)
+    return spelled and are_small(spec.config, spec.trainer) and _is_small(Same(inputs.runtime))
+
+
+@lru_cache(maxsize=64)
+def _is_small(runtime: Same[Runtime]) -> bool:
+    return are_small(runtime.model.spec.to_wire())

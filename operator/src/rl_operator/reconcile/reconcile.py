@@ -30,8 +30,7 @@ from rl_operator.reconcile.attempt_steps import (
     require_alive,
     start,
 )
-from rl_operator.reconcile.inputs import gather_inputs
-from rl_operator.reconcile.off_loop import is_quick, off_loop
+from rl_operator.reconcile.inputs import gather_inputs, is_quick, off_loop
 from rl_operator.reconcile.run_client import Key, RunClient
 from rl_operator.render.labels import pod_labels
 from rl_operator.status.attempt.attempt_outcome import vanished

@@ -21,7 +21,7 @@ from rl_operator.documents.shipped import openenv_environment
 from rl_operator.documents.source_files import source_hash
 from rl_operator.file_discovery import discover_files
 from rl_operator.operator_errors import ForbiddenError, GoneError, InvalidError, NameTakenError, OperatorError
-from rl_operator.reconcile.off_loop import off_loop
+from rl_operator.reconcile.inputs import off_loop
 from rl_operator.reconcile.run_client import Key
 from rl_operator.render.config_maps import ImageCatalog, catalog_config_map, catalog_name, stored_catalog
 from rl_operator.render.discovery import (

@@ -1,6 +1,8 @@
 """What a reconcile may rely on: idempotent writes, and caches that reflect them at once."""
 
+import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.unit.rl_operator import samples
@@ -14,16 +16,20 @@ from tests.unit.rl_operator.cluster.documents import (
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
 from tests.unit.rl_operator.told_metrics import ToldMetrics
 
+from rl_contract.status_metrics import MAX_POINTS
 from rl_operator.api.names import POD_FINALIZER
+from rl_operator.api.status_fields import RunStatus
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.cluster.api_server.client import JSON_PATCH, ClusterClient
 from rl_operator.cluster.api_server.event_recorder import EventRecorder
-from rl_operator.cluster.cache.caches import Caches
-from rl_operator.cluster.cluster_run_client import ClusterRunClient
+from rl_operator.cluster.cache.caches import Caches, project_pod
+from rl_operator.cluster.cluster_run_client import ClusterRunClient, write_history
 from rl_operator.operator_errors import ConflictError, GoneError, NameTakenError
 from rl_operator.reconcile.run_client import RunClient
 from rl_operator.render.config_maps import ImageCatalog
 from rl_operator.render.labels import controller_uid
 from rl_operator.status.attempt.view import QueuePosition
+from rl_operator.status.observed.history import Point, history_map_name
 from rl_operator.status.observed.observation import PodObservation
 
 KEY = ("team-a", "sorting")
@@ -42,6 +48,14 @@ def cached_pod(caches: Caches, **more: object) -> PodObservation:
     caches.pods.put(pod_document(**more))  # type: ignore[arg-type]
     (pod,) = caches.pods.of_run(KEY)
     return pod.observation
+
+
+def cached_run(run_client: RunClient, caches: Caches, status: dict[str, Any] | None = None) -> TrainingRun:
+    """Version 4 of the run."""
+    caches.runs.put(run_document(4, status))
+    run = run_client.run(KEY)
+    assert run is not None
+    return run
 
 
 async def test_a_created_pod_is_known_before_its_watch_event(api: FakeApi, run_client: RunClient) -> None:
@@ -232,9 +246,7 @@ async def test_releasing_a_missing_or_released_pod_is_success(
 async def test_a_status_write_sends_the_diff_against_the_version_it_read(
     api: FakeApi, run_client: RunClient, caches: Caches
 ) -> None:
-    caches.runs.put(run_document(4, {"phase": "Starting", "message": "old"}))
-    run = run_client.run(KEY)
-    assert run is not None
+    run = cached_run(run_client, caches, {"phase": "Starting", "message": "old"})
     api.answers("PATCH", f"{RUN}/status", Answer(run_document(5, {"phase": "Running"})))
     written = await run_client.write_status(run, run.status.with_changes(phase="Running", message=None))
     (patch,) = api.requests
@@ -247,9 +259,7 @@ async def test_a_status_write_sends_the_diff_against_the_version_it_read(
 async def test_the_first_status_of_a_run_is_written_as_a_whole(
     api: FakeApi, run_client: RunClient, caches: Caches
 ) -> None:
-    caches.runs.put(run_document(4))
-    run = run_client.run(KEY)
-    assert run is not None
+    run = cached_run(run_client, caches)
     api.answers("PUT", f"{RUN}/status", Answer(run_document(5, {"phase": "Starting"})))
     written = await run_client.write_status(run, run.status.with_changes(phase="Starting", attempt=1))
     (update,) = api.requests
@@ -261,9 +271,7 @@ async def test_the_first_status_of_a_run_is_written_as_a_whole(
 
 
 async def test_a_lost_race_puts_the_winner_into_the_cache(api: FakeApi, run_client: RunClient, caches: Caches) -> None:
-    caches.runs.put(run_document(4))
-    run = run_client.run(KEY)
-    assert run is not None
+    run = cached_run(run_client, caches)
     api.answers("PUT", f"{RUN}/status", Answer({"message": "the object has been modified"}, 409))
     api.answers("GET", RUN, Answer(run_document(6, {"phase": "Stopping"})))
     with pytest.raises(ConflictError):
@@ -274,9 +282,7 @@ async def test_a_lost_race_puts_the_winner_into_the_cache(api: FakeApi, run_clie
 
 
 async def test_a_run_that_is_gone_is_forgotten(api: FakeApi, run_client: RunClient, caches: Caches) -> None:
-    caches.runs.put(run_document(4))
-    run = run_client.run(KEY)
-    assert run is not None
+    run = cached_run(run_client, caches)
     with pytest.raises(GoneError):
         await run_client.write_status(run, run.status.with_changes(phase="Running"))
     assert run_client.run(KEY) is None
@@ -285,9 +291,7 @@ async def test_a_run_that_is_gone_is_forgotten(api: FakeApi, run_client: RunClie
 
 
 async def test_exactly_that_version_of_a_run_is_marked(api: FakeApi, run_client: RunClient, caches: Caches) -> None:
-    caches.runs.put(run_document(4))
-    run = run_client.run(KEY)
-    assert run is not None
+    run = cached_run(run_client, caches)
     api.answers("PATCH", RUN, Answer(run_document(5)))
     live = await run_client.mark_started(run)
     (patch,) = api.requests
@@ -297,9 +301,7 @@ async def test_exactly_that_version_of_a_run_is_marked(api: FakeApi, run_client:
 
 
 async def test_another_run_with_the_name_is_not_marked(api: FakeApi, run_client: RunClient, caches: Caches) -> None:
-    caches.runs.put(run_document(4))
-    run = run_client.run(KEY)
-    assert run is not None
+    run = cached_run(run_client, caches)
     newer = run_document(6)
     newer["metadata"]["uid"] = "another"
     api.answers("PATCH", RUN, Answer({"message": "Precondition failed: UID"}, 409))
@@ -312,18 +314,14 @@ async def test_another_run_with_the_name_is_not_marked(api: FakeApi, run_client:
 
 
 async def test_a_run_that_is_gone_is_not_marked(run_client: RunClient, caches: Caches) -> None:
-    caches.runs.put(run_document(4))
-    run = run_client.run(KEY)
-    assert run is not None
+    run = cached_run(run_client, caches)
     with pytest.raises(GoneError):
         await run_client.mark_started(run)
     assert run_client.run(KEY) is None
 
 
 async def test_only_that_version_of_a_run_is_deleted(api: FakeApi, run_client: RunClient, caches: Caches) -> None:
-    caches.runs.put(run_document(4, {"phase": "Succeeded"}))
-    run = run_client.run(KEY)
-    assert run is not None
+    run = cached_run(run_client, caches, {"phase": "Succeeded"})
     api.answers("DELETE", RUN, Answer({"kind": "Status"}), Answer({"message": "not found"}, 404))
     await run_client.delete_run(run)
     await run_client.delete_run(run)
@@ -333,10 +331,90 @@ async def test_only_that_version_of_a_run_is_deleted(api: FakeApi, run_client: R
 
 async def test_a_slot_is_claimed_while_a_start_is_written(run_client: RunClient, caches: Caches) -> None:
     caches.runtimes.put(runtime_document(1, limits={"maxActiveRuns": 1}))
-    caches.runs.put(run_document(4))
-    run, other = run_client.run(KEY), samples.make_run()
+    run, other = cached_run(run_client, caches), samples.make_run()
     other = other.with_changes(metadata=other.metadata.with_changes(name="other"))
-    assert run is not None
     with run_client.slot_claimed(run):
         assert run_client.queue_position(other) == QueuePosition(limit=1, active=1, before=0)
     assert run_client.queue_position(other) == QueuePosition(limit=1, active=0, before=0)
+
+
+# --- the history ------------------------------------------------------------------------------------------------------
+NAME = history_map_name(samples.make_run())
+ENDED = samples.make_run().with_changes(status=RunStatus(history_name=NAME))
+FOLDER = "/api/v1/namespaces/team-a/configmaps"
+POINTS: tuple[Point, ...] = ({"step": 2, "rewardMean": 0.5},)
+
+
+def config_map(*points: Point, owner: str = samples.UID) -> dict[str, Any]:
+    owners = [{"uid": owner, "controller": True}]
+    metadata = {"name": NAME, "namespace": "team-a", "uid": "c-1", "resourceVersion": "7", "ownerReferences": owners}
+    return {"kind": "ConfigMap", "metadata": metadata, "data": {"history.json": json.dumps({"points": points})}}
+
+
+def written(body: Any) -> list[Point]:
+    points: list[Point] = json.loads(body["data"]["history.json"])["points"]
+    return points
+
+
+async def test_the_first_attempt_creates_it_owned_and_labeled(api: FakeApi, client: ClusterClient) -> None:
+    api.answers("POST", FOLDER, Answer(config_map(*POINTS), 201))
+    await write_history(client, ENDED, POINTS, None)
+    body = api.asked("POST", FOLDER)[0].body
+    assert written(body) == list(POINTS)
+    assert body["metadata"]["ownerReferences"][0]["uid"] == samples.UID
+    assert body["metadata"]["labels"]["rl-operator.dev/run"] == "sorting"
+    assert body["metadata"]["labels"]["app.kubernetes.io/component"] == "history"
+
+
+async def test_a_later_one_continues_with_the_same_object(api: FakeApi, client: ClusterClient) -> None:
+    api.answers("PATCH", f"{FOLDER}/{NAME}", Answer(config_map()))
+    earlier = config_map({"step": 1, "rewardMean": 0.25}, {"step": 2, "rewardMean": 0.25}, {"step": 3})
+    await write_history(client, ENDED, POINTS, earlier)
+    body = api.asked("PATCH", f"{FOLDER}/{NAME}")[0].body
+    assert written(body) == [{"step": 1, "rewardMean": 0.25}, *POINTS]
+    assert body["metadata"] == {"uid": "c-1", "resourceVersion": "7"}
+
+
+async def test_it_stays_bounded_whatever_was_there_before(api: FakeApi, client: ClusterClient) -> None:
+    api.answers("PATCH", f"{FOLDER}/{NAME}", Answer(config_map()))
+    many = [{"step": step} for step in range(1, 801)]
+    await write_history(client, ENDED, [{"step": step} for step in range(801, 1_601)], config_map(*many))
+    body = api.asked("PATCH", f"{FOLDER}/{NAME}")[0].body
+    assert len(written(body)) <= MAX_POINTS
+    assert written(body)[-1] == {"step": 1_600}
+
+
+async def test_an_unreadable_history_is_started_over(api: FakeApi, client: ClusterClient) -> None:
+    api.answers("PATCH", f"{FOLDER}/{NAME}", Answer(config_map()))
+    await write_history(client, ENDED, POINTS, config_map() | {"data": {"history.json": "{"}})
+    assert written(api.asked("PATCH", f"{FOLDER}/{NAME}")[0].body) == list(POINTS)
+
+
+async def test_an_unrelated_object_with_that_name_is_not_taken_over(api: FakeApi, client: ClusterClient) -> None:
+    with pytest.raises(NameTakenError, match="is not this run's"):
+        await write_history(client, ENDED, POINTS, config_map(owner="u-2"))
+    assert api.asked("PATCH", f"{FOLDER}/{NAME}") == []
+
+
+async def test_one_that_changed_meanwhile_is_left_alone(api: FakeApi, client: ClusterClient) -> None:
+    api.answers("PATCH", f"{FOLDER}/{NAME}", Answer({"message": "modified"}, 409))
+    with pytest.raises(ConflictError):
+        await write_history(client, ENDED, POINTS, config_map())
+
+
+async def test_the_view_reads_it_only_if_it_is_known_to_exist(
+    api: FakeApi, client: ClusterClient, caches: Caches
+) -> None:
+    pod = project_pod(pod_document()).observation
+    run_client = ClusterRunClient(client, caches, EventRecorder(client), ToldMetrics(histories={pod.name: POINTS}))
+    created = pod_document(version=9)
+    created["metadata"] |= {"name": NAME, "uid": "c-1"}
+    api.answers("POST", FOLDER, Answer(created, 201))
+    await run_client.save_history(ENDED, pod)
+    assert api.asked("GET", f"{FOLDER}/{NAME}") == []
+    api.answers("GET", f"{FOLDER}/{NAME}", Answer(config_map({"step": 1})))
+    api.answers("PATCH", f"{FOLDER}/{NAME}", Answer(created))
+    await run_client.save_history(ENDED, pod)
+    assert written(api.asked("PATCH", f"{FOLDER}/{NAME}")[0].body) == [{"step": 1}, *POINTS]
+    await run_client.save_history(samples.make_run(), pod)
+    assert len(api.requests) == 3, "a status that names no series has none"

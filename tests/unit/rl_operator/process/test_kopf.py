@@ -1,5 +1,6 @@
-"""kopf is only the shell: what is registered, what it may write, and how it waits."""
+"""kopf is only the shell: what is registered, what it may write, how it waits, and what its lists may have missed."""
 
+import asyncio
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +11,7 @@ from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
 
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.operator_errors import ForbiddenError, TargetUnreachableError
-from rl_operator.process.kinds import KindsMissingError, require_kinds, with_patience
-from rl_operator.process.kopf import Backoffs, build_registry, configure
+from rl_operator.process.kopf import GATHER_SECONDS, RETRY_SECONDS, Backoffs, Gaps, build_registry, configure
 
 DISCOVERY = "/apis/rl-operator.dev/v1alpha1"
 PLURALS = ("rltrainingruns", "rlruntimes", "rlenvironments")
@@ -80,21 +80,58 @@ async def test_a_login_is_retried_while_the_api_server_is_unreachable(api: FakeA
     await info.aiohttp_session.close()
 
 
-async def test_missing_crds_are_named_with_what_to_do(api: FakeApi, client: ClusterClient) -> None:
-    with pytest.raises(KindsMissingError, match=r"rltrainingruns, rltrainingruns/status, rlruntimes, .*kubectl apply"):
-        await require_kinds(client)
-    api.answers("GET", DISCOVERY, Answer({"resources": [{"name": "rltrainingruns"}]}))
-    with pytest.raises(KindsMissingError, match=r"does not serve rltrainingruns/status, rlruntimes, .* of"):
-        await require_kinds(client)
+class Looks:
+    """Counts the checks; the first ones fail."""
+
+    def __init__(self, failing: int = 0) -> None:
+        self.count = 0
+        self._failing = failing
+
+    async def __call__(self) -> None:
+        self.count += 1
+        if self.count <= self._failing:
+            raise TargetUnreachableError("the API server is away")
 
 
-async def test_a_starting_api_server_is_waited_for(api: FakeApi, client: ClusterClient) -> None:
-    api.answers("GET", DISCOVERY, Answer({"message": "starting"}, 503), Answer(SERVED))
-    await with_patience(lambda: require_kinds(client), 5)
-    assert len(api.requests) == 2
+async def until(looks: Looks, count: int) -> None:
+    async with asyncio.timeout(GATHER_SECONDS + RETRY_SECONDS + 5):
+        while looks.count < count:
+            await asyncio.sleep(0.02)
 
 
-async def test_the_wait_has_a_limit(api: FakeApi, client: ClusterClient) -> None:
-    api.answers("GET", DISCOVERY, Answer({"message": "starting"}, 503))
-    with pytest.raises(TargetUnreachableError, match=r"tried for 0 s"):
-        await with_patience(lambda: require_kinds(client), 0.1)
+async def closing(looks: Looks, count: int, notes: int = 1) -> None:
+    gap = Gaps(looks)
+    task = asyncio.create_task(gap.run())
+    for _ in range(notes):
+        gap.note()
+    await until(looks, count)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_several_lists_at_once_are_one_check() -> None:
+    looks = Looks()
+    await closing(looks, 1, notes=3)
+    assert looks.count == 1
+
+
+async def test_a_failed_check_is_repeated() -> None:
+    looks = Looks(failing=1)
+    await closing(looks, 2)
+    assert looks.count == 2
+
+
+async def test_a_list_that_starts_during_a_check_is_checked_as_well() -> None:
+    looks = Looks()
+
+    async def look() -> None:
+        await looks()
+        if looks.count == 1:
+            gap.note()
+
+    gap = Gaps(look)
+    task = asyncio.create_task(gap.run())
+    gap.note()
+    await until(looks, 2)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -12,9 +12,8 @@ from tests.unit.rl_operator.cluster.documents import run_document, runtime_docum
 
 from rl_operator.cluster.api_server.request_guard import WatchAges
 from rl_operator.cluster.cache.caches import Caches
-from rl_operator.cluster.cache.queue import WorkQueue
 from rl_operator.process.process_health import PortTakenError, ProcessHealth, listening, metrics, probe
-from rl_operator.process.routes import Queues
+from rl_operator.process.queue import Queues, WorkQueue
 from rl_operator.telemetry import LEADER
 
 PATIENT, IMPATIENT = 600.0, 0.001

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic
 
 from rl_operator.api.kubernetes_objects import (
+    ApiResources,
     ConfigMapObject,
     DeploymentObject,
     EventObject,
@@ -20,9 +21,16 @@ from rl_operator.api.kubernetes_objects import (
     PodObject,
     ServiceObject,
 )
-from rl_operator.api.names import API_VERSION, ENVIRONMENT_PLURAL, OBJECT_NAME_PATTERN, RUN_PLURAL, RUNTIME_PLURAL
+from rl_operator.api.names import (
+    API_VERSION,
+    ENVIRONMENT_PLURAL,
+    GROUP,
+    OBJECT_NAME_PATTERN,
+    RUN_PLURAL,
+    RUNTIME_PLURAL,
+)
 from rl_operator.cluster.api_server.client import JSON, ApiPath, ClusterClient, Held
-from rl_operator.operator_errors import ConflictError, GoneError, NameTakenError
+from rl_operator.operator_errors import ConflictError, GoneError, NameTakenError, OperatorError
 from rl_operator.render.labels import controller_uid
 
 
@@ -111,3 +119,26 @@ async def _labeled(client: ClusterClient, resource: Resource[Held], live: Held, 
         return live
     body = {"metadata": {"uid": metadata["uid"], "labels": labels}}
     return await client.patch(resource.path(metadata["namespace"], metadata["name"]), body)
+
+
+class KindsMissingError(OperatorError):
+    """The CRDs are not installed: the user must act."""
+
+
+async def require_kinds(client: ClusterClient) -> None:
+    """Whether our kinds are installed is looked up through discovery, which everyone may read.
+
+    Raises KindsMissingError, ForbiddenError or TargetUnreachableError.
+    """
+    try:
+        discovered = await client.get(ApiPath[ApiResources](f"/apis/{API_VERSION}"))
+    except GoneError:
+        discovered = {}
+    served = {resource["name"] for resource in discovered.get("resources", ())}
+    kinds = (resource.plural for resource in (RUNS, RUNTIMES, ENVIRONMENTS))
+    missing = [name for kind in kinds for name in (kind, f"{kind}/status") if name not in served]
+    if missing:
+        raise KindsMissingError(
+            f"the API server {client.server} does not serve {', '.join(missing)} of {GROUP}: "
+            "install the CRDs first (kubectl apply --server-side -f crds/)"
+        )
