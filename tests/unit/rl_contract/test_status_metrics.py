@@ -12,6 +12,7 @@ from rl_contract.status_metrics import (
     EvaluatedFigure,
     Origin,
     RunMetrics,
+    is_metric,
     reduced,
     round_metric,
 )
@@ -91,3 +92,21 @@ def test_what_is_not_a_number_costs_that_metric_only(value: object) -> None:
 @pytest.mark.parametrize("value", [12_345, 12_345.0, -0.1235, 0.0])
 def test_integers_and_few_digits_stay_exact(value: float) -> None:
     assert round_metric(value) == value
+
+
+NO_FIGURES = ["1", None, True, False, math.nan, math.inf, -math.inf, 10**400, [], {}]
+
+
+@pytest.mark.parametrize("value", NO_FIGURES, ids=[repr(value)[:12] for value in NO_FIGURES])
+def test_values_that_are_not_metrics(value: object) -> None:
+    assert not is_metric(value)
+
+
+@pytest.mark.parametrize("value", [0, -3, 0.5, 2e-6, 1e200])
+def test_values_that_are_metrics(value: float) -> None:
+    assert is_metric(value)
+
+
+@pytest.mark.parametrize(("value", "rounded"), [(0.712345, 0.7123), (2.34567e-6, 2.346e-6), (123456.7, 123500.0)])
+def test_significant_digits_are_kept(value: float, rounded: float) -> None:
+    assert round_metric(value) == rounded

@@ -22,7 +22,7 @@ from rl_operator.api.status_fields import (
 from rl_operator.api.training_run import RunSpec, TrainingRun
 from rl_operator.documents.yaml_text import json_value
 from rl_operator.status.attempt.attempt_fate import Ending, Fate
-from rl_operator.status.attempt.attempts import with_attempt
+from rl_operator.status.attempt.attempt_outcome import with_attempt
 from rl_operator.status.attempt.environment_slots import at_start, observed
 from rl_operator.status.attempt.restored import is_restored, without_former_life
 from rl_operator.status.attempt.run_admission import QUEUED, admitted_time, queue_place

@@ -16,10 +16,10 @@ from rl_operator.status.attempt.attempt_outcome import (
     between_attempts,
     blame_sentence,
     is_spent,
+    next_attempt_due,
     stop_asked,
     vanished,
 )
-from rl_operator.status.attempt.attempts import next_attempt_due
 from rl_operator.status.attempt.deadlines import DELETING, SAVING, deadlines, overdue, recorded
 from rl_operator.status.attempt.environment_slots import (
     ENVIRONMENTS_FAILED,

@@ -25,7 +25,7 @@ from rl_operator.local.programs.launch import (
 )
 from rl_operator.local.programs.leash import Leash
 from rl_operator.operator_errors import OperatorError
-from rl_operator.status.observed.container_observation import CRASHING
+from rl_operator.status.observed.observation import CRASHING
 
 IMPATIENT_SECONDS = 0.2
 """Until a container first responds, it is probed this often: on one machine that costs nothing."""

@@ -17,8 +17,13 @@ from rl_operator.api.names import (
     OPENENV_CONTAINER,
     TRAINER_CONTAINER,
 )
-from rl_operator.status.observed.container_observation import NEVER_RAN, OUT_OF_MEMORY, ContainerObservation
-from rl_operator.status.observed.observation import PodObservation, format_time
+from rl_operator.status.observed.observation import (
+    NEVER_RAN,
+    OUT_OF_MEMORY,
+    ContainerObservation,
+    PodObservation,
+    format_time,
+)
 from rl_operator.status.text.sentences import clean, meant
 
 SIGNALED: Final = 128

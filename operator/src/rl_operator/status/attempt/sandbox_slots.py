@@ -12,8 +12,7 @@ from rl_operator.api.status_fields import SandboxPods
 from rl_operator.backoff import due_after, pause_seconds
 from rl_operator.status.attempt.environment_slots import Plan, Slot, is_over
 from rl_operator.status.attempt.view import View
-from rl_operator.status.observed.container_observation import ContainerObservation
-from rl_operator.status.observed.observation import PodObservation, format_time
+from rl_operator.status.observed.observation import ContainerObservation, PodObservation, format_time
 from rl_operator.status.text.sentences import clean
 
 FAILED_SECONDS: Final = 10.0

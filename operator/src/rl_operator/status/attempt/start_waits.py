@@ -15,8 +15,13 @@ from rl_operator.status.attempt.environment_slots import live_environments, repl
 from rl_operator.status.attempt.run_admission import gated_detail
 from rl_operator.status.attempt.sandbox_slots import failed_sandbox, live_sandboxes, observed_sandboxes
 from rl_operator.status.attempt.view import View
-from rl_operator.status.observed.container_observation import CONFIG_MISSING, CRASHING, ContainerObservation
-from rl_operator.status.observed.observation import PodObservation, format_time
+from rl_operator.status.observed.observation import (
+    CONFIG_MISSING,
+    CRASHING,
+    ContainerObservation,
+    PodObservation,
+    format_time,
+)
 from rl_operator.status.text.sentences import clean, joined
 
 CRASHES: Final = "ContainerCrashing"

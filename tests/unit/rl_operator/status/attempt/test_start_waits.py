@@ -6,8 +6,7 @@ import pytest
 from tests.unit.rl_operator.status.builders import CREATED, make_view, running, waiting
 
 from rl_operator.status.attempt.start_waits import missing_secrets
-from rl_operator.status.observed.container_observation import SecretUse
-from rl_operator.status.observed.observation import PodObservation, observe_pod
+from rl_operator.status.observed.observation import PodObservation, SecretUse, observe_pod
 from rl_operator.status.phase_and_action import assess
 
 Container = dict[str, Any]
