@@ -20,6 +20,7 @@ from rl_operator.status.text.sentences import cut, without_control
 PROGRAM = "rlctl"
 BARS = "▁▂▃▄▅▆▇█"
 TEXT_WIDTH = 99
+CURVE_WIDTH = 40
 UNBROKEN = "\u00a0"
 _INSIDE_INTERVAL = re.compile(r"(?<=\d\.\d{3}) (?=\[\d)|(?<=\[\d\.\d{3},) (?=\d\.\d{3}\])")
 _WIDE_GAP = re.compile(r"(?<=\S) {3,}")
@@ -57,9 +58,9 @@ def fitting_columns(
     return columns(names, cells), left_out
 
 
-def text_width() -> int:
-    """The columns of the terminal; elsewhere there is no limit."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+def text_width(elsewhere: int = sys.maxsize) -> int:
+    """The columns of the terminal; without one, what is given: no limit."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else elsewhere
 
 
 def fitted(texts: Iterable[str], width: int | None = None) -> str:
@@ -85,14 +86,13 @@ def one_line(text: str) -> str:
 
 
 def visible(line: str) -> str:
-    """The same, with its spaces as they are; line ends and tabs become spaces."""
-    spaced = "".join(" " if character.isspace() else character for character in without_control(line))
-    return "".join(character for character in spaced if _is_visible(character))
-
-
-def _is_visible(character: str) -> bool:
-    """Not a control, format, private or unassigned character, or one that changes the width of another."""
-    return unicodedata.category(character) not in UNSEEN and not "\ufe00" <= character <= "\ufe0f"
+    """The same, with its spaces as they are; line ends and tabs become spaces. Without control, format, private and
+    unassigned characters, and those that change the width of another.
+    """
+    spaced = (" " if character.isspace() else character for character in without_control(line))
+    return "".join(
+        each for each in spaced if unicodedata.category(each) not in UNSEEN and not "\ufe00" <= each <= "\ufe0f"
+    )
 
 
 def program() -> str:
@@ -115,13 +115,14 @@ def print_object(value: object, output: OutputKind) -> None:
     typer.echo(write_yaml(value), nl=False)
 
 
-def sparkline(values: Sequence[float]) -> str:
-    """A curve in one line; the lowest and highest value set the scale."""
+def sparkline(values: Sequence[float], width: int = CURVE_WIDTH) -> str:
+    """A curve in one line, of at most `width` points, evenly spaced; the lowest and highest value set the scale."""
     if not values:
         return ""
-    low, high = min(values), max(values)
+    shown = values[:: max(1, -(-len(values) // width))]
+    low, high = min(shown), max(shown)
     scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(BARS[round((value - low) * scale)] for value in values)
+    return "".join(BARS[round((value - low) * scale)] for value in shown)
 
 
 def age(timestamp: str | None, until: str | None = None) -> str:

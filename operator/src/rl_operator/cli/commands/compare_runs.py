@@ -1,6 +1,5 @@
 """`rlctl compare`: runs side by side, or an experiment from best to worst, with a verdict that names its evidence."""
 
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Final
@@ -114,16 +113,14 @@ def experiment_values(rows: Sequence[RunFigures]) -> dict[str, object]:
     """The same as JSON, in the order of the ranking."""
     ordered = ranked(rows)
     return {
-        "runs": [_ranked_values(place, row) for place, row in enumerate(ordered, 1)],
+        "runs": [
+            {"place": place, **row.kept, **({"withoutFigure": row.without_figure} if row.without_figure else {})}
+            for place, row in enumerate(ordered, 1)
+        ],
         "verdicts": [each.to_wire() for each in verdicts(ordered)[:1]],
         "overSeeds": [group.to_wire() for group in seed_groups(ordered)],
         "conclusions": list(conclusions(ordered)),
     }
-
-
-def _ranked_values(place: int, row: RunFigures) -> dict[str, object]:
-    why = {"withoutFigure": row.without_figure} if row.without_figure else {}
-    return {"place": place, **row.kept, **why}
 
 
 MOST_RUNS = 10
@@ -143,22 +140,17 @@ def compare(
     With --experiment NAME: all runs of a sweep from best to worst, also those that were deleted. Their table is kept in
     the ConfigMap experiment-NAME.
     """
-    named = names or []
+    target, namespace, named = scope.target, scope.namespace, names or []
     if bool(named) == bool(experiment):
         raise RefusedError("give the names of two runs or more, or --experiment NAME")
     if experiment:
-        show_experiment(scope.target, scope.namespace, experiment, output)
-    else:
-        _show_runs(scope.target, scope.namespace, named, output)
-
-
-def _show_runs(target: Target, namespace: str, names: list[str], output: OutputKind) -> None:
-
-    rows = _rows(target, namespace, names)
+        show_experiment(target, namespace, experiment, output)
+        return
+    rows = _rows(target, namespace, named)
     if output in (OutputKind.JSON, OutputKind.YAML):
         print_object({"target": target.label, "namespace": namespace, **comparison_values(rows)}, output)
-        return
-    typer.echo(fitted(side_by_side(rows, _width())))
+    else:
+        typer.echo(fitted(side_by_side(rows, text_width(TEXT_WIDTH))))
 
 
 def _rows(target: Target, namespace: str, names: list[str]) -> tuple[RunFigures, ...]:
@@ -188,7 +180,3 @@ def show_experiment(target: Target, namespace: str, name: str, output: OutputKin
         typer.echo(f"\n{len(found.rows)} runs of experiment {name}{lost}, in {target.label}", err=True)
     if unkept := keep(target, found):
         target.note(unkept)
-
-
-def _width() -> int:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else TEXT_WIDTH

@@ -8,7 +8,6 @@ import typer
 from typer.core import TyperGroup
 
 from rl_operator.api.catalog import Catalog, CatalogEnvironment
-from rl_operator.api.environment import Environment
 from rl_operator.api.runtime import Runtime
 from rl_operator.cli.options import (
     Namespace,
@@ -69,7 +68,17 @@ def installed(*, local: Local = True, state_dir: StateDir = None, output: Output
     every = target.interpreters.all().values()
     found = [(each, told) for each in every if (told := each.marker) is not None]
     if output in (OutputKind.JSON, OutputKind.YAML):
-        items = [{"name": each.name, "program": str(each.program(told)), **_as_told(told)} for each, told in found]
+        items = [
+            {
+                "name": each.name,
+                "program": str(each.program(told)),
+                "tinkerAtropos": told.tinker_atropos,
+                "packages": list(told.packages),
+                "bytes": told.size,
+                "seconds": told.seconds,
+            }
+            for each, told in found
+        ]
         print_object({"target": target.label, "interpreters": items}, output)
         return
     rows = [[each.name, _size(told), told.tinker_atropos, ", ".join(told.packages) or "-"] for each, told in found]
@@ -142,15 +151,6 @@ def _local_target(*, local: bool, state_dir: StateDir) -> LocalTarget:  # noqa: 
     return target
 
 
-def _as_told(told: Marker) -> dict[str, object]:
-    return {
-        "tinkerAtropos": told.tinker_atropos,
-        "packages": list(told.packages),
-        "bytes": told.size,
-        "seconds": told.seconds,
-    }
-
-
 def _size(told: Marker) -> str:
     return f"{told.size / 1e6:.0f} MB"
 
@@ -206,7 +206,9 @@ def _show_all(runtime: Runtime, target: Target, namespace: str, output: OutputKi
         print_object({**head, **found, "absent": absent, "warnings": warnings}, output)
         return
     rows = [[each.name, "bundled", each.description] for each in bundled]
-    rows += [[f"own/{each.metadata.name}", *_state_of(each)] for each in own]
+    rows += [
+        [f"own/{each.metadata.name}", *(each.status.fault or ("Ready", each.status.description or ""))] for each in own
+    ]
     rows += [[f"{each.name}/NAME", "absent", each.hint] for each in (catalog.absent if catalog else ())]
     table = columns if output is OutputKind.WIDE else cut_columns
     typer.echo(table(["NAME", "STATE", "DESCRIPTION"], rows))
@@ -216,12 +218,6 @@ def _show_all(runtime: Runtime, target: Target, namespace: str, output: OutputKi
         typer.echo(f"warning: {warning}", err=True)
     hint = f"{program()} environments NAME{target.flags}"
     typer.echo(f"\n{len(rows)} for runtime {runtime.metadata.name} in {target.label}; what you may set: {hint}")
-
-
-def _state_of(environment: Environment) -> tuple[str, str]:
-    """Ready with its description, or why not."""
-    status = environment.status
-    return status.fault or ("Ready", status.description or "")
 
 
 def _show_one(environment: CatalogEnvironment, runtime: Runtime, target: Target, output: OutputKind) -> None:

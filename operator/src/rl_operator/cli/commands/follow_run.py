@@ -10,7 +10,7 @@ import typer
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.options import RunName, Scope, on_target
 from rl_operator.cli.printing import one_line, program
-from rl_operator.cli.views.follow import at_rest, exit_code, follow, shown
+from rl_operator.cli.views.follow import exit_code, follow, shown
 from rl_operator.cli.views.run_lines import summary
 from rl_operator.operator_errors import RefusedError
 from rl_operator.status.text.sentences import without_control
@@ -35,7 +35,7 @@ def watch(
     target.look_after(place, name)
     with contextlib.suppress(KeyboardInterrupt):
         with shown(target.label) as show:
-            run = follow(target, place, name, at_rest, show)
+            run = follow(target, place, name, show)
         typer.echo(summary(run, target))
         raise typer.Exit(exit_code(run))
 
@@ -55,9 +55,9 @@ def wait(
     target.look_after(place, name)
 
     def ends(run: TrainingRun) -> bool:
-        return is_reached(run, wanted) or at_rest(run) or is_too_far(run, wanted)
+        return is_reached(run, wanted) or run.at_rest or is_too_far(run, wanted)
 
-    run = follow(target, place, name, ends, lambda _: None, timeout=timeout)
+    run = follow(target, place, name, until=ends, timeout=timeout)
     typer.echo(f"{name}: {run.status.phase}: {one_line(run.status.message or '')} ({target.label})")
     if is_too_far(run, wanted) or (not is_reached(run, wanted) and run.status.phase == "Succeeded"):
         progress, succeeded = run.status.progress, run.status.phase == "Succeeded"

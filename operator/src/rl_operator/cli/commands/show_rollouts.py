@@ -1,7 +1,6 @@
 """`rlctl rollouts`: what a run trained on, what it did not train on, and why."""
 
 import json
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
@@ -11,7 +10,7 @@ import typer
 
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.options import OutputKind, RunName, Scope, on_target
-from rl_operator.cli.printing import TEXT_WIDTH, print_object, program
+from rl_operator.cli.printing import TEXT_WIDTH, print_object, program, text_width
 from rl_operator.cli.views.rollout_view import StepRow, answer_text, step_rows
 from rl_operator.operator_errors import RefusedError
 from rl_operator.rollouts.rollout_figures import Fate, Figure
@@ -34,18 +33,11 @@ def table_lines(rows: Iterable[StepRow], width: int) -> Iterator[str]:
     gap = " " * max(1, min(GAP, (width - sum(WIDTHS)) // (len(WIDTHS) - 1)))
     yield _line(HEADER, gap)
     for row in rows:
-        yield _line(_cells(row), gap) + _remark(row)
-
-
-def _cells(row: StepRow) -> tuple[str, ...]:
-    reward = "-" if row.reward is None else f"{row.reward:.3f}"
-    counts = (str(row.counts[fate] or "-") for fate in _FATES)
-    return str(row.step), reward, *counts, size_text(row.bytes)
-
-
-def _remark(row: StepRow) -> str:
-    tried = f"  attempts {', '.join(map(str, row.attempts))}" if len(row.attempts) > 1 else ""
-    return tried + (f"  {row.faults} unreadable" if row.faults else "")
+        reward = "-" if row.reward is None else f"{row.reward:.3f}"
+        counts = (str(row.counts[fate] or "-") for fate in _FATES)
+        tried = f"  attempts {', '.join(map(str, row.attempts))}" if len(row.attempts) > 1 else ""
+        unreadable = f"  {row.faults} unreadable" if row.faults else ""
+        yield _line((str(row.step), reward, *counts, size_text(row.bytes)), gap) + tried + unreadable
 
 
 def _line(cells: Sequence[str], gap: str) -> str:
@@ -97,17 +89,6 @@ def _plain(record: Any) -> dict[str, Any]:
 
 def _reasons(reasons: Reasons) -> list[dict[str, object]]:
     return [{**why._asdict(), "count": count, "tokens": reasons.tokens[why]} for why, count in reasons.counts.items()]
-
-
-def row_object(row: StepRow) -> dict[str, object]:
-    return {
-        "step": row.step,
-        "attempts": list(row.attempts),
-        "reward": row.reward,
-        "counts": dict(row.counts),
-        "bytes": row.bytes,
-        "faults": row.faults,
-    }
 
 
 SHOWN_GROUPS = 4
@@ -184,27 +165,23 @@ def _why_none(run: TrainingRun, where: str, target: Target) -> str:
     )
 
 
-def _width() -> int:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else TEXT_WIDTH
-
-
 def _print_steps(steps: RolloutSteps, output: RolloutOutput) -> None:
     rows = step_rows(steps)
     match output:
         case RolloutOutput.TEXT:
-            for line in table_lines(rows, _width()):
+            for line in table_lines(rows, text_width(TEXT_WIDTH)):
                 typer.echo(line)
         case RolloutOutput.JSON:
-            print_object({"every": steps.listing.every, "steps": [row_object(row) for row in rows]}, OutputKind.JSON)
+            print_object({"every": steps.listing.every, "steps": [vars(row) for row in rows]}, OutputKind.JSON)
         case RolloutOutput.JSONL:
             for row in rows:
-                typer.echo(json.dumps(row_object(row)))
+                typer.echo(json.dumps(vars(row)))
 
 
 def _print_text(run: str, steps: RolloutSteps, query: RolloutQuery) -> bool:
     shown = 0
     for answer in answers(steps, query):
-        typer.echo(("\n" if shown else "") + answer_text(run, answer, query, _width()))
+        typer.echo(("\n" if shown else "") + answer_text(run, answer, query, text_width(TEXT_WIDTH)))
         shown += 1
     return shown > 0
 

@@ -5,7 +5,6 @@
 import select
 import sys
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -16,7 +15,7 @@ from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.options import ModelFolder, RunName, RunPath, Scope, on_target
 from rl_operator.cli.printing import program
-from rl_operator.cli.views.follow import at_rest, exit_code, follow, shown
+from rl_operator.cli.views.follow import exit_code, follow, shown
 from rl_operator.cli.views.installing import installing
 from rl_operator.cli.views.run_lines import summary
 from rl_operator.documents.merge_patch import merge_patch
@@ -43,7 +42,7 @@ def stop(
     if not timeout:
         typer.echo(f"{name} is asked to stop ({target.label})")
         return
-    rested = follow(target, place, name, at_rest, lambda _: None, timeout=timeout)
+    rested = follow(target, place, name, timeout=timeout)
     typer.echo(f"{name}: {rested.status.phase}: {rested.status.message} ({target.label})")
 
 
@@ -63,15 +62,12 @@ def resume(
 
     A run that has spent its budget continues with a higher one.
     """
-    target, place = scope.target, scope.namespace
-    does = resume_run(
-        target,
-        place,
-        name,
-        partial(_install_packages, target),
-        _warn,
-        budget=None if budget is None else AskedBudget.of_text(budget),
-    )
+    target, asked = scope.target, None if budget is None else AskedBudget.of_text(budget)
+
+    def install(run: Manifest) -> None:
+        install_requirements(target, parse_stored_run(run), (), installing)
+
+    does = resume_run(target, scope.namespace, name, install, _warn, budget=asked)
     if not does:
         typer.echo(f"{name} is not suspended; nothing to do ({target.label})")
         return
@@ -80,11 +76,6 @@ def resume(
 
 def _warn(sentence: str) -> None:
     typer.echo(sentence, err=True)
-
-
-def _install_packages(target: Target, run: Manifest) -> None:
-    """What the requirements.txt of the run's environment lists, unless it is there."""
-    install_requirements(target, parse_stored_run(run), (), installing)
 
 
 @on_target
@@ -126,7 +117,10 @@ def run(
     apply_beside(target, given)
     name = submit(target, wanted, place)
     if detach:
-        typer.echo(_detached(target, wanted, name))
+        is_draft = wanted.spec.suspend
+        says = "is a draft" if is_draft else "runs on its own"
+        next_one = f"start it: {program()} resume" if is_draft else f"follow it: {program()} watch"
+        typer.echo(f"{name} {says} ({target.label}); {next_one} {name}{target.flags}")
         return
     try:
         _follow_to_end(target, place, name)
@@ -173,7 +167,9 @@ def submit(target: Target, wanted: TrainingRun, namespace: str) -> str:
         target.change_spec(namespace, name, {"suspend": False}, {STARTED_AS_ANNOTATION: None})
     elif "startTime" not in existing.get("status", {}):
         typer.echo(f"{name} is there and has not started: it takes this file's spec ({target.label})", err=True)
-        target.change_spec(namespace, name, _replacing(existing, wanted), wanted.metadata.annotations)
+        target.change_spec(
+            namespace, name, merge_patch(existing["spec"], wanted.to_wire()["spec"]), wanted.metadata.annotations
+        )
     elif existing["spec"].get("suspend"):
         typer.echo(f"{name} was stopped: it continues from its last checkpoint ({target.label})", err=True)
         _say_difference(existing, wanted)
@@ -205,11 +201,6 @@ def _say_difference(existing: Manifest, wanted: TrainingRun) -> None:
         typer.echo(f"  the file differs in {fields}, which does not reach it: {hint}", err=True)
 
 
-def _replacing(existing: Manifest, wanted: TrainingRun) -> dict[str, object]:
-    """Changes that turn the existing spec into the requested one."""
-    return merge_patch(existing["spec"], wanted.to_wire()["spec"])
-
-
 def _free_name(target: Target, namespace: str, name: str) -> str:
     for number in range(2, MAX_NAMESAKES):
         fresh = f"{name}-{number}"
@@ -220,15 +211,9 @@ def _free_name(target: Target, namespace: str, name: str) -> str:
     raise RefusedError(f"{name} and {MAX_NAMESAKES - 2} runs after it exist; delete some, or choose another name")
 
 
-def _detached(target: Target, wanted: TrainingRun, name: str) -> str:
-    if wanted.spec.suspend:
-        return f"{name} is a draft ({target.label}); start it: {program()} resume {name}{target.flags}"
-    return f"{name} runs on its own ({target.label}); follow it: {program()} watch {name}{target.flags}"
-
-
 def _follow_to_end(target: Target, namespace: str, name: str) -> None:
     with shown(target.label) as show:
-        over = follow(target, namespace, name, at_rest, show)
+        over = follow(target, namespace, name, show)
     code = exit_code(over)
     typer.echo(summary(over, target), err=code is not CommandExit.OK)
     raise typer.Exit(code)

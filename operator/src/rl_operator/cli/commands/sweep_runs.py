@@ -4,7 +4,6 @@ In local mode they train a few at a time: `targets/sweep_training.py` starts the
 """
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -26,7 +25,6 @@ from rl_operator.targets.experiment_runs import keep, read_experiment, require_l
 from rl_operator.targets.inputs.run_file import RunFile, read_run_file, with_file
 from rl_operator.targets.sweep_training import (
     Over,
-    RefusedRuns,
     check_runs,
     count_active,
     create_runs,
@@ -101,16 +99,12 @@ def sweep(
     if write:
         paths = write_runs(made, write, target.namespace)
         typer.echo(f"{len(paths)} files are in {write}; start one: {program()} run {paths[0]}{target.flags}", err=True)
-    elif start:
-        raise typer.Exit(start_runs(made, target, _at_once(parallel, target), output, go_on=go_on))
+    elif start:  # without following, a cluster gets all of them
+        at_once = parallel or (AT_ONCE_ON_THIS_MACHINE if target.runs_files else None)
+        raise typer.Exit(start_runs(made, target, at_once, output, go_on=go_on))
     _show(made, target, output)
     if not write and output in (OutputKind.TEXT, OutputKind.WIDE):
         typer.echo("\nnothing is started: --start starts them, --write DIR writes a file for each", err=True)
-
-
-def _at_once(parallel: int | None, target: Target) -> int | None:
-    """None: all of them, without following."""
-    return parallel or (AT_ONCE_ON_THIS_MACHINE if target.runs_files else None)
 
 
 def _made(given: RunFile, file: Path, target: Target, points: tuple[Point, ...], name: str) -> Sweep:
@@ -127,16 +121,13 @@ def _refuse(made: Sweep, target: Target, output: OutputKind) -> None:
     if not refused:
         return
     if output in (OutputKind.JSON, OutputKind.YAML):
-        print_object({"accepted": False, "refusals": [_refusal_values(each) for each in refused]}, output)
+        refusals = [{**each.refusal.to_wire(), "sentence": each.sentence, "runs": list(each.names)} for each in refused]
+        print_object({"accepted": False, "refusals": refusals}, output)
     else:
         for each in refused:
             typer.echo(f"error: {each.refusal.code}: {each.sentence}", err=True)
         typer.echo("no run is started or written: correct the values, and all of them are checked again", err=True)
     raise typer.Exit(CommandExit.REFUSED)
-
-
-def _refusal_values(each: RefusedRuns) -> dict[str, object]:
-    return {**each.refusal.to_wire(), "sentence": each.sentence, "runs": list(each.names)}
 
 
 def _show(made: Sweep, target: Target, output: OutputKind) -> None:
@@ -208,19 +199,14 @@ def start_runs(sweep: Sweep, target: Target, at_once: int | None, output: Output
     free = len(new) if at_once is None else max(0, at_once - running)
     create_runs(target, new, free, len(sweep.runs), lambda sentence: typer.echo(sentence, err=True))
     if new:
-        typer.echo(
-            f"{len(new)} runs are created: {_listed([run.metadata.name for run in new])} ({target.label})", err=True
-        )
+        names = ", ".join(run.metadata.name for run in new[:SHOWN_NAMES])
+        more = f" and {len(new) - SHOWN_NAMES} more" if len(new) > SHOWN_NAMES else ""
+        typer.echo(f"{len(new)} runs are created: {names}{more} ({target.label})", err=True)
     if unkept := keep(target, read_experiment(target, sweep.namespace, sweep.experiment)):
         target.note(unkept)
     if at_once is None:
         return _started(sweep, target, output)
     return _followed(sweep, target, at_once, output)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
-    return f"{', '.join(names[:SHOWN_NAMES])}{more}"
 
 
 def _started(sweep: Sweep, target: Target, output: OutputKind) -> CommandExit:

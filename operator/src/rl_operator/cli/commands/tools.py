@@ -49,9 +49,15 @@ def list_tools(*, read_only: ReadOnly = False, output: OutputFormat = OutputKind
     """List the tools; -o json with what each takes."""
     offered = _offered(read_only=read_only)
     if output in (OutputKind.JSON, OutputKind.YAML):
-        described = [{"name": tool.name, "effect": tool.effect, "description": tool.description} for tool in offered]
-        schemas = [{"parameters": input_schema(tool)} for tool in offered]
-        items = [head | schema for head, schema in zip(described, schemas, strict=True)]
+        items = [
+            {
+                "name": tool.name,
+                "effect": tool.effect,
+                "description": tool.description,
+                "parameters": input_schema(tool),
+            }
+            for tool in offered
+        ]
         print_object({"tools": items}, output)
         return
     rows = [[tool.name, tool.effect, tool.title, ", ".join(tool.arguments.model_fields)] for tool in offered]

@@ -18,7 +18,6 @@ from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.options import OutputFormat, OutputKind, RunName, Scope, on_target
 from rl_operator.cli.printing import program
-from rl_operator.cli.views.follow import at_rest
 from rl_operator.operator_errors import RefusedError
 from rl_operator.programs import ProgramMissingError, find_program
 from rl_operator.targets.runs.run_lookup import existing_run
@@ -116,7 +115,7 @@ def weights_path(run: TrainingRun, target: Target, final: str | None) -> str:
         if weights.step is not None:
             typer.echo(f"{name} is {status.phase}: these are its weights after step {weights.step}", err=True)
         return weights.path
-    if at_rest(run):
+    if run.at_rest:
         hint = f"it is {status.phase} and has no checkpoint; why: {program()} get {name}{target.flags}"
     else:
         hint = f"it has trained no checkpoint yet; wait for it: {program()} wait {name}{target.flags}"

@@ -3,7 +3,6 @@
 What others wrote into it is cleaned. The panel's lines change in place, whatever the user does to the terminal.
 """
 
-import contextlib
 import os
 import shutil
 import signal
@@ -11,7 +10,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -20,10 +19,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from rl_contract.status_metrics import RunMetrics
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.exits import CommandExit
-from rl_operator.cli.printing import one_line
-from rl_operator.cli.views.run_lines import CURVE_WIDTH, Curve, baseline, held_out, news, plain_line
+from rl_operator.cli.printing import CURVE_WIDTH, one_line
+from rl_operator.cli.views.run_lines import Curve, news, plain_line
 from rl_operator.operator_errors import RefusedError, WaitTimeoutError
 from rl_operator.status.text.figure_text import money_spent
 from rl_operator.targets.runs.run_text import time_left
@@ -82,11 +82,6 @@ Render = Callable[[Console], Sequence[Text]]
 """Lines for a console, at most as many and as wide as it has room for."""
 
 
-def redraws(env_vars: Mapping[str, str]) -> bool:
-    """Whether standard output is a screen for people; elsewhere lines are added."""
-    return sys.stdout.isatty() and env_vars.get("TERM", "") not in WITHOUT_CURSOR and not env_vars.get("CI")
-
-
 class LiveLines:
     """The lines that are shown, and the size that the terminal had then."""
 
@@ -100,18 +95,14 @@ class LiveLines:
         size = terminal_size()
         if source is self._source and size == self._size:
             return
-        if not self.is_intact(size):
+        # A terminal that became narrower may have folded or cut the lines, one that became lower has scrolled: they
+        # stay as they are, and are shown once more below.
+        if len(self._shown) >= size.lines or any(line.width >= size.columns for line in self._shown):
             self._shown = ()
         wanted = screen_lines(render, size)
         sys.stdout.write(redraw(self._shown, wanted))
         sys.stdout.flush()
         self._shown, self._size, self._source = wanted, size, source
-
-    def is_intact(self, size: os.terminal_size) -> bool:
-        """Whether the lines are where they were. A terminal that became narrower may have folded or cut them, one that
-        became lower has scrolled: they stay as they are, and are shown once more below.
-        """
-        return len(self._shown) < size.lines and all(line.width < size.columns for line in self._shown)
 
     def begin_again(self) -> None:
         """Something else wrote to the terminal: show everything, below that."""
@@ -141,17 +132,7 @@ def _screen_line(console: Console, text: Text) -> ScreenLine:
     return ScreenLine(captured.get(), line.cell_len)
 
 
-@contextlib.contextmanager
-def live_lines() -> Iterator[LiveLines]:
-    """While the block runs, keys are not echoed: a pressed Enter would move the lines. After Ctrl-Z and `fg`, other
-    things may be on the screen.
-    """
-    lines = LiveLines()
-    with _without_echo(), _when_continued(lines.begin_again):
-        yield lines
-
-
-@contextlib.contextmanager
+@contextmanager
 def _without_echo() -> Iterator[None]:
     """Ctrl-C and the like keep their meaning. In the background the terminal is someone else's."""
     try:
@@ -172,7 +153,7 @@ def _without_echo() -> Iterator[None]:
         termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _when_continued(act: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only that one may ask for signals
         yield
@@ -189,23 +170,37 @@ Until = Callable[[TrainingRun], bool]
 
 
 def follow(
-    target: Target, namespace: str, name: str, until: Until, show: Show, *, timeout: float | None = None
+    target: Target,
+    namespace: str,
+    name: str,
+    show: Show = lambda _: None,
+    *,
+    until: Until = lambda run: run.at_rest,
+    timeout: float | None = None,
 ) -> TrainingRun:
-    """Show the run at every look, also while it does not change: the terminal may. Returns it once `until` holds.
+    """Show the run at every look, also while it does not change: the terminal may. It is the same object as long as the
+    run does not change. Returns it once `until` holds: by default, once nothing more happens unless someone asks.
 
     Raises RefusedError if the run is deleted, WaitTimeoutError after `timeout` seconds.
     """
-    deadline = None if timeout is None else time.monotonic() + timeout
-    for run in _looks(target, namespace, name, deadline):
+    run, version, begun = None, "", time.monotonic()
+    cared = begun
+    while True:
+        manifest = target.run(namespace, name)
+        if manifest is None:
+            raise RefusedError(f"run {name} was deleted from namespace {namespace} of {target.label}")
+        if run is None or manifest["metadata"]["resourceVersion"] != version:
+            version, run = manifest["metadata"]["resourceVersion"], TrainingRun.model_validate(manifest)
         show(run)
         if until(run):
             return run
-    raise AssertionError("a run is looked at until the deadline, or until it is gone")
-
-
-def at_rest(run: TrainingRun) -> bool:
-    """Finished, stopped or refused: nothing more happens unless someone asks for it."""
-    return run.at_rest
+        if timeout is not None and time.monotonic() - begun > timeout:
+            message = manifest.get("status", {}).get("message", "not reconciled yet")
+            raise WaitTimeoutError(f"timed out waiting for run {name} of {target.label}; now: {message}")
+        if time.monotonic() - cared > CARE_SECONDS:
+            cared = time.monotonic()
+            target.look_after(namespace, name)
+        time.sleep(target.poll_seconds)
 
 
 def exit_code(run: TrainingRun) -> CommandExit:
@@ -217,49 +212,26 @@ def exit_code(run: TrainingRun) -> CommandExit:
 
 @contextmanager
 def shown(label: str) -> Iterator[Show]:
-    """A panel that changes in place on a terminal; elsewhere one line per change."""
-    if not redraws(os.environ):
-        yield _print_changes()
-        return
+    """A panel that changes in place on a screen for people; elsewhere one line per change. Keys are not echoed
+    meanwhile: a pressed Enter would move the lines. After Ctrl-Z and `fg`, other things may be on the screen.
+    """
+    last, curve, lines = "", Curve(), LiveLines()
 
-    curve = Curve()
-    with live_lines() as lines:
-
-        def show(run: TrainingRun) -> None:
-            curve.add(run)
-            lines.show(run, lambda console: panel(run, curve, label, console))
-
-        yield show
-
-
-def _print_changes() -> Show:
-    last = [""]
-
-    def show(run: TrainingRun) -> None:
-        if news(run) != last[0]:
-            last[0] = news(run)
+    def add_line(run: TrainingRun) -> None:
+        nonlocal last
+        if news(run) != last:
+            last = news(run)
             typer.echo(plain_line(run))
 
-    return show
+    def draw(run: TrainingRun) -> None:
+        curve.add(run)
+        lines.show(run, lambda console: panel(run, curve, label, console))
 
-
-def _looks(target: Target, namespace: str, name: str, deadline: float | None) -> Iterator[TrainingRun]:
-    """The same object as long as the run does not change."""
-    run, version, cared = None, "", time.monotonic()
-    while True:
-        manifest = target.run(namespace, name)
-        if manifest is None:
-            raise RefusedError(f"run {name} was deleted from namespace {namespace} of {target.label}")
-        if run is None or manifest["metadata"]["resourceVersion"] != version:
-            version, run = manifest["metadata"]["resourceVersion"], TrainingRun.model_validate(manifest)
-        yield run
-        if deadline is not None and time.monotonic() > deadline:
-            message = manifest.get("status", {}).get("message", "not reconciled yet")
-            raise WaitTimeoutError(f"timed out waiting for run {name} of {target.label}; now: {message}")
-        if time.monotonic() - cared > CARE_SECONDS:
-            cared = time.monotonic()
-            target.look_after(namespace, name)
-        time.sleep(target.poll_seconds)
+    if not sys.stdout.isatty() or os.environ.get("TERM", "") in WITHOUT_CURSOR or os.environ.get("CI"):
+        yield add_line
+    else:
+        with _without_echo(), _when_continued(lines.begin_again):
+            yield draw
 
 
 BAR_WIDTH: Final = 32
@@ -288,7 +260,7 @@ def panel(run: TrainingRun, curve: Curve, label: str, console: Console) -> list[
     if status.metrics and status.metrics.reward_mean is not None:
         figures += _reward(status.metrics.reward_mean, curve, width)
     if status.metrics and status.metrics.held_out is not None:
-        figures += _held_out(run, width)
+        figures += _held_out(status.metrics, width)
     if status.cost:
         cost = status.cost
         figures += flow("cost", [Text(money_spent(cost.amount, cost.currency, cost.budget))], width)
@@ -320,8 +292,8 @@ def _reward(reward: float, curve: Curve, width: int) -> list[Text]:
     return flow("reward", [Text(curve.line(max(1, points)), "green"), Text(figure)], width)
 
 
-def _held_out(run: TrainingRun, width: int) -> list[Text]:
-    now, before = Text(held_out(run)), Text(baseline(run))
+def _held_out(metrics: RunMetrics, width: int) -> list[Text]:
+    now, before = (Text(figure.text if figure else "-") for figure in (metrics.held_out, metrics.baseline))
     if width < NARROW:
         return [*flow("held-out", [now], width), *flow("before", [before], width)]
     return [*flow("held-out", [now, Text("now")], width), *flow("", [before, Text("before training")], width)]

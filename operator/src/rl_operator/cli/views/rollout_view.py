@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, NamedTuple
 
-from rl_contract.rollout_records import GroupRecord, LineHead, LostRecord, RolloutRecord, read_head
+from rl_contract.rollout_records import GroupRecord, LineHead, RolloutRecord, read_head
 from rl_contract.status_metrics import EVALUATION_PREFIX, HELD_OUT_METRIC, EvaluatedFigure
 from rl_operator.cli.printing import fitted
 from rl_operator.operator_errors import GoneError
@@ -167,16 +167,12 @@ def _lost_lines(answer: StepAnswer, query: RolloutQuery) -> Iterator[str]:
     """Only if they are asked for: the reasons are in the summary."""
     if query.fate != "lost":
         return
-    shown = answer.lost if query.limit is None else answer.lost[: query.limit]
+    shown = answer.lost[: query.limit]
     for _, record in shown:
-        yield f"  {_lost_line(record)}"
+        item = f", item {item_text(record.item, 40)}" if record.item is not None else ""
+        yield f"  {record.count} × {shortened(record.what, 10)}{item}: {shortened(record.reason, 40)}"
     if len(shown) < len(answer.lost):
         yield f"  … and {len(answer.lost) - len(shown)} more; --limit {len(answer.lost)} shows them"
-
-
-def _lost_line(record: LostRecord) -> str:
-    item = f", item {item_text(record.item, 40)}" if record.item is not None else ""
-    return f"{record.count} × {shortened(record.what, 10)}{item}: {shortened(record.reason, 40)}"
 
 
 def _group_lines(answer: StepAnswer, query: RolloutQuery, width: int) -> Iterator[str]:

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from rl_operator.api.names import BUDGET_REACHED
 from rl_operator.api.status_fields import SUSPENDED_PHASES
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.cli.printing import age, columns, fitted, one_line, program, sparkline, visible
+from rl_operator.cli.printing import CURVE_WIDTH, age, columns, fitted, one_line, program, sparkline, visible
 from rl_operator.status.text.figure_text import money_spent
 from rl_operator.targets.runs.run_lookup import kept_rewards
 from rl_operator.targets.runs.run_text import best_sentence, held_out_rows, notable_best, time_left, weight_commands
 from rl_operator.targets.target import Target
 
-CURVE_WIDTH = 40
 HELD_OUT_COLUMNS = ("FIGURE", "VALUE", "95 % INTERVAL", "N")
 
 
@@ -34,10 +33,7 @@ class Curve:
             self.points[status.progress.step] = status.metrics.reward_mean
 
     def line(self, width: int = CURVE_WIDTH) -> str:
-        """At most `width` points, evenly spaced."""
-        values = [self.points[step] for step in sorted(self.points)]
-        stride = max(1, -(-len(values) // width))
-        return sparkline(values[::stride])
+        return sparkline([self.points[step] for step in sorted(self.points)], width)
 
 
 def plain_line(run: TrainingRun) -> str:
@@ -54,7 +50,7 @@ def news(run: TrainingRun) -> str:
     if status.metrics and status.metrics.reward_mean is not None:
         parts.append(f"reward {status.metrics.reward_mean:.3f}")
     if status.metrics and status.metrics.held_out is not None:
-        parts.append(f"held-out {held_out(run)}")
+        parts.append(f"held-out {status.metrics.held_out.text}")
     return "   ".join(parts)
 
 
@@ -68,18 +64,6 @@ def held_out_table(run: TrainingRun) -> Iterator[str]:
         yield from (f"    {line}" for line in columns(HELD_OUT_COLUMNS, held_out_rows(told)).splitlines())
 
 
-def held_out(run: TrainingRun) -> str:
-    """The newest held-out figure with its interval."""
-    figure = run.status.metrics.held_out if run.status.metrics else None
-    return figure.text if figure else "-"
-
-
-def baseline(run: TrainingRun) -> str:
-    """The held-out figure before training, with its interval."""
-    figure = run.status.metrics.baseline if run.status.metrics else None
-    return figure.text if figure else "-"
-
-
 def summary(run: TrainingRun, target: Target) -> str:
     """What was trained, before and after, where the weights are, and what to do next."""
     lines = _success(run, target) if run.status.phase == "Succeeded" else _no_success(run, target)
@@ -91,10 +75,10 @@ def _success(run: TrainingRun, target: Target) -> Iterator[str]:
     steps = status.progress.step if status.progress else 0
     took = age(status.start_time, status.completion_time)
     yield f"{name}: trained {run.spec.environment} for {steps} steps in {took} ({target.label}, {run.spec.runtime})"
-    if status.metrics and status.metrics.held_out is not None:
-        samples = status.metrics.held_out.samples
-        after = f" over {samples} samples" if samples else ""
-        yield f"  held-out   before {baseline(run)}   after {held_out(run)}   (95 % intervals{after})"
+    if (metrics := status.metrics) and metrics.held_out is not None:
+        before = metrics.baseline.text if metrics.baseline else "-"
+        after = f" over {metrics.held_out.samples} samples" if metrics.held_out.samples else ""
+        yield f"  held-out   before {before}   after {metrics.held_out.text}   (95 % intervals{after})"
     yield from held_out_table(run)
     yield from reward_line(run, target)
     yield from _cost(run)
@@ -167,5 +151,4 @@ def reward_line(run: TrainingRun, target: Target) -> Iterator[str]:
     if rewards and shown is not None and shown != rewards[-1]:  # the curve of a run that runs is of some steps only
         rewards = [*rewards, shown]
     if rewards:
-        stride = max(1, -(-len(rewards) // CURVE_WIDTH))
-        yield f"  reward     {rewards[0]:.3f} {sparkline(rewards[::stride])} {rewards[-1]:.3f}"
+        yield f"  reward     {rewards[0]:.3f} {sparkline(rewards)} {rewards[-1]:.3f}"

@@ -9,7 +9,7 @@ from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manif
 
 from rl_operator.cli.commands.follow_run import is_reached, is_too_far, parse_until
 from rl_operator.cli.exits import exit_code_of
-from rl_operator.cli.views.follow import ScreenLine, at_rest, exit_code, follow, redraw
+from rl_operator.cli.views.follow import ScreenLine, exit_code, follow, redraw
 from rl_operator.operator_errors import (
     ConflictError,
     ForbiddenError,
@@ -108,7 +108,7 @@ REFUSED = [
 )
 def test_when_a_run_is_at_rest_and_what_it_means(status: dict[str, Any], rests: bool, code: int) -> None:
     run = parsed(run_manifest(**status))
-    assert (at_rest(run), exit_code(run)) == (rests, code)
+    assert (run.at_rest, exit_code(run)) == (rests, code)
 
 
 @pytest.mark.parametrize(
@@ -136,19 +136,19 @@ def test_following_shows_each_version_once_and_ends_at_the_goal() -> None:
             target.create(run_manifest(phase=next(phases)))
             target.objects["default", "sorting"]["metadata"]["resourceVersion"] = str(len(seen) + 1)
 
-    assert follow(target, "default", "sorting", at_rest, show).status.phase == "Succeeded"
+    assert follow(target, "default", "sorting", show).status.phase == "Succeeded"
     assert seen == ["Pending", "Starting", "Running", "Succeeded"]
 
 
 def test_following_ends_when_the_run_is_deleted() -> None:
     with pytest.raises(RefusedError, match="was deleted"):
-        follow(MemoryTarget(), "default", "sorting", at_rest, lambda _: None)
+        follow(MemoryTarget(), "default", "sorting")
 
 
 def test_following_has_a_deadline() -> None:
     target = MemoryTarget(run_manifest(phase="Running", message="Training."))
     with pytest.raises(WaitTimeoutError, match=r"now: Training\."):
-        follow(target, "default", "sorting", at_rest, lambda _: None, timeout=0)
+        follow(target, "default", "sorting", timeout=0)
 
 
 def test_goals() -> None:

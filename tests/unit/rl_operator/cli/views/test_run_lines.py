@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
-from rl_operator.cli.views.run_lines import CURVE_WIDTH, Curve, held_out_table, plain_line, reward_line, summary
+from rl_operator.cli.printing import CURVE_WIDTH
+from rl_operator.cli.views.run_lines import Curve, held_out_table, plain_line, reward_line, summary
 from rl_operator.operator_errors import ForbiddenError
 from rl_operator.targets.runs.run_text import time_left
 
