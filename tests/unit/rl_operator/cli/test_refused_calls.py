@@ -1,6 +1,5 @@
 """Refused calls: the exit code, one line on stderr, and nothing is created. In this process."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,34 +7,9 @@ import pytest
 import yaml
 from tests.unit.rl_operator.targets.fakes import run_manifest
 
-from rl_operator.cli import main
-from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.state_store import StateStore
 
 Call = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def empty_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty state folder, and no key."""
-    monkeypatch.delenv("TINKER_API_KEY", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("RL_STATE_DIR", str(tmp_path / "state"))
-    return tmp_path / "state"
-
-
-@pytest.fixture
-def call_refused(empty_state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Rlctl with these arguments: its exit code, what it wrote to stdout, and to stderr."""
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["rlctl", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, *capsys.readouterr()
-
-    return call
 
 
 def write_run(folder: Path, name: str, **spec: str) -> str:
@@ -49,11 +23,11 @@ def write_run(folder: Path, name: str, **spec: str) -> str:
 @pytest.mark.parametrize(
     ("text", "said"), [("a: [", "this is not readable YAML"), ("kind: ConfigMap", "exactly one RLTrainingRun")]
 )
-def test_a_file_without_a_run(call_refused: Call, tmp_path: Path, verb: str, text: str, said: str) -> None:
+def test_a_file_without_a_run(call_rlctl: Call, tmp_path: Path, verb: str, text: str, said: str) -> None:
     """What else may be in such a file: tests/unit/rl_operator/documents/test_parse.py."""
     file = tmp_path / "file.yaml"
     file.write_text(text)
-    code, _, errors = call_refused(verb, str(file), "--local")
+    code, _, errors = call_rlctl(verb, str(file), "--local")
     assert (code, said in errors) == (2, True), errors
 
 
@@ -62,15 +36,15 @@ def test_a_file_without_a_run(call_refused: Call, tmp_path: Path, verb: str, tex
     [("x" * 53, {}, "metadata.name"), ("Upper", {}, "metadata.name"), ("typo", {"environmnt": "x"}, "environmnt")],
 )
 def test_names_and_fields_are_checked_before_anything_is_created(
-    call_refused: Call, tmp_path: Path, name: str, spec: dict[str, str], said: str
+    call_rlctl: Call, tmp_path: Path, name: str, spec: dict[str, str], said: str
 ) -> None:
-    code, _, errors = call_refused("run", write_run(tmp_path, name, **spec), "--local")
+    code, _, errors = call_rlctl("run", write_run(tmp_path, name, **spec), "--local")
     assert (code, said in errors) == (2, True), errors
-    assert call_refused("list", "--local")[1].startswith("No runs")
+    assert call_rlctl("list", "--local")[1].startswith("No runs")
 
 
-def test_a_missing_file_is_named(call_refused: Call) -> None:
-    assert call_refused("run", "no/such.yaml", "--local") == (
+def test_a_missing_file_is_named(call_rlctl: Call) -> None:
+    assert call_rlctl("run", "no/such.yaml", "--local") == (
         2,
         "",
         "error: cannot read no/such.yaml: No such file or directory\n",
@@ -78,9 +52,11 @@ def test_a_missing_file_is_named(call_refused: Call) -> None:
 
 
 @pytest.mark.parametrize("verb", ["get", "watch", "wait", "logs", "stop", "delete", "results"])
-def test_an_unknown_run_is_refused_with_the_existing_ones(call_refused: Call, empty_state: Path, verb: str) -> None:
-    StateStore(Layout(empty_state)).create(run_manifest("over", phase="Succeeded"))
-    code, _, errors = call_refused(verb, "nobody", "--local")
+def test_an_unknown_run_is_refused_with_the_existing_ones(
+    call_rlctl: Call, store_of_rlctl: StateStore, verb: str
+) -> None:
+    store_of_rlctl.create(run_manifest("over", phase="Succeeded"))
+    code, _, errors = call_rlctl(verb, "nobody", "--local")
     assert code == 2
     assert "there is no run 'nobody'" in errors
     assert "there are: over" in errors
@@ -97,18 +73,19 @@ def test_an_unknown_run_is_refused_with_the_existing_ones(call_refused: Call, em
     ],
     ids=" ".join,
 )
-def test_wrong_usage_is_exit_code_2(call_refused: Call, arguments: tuple[str, ...]) -> None:
-    assert call_refused(*arguments)[0] == 2
+def test_wrong_usage_is_exit_code_2(call_rlctl: Call, arguments: tuple[str, ...]) -> None:
+    assert call_rlctl(*arguments)[0] == 2
 
 
 @pytest.mark.parametrize("verb", ["run", "list"])
-def test_a_state_folder_that_is_a_file(call_refused: Call, empty_state: Path, tmp_path: Path, verb: str) -> None:
-    empty_state.write_text("in the way")
+def test_a_state_folder_that_is_a_file(call_rlctl: Call, store_of_rlctl: StateStore, tmp_path: Path, verb: str) -> None:
+    place = store_of_rlctl.layout.root
+    place.write_text("in the way")
     file = [write_run(tmp_path, "nowhere", runtime="tiny")] if verb == "run" else []
-    assert call_refused(verb, *file, "--local") == (
+    assert call_rlctl(verb, *file, "--local") == (
         2,
         "",
-        f"error: the state folder {empty_state} is not a folder: name another with --state-dir or RL_STATE_DIR\n",
+        f"error: the state folder {place} is not a folder: name another with --state-dir or RL_STATE_DIR\n",
     )
 
 
@@ -123,8 +100,8 @@ def test_a_state_folder_that_is_a_file(call_refused: Call, empty_state: Path, tm
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_impossible_places_and_labels(call_refused: Call, arguments: tuple[str, ...], said: str) -> None:
-    code, _, errors = call_refused("list", "--local", *arguments)
+def test_impossible_places_and_labels(call_rlctl: Call, arguments: tuple[str, ...], said: str) -> None:
+    code, _, errors = call_rlctl("list", "--local", *arguments)
     assert (code, errors.startswith(f"error: {said}")) == (2, True), errors
 
 
@@ -138,11 +115,11 @@ current-context: lab
 """
 
 
-def test_a_context_that_does_not_exist(call_refused: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_context_that_does_not_exist(call_rlctl: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text(KUBECONFIG)
     monkeypatch.setattr("rl_operator.cluster.api_server.connection.KUBE_CONFIG_DEFAULT_LOCATION", str(file))
-    code, _, errors = call_refused("list", "--context", "nope")
+    code, _, errors = call_rlctl("list", "--context", "nope")
     assert (code, errors) == (3, f"error: there is no context 'nope' in kubeconfig '{file}'; it has farm, lab\n")
 
 
@@ -175,15 +152,15 @@ STOPPED = {
     ],
 )
 def test_waiting_for_what_cannot_come_fails(  # noqa: PLR0917 -- the table's columns
-    call_refused: Call, empty_state: Path, status: dict[str, object], until: str, code: int, said: str
+    call_rlctl: Call, store_of_rlctl: StateStore, status: dict[str, object], until: str, code: int, said: str
 ) -> None:
-    StateStore(Layout(empty_state)).create(run_manifest("over", **{"progress": PROGRESS, "message": "m", **status}))
-    ended, _, errors = call_refused("wait", "over", "--until", until, "--local", "--timeout", "30")
+    store_of_rlctl.create(run_manifest("over", **{"progress": PROGRESS, "message": "m", **status}))
+    ended, _, errors = call_rlctl("wait", "over", "--until", until, "--local", "--timeout", "30")
     assert (ended, said in errors) == (code, True), errors
 
 
-def test_a_file_that_is_not_there_cannot_be_brought(call_refused: Call) -> None:
+def test_a_file_that_is_not_there_cannot_be_brought(call_rlctl: Call) -> None:
     assert (
-        call_refused("init", "--from", "nosuch.py", "--local")[2]
+        call_rlctl("init", "--from", "nosuch.py", "--local")[2]
         == "error: cannot read nosuch.py: there is no such file\n"
     )

@@ -1,9 +1,7 @@
 """`rlctl compare` over a state folder with runs that are over."""
 
 import json
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +10,6 @@ from tests.unit.rl_operator.experiments.rows import row, swept
 from tests.unit.rl_operator.targets.fakes import run_manifest
 
 from rl_operator.api.names import EXPERIMENT_LABEL, RUN_KIND, SWEPT_ANNOTATION
-from rl_operator.cli import main
 from rl_operator.cli.commands.compare_runs import (
     MOST_SETTINGS,
     comparison_values,
@@ -22,29 +19,9 @@ from rl_operator.cli.commands.compare_runs import (
 )
 from rl_operator.cli.printing import fitted
 from rl_operator.experiments.run_figures import RunFigures
-from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.state_store import StateStore
 
 Call = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def store_of_rlctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateStore:
-    monkeypatch.setenv("RL_STATE_DIR", str(tmp_path))
-    return StateStore(Layout(tmp_path))
-
-
-@pytest.fixture
-def call_rlctl(store_of_rlctl: StateStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Rlctl with these arguments: its exit code, stdout and stderr."""
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["rlctl", *arguments, "--local"])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0), *capsys.readouterr()
-
-    return call
 
 
 def add(
@@ -65,7 +42,7 @@ def add(
 def test_two_runs_side_by_side(store_of_rlctl: StateStore, call_rlctl: Call) -> None:
     add(store_of_rlctl, "one", 0.81, trainer={"learning_rate": 1e-4})
     add(store_of_rlctl, "two", 0.94)
-    code, out, _ = call_rlctl("compare", "one", "two")
+    code, out, _ = call_rlctl("compare", "one", "two", "--local")
     lines = out.splitlines()
     assert code == 0
     assert lines[0].split() == ["one", "two"]
@@ -78,7 +55,7 @@ def test_two_runs_side_by_side(store_of_rlctl: StateStore, call_rlctl: Call) -> 
 def test_another_held_out_set_gives_no_verdict(store_of_rlctl: StateStore, call_rlctl: Call) -> None:
     add(store_of_rlctl, "one", 0.81, config={"eval_items": 100})
     add(store_of_rlctl, "two", 0.94)
-    out = call_rlctl("compare", "one", "two")[1]
+    out = call_rlctl("compare", "one", "two", "--local")[1]
     assert "different held-out sets: config.eval_items is 250 in two and 100 in one" in out
 
 
@@ -86,7 +63,7 @@ def test_another_held_out_set_gives_no_verdict(store_of_rlctl: StateStore, call_
 def test_for_programs(store_of_rlctl: StateStore, call_rlctl: Call, output: str) -> None:
     add(store_of_rlctl, "one", 0.81)
     add(store_of_rlctl, "two", None)
-    out = call_rlctl("compare", "one", "two", "-o", output)[1]
+    out = call_rlctl("compare", "one", "two", "-o", output, "--local")[1]
     answer = json.loads(out) if output == "json" else yaml.safe_load(out)
     assert answer["target"].startswith("local:")
     assert answer["verdicts"][0]["kind"] == "no-figure"
@@ -111,7 +88,7 @@ def test_calls_that_make_no_sense(
     store_of_rlctl: StateStore, call_rlctl: Call, arguments: list[str], said: str
 ) -> None:
     add(store_of_rlctl, "one", 0.81)
-    code, out, errors = call_rlctl("compare", *arguments)
+    code, out, errors = call_rlctl("compare", *arguments, "--local")
     assert (code, out) == (2, "")
     assert said in errors
 
@@ -120,12 +97,12 @@ def test_an_experiment_is_ranked_and_its_table_outlives_its_runs(store_of_rlctl:
     add(store_of_rlctl, "trial-a", 0.81, swept={"trainer.seed": 0})
     add(store_of_rlctl, "trial-b", 0.94, swept={"trainer.seed": 1})
     add(store_of_rlctl, "unrelated", 0.99)
-    first = call_rlctl("compare", "--experiment", "trial")[1]
+    first = call_rlctl("compare", "--experiment", "trial", "--local")[1]
     assert [line.split()[1] for line in first.splitlines()[1:3]] == ["trial-b", "trial-a"]
     assert "they differ in their seed only" in first
     for name in ("trial-a", "trial-b"):
         store_of_rlctl.delete(RUN_KIND, "default", name)
-    code, out, errors = call_rlctl("compare", "--experiment", "trial")
+    code, out, errors = call_rlctl("compare", "--experiment", "trial", "--local")
     assert code == 0
     assert [line.split()[1:4] for line in out.splitlines()[1:3]] == [
         ["trial-b", "Succeeded,", "gone"],
@@ -140,7 +117,7 @@ def test_a_config_map_of_somebody_else_is_not_overwritten(store_of_rlctl: StateS
     store_of_rlctl.create(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"runs.json": "mine"}}
     )
-    code, out, errors = call_rlctl("compare", "--experiment", "trial")
+    code, out, errors = call_rlctl("compare", "--experiment", "trial", "--local")
     assert (code, "trial-a" in out) == (0, True)
     assert "note: the table is not kept: ConfigMap default/experiment-trial is not the table" in errors
     found = store_of_rlctl.get("ConfigMap", "default", "experiment-trial")
@@ -151,10 +128,10 @@ def test_a_config_map_of_somebody_else_is_not_overwritten(store_of_rlctl: StateS
 def test_the_runs_of_an_experiment_are_listed(store_of_rlctl: StateStore, call_rlctl: Call) -> None:
     add(store_of_rlctl, "trial-a", 0.81, swept={"trainer.seed": 0})
     add(store_of_rlctl, "unrelated", 0.99)
-    out = call_rlctl("list", "--experiment", "trial")[1]
+    out = call_rlctl("list", "--experiment", "trial", "--local")[1]
     assert "trial-a" in out
     assert "unrelated" not in out
-    assert call_rlctl("list", "--experiment", "trial", "-l", "team=a")[1].startswith("No runs")
+    assert call_rlctl("list", "--experiment", "trial", "-l", "team=a", "--local")[1].startswith("No runs")
 
 
 ONE = row("one", 0.81, reward=0.7, step=6, total_steps=6, seconds=12, attempts=1, settings={"trainer.seed": 0})

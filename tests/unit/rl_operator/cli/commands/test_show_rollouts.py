@@ -1,7 +1,6 @@
 """`rlctl rollouts` over a state folder, in this process."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,6 @@ import pytest
 from tests.unit.rl_operator.rollouts.made_rollouts import frame, group, lost, rollout, step
 from tests.unit.rl_operator.targets.fakes import run_manifest
 
-from rl_operator.cli import main
-from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.state_store import StateStore
 
 Call = Callable[..., tuple[int, str, str]]
@@ -30,12 +27,12 @@ FILES: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.fixture
-def kept_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def kept_folder(store_of_rlctl: StateStore) -> Path:
     """The folder of rollouts of a run `sorting`."""
-    monkeypatch.setenv("RL_STATE_DIR", str(tmp_path))
-    store = StateStore(Layout(tmp_path))
-    run = store.create(run_manifest("sorting", phase="Succeeded", startTime="2026-01-01T00:00:00Z", podName="x"))
-    folder = Layout(tmp_path).rollouts("default", "sorting", run["metadata"]["uid"])
+    run = store_of_rlctl.create(
+        run_manifest("sorting", phase="Succeeded", startTime="2026-01-01T00:00:00Z", podName="x")
+    )
+    folder = store_of_rlctl.layout.rollouts("default", "sorting", run["metadata"]["uid"])
     folder.mkdir(parents=True)
     for name, records in FILES.items():
         (folder / f"{name}.jsonl.zst").write_bytes(frame(*records))
@@ -43,16 +40,8 @@ def kept_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def call_rollouts(kept_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """`rlctl rollouts` with these arguments: its exit code, what it wrote to stdout, and to stderr."""
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["rlctl", "rollouts", *arguments, "--local"])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0), *capsys.readouterr()
-
-    return call
+def call_rollouts(kept_folder: Path, call_rlctl: Call) -> Call:
+    return lambda *arguments: call_rlctl("rollouts", *arguments, "--local")
 
 
 def test_the_newest_step(call_rollouts: Call) -> None:

@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,6 @@ import yaml
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
 from rl_operator.api.names import EXPERIMENT_LABEL
-from rl_operator.cli import main
 from rl_operator.cli.commands.sweep_runs import Sweep, as_written, start_runs, sweep
 from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.options import OutputKind
@@ -29,20 +27,12 @@ Call = Callable[..., tuple[int, str, str]]
 
 # --- what is shown and written ---------------------------------------------------------------------------------------
 @pytest.fixture
-def call_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """`rlctl sweep` of a file in the working folder: its exit code, stdout and stderr."""
+def call_sweep(call_rlctl: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """`rlctl sweep` of a file in the working folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RL_STATE_DIR", str(tmp_path / "state"))
     document = {**run_manifest(spec={"config": {"total_steps": 6}}), "metadata": {"name": "sorting"}}
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(document))
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["rlctl", "sweep", *arguments, "--local"])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0), *capsys.readouterr()
-
-    return call
+    return lambda *arguments: call_rlctl("sweep", *arguments, "--local")
 
 
 GRID = ("--set", "trainer.learning_rate=1e-4,1e-3", "--set", "trainer.seed=0,1")
