@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -66,48 +66,28 @@ async def run_limited(
     arguments: Sequence[str], folder: Path, caller: Mapping[str, str], seconds: float = TIMEOUT
 ) -> Ended:
     """Run a program; `folder` holds its output. Cancellation leaves no process behind."""
-    with _streams(folder) as streams:
-        process = await asyncio.create_subprocess_exec(*_command(arguments), **streams, env=_env_vars(caller))
-        code: int | None = None
+    # No keys, and the folder that is read is not on the path: Python would run that code.
+    passed = {name: value for name, value in caller.items() if name == "PATH" or name.startswith("PYTHON")}
+    code: int | None = None
+    with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
+        process = await asyncio.create_subprocess_exec(
+            *("/bin/sh", "-c", _LIMITS, "sh", *arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            cwd="/",
+            env=passed | {"PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+            start_new_session=True,
+        )
         try:
             code = await asyncio.wait_for(process.wait(), seconds)
         except TimeoutError:
             pass
         finally:
             if process.returncode is None:
-                _kill_group(process.pid)
+                with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended meanwhile
+                    os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
-    return _ended(code, folder, seconds)
-
-
-def _command(arguments: Sequence[str]) -> list[str]:
-    return ["/bin/sh", "-c", _LIMITS, "sh", *arguments]
-
-
-def _env_vars(caller: Mapping[str, str]) -> dict[str, str]:
-    """No keys, and the folder that is read is not on the path: Python would run that code."""
-    passed = {name: value for name, value in caller.items() if name == "PATH" or name.startswith("PYTHON")}
-    return passed | {"PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-
-
-@contextlib.contextmanager
-def _streams(folder: Path) -> Iterator[dict[str, Any]]:
-    with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
-        yield {
-            "stdin": subprocess.DEVNULL,
-            "stdout": stdout,
-            "stderr": stderr,
-            "cwd": "/",
-            "start_new_session": True,
-        }
-
-
-def _kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended meanwhile
-        os.killpg(pid, signal.SIGKILL)
-
-
-def _ended(code: int | None, folder: Path, seconds: float) -> Ended:
     errors = (folder / "stderr").read_bytes().decode("utf-8", "replace").strip().splitlines()
     return Ended(code, (folder / "stdout").read_bytes(), errors[-1][:200] if errors else "", seconds)
 
@@ -126,7 +106,9 @@ async def discover_files(files: Mapping[str, str], entry: str | None, *, program
         return Catalog(problem=problem)
     name, program = chosen_entry(files, entry), program or find_program(PROGRAM, os.environ.get("PATH"))
     with _workplace(files) as folder:
-        ended = await run_limited(_arguments(program, folder, name), folder, os.environ)
+        source = str(folder / "source")
+        arguments = [program, "environments", "--path", source, "--entry", name, "--output", "json"]
+        ended = await run_limited(arguments, folder, os.environ)
     return _catalog(ended, name)
 
 
@@ -139,10 +121,6 @@ def _workplace(files: Mapping[str, str]) -> Iterator[Path]:
         for name, text in files.items():
             (source / name).write_bytes(text.encode("utf-8", "surrogatepass"))
         yield Path(folder)
-
-
-def _arguments(program: str, folder: Path, entry: str) -> list[str]:
-    return [program, "environments", "--path", str(folder / "source"), "--entry", entry, "--output", "json"]
 
 
 def _catalog(ended: Ended, entry: str) -> Catalog:

@@ -108,12 +108,12 @@ def test_while_it_is_deleted(scene: Scene) -> None:
     scene.until_held()
     deleting = scene.rlctl.start("delete", "run", "--local")
     scene.until(lambda: scene.rlctl.store.get("RLTrainingRun", "default", "run") is None, "the run to be gone")
-    pod = scene.rlctl.store.list_all("Pod")[0]["metadata"]["name"]
+    pod = next(scene.rlctl.store.list_all("Pod"))["metadata"]["name"]
     deleting.kill()
     deleting.communicate(timeout=60)
     scene.kill("supervisor", "reaper")
     scene.look()
-    scene.until(lambda: not scene.rlctl.store.list_all("Pod"), f"pod {pod} to be gone")
+    scene.until(lambda: not list(scene.rlctl.store.list_all("Pod")), f"pod {pod} to be gone")
     scene.check()
     scene.look()
     assert [*scene.rlctl.layout.all_pod_folders, *scene.rlctl.layout.all_events] == []

@@ -15,8 +15,6 @@ import aiohttp
 from rl_contract.env_vars import TINKER_API_KEY, TINKER_BASE_URL
 from rl_operator.local.model_runtimes import BUNDLED, model_of, require_same_model
 from rl_operator.local.programs.launch import (
-    NotLaunchableError,
-    find_program,
     free_ports,
     is_free,
     passed_on,
@@ -25,7 +23,7 @@ from rl_operator.local.programs.launch import (
 from rl_operator.local.state.locks import FileLock, is_held
 from rl_operator.local.state.state_store import StateStore
 from rl_operator.operator_errors import TargetUnreachableError
-from rl_operator.programs import TINKER_SERVICE
+from rl_operator.programs import TINKER_SERVICE, ProgramMissingError, find_program
 
 START_DEADLINE_SECONDS = 180.0
 """The first import of torch may be slow."""
@@ -111,8 +109,8 @@ class TinkerService:
     def _start(self) -> ServiceAddress | None:
         """Where it will be; None: somebody else has started it in the meantime."""
         try:
-            program = find_program(TINKER_SERVICE, self._caller)
-        except NotLaunchableError as error:
+            program = find_program(TINKER_SERVICE, self._caller.get("PATH"))
+        except ProgramMissingError as error:
             raise TargetUnreachableError(str(error)) from None
         self._folder.mkdir(parents=True, exist_ok=True)
         before = self._address()

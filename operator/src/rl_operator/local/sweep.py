@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-from rl_operator.api.kubernetes_objects import Manifest
 from rl_operator.api.names import RUN_KIND
 from rl_operator.local.interpreters.interpreters import remove_unused
 from rl_operator.local.programs.leash import end_left_over
@@ -31,9 +30,16 @@ def sweep(store: StateStore, now: datetime, look_after: Callable[[str, str], Non
 def remove_expired(store: StateStore, now: datetime) -> None:
     """Delete finished runs whose `ttlSecondsAfterFinished` is over, with their files."""
     for run in store.list_all(RUN_KIND):
-        metadata = run["metadata"]
-        if not _may_expire(run) or not _is_expired(run, now):
+        # Most runs are kept forever, and importing the kinds costs rlctl's start-up time.
+        if run["spec"].get("ttlSecondsAfterFinished") is None or "completionTime" not in run.get("status", {}):
             continue
+        from rl_operator.api.training_run import TrainingRun
+        from rl_operator.status.attempt.pod_cleanup import expires_at
+
+        moment = expires_at(TrainingRun.model_validate(run))
+        if moment is None or moment > now:
+            continue
+        metadata = run["metadata"]
         place, version = (metadata["namespace"], metadata["name"]), metadata["resourceVersion"]
         with contextlib.suppress(GoneError, ConflictError):  # another process was faster, or has just edited it
             store.delete(RUN_KIND, *place, uid=metadata["uid"], resource_version=version)
@@ -53,7 +59,9 @@ def abandoned(store: StateStore) -> Iterator[Key]:
 def remove_orphaned_traces(store: StateStore) -> None:
     """Remove the events, logs and working folders of runs that are gone with their pods: a deletion was interrupted."""
     folders, events = store.layout.all_pod_folders, store.layout.all_events  # before the runs: what is new has a run
-    owners = _owners(store)
+    pods = [pod["metadata"] for pod in store.list_all("Pod")]
+    owners = {(m["namespace"], m["name"], m["uid"]) for m in (run["metadata"] for run in store.list_all(RUN_KIND))}
+    owners |= {(m["namespace"], each["name"], each["uid"]) for m in pods for each in m.get("ownerReferences", [])}
     prefixes = tuple(f"{namespace}/{name}-{uid[:5]}-" for namespace, name, uid in owners)
     for folder in folders:
         if not f"{folder.parent.name}/{folder.name}".startswith(prefixes):
@@ -68,13 +76,6 @@ def remove_orphaned_traces(store: StateStore) -> None:
                 log.unlink(missing_ok=True)
 
 
-def _owners(store: StateStore) -> set[tuple[str, str, str]]:
-    """Namespace, name and uid of every run that exists, or that still has a pod."""
-    runs = {(m["namespace"], m["name"], m["uid"]) for m in (run["metadata"] for run in store.list_all(RUN_KIND))}
-    pods = [pod["metadata"] for pod in store.list_all("Pod")]
-    return runs | {(m["namespace"], each["name"], each["uid"]) for m in pods for each in m.get("ownerReferences", [])}
-
-
 def remove_traces(layout: Layout, namespace: str, name: str, uid: str) -> None:
     """Remove a deleted run's events, logs and working folders."""
     layout.events(namespace, name).unlink(missing_ok=True)
@@ -87,16 +88,3 @@ def _remove(folder: Path) -> None:
     for lock in PodFolder(folder).locks:
         end_left_over(lock)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _may_expire(run: Manifest) -> bool:
-    """Cheap: most runs are kept forever, and importing the kinds costs rlctl's start-up time."""
-    return run["spec"].get("ttlSecondsAfterFinished") is not None and "completionTime" in run.get("status", {})
-
-
-def _is_expired(run: Manifest, now: datetime) -> bool:
-    from rl_operator.api.training_run import TrainingRun
-    from rl_operator.status.attempt.pod_cleanup import expires_at
-
-    moment = expires_at(TrainingRun.model_validate(run))
-    return moment is not None and moment <= now

@@ -3,6 +3,8 @@
 import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from operator import itemgetter
 from typing import Final, Protocol, Self, get_args
 
 import regex
@@ -175,17 +177,21 @@ def _step_answer(steps: RolloutSteps, files: StepFiles, query: RolloutQuery, lim
     """Reads all of the step's files, once. No more groups than the limit are in memory."""
     reading = StepReading(steps.source, files)
     answer = StepAnswer(reading.summary)
-    ranking = _Ranking(limit)
-    for line, record in wanted_records(reading, query):
-        match record:
-            case StepRecord():
-                answer.step_line = line
-            case LostRecord():
-                answer.lost += [(line, record)] if len(answer.lost) < MOST_LOST else []
-            case GroupRecord():
-                rollouts = in_order(record, files.step, query)
-                ranking.add(_rank(record, rollouts, files.step, query), RankedGroup(line, rollouts))
-    answer.groups, answer.found = ranking.groups(), ranking.found
+
+    def ranked() -> Iterator[tuple[float, RankedGroup]]:
+        for line, record in wanted_records(reading, query):
+            match record:
+                case StepRecord():
+                    answer.step_line = line
+                case LostRecord():
+                    answer.lost += [(line, record)] if len(answer.lost) < MOST_LOST else []
+                case GroupRecord():
+                    answer.found += 1
+                    rollouts = in_order(record, files.step, query)
+                    yield _rank(record, rollouts, files.step, query), RankedGroup(line, rollouts)
+
+    largest = partial(sorted, reverse=True) if limit is None else partial(heapq.nlargest, limit)
+    answer.groups = [group for _, group in largest(ranked(), key=itemgetter(0))]
     return answer
 
 
@@ -240,22 +246,3 @@ def _rank(record: GroupRecord, rollouts: tuple[int, ...], step: int, query: Roll
         return -float(_FATE_ORDER.get(record.fate, len(_FATE_ORDER)))
     value = FIGURES[query.sort](record.rollouts[rollouts[0]], step) if rollouts else None
     return float("-inf") if value is None else -value if query.ascending else value
-
-
-class _Ranking:
-    """The first `limit` groups of an order; equal ones as they came."""
-
-    def __init__(self, limit: int | None) -> None:
-        self._limit = limit
-        self._kept: list[tuple[float, int, RankedGroup]] = []
-        self.found = 0
-
-    def add(self, rank: float, group: RankedGroup) -> None:
-        self.found += 1
-        if self._limit is None or len(self._kept) < self._limit:
-            heapq.heappush(self._kept, (rank, -self.found, group))
-        elif self._limit:
-            heapq.heappushpop(self._kept, (rank, -self.found, group))
-
-    def groups(self) -> list[RankedGroup]:
-        return [group for _, _, group in sorted(self._kept, key=lambda each: each[:2], reverse=True)]

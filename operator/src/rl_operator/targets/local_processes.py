@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from rl_operator.api.kubernetes_objects import ConfigMapObject, JobObject, Manifest, PodSpec
+from rl_operator.api.kubernetes_objects import ConfigMapObject, JobObject, Manifest
 from rl_operator.api.names import RUN_KIND
 from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.programs.launch import (
@@ -21,6 +21,7 @@ from rl_operator.local.programs.launch import (
     make_room,
     plan_launch,
     start_detached,
+    write_volumes,
 )
 from rl_operator.local.state.layout import Layout, PodFolder
 from rl_operator.local.state.locks import FileLock, is_held
@@ -131,7 +132,7 @@ class LocalJobs:
         except FileExistsError:
             raise ConflictError(f"there is a Job {name} already") from None
         try:
-            _write_volumes(spec, config_map["data"], folder)
+            write_volumes(spec, folder, lambda _: config_map["data"])
             surroundings = Surroundings(folder, PodPorts({}), environ, Interpreters(self.layout, environ))
             launches = [plan_launch(container, surroundings, {}) for container in spec["containers"]]
             for launch in launches:
@@ -170,14 +171,3 @@ def _write(folder: PodFolder, job: JobObject) -> None:
 
     created = {"creationTimestamp": format_time(datetime.now(UTC))}
     _file(folder).write_text(json.dumps({**job, "metadata": {**job["metadata"], **created}}), encoding="utf-8")
-
-
-def _write_volumes(spec: PodSpec, texts: Mapping[str, str], folder: PodFolder) -> None:
-    """A folder for every volume; the ConfigMap's keys become files where its items say."""
-    for volume in spec["volumes"]:
-        root = folder.volume(volume["name"])
-        root.mkdir(parents=True)
-        for item in volume.get("configMap", {}).get("items", []):
-            path = root / item["path"]
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(texts[item["key"]], encoding="utf-8")

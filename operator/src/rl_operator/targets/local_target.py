@@ -77,7 +77,7 @@ class LocalTarget:
     def runs(self, namespace: str | None, selector: str) -> Iterator[Manifest]:
         matches = parse_selector(selector)
         self._sweep()
-        runs = self._store.each(RUN_KIND, namespace)
+        runs = self._store.list_all(RUN_KIND, namespace)
         return (run for run in runs if matches(run["metadata"].get("labels", {})))
 
     def run_versions(self, namespace: str | None) -> dict[tuple[str, str], str]:

@@ -3,7 +3,7 @@
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from rl_operator.api.catalog import AbsentFamily, Catalog, CatalogEnvironment, EnvironmentFamily
 from rl_operator.api.model import ObservedModel
 from rl_operator.local.interpreters.interpreter import Interpreter, Marker, stamp_of
-from rl_operator.local.interpreters.interpreters import LIBRARY, NOT_INSTALLED, Interpreters
+from rl_operator.local.interpreters.interpreters import LIBRARY, NOT_INSTALLED, Interpreters, within
 from rl_operator.operator_errors import OperatorError
 
 READ_SECONDS: Final = 120.0
@@ -36,7 +36,7 @@ def local_catalog(base: Catalog, interpreters: Interpreters) -> Catalog:
     marker = interpreter.marker
     if absence is None and marker is not None:
         try:
-            variables = interpreters.env_vars(interpreter.build_folder(marker))
+            variables = within(interpreter.build_folder(marker), interpreters.caller)
             return with_library(base, read_catalog(interpreter, marker, variables))
         except OperatorError as error:
             absence = str(error)
@@ -110,15 +110,10 @@ def _keep(file: Path, stamp: str, catalog: bytes) -> None:
 
 def _stamp(marker: Marker) -> str:
     """The stamp of the build, and of the sources that are used where they are: a user edits them."""
-    folders = [Path(words[1]) for words in marker.packages.values() if words[:1] == ("--editable",)]
-    return stamp_of([marker.build, list(_sources(folders))])
-
-
-def _sources(folders: Iterable[Path]) -> Iterator[tuple[str, int]]:
-    for folder in folders:
+    sources = []
+    for folder in (words[1] for words in marker.packages.values() if words[:1] == ("--editable",)):
         for place, below, files in os.walk(folder):
             below[:] = [name for name in below if not name.startswith(".") and name not in _NO_SOURCES]
-            for name in files:
-                if name.endswith(_SOURCES):
-                    path = Path(place, name)
-                    yield str(path), path.stat().st_mtime_ns
+            found = (Path(place, name) for name in files if name.endswith(_SOURCES))
+            sources += [(str(path), path.stat().st_mtime_ns) for path in found]
+    return stamp_of([marker.build, sources])

@@ -19,14 +19,15 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import IO, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from rl_operator import programs
-from rl_operator.local.state.locks import FileLock, holder, is_held
+from rl_operator.local.state.locks import FileLock, holder
 from rl_operator.operator_errors import RefusedError, TargetUnreachableError
 
 DISTRIBUTION: Final = "tinker-atropos"
@@ -82,7 +83,10 @@ class Installed:
 
 def read_installed(program: str) -> Installed:
     """The catalog of a program `tinker-atropos`, which need not be beside this Python. Raises RefusedError."""
-    found = _distribution_of(Path(program))
+    path = Path(program)
+    beside = path.parent == Path(sys.executable).parent
+    places = sys.path if beside else [str(place) for place in path.resolve().parents[1].glob("lib/python*/*-packages")]
+    found = next(iter(metadata.distributions(name=DISTRIBUTION, path=places)), None)
     if found is None:
         raise RefusedError(
             f"{program} belongs to no installed distribution {DISTRIBUTION}, so no other environment can get the same "
@@ -91,8 +95,7 @@ def read_installed(program: str) -> Installed:
     texts = {name: found.read_text(name) or "" for name in ("direct_url.json", "RECORD")}
     installed = Installed(found.version, json.loads(texts["direct_url.json"] or "{}"), "")
     project = project_hash(installed.folder) if installed.folder and installed.is_editable else ""
-    parts = [found.version, texts, project, sys.version_info[:2]]
-    return Installed(installed.version, installed.origin, stamp_of(parts))
+    return replace(installed, stamp=stamp_of([found.version, texts, project, sys.version_info[:2]]))
 
 
 def project_hash(folder: Path) -> str:
@@ -104,12 +107,6 @@ def project_hash(folder: Path) -> str:
 def stamp_of(parts: object) -> str:
     """Twelve digits that differ where the parts, as JSON, do."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def _distribution_of(program: Path) -> metadata.Distribution | None:
-    beside = program.parent == Path(sys.executable).parent
-    places = [str(place) for place in program.resolve().parents[1].glob("lib/python*/*-packages")]
-    return next(iter(metadata.distributions(name=DISTRIBUTION, path=sys.path if beside else places)), None)
 
 
 PROGRAM: Final = DISTRIBUTION
@@ -176,10 +173,6 @@ class Interpreter:
     def program(self, marker: Marker) -> Path:
         return self.build_folder(marker) / "bin" / PROGRAM
 
-    @property
-    def is_being_built(self) -> bool:
-        return is_held(self._lock)
-
     def ensure(self, make: Callable[[Marker | None], Recipe], environ: Mapping[str, str], progress: Progress) -> bool:
         """Install what `make` says, given what is installed; returns whether there was anything to do.
 
@@ -194,7 +187,7 @@ class Interpreter:
             for build in self.builds():  # what a killed install left: no process uses a build that was never named
                 if not used_file(build).exists():
                     shutil.rmtree(build, ignore_errors=True)
-            self._build(recipe, _Uv(uv, environ, lock, progress))
+            self._build(recipe, partial(_run_uv, uv, environ, lock, progress))
             return True
 
     @contextlib.contextmanager
@@ -215,25 +208,25 @@ class Interpreter:
     def builds(self) -> tuple[Path, ...]:
         return tuple(self.folder.glob("build-*"))
 
-    def _build(self, recipe: Recipe, uv: "_Uv") -> None:
+    def _build(self, recipe: Recipe, run_uv: Callable[..., None]) -> None:
         build, begun = self.folder / f"build-{secrets.token_hex(4)}", time.monotonic()
         try:
-            uv.build(build, recipe.arguments)
+            run_uv("making a virtual environment", "venv", "--no-project", "--python", sys.executable, str(build))
+            arguments = recipe.arguments
+            run_uv(f"uv installs {' '.join(arguments)}", "pip", "install", "--python", str(build), *arguments)
             size = sum(file.lstat().st_blocks * 512 for file in build.rglob("*"))
             told = recipe.installed.told, recipe.installed.stamp, recipe.stamp, recipe.packages
             used_file(build).touch()
-            self._mark(Marker(build.name, *told, round(time.monotonic() - begun, 1), size))
+            marker = Marker(build.name, *told, round(time.monotonic() - begun, 1), size)
+            new = self.folder / "installed.json.new"
+            new.write_text(json.dumps(asdict(marker), indent=1), encoding="utf-8")
+            new.replace(self.folder / "installed.json")
         except OSError as error:
             shutil.rmtree(build, ignore_errors=True)
             raise TargetUnreachableError(f"cannot write {error.filename or build}: {error.strerror}") from error
         except BaseException:  # an interrupt, too: what is half installed is of no use
             shutil.rmtree(build, ignore_errors=True)
             raise
-
-    def _mark(self, marker: Marker) -> None:
-        new = self.folder / "installed.json.new"
-        new.write_text(json.dumps(asdict(marker), indent=1), encoding="utf-8")
-        new.replace(self.folder / "installed.json")
 
     @contextlib.contextmanager
     def _locked(self, progress: Progress) -> Iterator[int]:
@@ -269,49 +262,39 @@ def find_uv(environ: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Uv:
-    """Its processes inherit the descriptor of `lock`, so that it is held while one of them is alive."""
-
-    command: tuple[str, ...]
-    environ: Mapping[str, str]
-    lock: int
-    progress: Progress
-
-    def build(self, folder: Path, arguments: Sequence[str]) -> None:
-        """Make a virtual environment in a new folder. Raises RefusedError with the last lines."""
-        self.progress("making a virtual environment")
-        self._run("venv", "--no-project", "--python", sys.executable, str(folder))
-        self.progress(f"uv installs {' '.join(arguments)}")
-        self._run("pip", "install", "--python", str(folder), *arguments)
-
-    def _run(self, *arguments: str) -> None:
-        others = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
-        env_vars = {name: value for name, value in self.environ.items() if name not in others} | {"NO_COLOR": "1"}
-        last: deque[str] = deque(maxlen=LAST_LINES)
-        with subprocess.Popen(  # noqa: S603 -- uv
-            [*self.command, *arguments],
-            env=env_vars,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            pass_fds=(self.lock,),
-        ) as process:
-            assert process.stdout is not None
-            try:
-                for line in _lines(process.stdout):
-                    last.extend([line] if line else [])
-                    self.progress(last[-1] if last else "")
-            except BaseException:  # whatever ends us meanwhile ends it, too
-                process.kill()
-                raise
-        if process.returncode:
-            said = "".join(f"\n  {line}" for line in last) or f" it ended with code {process.returncode}"
-            raise RefusedError(
-                f"uv could not install it, and nothing was changed. Its last lines:{said}\n"
-                "Check the packages' names, and the index that uv is configured with (UV_DEFAULT_INDEX, UV_INDEX, "
-                "SSL_CERT_FILE, or uv.toml); then try again"
-            )
+def _run_uv(
+    command: Sequence[str], environ: Mapping[str, str], lock: int, progress: Progress, what: str, *arguments: str
+) -> None:
+    """`what`: for `progress`. The process inherits the descriptor of `lock`, which is held while it is alive. Raises
+    RefusedError with its last lines.
+    """
+    progress(what)
+    others = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+    env_vars = {name: value for name, value in environ.items() if name not in others} | {"NO_COLOR": "1"}
+    last: deque[str] = deque(maxlen=LAST_LINES)
+    with subprocess.Popen(  # noqa: S603 -- uv
+        [*command, *arguments],
+        env=env_vars,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        pass_fds=(lock,),
+    ) as process:
+        assert process.stdout is not None
+        try:
+            for line in _lines(process.stdout):
+                last.extend([line] if line else [])
+                progress(last[-1] if last else "")
+        except BaseException:  # whatever ends us meanwhile ends it, too
+            process.kill()
+            raise
+    if process.returncode:
+        said = "".join(f"\n  {line}" for line in last) or f" it ended with code {process.returncode}"
+        raise RefusedError(
+            f"uv could not install it, and nothing was changed. Its last lines:{said}\n"
+            "Check the packages' names, and the index that uv is configured with (UV_DEFAULT_INDEX, UV_INDEX, "
+            "SSL_CERT_FILE, or uv.toml); then try again"
+        )
 
 
 def _lines(output: IO[bytes]) -> Iterator[str]:

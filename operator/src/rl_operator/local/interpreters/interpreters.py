@@ -86,10 +86,6 @@ class Interpreters:
         marker = interpreter.marker
         return interpreter.build_folder(marker) if marker else None
 
-    def env_vars(self, build: Path) -> dict[str, str]:
-        """The caller's, for a program of that virtual environment."""
-        return within(build, self.caller)
-
     # --- what is there --------------------------------------------------------------------------------------------
     def named(self, name: str) -> Interpreter:
         return Interpreter(self.layout.interpreters / name)
@@ -114,13 +110,11 @@ class Interpreters:
             installed = self.installed()
         except OperatorError:  # that is another refusal's matter
             return None
+        if marker.base_stamp == installed.stamp:
+            return None
         return (
-            None
-            if marker.base_stamp == installed.stamp
-            else (
-                f"the interpreter of {LIBRARY} was made for tinker-atropos {marker.tinker_atropos}, and now there is "
-                f"{installed.told}: {INSTALL} {LIBRARY} makes it again"
-            )
+            f"the interpreter of {LIBRARY} was made for tinker-atropos {marker.tinker_atropos}, and now there is "
+            f"{installed.told}: {INSTALL} {LIBRARY} makes it again"
         )
 
     # --- how they come and go -------------------------------------------------------------------------------------

@@ -5,16 +5,15 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import aiohttp
 
-from rl_operator.api.kubernetes_objects import ConfigMapVolume, Manifest, OwnerReference, PodObject, PodStatus
+from rl_operator.api.kubernetes_objects import Manifest, OwnerReference, PodObject, PodStatus
 from rl_operator.api.names import ATTEMPT_LABEL, COMPONENT_LABEL, ENVIRONMENT_COMPONENT, OPENENV_CONTAINER
 from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.pods.pod_lifecycle import Know, PodWorker
 from rl_operator.local.pods.pod_status import SUPERVISOR_LOST, PodEnd, lost_pod_status
-from rl_operator.local.programs.launch import PodPorts, Surroundings, choose_ports
+from rl_operator.local.programs.launch import PodPorts, Surroundings, choose_ports, write_volumes
 from rl_operator.local.programs.leash import Leash, end_left_over
 from rl_operator.local.state.layout import PodFolder
 from rl_operator.local.state.state_store import Change, StateStore
@@ -95,8 +94,11 @@ class Kubelet:
             self._write_status(pod, life)
 
         def prepare() -> Surroundings:
-            self._write_volumes(pod, self._folder(pod))
-            return Surroundings(self._folder(pod), ports, self._caller, self._interpreters)
+            folder, namespace = self._folder(pod), pod["metadata"]["namespace"]
+            if _component(pod) != ENVIRONMENT_COMPONENT:
+                folder.wandb.mkdir(parents=True, exist_ok=True)
+            write_volumes(pod["spec"], folder, lambda name: self._config_map(namespace, name))
+            return Surroundings(folder, ports, self._caller, self._interpreters)
 
         backend = partial(self._backend, pod)
         worker = PodWorker(pod, prepare, backend, leash=self._leash, session=self._session, report=report)
@@ -123,26 +125,9 @@ class Kubelet:
     def _folder(self, pod: PodObject) -> PodFolder:
         return self._store.layout.pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
 
-    def _write_volumes(self, pod: PodObject, folder: PodFolder) -> None:
-        """Make a folder for every volume, and W&B's; a ConfigMap's keys become files."""
-        if _component(pod) != ENVIRONMENT_COMPONENT:
-            folder.wandb.mkdir(parents=True, exist_ok=True)
-        for volume in pod["spec"].get("volumes", []):
-            path = folder.volume(volume["name"])
-            path.mkdir(parents=True, exist_ok=True)
-            if "configMap" in volume:
-                self._write_config_map(pod["metadata"]["namespace"], volume["configMap"], path)
-        for container in (*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]):
-            for mount in container.get("volumeMounts", []):
-                (folder.volume(mount["name"]) / mount.get("subPath", "")).mkdir(parents=True, exist_ok=True)
-
-    def _write_config_map(self, namespace: str, source: ConfigMapVolume, folder: Path) -> None:
-        found = self._store.get("ConfigMap", namespace, source["name"])
-        data: Mapping[str, str] = (found or {}).get("data", {})
-        chosen = {item["key"]: item["path"] for item in source.get("items", [])} or {key: key for key in data}
-        for key, path in chosen.items():
-            if key in data:
-                (folder / path).write_text(data[key], encoding="utf-8")
+    def _config_map(self, namespace: str, name: str) -> Mapping[str, str]:
+        data: Mapping[str, str] = (self._store.get("ConfigMap", namespace, name) or {}).get("data", {})
+        return data
 
     def _adopt(self, pod: PodObject) -> None:
         """Start a new pod; one left by an earlier supervisor is lost. None of its processes stay alive."""

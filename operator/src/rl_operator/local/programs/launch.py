@@ -8,7 +8,7 @@ import random
 import re
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,14 +26,14 @@ from rl_contract.env_vars import (
     WANDB_MODE,
 )
 from rl_contract.processes import API_PORT, INFERENCE_PORT, OPS_PORTS
-from rl_operator import programs
-from rl_operator.api.kubernetes_objects import Container, EnvVar
+from rl_operator.api.kubernetes_objects import Container, EnvVar, PodSpec
 from rl_operator.api.names import OPENENV_CONTAINER, TRAINER_CONTAINER
 from rl_operator.local.interpreters.interpreter import PROGRAM, used_file
 from rl_operator.local.interpreters.interpreters import Interpreters, within
 from rl_operator.local.state.layout import PodFolder
 from rl_operator.local.state.locks import FileLock
 from rl_operator.operator_errors import RefusedError
+from rl_operator.programs import ProgramMissingError, find_program
 
 LISTENING_PORTS = range(20_000, 32_768)
 """Below those that the kernel gives to outgoing connections (from 32,768 on Linux, from 49,152 on macOS): a process
@@ -173,11 +173,16 @@ def plan_launch(container: Container, surroundings: Surroundings, backend: Mappi
     words = (*container.get("command", ()), *container.get("args", ()))
     command = [expanded(word, {**own, **ports}) for word in words]
     arguments = [map_paths(word, mounts) for word in command[1:]]  # the program itself is this machine's
-    interpreter = _interpreter(command[0], arguments, surroundings.interpreters)
+    is_environment = command[0] == PROGRAM and arguments[:1] == ["environment"]
+    try:
+        interpreter = surroundings.interpreters.build_for(arguments[1]) if is_environment else None
+        program = interpreter / "bin" / PROGRAM if interpreter else find_program(command[0], caller.get("PATH"))
+    except (RefusedError, ProgramMissingError) as error:
+        raise NotLaunchableError("CreateContainerError", str(error)) from None
     inherited = within(interpreter, passed_on(caller)) if interpreter else passed_on(caller)
     return Launch(
         name=name,
-        argv=(str(interpreter / "bin" / PROGRAM) if interpreter else find_program(command[0], caller), *arguments),
+        argv=(str(program), *arguments),
         env_vars={**inherited, "PYTHONUNBUFFERED": "1", **folders, **mapped, **ports},
         folder=folder,
         falls_back_to_logs=container.get("terminationMessagePolicy") == "FallbackToLogsOnError",
@@ -230,24 +235,6 @@ def map_paths(text: str, mounts: Mapping[str, str]) -> str:
         if path == inside or path.startswith(f"{inside}/"):
             return f"{option}{equals}{mounts[inside]}{path.removeprefix(inside)}"
     return text
-
-
-def find_program(program: str, caller: Mapping[str, str]) -> str:
-    """The program's path. Raises NotLaunchableError."""
-    try:
-        return programs.find_program(program, caller.get("PATH"))
-    except programs.ProgramMissingError as error:
-        raise NotLaunchableError("CreateContainerError", str(error)) from None
-
-
-def _interpreter(program: str, arguments: Sequence[str], interpreters: Interpreters) -> Path | None:
-    """The virtual environment of `tinker-atropos environment ENTRY …`. None: ours."""
-    if program != PROGRAM or arguments[:1] != ["environment"]:
-        return None
-    try:
-        return interpreters.build_for(arguments[1])
-    except (RefusedError, programs.ProgramMissingError) as error:
-        raise NotLaunchableError("CreateContainerError", str(error)) from None
 
 
 _REFERENCE: Final = re.compile(r"\$(?:\$|\((?P<name>[^()]+)\))")
@@ -320,3 +307,22 @@ def start_detached(
         lock.sign(process.pid)
         lock.give_back()  # our copy; the process keeps its own
     return process
+
+
+def write_volumes(spec: PodSpec, folder: PodFolder, data_of: Callable[[str], Mapping[str, str]]) -> None:
+    """Make a folder for every volume, and for what is mounted of it; a ConfigMap's keys become files: all of them, or
+    those of its items.
+    """
+    for volume in spec.get("volumes", []):
+        root = folder.volume(volume["name"])
+        root.mkdir(parents=True, exist_ok=True)
+        if "configMap" in volume:
+            data = data_of(volume["configMap"]["name"])
+            items = {item["key"]: item["path"] for item in volume["configMap"].get("items", [])}
+            for key, path in (items or {key: key for key in data}).items():
+                if key in data:
+                    (root / path).parent.mkdir(parents=True, exist_ok=True)
+                    (root / path).write_text(data[key], encoding="utf-8")
+    for container in (*spec.get("initContainers", []), *spec["containers"]):
+        for mount in container.get("volumeMounts", []):
+            (folder.volume(mount["name"]) / mount.get("subPath", "")).mkdir(parents=True, exist_ok=True)

@@ -97,17 +97,13 @@ def end_left_over(lock: Path) -> None:
 def _holders(path: Path) -> Iterator[int]:
     """The processes that have the file open."""
     if Path("/proc/self/fd").exists():
-        yield from _holders_by_proc(path.resolve())
+        for folder in Path("/proc").glob("[0-9]*/fd"):
+            with contextlib.suppress(OSError):  # it ended meanwhile, or belongs to another user
+                if any(_is(link, path.resolve()) for link in folder.iterdir()):
+                    yield int(folder.parent.name)
     elif lsof := shutil.which("lsof"):  # macOS has it
         listed = subprocess.run([lsof, "-t", path], capture_output=True, text=True, check=False)  # noqa: S603 -- a tool
         yield from map(int, listed.stdout.split())
-
-
-def _holders_by_proc(path: Path) -> Iterator[int]:
-    for folder in Path("/proc").glob("[0-9]*/fd"):
-        with contextlib.suppress(OSError):  # it ended meanwhile, or belongs to another user
-            if any(_is(link, path) for link in folder.iterdir()):
-                yield int(folder.parent.name)
 
 
 def _is(link: Path, path: Path) -> bool:

@@ -20,13 +20,13 @@ CHUNK = 64 * 1024
 def tail_log(path: Path, lines: int | None) -> Iterator[str]:
     """The last lines (None: all), each with its end; the rotated part comes first. Nothing if there is no log."""
     cutter = LineCutter()
-    yield from _last(chain(_ended(cutter, _written(path, _size(path))), cutter.rest()), lines)
+    yield from map(_text, deque(chain(_ended(cutter, _written(path, _size(path))), cutter.rest()), maxlen=lines))
 
 
 def follow_log(path: Path, lines: int | None, ended: Callable[[], bool]) -> Iterator[str]:
     """The last lines, then each one that is added, until `ended` reports that nothing more will come."""
     cutter, offset = LineCutter(), _size(path)
-    yield from _last(_ended(cutter, _written(path, offset)), lines)
+    yield from map(_text, deque(_ended(cutter, _written(path, offset)), maxlen=lines))
     while True:
         over = ended()
         size = _size(path)
@@ -63,10 +63,6 @@ def _read(path: Path, begin: int, end: int) -> Iterator[bytes]:
 
 def _ended(cutter: LineCutter, chunks: Iterable[bytes]) -> Iterator[bytes]:
     return (line for chunk in chunks for line in cutter.feed(chunk))
-
-
-def _last(lines: Iterable[bytes], most: int | None) -> Iterator[str]:
-    return map(_text, deque(lines, maxlen=most))
 
 
 def _text(line: bytes) -> str:

@@ -42,12 +42,10 @@ class StateStore:
         found: Manifest | None = _read(self._path(kind, namespace, name)) if _can_be(namespace, name) else None
         return found
 
-    def list_all(self, kind: str, namespace: str | None = None, prefix: str = "") -> tuple[Manifest, ...]:
-        """All objects of a kind whose names begin with `prefix`; `namespace` None: of every namespace."""
-        return tuple(self.each(kind, namespace, prefix))
-
-    def each(self, kind: str, namespace: str | None = None, prefix: str = "") -> Iterator[Manifest]:
-        """The same, read while they are asked for."""
+    def list_all(self, kind: str, namespace: str | None = None, prefix: str = "") -> Iterator[Manifest]:
+        """All objects of a kind whose names begin with `prefix`, read while they are asked for; `namespace` None: of
+        every namespace.
+        """
         yield from self._each(kind, namespace, prefix)
 
     def pod(self, namespace: str, name: str) -> PodObject | None:

@@ -15,7 +15,6 @@ from rl_operator.local.programs.launch import (
     PodPorts,
     Surroundings,
     choose_ports,
-    find_program,
     free_ports,
     make_room,
     map_paths,
@@ -123,13 +122,6 @@ def test_an_environment_is_told_where_its_server_listens() -> None:
     settings = {"name": "RL_OPENENV", "value": "http://127.0.0.1:$(RL_OPENENV_PORT)"}
     env = [{"name": "RL_OPENENV_PORT", "value": "8000"}, settings]
     assert plan(name="environment", env=env).env_vars["RL_OPENENV"] == "http://127.0.0.1:1005"
-
-
-def test_a_program_is_found_next_to_this_python_first(tmp_path: Path) -> None:
-    assert find_program("python", {"PATH": str(tmp_path)}) == str(Path(sys.executable).parent / "python")
-    elsewhere = tmp_path / "only-here"
-    elsewhere.touch(mode=0o755)
-    assert find_program("only-here", {"PATH": str(tmp_path)}) == str(elsewhere)
 
 
 def test_chosen_ports_differ_from_each_other() -> None:

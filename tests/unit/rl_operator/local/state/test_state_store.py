@@ -44,7 +44,7 @@ def test_an_impossible_name_leads_to_no_file(store: StateStore, namespace: str, 
 @pytest.mark.parametrize("namespace", ["*", "..", "?efault"])
 def test_an_impossible_namespace_lists_nothing(store: StateStore, namespace: str) -> None:
     store.create(an_object())
-    assert store.list_all("RLTrainingRun", namespace) == ()
+    assert list(store.list_all("RLTrainingRun", namespace)) == []
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_listing_is_by_namespace_and_prefix(store: StateStore) -> None:
         store.create(an_object("Pod", name))
     assert [m["metadata"]["name"] for m in store.list_all("Pod", "default")] == ["a-1", "a-2", "b-1"]
     assert [m["metadata"]["name"] for m in store.list_all("Pod", None, prefix="a-")] == ["a-1", "a-2"]
-    assert store.list_all("Pod", "elsewhere") == ()
+    assert list(store.list_all("Pod", "elsewhere")) == []
 
 
 def test_the_version_changes_with_every_write(store: StateStore) -> None:
@@ -193,7 +193,7 @@ def test_services_and_policies_are_deleted_with_their_owner(store: StateStore) -
     for kind in ("Service", "NetworkPolicy"):
         store.create({"kind": kind, "metadata": {"namespace": "default", "name": "run-1", "ownerReferences": owner}})
     store.delete("RLTrainingRun", "default", "run")
-    assert not store.list_all("Service") + store.list_all("NetworkPolicy")
+    assert [*store.list_all("Service"), *store.list_all("NetworkPolicy")] == []
 
 
 def test_an_interrupted_removal_can_be_requested_again(store: StateStore) -> None:
@@ -209,4 +209,4 @@ def test_an_interrupted_removal_can_be_requested_again(store: StateStore) -> Non
     in_the_way.rmdir()
     store.delete("RLTrainingRun", "default", "run")
     assert store.get("RLTrainingRun", "default", "run") is None
-    assert "deletionTimestamp" in store.list_all("Pod")[0]["metadata"]
+    assert "deletionTimestamp" in next(store.list_all("Pod"))["metadata"]
