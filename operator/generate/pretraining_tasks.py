@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from generate.pretraining_examples import Calculation, PretrainingTask, SingleAnswer
 from tinker_atropos.environments.adapters.reasoning_gym.library import SYSTEM_PROMPTS, create_dataset
-from tinker_atropos.environments.adapters.reasoning_gym.reasoning_gym_config import HELD_OUT_SEED
+from tinker_atropos.environments.adapters.reasoning_gym.reasoning_gym_environment import HELD_OUT_SEED
 from tinker_atropos.environments.bundled import arithmetic, digits
 
 PRETRAINING_SEED = 1_000_000

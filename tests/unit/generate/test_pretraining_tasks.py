@@ -8,7 +8,7 @@ import pytest
 from generate.pretraining_examples import Example, PretrainingTask, swapped
 from generate.pretraining_tasks import GYM_DATASETS, pretraining_tasks
 from tinker_atropos.environments.adapters.reasoning_gym.library import create_dataset, extract_answer
-from tinker_atropos.environments.adapters.reasoning_gym.reasoning_gym_config import HELD_OUT_SEED
+from tinker_atropos.environments.adapters.reasoning_gym.reasoning_gym_environment import HELD_OUT_SEED
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,12 @@
-"""The agent that fixes programs, in real sandboxes: what each way to the end is worth."""
+"""Programs with a mistake: the same everywhere, broken as they are, and right when they are fixed. And the agent that
+fixes them, in real sandboxes: what each way to the end is worth.
+"""
 
 import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,14 +15,64 @@ import pytest
 from tests.unit.tinker_atropos.environments.scripted_agent import ScriptedPolicy, agent_environment, rollout
 from tests.unit.tinker_atropos.environments.trial.provider import ScriptedProvider
 
-from tinker_atropos.environments.bundled import broken_programs
-from tinker_atropos.environments.bundled.fix_python import FixPython
+from tinker_atropos.environments.bundled import fix_python
+from tinker_atropos.environments.bundled.fix_python import TEMPLATES, BrokenProgram, FixPython
 
-ITEM = broken_programs.item(0)
+ITEM = fix_python.item(0)
+PROGRAMS = [*fix_python.split().training, *fix_python.split().held_out]
 MODULE, TESTS = f"{ITEM.name}.py", f"test_{ITEM.name}.py"
 PASSING_TESTS = "import unittest\nclass Tests(unittest.TestCase):\n    def test(self): pass\n"
 RUN = ("terminal", {"command": "python -m unittest"})
 FIXED = ("write_file", {"path": MODULE, "content": ITEM.right})
+
+
+def test_no_program_is_in_both_parts() -> None:
+    split = fix_python.split()
+    assert {each.broken for each in split.training}.isdisjoint(each.broken for each in split.held_out)
+    kinds = Counter(each.name for each in split.held_out)
+    assert kinds.keys() == {template.name for template in TEMPLATES}
+    assert min(kinds.values()) >= 5
+
+
+def test_an_item_never_changes() -> None:
+    item = fix_python.item(3)
+    assert item == fix_python.item(3)
+    assert item.name == "word_counts"
+    assert "            counts[word] = 1\n" in item.broken
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
+def test_mistakes_are_in_the_source(template) -> None:
+    for old, new in template.mistakes:
+        assert old in template.source
+        assert old != new
+
+
+def test_every_program_is_fixable_and_at_most_three_of_four_tests_pass() -> None:
+    for item in PROGRAMS:
+        assert "<" not in item.right.replace("<=", "").replace(" < ", "")
+        assert item.broken != item.right
+        assert returned(item, item.right) == [expected for _, expected in item.cases]
+        wrong = sum(
+            each != expected for each, (_, expected) in zip(returned(item, item.broken), item.cases, strict=True)
+        )
+        assert len(item.cases) in (3, 4)
+        assert 4 * wrong >= len(item.cases)
+
+
+@pytest.mark.process
+def test_tests_print_the_mark_when_they_pass(tmp_path: Path) -> None:
+    item = fix_python.item(0)
+    for source, share in ((item.right, 1.0), (item.broken, 0.5), ("import os\nos._exit(0)\n", 0.0), ("", 0.0)):
+        (tmp_path / f"{item.name}.py").write_text(source)
+        (tmp_path / f"test_{item.name}.py").write_text(fix_python.unit_tests(item, "a1b2"))
+        command = [sys.executable, "-B", "-m", "unittest"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        assert fix_python.passed(item, done.stdout + done.stderr, "a1b2") == share
+
+
+def returned(item: BrokenProgram, source: str) -> list[object]:
+    return fix_python._outcomes(item.name, source, [arguments for arguments, _ in item.cases])
 
 
 def said(tool: str, arguments: dict[str, Any]) -> str:
@@ -93,7 +146,7 @@ class Fixer(ScriptedProvider):
                 return _calling("read_file", path=f"{name}.py")
             case "tool" if messages[-1]["name"] == "read_file":
                 broken = json.loads(messages[-1]["content"])["content"]
-                right = next(each.right for each in _items() if each.broken == broken)
+                right = next(each.right for each in PROGRAMS if each.broken == broken)
                 return _calling("write_file", path=f"{name}.py", content=right)
         return {"content": "Fixed."}
 
@@ -101,10 +154,6 @@ class Fixer(ScriptedProvider):
 def _calling(tool: str, **arguments: str) -> dict[str, Any]:
     function = {"name": tool, "arguments": json.dumps(arguments)}
     return {"content": None, "tool_calls": [{"id": "1", "type": "function", "function": function}]}
-
-
-def _items() -> list[broken_programs.BrokenProgram]:
-    return [*broken_programs.split().training, *broken_programs.split().held_out]
 
 
 def _changed_lines() -> tuple[str, str]:

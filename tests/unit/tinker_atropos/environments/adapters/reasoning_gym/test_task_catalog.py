@@ -7,11 +7,11 @@ import typing
 
 import pytest
 
+from tinker_atropos.environments.adapters.adapter_fields import VALUES
 from tinker_atropos.environments.adapters.reasoning_gym.library import DATASETS
 from tinker_atropos.environments.adapters.reasoning_gym.task_catalog import (
     NOT_TASKS,
     OURS,
-    VALUES,
     asserted_limits,
     discover_tasks,
     task_sources,

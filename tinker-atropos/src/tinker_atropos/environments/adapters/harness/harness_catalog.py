@@ -3,32 +3,20 @@
 Of reasoning-gym there is the mixture, which plays any of its tasks: one entry, and not a hundred more.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
+from tinker_atropos.environments.adapters.adapter_fields import our_fields
 from tinker_atropos.environments.adapters.reasoning_gym import task_catalog
 from tinker_atropos.environments.adapters.reasoning_gym.task_catalog import is_installed
 from tinker_atropos.environments.discovery import BUNDLED_FOLDER, Discovery, discover_bundled
-from tinker_atropos.environments.discovery.config_fields import ConfigField, fields_of
+from tinker_atropos.environments.discovery.config_fields import ConfigField
 from tinker_atropos.environments.discovery.discovered_folder import DiscoveredEnvironment, DiscoveredFamily
 from tinker_atropos.environments.discovery.modules import SourceClass
 from tinker_atropos.environments.discovery.sources import Sources
 
 FAMILY: Final = "harness"
 MIX_NAME: Final = f"{task_catalog.FAMILY}/{task_catalog.MIX}"
-
-MAX_TOKEN_LENGTH: Final = 2048
-"""Whatever the task says: a program has prompts of its own."""
-
-VALUES: Final[Mapping[str, Any]] = {
-    "tokenizer_name": "bundled",
-    "group_size": 8,
-    "batch_size": 64,
-    "total_steps": 100,
-    "max_token_length": MAX_TOKEN_LENGTH,
-}
-"""What differs from the defaults of the config class, where the task's environment says nothing else."""
 
 CONFIG_FILE: Final = "harness_environment.py"
 ENVIRONMENT_FILE: Final = "environments/adapters/harness/task_harness.py"
@@ -39,10 +27,9 @@ SCORES_ITSELF: Final = ("session_environment.py", "SessionEnvironment")
 
 
 def discover_harnesses() -> Discovery:
-    sources = Sources(BUNDLED_FOLDER)
-    shared = _fields(sources, CONFIG_FILE, "HarnessConfig", VALUES)
+    shared = our_fields(CONFIG_FILE, "HarnessConfig")
     described = "A program of yours works on a task in the policy's place: config.command says which."
-    environments = [_harness(each, shared) for each in (*bundled_tasks(), *_library_tasks(sources))]
+    environments = [_harness(each, shared) for each in (*bundled_tasks(), *_library_tasks())]
     return Discovery(environments, families=[DiscoveredFamily(FAMILY, described, shared)])
 
 
@@ -61,9 +48,9 @@ def _has_one_answer(sources: Sources, environment: DiscoveredEnvironment) -> boo
     return SINGLE_ANSWER in classes and SCORES_ITSELF not in classes
 
 
-def _library_tasks(sources: Sources) -> Iterator[DiscoveredEnvironment]:
+def _library_tasks() -> Iterator[DiscoveredEnvironment]:
     if is_installed():
-        fields = _fields(sources, task_catalog.CONFIG_FILE, "MixConfig", task_catalog.VALUES)
+        fields = our_fields(task_catalog.CONFIG_FILE, "MixConfig")
         described = "Tasks of reasoning-gym; of one alone: tasks: {chain_sum: 1}."
         yield DiscoveredEnvironment(MIX_NAME, "ReasoningGymMix", task_catalog.ENVIRONMENT_FILE, described, fields)
 
@@ -74,10 +61,3 @@ def _harness(task: DiscoveredEnvironment, shared: list[ConfigField]) -> Discover
     return DiscoveredEnvironment(
         f"{FAMILY}/{task.name}", ENVIRONMENT_CLASS, ENVIRONMENT_FILE, task.description, fields, FAMILY
     )
-
-
-def _fields(sources: Sources, file: str, config_class: str, values: Mapping[str, object]) -> list[ConfigField]:
-    module = sources.module_of_file(file)
-    assert module is not None, "our own file can be read"
-    found = fields_of(sources, SourceClass(module, module.classes[config_class])).values()
-    return [replace(each, default=values[each.name]) if each.name in values else each for each in found]

@@ -7,12 +7,8 @@ from typing import Any, cast
 from pydantic import create_model
 
 from tinker_atropos.config.run_config import nearest
-from tinker_atropos.environments.adapters.harness.harness_catalog import (
-    FAMILY,
-    MAX_TOKEN_LENGTH,
-    MIX_NAME,
-    bundled_tasks,
-)
+from tinker_atropos.environments.adapters.adapter_fields import VALUES
+from tinker_atropos.environments.adapters.harness.harness_catalog import FAMILY, MIX_NAME, bundled_tasks
 from tinker_atropos.environments.base import Environment
 from tinker_atropos.environments.harness_environment import HarnessConfig, HarnessEnvironment
 from tinker_atropos.errors import ConfigError
@@ -26,7 +22,8 @@ def environment_class(name: str) -> type[HarnessEnvironment[object]]:
     values = {each: getattr(task_config, each) for each in type(task_config).model_fields}
 
     def config_init(_cls: type) -> tuple[HarnessConfig, list[object]]:
-        return config_class(**{**values, "max_token_length": MAX_TOKEN_LENGTH}), servers
+        room = VALUES["max_token_length"]  # whatever the task says: a program has prompts of its own
+        return config_class(**{**values, "max_token_length": room}), servers
 
     async def close(self: Any) -> None:
         await HarnessEnvironment.close(self)

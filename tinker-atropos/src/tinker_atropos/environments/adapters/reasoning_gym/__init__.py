@@ -1,4 +1,4 @@
-"""reasoning-gym: procedural tasks with graders. task_source -> task_worker -> items -> the environment.
+"""reasoning-gym: procedural tasks with graders. task_catalog, task_worker -> the environment.
 
 https://github.com/open-thought/reasoning-gym
 """

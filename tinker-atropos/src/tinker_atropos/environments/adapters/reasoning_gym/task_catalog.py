@@ -15,9 +15,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from tinker_atropos.environments.discovery import BUNDLED_FOLDER, Discovery
+from tinker_atropos.environments.adapters.adapter_fields import our_fields
+from tinker_atropos.environments.discovery import Discovery
 from tinker_atropos.environments.discovery.annotations import Limits
 from tinker_atropos.environments.discovery.config_fields import ConfigField, fields_of
 from tinker_atropos.environments.discovery.discovered_folder import DiscoveredEnvironment, DiscoveredFamily
@@ -119,17 +120,8 @@ def _words(name: str) -> str:
 FAMILY: Final = "reasoning-gym"
 MIX: Final = "mix"
 
-VALUES: Final[dict[str, Any]] = {
-    "tokenizer_name": "bundled",
-    "group_size": 8,
-    "batch_size": 64,
-    "total_steps": 100,
-    "max_token_length": 2048,
-}
-"""What differs from the defaults of the config classes."""
-
-CONFIG_FILE: Final = "adapters/reasoning_gym/reasoning_gym_config.py"
-ENVIRONMENT_FILE: Final = "environments/adapters/reasoning_gym/reasoning_gym_environment.py"
+CONFIG_FILE: Final = "adapters/reasoning_gym/reasoning_gym_environment.py"
+ENVIRONMENT_FILE: Final = f"environments/{CONFIG_FILE}"
 
 
 def discover_tasks() -> Discovery:
@@ -149,21 +141,11 @@ def discover_tasks() -> Discovery:
         "ReasoningGymMix",
         ENVIRONMENT_FILE,
         "Several tasks of reasoning-gym, by weight.",
-        _fields("MixConfig"),
+        our_fields(CONFIG_FILE, "MixConfig"),
     )
-    return Discovery([*environments, mix], families=[DiscoveredFamily(FAMILY, described, _fields("TaskConfig"))])
-
-
-def _fields(config_class: str) -> list[ConfigField]:
-    sources = Sources(BUNDLED_FOLDER)
-    module = sources.module_of_file(CONFIG_FILE)
-    assert module is not None, "our own file can be read"
-    found = fields_of(sources, SourceClass(module, module.classes[config_class]))
-    return [_with_our_value(each) for each in found.values()]
-
-
-def _with_our_value(field: ConfigField) -> ConfigField:
-    return replace(field, default=VALUES[field.name]) if field.name in VALUES else field
+    return Discovery(
+        [*environments, mix], families=[DiscoveredFamily(FAMILY, described, our_fields(CONFIG_FILE, "TaskConfig"))]
+    )
 
 
 _LIMITS: Final[dict[type[ast.cmpop], str]] = {

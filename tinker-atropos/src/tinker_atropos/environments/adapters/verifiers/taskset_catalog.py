@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
+from tinker_atropos.environments.adapters.adapter_fields import our_fields
 from tinker_atropos.environments.adapters.verifiers.taskset_sources import (
     TasksetName,
     TasksetSource,
@@ -15,7 +16,7 @@ from tinker_atropos.environments.adapters.verifiers.taskset_sources import (
     is_installed,
     taskset_sources,
 )
-from tinker_atropos.environments.discovery import BUNDLED_FOLDER, Discovery
+from tinker_atropos.environments.discovery import Discovery
 from tinker_atropos.environments.discovery.config_fields import ConfigField, fields_of
 from tinker_atropos.environments.discovery.discovered_folder import DiscoveredEnvironment, DiscoveredFamily
 from tinker_atropos.environments.discovery.modules import SourceClass
@@ -23,15 +24,6 @@ from tinker_atropos.environments.discovery.sources import Sources
 
 FAMILY: Final = "verifiers"
 ENVIRONMENT_CLASS: Final = "VerifiersEnvironment"
-
-VALUES: Final[dict[str, Any]] = {
-    "tokenizer_name": "bundled",
-    "group_size": 8,
-    "batch_size": 64,
-    "total_steps": 100,
-    "max_token_length": 2048,
-}
-"""What differs from the defaults of the config class."""
 
 CONFIG_FILE: Final = "adapters/verifiers/verifiers_config.py"
 ENVIRONMENT_FILE: Final = "environments/adapters/verifiers/verifiers_environment.py"
@@ -52,7 +44,8 @@ def discover_tasksets() -> Discovery:
         return Discovery()
     environments = [_environment(source) for source in taskset_sources().values()]
     described = "Tasksets of Prime Intellect's verifiers (v1): those that are installed."
-    return Discovery(environments, families=[DiscoveredFamily(FAMILY, described, _common_fields())])
+    common = [each for each in our_fields(CONFIG_FILE, "VerifiersConfig") if each.name != NESTED]  # told one by one
+    return Discovery(environments, families=[DiscoveredFamily(FAMILY, described, common)])
 
 
 def canonical_name(environment: str) -> str:
@@ -106,16 +99,3 @@ def _description(source: TasksetSource) -> str:
     ]
     texts = ((ast.get_docstring(node) or "").strip().partition("\n")[0].strip() for node in nodes)
     return next((text for text in texts if text), "")
-
-
-def _common_fields() -> list[ConfigField]:
-    """Without `taskset`: its fields are told one by one."""
-    sources = Sources(BUNDLED_FOLDER)
-    module = sources.module_of_file(CONFIG_FILE)
-    assert module is not None, "our own file can be read"
-    found = fields_of(sources, SourceClass(module, module.classes["VerifiersConfig"]))
-    return [_with_our_value(each) for name, each in found.items() if name != NESTED]
-
-
-def _with_our_value(field: ConfigField) -> ConfigField:
-    return replace(field, default=VALUES[field.name]) if field.name in VALUES else field

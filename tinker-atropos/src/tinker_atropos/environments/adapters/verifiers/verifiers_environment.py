@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 
 from pydantic import ValidationError
 
+from tinker_atropos.environments.adapters.adapter_fields import VALUES
 from tinker_atropos.environments.adapters.verifiers.agent_seats import PolicyChat, check_seats, check_task
 from tinker_atropos.environments.adapters.verifiers.episodes import (
     PlayedEpisode,
@@ -27,7 +28,7 @@ from tinker_atropos.environments.adapters.verifiers.episodes import (
     sampled_tokens,
     seat_groups,
 )
-from tinker_atropos.environments.adapters.verifiers.taskset_catalog import FAMILY, VALUES
+from tinker_atropos.environments.adapters.verifiers.taskset_catalog import FAMILY
 from tinker_atropos.environments.adapters.verifiers.taskset_loading import LoadedTaskset, fingerprint, load_tasks
 from tinker_atropos.environments.adapters.verifiers.taskset_sources import TasksetName
 from tinker_atropos.environments.adapters.verifiers.verifiers_config import VerifiersConfig

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from tinker_atropos.environments.adapters.reasoning_gym.reasoning_gym_config import Curriculum, CurriculumProgress
+from tinker_atropos.environments.adapters.reasoning_gym.reasoning_gym_environment import Curriculum, CurriculumProgress
 
 STEPS = Curriculum(field="max_terms", levels=[2, 3, 5], raise_at=0.75, window=8)
 
