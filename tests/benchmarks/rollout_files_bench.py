@@ -19,7 +19,7 @@ from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.request_handling import MAX_BODY_BYTES, validated
 from tinker_atropos.chat.sampling import Ints
 from tinker_atropos.chat.tokenizer import Tokenizer
-from tinker_atropos.environments.runner.reporting.senders import MAX_BYTES
+from tinker_atropos.environments.runner.reporting.rollout_reports import MAX_BYTES
 from tinker_atropos.rollout_files.bounded_folder import MEGABYTE, BoundedFolder
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import Group, Story, TokenSequence

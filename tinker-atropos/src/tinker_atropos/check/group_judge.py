@@ -18,7 +18,7 @@ from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.check.observations import AnswerSeen, GroupSeen, ReportedLogprobs, ScriptedKind, SequenceSeen
 from tinker_atropos.check.scripted_policy import ScriptedPolicy
 from tinker_atropos.environments.runner.reporting.counters import rewards
-from tinker_atropos.environments.runner.reporting.senders import encode
+from tinker_atropos.environments.runner.reporting.rollout_reports import encode
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
 from tinker_atropos.trainer.inference.ledger import Attribution, generated_spans

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 from atroposlib.envs.base import APIServerConfig, BaseEnv, BaseEnvConfig
 from pydantic import Field, model_validator
 
-from tinker_atropos.environments.items.difficulty_pools import PooledItems
+from tinker_atropos.environments.items.difficulty_pools import DifficultyPools
 from tinker_atropos.environments.items.held_out import (
     EVAL_METRIC,
     Evaluation,
@@ -142,12 +142,12 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         """What a later attempt needs to go on from here, besides the weights: a short text, kept with checkpoints. Here
         it is what `difficulty_pools` knows of the items.
         """
-        return self._pooled.pools.to_state() if self._pooled else None
+        return self._pools.to_state() if self._pools else None
 
     def restore_state(self, state: str) -> None:
         """Go on from what `saved_state` returned when the weights were saved that training continues from."""
-        if self._pooled:
-            self._pooled.pools.restore(state)
+        if self._pools:
+            self._pools.restore(state)
 
     async def close(self) -> None:
         """Let go of what `setup` started. The process ends soon after."""
@@ -177,11 +177,11 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
 
     @cached_property
     def _items(self) -> Iterator[Item]:
-        return self._pooled or _endless(self.training_items(), random.Random(self.config.item_seed))  # noqa: S311 -- an order
+        return self._pools or _endless(self.training_items(), random.Random(self.config.item_seed))  # noqa: S311 -- an order
 
     @cached_property
-    def _pooled(self) -> PooledItems[Item] | None:
-        return PooledItems(self.training_items(), self.config.item_seed) if self.config.difficulty_pools else None
+    def _pools(self) -> DifficultyPools[Item] | None:
+        return DifficultyPools(self.training_items(), self.config.item_seed) if self.config.difficulty_pools else None
 
     @cached_property
     def _scores(self) -> list[float]:
@@ -212,8 +212,8 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
     def was_rewarded(self, item: Item, rewards: Sequence[float]) -> None:
         """A group is whole: one reward for each rollout."""
         self._scores += rewards
-        if self._pooled:
-            self._pooled.rewarded(item, rewards)
+        if self._pools:
+            self._pools.rewarded(item, rewards)
 
     async def _whole_group(self, item: Item) -> list[Rollout]:
         """Failed rollouts are made again: a group that is short would have another baseline. If all of them fail at
@@ -318,7 +318,7 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         if a held-out set has a name that it cannot have.
         """
         self.all_held_out()
-        _ = self._pooled, self._teacher
+        _ = self._pools, self._teacher
         prompts = [self.first_prompt(item) for item in self.held_out_items()[:SOME_ITEMS]]
         if prompts and not any(map(self.room, prompts)):
             raise ConfigError(

@@ -1,11 +1,12 @@
 from pathlib import Path
+from types import ModuleType
 from typing import Literal
 
 import pytest
 from pydantic import BaseModel, SecretStr, ValidationError
 from tenacity import AsyncRetrying, RetryError, stop_after_attempt
 
-from tinker_atropos.environments.rollout.failures import MAX_MESSAGE, describe, environment_failed
+from tinker_atropos.environments.rollout.failures import MAX_MESSAGE, describe, environment_failed, missing_data
 
 HERE = Path(__file__)
 
@@ -101,3 +102,36 @@ def test_location_may_be_in_a_module_next_to_the_file(tmp_path):
     with pytest.raises(OSError) as caught:  # noqa: PT011 -- its place is what matters
         names["grade"]()
     assert describe(caught.value, entry) == "OSError (grading.py, line 2, in grade)"
+
+
+def raised_in(module: str, error: str) -> BaseException:
+    """As a library raises it: in its own modules, which decide what it is about."""
+    made = ModuleType(module)
+    exec(f"def load():\n    raise {error}", made.__dict__)
+    with pytest.raises(Exception) as caught:  # noqa: PT011 -- any error
+        made.load()
+    return caught.value
+
+
+CAUSED = ValueError("the rows cannot be made")
+CAUSED.__cause__ = raised_in("huggingface_hub.file_download", "OSError('offline')")
+MISSING = {
+    "a dataset of a hub": (
+        raised_in("datasets.load", "ConnectionError('no route to the hub')"),
+        ("mine loads data from a hub", "(ConnectionError: no route to the hub)", "HF_HOME", "HF_DATASETS_OFFLINE=1"),
+    ),
+    "word lists": (
+        raised_in("nltk.data", "LookupError('\\n***\\n  Resource words not found.')"),
+        ("mine needs word lists", "(LookupError: Resource words not found.)", "NLTK_DATA"),
+    ),
+    "what it was raised from": (CAUSED, ("(OSError: offline)",)),
+    "no error about data": (raised_in("datasets.load", "ValueError('no')"), ()),
+    "an error of its own": (raised_in("my_taskset", "OSError('no')"), ()),
+}
+
+
+@pytest.mark.parametrize(("error", "words"), MISSING.values(), ids=MISSING)
+def test_data_that_is_not_here_is_told_with_the_way_out(error, words):
+    sentence = missing_data("mine", error)
+    assert (sentence is None) == (not words)
+    assert all(each in sentence for each in words)

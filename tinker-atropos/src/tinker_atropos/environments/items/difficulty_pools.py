@@ -23,27 +23,43 @@ MOST_ITEMS: Final = 2_880
 """The state has a bit for each item, and room for so many: it is kept with checkpoints, in 512 characters."""
 
 
-class DifficultyPools:
-    """Draws indices from 0 to `size` - 1. What comes next follows from `to_state`, and from nothing else."""
+class DifficultyPools(Generic[Item]):
+    """Draws items, forever. What comes next follows from `to_state`, and from nothing else. Raises ConfigError if there
+    are too many.
+    """
 
-    def __init__(self, size: int, seed: int) -> None:
-        self._size = size
+    def __init__(self, items: Sequence[Item], seed: int) -> None:
+        if len(items) > MOST_ITEMS:
+            raise ConfigError(
+                f"env.difficulty_pools is true, and the environment has {len(items)} items to train on: with more than "
+                f"{MOST_ITEMS} what is known of each has no room beside a checkpoint; leave it false, or train on fewer"
+            )
+        self._items = list(items)
+        self._index = {id(item): index for index, item in reversed(list(enumerate(self._items)))}
         self._seed = seed
         self._pass = 0
         self._position = 0
         self._aside: set[int] = set()
 
-    def draw(self) -> int:
+    def __iter__(self) -> Iterator[Item]:
+        return self
+
+    def __next__(self) -> Item:
         while True:
-            if self._position == self._size:
+            if self._position == len(self._items):
                 self._pass, self._position = self._pass + 1, 0
-            index = _order(self._size, self._seed, self._pass)[self._position]
+            index = _order(len(self._items), self._seed, self._pass)[self._position]
             self._position += 1
             if index not in self._aside or self._chance(index) < DRAWN_SHARE:
-                return index
+                return self._items[index]
 
-    def rewarded(self, index: int, rewards: Sequence[float]) -> None:
-        """A group of this item is whole."""
+    def rewarded(self, item: Item, rewards: Sequence[float]) -> None:
+        """A group of this item is whole. Items that are not drawn here, such as one of an environment's own making, are
+        in no pool.
+        """
+        index = self._index.get(id(item))
+        if index is None:
+            return
         if len(set(rewards)) > 1:
             self._aside.discard(index)
         else:
@@ -67,36 +83,8 @@ class DifficultyPools:
         """There may be fewer items since. Raises ValueError for something else."""
         number, position, packed = state.split(".")
         bits = int.from_bytes(base64.b64decode(packed, validate=True), "little")
-        self._pass, self._position = int(number), min(int(position), self._size)
-        self._aside = {index for index in range(self._size) if bits >> index & 1}
-
-
-class PooledItems(Generic[Item]):
-    """Items in the order of their pools, forever. Raises ConfigError if there are too many."""
-
-    def __init__(self, items: Sequence[Item], seed: int) -> None:
-        if len(items) > MOST_ITEMS:
-            raise ConfigError(
-                f"env.difficulty_pools is true, and the environment has {len(items)} items to train on: with more than "
-                f"{MOST_ITEMS} what is known of each has no room beside a checkpoint; leave it false, or train on fewer"
-            )
-        self._items = list(items)
-        self._index = {id(item): index for index, item in reversed(list(enumerate(self._items)))}
-        self.pools = DifficultyPools(len(self._items), seed)
-
-    def __iter__(self) -> Iterator[Item]:
-        return self
-
-    def __next__(self) -> Item:
-        return self._items[self.pools.draw()]
-
-    def rewarded(self, item: Item, rewards: Sequence[float]) -> None:
-        """Notes the reward of an item that was drawn here: others, such as one of an environment's own making, are in
-        no pool.
-        """
-        index = self._index.get(id(item))
-        if index is not None:
-            self.pools.rewarded(index, rewards)
+        self._pass, self._position = int(number), min(int(position), len(self._items))
+        self._aside = {index for index in range(len(self._items)) if bits >> index & 1}
 
 
 @lru_cache(maxsize=4)

@@ -36,13 +36,13 @@ from tinker_atropos.environments.runner.loading.environment_loader import load_e
 from tinker_atropos.environments.runner.policy_requests import kept_connections
 from tinker_atropos.environments.runner.reporting.api_requests import (
     EnvironmentRegistration,
+    GroupSender,
     StatusPolls,
     has_room,
     kept_connection,
     respect_room,
 )
 from tinker_atropos.environments.runner.reporting.heartbeat import Heartbeat
-from tinker_atropos.environments.runner.reporting.senders import GroupSender
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.environments.runner.run_end import LINGER_SECONDS, RunEnd
 from tinker_atropos.errors import EnvironmentLostError, RunError

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from tinker_atropos.config.run_config import nearest
 from tinker_atropos.environments.adapters.verifiers.agent_seats import seated
-from tinker_atropos.environments.adapters.verifiers.hub_data import missing_data
 from tinker_atropos.environments.adapters.verifiers.taskset_sources import TasksetName, taskset_folders, taskset_sources
 from tinker_atropos.environments.adapters.verifiers.verifiers_config import VerifiersConfig
 from tinker_atropos.environments.adapters.verifiers.verifiers_package import load_taskset, taskset_config_type, vf
+from tinker_atropos.environments.rollout.failures import missing_data
 from tinker_atropos.errors import ConfigError
 
 ENDLESS_ITEMS: Final = 1000

@@ -23,7 +23,7 @@ from rl_contract.env_vars import RL_OPS_PORT
 from rl_contract.processes import ReportedState
 from tinker_atropos.environments.rollout.rollouts import FAILURE_KINDS
 from tinker_atropos.environments.runner.reporting.counters import FAILURE_REASONS, FILTER_REASONS
-from tinker_atropos.environments.runner.reporting.senders import RolloutSender
+from tinker_atropos.environments.runner.reporting.rollout_reports import RolloutSender
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.errors import InternalError, RunError
 from tinker_atropos.serving import bind, ops_app, serve
