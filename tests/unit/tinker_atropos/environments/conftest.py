@@ -33,6 +33,9 @@ from tinker_atropos.serving import bind, serve
 CLI = (str(Path(sys.executable).with_name("tinker-atropos")),)
 END_OF_TURN = 2
 VOCABULARY = 512
+TRAIN_SECONDS = 200
+"""A few seconds, on a machine that is not busy."""
+
 ENVIRONMENT_FILE = """\
 import asyncio
 import os
@@ -171,6 +174,21 @@ class Run:
         self.processes.append(environment)
         return environment
 
+    async def served(self, name_or_path: str | Path, *options: str, **given: Any) -> "Process":
+        """An environment that has served the whole run, and ended well."""
+        environment = await self.start_environment(name_or_path, *options, **given)
+        await self.train()
+        assert await environment.ends() == 0, environment.output
+        return environment
+
+    async def failed(self, name_or_path: str | Path, *options: str, **given: Any) -> "Process":
+        """An environment that has ended with an error while the trainer was waiting for it."""
+        environment = await self.start_environment(name_or_path, *options, **given)
+        training = asyncio.create_task(self.train())
+        assert await environment.ends() == 1, environment.output
+        training.cancel()
+        return environment
+
     def write_environment(self, body: str) -> Path:
         """An environment file whose class is SortDigits with this body."""
         path = self.folder / "mine.py"
@@ -180,12 +198,13 @@ class Run:
     async def train(self, steps: int | None = None, start: int = 1) -> None:
         """Register, take batches, report each as a trained step, and renew the lease, like the trainer."""
         total = self.env_section["total_steps"]
-        if start == 1:
-            await self.register()
-        for step in range(start, (steps or total) + 1):
-            self.batches.append(await self.next_batch())
-            done = step == total
-            await self.client.post("/rl/progress", json={"steps_trained": step, "training_done": done, "reason": None})
+        async with asyncio.timeout(TRAIN_SECONDS):
+            if start == 1:
+                await self.register()
+            for step in range(start, (steps or total) + 1):
+                self.batches.append(await self.next_batch())
+                told = {"steps_trained": step, "training_done": step == total, "reason": None}
+                await self.client.post("/rl/progress", json=told)
 
     async def restart_api(self) -> None:
         self.api.handle.terminate()

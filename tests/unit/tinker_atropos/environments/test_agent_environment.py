@@ -269,9 +269,7 @@ async def test_a_rollout_that_waits_for_its_turn_loses_no_time(two_pods: ReusedP
         assert [each.kind for each in await held] == ["timeout"] * 4
 
 
-async def test_the_wait_for_a_sandbox_is_logged_and_known(
-    two_pods: ReusedPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_wait_for_a_sandbox_is_logged_and_known(two_pods, monkeypatch):
     """Of training only: it is its figures that are logged with a step."""
     monkeypatch.setattr(sandbox_turns, "PATIENCE_SECONDS", 0)
     with agent_environment(Watched, ScriptedPolicy("5")) as env:
@@ -292,9 +290,7 @@ async def test_the_wait_for_a_sandbox_is_logged_and_known(
 
 
 @pytest.mark.parametrize(("limit", "seconds"), [(60.0, 60.0), (3600.0, 900.0), (-1.0, 900.0), (600.0, 900.0)])
-def test_with_pods_the_time_of_a_group_is_that_of_each_rollout(
-    two_pods: ReusedPool, limit: float, seconds: float
-) -> None:
+def test_with_pods_the_time_of_a_group_is_that_of_each_rollout(two_pods, limit, seconds):
     """600 is the default: whoever wants no more for a rollout says so by rollout_seconds."""
     with agent_environment(Watched, ScriptedPolicy("5"), rollout_seconds=900.0, worker_timeout=limit) as env:
         assert (env.config.worker_timeout, env.config.rollout_seconds) == (-1, seconds)
@@ -381,9 +377,7 @@ def test_unknown_toolsets_are_refused() -> None:
     [("", "sk-usual", "sk-usual"), ("sk-own", "sk-usual", "sk-own"), ("", "", "none")],
     ids=["the usual variable", "a key of its own", "no key"],
 )
-def test_a_provider_gets_the_key_that_there_is(
-    monkeypatch: pytest.MonkeyPatch, given: str, usual: str, used: str
-) -> None:
+def test_a_provider_gets_the_key_that_there_is(monkeypatch, given, usual, used):
     monkeypatch.setenv("OPENAI_API_KEY", usual)
     [server] = with_key([APIServerConfig(api_key=given, model_name="m")])
     assert (server.api_key, server.model_name) == (used, "m")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.tinker_atropos.environments.harness_programs import ASK, ITEM, one_rollout, python, serving
+from tests.unit.tinker_atropos.environments.harness_programs import ITEM, one_rollout, python, serving
 from tests.unit.tinker_atropos.environments.scripted_environment import TOKENIZER
 
 from tinker_atropos.chat.chat_rendering import chat_renderer
@@ -94,6 +94,7 @@ FAILURES = {
     ),
     "nothing asked": ("print(1234)", {}, "before it had asked the policy anything"),
     "no answer file": ("ask('sort')", {"answer_from": "answer.txt"}, "the program has left no answer.txt"),
+    "no result file": ("ask('sort')", {"score": "result_file"}, "the program has left no result.json"),
     "no room": ("ask('sort ' * 400)", {"max_token_length": 64}, "exit code 1: .*HTTP Error 400"),
     "too many processes": (
         "import subprocess, time; ask('sort'); [subprocess.Popen(['sleep', '60']) for _ in range(9)]; time.sleep(20)",
@@ -126,11 +127,9 @@ async def test_an_output_is_bounded() -> None:
 
 
 REWARDS = {
-    "a number": ("0.25", 0.25),
     "several": ('{"right": 1, "short": 0.5}', 1.5),
     "a text": ("well done", r"result\.json has 'well done'"),
     "no finite number": ("NaN", "must be a finite number"),
-    "nothing": ("", r"result\.json has ''"),
 }
 
 
@@ -145,28 +144,13 @@ async def test_a_program_that_scores_itself(content: str, reward: float | str) -
         outcome = await one_rollout(env)
         if isinstance(reward, float):
             assert outcome.score == reward
+            by_name = {"rewards/right": [1.0], "rewards/short": [0.5]} if reward > 1 else {}
+            assert {name: values for name, values in env._figures.items() if name.startswith("rewards/")} == by_name
         else:
             with pytest.raises(AssertionError, match=reward):
                 raise AssertionError(outcome.message)
         assert await env.score_answer(ITEM, "1234") is None
         assert await warnings_about_grader(env, Path(__file__)) == ()
-
-
-@pytest.mark.process
-async def test_the_rewards_by_name_are_logged() -> None:
-    code = """ask('sort'); open('result.json', 'w').write('{"right": 1, "short": 0.5}')"""
-    async with serving(python(code), score="result_file") as env:
-        await one_rollout(env)
-        assert {name: values for name, values in env._figures.items() if name.startswith("rewards/")} == {
-            "rewards/right": [1.0],
-            "rewards/short": [0.5],
-        }
-
-
-@pytest.mark.process
-async def test_a_result_file_that_is_missing() -> None:
-    async with serving(python("ask('sort')"), score="result_file") as env:
-        assert "the program has left no result.json" in (await one_rollout(env)).message
 
 
 @pytest.mark.process
@@ -224,7 +208,6 @@ def _running(argument: str) -> list[str]:
 
 
 REFUSED = {
-    "no command": ([], {}, "env.command is empty"),
     "no such program": (["no-such-agent"], {}, "there is no such program where the environment runs"),
     "a relative path": (["python", "agent.py"], {}, "give an absolute path"),
     "a variable of ours": (["python"], {"env_vars": {"OPENAI_API_KEY": "x"}}, "env.env_vars names 'OPENAI_API_KEY'"),
@@ -247,11 +230,6 @@ async def test_a_task_without_a_scorer_needs_a_result_file() -> None:
             pytest.fail("it was set up")
     async with serving(python("ask('sort'); open('result.json', 'w').write('1')"), task=unscored, score="result_file"):
         pass
-
-
-@pytest.mark.process
-async def test_the_beginning_of_each_program_is_python() -> None:
-    compile(ASK, "ask", "exec")
 
 
 URL = "http://127.0.0.1:8000/v1"

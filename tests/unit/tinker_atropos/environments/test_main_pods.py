@@ -1,16 +1,11 @@
 """The environment container in a separate pod: one of several, replaced, early, and with only its source."""
 
-import asyncio
 import shutil
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
-
-TRAIN_SECONDS = 200
-"""A few seconds, on a machine that is not busy."""
-
 
 POD = """
 set -e
@@ -50,9 +45,7 @@ async def test_only_the_first_of_several_environments_evaluates(run):
     run.env_section |= {"steps_per_eval": 1}
     baseline = {"step": 0, "metrics": {"eval/percent_correct": 0.5}, "source": "evaluation", "environment": 0}
     (await run.client.post("/rl/metrics", json=baseline)).raise_for_status()  # of the first one, for which it waits
-    environment = await run.start_environment("sort_digits", RL_ENVIRONMENT_INDEX="1")
-    await asyncio.wait_for(run.train(), TRAIN_SECONDS)
-    assert await environment.ends() == 0, environment.output
+    await run.served("sort_digits", RL_ENVIRONMENT_INDEX="1")
     assert await evaluated_steps(run) == [0]
     assert {record["environment"] for record in (await run.records())[1:]} == {1}
     assert "rl_purpose" not in {name for request in run.policy.requests for name in request["sampling_params"]}
@@ -69,9 +62,7 @@ async def test_a_replacement_environment_does_not_repeat_the_baseline(run):
     await run.eventually("the baseline is reported", baseline)
     first.handle.send_signal(signal.SIGKILL)
     await first.ends()
-    second = await run.start_environment("sort_digits")
-    await asyncio.wait_for(run.train(), TRAIN_SECONDS)
-    assert await second.ends() == 0, second.output
+    await run.served("sort_digits")
     assert await evaluated_steps(run) == [0, 3]
 
 
@@ -97,7 +88,7 @@ async def test_names_that_resolve_later_are_waited_for(run):
     environment = await run.start_environment("sort_digits", wrapper=script, **env_vars)
     await environment.says("does not answer yet: ConnectError: [Errno -")
     hosts.write_text("127.0.0.1 localhost rl-run.test\n")
-    await asyncio.wait_for(run.train(), TRAIN_SECONDS)
+    await run.train()
     assert await environment.ends() == 0, environment.output
     assert await evaluated_steps(run) == [0, 3]
 
@@ -125,18 +116,14 @@ async def test_source_on_a_read_only_disk_and_a_user_without_a_name(run):
     config = source / "config.yaml"
     shutil.copy(run.write_config(), config)
     script = ["unshare", "-m", "sh", "-c", POD, "sh", str(source)]
-    environment = await run.start_environment("/mnt/my_env.py", wrapper=script, config=Path("/mnt/config.yaml"))
-    await asyncio.wait_for(run.train(), TRAIN_SECONDS)
-    assert await environment.ends() == 0, environment.output
+    environment = await run.served("/mnt/my_env.py", wrapper=script, config=Path("/mnt/config.yaml"))
     assert "Traceback" not in environment.output
     assert "could not" not in environment.output.lower()
 
 
 async def test_nothing_is_written_next_to_the_source(run):
     source = write_source(run.folder, "float(completion[:1] < '5')")
-    environment = await run.start_environment(source / "my_env.py")
-    await asyncio.wait_for(run.train(), TRAIN_SECONDS)
-    assert await environment.ends() == 0, environment.output
+    await run.served(source / "my_env.py")
     assert files_of(source) == ["..2026_11_21/grading.py", "..2026_11_21/my_env.py", "grading.py", "my_env.py"]
 
 
@@ -146,10 +133,7 @@ def files_of(folder: Path) -> list[str]:
 
 async def test_a_mistake_in_a_sibling_module_names_that_file_and_its_line(run):
     source = write_source(run.folder, "{}['reward']")
-    environment = await run.start_environment(source / "my_env.py")
-    training = asyncio.create_task(run.train())
-    assert await environment.ends() == 1
-    training.cancel()
+    environment = await run.failed(source / "my_env.py")
     sentence = "the environment failed in every rollout: KeyError: 'reward' (grading.py, line 2, in grade)"
     assert f"error: {sentence}" in environment.output
     assert (await run.beat())["peer"] == {"state": "failed", "reason": sentence}

@@ -36,9 +36,7 @@ AGENTS = {
 
 @pytest.mark.parametrize(("agent", "texts"), AGENTS.items(), ids=AGENTS)
 @pytest.mark.nightly("tinker-atropos/src/tinker_atropos/environments/agents", "tinker-atropos/src/tinker_atropos/chat")
-async def test_an_agent_that_knows_nothing_of_training(
-    agent: str, texts: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_agent_that_knows_nothing_of_training(agent, texts, monkeypatch):
     python = os.environ.get("RL_AGENTS_PYTHON")
     if not python:
         pytest.skip("needs RL_AGENTS_PYTHON: a Python with mini-swe-agent and openai-agents")

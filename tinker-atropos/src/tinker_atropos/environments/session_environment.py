@@ -188,18 +188,16 @@ def _finite(reward: Any) -> float:
 
 def _wire(settings: SamplingSettings) -> dict[str, object]:
     """As sglang's fields; those that say nothing are left out, for servers that know few of them."""
-    wanted: dict[str, object] = {"max_tokens": settings.max_tokens, "temperature": settings.temperature}
-    if settings.top_p < 1:
-        wanted["top_p"] = settings.top_p
-    if settings.top_k > 0:
-        wanted["top_k"] = settings.top_k
-    if settings.seed is not None:
-        wanted["seed"] = settings.seed
-    if settings.stop:
-        wanted["stop"] = list(settings.stop)
-    elif settings.stop is not None:
-        wanted["ignore_eos"] = True
-    return wanted
+    wanted = {
+        "max_tokens": settings.max_tokens,
+        "temperature": settings.temperature,
+        "top_p": settings.top_p if settings.top_p < 1 else None,
+        "top_k": settings.top_k if settings.top_k > 0 else None,
+        "seed": settings.seed,
+        "stop": list(settings.stop) if settings.stop else None,
+        "ignore_eos": True if settings.stop is not None and not settings.stop else None,
+    }
+    return {name: value for name, value in wanted.items() if value is not None}
 
 
 def _stop_reason(end: object) -> StopReason:

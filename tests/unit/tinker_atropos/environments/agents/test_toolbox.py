@@ -62,9 +62,7 @@ def box_of() -> Iterator[Callable[..., Toolbox]]:
         box.close()
 
 
-async def test_waiting_for_a_sandbox_is_not_a_part_of_the_call(
-    box_of: Callable[..., Toolbox], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_waiting_for_a_sandbox_is_not_a_part_of_the_call(box_of, monkeypatch):
     """It lasts at least as long as a call may."""
     monkeypatch.setattr("tinker_atropos.environments.agents.toolbox.GRACE_SECONDS", 0.0)
     pool = SlowPool()

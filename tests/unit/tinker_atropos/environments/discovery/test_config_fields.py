@@ -44,7 +44,6 @@ def read(folder: Path, body: str) -> dict[str, dict[str, Any]]:
     (folder / "env.py").write_text(HEAD + "".join(f"    {line}\n" for line in body.splitlines()))
     sources = Sources(folder)
     module = sources.module_of_file("env.py")
-    assert module is not None
     fields = fields_of(sources, SourceClass(module, module.classes["Config"]))
     return {name: each.to_wire() for name, each in fields.items()}
 
@@ -133,7 +132,6 @@ def test_a_subclass_overrides_a_field(tmp_path: Path) -> None:
     (tmp_path / "env.py").write_text(f"{HEAD}{first}class Later(Config):\n    x: float = 0.5\n")
     sources = Sources(tmp_path)
     module = sources.module_of_file("env.py")
-    assert module is not None
     fields = fields_of(sources, SourceClass(module, module.classes["Later"]))
     assert list(fields) == ["x", "y"]
     assert fields["x"].to_wire() == {"name": "x", "type": "float", "default": 0.5, "description": "first"}
@@ -144,7 +142,6 @@ def test_a_bomb_of_aliases_is_cut(tmp_path: Path) -> None:
     (tmp_path / "env.py").write_text(f"{aliases}\nA60 = int\nclass Config:\n    x: A0 = 1\n")
     sources = Sources(tmp_path)
     module = sources.module_of_file("env.py")
-    assert module is not None
     assert len(fields_of(sources, SourceClass(module, module.classes["Config"]))["x"].type) < 10_000
 
 
@@ -183,9 +180,7 @@ limited = st.one_of(
 
 @settings(max_examples=200, deadline=None)
 @given(shapes, limited)
-def test_limits_match_those_found_by_pydantic(
-    tmp_path_factory: pytest.TempPathFactory, shape: str, field: tuple[str, dict[str, Any]]
-) -> None:
+def test_limits_match_those_found_by_pydantic(tmp_path_factory, shape, field):
     type_, limits = field
     line = shape.format(t=type_, k=", ".join(f"{name}={value!r}" for name, value in limits.items()))
     names = {**vars(typing), **vars(annotated_types), **vars(pydantic), **vars(enum)}
@@ -269,8 +264,6 @@ def test_default_is_taken_from_config_init_or_unknown(tmp_path: Path, body: str,
 
 def called(file: Path) -> Any:
     spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.E.config_init()

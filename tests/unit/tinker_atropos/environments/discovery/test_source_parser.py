@@ -35,9 +35,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("content", "reason", "line", "message"), BROKEN.values(), ids=BROKEN)
-def test_broken_file_is_named_with_its_line(
-    tmp_path: Path, content: bytes, reason: str, line: int, message: str
-) -> None:
+def test_broken_file_is_named_with_its_line(tmp_path, content, reason, line, message):
     file = tmp_path / "env.py"
     file.write_bytes(content)
     with pytest.raises(UnreadableSourceError, match=message) as caught:
@@ -78,7 +76,6 @@ def test_odd_but_valid_files(tmp_path: Path, content: bytes) -> None:
 )
 def test_errors_that_only_the_compiler_finds(source: str, line: int) -> None:
     found = compile_problem(parse(source))
-    assert found is not None
     assert (found.reason, found.line) == ("SyntaxError", line)
 
 

@@ -87,7 +87,6 @@ def test_a_name_means(tmp_path: Path, files: Files, name: str, meaning: str) -> 
     sources = Sources(write(tmp_path, files))
     entry = next(file for file in files if file.endswith("env.py"))
     module = sources.module_of_file(entry)
-    assert module is not None
     found = sources.resolve(module, ast.parse(name, mode="eval").body)
     match found:
         case SourceClass():
@@ -106,7 +105,6 @@ def test_with_an_import_root_only_that_folder_is_on_the_path(tmp_path: Path) -> 
     }
     sources = Sources(write(tmp_path, files), import_root="p")
     module = sources.module_of_file("p/env.py")
-    assert module is not None
     assert isinstance(sources.lookup(module, "A"), SourceClass)
     assert sources.lookup(module, "B") == Foreign("other", "B")
 
@@ -152,7 +150,6 @@ def test_ancestry_matches_python(tmp_path_factory: pytest.TempPathFactory, graph
     sources = Sources(folder)
     for index, (file, _) in enumerate(graph):
         module = sources.module_of_file(f"{names[file]}.py")
-        assert module is not None
         own = sources.lookup(module, f"C{index}")
         assert isinstance(own, SourceClass)
         ours = [each.name for each in sources.ancestry(own)]
@@ -179,7 +176,6 @@ def test_any_graph_terminates(tmp_path_factory: pytest.TempPathFactory, classes:
     sources = Sources(write(tmp_path_factory.mktemp("circle"), texts))
     for file in texts:
         module = sources.module_of_file(file)
-        assert module is not None
         for node in module.classes.values():
             assert sources.ancestry(SourceClass(module, node))[0].name == node.name
 
@@ -190,7 +186,6 @@ def test_nothing_is_imported(tmp_path: Path) -> None:
         write(tmp_path, {"env.py": "import lib_that_raises\nraise SystemExit", "lib_that_raises.py": "1 / 0"})
     )
     module = sources.module_of_file("env.py")
-    assert module is not None
     assert sources.imported_files(module) == ["lib_that_raises.py"]
     assert set(sys.modules) == before
     assert importlib.util.find_spec("lib_that_raises") is None

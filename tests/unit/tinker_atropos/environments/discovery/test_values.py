@@ -64,7 +64,6 @@ def sources(tmp_path: Path) -> Sources:
 
 def value_of(sources: Sources, text: str) -> object:
     module = sources.module_of_file("env.py")
-    assert module is not None
     return literal(sources, module, ast.parse(text, mode="eval").body)
 
 
@@ -143,7 +142,6 @@ def test_values_known_only_at_run_time(sources: Sources, text: str) -> None:
 )
 def test_enum(sources: Sources, name: str, values: list[object] | None) -> None:
     module = sources.module_of_file("env.py")
-    assert module is not None
     enum = sources.lookup(module, name)
     assert isinstance(enum, SourceClass)
     assert enum_values(sources, enum) == values

@@ -113,7 +113,6 @@ async def test_an_environment_draws_from_its_pools_and_keeps_them() -> None:
     item = await env.get_next_item()
     await env.collect_trajectories(item)
     state = env.saved_state()
-    assert state is not None
     again = alone(Pooled, difficulty_pools=True)
     again.restore_state(state)
     assert again.saved_state() == state

@@ -69,9 +69,7 @@ outputs = st.builds(
 turns = st.lists(st.tuples(outputs, contents), min_size=1, max_size=5)
 
 
-def talk(
-    tokenizer: ToyTokenizer, script: list[tuple[Output, str]]
-) -> tuple[Conversation, list[tuple[list[int], Output]]]:
+def talk(tokenizer, script):
     """Play the script; also returns each prompt with the output that was sampled from it, logprobs all different."""
     conversation = Conversation(tokenizer, [{"role": "user", "content": "a b"}])
     asked: list[tuple[list[int], Output]] = []

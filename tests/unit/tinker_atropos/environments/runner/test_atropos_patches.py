@@ -38,9 +38,7 @@ REWARDS: dict[str, list[Any]] = {
         "no numbers",
     ],
 )
-def test_only_so_many_groups_in_a_row_that_are_all_right_are_dropped(
-    limit: int | None, groups: str, sent: str, all_right: int
-) -> None:
+def test_only_so_many_groups_in_a_row_that_are_all_right_are_dropped(limit, groups, sent, all_right):
     counters = Counters()
     equal_groups = EqualGroups(limit, counters)
     fates = ["-" if equal_groups.drops(REWARDS[each], has_full_reward) else each for each in groups]

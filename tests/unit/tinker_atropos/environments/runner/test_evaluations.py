@@ -151,7 +151,6 @@ class Asking(Slow):
 
     async def evaluate(self) -> Any:
         sampled = _current.get()
-        assert sampled is not None
         if sampled.keep is not None:
             sampled.keep(SampledAnswers([1, 2], [[3], [4, 5]], [[-0.5], [-0.1, -0.2]]))
             sampled.keep(SampledAnswers([1], [[3]], None))

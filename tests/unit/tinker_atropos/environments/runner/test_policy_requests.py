@@ -61,9 +61,7 @@ async def served_policy() -> AsyncIterator[tuple[Recorder, SGLangServer]]:
         {"input_ids": [], "n": 1},
     ],
 )
-async def test_it_asks_and_returns_what_atroposlib_does(
-    served_policy: tuple[Recorder, SGLangServer], request_: dict[str, Any]
-):
+async def test_it_asks_and_returns_what_atroposlib_does(served_policy, request_):
     recorder, server = served_policy
     expected = await server._tokens_and_logprobs_completion_wrapper(model="m", **request_)
     async with kept_connections([server]):
@@ -90,7 +88,7 @@ async def test_a_refusal_is_the_error_that_atroposlib_raises(served_policy: tupl
 
 async def test_a_server_with_requests_of_its_own_keeps_them() -> None:
     class Own(SGLangServer):
-        def __init__(self) -> None: ...
+        def __init__(self): ...
 
     own = Own()
     before = own._tokens_and_logprobs_completion_wrapper

@@ -180,7 +180,6 @@ def test_real_start_of_a_killed_process_leaves_its_completed_steps(trial_command
     with subprocess.Popen(
         [PROGRAM, *words], env=env_vars, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
-        assert process.stdout is not None
         lines = [json.loads(process.stdout.readline()) for _ in range(2)]
         process.kill()
         assert process.stdout.read() == ""

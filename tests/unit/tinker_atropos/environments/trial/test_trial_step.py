@@ -30,12 +30,9 @@ async def set_up(provider: ScriptedProvider, name: str, model: str, wishes: Wish
 
 
 @pytest.mark.parametrize(("model", "correct"), [("right", 4), ("wrong", 0), ("half", 2), ("flaky", 4)])
-async def test_a_group_is_answered_and_scored_by_the_environment(
-    provider: ScriptedProvider, model: str, correct: int
-) -> None:
+async def test_a_group_is_answered_and_scored_by_the_environment(provider, model, correct):
     trying, _ = await set_up(provider, "sort_digits", model)
     step = await trying.item(1)
-    assert step is not None
     assert (len(step.scores), step.correct, step.error, step.unscored) == (4, correct, None, 0)
     assert provider.keys == {KEY}
     assert set(provider.paths) == {"/v1/chat/completions"}
@@ -47,26 +44,20 @@ async def test_a_group_is_answered_and_scored_by_the_environment(
 
 @pytest.mark.process
 @pytest.mark.parametrize("file", ["plain_game.py", "second_chance.py"])
-async def test_realistic_files_are_tried(
-    provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch, file: str
-) -> None:
+async def test_realistic_files_are_tried(provider, monkeypatch, file):
     monkeypatch.setenv("ATROPOS_ALLOW_DUMMY_MANAGED_SERVER", "1")
     trying, _ = await set_up(provider, str(DATA / file), "right")
     for number in (1, 2):
         step = await trying.item(number)
-        assert step is not None
         assert step.error is None
         assert step.correct == len(step.scores) >= 4
 
 
-async def test_a_group_that_the_environment_does_not_return_is_reported(
-    provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_group_that_the_environment_does_not_return_is_reported(provider, monkeypatch):
     """Many drop groups whose rewards are all equal."""
     monkeypatch.setenv("ATROPOS_ALLOW_DUMMY_MANAGED_SERVER", "1")
     trying, _ = await set_up(provider, str(DATA / "plain_conversation.py"), "right")
     step = await trying.item(1)
-    assert step is not None
     assert (step.unscored, step.error) == (4, "the environment dropped its group and reported no scores")
 
 
@@ -83,8 +74,6 @@ FAULTS = {
 async def test_a_step_that_fails_at_the_provider_explains_it(provider: ScriptedProvider, model: str, said: str) -> None:
     trying, _ = await set_up(provider, "sort_digits", model)
     step = await trying.item(1)
-    assert step is not None
-    assert step.error is not None
     assert step.error.startswith(said)
     assert (list(step.scores), step.correct) == ([], 0)
     tries = 4 if model in ("429", "500") else 1
@@ -102,7 +91,6 @@ async def test_a_refused_key_ends_the_trial(provider: ScriptedProvider, model: s
 async def test_a_refusal_among_answers_is_not_about_the_key(provider: ScriptedProvider) -> None:
     trying, _ = await set_up(provider, "sort_digits", "403 once")
     step = await trying.item(1)
-    assert step is not None
     assert str(step.error).startswith("the provider answered 403: ")
 
 
@@ -125,14 +113,11 @@ class Mine(SortDigits):
 
 
 @pytest.mark.parametrize("model", ["400 once", "403 once"])
-async def test_an_error_after_which_it_was_answered_explains_nothing(
-    provider: ScriptedProvider, tmp_path: Path, model: str
-) -> None:
+async def test_an_error_after_which_it_was_answered_explains_nothing(provider, tmp_path, model):
     file = tmp_path / "mine.py"
     file.write_text(ASKS_AGAIN)
     trying, _ = await set_up(provider, str(file), model)
     step = await trying.item(1)
-    assert step is not None
     assert str(step.error).startswith("ZeroDivisionError: division by zero (mine.py, line ")
 
 
@@ -141,7 +126,6 @@ async def test_an_unreachable_provider_is_reported(provider: ScriptedProvider) -
     env.server.servers[0].openai.base_url = "http://127.0.0.1:9/v1"
     env.server.servers[0].openai.max_retries = 0
     step = await trying.item(1)
-    assert step is not None
     assert "the provider cannot be reached" in str(step.error)
 
 
@@ -150,14 +134,12 @@ async def test_an_unresponsive_provider_is_reported(provider: ScriptedProvider) 
     env.server.servers[0].openai.timeout = 0.2
     env.server.servers[0].openai.max_retries = 0
     step = await trying.item(1)
-    assert step is not None
     assert (step.error, list(step.scores)) == ("the provider did not answer in time", [])
 
 
 async def test_an_answer_with_only_thinking_is_wrong(provider: ScriptedProvider) -> None:
     trying, _ = await set_up(provider, "sort_digits", "thinks only")
     step = await trying.item(1)
-    assert step is not None
     assert (list(step.scores), step.error) == ([0.0] * 4, None)
 
 
@@ -176,9 +158,7 @@ ENVIRONMENTS = {
 
 
 @pytest.mark.parametrize(("body", "said"), ENVIRONMENTS.values(), ids=ENVIRONMENTS)
-async def test_mistakes_of_an_environment_are_reported(
-    provider: ScriptedProvider, tmp_path: Path, body: str, said: str | None
-) -> None:
+async def test_mistakes_of_an_environment_are_reported(provider, tmp_path, body, said):
     head = "from tinker_atropos.environments.bundled.sort_digits import SortDigits\n\n\nclass Mine(SortDigits):\n    "
     file = tmp_path / "mine.py"
     file.write_text(f"{head}{body}\n")
@@ -187,7 +167,6 @@ async def test_mistakes_of_an_environment_are_reported(
     if said is None:
         assert step is None
         return
-    assert step is not None
     assert said in str(step.error)
     assert list(step.scores) == []
     assert step.unscored == (4 if "dropped" in said else 0)

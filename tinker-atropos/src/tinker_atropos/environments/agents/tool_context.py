@@ -23,6 +23,8 @@ from tinker_atropos.sandboxes.sandbox import Sandbox, SandboxError
 P = ParamSpec("P")
 T = TypeVar("T")
 GRADER_SECONDS: Final = 180
+MOST_BYTES: Final = 64 * MAX_FILE_BYTES
+"""Of a file that is downloaded."""
 
 
 class Bridged(Generic[T]):
@@ -105,7 +107,8 @@ class ToolContext:
     def upload_file(self, local_path: str, remote_path: str) -> Json:
         """`exit_code` 0, or -1 and why in `output`. Any content."""
         try:
-            self._in_sandbox(_write_bytes, remote_path, Path(local_path).read_bytes())
+            content = Path(local_path).read_bytes()
+            self._in_sandbox(lambda sandbox: sandbox.write_file(remote_path, content))
         except (OSError, SandboxError) as error:
             return {"exit_code": -1, "output": str(error)}
         return {"exit_code": 0, "output": ""}
@@ -121,7 +124,7 @@ class ToolContext:
     def download_file(self, remote_path: str, local_path: str) -> Json:
         """`success` and `bytes`, or `success` False and `error`."""
         try:
-            content = self._in_sandbox(_read_bytes, remote_path)
+            content = self._in_sandbox(lambda sandbox: sandbox.read_file(remote_path, MOST_BYTES))
             Path(local_path).parent.mkdir(parents=True, exist_ok=True)
             Path(local_path).write_bytes(content)
         except (OSError, SandboxError) as error:
@@ -144,11 +147,3 @@ class ToolContext:
     def _in_sandbox(self, function: Callable[Concatenate[Sandbox, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         toolbox = installed()
         return run_blocking(self._executor, lambda: function(toolbox.sandbox(self.task_id), *args, **kwargs))
-
-
-def _write_bytes(sandbox: Sandbox, path: str, content: bytes) -> None:
-    sandbox.write_file(path, content)
-
-
-def _read_bytes(sandbox: Sandbox, path: str) -> bytes:
-    return sandbox.read_file(path, 64 * MAX_FILE_BYTES)

@@ -182,7 +182,7 @@ def _none(sources: Sources, entry: Module) -> Problem:
 
 def _why_none(sources: Sources, source_class: SourceClass) -> str:
     """What a class is instead of an environment."""
-    if "ABC" in map(last_name, source_class.node.bases):
+    if _is_abstract(source_class):
         return f"{source_class.name} lists ABC among its bases, so it is there to be derived from"
     unread = [each for each in sources.ancestry(source_class) if isinstance(each, Foreign) and each.module]
     elsewhere = ", ".join(f"{each.module}.{each.name}" for each in unread if each.module != "builtins")

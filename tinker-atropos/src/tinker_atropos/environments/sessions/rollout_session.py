@@ -53,43 +53,6 @@ class Turn:
     text: str
 
 
-@dataclass(slots=True)
-class TurnRecord:
-    turns: list[Turn] = field(default_factory=list)
-
-    @property
-    def sampled_tokens(self) -> int:
-        return sum(len(turn.output.tokens) for turn in self.turns)
-
-    def extended_by(self, text: str) -> Turn | None:
-        """The longest turn that a prompt goes on from."""
-        before = [turn for turn in self.turns if text.startswith(turn.text)]
-        return max(before, key=lambda turn: len(turn.text), default=None)
-
-    def prompt_ids(self, text: str, encode: Callable[[str], list[int]]) -> list[int]:
-        """The token ids of a prompt: those so far, and what the text adds."""
-        turn = self.extended_by(text)
-        if turn is None:
-            return encode(text)
-        return [*turn.prompt, *turn.output.tokens, *encode(text[len(turn.text) :])]
-
-    def add(self, prompt: list[int], output: Output, text: str) -> None:
-        if output.tokens:
-            self.turns.append(Turn(prompt, output, text))
-
-    def sequences(self) -> list[SampledSequence]:
-        """A turn continues the longest sequence that its prompt begins with, or begins one of its own."""
-        sequences: list[SampledSequence] = []
-        for turn in self.turns:
-            fitting = [at for at, each in enumerate(sequences) if turn.prompt[: len(each.tokens)] == each.tokens]
-            if fitting:
-                longest = max(fitting, key=lambda at: len(sequences[at].tokens))
-                sequences[longest] = sequences[longest].continued(turn.prompt, turn.output)
-            else:
-                sequences.append(SampledSequence.begun(turn.prompt, turn.output))
-        return sequences
-
-
 Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
@@ -153,7 +116,8 @@ class RolloutSession:
         self.messages: Sequence[dict[str, object]] = ()
         self.renderer, self._sample, self._max_length = renderer, sample, max_length
         self._context = contextvars.copy_context()  # tells which work of the environment this is
-        self._record, self._sent = TurnRecord(), SentMessages()
+        self._turns: list[Turn] = []
+        self._sent = SentMessages()
         self._asked: dict[bytes, tuple[str, str]] = {}  # by the prompt: its text, and how the answer begins
         self._running: set[asyncio.Task[list[Sample]]] = set()
 
@@ -171,20 +135,30 @@ class RolloutSession:
 
     @property
     def turns(self) -> int:
-        return len(self._record.turns)
+        return len(self._turns)
 
     @property
     def last_output(self) -> Output:
         """Raises IndexError if nothing was sampled yet."""
-        return self._record.turns[-1].output
+        return self._turns[-1].output
 
     @property
     def sampled_tokens(self) -> int:
-        return self._record.sampled_tokens
+        return sum(len(turn.output.tokens) for turn in self._turns)
 
     def sequences(self) -> list[SampledSequence]:
-        """What is trained of it."""
-        return self._record.sequences()
+        """What is trained of it. A turn continues the longest sequence that its prompt begins with, or begins one of
+        its own.
+        """
+        sequences: list[SampledSequence] = []
+        for turn in self._turns:
+            fitting = [at for at, each in enumerate(sequences) if turn.prompt[: len(each.tokens)] == each.tokens]
+            if fitting:
+                longest = max(fitting, key=lambda at: len(sequences[at].tokens))
+                sequences[longest] = sequences[longest].continued(turn.prompt, turn.output)
+            else:
+                sequences.append(SampledSequence.begun(turn.prompt, turn.output))
+        return sequences
 
     async def chat(self, body: ChatRequest) -> dict[str, object]:
         """A `chat.completion`, for a rollout that is played in this process. Raises as `generate` and ChatError."""
@@ -212,7 +186,7 @@ class RolloutSession:
     def chat_prompt(self, body: ChatRequest, opening: str) -> Ints:
         text, is_continued = self._chat_text(body)
         self.unmatched += not is_continued and any(message.get("role") == "assistant" for message in body.messages)
-        ids = np.array(self._record.prompt_ids(text + opening, self._encode), np.int64)
+        ids = np.array(self._prompt_ids(text + opening), np.int64)
         self._asked[ids.tobytes()] = (text + opening, opening)
         return ids
 
@@ -223,10 +197,22 @@ class RolloutSession:
             text = self.renderer.text(self._sent.as_written(messages), body.shown_tools, body.chat_template_kwargs)
         except ChatError:  # some templates want calls in their place
             text = ""
-        if text and self._record.extended_by(text):
+        if text and self._extended_by(text):
             return text, True
         text = self.renderer.text(messages, body.shown_tools, body.chat_template_kwargs)
-        return text, self._record.extended_by(text) is not None
+        return text, self._extended_by(text) is not None
+
+    def _extended_by(self, text: str) -> Turn | None:
+        """The longest turn that a prompt goes on from."""
+        before = [turn for turn in self._turns if text.startswith(turn.text)]
+        return max(before, key=lambda turn: len(turn.text), default=None)
+
+    def _prompt_ids(self, text: str) -> list[int]:
+        """The token ids of a prompt: those so far, and what the text adds."""
+        turn = self._extended_by(text)
+        if turn is None:
+            return self._encode(text)
+        return [*turn.prompt, *turn.output.tokens, *self._encode(text[len(turn.text) :])]
 
     def _defused(self, message: dict[str, object]) -> dict[str, object]:
         """What tools and users say cannot end their turn, or begin another one."""
@@ -274,7 +260,9 @@ class RolloutSession:
         text, opening = self._asked.get(prompt_T.tobytes()) or (tokenizer.verbatim(prompt_T), "")
         for index, sample in enumerate(generation.samples):
             written = tokenizer.verbatim(sample.tokens_T)
-            self._record.add(prompt, Output(sample.tokens_T.tolist(), sample.logprobs_T.tolist()), text + written)
+            output = Output(sample.tokens_T.tolist(), sample.logprobs_T.tolist())
+            if output.tokens:
+                self._turns.append(Turn(prompt, output, text + written))
             if messages:
                 self._sent.add(messages[index], opening + written.removesuffix(tokenizer.eos or ""))
 

@@ -12,13 +12,11 @@ from tests.unit.tinker_atropos.environments.adapters.openenv.guess_server import
     GuessServer,
     observation,
 )
-from transformers import TokenizersBackend
 
-from rl_contract.bundled import bundled_model_folder
 from rl_contract.scored_group import PROMPT_MASK, ScoredGroup
 from tinker_atropos.environments.adapters.openenv.openenv_environment import (
     NOTHING,
-    PromptText,
+    cut,
     observation_text,
     tool_text,
 )
@@ -68,9 +66,6 @@ async def test_an_action_is_json_bare_or_fenced_or_the_value_of_its_only_field(s
     ("answer", "told"),
     [
         ("a riddle", "The answer is neither a JSON object nor a value of number. "),
-        ('{"guess": 3}', "number is missing. "),
-        ('{"number": 3, "guess": 3}', "guess is not a field of the action. "),
-        ("", "The answer is empty. "),
         ('{"number": 50}', "number: Input should be at most 9. "),  # the server says so
     ],
 )
@@ -261,9 +256,7 @@ async def test_it_serves_a_run(run, server):
     server.on_reset, run.policy._answer = tells, sampled
     run.env_section |= {"max_token_length": 200, "system_prompt": "Guess.", "max_turns": 1, "success_reward": 0.75}
     settings = {"url": server.url, "maxSessions": 8, "heldOutSeeds": 20}
-    environment = await run.start_environment("openenv", RL_OPENENV=json.dumps(settings))
-    await asyncio.wait_for(run.train(), 200)
-    assert await environment.ends() == 0, environment.output
+    await run.served("openenv", RL_OPENENV=json.dumps(settings))
 
     group = run.batches[0][0]
     assert set(group["scores"]) == {0.0, 0.75}
@@ -291,17 +284,10 @@ async def test_an_episode_that_is_over_at_its_reset_is_the_environments_fault(se
     assert "the episode of seed 103 is over before the first action" in failed.message
 
 
-TOKENIZER = TokenizersBackend.from_pretrained(str(bundled_model_folder()))
-CONTROL = set(TOKENIZER.all_special_ids)
-TEXT = PromptText(TOKENIZER)
-PIECES = st.sampled_from(["<|im_end|>", "<|im_start|>", "<|endoftext|>", "<", "<|", "|>", "im_end", " ", "\n", "x"])
-
-
 @given(st.text(max_size=200), st.integers(1, 100))
 def test_texts_are_cut(text, limit):
-    harmless = text.replace("<", "(")
     note = f"\n[{len(text) - limit} more characters]" if len(text) > limit else ""
-    assert TEXT.untrusted(harmless, limit) == harmless[:limit] + note
+    assert cut(text, limit) == text[:limit] + note
 
 
 def test_observations():

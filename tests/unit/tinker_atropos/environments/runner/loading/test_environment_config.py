@@ -28,7 +28,7 @@ def test_config_file_overrides_config_init_and_wiring_overrides_both():
     own = Config(
         group_size=16, worker_timeout=5, colors=("blue",), rollout_server_url="http://elsewhere", use_wandb=False
     )
-    config = configured((own, []), strictness=1).config
+    config = configured((own, []), strictness=1)[0]
     assert type(config) is Config
     assert (config.group_size, config.worker_timeout, config.strictness) == (4, 5, 1.0)
     assert config.colors == ("blue",)
@@ -50,7 +50,7 @@ INTERVALS = {
 
 @pytest.mark.parametrize(("own", "given", "expected"), INTERVALS.values(), ids=INTERVALS)
 def test_evaluations_are_at_steps_whose_weights_the_trainer_saves(own, given, expected):
-    assert configured((Config(steps_per_eval=own), []), **given).config.steps_per_eval == expected
+    assert configured((Config(steps_per_eval=own), []), **given)[0].steps_per_eval == expected
 
 
 SERVERS = {
@@ -65,7 +65,7 @@ SERVERS = {
 
 @pytest.mark.parametrize("own", SERVERS.values(), ids=SERVERS)
 def test_the_policy_has_exactly_one_server(own):
-    (server,) = configured((Config(), own), openai=[{"model_name": "bundled", "num_requests_for_eval": 5}]).servers
+    (server,) = configured((Config(), own), openai=[{"model_name": "bundled", "num_requests_for_eval": 5}])[1]
     assert server.base_url == "http://127.0.0.1:18001/v1"
     assert (server.server_type, server.api_key, server.health_check) == ("sglang", "x", True)
     assert server.model_name == "bundled"
@@ -93,7 +93,7 @@ OTHERS = {
 
 @pytest.mark.parametrize(("own", "given", "expected"), OTHERS.values(), ids=OTHERS)
 def test_servers_of_other_models_are_passed_through(own, given, expected):
-    policy, *others = configured((Config(), own), openai=given).servers
+    policy, *others = configured((Config(), own), openai=given)[1]
     assert policy.base_url == "http://127.0.0.1:18001/v1"
     default = APIServerConfig().server_type
     assert [(each.model_name, each.base_url, each.api_key, each.server_type) for each in others] == [
@@ -127,7 +127,7 @@ ACCEPTED = {
 
 @pytest.mark.parametrize(("given", "name", "value"), ACCEPTED.values(), ids=ACCEPTED)
 def test_value_is_accepted(given, name, value):
-    assert getattr(configured(**given).config, name) == value
+    assert getattr(configured(**given)[0], name) == value
 
 
 REFUSED = {

@@ -42,14 +42,19 @@ def test_one_class_is_served(tmp_path: Path, source: str, served: str) -> None:
     assert loaded.source == file
 
 
-def test_two_classes_are_refused_by_name_with_what_to_do(tmp_path: Path) -> None:
+IMPORTED = "from tinker_atropos.environments.bundled.sort_digits import SortDigits\n"
+
+
+@pytest.mark.parametrize(("source", "found"), [(TWO, "One, Two"), (IMPORTED, "none")], ids=["two", "only imported"])
+def test_a_file_without_exactly_one_is_refused_with_what_to_do(tmp_path: Path, source: str, found: str) -> None:
     file = tmp_path / "loaded_by_a_test.py"
-    file.write_text(TWO)
-    with pytest.raises(ConfigError, match=r"loaded_by_a_test.py must define exactly one .* it has One, Two .*cli\(\)"):
+    file.write_text(source)
+    message = rf"loaded_by_a_test.py must define exactly one .* it has {found} .*cli\(\)"
+    with pytest.raises(ConfigError, match=message):
         load_environment(locate_environment(str(file)))
 
 
-@pytest.mark.parametrize("name", ["json.py", "httpx.py", "wandb_poller.py"])
+@pytest.mark.parametrize("name", ["json.py", "httpx.py", "wandb.py"])
 def test_a_taken_name_is_refused_and_nothing_is_replaced(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text(HEAD + "class Game(BaseEnv): ...\n")
     before = sys.modules.get(Path(name).stem)
@@ -92,9 +97,7 @@ class Distilling(BaseEnv):
         ([{"base_url": "http://127.0.0.1:2/v1", "timeout": 5}], "http://127.0.0.1:2/v1", 5),
     ],
 )
-def test_an_environment_that_is_built_with_a_teacher_gets_its_servers(
-    tmp_path: Path, others: list[dict], address: str, timeout: int
-) -> None:
+def test_an_environment_that_is_built_with_a_teacher_gets_its_servers(tmp_path, others, address, timeout):
     """Those of `teacher_config_init`, of the policy's model, too, with the config file's values: `openai[1]` and on."""
     file = tmp_path / "loaded_by_a_test.py"
     file.write_text(DISTILLING)

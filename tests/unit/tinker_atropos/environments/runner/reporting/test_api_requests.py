@@ -135,9 +135,7 @@ class Asking:
 
 
 @pytest.mark.parametrize("limit", [-1, 3])
-async def test_it_asks_and_learns_what_atroposlib_does(
-    queue_api: Api, limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_it_asks_and_learns_what_atroposlib_does(queue_api, limit, monkeypatch):
     monkeypatch.setattr(BaseEnv.get_status.retry, "wait", lambda _state: 0)
     env = Asking(queue_api, limit)
     await env.get_status()
@@ -221,9 +219,7 @@ class ScriptedQueue:
 
 
 @contextlib.asynccontextmanager
-async def sender_to(
-    *script: tuple[int, dict[str, Any]],
-) -> AsyncIterator[tuple[ScriptedQueue, GroupSender, Counters, list]]:
+async def sender_to(*script):
     api, counters, given_up = ScriptedQueue(list(script)), Counters(), list[EnvironmentLostError]()
     async with await asyncio.start_server(api.answer, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]

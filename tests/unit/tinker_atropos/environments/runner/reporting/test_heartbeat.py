@@ -115,9 +115,7 @@ async def test_giving_up_on_a_refusal_quotes_it() -> None:
     ("first_answer_seconds", "answered", "silence", "gives_up"),
     [(600, False, 599, False), (600, False, 601, True), (600, True, 59, False), (600, True, 61, True)],
 )
-async def test_the_first_answer_may_take_as_long_as_the_trainer(
-    *, first_answer_seconds, answered, silence, gives_up
-) -> None:
+async def test_the_first_answer_may_take_as_long_as_the_trainer(*, first_answer_seconds, answered, silence, gives_up):
     errors: list[RunError | None] = []
     settings = Settings(api_url="http://rl-api.invalid:8000", ops_host="127.0.0.1", ops_port=0)
     async with heartbeat_running(

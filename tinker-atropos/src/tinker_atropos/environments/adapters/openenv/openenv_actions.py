@@ -7,7 +7,7 @@ Schema is as pydantic writes it: it says what a prompt says about the fields, an
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from pydantic import BaseModel
 from pydantic_core import from_json, to_json
@@ -166,21 +166,8 @@ INFO: Final = re.compile(r"[\w+-]*[ \t]*\r?\n|json\b")
 """What follows the opening fence: the block's language."""
 
 
-class ActionFormat(Protocol):
-    """How a policy writes actions."""
-
-    allowed: str
-    """What an answer must be, in a sentence."""
-
-    def instructions(self) -> str:
-        """For the policy, in its system prompt."""
-
-    def parse(self, answer: str) -> Action:
-        """Raises RefusedActionError, which says what is allowed."""
-
-
 class JsonActions:
-    """The action's fields, as one JSON object."""
+    """The action's fields, as one JSON object. `allowed` is a sentence: what an answer must be."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -189,6 +176,7 @@ class JsonActions:
         self.allowed = f"An action is a JSON object with {fields}." if fields else "The only action is {}."
 
     def instructions(self) -> str:
+        """For the policy, in its system prompt."""
         only = self._fields.only_required
         plain = f"\nA plain answer is taken for the value of {only}." if only else ""
         return (
@@ -197,6 +185,7 @@ class JsonActions:
         )
 
     def parse(self, answer: str) -> Action:
+        """Raises RefusedActionError, which says what is wrong."""
         action = json_object(answer)
         if action is None:
             return self._of_plain(plain_text(answer))
@@ -227,7 +216,7 @@ class ServerTool(BaseModel, frozen=True):
 
 
 class ToolCalls:
-    """The call of a tool: {"tool_name": …, "arguments": {…}}."""
+    """The call of a tool: {"tool_name": …, "arguments": {…}}. Its methods are those of `JsonActions`."""
 
     def __init__(self, tools: Sequence[ServerTool]) -> None:
         self._tools = {tool.name: tool for tool in tools}

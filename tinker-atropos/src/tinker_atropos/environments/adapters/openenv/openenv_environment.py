@@ -4,14 +4,13 @@ A server's texts stand in a prompt limited in length, and without a model's cont
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from pydantic import Field, ValidationError
 from pydantic_core import to_json
 
 from tinker_atropos.chat.tokenizer import ControlText
 from tinker_atropos.environments.adapters.openenv.openenv_actions import (
-    ActionFormat,
     JsonActions,
     ServerTool,
     ToolCalls,
@@ -37,17 +36,10 @@ from tinker_atropos.errors import EnvironmentLostError, in_one_line
 NOTHING: Final = "(nothing was observed)"
 
 
-class PromptText:
-    """Makes untrusted texts fit for one tokenizer's prompts."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._control = ControlText(tokenizer)
-
-    def untrusted(self, text: str, limit: int) -> str:
-        """At most `limit` characters and a note on what was left out."""
-        left_out = len(text) - limit
-        shown = f"{text[:limit]}\n[{left_out} more characters]" if left_out > 0 else text
-        return self._control.defused(shown)
+def cut(text: str, limit: int) -> str:
+    """At most `limit` characters and a note on what was left out."""
+    left_out = len(text) - limit
+    return f"{text[:limit]}\n[{left_out} more characters]" if left_out > 0 else text
 
 
 def observation_text(observation: Mapping[str, object]) -> str:
@@ -119,10 +111,8 @@ class OpenEnvEnvironment(SampledEnvironment[int]):
         await self._client.wait_until_healthy(self.start_seconds)
         schema = await self._client.schema()
         self._calls_tools = takes_tool_calls(schema.action)
-        self._actions: ActionFormat = (
-            ToolCalls(await self._tools()) if self._calls_tools else JsonActions(schema.action)
-        )
-        self._text = PromptText(self.tokenizer)
+        self._actions = ToolCalls(await self._tools()) if self._calls_tools else JsonActions(schema.action)
+        self._control = ControlText(self.tokenizer)
         self._instructions = self._system_messages()
         await super().setup()
 
@@ -161,7 +151,7 @@ class OpenEnvEnvironment(SampledEnvironment[int]):
         """The author's text, which is taken as it is, or one from the server's schemas, which are not trusted."""
         shown = self.config.system_prompt
         if shown is None:
-            shown = self._text.untrusted(self._actions.instructions(), self.config.max_system_prompt_chars)
+            shown = self._untrusted(self._actions.instructions(), self.config.max_system_prompt_chars)
         return [{"role": "system", "content": shown}] if shown else []
 
     def item_of_prompt(self, prompt: str) -> int | None:  # noqa: ARG002 -- nothing tells which seed leads to it
@@ -224,4 +214,7 @@ class OpenEnvEnvironment(SampledEnvironment[int]):
 
     def _told(self, observed: Observed) -> Message:
         shown = tool_text(observed.observation) if self._calls_tools else observation_text(observed.observation)
-        return {"role": "user", "content": self._text.untrusted(shown, self.config.max_observation_chars)}
+        return {"role": "user", "content": self._untrusted(shown, self.config.max_observation_chars)}
+
+    def _untrusted(self, text: str, limit: int) -> str:
+        return self._control.defused(cut(text, limit))

@@ -15,14 +15,6 @@ from tinker_atropos.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class EnvironmentArguments:
-    """The arguments of atroposlib's BaseEnv: its config, and its servers. The first one is the trained policy's."""
-
-    config: Any
-    servers: list[Any]
-
-
-@dataclass(frozen=True, slots=True)
 class Wiring:
     """Values that users may not set: they follow from where the process runs."""
 
@@ -44,8 +36,8 @@ def wired_to_run(run: RunConfig, settings: Settings) -> Wiring:
 
 def configure(
     config_init: tuple[Any, Any], run: RunConfig, wiring: Wiring, name: str, teachers: list[Any] | None = None
-) -> EnvironmentArguments:
-    """Overlay the config file on the environment's own values, and the wiring on both.
+) -> tuple[Any, list[Any]]:
+    """Overlay the config file on the environment's own values, and the wiring on both: the config and the servers.
 
     There is always a first server, the trained policy's: with none, atroposlib would look for four on fixed ports. The
     others are the author's (see `_others_of`), or, given a list, a teacher's. Raises ConfigError naming the field.
@@ -64,13 +56,10 @@ def configure(
     wired_server = {**wiring.server, "tokenizer_name": tokenizer}
     own = server_configs if isinstance(server_configs, list) else [server_configs]
     first, *others = run.openai or [{}]
-    return EnvironmentArguments(
-        config=overlay(env_config, given, wired_env, "env"),
-        servers=[
-            overlay(_as_server(own[0] if own else None), first, wired_server, "openai.0"),
-            *_other_servers(_others_of(own) if teachers is None else teachers, others),
-        ],
-    )
+    return overlay(env_config, given, wired_env, "env"), [
+        overlay(_as_server(own[0] if own else None), first, wired_server, "openai.0"),
+        *_other_servers(_others_of(own) if teachers is None else teachers, others),
+    ]
 
 
 def overlay(base: BaseModel, given: Mapping[str, Any], wired: Mapping[str, Any], section: str) -> Any:

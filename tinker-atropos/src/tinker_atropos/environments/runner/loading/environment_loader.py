@@ -57,17 +57,17 @@ class LoadedEnvironment:
         """An instance, configured for the run. Raises ConfigError, or EnvironmentLostError if the class raises."""
         name = self.environment_class.name or self.source.stem
         teachers = self._teacher_config_init()
-        arguments = configure(self.config_init(), run, wiring, name, teachers)
-        servers: dict[str, Any] = {"server_configs": arguments.servers}
+        config, configured = configure(self.config_init(), run, wiring, name, teachers)
+        servers: dict[str, Any] = {"server_configs": configured}
         if teachers is not None:
-            policy, *others = arguments.servers
+            policy, *others = configured
             servers = {"server_configs": [policy], TEACHER_SERVERS: others or None}
         install_prompt_logprobs()
         if len(servers["server_configs"]) > 1:
             install_policy_servers()
         try:
             # As atroposlib builds it: many environments default to slurm=True, and then look for a cluster.
-            return self.environment_class(config=arguments.config, **servers, slurm=False, testing=False)
+            return self.environment_class(config=config, **servers, slurm=False, testing=False)
         except (Exception, SystemExit) as error:  # the author's code
             raise environment_failed("while it was built", error, self.source) from error
 
@@ -171,14 +171,7 @@ def _is_installed(module: ModuleType | None) -> bool:
 
 def _started_classes(module: ModuleType, path: Path) -> list[type]:
     """The environments that the file itself would start: `MyEnv.cli()`, as atroposlib's files end."""
-    names = {
-        node.func.value.id
-        for node in ast.walk(ast.parse(path.read_bytes()))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "cli"
-        and isinstance(node.func.value, ast.Name)
-    }
+    names = Module(path.stem, path.name, is_package=False, tree=ast.parse(path.read_bytes())).started
     return [each for name, each in vars(module).items() if name in names and _is_environment(each)]
 
 

@@ -1,8 +1,8 @@
 """What the trajectory API is asked and told: registration, the room in its queue, and groups.
 
 BaseEnv's own registration gives up within a second, and does not tell several environments of the same name apart.
-The loop around it (`register_env`) stays BaseEnv's. Its delivery treats a refused group (4xx) as delivered, and gives up
-on a restarting API within a second.
+The loop around it (`register_env`) stays BaseEnv's. Its delivery treats a refused group (4xx) as delivered, and gives
+up on a restarting API within a second.
 
 Nothing signals that the queue has drained. So the API is asked again and again, which must not cost much while an
 environment has nothing to do, and not delay it when it has.
