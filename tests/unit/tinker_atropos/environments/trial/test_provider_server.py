@@ -1,29 +1,18 @@
 """What agents and programs ask with tools, and what a provider over HTTP gets and answers."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.tinker_atropos.environments.trial.provider import KEY
+from tests.unit.tinker_atropos.environments.trial.conftest import set_up
 from tests.unit.tinker_atropos.environments.trial.tool_program import TOOL
 from tests.unit.tinker_atropos.environments.trial.tool_provider import ARGUMENTS, NO_TOOLS, ToolProvider
 
-from tinker_atropos.config.run_config import parse_config
-from tinker_atropos.environments.runner.loading.environment_config import Wiring
-from tinker_atropos.environments.runner.loading.environment_files import locate_environment
-from tinker_atropos.environments.runner.loading.environment_loader import load_environment
-from tinker_atropos.environments.trial.provider import Provider, Wishes
-from tinker_atropos.environments.trial.provider_server import connect, retry_once
-from tinker_atropos.environments.trial.trial_report import Step
-from tinker_atropos.environments.trial.trial_step import Trying
 from tinker_atropos.errors import CredentialsError
 
 PROGRAM = str(Path(__file__).with_name("tool_program.py"))
-SHARED = {"total_steps": 1, "group_size": 1, "batch_size": 8, "tokenizer_name": "bundled", "max_token_length": 1024}
-
-Try = Callable[..., Awaitable[tuple[Step, Any]]]
 
 
 @pytest.fixture
@@ -33,21 +22,15 @@ def provider() -> Iterator[ToolProvider]:
 
 
 @pytest.fixture
-async def try_item(provider: ToolProvider) -> AsyncIterator[Try]:
+async def try_item(provider):
     """Try one item of an environment with a model."""
-    environments: list[Any] = []
+    environments = []
 
-    async def step(name: str, model: str, request_seconds: float = 5.0, **fields: Any) -> tuple[Step, Any]:
-        retry_once()
-        loaded = load_environment(locate_environment(name))
-        wiring = Wiring({"ensure_scores_are_not_same": False}, Provider(provider.url, model, KEY).server_fields())
-        env = loaded.build(parse_config({"env": SHARED}), wiring)
+    async def step(name, model, seconds=5.0, **fields):
+        trying, env = await set_up(provider, name, model, seconds=seconds, group_size=1, max_token_length=1024)
         environments.append(env)
         env.fields = fields
-        connect(env, Wishes(), request_seconds)
-        await env.setup()
-        tried = await Trying(env, loaded.source).item(1)
-        return tried, env
+        return await trying.item(1), env
 
     yield step
     for env in environments:
@@ -74,7 +57,7 @@ async def test_a_program_gets_a_providers_calls_and_sends_their_results(provider
     assert step.to_wire()["agent"] == {"turns": 2, "tool_calls": calls}
 
 
-async def test_a_programs_cut_off_call_is_text_as_in_training(provider: ToolProvider, try_item: Try) -> None:
+async def test_a_programs_cut_off_call_is_text_as_in_training(provider: ToolProvider, try_item) -> None:
     step, env = await try_item(PROGRAM, "cut off")
     assert (list(step.scores), len(provider.requests)) == ([0.0], 1)
     [choice] = env.answers
@@ -115,20 +98,20 @@ async def test_an_agent_calls_its_tools_natively(provider, try_item, model, agen
 
 
 @pytest.mark.parametrize("name", [PROGRAM, "calculator_agent"], ids=["program", "agent"])
-async def test_a_provider_that_refuses_tools_is_reported(provider: ToolProvider, try_item: Try, name: str) -> None:
+async def test_a_provider_that_refuses_tools_is_reported(provider: ToolProvider, try_item, name: str) -> None:
     step, _ = await try_item(name, "no tools")
     assert step.error.startswith(f"the provider answered 404: {NO_TOOLS} (the request had tools: ")
     assert len(provider.requests) == 1
 
 
 @pytest.mark.parametrize("name", [PROGRAM, "calculator_agent"], ids=["program", "agent"])
-async def test_a_key_that_is_refused_to_an_agent_ends_the_trial(try_item: Try, name: str) -> None:
+async def test_a_key_that_is_refused_to_an_agent_ends_the_trial(try_item, name: str) -> None:
     with pytest.raises(CredentialsError, match="the provider answered 401"):
         await try_item(name, "401")
 
 
-async def test_a_provider_that_hangs_is_not_asked_again(provider: ToolProvider, try_item: Try) -> None:
-    step, _ = await try_item("calculator_agent", "hangs", request_seconds=0.5)
+async def test_a_provider_that_hangs_is_not_asked_again(provider: ToolProvider, try_item) -> None:
+    step, _ = await try_item("calculator_agent", "hangs", seconds=0.5)
     assert step.error == "the provider did not answer in time"
     assert len(provider.requests) == 1
 

@@ -1,38 +1,27 @@
 """Steps of real environments against a provider over HTTP."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.unit.tinker_atropos.environments.trial.conftest import set_up
 from tests.unit.tinker_atropos.environments.trial.provider import KEY, ScriptedProvider
 
-from tinker_atropos.config.run_config import parse_config
-from tinker_atropos.environments.runner.loading.environment_config import Wiring
-from tinker_atropos.environments.runner.loading.environment_files import locate_environment
-from tinker_atropos.environments.runner.loading.environment_loader import load_environment
-from tinker_atropos.environments.trial.provider import Provider, Wishes
-from tinker_atropos.environments.trial.provider_server import connect, retry_once
-from tinker_atropos.environments.trial.trial_step import Trying, refuse_unless_prompts_are_scored
+from tinker_atropos.environments.trial.provider import Wishes
+from tinker_atropos.environments.trial.trial_step import refuse_unless_prompts_are_scored
 from tinker_atropos.errors import ConfigError, CredentialsError
 
 DATA = Path(__file__).parents[4] / "data" / "environments"
-SHARED = {"total_steps": 3, "group_size": 4, "batch_size": 8, "tokenizer_name": "bundled", "max_token_length": 64}
 
 
-async def set_up(provider: ScriptedProvider, name: str, model: str, wishes: Wishes | None = None) -> tuple[Trying, Any]:
-    retry_once()
-    loaded = load_environment(locate_environment(name))
-    wiring = Wiring({"ensure_scores_are_not_same": False}, Provider(provider.url, model, KEY).server_fields())
-    env = loaded.build(parse_config({"env": SHARED}), wiring)
-    connect(env, wishes or Wishes(), 5.0)
-    await env.setup()
-    return Trying(env, loaded.source), env
+async def tried(provider, name, model):
+    """The step of the first item."""
+    trying, _ = await set_up(provider, name, model)
+    return await trying.item(1)
 
 
 @pytest.mark.parametrize(("model", "correct"), [("right", 4), ("wrong", 0), ("half", 2), ("flaky", 4)])
 async def test_a_group_is_answered_and_scored_by_the_environment(provider, model, correct):
-    trying, _ = await set_up(provider, "sort_digits", model)
-    step = await trying.item(1)
+    step = await tried(provider, "sort_digits", model)
     assert (len(step.scores), step.correct, step.error, step.unscored) == (4, correct, None, 0)
     assert provider.keys == {KEY}
     assert set(provider.paths) == {"/v1/chat/completions"}
@@ -56,8 +45,7 @@ async def test_realistic_files_are_tried(provider, monkeypatch, file):
 async def test_a_group_that_the_environment_does_not_return_is_reported(provider, monkeypatch):
     """Many drop groups whose rewards are all equal."""
     monkeypatch.setenv("ATROPOS_ALLOW_DUMMY_MANAGED_SERVER", "1")
-    trying, _ = await set_up(provider, str(DATA / "plain_conversation.py"), "right")
-    step = await trying.item(1)
+    step = await tried(provider, str(DATA / "plain_conversation.py"), "right")
     assert (step.unscored, step.error) == (4, "the environment dropped its group and reported no scores")
 
 
@@ -65,6 +53,7 @@ FAULTS = {
     "429": "the provider answered 429: ",
     "500": "the provider answered 500: ",
     "404": "the provider answered 404: ",
+    "403 once": "the provider answered 403: ",  # among answers: it is not about the key
     "garbage": "the provider's answer is not a completion: <html>busy</html>",
     "error in 200": "the provider's answer is not a completion: {'message': 'no endpoint has room'}",
 }
@@ -72,8 +61,7 @@ FAULTS = {
 
 @pytest.mark.parametrize(("model", "said"), FAULTS.items(), ids=FAULTS)
 async def test_a_step_that_fails_at_the_provider_explains_it(provider: ScriptedProvider, model: str, said: str) -> None:
-    trying, _ = await set_up(provider, "sort_digits", model)
-    step = await trying.item(1)
+    step = await tried(provider, "sort_digits", model)
     assert step.error.startswith(said)
     assert (list(step.scores), step.correct) == ([], 0)
     tries = 4 if model in ("429", "500") else 1
@@ -82,16 +70,9 @@ async def test_a_step_that_fails_at_the_provider_explains_it(provider: ScriptedP
 
 @pytest.mark.parametrize("model", ["401", "403"])
 async def test_a_refused_key_ends_the_trial(provider: ScriptedProvider, model: str) -> None:
-    trying, _ = await set_up(provider, "sort_digits", model)
     with pytest.raises(CredentialsError, match=f"the provider answered {model}"):
-        await trying.item(1)
+        await tried(provider, "sort_digits", model)
     assert len(provider.requests) <= 4
-
-
-async def test_a_refusal_among_answers_is_not_about_the_key(provider: ScriptedProvider) -> None:
-    trying, _ = await set_up(provider, "sort_digits", "403 once")
-    step = await trying.item(1)
-    assert str(step.error).startswith("the provider answered 403: ")
 
 
 ASKS_AGAIN = """
@@ -116,8 +97,7 @@ class Mine(SortDigits):
 async def test_an_error_after_which_it_was_answered_explains_nothing(provider, tmp_path, model):
     file = tmp_path / "mine.py"
     file.write_text(ASKS_AGAIN)
-    trying, _ = await set_up(provider, str(file), model)
-    step = await trying.item(1)
+    step = await tried(provider, str(file), model)
     assert str(step.error).startswith("ZeroDivisionError: division by zero (mine.py, line ")
 
 
@@ -138,13 +118,13 @@ async def test_an_unresponsive_provider_is_reported(provider: ScriptedProvider) 
 
 
 async def test_an_answer_with_only_thinking_is_wrong(provider: ScriptedProvider) -> None:
-    trying, _ = await set_up(provider, "sort_digits", "thinks only")
-    step = await trying.item(1)
+    step = await tried(provider, "sort_digits", "thinks only")
     assert (list(step.scores), step.error) == ([0.0] * 4, None)
 
 
 COLLECT = "async def collect_trajectories(self, item):\n        {}"
 
+HEAD = "from tinker_atropos.environments.bundled.sort_digits import SortDigits\n\n\nclass Mine(SortDigits):\n    "
 ENVIRONMENTS = {
     "has no items": ("async def get_next_item(self):\n        return None", None),
     "fails": (COLLECT.format("raise KeyError('x')"), "KeyError: 'x' (mine.py, line"),
@@ -159,11 +139,9 @@ ENVIRONMENTS = {
 
 @pytest.mark.parametrize(("body", "said"), ENVIRONMENTS.values(), ids=ENVIRONMENTS)
 async def test_mistakes_of_an_environment_are_reported(provider, tmp_path, body, said):
-    head = "from tinker_atropos.environments.bundled.sort_digits import SortDigits\n\n\nclass Mine(SortDigits):\n    "
     file = tmp_path / "mine.py"
-    file.write_text(f"{head}{body}\n")
-    trying, _ = await set_up(provider, str(file), "right")
-    step = await trying.item(1)
+    file.write_text(f"{HEAD}{body}\n")
+    step = await tried(provider, str(file), "right")
     if said is None:
         assert step is None
         return
@@ -173,7 +151,7 @@ async def test_mistakes_of_an_environment_are_reported(provider, tmp_path, body,
 
 
 async def test_a_user_prompt_is_answered_and_scored(provider: ScriptedProvider) -> None:
-    trying, env = await set_up(provider, "sort_digits", "half", Wishes(max_tokens=99, temperature=0.3))
+    trying, env = await set_up(provider, "sort_digits", "half", wishes=Wishes(max_tokens=99, temperature=0.3))
     prompt = env.prompt(env.held_out_items()[0])[-1]["content"]
     step = await trying.prompt(1, prompt)
     assert (step.prompt, len(step.scores), step.correct) == (prompt, 4, 2)
@@ -191,8 +169,7 @@ async def test_a_prompt_that_cannot_be_scored_is_not_sent(provider: ScriptedProv
 
 async def test_a_prompt_with_invalid_scores_says_so(provider: ScriptedProvider, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    head = "from tinker_atropos.environments.bundled.sort_digits import SortDigits\n\n\nclass Mine(SortDigits):\n"
-    file.write_text(f"{head}    def score(self, item, completion):\n        return float('inf')\n")
+    file.write_text(f"{HEAD}def score(self, item, completion):\n        return float('inf')\n")
     trying, env = await set_up(provider, str(file), "right")
     step = await trying.prompt(1, env.prompt(env.training_items()[0])[-1]["content"])
     assert "a completion was scored inf" in str(step.error)

@@ -4,16 +4,16 @@ As in `digits`, the model is pre-trained on one part of the items, trained by RL
 """
 
 import ast
-import hashlib
 import itertools
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
+
+from tinker_atropos.environments.bundled.splits import Split, in_shuffled_order
 
 Item = tuple[int, str, int]
 """Two numbers of two digits, and the operator between them."""
@@ -48,24 +48,10 @@ NUMBER: Final = re.compile(r"(?<![0-9])-?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0
 """As people write it in a text: `-3`, `1,776`, `12.50`. The minus of `5-3` is none of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class ArithmeticSplit:
-    """Disjoint parts of all items, each in a fixed shuffled order."""
-
-    pretraining: tuple[Item, ...]
-    training: tuple[Item, ...]
-    held_out: tuple[Item, ...]
-
-
 @cache
-def split() -> ArithmeticSplit:
-    items = sorted(itertools.product(range(10, 100), OPERATORS, range(10, 100)), key=_shuffle_key)
-    training_end = PRETRAINING_SIZE + TRAINING_SIZE
-    return ArithmeticSplit(
-        pretraining=tuple(items[:PRETRAINING_SIZE]),
-        training=tuple(items[PRETRAINING_SIZE:training_end]),
-        held_out=tuple(items[training_end:]),
-    )
+def split() -> Split[Item]:
+    items = itertools.product(range(10, 100), OPERATORS, range(10, 100))
+    return in_shuffled_order(items, question, PRETRAINING_SIZE, TRAINING_SIZE)
 
 
 def question(item: Item) -> str:
@@ -128,7 +114,3 @@ def _apply(operation: Callable[..., int] | None, *operands: ast.expr) -> int:
 
 
 _OPERATIONS: Final = dict(OPERATORS.values())
-
-
-def _shuffle_key(item: Item) -> bytes:
-    return hashlib.sha256(question(item).encode()).digest()

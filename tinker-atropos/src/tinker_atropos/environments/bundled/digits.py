@@ -1,13 +1,12 @@
 """The task of the bundled model: sort four digits. `sort 4 1 3 2` is answered `1234`.
 
-The model is pre-trained on one part of the 10,000 prompts, trained by RL on another and evaluated on a third. The
-parts are disjoint and never change: they follow from a hash of the prompt, not from a random number generator.
+The model is pre-trained on one part of the 10,000 prompts, trained by RL on another and evaluated on a third.
 """
 
-import hashlib
 import itertools
-from dataclasses import dataclass
 from functools import cache
+
+from tinker_atropos.environments.bundled.splits import Split, in_shuffled_order
 
 Item = tuple[int, ...]
 
@@ -15,24 +14,9 @@ PRETRAINING_SIZE = 6_000
 TRAINING_SIZE = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Disjoint parts of all items, each in a fixed shuffled order."""
-
-    pretraining: tuple[Item, ...]
-    training: tuple[Item, ...]
-    held_out: tuple[Item, ...]
-
-
 @cache
-def split() -> Split:
-    items = sorted(itertools.product(range(10), repeat=4), key=_shuffle_key)
-    training_end = PRETRAINING_SIZE + TRAINING_SIZE
-    return Split(
-        pretraining=tuple(items[:PRETRAINING_SIZE]),
-        training=tuple(items[PRETRAINING_SIZE:training_end]),
-        held_out=tuple(items[training_end:]),
-    )
+def split() -> Split[Item]:
+    return in_shuffled_order(itertools.product(range(10), repeat=4), prompt, PRETRAINING_SIZE, TRAINING_SIZE)
 
 
 def prompt(item: Item) -> str:
@@ -43,7 +27,3 @@ def prompt(item: Item) -> str:
 def answer(item: Item) -> str:
     """The only correct answer, without the end-of-turn token."""
     return "".join(map(str, sorted(item)))
-
-
-def _shuffle_key(item: Item) -> bytes:
-    return hashlib.sha256(prompt(item).encode()).digest()

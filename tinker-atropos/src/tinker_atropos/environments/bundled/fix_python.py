@@ -6,7 +6,6 @@ In a template's source, `<name>` stands for a number that is drawn. What a progr
 fixes it needs nothing else.
 """
 
-import hashlib
 import random
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from tinker_atropos.environments.agent_environment import AgentConfig, AgentEnvi
 from tinker_atropos.environments.agents.agent_result import AgentResult
 from tinker_atropos.environments.agents.rewards import weighted
 from tinker_atropos.environments.agents.tool_context import ToolContext
+from tinker_atropos.environments.bundled.splits import Split, one_held_out_in
 
 Arguments = tuple[Any, ...]
 
@@ -209,22 +209,10 @@ class BrokenProgram:
     cases: tuple[Case, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramSplit:
-    """No program is in both, not even with other tests."""
-
-    training: tuple[BrokenProgram, ...]
-    held_out: tuple[BrokenProgram, ...]
-
-
 @cache
-def split() -> ProgramSplit:
-    """The kinds take turns. Whether a program is held out follows from a hash of its source."""
-    items = [item(index) for index in range(SIZE)]
-    return ProgramSplit(
-        training=tuple(each for each in items if not _is_held_out(each)),
-        held_out=tuple(each for each in items if _is_held_out(each)),
-    )
+def split() -> Split[BrokenProgram]:
+    """The kinds take turns. No program is in both parts, not even with other tests."""
+    return one_held_out_in(HELD_OUT_ONE_IN, map(item, range(SIZE)), lambda each: each.broken)
 
 
 def item(index: int) -> BrokenProgram:
@@ -288,10 +276,6 @@ def _filled(source: str, numbers: Mapping[str, int]) -> str:
     for name, number in numbers.items():
         source = source.replace(f"<{name}>", str(number))
     return source
-
-
-def _is_held_out(item: BrokenProgram) -> bool:
-    return int.from_bytes(hashlib.sha256(item.broken.encode()).digest()) % HELD_OUT_ONE_IN == 0
 
 
 class FixPython(AgentEnvironment[BrokenProgram]):

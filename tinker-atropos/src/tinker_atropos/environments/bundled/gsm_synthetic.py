@@ -6,7 +6,6 @@ Problem i is made from a random number generator of its own, so that it is the s
 Bounds are such that no result is negative. What is divided is given as a product, so that the result is an integer.
 """
 
-import hashlib
 import operator
 import random
 import re
@@ -18,6 +17,7 @@ from typing import Final
 
 from tinker_atropos.environments.base import Environment, EnvironmentConfig, Message
 from tinker_atropos.environments.bundled.arithmetic import last_number
+from tinker_atropos.environments.bundled.splits import Split, one_held_out_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,22 +162,11 @@ class WordProblem:
     answer: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProblemSplit:
-    """Disjoint questions."""
-
-    training: tuple[WordProblem, ...]
-    held_out: tuple[WordProblem, ...]
-
-
 @cache
-def split(seed: int = 0, size: int = SIZE) -> ProblemSplit:
+def split(seed: int = 0, size: int = SIZE) -> Split[WordProblem]:
     """The kinds take turns. Whether a question is held out follows from its own hash, whatever the seed is."""
     items = {each.question: each for each in (item(index, seed) for index in range(size))}.values()
-    return ProblemSplit(
-        training=tuple(each for each in items if not _is_held_out(each.question)),
-        held_out=tuple(each for each in items if _is_held_out(each.question)),
-    )
+    return one_held_out_in(HELD_OUT_ONE_IN, items, lambda each: each.question)
 
 
 def item(index: int, seed: int = 0) -> WordProblem:
@@ -211,10 +200,6 @@ def _solve(steps: Sequence[ProblemStep], numbers: dict[str, int]) -> list[str]:
         result = numbers[step.result] = OPERATIONS[step.operator](left, right)
         written.append(f"{step.says}: {left} {step.operator} {right} = {result}.")
     return written
-
-
-def _is_held_out(question: str) -> bool:
-    return int.from_bytes(hashlib.sha256(question.encode()).digest()) % HELD_OUT_ONE_IN == 0
 
 
 class GsmSynthetic(Environment[WordProblem]):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import orjson
 
@@ -10,7 +10,7 @@ from tinker_atropos.environments.rollout.conversation import SampledSequence
 from tinker_atropos.environments.rollout.prompt_tokens import Message
 
 FailureKind = Literal["raised", "timeout", "transport"]
-FAILURE_KINDS: Final[tuple[FailureKind, ...]] = ("raised", "timeout", "transport")
+FAILURE_KINDS: Final[tuple[FailureKind, ...]] = get_args(FailureKind)
 
 
 MAX_ITEM_CHARACTERS: Final = 1_000

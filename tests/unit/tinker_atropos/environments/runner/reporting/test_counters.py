@@ -9,10 +9,8 @@ from tinker_atropos.environments.runner.reporting.counters import (
     RECENT_ROLLOUTS,
     STALLED_AFTER,
     Counters,
-    GroupMix,
     filter_reason,
     generated_tokens,
-    has_full_reward,
     rewards,
 )
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
@@ -150,21 +148,20 @@ def test_every_group_that_was_made_counts_sent_or_not() -> None:
     assert [name for name in metrics if describe(name) is None] == []
 
 
-def test_the_environment_says_what_is_right() -> None:
-    mix = GroupMix()
-    mix.add([0.5, 0.6], lambda reward: reward >= 0.5)
-    assert mix.to_metrics()["env/groups_all_right"] == 1.0
+def mixes(counters):
+    metrics = counters.take_metrics()
+    return [metrics.get(f"env/groups_{mix}") for mix in ("all_right", "all_wrong")]
 
 
-def test_only_recent_groups_count_and_empty_ones_do_not() -> None:
-    mix = GroupMix()
-    assert mix.to_metrics() == {}
-    mix.add([], has_full_reward)
-    assert mix.to_metrics() == {}
-    mix.add([0.0], has_full_reward)
+def test_only_recent_groups_count_and_empty_ones_do_not_and_the_environment_says_what_is_right():
+    counters = Counters()
+    counters.scored([])
+    assert mixes(counters) == [None, None]
+    counters.scored([0.0])
+    assert mixes(counters) == [0.0, 1.0]
     for _ in range(RECENT_GROUPS):
-        mix.add([1.0], has_full_reward)
-    assert mix.to_metrics() == {"env/groups_all_right": 1.0, "env/groups_all_wrong": 0.0, "env/groups_mixed": 0.0}
+        counters.scored([0.5, 0.6], lambda reward: reward >= 0.5)
+    assert mixes(counters) == [1.0, 0.0]
 
 
 SLOW = FailedRollout("timeout", "TimeoutError: took longer than 10 s", 12)

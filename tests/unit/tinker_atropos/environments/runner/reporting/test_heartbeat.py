@@ -2,10 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
 
 import httpx
 import pytest
@@ -13,6 +9,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from tests.unit.tinker_atropos.environments.runner.reporting.leasing_api import LeasingApi
 
 from tinker_atropos.environments.runner.reporting.heartbeat import SILENCE_SECONDS, HeartbeatAnswer, heartbeat_running
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
@@ -21,71 +18,32 @@ from tinker_atropos.serving import bind, json_response, serve
 from tinker_atropos.settings import Settings
 
 
-@dataclass
-class ScriptedApi:
-    """Takes leases and metrics; the first `failures` posts of metrics are answered with 500."""
-
-    failures: int
-    states: list[str] = field(default_factory=list)
-    metrics: list[dict[str, Any]] = field(default_factory=list)
-    leases: list[dict[str, Any]] = field(default_factory=list)
-    reports: list[dict[str, Any]] = field(default_factory=list)
-
-    async def lease(self, request: Request) -> Response:
-        self.leases.append(await request.json())
-        self.states.append(self.leases[-1]["state"])
-        return json_response({"run_over": False, "peer": {"state": "working", "reason": None}})
-
-    async def add_metrics(self, request: Request) -> Response:
-        if self.failures:
-            self.failures -= 1
-            return Response(status_code=500)
-        self.reports.append(await request.json())
-        self.metrics.append(self.reports[-1]["metrics"])
-        return json_response({"seq": len(self.metrics)})
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[str]:
-        routes = [
-            Route("/rl/lease/environment", self.lease, methods=["PUT"]),
-            Route("/rl/metrics", self.add_metrics, methods=["POST"]),
-        ]
-        async with serve(Starlette(routes=routes), bind("127.0.0.1", 0, "RL_API_URL")) as port:
-            yield f"http://127.0.0.1:{port}"
-
-
-async def test_the_last_metrics_and_state_are_resent_if_they_are_lost() -> None:
+async def test_the_last_metrics_and_state_are_resent_if_they_are_lost():
     """They contain the final evaluation, and no later heartbeat would repeat it."""
-    api, shared = ScriptedApi(failures=2), SharedState(total_steps=5)
-    async with api.running() as url:
-        settings = Settings(api_url=url, ops_host="127.0.0.1", ops_port=0)
-        async with heartbeat_running(settings, shared, lambda _error: None) as heartbeat:
-            shared.metrics.put({"eval/percent_correct": 0.5}, 5, "evaluation")
-            await heartbeat.conclude("done")
-    assert api.metrics[0] == {"eval/percent_correct": 0.5}
+    api, shared = LeasingApi(failures=2), SharedState(total_steps=5)
+    async with api.told_by(shared) as heartbeat:
+        shared.metrics.put({"eval/percent_correct": 0.5}, 5, "evaluation")
+        await heartbeat.conclude("done")
+    assert api.reports[0]["metrics"] == {"eval/percent_correct": 0.5}
     assert api.states[-1] == "done"
     assert api.failures == 0
 
 
-async def test_important_reports_are_sent_before_the_next_heartbeat() -> None:
-    api, shared = ScriptedApi(failures=1), SharedState(total_steps=5)
-    async with api.running() as url:
-        settings = Settings(api_url=url, ops_host="127.0.0.1", ops_port=0)
-        async with heartbeat_running(settings, shared, lambda _error: None) as heartbeat:
-            shared.metrics.put({"eval/percent_correct": 0.5}, 0, "evaluation")
-            await heartbeat.tell()  # the first post is answered with 500
-            await heartbeat.tell()
-            assert api.metrics[0] == {"eval/percent_correct": 0.5}
+async def test_important_reports_are_sent_before_the_next_heartbeat():
+    api, shared = LeasingApi(failures=1), SharedState(total_steps=5)
+    async with api.told_by(shared) as heartbeat:
+        shared.metrics.put({"eval/percent_correct": 0.5}, 0, "evaluation")
+        await heartbeat.tell()  # the first post is answered with 500
+        await heartbeat.tell()
+        assert api.reports[0]["metrics"] == {"eval/percent_correct": 0.5}
 
 
 @pytest.mark.parametrize(("given", "told", "replaced"), [(2, 2, True), (0, 0, True), (None, 0, False)])
-async def test_every_heartbeat_and_report_names_its_environment(*, given, told, replaced) -> None:
-    api, shared = ScriptedApi(failures=0), SharedState(total_steps=5)
-    async with api.running() as url:
-        settings = Settings(api_url=url, ops_host="127.0.0.1", ops_port=0, environment_index=given)
-        async with heartbeat_running(settings, shared, lambda _error: None) as heartbeat:
-            shared.metrics.put({"a": 1}, 5, "runner")
-            await heartbeat.conclude("done")
+async def test_every_heartbeat_and_report_names_its_environment(given, told, replaced):
+    api, shared = LeasingApi(), SharedState(total_steps=5)
+    async with api.told_by(shared, given) as heartbeat:
+        shared.metrics.put({"a": 1}, 5, "runner")
+        await heartbeat.conclude("done")
     assert {(lease["index"], lease["replaced"]) for lease in api.leases} == {(told, replaced)}
     (own_id,) = {lease["id"] for lease in api.leases}
     assert len(own_id) == 32

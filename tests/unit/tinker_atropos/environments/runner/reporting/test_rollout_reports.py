@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from tests.ports import free_port
+from tests.unit.tinker_atropos.environments.runner.reporting.leasing_api import LeasingApi
 
 from tinker_atropos.environments.runner.reporting import rollout_reports
-from tinker_atropos.environments.runner.reporting.heartbeat import heartbeat_running
 from tinker_atropos.environments.runner.reporting.rollout_reports import (
     DROPPED_PER_STEP,
     MAX_BYTES,
@@ -30,7 +30,6 @@ from tinker_atropos.environments.runner.reporting.rollout_reports import (
 )
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.serving import bind, json_response, serve
-from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.rollouts.reported_rollouts import RolloutReport
 
 GROUP: dict[str, Any] = {"tokens": [[1, 2]], "masks": [[-100, 2]], "scores": [1.0]}
@@ -252,36 +251,16 @@ async def test_a_trainer_that_hangs(monkeypatch, caplog) -> None:
     assert "ReadTimeout" in caplog.text
 
 
-class LeasingApi:
-    """Takes heartbeats."""
-
-    states: list[str]
-
-    def __init__(self) -> None:
-        self.states = []
-
-    async def lease(self, request: Request) -> Response:
-        self.states.append((await request.json())["state"])
-        return json_response({"run_over": False, "peer": {"state": "working", "reason": None}})
-
-    def routes(self) -> list[Route]:
-        takes = Route("/rl/metrics", lambda _: json_response({}), methods=["POST"])
-        return [Route("/rl/lease/environment", self.lease, methods=["PUT"]), takes]
-
-
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_the_last_rollouts_are_sent_before_the_end_is_reported(hangs, monkeypatch) -> None:
     """With a trainer that hangs, the end is reported all the same."""
     monkeypatch.setattr("tinker_atropos.environments.runner.reporting.heartbeat.ROLLOUTS_SECONDS", 0.2 if hangs else 60)
-    trainer, api, shared = ScriptedTrainer(hangs=asyncio.Event() if hangs else None), LeasingApi(), SharedState(5)
-    app = Starlette(routes=[*api.routes(), Route("/rl/rollouts", trainer.take, methods=["POST"])])
-    async with serve(app, bind("127.0.0.1", 0, "RL_API_URL")) as port:
-        url = f"http://127.0.0.1:{port}"
-        settings = Settings(api_url=url, inference_url=url, ops_host="127.0.0.1", ops_port=0)
-        async with heartbeat_running(settings, shared, lambda _error: None) as heartbeat:
-            shared.rollouts.evaluated(5, GROUP)
-            await heartbeat.conclude("done")
-            assert [group.step for group in trainer.groups] == ([] if hangs else [5])
-            assert api.states[-1] == "done"
+    trainer, shared = ScriptedTrainer(hangs=asyncio.Event() if hangs else None), SharedState(5)
+    api = LeasingApi(routes=[Route("/rl/rollouts", trainer.take, methods=["POST"])])
+    async with api.told_by(shared) as heartbeat:
+        shared.rollouts.evaluated(5, GROUP)
+        await heartbeat.conclude("done")
+        assert [group.step for group in trainer.groups] == ([] if hangs else [5])
+        assert api.states[-1] == "done"
         if trainer.hangs:
             trainer.hangs.set()

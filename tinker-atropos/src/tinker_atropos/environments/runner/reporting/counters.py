@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from rl_contract.scored_group import PROMPT_MASK
 from tinker_atropos.environments.rollout.rollouts import FAILURE_KINDS, FailedRollout, FailureKind
@@ -65,7 +65,7 @@ WHY: Final[dict[FailureKind, str]] = {
 
 
 Mix = Literal["all_right", "all_wrong", "mixed"]
-MIXES: Final[tuple[Mix, ...]] = ("all_right", "all_wrong", "mixed")
+MIXES: Final[tuple[Mix, ...]] = get_args(Mix)
 RECENT_GROUPS: Final = 100
 
 IsCorrect = Callable[[float], bool]
@@ -74,23 +74,6 @@ IsCorrect = Callable[[float], bool]
 def has_full_reward(reward: float) -> bool:
     """The test for environments that do not say which rewards are right."""
     return reward >= 1.0
-
-
-@dataclass
-class GroupMix:
-    """Written in the environment's thread, read in the heartbeat's."""
-
-    _recent: deque[Mix] = field(default_factory=lambda: deque(maxlen=RECENT_GROUPS))
-
-    def add(self, rewards: Sequence[float], is_correct: IsCorrect) -> None:
-        right = sum(map(is_correct, rewards))
-        if rewards:
-            self._recent.append("all_right" if right == len(rewards) else "mixed" if right else "all_wrong")
-
-    def to_metrics(self) -> dict[str, float]:
-        """Fractions, which add up to 1; empty without groups."""
-        recent = list(self._recent)
-        return {f"env/groups_{mix}": recent.count(mix) / len(recent) for mix in MIXES} if recent else {}
 
 
 logger = logging.getLogger(__name__)
@@ -105,7 +88,7 @@ MAX_KINDS = 20
 
 FilterReason = Literal["equal", "too_long", "wrong_size", "by_environment"]
 FailureReason = Literal["raised", "empty", "overdue", "undelivered"]
-FILTER_REASONS: tuple[FilterReason, ...] = ("equal", "too_long", "wrong_size", "by_environment")
+FILTER_REASONS: tuple[FilterReason, ...] = get_args(FilterReason)
 WHY_FILTERED: Mapping[FilterReason, str] = {
     "equal": "all rewards within each were equal, so there is nothing to learn from them; choose items of another "
     "difficulty, or a larger group_size",
@@ -114,7 +97,7 @@ WHY_FILTERED: Mapping[FilterReason, str] = {
     "too_long": "a rollout was longer than max_token_length",
     "wrong_size": "some of their rollouts were missing",
 }
-FAILURE_REASONS: tuple[FailureReason, ...] = ("raised", "empty", "overdue", "undelivered")
+FAILURE_REASONS: tuple[FailureReason, ...] = get_args(FailureReason)
 
 
 @dataclass
@@ -138,7 +121,7 @@ class Counters:
     failures_in_row: int = 0
     last_failure: str | None = None
     rollouts: RolloutCounts = field(default_factory=RolloutCounts)
-    mix: GroupMix = field(default_factory=GroupMix)
+    _mixes: deque[Mix] = field(default_factory=lambda: deque(maxlen=RECENT_GROUPS))
     _rewards: deque[float] = field(default_factory=deque)
     _was_kept: deque[bool] = field(default_factory=lambda: deque(maxlen=RECENT_GROUPS))
     _reported: dict[str, float] = field(default_factory=dict)
@@ -157,7 +140,9 @@ class Counters:
         self.rollouts.were_scored(len(rewards))
         known = finite_rewards(rewards)
         self._rewards.extend(known)
-        self.mix.add(known, is_correct)
+        if known:
+            right = sum(map(is_correct, known))
+            self._mixes.append("all_right" if right == len(known) else "mixed" if right else "all_wrong")
 
     def was_kept(self) -> None:
         """A group was passed on to the trajectory API."""
@@ -235,7 +220,9 @@ class Counters:
             "env/tokens_failed": self.tokens_failed,
         }
         counts |= {f"env/groups_filtered_{reason}": self.filtered_by[reason] for reason in FILTER_REASONS}
-        counts |= self.rollouts.to_metrics() | self.mix.to_metrics()
+        counts |= self.rollouts.to_metrics()
+        if recent := list(self._mixes):
+            counts |= {f"env/groups_{mix}": recent.count(mix) / len(recent) for mix in MIXES}
         counts |= {f"env/groups_failed_{reason}": self.failed_by[reason] for reason in FAILURE_REASONS}
         if self._was_kept:
             counts["env/groups_kept_ratio"] = sum(self._was_kept) / len(self._was_kept)
