@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from aiohttp import web
-from tests.unit.rl_operator.status.builders import make_pod, ready
+from tests.unit.rl_operator.status.builders import working_pod
 
 from rl_operator.metrics.trainer_poller import TrainerPoller
 from rl_operator.status.observed.observation import PodObservation
 
-POD = make_pod(ready(), ready(), ready(), podIP="127.0.0.1")
+POD = working_pod(podIP="127.0.0.1")
 UP = {"phase": "training", "step": 1, "totalSteps": 40}
 
 

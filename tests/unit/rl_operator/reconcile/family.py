@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -100,6 +100,22 @@ class Family:
         variables = next(container for container in containers if container["name"] == "trainer")["env"]
         return {v["name"]: v["value"] for v in variables if v["name"].startswith(("RL_START_FROM", "RL_PARENT_"))}
 
+    async def start(self, name: str, **spec: Any) -> None:
+        self.apply(name, **spec)
+        await self.settle(name)
+
+    async def change(self, name: str, **spec: Any) -> None:
+        self.edit(name, **spec)
+        await self.settle(name)
+
+    async def fail(self, name: str, told: str = failed_result("internal", "bug")) -> None:
+        self.play_failure(name, told)
+        await self.settle(name)
+
+    async def later(self, name: str, **time: float) -> None:
+        self.now += timedelta(**time)
+        await self.settle(name)
+
     async def settle(self, name: str) -> None:
         for _ in range(5):
             before = self.run(name).metadata.resource_version
@@ -113,11 +129,10 @@ class Family:
 
     async def parent(self, name: str = "parent", **status: Any) -> None:
         """A run that has started and then has this `status`."""
-        self.apply(name)
-        await self.settle(name)
+        await self.start(name)
         self.set_status(name, **status)
 
-    def play_failure(self, name: str, told: str = failed_result("internal", "bug")) -> None:
+    def play_failure(self, name: str, told: str) -> None:
         """The newest pod's trainer fails, and leaves this result."""
         status = {
             "phase": "Failed",

@@ -1,14 +1,14 @@
 """One run with its operator and its kubelet, over the local target's objects. The operator may die at any write."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import pytest
-from tests.unit.rl_operator.status.builders import failed_result, ready, terminated
+from tests.unit.rl_operator.status.builders import failed_result, ready, result, terminated
 from tests.unit.rl_operator.told_metrics import ToldMetrics
 
 from rl_operator.api.catalog import Catalog
@@ -22,7 +22,7 @@ from rl_operator.api.names import (
     SANDBOX_COMPONENT,
     TRAINING_COMPONENT,
 )
-from rl_operator.api.status_fields import RunStatus
+from rl_operator.api.status_fields import Condition, RunStatus
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.shipped import bundled_catalog
 from rl_operator.local.interpreters.interpreters import Interpreters
@@ -41,6 +41,8 @@ BEFORE_OR_AFTER = pytest.mark.parametrize(
     "before", [pytest.param(True, id="before", marks=RECONCILES), pytest.param(False, id="after")]
 )
 """Whether a kill comes just before a write or just after it: before one is nearly after the last one."""
+
+Written = TypeVar("Written")
 
 KEY = ("default", "sorting")
 PACE = ReconcilePace(backoff_seconds=10, progress_seconds=60)
@@ -73,48 +75,38 @@ class MortalClient(LocalRunClient):
         self.warned += (reason,) if kind == "Warning" else ()
         super().record_event(run, kind, reason, message)
 
-    def _write(self, *, before: bool) -> None:
-        if before:
-            self.writes += 1
-        if self.writes == self.dies_at and self.dies_before is before:
+    async def _dying(self, write: Coroutine[object, object, Written]) -> Written:
+        """The write, or death before or after it."""
+        self.writes += 1
+        doomed = self.writes == self.dies_at
+        if doomed and self.dies_before:
+            write.close()
             raise KilledError
+        written = await write
+        if doomed:
+            raise KilledError
+        return written
 
     async def create_child(self, manifest: KubernetesObject) -> None:
-        self._write(before=True)
-        await super().create_child(manifest)
-        self._write(before=False)
+        await self._dying(super().create_child(manifest))
 
     async def delete_pod(self, pod: PodObservation) -> None:
-        self._write(before=True)
-        await super().delete_pod(pod)
-        self._write(before=False)
+        await self._dying(super().delete_pod(pod))
 
     async def save_history(self, run: TrainingRun, pod: PodObservation) -> None:
-        self._write(before=True)
-        await super().save_history(run, pod)
-        self._write(before=False)
+        await self._dying(super().save_history(run, pod))
 
     async def remove_finalizer(self, pod: PodObservation) -> None:
-        self._write(before=True)
-        await super().remove_finalizer(pod)
-        self._write(before=False)
+        await self._dying(super().remove_finalizer(pod))
 
     async def mark_started(self, run: TrainingRun) -> TrainingRun:
-        self._write(before=True)
-        live = await super().mark_started(run)
-        self._write(before=False)
-        return live
+        return await self._dying(super().mark_started(run))
 
     async def delete_run(self, run: TrainingRun) -> None:
-        self._write(before=True)
-        await super().delete_run(run)
-        self._write(before=False)
+        await self._dying(super().delete_run(run))
 
     async def write_status(self, run: TrainingRun, status: RunStatus) -> TrainingRun:
-        self._write(before=True)
-        written = await super().write_status(run, status)
-        self._write(before=False)
-        return written
+        return await self._dying(super().write_status(run, status))
 
 
 @dataclass
@@ -132,10 +124,25 @@ class Life:
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property
-    def status(self) -> RunStatus:
+    def run(self) -> TrainingRun:
         run = self.client.run(KEY)
         assert run is not None
-        return run.status
+        return run
+
+    @property
+    def status(self) -> RunStatus:
+        return self.run.status
+
+    @property
+    def ends(self) -> list[str | None]:
+        """The reasons of the attempts' ends."""
+        return [attempt.reason for attempt in self.status.attempts]
+
+    @property
+    def waits_for(self) -> Condition:
+        found = self.status.condition("Reconciling")
+        assert found is not None
+        return found
 
     def apply(self, **spec: Any) -> None:
         self.store.create(
@@ -190,10 +197,41 @@ class Life:
                 return
         pytest.fail("the reconcile does not come to rest")
 
+    # --- what happens, and what the operator makes of it ---------------------------------------------------------
+    async def start(self, **spec: Any) -> None:
+        self.apply(**spec)
+        await self.settle()
+
+    async def change(self, **spec: Any) -> None:
+        self.edit(**spec)
+        await self.settle()
+
+    async def report(self, phase: str, api: Any, trainer: Any, environment: Any = None) -> None:
+        """As `play`."""
+        self.play(phase, api, trainer, environment)
+        await self.settle()
+
+    async def train(self, **spec: Any) -> None:
+        """Up to a run whose first group was accepted."""
+        await self.start(**spec)
+        await self.report("Running", ready(), ready(), ready())
+        assert self.status.phase == "Running"
+
+    async def succeed(self) -> None:
+        await self.report("Succeeded", terminated(0), terminated(0, result()), terminated(0))
+        assert self.status.phase == "Succeeded"
+
+    async def fail(self, *, inside: bool = True) -> None:
+        self.play_failure(inside=inside)
+        await self.settle()
+
+    async def later(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+        await self.settle()
+
     @property
     def own(self) -> bool:
-        run = self.client.run(KEY)
-        return run is not None and run.spec.environment.startswith("own/")
+        return self.run.spec.environment.startswith("own/")
 
     @property
     def pods(self) -> tuple[PodObject, ...]:
@@ -219,8 +257,10 @@ class Life:
         found = self.store.list_all(kind, KEY[0], prefix="sorting-")
         return [re.sub("^sorting-[0-9a-f]{5}(?=-|$)", "sorting-U", each["metadata"]["name"]) for each in found]
 
-    def play(self, phase: str, api: Any, trainer: Any, environment: Any = None) -> None:
-        """Write the status of the run's newest pod as a kubelet would; `environment` None: it has no such container."""
+    def play(self, phase: str, api: Any, trainer: Any, environment: Any = None, pod: PodObject | None = None) -> None:
+        """Write a pod's status as its kubelet would, by default the newest one's. Without an `environment` it has no
+        such container.
+        """
         inside = [] if environment is None else [{"name": "environment", **environment}]
         status = {
             "phase": phase,
@@ -228,7 +268,7 @@ class Life:
             "initContainerStatuses": [{"name": "api", **api}],
             "containerStatuses": [{"name": "trainer", **trainer}, *inside],
         }
-        self._write_status(self.pods[-1], status)
+        self._write_status(pod or self.pods[-1], status)
 
     def play_environment(self, name: str, environment: Any, phase: str = "Running", **status: Any) -> None:
         """Write the status of the environment pod of that name, as `environments` has it."""
@@ -251,13 +291,15 @@ class Life:
             lambda pod: pod.update(status=status, spec={**pod["spec"], "nodeName": "here"}),
         )
 
+    def change_pod(self, pod: PodObject, change: Callable[[dict[str, Any]], object]) -> None:
+        """Another client changes its metadata."""
+        self.store.update("Pod", KEY[0], pod["metadata"]["name"], lambda found: change(found["metadata"]))
+
     def kubelet(self) -> None:
         """Remove terminating pods that only the kubelet still holds."""
         for pod in (*self.environments.values(), *self.sandboxes.values()):
             if "deletionTimestamp" in pod["metadata"]:
-                self.store.update(
-                    "Pod", KEY[0], pod["metadata"]["name"], lambda pod: pod["metadata"].update(finalizers=[])
-                )
+                self.change_pod(pod, lambda metadata: metadata.update(finalizers=[]))
 
     def play_failure(self, *, inside: bool = True) -> None:
         trainer = terminated(1, failed_result("internal", "bug"), at=format_time(self.now))

@@ -1,7 +1,6 @@
 """The operator's log has one line for each change of a run, and nothing else about it."""
 
 import logging
-from datetime import timedelta
 
 import pytest
 from tests.unit.rl_operator.reconcile.life import Life
@@ -19,14 +18,10 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
 
 
 async def test_a_run_that_succeeds(life: Life, caplog: pytest.LogCaptureFixture) -> None:
-    life.apply()
-    await life.settle()
-    life.play("Pending", ready(), running(), running())
-    await life.settle()
-    life.play("Running", ready(), ready(), ready())
-    await life.settle()
-    life.play("Succeeded", terminated(0), terminated(0, result()), terminated(0))
-    await life.settle()
+    await life.start()
+    await life.report("Pending", ready(), running(), running())
+    await life.report("Running", ready(), ready(), ready())
+    await life.succeed()
     pod, message = life.status.pod_name, life.status.message
     assert lines(caplog) == [
         ("INFO", f"run default/sorting attempt 1 starts: sort_digits, pod {pod}"),
@@ -35,13 +30,10 @@ async def test_a_run_that_succeeds(life: Life, caplog: pytest.LogCaptureFixture)
 
 
 async def test_a_lost_attempt_is_followed_by_the_next(life: Life, caplog: pytest.LogCaptureFixture) -> None:
-    life.apply()
-    await life.settle()
+    await life.start()
     lost = terminated(4, result(outcome="running", stepsTrained=7))
-    life.play("Failed", ready(), lost, terminated(0))
-    await life.settle()
-    life.now += timedelta(seconds=400)
-    await life.settle()
+    await life.report("Failed", ready(), lost, terminated(0))
+    await life.later(400)
     first, ended, second = lines(caplog)
     assert "attempt 1 starts" in first[1]
     assert ended[1].startswith("run default/sorting attempt 1 has ended after step 7: BackendUnreachable in trainer")
@@ -49,10 +41,8 @@ async def test_a_lost_attempt_is_followed_by_the_next(life: Life, caplog: pytest
 
 
 async def test_a_failure_is_a_warning_in_one_line(life: Life, caplog: pytest.LogCaptureFixture) -> None:
-    life.apply(backoffLimit=0)
-    await life.settle()
-    life.play_failure()
-    await life.settle()
+    await life.start(backoffLimit=0)
+    await life.fail()
     assert life.status.failure is not None
     level, line = lines(caplog)[-1]
     assert level == "WARNING"
@@ -62,8 +52,7 @@ async def test_a_failure_is_a_warning_in_one_line(life: Life, caplog: pytest.Log
 
 
 async def test_a_refusal_is_told_once(life: Life, caplog: pytest.LogCaptureFixture) -> None:
-    life.apply(config={f"group_sise_{number}": 8 for number in range(9)})
-    await life.settle()
+    await life.start(config={f"group_sise_{number}": 8 for number in range(9)})
     await life.settle()
     [(level, line)] = lines(caplog)
     assert (level, line.startswith("run default/sorting is refused: UnknownField: spec.config.")) == ("WARNING", True)
@@ -71,9 +60,7 @@ async def test_a_refusal_is_told_once(life: Life, caplog: pytest.LogCaptureFixtu
 
 
 async def test_an_edit_of_a_started_run_is_named(life: Life, caplog: pytest.LogCaptureFixture) -> None:
-    life.apply()
-    await life.settle()
-    life.edit(config={"group_size": 9})
-    await life.settle()
+    await life.start()
+    await life.change(config={"group_size": 9})
     sentence = "spec.config: it is frozen since the run started: make a new run for other settings"
     assert lines(caplog)[-1] == ("WARNING", f"run default/sorting is refused: FrozenField: {sentence}")

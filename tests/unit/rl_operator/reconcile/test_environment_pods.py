@@ -17,8 +17,7 @@ from rl_operator.status.observed.observation import ObservedTrainer, format_time
 async def start(life: Life, *names: str) -> None:
     """Up to a working run pod, and environment pods of these names before their first group."""
     await life.settle()
-    life.play("Running", ready(), ready(), None if life.own else running())
-    await life.settle()
+    await life.report("Running", ready(), ready(), None if life.own else running())
     assert sorted(life.environments) == sorted(names)
     for name in names:
         life.play_environment(name, running())
@@ -29,16 +28,14 @@ async def work(life: Life, *names: str) -> None:
     await start(life, *names)
     for name in names:
         life.play_environment(name, ready())
-    life.play("Running", ready(), ready(), None if life.own else ready())
-    await life.settle()
+    await life.report("Running", ready(), ready(), None if life.own else ready())
     assert life.status.phase == "Running"
 
 
 async def succeed(life: Life) -> None:
     for name in life.environments:
         life.play_environment(name, terminated(0), "Succeeded")
-    life.play("Succeeded", terminated(0), terminated(0, result()), None if life.own else terminated(0))
-    await life.settle()
+    await life.report("Succeeded", terminated(0), terminated(0, result()), None if life.own else terminated(0))
 
 
 def stop(life: Life, steps: int) -> None:
@@ -55,11 +52,9 @@ async def test_an_own_environment_from_apply_to_weights(life: Life) -> None:
     assert life.names("NetworkPolicy") == ["sorting-U-environment", "sorting-U-trainer"]
     assert [c["name"] for c in life.pods[0]["spec"]["containers"]] == ["trainer"]
 
-    life.play("Running", ready(), running())
-    await life.settle()
+    await life.report("Running", ready(), running())
     assert list(life.environments) == ["1-env-0-0"], "as soon as the run's pod has an address"
-    life.play("Running", ready(), ready())
-    await life.settle()
+    await life.report("Running", ready(), ready())
     assert life.status.phase == "Starting", "a run without a working environment does not run"
 
     life.play_environment("1-env-0-0", ready())
@@ -76,8 +71,7 @@ async def test_an_own_environment_from_apply_to_weights(life: Life) -> None:
 async def test_the_environment_pod_the_run_waits_for_is_named(life: Life) -> None:
     life.apply_own()
     await start(life, "1-env-0-0")
-    life.now += timedelta(seconds=61)
-    await life.settle()
+    await life.later(61)
     assert life.status.message == f"Waiting for environment pod {life.environments['1-env-0-0']['metadata']['name']}."
 
 
@@ -93,9 +87,7 @@ async def test_unread_environments_do_not_start(life: Life) -> None:
     life.client.read_files = other_files
     assert await life.reconcile() is not None, "it is looked at again by itself"
     assert life.status.start_time is None
-    condition = life.status.condition("Reconciling")
-    assert condition is not None
-    assert condition.reason == "EnvironmentPending"
+    assert life.waits_for.reason == "EnvironmentPending"
     life.client.read_files = read
     await life.settle()
     assert life.status.phase == "Starting"
@@ -105,12 +97,9 @@ async def test_frozen_files_are_used_in_attempt_2_too(life: Life) -> None:
     life.apply_own("class Digits: first = 1")
     await work(life, "1-env-0-0")
     life.write_source("class Digits: second = 2")
-    life.play_failure(inside=False)
-    await life.settle()
-    life.now += timedelta(seconds=11)
-    await life.settle()
-    life.play("Running", ready(), ready())
-    await life.settle()
+    await life.fail(inside=False)
+    await life.later(11)
+    await life.report("Running", ready(), ready())
     life.kubelet()
     assert list(life.environments) == ["2-env-0-0"], "those of attempt 1 are gone"
     volumes = {v["name"]: v for v in life.environments["2-env-0-0"]["spec"]["volumes"]}
@@ -128,8 +117,7 @@ async def test_a_dead_environment_is_replaced_after_a_pause(life: Life) -> None:
     await life.settle()
     assert list(life.environments) == ["1-env-0-0"]
     assert life.status.environments == EnvironmentPods(desired=1, ready=0, failures=1)
-    life.now += timedelta(seconds=11)
-    await life.settle()
+    await life.later(11)
     assert list(life.environments) == ["1-env-0-0", "1-env-0-1"], "the failed one stays for its log"
     assert life.status.phase == "Running"
 
@@ -138,13 +126,11 @@ async def test_an_evicted_or_deleted_one_is_replaced_and_not_counted(life: Life)
     life.apply_own()
     await work(life, "1-env-0-0")
     life.play_environment("1-env-0-0", terminated(137), "Failed", reason="Evicted")
-    life.now += timedelta(seconds=21)
-    await life.settle()
+    await life.later(21)
     life.kubelet()
     assert list(life.environments) == ["1-env-0-1"]
     life.store.delete("Pod", KEY[0], life.environments["1-env-0-1"]["metadata"]["name"])
-    life.now += timedelta(seconds=61)
-    await life.settle()
+    await life.later(61)
     assert list(life.environments) == ["1-env-0-1", "1-env-0-2"], "it does not wait for the one on its way out"
     assert life.status.environments == EnvironmentPods(desired=1, ready=0, failures=0)
 
@@ -153,8 +139,7 @@ async def fail_four_times(life: Life) -> None:
     for n in range(4):
         life.fail_environment(f"1-env-0-{n}", message=f"error: failure {n}")
         await life.settle()
-        life.now += timedelta(seconds=100)
-        await life.settle()
+        await life.later(100)
 
 
 async def test_one_that_vanishes_with_its_run_is_not_replaced(life: Life) -> None:
@@ -200,8 +185,7 @@ async def test_an_environment_that_ends_after_the_last_step_has_not_failed(life:
     await work(life, "1-env-0-0")
     life.attempt_metrics[life.pods[0]["metadata"]["name"]] = ObservedTrainer(phase="saving", step=40, total_steps=40)
     life.play_environment("1-env-0-0", terminated(0), "Succeeded")
-    life.now += timedelta(seconds=100)
-    await life.settle()
+    await life.later(100)
     assert list(life.environments) == ["1-env-0-0"]
     assert life.status.environments == EnvironmentPods(desired=1, ready=0, failures=0)
 
@@ -209,17 +193,14 @@ async def test_an_environment_that_ends_after_the_last_step_has_not_failed(life:
 async def test_replicas_change_while_it_runs(life: Life) -> None:
     life.apply(environmentReplicas=2)
     await work(life, "1-env-1-0")
-    life.edit(environmentReplicas=3)
-    await life.settle()
+    await life.change(environmentReplicas=3)
     assert list(life.environments) == ["1-env-1-0", "1-env-2-0"]
     life.play_environment("1-env-2-0", ready())
-    life.edit(environmentReplicas=1)
-    await life.settle()
+    await life.change(environmentReplicas=1)
     life.kubelet()
     assert life.environments == {}
     assert life.status.phase == "Running", "the one beside the trainer works on"
-    life.edit(environmentReplicas=2)
-    await life.settle()
+    await life.change(environmentReplicas=2)
     assert list(life.environments) == ["1-env-1-0"]
     assert life.names("Service") == ["sorting-U"]
 
@@ -230,16 +211,12 @@ async def test_a_run_started_with_one_replica_gets_more_in_the_next_attempt(life
     life.attempt_metrics[life.pods[0]["metadata"]["name"]] = ObservedTrainer(step=3, total_steps=40)
     life.edit(environmentReplicas=3)
     await life.reconcile()
-    life.now += timedelta(seconds=61)
-    await life.settle()
+    await life.later(61)
     assert life.environments == {}
     assert "spec.environmentReplicas is 3: more than one needs the next attempt" in str(life.status.message)
-    life.play_failure()
-    await life.settle()
-    life.now += timedelta(seconds=11)
-    await life.settle()
-    life.play("Running", ready(), running(), running())
-    await life.settle()
+    await life.fail()
+    await life.later(11)
+    await life.report("Running", ready(), running(), running())
     assert list(life.environments) == ["2-env-1-0", "2-env-2-0"]
     api = {each["name"]: each.get("value") for each in life.pods[1]["spec"]["initContainers"][0]["env"]}
     assert api["RL_REMOTE_ENVIRONMENTS"] == "1"
@@ -264,8 +241,7 @@ async def test_deleted_frozen_files_are_named(life: Life) -> None:
     life.fail_environment("1-env-0-0")
     life.now += timedelta(seconds=11)
     assert await life.reconcile() is not None
-    condition = life.status.condition("Reconciling")
-    assert condition is not None
+    condition = life.waits_for
     assert (condition.reason, list(life.environments)) == ("CreationRefused", ["1-env-0-0"])
     assert f"ConfigMap default/{source} is gone" in condition.message
 
@@ -273,8 +249,7 @@ async def test_deleted_frozen_files_are_named(life: Life) -> None:
 async def test_a_stop_ends_the_runs_pod_first(life: Life) -> None:
     life.apply_own()
     await work(life, "1-env-0-0")
-    life.edit(suspend=True)
-    await life.settle()
+    await life.change(suspend=True)
     assert life.status.phase == "Stopping"
     assert "deletionTimestamp" not in life.environments["1-env-0-0"]["metadata"]
     stop(life, steps=12)
@@ -313,14 +288,11 @@ async def _live(life: Life) -> tuple[Any, ...]:
     await work(life, "1-env-0-0")
     life.fail_environment("1-env-0-0")
     await life.settle()
-    life.now += timedelta(seconds=11)
-    await life.settle()
+    await life.later(11)
     life.play_environment("1-env-0-1", ready())
     await life.settle()
-    life.edit(environmentReplicas=2)
-    await life.settle()
-    life.play("Succeeded", terminated(0), terminated(0, result()))
-    await life.settle()
+    await life.change(environmentReplicas=2)
+    await life.report("Succeeded", terminated(0), terminated(0, result()))
     life.kubelet()
     held = [POD_FINALIZER in pod["metadata"]["finalizers"] for pod in life.pods]
     children = [len(life.names(kind)) for kind in ("ConfigMap", "Service", "NetworkPolicy")]
@@ -375,20 +347,16 @@ async def _resume(life: Life) -> tuple[Any, ...]:
     """A run that is scaled down, stopped and resumed with more environments than before."""
     life.apply_own(environmentReplicas=2)
     await start(life, "1-env-0-0", "1-env-1-0")
-    life.edit(environmentReplicas=1)
-    await life.settle()
+    await life.change(environmentReplicas=1)
     life.kubelet()
     left = list(life.environments)
-    life.edit(suspend=True)
-    await life.settle()
+    await life.change(suspend=True)
     stop(life, steps=12)
     await life.settle()
     life.kubelet()
     stopped = life.status.phase, list(life.environments)
-    life.edit(suspend=False, environmentReplicas=3)
-    await life.settle()
-    life.play("Running", ready(), ready())
-    await life.settle()
+    await life.change(suspend=False, environmentReplicas=3)
+    await life.report("Running", ready(), ready())
     return left, stopped, life.status.attempt, len(life.pods), list(life.environments)
 
 

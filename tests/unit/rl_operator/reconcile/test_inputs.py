@@ -4,7 +4,6 @@ import asyncio
 import json
 import threading
 from collections.abc import Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -42,95 +41,87 @@ class Platform(CountingClient):
 
 
 @pytest.fixture
-def family_on_platform(tmp_path: Path) -> Family:
+def family(tmp_path: Path) -> Family:
     return Family(StateStore(Layout(tmp_path)), world_class=Platform)
 
 
 @pytest.fixture
-def platform(family_on_platform: Family) -> Platform:
-    assert isinstance(family_on_platform.client, Platform)
-    family_on_platform.client.offer()
-    return family_on_platform.client
+def platform(family: Family) -> Platform:
+    assert isinstance(family.client, Platform)
+    family.client.offer()
+    return family.client
 
 
 def codes(family: Family) -> list[str]:
     return [refusal.code for refusal in family.status("a").refusals]
 
 
-async def test_a_draft_shows_what_it_would_run(family_on_platform: Family, platform: Platform) -> None:
-    family_on_platform.apply("a", runtime="lab", suspend=True)
-    await family_on_platform.settle("a")
-    draft = family_on_platform.status("a")
+async def test_a_draft_shows_what_it_would_run(family: Family, platform: Platform) -> None:
+    await family.start("a", runtime="lab", suspend=True)
+    draft = family.status("a")
     assert (draft.phase, draft.start_time, draft.frozen, draft.config_map_name) == ("Draft", None, None, None)
     assert draft.config_hash is not None
-    assert family_on_platform.children("a") == ()
+    assert family.children("a") == ()
 
-    family_on_platform.edit("a", config={"total_steps": 3})
-    await family_on_platform.settle("a")
-    edited = family_on_platform.status("a").config_hash
+    await family.change("a", config={"total_steps": 3})
+    edited = family.status("a").config_hash
     assert edited not in (None, draft.config_hash)
 
-    family_on_platform.edit("a", suspend=False)
-    await family_on_platform.settle("a")
-    begun = family_on_platform.status("a")
+    await family.change("a", suspend=False)
+    begun = family.status("a")
     assert (begun.phase, begun.config_hash, begun.config_map_name) == ("Starting", edited, f"a-{edited}")
 
 
-async def test_a_draft_follows_its_runtime(family_on_platform: Family, platform: Platform) -> None:
-    family_on_platform.apply("a", runtime="lab", suspend=True, trainer={"lora_rank": 8})
-    await family_on_platform.settle("a")
-    before = family_on_platform.status("a").config_hash
+async def test_a_draft_follows_its_runtime(family: Family, platform: Platform) -> None:
+    await family.start("a", runtime="lab", suspend=True, trainer={"lora_rank": 8})
+    before = family.status("a").config_hash
     platform.offer(image="tinker-atropos:next")
-    await family_on_platform.settle("a")
-    assert family_on_platform.status("a").config_hash not in (None, before)
+    await family.settle("a")
+    assert family.status("a").config_hash not in (None, before)
 
     platform.offer(locked={"trainer": {"lora_rank": 32}})
-    await family_on_platform.settle("a")
-    refused = family_on_platform.status("a")
-    assert (codes(family_on_platform), refused.phase, refused.config_hash) == (["LockedField"], "Pending", None)
+    await family.settle("a")
+    refused = family.status("a")
+    assert (codes(family), refused.phase, refused.config_hash) == (["LockedField"], "Pending", None)
 
     platform.lab = None
-    await family_on_platform.settle("a")
-    assert codes(family_on_platform) == ["RuntimeNotFound"]
+    await family.settle("a")
+    assert codes(family) == ["RuntimeNotFound"]
 
     platform.offer()
-    await family_on_platform.settle("a")
+    await family.settle("a")
     assert (
-        family_on_platform.status("a").phase,
-        codes(family_on_platform),
-        family_on_platform.status("a").config_hash,
+        family.status("a").phase,
+        codes(family),
+        family.status("a").config_hash,
     ) == ("Draft", [], before)
 
 
-async def test_labels_only_matter_before_the_start(family_on_platform: Family, platform: Platform) -> None:
+async def test_labels_only_matter_before_the_start(family: Family, platform: Platform) -> None:
     platform.offer(namespaceSelector={"matchLabels": {"team": "ml"}})
-    family_on_platform.apply("a", runtime="lab")
-    await family_on_platform.settle("a")
-    assert codes(family_on_platform) == ["NamespaceNotAllowed"]
+    await family.start("a", runtime="lab")
+    assert codes(family) == ["NamespaceNotAllowed"]
     platform.labels = {"team": "ml"}
-    await family_on_platform.settle("a")
-    assert (codes(family_on_platform), family_on_platform.status("a").phase) == ([], "Starting")
+    await family.settle("a")
+    assert (codes(family), family.status("a").phase) == ([], "Starting")
     platform.labels = {}
-    await family_on_platform.settle("a")
-    assert (codes(family_on_platform), family_on_platform.status("a").phase) == ([], "Starting")
+    await family.settle("a")
+    assert (codes(family), family.status("a").phase) == ([], "Starting")
 
 
 OF_AN_ATTEMPT = ("RL_ATTEMPT", "RL_CHECKPOINT_STEP", "RL_CHECKPOINT_PATH", "RL_BEST_CHECKPOINT")
 
 
 @pytest.mark.parametrize("gone", [True, False], ids=["runtime deleted", "runtime edited"])
-async def test_a_started_run_does_not_change(family_on_platform: Family, platform: Platform, gone: bool) -> None:
-    family_on_platform.apply("a", runtime="lab", config={"group_size": 8})
-    await family_on_platform.settle("a")
-    first = family_on_platform.pods("a")[-1]
+async def test_a_started_run_does_not_change(family: Family, platform: Platform, gone: bool) -> None:
+    await family.start("a", runtime="lab", config={"group_size": 8})
+    first = family.pods("a")[-1]
     platform.offer(image="tinker-atropos:next", locked={"env": {"group_size": 4}}, backend={"url": "http://elsewhere"})
     platform.lab = None if gone else platform.lab
-    family_on_platform.play_failure("a")
-    await family_on_platform.settle("a")
-    family_on_platform.now += timedelta(seconds=11)
-    await family_on_platform.settle("a")
-    assert (family_on_platform.status("a").attempt, codes(family_on_platform)) == (2, [])
-    second = family_on_platform.pods("a")[-1]
+    await family.fail("a")
+    await family.later("a", seconds=11)
+    assert (family.status("a").attempt, codes(family)) == (2, [])
+    second = family.pods("a")[-1]
     assert first["metadata"]["name"] != second["metadata"]["name"]
     for pod in (first, second):
         for container in (*pod["spec"]["containers"], *pod["spec"]["initContainers"]):
@@ -138,31 +129,26 @@ async def test_a_started_run_does_not_change(family_on_platform: Family, platfor
     assert second["spec"] == first["spec"]
 
 
-async def test_settings_edited_after_the_start_are_named(family_on_platform: Family, platform: Platform) -> None:
-    family_on_platform.apply("a", runtime="lab", config={"total_steps": 3})
-    await family_on_platform.settle("a")
-    begun = family_on_platform.status("a")
-    family_on_platform.edit("a", config={"total_steps": 4}, trainer={"seed": 1})
-    await family_on_platform.settle("a")
-    edited = family_on_platform.status("a")
+async def test_settings_edited_after_the_start_are_named(family: Family, platform: Platform) -> None:
+    await family.start("a", runtime="lab", config={"total_steps": 3})
+    begun = family.status("a")
+    await family.change("a", config={"total_steps": 4}, trainer={"seed": 1})
+    edited = family.status("a")
     assert [(r.code, r.field) for r in edited.refusals] == [
         ("FrozenField", "spec.config"),
         ("FrozenField", "spec.trainer"),
     ]
-    told = [event.message for event in family_on_platform.events("a") if event.reason == "FrozenField"]
+    told = [event.message for event in family.events("a") if event.reason == "FrozenField"]
     assert told == [" ".join(refusal.sentence for refusal in edited.refusals)]
     assert (edited.phase, edited.config_hash, edited.frozen) == (begun.phase, begun.config_hash, begun.frozen)
     assert {c.type: c.status for c in edited.conditions} == {c.type: c.status for c in begun.conditions}
 
-    family_on_platform.play_failure("a")
-    await family_on_platform.settle("a")
-    family_on_platform.now += timedelta(seconds=11)
-    await family_on_platform.settle("a")
-    assert (family_on_platform.status("a").attempt, codes(family_on_platform)) == (2, ["FrozenField", "FrozenField"])
+    await family.fail("a")
+    await family.later("a", seconds=11)
+    assert (family.status("a").attempt, codes(family)) == (2, ["FrozenField", "FrozenField"])
 
-    family_on_platform.edit("a", config={"total_steps": 3.0}, trainer={})
-    await family_on_platform.settle("a")
-    assert codes(family_on_platform) == []
+    await family.change("a", config={"total_steps": 3.0}, trainer={})
+    assert codes(family) == []
 
 
 PRICES = {"currency": "EUR", "prefill": 0.1, "sample": 0.4, "train": 0.4}
@@ -175,28 +161,24 @@ def spending(family: Family) -> dict[str, str]:
     return {each["name"]: each["value"] for each in trainer["env"] if each["name"] in names}
 
 
-async def test_a_run_rests_at_its_budget_until_that_is_raised(family_on_platform: Family, platform: Platform) -> None:
+async def test_a_run_rests_at_its_budget_until_that_is_raised(family: Family, platform: Platform) -> None:
     platform.offer(backend={"url": "http://tinker", "prices": PRICES})
-    family_on_platform.apply("a", runtime="lab", budget={"amount": 20, "currency": "EUR"})
-    await family_on_platform.settle("a")
+    await family.start("a", runtime="lab", budget={"amount": 20, "currency": "EUR"})
     prices = json.dumps({"prefill": 0.1, "sample": 0.4, "train": 0.4, "currency": "EUR"})
-    assert spending(family_on_platform) == {"RL_PRICES": prices, "RL_BUDGET": "20.0"}
+    assert spending(family) == {"RL_PRICES": prices, "RL_BUDGET": "20.0"}
 
     cost = {"amount": 19.5, "currency": "EUR", "budget": 20.0}
-    family_on_platform.play_failure("a", failed_result("budget", "19.50 EUR of 20.00 EUR are spent", cost=cost))
-    await family_on_platform.settle("a")
-    family_on_platform.now += timedelta(minutes=10)
-    await family_on_platform.settle("a")
-    status = family_on_platform.status("a")
+    await family.fail("a", failed_result("budget", "19.50 EUR of 20.00 EUR are spent", cost=cost))
+    await family.later("a", minutes=10)
+    status = family.status("a")
     assert (status.phase, status.attempt, status.completion_time) == ("Stopped", 1, None)
     assert status.cost is not None
     assert status.cost.amount == 19.5
 
     platform.lab = None  # what a started run was made from does not matter anymore
-    family_on_platform.edit("a", budget={"amount": 30, "currency": "EUR"})
-    await family_on_platform.settle("a")
-    assert (family_on_platform.status("a").attempt, family_on_platform.status("a").phase) == (2, "Starting")
-    assert spending(family_on_platform) == {
+    await family.change("a", budget={"amount": 30, "currency": "EUR"})
+    assert (family.status("a").attempt, family.status("a").phase) == (2, "Starting")
+    assert spending(family) == {
         "RL_PRICES": prices,
         "RL_BUDGET": "30.0",
         "RL_SPENT": "19.5",
@@ -205,17 +187,15 @@ async def test_a_run_rests_at_its_budget_until_that_is_raised(family_on_platform
 
 
 async def test_a_budget_that_was_raised_in_time_lets_the_next_attempt_follow_at_once(
-    family_on_platform: Family, platform: Platform
+    family: Family, platform: Platform
 ) -> None:
     platform.offer(backend={"url": "http://tinker", "prices": PRICES})
-    family_on_platform.apply("a", runtime="lab", budget={"amount": 20, "currency": "EUR"})
-    await family_on_platform.settle("a")
-    family_on_platform.edit("a", budget={"amount": 30, "currency": "EUR"})
+    await family.start("a", runtime="lab", budget={"amount": 20, "currency": "EUR"})
+    family.edit("a", budget={"amount": 30, "currency": "EUR"})
     cost = {"amount": 19.5, "currency": "EUR", "budget": 20.0}
-    family_on_platform.play_failure("a", failed_result("budget", "19.50 EUR of 20.00 EUR are spent", cost=cost))
-    await family_on_platform.settle("a")
-    assert (family_on_platform.status("a").attempt, family_on_platform.status("a").phase) == (2, "Starting")
-    assert spending(family_on_platform)["RL_BUDGET"] == "30.0"
+    await family.fail("a", failed_result("budget", "19.50 EUR of 20.00 EUR are spent", cost=cost))
+    assert (family.status("a").attempt, family.status("a").phase) == (2, "Starting")
+    assert spending(family)["RL_BUDGET"] == "30.0"
 
 
 async def test_the_loop_goes_on_while_it_works() -> None:

@@ -1,15 +1,12 @@
 """A run that starts from another one."""
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.unit.rl_operator.reconcile.family import NOW, Family, KilledError
 
 from rl_operator.api.names import RUN_KIND
-from rl_operator.local.state.layout import Layout
-from rl_operator.local.state.state_store import StateStore
 from rl_operator.reconcile.inputs import gather_parent
 from rl_operator.status.observed.observation import format_time
 
@@ -31,15 +28,9 @@ def refusal(family: Family, name: str = "child") -> str:
     return refused.hint
 
 
-@pytest.fixture
-def family(tmp_path: Path) -> Family:
-    return Family(StateStore(Layout(tmp_path)))
-
-
 async def test_a_child_starts_from_its_parents_last_state(family: Family) -> None:
     await family.parent(**SUCCEEDED)
-    family.apply("child", startFrom={"run": "parent", "withOptimizer": True})
-    await family.settle("child")
+    await family.start("child", startFrom={"run": "parent", "withOptimizer": True})
     assert family.status("child").started_from is not None
     assert family.status("child").started_from.to_wire() == {
         "run": "parent",
@@ -59,15 +50,12 @@ async def test_a_child_starts_from_its_parents_last_state(family: Family) -> Non
 
 async def test_a_second_attempt_starts_from_the_same_state(family: Family) -> None:
     await family.parent(**SUCCEEDED)
-    family.apply("child", startFrom={"run": "parent"})
-    await family.settle("child")
+    await family.start("child", startFrom={"run": "parent"})
     began, told = family.status("child").started_from, family.trainer("child")
     family.store.delete(RUN_KIND, "default", "parent")
 
-    family.play_failure("child")
-    await family.settle("child")
-    family.now += timedelta(seconds=11)
-    await family.settle("child")
+    await family.fail("child")
+    await family.later("child", seconds=11)
     assert (family.status("child").attempt, len(family.pods("child"))) == (2, 2)
     assert (family.status("child").started_from, family.trainer("child")) == (began, told)
 
@@ -89,8 +77,7 @@ async def test_an_interrupted_start_continues_from_the_frozen_inputs(family: Fam
 
 
 async def test_an_unfinished_parent_is_waited_for(family: Family) -> None:
-    family.apply("child", startFrom={"run": "parent"})
-    await family.settle("child")
+    await family.start("child", startFrom={"run": "parent"})
     assert refusal(family) == "there is no such run in namespace default: name one that is over"
     await family.parent(phase="Running")
     await family.settle("child")
@@ -103,8 +90,7 @@ async def test_an_unfinished_parent_is_waited_for(family: Family) -> None:
 
 async def test_a_failed_parent_gives_its_newest_checkpoint(family: Family) -> None:
     await family.parent(phase="Failed")
-    family.apply("child", startFrom={"run": "parent"})
-    await family.settle("child")
+    await family.start("child", startFrom={"run": "parent"})
     assert refusal(family) == "it is Failed and kept no state: name another run"
     family.set_status("parent", checkpoint={"step": 25, "statePath": "tinker://m/weights/000025"})
     await family.settle("child")
@@ -117,8 +103,7 @@ async def test_a_failed_parent_gives_its_newest_checkpoint(family: Family) -> No
 
 async def test_a_stopped_parent_is_not_finished(family: Family) -> None:
     await family.parent(phase="Stopped", checkpoint={"step": 25, "statePath": "tinker://m/weights/000025"})
-    family.apply("child", startFrom={"run": "parent"})
-    await family.settle("child")
+    await family.start("child", startFrom={"run": "parent"})
     assert "resume it and let it end" in refusal(family)
     assert "{checkpoint: tinker://m/weights/000025}" in refusal(family)
 
@@ -126,32 +111,26 @@ async def test_a_stopped_parent_is_not_finished(family: Family) -> None:
 async def test_a_state_expires_while_a_draft_waits(family: Family) -> None:
     expires = format_time(NOW + timedelta(days=1))
     await family.parent(phase="Failed", checkpoint={"step": 25, "statePath": STATE, "expiresAt": expires})
-    family.apply("child", startFrom={"run": "parent"}, suspend=True)
-    await family.settle("child")
+    await family.start("child", startFrom={"run": "parent"}, suspend=True)
     assert family.status("child").phase == "Draft"
     family.now += timedelta(days=1)
-    family.edit("child", suspend=False)
-    await family.settle("child")
+    await family.change("child", suspend=False)
     assert refusal(family) == f"its state of step 25 expired at {expires}: name another run"
 
 
 async def test_a_parent_deleted_before_the_start_is_reported_missing(family: Family) -> None:
     await family.parent(**SUCCEEDED)
-    family.apply("child", startFrom={"run": "parent"}, suspend=True)
-    await family.settle("child")
+    await family.start("child", startFrom={"run": "parent"}, suspend=True)
     family.store.delete(RUN_KIND, "default", "parent")
-    family.edit("child", suspend=False)
-    await family.settle("child")
+    await family.change("child", suspend=False)
     assert refusal(family) == "there is no such run in namespace default: name one that is over"
 
 
 async def test_a_different_rank_is_refused_until_it_is_fixed(family: Family) -> None:
     await family.parent(**SUCCEEDED)
-    family.apply("child", startFrom={"run": "parent"}, trainer={"lora_rank": 4})
-    await family.settle("child")
+    await family.start("child", startFrom={"run": "parent"}, trainer={"lora_rank": 4})
     assert "it trained with a LoRA rank of 16, and this run has 4" in refusal(family)
-    family.edit("child", trainer={})
-    await family.settle("child")
+    await family.change("child", trainer={})
     assert family.status("child").phase == "Starting"
 
 
@@ -163,24 +142,20 @@ async def test_a_parent_with_a_missing_or_invalid_config(family: Family, text: s
         family.store.delete("ConfigMap", "default", name)
     else:
         family.store.update("ConfigMap", "default", name, lambda found: found["data"].update({"config.yaml": text}))
-    family.apply("child", startFrom={"run": "parent"})
-    await family.settle("child")
+    await family.start("child", startFrom={"run": "parent"})
     assert refusal(family).startswith("what it trained is no longer known (its ConfigMap is gone): ")
 
 
 async def test_a_run_cannot_start_from_itself(family: Family) -> None:
-    family.apply("child", startFrom={"run": "child"})
-    await family.settle("child")
+    await family.start("child", startFrom={"run": "child"})
     assert refusal(family) == "a run cannot start from itself: name another one"
 
 
 async def test_chains_of_runs(family: Family) -> None:
     await family.parent(**SUCCEEDED)
-    family.apply("child", startFrom={"run": "parent"})
-    await family.settle("child")
+    await family.start("child", startFrom={"run": "parent"})
     family.set_status("child", **{**SUCCEEDED, "weights": {"samplerPath": "s", "statePath": "tinker://child/end"}})
-    family.apply("grandchild", startFrom={"run": "child"})
-    await family.settle("grandchild")
+    await family.start("grandchild", startFrom={"run": "child"})
     assert family.trainer("grandchild")["RL_START_FROM"] == "tinker://child/end"
     assert family.trainer("grandchild")["RL_PARENT_RUN"] == "child"
 

@@ -21,18 +21,6 @@ from rl_operator.operator_errors import OperatorError
 from rl_operator.reconcile import reconcile
 from rl_operator.reconcile.run_client import Key
 
-BACKOFF = timedelta(seconds=PACE.backoff_seconds + 1)
-
-
-async def train(life: Life) -> Manifest:
-    """The pod of a training run."""
-    life.apply()
-    await life.settle()
-    life.play("Running", ready(), ready(), ready())
-    await life.settle()
-    assert life.status.phase == "Running"
-    return life.pods[0]
-
 
 def config_map(life: Life) -> Manifest | None:
     assert life.status.config_map_name
@@ -51,7 +39,7 @@ def change_pod(life: Life, **metadata: object) -> None:
 
 
 async def test_a_config_map_is_restored_unchanged(life: Life) -> None:
-    await train(life)
+    await life.train()
     before = config_map(life)
     remove_config_map(life)
     await life.settle()
@@ -66,15 +54,13 @@ async def test_a_config_map_that_would_differ_is_not_restored(life: Life) -> Non
     """The pod continues; when it fails there is no other."""
     life.apply_own()
     await life.settle()
-    life.play("Running", ready(), ready())
-    await life.settle()
+    await life.report("Running", ready(), ready())
     remove_config_map(life)
     life.write_source("class Other: ...")
     await life.settle()
     assert config_map(life) is None
     assert len(life.pods) == 1
-    life.play_failure(inside=False)
-    await life.settle()
+    await life.fail(inside=False)
     assert (life.status.phase, len(life.pods)) == ("Failed", 1)
     assert life.status.failure
     assert life.status.failure.reason == "ConfigLost"
@@ -92,17 +78,17 @@ class StoredRuns(MortalClient):
 async def test_a_config_map_of_a_run_that_cannot_be_read_is_not_restored(tmp_path: Path) -> None:
     """As an earlier release, with larger limits, may have started it. Its settings are no longer known."""
     life = make_life(tmp_path, StoredRuns)
-    await train(life)
+    await life.train()
     remove_config_map(life)
-    life.edit(config={f"field_{n}": 1 for n in range(300)})
-    await life.settle()
+    await life.change(config={f"field_{n}": 1 for n in range(300)})
     assert config_map(life) is None
     message = life.status.message or ""
     assert "was deleted, and cannot be rendered again: the spec is too large to be read: spec.config: it has" in message
 
 
 async def test_labels_are_put_back(life: Life) -> None:
-    before = (await train(life))["metadata"]["labels"]
+    await life.train()
+    before = life.pods[0]["metadata"]["labels"]
     change_pod(life, labels={"mine": "x"})
     await life.settle()
     [pod] = life.pods
@@ -113,22 +99,20 @@ async def test_labels_are_put_back(life: Life) -> None:
 
 
 async def test_a_pod_that_no_longer_belongs_to_the_run_blocks_its_name(life: Life) -> None:
-    pod = await train(life)
+    await life.train()
+    pod = life.pods[0]
     change_pod(life, ownerReferences=[], labels={})
     for _ in range(3):  # it never comes to rest: the name is tried again and again
         await life.reconcile()
-    reconciling = life.status.condition("Reconciling")
-    assert reconciling
+    reconciling = life.waits_for
     assert (reconciling.reason, pod["metadata"]["name"] in (life.status.message or "")) == ("NameTaken", True)
     assert life.status.attempts == ()
 
 
 async def test_a_reset_status_starts_nothing(life: Life) -> None:
-    await train(life)
-    life.play_failure()
-    await life.settle()
-    life.now += BACKOFF
-    await life.settle()
+    await life.train()
+    await life.fail()
+    await life.later(11)
     assert (life.status.attempt, len(life.pods)) == (2, 2)
     second = life.status.pod_name
     life.store.delete("Pod", KEY[0], life.pods[0]["metadata"]["name"])
@@ -138,110 +122,87 @@ async def test_a_reset_status_starts_nothing(life: Life) -> None:
 
 
 async def test_an_unrelated_config_map_is_not_read(life: Life) -> None:
-    await train(life)
+    await life.train()
     remove_config_map(life)
     name = life.status.config_map_name
     metadata = {"name": name, "namespace": KEY[0], "labels": {RUN_LABEL: KEY[1]}}
     life.store.create({"kind": "ConfigMap", "metadata": metadata, "data": {"pod.json": "{}"}})
-    life.play_failure()
-    await life.settle()
-    life.now += BACKOFF
+    await life.fail()
+    life.now += timedelta(seconds=11)
     for _ in range(3):
         await life.reconcile()
-    reconciling = life.status.condition("Reconciling")
-    assert reconciling
+    reconciling = life.waits_for
     assert (reconciling.reason, len(life.pods)) == ("NameTaken", 1)
 
 
 async def test_success(life: Life) -> None:
-    life.apply()
-    await life.settle()
+    await life.start()
     assert (life.status.phase, life.status.attempt, len(life.pods)) == ("Starting", 1, 1)
     assert life.pods[0]["metadata"]["name"] == life.status.pod_name
 
-    life.play("Running", ready(), ready(), ready())
-    await life.settle()
+    await life.report("Running", ready(), ready(), ready())
     assert life.status.phase == "Running"
 
-    life.play("Succeeded", terminated(0), terminated(0, result()), terminated(0))
-    await life.settle()
-    assert life.status.phase == "Succeeded"
+    await life.succeed()
     assert life.status.weights is not None
     assert POD_FINALIZER not in life.pods[0]["metadata"]["finalizers"]
     assert life.client.writes <= 8
 
 
 async def test_a_draft_starts_nothing_until_it_is_released(life: Life) -> None:
-    life.apply(suspend=True)
-    await life.settle()
+    await life.start(suspend=True)
     assert (life.status.phase, life.status.start_time, life.pods) == ("Draft", None, ())
-    life.edit(suspend=False)
-    await life.settle()
+    await life.change(suspend=False)
     assert (life.status.phase, len(life.pods)) == ("Starting", 1)
 
 
 async def test_a_refused_run_starts_once_it_is_fixed(life: Life) -> None:
-    life.apply(config={"group_sise": 8})
-    await life.settle()
+    await life.start(config={"group_sise": 8})
     assert life.status.phase == "Pending"
     assert life.status.refusals[0].field == "spec.config.group_sise"
     assert life.pods == ()
-    life.edit(config={"group_size": 8})
-    await life.settle()
+    await life.change(config={"group_size": 8})
     assert (life.status.phase, life.status.refusals, len(life.pods)) == ("Starting", (), 1)
 
 
 async def test_an_unknown_runtime_is_refused_naming_the_existing_ones(life: Life) -> None:
-    life.apply(runtime="tyni")
-    await life.settle()
+    await life.start(runtime="tyni")
     refusal = life.status.refusals[0]
     assert (refusal.code, refusal.allowed) == ("RuntimeNotFound", ["default", "tiny"])
 
 
 async def test_a_failed_attempt_is_followed_by_another_after_the_backoff(life: Life) -> None:
-    life.apply()
-    await life.settle()
-    life.play_failure()
-    await life.settle()
+    await life.start()
+    await life.fail()
     assert (life.status.phase, life.status.attempt, len(life.pods)) == ("Pending", 1, 1)
-    life.now += timedelta(seconds=11)
-    await life.settle()
+    await life.later(11)
     assert (life.status.phase, life.status.attempt, len(life.pods)) == ("Starting", 2, 2)
     first, second = life.pods
     assert first["spec"]["volumes"] == second["spec"]["volumes"], "attempt 2 is what attempt 1 was"
-    assert [a.reason for a in life.status.attempts] == ["TrainerFailed"]
+    assert life.ends == ["TrainerFailed"]
 
 
 async def test_stop_and_resume(life: Life) -> None:
-    life.apply()
-    await life.settle()
-    life.play("Running", ready(), ready(), ready())
-    await life.settle()
-    life.edit(suspend=True)
-    await life.settle()
+    await life.train()
+    await life.change(suspend=True)
     assert life.status.phase == "Stopping"
     assert "deletionTimestamp" in life.pods[0]["metadata"]
     stopped = result(outcome="stopped", stepsTrained=12, samplerPath=None)
-    life.play("Failed", ready(), terminated(0, stopped), terminated(0))
-    await life.settle()
+    await life.report("Failed", ready(), terminated(0, stopped), terminated(0))
     assert life.status.phase == "Stopped"
     assert life.status.checkpoint is not None
     assert life.status.checkpoint.step == 12
-    life.edit(suspend=False)
-    await life.settle()
+    await life.change(suspend=False)
     assert (life.status.phase, life.status.attempt) == ("Starting", 2)
 
 
 async def test_an_unrelated_object_of_the_same_name_is_not_taken_over(life: Life) -> None:
     life.apply()
-    run = life.client.run(KEY)
-    assert run is not None
+    run = life.run
     name = f"sorting-{run.metadata.uid[:5]}-1"
     life.store.create({"kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": {}})
     assert await life.reconcile() is not None
-    condition = life.status.condition("Reconciling")
-    assert condition is not None
-    assert condition.reason == "NameTaken"
+    assert life.waits_for.reason == "NameTaken"
     life.store.delete("Pod", "default", name)
     await life.settle()
     assert [pod["metadata"]["name"] for pod in life.pods] == [name]
@@ -251,8 +212,7 @@ async def test_an_unrelated_object_of_the_same_name_is_not_taken_over(life: Life
 async def test_inputs_that_vanished_after_the_freeze_are_named(life: Life, gone: dict[str, str]) -> None:
     """The operator died between the freeze and the ConfigMap, and the inputs of the rendering are gone."""
     life.apply(**gone)
-    run = life.client.run(KEY)
-    assert run is not None
+    run = life.run
     frozen = {
         "startTime": "2026-05-01T12:00:00Z",
         "attempt": 1,
@@ -262,29 +222,23 @@ async def test_inputs_that_vanished_after_the_freeze_are_named(life: Life, gone:
     }
     life.store.update(RUN_KIND, *KEY, lambda run: run.update(status=frozen))
     assert await life.reconcile() is not None
-    condition = life.status.condition("Reconciling")
-    assert condition is not None
-    assert condition.reason == "CreationRefused"
-    assert "'gone' is gone" in condition.message
+    assert life.waits_for.reason == "CreationRefused"
+    assert "'gone' is gone" in life.waits_for.message
     assert life.pods == ()
 
 
 async def test_a_deleted_run_releases_its_pod(life: Life) -> None:
-    life.apply()
-    await life.settle()
+    await life.start()
     life.store.delete(RUN_KIND, *KEY)
     await life.settle()
     assert all(POD_FINALIZER not in pod["metadata"]["finalizers"] for pod in life.pods)
 
 
 async def test_a_run_applied_again_at_once_gets_its_own_pod(life: Life) -> None:
-    life.apply()
-    await life.settle()
+    await life.start()
     life.store.delete(RUN_KIND, *KEY)
-    life.apply()
-    await life.settle()
-    run = life.client.run(KEY)
-    assert run is not None
+    await life.start()
+    run = life.run
     own = [p for p in life.pods if p["metadata"]["ownerReferences"][0]["uid"] == run.metadata.uid]
     assert len(own) == 1
     assert life.status.pod_name == own[0]["metadata"]["name"]
@@ -292,18 +246,13 @@ async def test_a_run_applied_again_at_once_gets_its_own_pod(life: Life) -> None:
 
 async def _live(life: Life) -> tuple[Any, ...]:
     """A whole run: fails once, succeeds in the second attempt. Returns what must not depend on kills."""
-    life.apply()
-    await life.settle()
-    life.play_failure()
-    await life.settle()
-    life.now += timedelta(seconds=11)
-    await life.settle()
-    life.play("Running", ready(), ready(), ready())
-    await life.settle()
-    life.play("Succeeded", terminated(0), terminated(0, result()), terminated(0))
-    await life.settle()
+    await life.start()
+    await life.fail()
+    await life.later(11)
+    await life.report("Running", ready(), ready(), ready())
+    await life.succeed()
     held = [POD_FINALIZER in pod["metadata"]["finalizers"] for pod in life.pods]
-    reasons = [attempt.reason for attempt in life.status.attempts]
+    reasons = life.ends
     return life.status.phase, life.status.attempt, reasons, life.status.failed_attempts, len(life.pods), held
 
 
@@ -323,14 +272,10 @@ async def test_trouble_is_a_warning_each_time_and_success_after_it_is_none(life:
     life.apply()
     for _ in range(2):  # in the same way
         await life.settle()
-        life.play_failure()
-        await life.settle()
-        life.now += timedelta(seconds=60)
-    await life.settle()
-    life.play("Pending", ready(), waiting("ErrImagePull", "not found"), waiting("PodInitializing"))
-    await life.settle()
-    life.play("Succeeded", terminated(0), terminated(0, result()), terminated(0))
-    await life.settle()
+        await life.fail()
+        await life.later(60)
+    await life.report("Pending", ready(), waiting("ErrImagePull", "not found"), waiting("PodInitializing"))
+    await life.succeed()
     assert life.client.warned == ("BackOff", "BackOff", "ImageNotPulled")
     assert life.client.told[-1] == "Succeeded"
 
@@ -361,6 +306,5 @@ async def test_a_run_that_is_suspended_while_its_config_is_made_gets_no_pod(tmp_
         life.client.dies_at, life.client.dies_before = 1, False
     await life.settle()
     assert (life.status.attempt, life.pods) == (1, ())
-    life.edit(suspend=False)
-    await life.settle()
+    await life.change(suspend=False)
     assert len(life.pods) == 1

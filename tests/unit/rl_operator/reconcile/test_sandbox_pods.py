@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.unit.rl_operator.reconcile.life import KEY, Life, MortalClient, make_life
 from tests.unit.rl_operator.samples import TINY
-from tests.unit.rl_operator.status.builders import ready, result, running, terminated, waiting
+from tests.unit.rl_operator.status.builders import ready, running, terminated, waiting
 
 from rl_operator.api.names import RUN_KIND
 from rl_operator.api.runtime import Runtime
@@ -38,8 +38,7 @@ def life(tmp_path: Path) -> Life:
 
 async def start(life: Life) -> None:
     await life.settle()
-    life.play("Running", ready(), ready(), running())
-    await life.settle()
+    await life.report("Running", ready(), ready(), running())
 
 
 async def test_from_apply_to_weights(life: Life) -> None:
@@ -51,8 +50,7 @@ async def test_from_apply_to_weights(life: Life) -> None:
 
     for name in life.sandboxes:
         life.play_sandbox(name, ready())
-    life.play("Running", ready(), ready(), ready())
-    await life.settle()
+    await life.report("Running", ready(), ready(), ready())
     assert life.status.sandboxes == SandboxPods(desired=2, ready=2, replaced=0, observed_at=format_time(life.now))
 
     life.play_sandbox("1-sandbox-0-0", terminated(0), "Succeeded")
@@ -62,8 +60,7 @@ async def test_from_apply_to_weights(life: Life) -> None:
     await life.settle()
     assert set(life.sandboxes) == {"1-sandbox-0-1", "1-sandbox-1-0"}, "a used one is gone once it has a successor"
 
-    life.play("Succeeded", terminated(0), terminated(0, result()), terminated(0))
-    await life.settle()
+    await life.succeed()
     life.kubelet()
     await life.settle()
     assert life.status.phase == "Succeeded"
@@ -81,8 +78,7 @@ async def test_an_image_that_cannot_be_pulled_is_a_warning(life: Life) -> None:
 async def test_beside_an_environment_of_its_own(life: Life) -> None:
     life.apply_own(sandbox={"size": 1})
     await life.settle()
-    life.play("Running", ready(), ready())
-    await life.settle()
+    await life.report("Running", ready(), ready())
     assert list(life.sandboxes) == ["1-sandbox-0-0"]
     assert sorted(life.names("Service")) == ["sorting-U", "sorting-U-box"]
     policies = ["sorting-U-environment", "sorting-U-sandbox", "sorting-U-trainer"]

@@ -1,6 +1,7 @@
 """Runs and pods as values, for the pure status code. Pods are built in Kubernetes' own shape and observed as such."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,9 +16,12 @@ from rl_operator.api.names import (
     SANDBOX_COMPONENT,
     SLOT_LABEL,
 )
+from rl_operator.api.status_fields import RunStatus
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.view import View
+from rl_operator.status.derived_status import derive
 from rl_operator.status.observed.observation import PodObservation, observe_pod
+from rl_operator.status.phase_and_action import assess
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 CREATED = "2026-05-01T11:50:00Z"
@@ -130,6 +134,35 @@ def make_pod(
     return observe_pod(pod)
 
 
+def working_pod(**changes: Any) -> PodObservation:
+    """All of its containers are ready."""
+    return make_pod(ready(), ready(), ready(), **changes)
+
+
+def ended_pod(trainer: Container, environment: Container | None = None, **changes: Any) -> PodObservation:
+    """A pod that Kubernetes calls failed, whose trainer ended so; by default the environment ended in order."""
+    return make_pod(ready(), trainer, environment or terminated(0), **{"phase": "Failed", **changes})
+
+
+TRAINING = working_pod()
+
+
+def unscheduled(reason: str, message: str = "") -> dict[str, Any]:
+    """The scheduler's condition."""
+    return {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+
+
+def unscheduled_pod(reason: str, message: str = "", **changes: Any) -> PodObservation:
+    """It waits for the scheduler, or for its gate."""
+    pending: dict[str, Any] = {"phase": "Pending", "node": "", "conditions": [unscheduled(reason, message)]}
+    return make_pod(waiting(), waiting(), waiting(), **pending, **changes)
+
+
+def disruption(reason: str, message: str = "") -> dict[str, Any]:
+    """The condition of a pod that the cluster ends."""
+    return {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
+
+
 def make_environment(slot: int, incarnation: int, container: Container, **changes: Any) -> PodObservation:
     """An environment pod."""
     return _apart(ENVIRONMENT_COMPONENT, "env", slot, incarnation, {"environment": container}, **changes)
@@ -198,3 +231,13 @@ def make_view(
     **rest: Any,
 ) -> View:
     return View(make_run(status, **(spec or {})), now, 10.0, pod, **rest)
+
+
+def status_of(view: View) -> RunStatus:
+    """What a reconcile would write."""
+    return derive(view, assess(view))
+
+
+def written(view: View, **changes: Any) -> View:
+    """The view once that is written."""
+    return replace(view, run=view.run.with_changes(status=status_of(view)), **changes)

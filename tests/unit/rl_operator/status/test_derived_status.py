@@ -16,12 +16,15 @@ from tests.unit.rl_operator.status.builders import (
     POD,
     RUNNING,
     STARTED,
+    TRAINING,
+    ended_pod,
     failed_result,
     make_pod,
     make_run,
     make_view,
     ready,
     running,
+    status_of,
     terminated,
     waiting,
 )
@@ -32,9 +35,8 @@ from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.parse import parse_stored_run
 from rl_operator.documents.yaml_text import json_value
 from rl_operator.status.attempt.view import View
-from rl_operator.status.derived_status import derive, frozen_refusals, frozen_settings, started, worth_writing
+from rl_operator.status.derived_status import frozen_refusals, frozen_settings, started, worth_writing
 from rl_operator.status.observed.observation import ObservedTrainer
-from rl_operator.status.phase_and_action import assess
 from rl_operator.status.text.phase_table import TABLE, Situation
 
 GOLDEN = Path("tests/data/golden/status")
@@ -49,11 +51,7 @@ TRAINER = ObservedTrainer.model_validate(
         "wandb": {"state": "disabled"},
     }
 )
-WORKING = make_view(RUNNING, pod=make_pod(ready(), ready(), ready()), trainer=TRAINER)
-
-
-def status_of(view: View) -> RunStatus:
-    return derive(view, assess(view))
+WORKING = make_view(RUNNING, pod=TRAINING, trainer=TRAINER)
 
 
 @pytest.mark.parametrize("name", [*ROWS, "training with figures"])
@@ -83,7 +81,7 @@ def test_deriving_twice_changes_nothing(name: str) -> None:
         return  # an ending is seen once: the next reconcile starts from the recorded attempt
     again = replace(view, run=view.run.with_changes(status=status))
     if view.trouble is None:
-        assert derive(again, assess(again)) == status
+        assert status_of(again) == status
 
 
 def test_a_status_stays_small() -> None:
@@ -113,7 +111,7 @@ def test_start_time_is_set_once() -> None:
 
 
 def test_history_has_at_most_ten_samples_over_the_run() -> None:
-    view = make_view(RUNNING, pod=make_pod(ready(), ready(), ready()))
+    view = make_view(RUNNING, pod=TRAINING)
     for step in range(1, 101):
         trainer = TRAINER.with_changes(
             step=step, total_steps=100, metrics=TRAINER.metrics.with_changes(reward_mean=step / 100)
@@ -194,7 +192,7 @@ def test_the_expiry_of_a_checkpoint_is_in_the_status() -> None:
     working = replace(WORKING, trainer=ObservedTrainer.model_validate({"step": 12, "checkpoint": checkpoint}))
     assert status_of(working).checkpoint == Checkpoint(step=10, state_path="tinker://m/weights/10", expires_at=expires)
     failed = failed_result("internal", "bug", checkpoint={"expiresAt": expires})
-    over = make_pod(ready(), terminated(1, failed), terminated(0), phase="Failed")
+    over = ended_pod(terminated(1, failed))
     found = status_of(make_view(RUNNING, pod=over)).checkpoint
     assert found is not None
     assert found.expires_at == expires
@@ -281,6 +279,6 @@ def test_the_start_freezes_settings_and_the_next_attempt_keeps_them() -> None:
 def test_phase_and_conditions_are_those_of_an_unedited_run() -> None:
     edit, plain = edited(config={}), edited(**SPEC)
     views = [View(run, NOW, 10.0, refusals=frozen_refusals(run)) for run in (edit, plain)]
-    said = [derive(view, assess(view)) for view in views]
+    said = [status_of(view) for view in views]
     assert said[0].with_changes(refusals=()) == said[1]
     assert len(said[0].refusals) == 2

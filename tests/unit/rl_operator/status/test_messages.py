@@ -10,6 +10,9 @@ from tests.unit.rl_operator.status.builders import (
     NOW,
     RUNNING,
     STARTED,
+    TRAINING,
+    disruption,
+    ended_pod,
     failed_result,
     make_environment,
     make_pod,
@@ -92,7 +95,7 @@ OTHERS: dict[str, View] = {
 
 
 def disrupted(word: str) -> View:
-    conditions = [{"type": "DisruptionTarget", "status": "True", "reason": word, "message": "to make room"}]
+    conditions = [disruption(word, "to make room")]
     return make_view(RUNNING, pod=make_pod(ready(), terminated(137), phase="Failed", conditions=conditions))
 
 
@@ -149,13 +152,13 @@ def test_the_trainers_message_is_shown_while_it_starts() -> None:
 
 def test_the_trainers_warnings_are_sentences_of_the_message() -> None:
     trainer = ObservedTrainer(phase="sampling", step=12, total_steps=40, warnings=("held-out accuracy fell", "Slow."))
-    view = make_view(RUNNING, pod=make_pod(ready(), ready(), ready()), trainer=trainer)
+    view = make_view(RUNNING, pod=TRAINING, trainer=trainer)
     assert assess(view).message == "Training: step 12 of 40. Held-out accuracy fell. Slow."
 
 
 def test_a_run_that_ends_early_says_why_while_it_ends() -> None:
     trainer = ObservedTrainer(phase="done", step=12, total_steps=40, stopped_early="held-out 0.97 reached 0.95")
-    view = make_view(RUNNING, pod=make_pod(ready(), ready(), ready()), trainer=trainer)
+    view = make_view(RUNNING, pod=TRAINING, trainer=trainer)
     assert assess(view).message == (
         "Training stopped early at step 12: held-out 0.97 reached 0.95. The weights are being saved and evaluated."
     )
@@ -163,7 +166,7 @@ def test_a_run_that_ends_early_says_why_while_it_ends() -> None:
 
 def test_what_the_trainer_waits_for_is_a_sentence_of_the_message() -> None:
     trainer = ObservedTrainer(phase="sampling", total_steps=6, waiting="the trainer opens its backend again")
-    view = make_view(RUNNING, trainer=trainer, pod=make_pod(ready(), ready(), ready()))
+    view = make_view(RUNNING, trainer=trainer, pod=TRAINING)
     assert assess(view).message == "Training: step 0 of 6. The trainer opens its backend again."
 
 
@@ -174,7 +177,7 @@ def test_a_pod_that_never_ran_has_nothing_to_save() -> None:
 
 def test_a_permanent_failure_mentions_that_its_checkpoint_is_kept() -> None:
     refused = terminated(3, failed_result("credentials", "401"))
-    view = make_view(RUNNING, pod=make_pod(ready(), refused, terminated(0), phase="Failed"))
+    view = make_view(RUNNING, pod=ended_pod(refused))
     assert assess(view).message == (
         "CredentialsRefused in trainer (exit code 3): 401. Trying again cannot help."
         " The checkpoint of step 7 is kept: a new run can start from it (spec.startFrom)."
@@ -192,7 +195,7 @@ LOST = terminated(1, failed_result("checkpoint", "the backend has neither the ch
     ],
 )
 def test_a_lost_checkpoint_ends_the_run_unless_it_may_restart(spec: dict[str, Any], phase: str, end: str) -> None:
-    view = make_view(RUNNING, pod=make_pod(ready(), LOST, terminated(0), phase="Failed"), spec=spec)
+    view = make_view(RUNNING, pod=ended_pod(LOST), spec=spec)
     assessment = assess(view)
     status = derive(view, assessment)
     assert (status.phase, status.failure and status.failure.reason) == (phase, "CheckpointLost")
@@ -202,5 +205,5 @@ def test_a_lost_checkpoint_ends_the_run_unless_it_may_restart(spec: dict[str, An
 
 def test_a_failure_without_a_checkpoint_says_what_to_do() -> None:
     words = result(outcome="failed", stepsTrained=0, statePath=None, samplerPath=None)
-    view = make_view(RUNNING, pod=make_pod(ready(), terminated(2, words), terminated(0), phase="Failed"))
+    view = make_view(RUNNING, pod=ended_pod(terminated(2, words)))
     assert assess(view).message.endswith("Trying again cannot help. Fix that and start a new run.")

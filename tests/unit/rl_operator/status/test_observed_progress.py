@@ -5,28 +5,35 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.status.builders import NOW, RUNNING, make_pod, make_view, ready, result, running, terminated
+from tests.unit.rl_operator.status.builders import (
+    NOW,
+    RUNNING,
+    TRAINING,
+    ended_pod,
+    make_pod,
+    make_view,
+    ready,
+    result,
+    running,
+    status_of,
+    terminated,
+)
 
 from rl_contract.status_metrics import EvaluatedFigure, RunMetrics
 from rl_contract.trainer_messages import EvaluatedFigures, RunCost, TrainerResult
 from rl_operator.api.status_fields import Progress, RunStatus
 from rl_operator.status.attempt.view import View
-from rl_operator.status.derived_status import derive, started, worth_writing
+from rl_operator.status.derived_status import started, worth_writing
 from rl_operator.status.observed.observation import ObservedTrainer
 from rl_operator.status.observed.wandb_run import WandbRun
 from rl_operator.status.observed_progress import continued
-from rl_operator.status.phase_and_action import assess
 
 TRAINER = ObservedTrainer.model_validate(
     {"phase": "training", "step": 12, "totalSteps": 40, "secondsPerStep": 0.5,
      "metrics": {"rewardMean": 0.71234, "loss": -0.1}, "wandb": {"state": "running", "url": "https://w/e/p/runs/u-1"}}
 )  # fmt: skip
 WANDB = WandbRun("running", step=20, seconds_per_step=0.4, metrics=RunMetrics(reward_mean=0.8))
-WORKING = make_view(RUNNING, pod=make_pod(ready(), ready(), ready()), trainer=TRAINER)
-
-
-def status_of(view: View) -> RunStatus:
-    return derive(view, assess(view))
+WORKING = make_view(RUNNING, pod=TRAINING, trainer=TRAINER)
 
 
 def after(view: View, **changes: Any) -> View:
@@ -92,7 +99,7 @@ def test_the_time_left_of_an_earlier_step_is_not_shown() -> None:
 
 
 def test_an_unreachable_trainer_has_the_steps_the_run_asks_for() -> None:
-    pod = make_pod(ready(), ready(), ready())
+    pod = TRAINING
     spec = {"config": {"total_steps": 80}}
     progress = status_of(make_view(RUNNING, pod=pod, spec=spec, unreachable=True, wandb=WANDB)).progress
     assert progress is not None
@@ -158,7 +165,7 @@ def test_the_last_checkpoint_of_a_trainer_that_failed_is_not_where_it_was(outcom
     """Its result has the step of that checkpoint, and figures of the end."""
     unheard = after(WORKING, trainer=None, unreachable=True, wandb=WANDB)
     failed = result(outcome=outcome, stepsTrained=10, samplerPath=None, metrics={"rewardMean": 0.21})
-    over = make_pod(ready(), terminated(1, failed), terminated(0), phase="Failed")
+    over = ended_pod(terminated(1, failed))
     status = status_of(after(unheard, pod=over, unreachable=False, wandb=None))
     assert status.progress is not None
     assert status.metrics is not None
@@ -169,7 +176,7 @@ def test_the_last_checkpoint_of_a_trainer_that_failed_is_not_where_it_was(outcom
 def test_an_attempt_that_ends_before_its_training_is_open_has_the_step_it_began_with() -> None:
     """What is left of the first attempt's metrics still names W&B."""
     failed = result(outcome="failed", attempt=2, stepsTrained=0, statePath=None, samplerPath=None, metrics={})
-    over = make_pod(ready(), terminated(4, failed), terminated(0), phase="Failed")
+    over = ended_pod(terminated(4, failed))
     begun = SECOND | {"metrics": {"baseline": {"value": 0.1}, "source": "wandb"}}
     status = status_of(make_view(begun, pod=over))
     assert status.progress is not None
@@ -195,7 +202,7 @@ def test_the_results_metrics_win_at_the_end() -> None:
 
 def test_the_result_of_a_killed_trainer_is_older_than_its_metrics() -> None:
     killed = result(outcome="running", stepsTrained=10, metrics={"rewardMean": 0.5}, samplerPath=None)
-    over = make_pod(ready(), terminated(137, killed), terminated(1), phase="Failed")
+    over = ended_pod(terminated(137, killed), terminated(1))
     status = status_of(after(WORKING, trainer=None, pod=over))
     assert status.metrics is not None
     assert (status.metrics.source, status.metrics.reward_mean) == ("trainer", 0.7123)
@@ -212,7 +219,7 @@ def test_wandbs_state_is_shown_but_never_trusted() -> None:
 
 def test_answers_about_a_finished_attempt_change_nothing() -> None:
     """Its end is written, and the poller still has the trainer's last answer."""
-    over = after(WORKING, pod=make_pod(ready(), terminated(4), terminated(0), phase="Failed"))
+    over = after(WORKING, pod=ended_pod(terminated(4)))
     ended = after(over, trainer=TRAINER.model_copy(update={"step": 13}), wandb=WANDB)
     assert ended.run.status.attempts[-1].attempt == 1
     for status in (ended.run.status, status_of(ended)):
@@ -389,7 +396,7 @@ def test_the_trainer_knows_where_its_attempt_began(from_step: int, checkpoint: d
     begun = of_attempt().to_wire()
     told = {"step": from_step + 2, "fromStep": from_step, "totalSteps": 150, "metrics": {"rewardMean": 0.3}}
     trainer = ObservedTrainer.model_validate({**told, "checkpoint": checkpoint})
-    status = status_of(make_view({**RUNNING, **begun}, pod=make_pod(ready(), ready(), ready()), trainer=trainer))
+    status = status_of(make_view({**RUNNING, **begun}, pod=TRAINING, trainer=trainer))
     assert status.progress is not None
     assert (status.progress.from_step, status.progress.step) == (from_step, from_step + 2)
     assert status.metrics is not None
@@ -429,7 +436,7 @@ def test_the_best_weights_outlive_an_attempt_as_long_as_the_backend_has_them(
     begun = of_attempt(best=BEST).to_wire()
     assert begun["best"]["step"] == 50
     trainer = ObservedTrainer.model_validate({"step": 62, "fromStep": from_step, "totalSteps": 150, "best": told})
-    status = status_of(make_view({**RUNNING, **begun}, pod=make_pod(ready(), ready(), ready()), trainer=trainer))
+    status = status_of(make_view({**RUNNING, **begun}, pod=TRAINING, trainer=trainer))
     assert (status.best.step if status.best else None) == best
 
 
@@ -456,7 +463,7 @@ def test_the_cost_is_shown_as_the_trainer_tells_it_and_never_falls() -> None:
 
 def test_a_result_tells_the_cost_and_the_next_attempt_keeps_it() -> None:
     paid = result(cost={"amount": 3.5, "currency": "EUR"}, outcome="running", stepsTrained=12)
-    view = replace(WORKING, pod=make_pod(ready(), terminated(1, paid), terminated(0), phase="Failed"), trainer=None)
+    view = replace(WORKING, pod=ended_pod(terminated(1, paid)), trainer=None)
     found = status_of(view)
     assert found.cost == RunCost(amount=3.5, currency="EUR")
     again = started(

@@ -11,6 +11,8 @@ from tests.unit.rl_operator.status.builders import (
     POD,
     RUNNING,
     STARTED,
+    TRAINING,
+    ended_pod,
     failed_result,
     make_environment,
     make_pod,
@@ -18,8 +20,11 @@ from tests.unit.rl_operator.status.builders import (
     ready,
     result,
     running,
+    status_of,
     terminated,
+    unscheduled_pod,
     waiting,
+    working_pod,
 )
 
 from rl_operator.api.hints import FROZEN
@@ -42,12 +47,12 @@ from rl_operator.status.phase_and_action import (
 from rl_operator.status.text.phase_table import Situation
 
 REFUSAL = Refusal(code="LockedField", field="spec.trainer.lora_rank", given=8, locked=32, hint="it is locked to 32")
-WORKING = make_pod(ready(), ready(), ready())
 NO_CLAIM = '0/1 nodes are available: persistentvolumeclaim "rollouts" not found. not found'  # measured with 1.36.3
 STARTING = make_pod(ready(), ready(), running())
+HALF_READY = make_pod(ready(), running(), running())
 UNANSWERED = "The backend at http://tinker-service:8005 does not answer for more than 10 s: the connection is refused."
 SILENT = ObservedTrainer(waiting=UNANSWERED, backend_silent=True)
-FAILED_POD = make_pod(ready(), terminated(1, failed_result("internal", "bug")), terminated(0), phase="Failed")
+FAILED_POD = ended_pod(terminated(1, failed_result("internal", "bug")))
 COST = {"amount": 19.5, "currency": "USD", "budget": 20}
 COSTING: dict[str, Any] = {**RUNNING, "cost": COST}
 
@@ -57,9 +62,7 @@ def _budget(amount: float) -> dict[str, Any]:
 
 
 BUDGET = _budget(20)
-SPENT_POD = make_pod(
-    ready(), terminated(1, failed_result("budget", "19.50 of 20", cost=COST)), terminated(0), phase="Failed"
-)
+SPENT_POD = ended_pod(terminated(1, failed_result("budget", "19.50 of 20", cost=COST)))
 STOPPED_POD = make_pod(
     terminated(0), terminated(0, result(outcome="stopped")), terminated(0), phase="Failed", deleting=True
 )
@@ -89,211 +92,109 @@ def unprepared(since: datetime) -> PodObservation:
     return make_pod(waiting(), waiting(), waiting(), phase="Pending", spec=spec, conditions=[condition])
 
 
-ROWS: dict[str, tuple[View, Situation, str, Action]] = {
-    "new": (make_view(), Situation.WAITING, "Starting", Action.START),
-    "refused": (make_view(refusals=(REFUSAL,)), Situation.REFUSED, "LockedField", Action.REST),
-    "draft": (make_view(spec=SUSPENDED), Situation.DRAFT, "Draft", Action.RENDER),
-    "frozen, nothing created yet": (make_view(STARTED), Situation.STARTING, "PodStarting", Action.CREATE),
-    "settings edited after the start": (
-        make_view(STARTED, refusals=(Refusal(code="FrozenField", field="spec.config", hint=FROZEN),)),
-        Situation.STARTING,
-        "PodStarting",
-        Action.CREATE,
-    ),
-    "pod starting": (make_view(STARTED, pod=STARTING), Situation.STARTING, "PodStarting", Action.REST),
-    "its trainer cannot reach the backend": (
-        make_view(STARTED, pod=make_pod(ready(), running(), running()), trainer=SILENT),
-        Situation.STARTING,
-        "BackendSilent",
-        Action.REST,
-    ),
-    "its trainer is not heard": (
-        make_view(STARTED, pod=make_pod(ready(), running(), running()), unheard=True),
-        Situation.STARTING,
-        "TrainerUnheard",
-        Action.REST,
-    ),
-    "trainer killed while it started": (
-        make_view(STARTED, pod=make_pod(ready(), terminated(137, reason="OOMKilled"), running())),
-        Situation.STARTING,
-        "PodStarting",
-        Action.REST,
-    ),
-    "a name taken": (
-        make_view(STARTED, trouble=("NameTaken", "Pod x belongs to somebody.")),
-        Situation.STARTING,
-        "NameTaken",
-        Action.CREATE,
-    ),
-    "image missing": (
-        make_view(STARTED, pod=make_pod(waiting("ImagePullBackOff", "no such image"), waiting(), waiting())),
-        Situation.STARTING,
-        "ImageNotPulled",
-        Action.REST,
-    ),
-    "a draft that cannot be rendered": (
-        make_view(spec=SUSPENDED, trouble=("CreationRefused", "Not created: the environment is gone.")),
-        Situation.WAITING,
-        "CreationRefused",
-        Action.RENDER,
-    ),
-    "configuration missing": (
-        make_view(
+FINDINGS: dict[str, dict[str, View]] = {
+    "WAITING Starting START": {"new": make_view()},
+    "REFUSED LockedField REST": {"refused": make_view(refusals=(REFUSAL,))},
+    "DRAFT Draft RENDER": {"draft": make_view(spec=SUSPENDED)},
+    "STARTING PodStarting CREATE": {
+        "frozen, nothing created yet": make_view(STARTED),
+        "settings edited after the start": make_view(
+            STARTED, refusals=(Refusal(code="FrozenField", field="spec.config", hint=FROZEN),)
+        ),
+        "its pod vanished while it was starting": make_view(STARTED),
+    },
+    "STARTING PodStarting REST": {
+        "pod starting": make_view(STARTED, pod=STARTING),
+        "trainer killed while it started": make_view(
+            STARTED, pod=make_pod(ready(), terminated(137, reason="OOMKilled"), running())
+        ),
+        "its volumes are not mounted yet": make_view(STARTED, pod=unprepared(NOW - timedelta(seconds=20))),
+    },
+    "STARTING BackendSilent REST": {
+        "its trainer cannot reach the backend": make_view(STARTED, pod=HALF_READY, trainer=SILENT)
+    },
+    "STARTING TrainerUnheard REST": {"its trainer is not heard": make_view(STARTED, pod=HALF_READY, unheard=True)},
+    "STARTING NameTaken CREATE": {
+        "a name taken": make_view(STARTED, trouble=("NameTaken", "Pod x belongs to somebody."))
+    },
+    "STARTING ImageNotPulled REST": {
+        "image missing": make_view(
+            STARTED, pod=make_pod(waiting("ImagePullBackOff", "no such image"), waiting(), waiting())
+        )
+    },
+    "WAITING CreationRefused RENDER": {
+        "a draft that cannot be rendered": make_view(
+            spec=SUSPENDED, trouble=("CreationRefused", "Not created: the environment is gone.")
+        )
+    },
+    "STARTING ContainerConfigMissing REST": {
+        "configuration missing": make_view(
             STARTED, pod=make_pod(ready(), waiting("CreateContainerConfigError", 'configmap "k" not found'), ready())
+        )
+    },
+    "STARTING Unschedulable REST": {"no node": make_view(STARTED, pod=unscheduled_pod("Unschedulable", "0/1 nodes"))},
+    "STARTING ClaimMissing REST": {"no claim": make_view(STARTED, pod=unscheduled_pod("Unschedulable", NO_CLAIM))},
+    "RUNNING Training REST": {
+        "all ready": make_view(STARTED, pod=TRAINING),
+        "running stays running when a probe fails": make_view(RUNNING, pod=STARTING),
+    },
+    "STOPPING Suspended STOP": {"suspend asked": make_view(RUNNING, pod=TRAINING, spec=SUSPENDED)},
+    "STOPPING Suspended REST": {
+        "stopping": make_view(RUNNING, pod=working_pod(deleting=True), spec=SUSPENDED),
+        "suspended, and let go again while it saves": make_view(
+            stopping("Suspended"), pod=make_pod(running(), running(), running(), deleting=True)
         ),
-        Situation.STARTING,
-        "ContainerConfigMissing",
-        Action.REST,
-    ),
-    "no node": (
-        make_view(
-            STARTED,
-            pod=make_pod(
-                waiting(),
-                waiting(),
-                waiting(),
-                phase="Pending",
-                node="",
-                conditions=[
-                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
-                ],
-            ),
+    },
+    "STOPPED Stopped REST": {
+        "stopped": make_view(
+            RUNNING, pod=ended_pod(terminated(0, result(outcome="stopped")), deleting=True), spec=SUSPENDED
         ),
-        Situation.STARTING,
-        "Unschedulable",
-        Action.REST,
-    ),
-    "no claim": (
-        make_view(
-            STARTED,
-            pod=make_pod(
-                waiting(),
-                waiting(),
-                waiting(),
-                phase="Pending",
-                node="",
-                conditions=[
-                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": NO_CLAIM}
-                ],
-            ),
+        "suspended before the pod was created": make_view(STARTED, spec=SUSPENDED),
+        "still stopped": make_view(ended("Stopped"), spec=SUSPENDED),
+        "at its budget and suspended": make_view(COSTING | ended("BudgetReached"), spec=BUDGET | SUSPENDED),
+        "suspended after it had failed": make_view(RUNNING, pod=FAILED_POD, spec=SUSPENDED),
+        "its node is lost while it stops": make_view(stopping("Suspended"), pod=LOST, spec=SUSPENDED),
+        "its pod vanished while it stopped": make_view(stopping("Suspended"), spec=SUSPENDED),
+    },
+    "WAITING Resuming START": {
+        "resumed: no backoff after a stop": make_view(ended("Stopped")),
+        "budget raised: no backoff": make_view(COSTING | ended("BudgetReached"), spec=_budget(20.01)),
+        "budget taken away": make_view(COSTING | ended("BudgetReached")),
+    },
+    "STOPPED BudgetReached REST": {
+        "its budget is reached": make_view(COSTING, pod=SPENT_POD, spec=BUDGET),
+        "at its budget": make_view(COSTING | ended("BudgetReached"), spec=BUDGET),
+        "at its budget, which was lowered": make_view(COSTING | ended("BudgetReached"), spec=_budget(10)),
+        "at its budget and past its deadline": make_view(
+            COSTING | ended("BudgetReached"), spec=BUDGET | {"activeDeadlineSeconds": 1}
         ),
-        Situation.STARTING,
-        "ClaimMissing",
-        Action.REST,
-    ),
-    "all ready": (make_view(STARTED, pod=WORKING), Situation.RUNNING, "Training", Action.REST),
-    "running stays running when a probe fails": (
-        make_view(RUNNING, pod=STARTING),
-        Situation.RUNNING,
-        "Training",
-        Action.REST,
-    ),
-    "suspend asked": (make_view(RUNNING, pod=WORKING, spec=SUSPENDED), Situation.STOPPING, "Suspended", Action.STOP),
-    "stopping": (
-        make_view(RUNNING, pod=make_pod(ready(), ready(), ready(), deleting=True), spec=SUSPENDED),
-        Situation.STOPPING,
-        "Suspended",
-        Action.REST,
-    ),
-    "stopped": (
-        make_view(
-            RUNNING,
-            pod=make_pod(
-                ready(), terminated(0, result(outcome="stopped")), terminated(0), phase="Failed", deleting=True
-            ),
-            spec=SUSPENDED,
-        ),
-        Situation.STOPPED,
-        "Stopped",
-        Action.REST,
-    ),
-    "suspended before the pod was created": (
-        make_view(STARTED, spec=SUSPENDED),
-        Situation.STOPPED,
-        "Stopped",
-        Action.REST,
-    ),
-    "still stopped": (make_view(ended("Stopped"), spec=SUSPENDED), Situation.STOPPED, "Stopped", Action.REST),
-    "resumed: no backoff after a stop": (make_view(ended("Stopped")), Situation.WAITING, "Resuming", Action.START),
-    "its budget is reached": (
-        make_view(COSTING, pod=SPENT_POD, spec=BUDGET),
-        Situation.STOPPED,
-        "BudgetReached",
-        Action.REST,
-    ),
-    "its budget was raised meanwhile": (
-        make_view(COSTING, pod=SPENT_POD, spec=_budget(30)),
-        Situation.WAITING,
-        "Resuming",
-        Action.REST,
-    ),
-    "at its budget": (
-        make_view(COSTING | ended("BudgetReached"), spec=BUDGET),
-        Situation.STOPPED,
-        "BudgetReached",
-        Action.REST,
-    ),
-    "at its budget, which was lowered": (
-        make_view(COSTING | ended("BudgetReached"), spec=_budget(10)),
-        Situation.STOPPED,
-        "BudgetReached",
-        Action.REST,
-    ),
-    "at its budget and past its deadline": (
-        make_view(COSTING | ended("BudgetReached"), spec=BUDGET | {"activeDeadlineSeconds": 1}),
-        Situation.STOPPED,
-        "BudgetReached",
-        Action.REST,
-    ),
-    "budget raised: no backoff": (
-        make_view(COSTING | ended("BudgetReached"), spec=_budget(20.01)),
-        Situation.WAITING,
-        "Resuming",
-        Action.START,
-    ),
-    "budget taken away": (make_view(COSTING | ended("BudgetReached")), Situation.WAITING, "Resuming", Action.START),
-    "at its budget and suspended": (
-        make_view(COSTING | ended("BudgetReached"), spec=BUDGET | SUSPENDED),
-        Situation.STOPPED,
-        "Stopped",
-        Action.REST,
-    ),
-    "first failure": (make_view(RUNNING, pod=FAILED_POD), Situation.WAITING, "BackOff", Action.REST),
-    "backing off": (
-        make_view(ended("TrainerFailed", attempts=3), now=NOW),
-        Situation.WAITING,
-        "BackOff",
-        Action.REST,
-    ),
-    "backed off long enough": (
-        make_view(ended("TrainerFailed"), now=NOW + timedelta(minutes=1)),
-        Situation.WAITING,
-        "BackOff",
-        Action.START,
-    ),
-    "backoffLimit reached": (
-        make_view({**RUNNING, "failedAttempts": 3}, pod=FAILED_POD),
-        Situation.FAILED,
-        "TrainerFailed",
-        Action.REST,
-    ),
-    "five attempts without a new step": (
-        make_view(
+    },
+    "WAITING Resuming REST": {
+        "its budget was raised meanwhile": make_view(COSTING, pod=SPENT_POD, spec=_budget(30)),
+        "suspended, let go again, and over": make_view(stopping("Suspended"), pod=STOPPED_POD),
+    },
+    "WAITING BackOff REST": {
+        "first failure": make_view(RUNNING, pod=FAILED_POD),
+        "backing off": make_view(ended("TrainerFailed", attempts=3), now=NOW),
+        "its node is lost": make_view(RUNNING, pod=LOST),
+        "its pod vanished while it was running": make_view(RUNNING),
+    },
+    "WAITING BackOff START": {
+        "backed off long enough": make_view(ended("TrainerFailed"), now=NOW + timedelta(minutes=1))
+    },
+    "FAILED TrainerFailed REST": {
+        "backoffLimit reached": make_view({**RUNNING, "failedAttempts": 3}, pod=FAILED_POD),
+        "suspended after its last failure": make_view({**RUNNING, "failedAttempts": 3}, pod=FAILED_POD, spec=SUSPENDED),
+    },
+    "FAILED BackendUnreachable REST": {
+        "five attempts without a new step": make_view(
             {**ended("BackendUnreachable", attempts=5, steps=7), "attempt": 6},
-            pod=make_pod(ready(), terminated(4, failed_result("backend", "gone")), terminated(0), phase="Failed"),
-        ),
-        Situation.FAILED,
-        "BackendUnreachable",
-        Action.REST,
-    ),
-    "success": (
-        make_view(RUNNING, pod=make_pod(ready(), terminated(0, result()), terminated(0), phase="Succeeded")),
-        Situation.SUCCEEDED,
-        "Succeeded",
-        Action.REST,
-    ),
-    "success before the last step": (
-        make_view(
+            pod=ended_pod(terminated(4, failed_result("backend", "gone"))),
+        )
+    },
+    "SUCCEEDED Succeeded REST": {
+        "success": make_view(RUNNING, pod=make_pod(ready(), terminated(0, result()), terminated(0), phase="Succeeded")),
+        "success before the last step": make_view(
             RUNNING,
             pod=make_pod(
                 ready(),
@@ -302,107 +203,42 @@ ROWS: dict[str, tuple[View, Situation, str, Action]] = {
                 phase="Succeeded",
             ),
         ),
-        Situation.SUCCEEDED,
-        "Succeeded",
-        Action.REST,
-    ),
-    "trainer done, the pod is ending": (
-        make_view(RUNNING, pod=make_pod(ready(), terminated(0, result()), ready())),
-        Situation.ENDING,
-        "Ending",
-        Action.REST,
-    ),
-    "environment done, the trainer saves": (
-        make_view(RUNNING, pod=make_pod(ready(), ready(), terminated(0))),
-        Situation.ENDING,
-        "Ending",
-        Action.REST,
-    ),
-    "environment killed, the trainer saves": (
-        make_view(RUNNING, pod=make_pod(ready(), ready(), terminated(137))),
-        Situation.ENDING,
-        "Ending",
-        Action.REST,
-    ),
-    "trainer done, the pod lingers": (
-        make_view(
+    },
+    "ENDING Ending REST": {
+        "trainer done, the pod is ending": make_view(RUNNING, pod=make_pod(ready(), terminated(0, result()), ready())),
+        "environment done, the trainer saves": make_view(RUNNING, pod=make_pod(ready(), ready(), terminated(0))),
+        "environment killed, the trainer saves": make_view(RUNNING, pod=make_pod(ready(), ready(), terminated(137))),
+    },
+    "ENDING Ending STOP": {
+        "trainer done, the pod lingers": make_view(
             RUNNING,
             pod=make_pod(ready(), terminated(0, result()), ready()),
             now=NOW + timedelta(seconds=LINGER_SECONDS),
-        ),
-        Situation.ENDING,
-        "Ending",
-        Action.STOP,
-    ),
-    "somebody else deletes the pod": (
-        make_view(RUNNING, pod=make_pod(running(), running(), running(), deleting=True)),
-        Situation.STOPPING,
-        "PodDeleting",
-        Action.REST,
-    ),
-    "suspended, and let go again while it saves": (
-        make_view(stopping("Suspended"), pod=make_pod(running(), running(), running(), deleting=True)),
-        Situation.STOPPING,
-        "Suspended",
-        Action.REST,
-    ),
-    "suspended, let go again, and over": (
-        make_view(stopping("Suspended"), pod=STOPPED_POD),
-        Situation.WAITING,
-        "Resuming",
-        Action.REST,
-    ),
-    "suspended after it had failed": (
-        make_view(RUNNING, pod=FAILED_POD, spec=SUSPENDED),
-        Situation.STOPPED,
-        "Stopped",
-        Action.REST,
-    ),
-    "suspended after its last failure": (
-        make_view({**RUNNING, "failedAttempts": 3}, pod=FAILED_POD, spec=SUSPENDED),
-        Situation.FAILED,
-        "TrainerFailed",
-        Action.REST,
-    ),
-    "its node is lost": (make_view(RUNNING, pod=LOST), Situation.WAITING, "BackOff", Action.REST),
-    "its node is lost while it stops": (
-        make_view(stopping("Suspended"), pod=LOST, spec=SUSPENDED),
-        Situation.STOPPED,
-        "Stopped",
-        Action.REST,
-    ),
-    "its node is lost while it is ended for a deadline": (
-        make_view(stopping("ProgressDeadlineExceeded"), pod=LOST),
-        Situation.FAILED,
-        "ProgressDeadlineExceeded",
-        Action.REST,
-    ),
-    "its pod vanished while it was running": (make_view(RUNNING), Situation.WAITING, "BackOff", Action.REST),
-    "its pod vanished while it was starting": (make_view(STARTED), Situation.STARTING, "PodStarting", Action.CREATE),
-    "its pod vanished while it stopped": (
-        make_view(stopping("Suspended"), spec=SUSPENDED),
-        Situation.STOPPED,
-        "Stopped",
-        Action.REST,
-    ),
-    "a container crashes again and again": (
-        make_view(STARTED, pod=make_pod(waiting("CrashLoopBackOff", "back-off 40s"), waiting(), waiting())),
-        Situation.STARTING,
-        "ContainerCrashing",
-        Action.REST,
-    ),
-    "its volumes are not mounted": (
-        make_view(STARTED, pod=unprepared(NOW - PREPARATION)),
-        Situation.STARTING,
-        "PodNotPrepared",
-        Action.REST,
-    ),
-    "its volumes are not mounted yet": (
-        make_view(STARTED, pod=unprepared(NOW - timedelta(seconds=20))),
-        Situation.STARTING,
-        "PodStarting",
-        Action.REST,
-    ),
+        )
+    },
+    "STOPPING PodDeleting REST": {
+        "somebody else deletes the pod": make_view(
+            RUNNING, pod=make_pod(running(), running(), running(), deleting=True)
+        )
+    },
+    "FAILED ProgressDeadlineExceeded REST": {
+        "its node is lost while it is ended for a deadline": make_view(stopping("ProgressDeadlineExceeded"), pod=LOST)
+    },
+    "STARTING ContainerCrashing REST": {
+        "a container crashes again and again": make_view(
+            STARTED, pod=make_pod(waiting("CrashLoopBackOff", "back-off 40s"), waiting(), waiting())
+        )
+    },
+    "STARTING PodNotPrepared REST": {
+        "its volumes are not mounted": make_view(STARTED, pod=unprepared(NOW - PREPARATION))
+    },
+}
+"""Views, by situation, reason and what is done next."""
+
+ROWS: dict[str, tuple[View, Situation, str, Action]] = {
+    name: (view, Situation[situation], reason, Action[verb])
+    for (situation, reason, verb), views in ((finding.split(), views) for finding, views in FINDINGS.items())
+    for name, view in views.items()
 }
 
 
@@ -419,7 +255,7 @@ def test_a_refusal_gives_the_field_and_how_many_more() -> None:
 
 
 def test_a_training_run_without_deadlines_needs_no_clock() -> None:
-    view = make_view(RUNNING, pod=WORKING, spec={"progressDeadlineSeconds": None})
+    view = make_view(RUNNING, pod=TRAINING, spec={"progressDeadlineSeconds": None})
     assert requeue_after(view, assess(view)) is None
 
 
@@ -427,14 +263,14 @@ def test_the_trainers_wait_and_warnings_are_in_the_message() -> None:
     trainer = ObservedTrainer(
         step=3, total_steps=40, waiting="Every one of the last 64 groups had equal scores.", warnings=("KL is 0.2.",)
     )
-    assessment = assess(make_view(RUNNING, pod=WORKING, trainer=trainer))
+    assessment = assess(make_view(RUNNING, pod=TRAINING, trainer=trainer))
     assert assessment.message == "Training: step 3 of 40. Every one of the last 64 groups had equal scores. KL is 0.2."
 
 
 @pytest.mark.parametrize(("step", "says"), [(5, "Training: step 5 of 40."), (40, "All steps are trained")])
 def test_a_checkpoint_in_the_middle_is_not_the_end(step: int, says: str) -> None:
     trainer = ObservedTrainer(phase="saving", step=step, total_steps=40)
-    assert assess(make_view(RUNNING, pod=WORKING, trainer=trainer)).message.startswith(says)
+    assert assess(make_view(RUNNING, pod=TRAINING, trainer=trainer)).message.startswith(says)
 
 
 def message_of(name: str) -> str:
@@ -449,7 +285,7 @@ def test_a_stopped_run_explains_how_to_resume() -> None:
 
 def test_a_run_at_its_budget_says_what_is_spent_and_how_to_go_on() -> None:
     view = make_view(COSTING, pod=SPENT_POD, spec=BUDGET)
-    status = derive(view, assess(view))
+    status = status_of(view)
     assert status.message == (
         "BudgetReached: 19.50 of 20.00 USD spent. Stopped with a checkpoint of step 7 of 40; to go on, "
         "raise spec.budget (rlctl resume sorting --budget AMOUNT)."
@@ -566,7 +402,7 @@ def test_a_clock_set_back_delays_nothing() -> None:
 
 
 def test_time_is_checked_every_ten_minutes() -> None:
-    view = make_view(RUNNING, pod=WORKING, spec={"activeDeadlineSeconds": 1_000_000})
+    view = make_view(RUNNING, pod=TRAINING, spec={"activeDeadlineSeconds": 1_000_000})
     assert requeue_after(view, assess(view)) == LONGEST_WAIT_SECONDS
 
 
@@ -609,7 +445,7 @@ def test_an_api_that_is_started_again_has_not_ended() -> None:
 
 def test_what_keeps_the_trainer_from_its_backend_is_in_the_message_at_once() -> None:
     """Its reason is one of its own: a message alone would wait for the pace of progress."""
-    pod = make_pod(ready(), running(), running())
+    pod = HALF_READY
     waits = make_view(STARTED, pod=pod, trainer=ObservedTrainer(waiting="the trainer waits for its backend"))
     assert assess(waits).message == "Waiting for trainer, environment. The trainer waits for its backend."
     silent = assess(make_view(STARTED, pod=pod, trainer=SILENT))

@@ -10,11 +10,13 @@ from tests.unit.rl_operator.status.builders import (
     ENDED,
     RUNNING,
     STARTED,
+    TRAINING,
+    ended_pod,
     failed_result,
     make_pod,
     make_view,
-    ready,
     result,
+    status_of,
     terminated,
     waiting,
 )
@@ -24,9 +26,7 @@ from rl_operator.api.hints import FROZEN
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.status_fields import RunStatus
 from rl_operator.status.attempt.view import View
-from rl_operator.status.derived_status import derive
 from rl_operator.status.observed.observation import ObservedTrainer
-from rl_operator.status.phase_and_action import assess
 from rl_operator.status.size import AT_THE_END, WHILE_IT_LIVES, fit_size, size_of
 
 METRICS = {
@@ -92,29 +92,23 @@ LARGEST: dict[str, Any] = {
 }
 EDITED = tuple(Refusal(code="FrozenField", field=f"spec.{name}", hint=FROZEN) for name in ("config", "trainer"))
 LONG = {"waiting": "w" * 400, "warnings": ("v" * 400, "ü" * 400)}
-WORKING = make_pod(ready(), ready(), ready())
-
-
-def status_of(view: View) -> RunStatus:
-    return derive(view, assess(view))
 
 
 def test_the_usual_status_of_a_training_run() -> None:
-    assert size_of(status_of(make_view(USUAL, pod=WORKING, trainer=TRAINER))) < WHILE_IT_LIVES
+    assert size_of(status_of(make_view(USUAL, pod=TRAINING, trainer=TRAINER))) < WHILE_IT_LIVES
 
 
 LIVING = {
-    "training": make_view(LARGEST, pod=WORKING, trainer=TRAINER.with_changes(**LONG)),
-    "training, edited": make_view(LARGEST, pod=WORKING, trainer=TRAINER.with_changes(**LONG), refusals=EDITED),
+    "training": make_view(LARGEST, pod=TRAINING, trainer=TRAINER.with_changes(**LONG)),
+    "training, edited": make_view(LARGEST, pod=TRAINING, trainer=TRAINER.with_changes(**LONG), refusals=EDITED),
     "starting": make_view(
         {**LARGEST, "phase": "Starting", "conditions": STARTED["conditions"]},
         pod=make_pod(waiting("ImagePullBackOff", "p" * 4000), waiting(), waiting()),
     ),
     "backing off": make_view(
-        {**LARGEST, "failedAttempts": 1},
-        pod=make_pod(ready(), terminated(1, failed_result("internal", "e" * 900)), terminated(0), phase="Failed"),
+        {**LARGEST, "failedAttempts": 1}, pod=ended_pod(terminated(1, failed_result("internal", "e" * 900)))
     ),
-    "late": make_view(LARGEST, pod=WORKING, trainer=TRAINER.with_changes(**LONG), spec={"progressDeadlineSeconds": 1}),
+    "late": make_view(LARGEST, pod=TRAINING, trainer=TRAINER.with_changes(**LONG), spec={"progressDeadlineSeconds": 1}),
 }
 
 
@@ -136,8 +130,8 @@ ENDS = {
 
 def largest_end(trainer: dict[str, Any]) -> RunStatus:
     """The largest final status of a run whose trainer ended in this way."""
-    before = status_of(make_view(LARGEST, pod=WORKING, trainer=TRAINER.with_changes(**LONG))).to_wire()
-    pod = make_pod(ready(), trainer, terminated(0), phase="Failed")
+    before = status_of(make_view(LARGEST, pod=TRAINING, trainer=TRAINER.with_changes(**LONG))).to_wire()
+    pod = ended_pod(trainer)
     return status_of(make_view(before, pod=pod, spec={"backoffLimit": 0}))
 
 
@@ -166,7 +160,7 @@ def test_the_figures_of_an_evaluation_are_bounded_and_cost_the_status_nothing() 
     trainer = ObservedTrainer.model_validate(
         {"evaluation": told, "metrics": {"heldOut": {"value": 0.5, "step": 123_456}}}
     )
-    without, status = (status_of(make_view(LARGEST, pod=WORKING, trainer=each)) for each in
+    without, status = (status_of(make_view(LARGEST, pod=TRAINING, trainer=each)) for each in
                        (trainer.with_changes(evaluation=None), trainer))  # fmt: skip
     assert status.evaluation is not None
     assert (len(status.evaluation.figures), status.evaluation.more) == (MOST_FIGURES, 300 + MOST_FIGURES)
@@ -175,13 +169,13 @@ def test_the_figures_of_an_evaluation_are_bounded_and_cost_the_status_nothing() 
 
 
 def test_a_status_that_fits_is_unchanged() -> None:
-    status = status_of(make_view(USUAL, pod=WORKING, trainer=TRAINER))
+    status = status_of(make_view(USUAL, pod=TRAINING, trainer=TRAINER))
     assert fit_size(status) is status
 
 
 def test_a_deadline_keeps_its_cause_whatever_is_cut() -> None:
     """The final report relies on `message`, which is never cut for size."""
-    view = make_view(LARGEST, pod=WORKING, trainer=TRAINER, spec={"progressDeadlineSeconds": 1})
+    view = make_view(LARGEST, pod=TRAINING, trainer=TRAINER, spec={"progressDeadlineSeconds": 1})
     status = status_of(view)
     assert status.message is not None
     assert "Last seen: Training: step 1912 of 2500." in status.message

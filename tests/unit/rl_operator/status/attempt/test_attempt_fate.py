@@ -7,6 +7,8 @@ import pytest
 from tests.unit.rl_operator.status.builders import (
     RUNNING,
     STARTED,
+    disruption,
+    ended_pod,
     failed_result,
     make_environment,
     make_pod,
@@ -16,6 +18,7 @@ from tests.unit.rl_operator.status.builders import (
     running,
     terminated,
     waiting,
+    working_pod,
 )
 
 from rl_operator.status.attempt.attempt_fate import DISRUPTIONS, Ending, Fate, classify, environment_ending
@@ -26,243 +29,113 @@ from rl_operator.status.phase_and_action import assess
 LATER = "2026-05-01T12:01:00Z"
 """Ninety seconds after the containers' end."""
 
-ENDINGS = {
-    "success": (
-        make_pod(terminated(0), terminated(0, result()), terminated(0), phase="Succeeded"),
-        "SUCCEEDED",
-        "Succeeded",
-    ),
-    "success although the environment hung and was killed": (
-        make_pod(ready(), terminated(0, result()), terminated(137), phase="Failed", deleting=True),
-        "SUCCEEDED",
-        "Succeeded",
-    ),
-    "success before the last step": (
-        make_pod(ready(), terminated(0, result(stepsTrained=39, stoppedEarly="it is good")), terminated(0)),
-        "SUCCEEDED",
-        "Succeeded",
-    ),
-    "a trainer that says succeeded with steps missing did not succeed": (
-        make_pod(ready(), terminated(0, result(stepsTrained=39)), terminated(0), phase="Succeeded"),
-        "INFRASTRUCTURE",
-        "UnexpectedExit",
-    ),
-    "a trainer that says succeeded without weights did not succeed": (
-        make_pod(ready(), terminated(0, result(samplerPath=None)), terminated(0), phase="Succeeded"),
-        "INFRASTRUCTURE",
-        "UnexpectedExit",
-    ),
-    "killed for memory before its pod was taken away": (
-        make_pod(
-            ready(),
+GONE = terminated(1, failed_result("environment", "it is gone"))
+"""A trainer whose environment is."""
+
+FATES = {
+    "SUCCEEDED Succeeded": {
+        "success": make_pod(terminated(0), terminated(0, result()), terminated(0), phase="Succeeded"),
+        "success although the environment hung and was killed": ended_pod(
+            terminated(0, result()), terminated(137), deleting=True
+        ),
+        "success before the last step": make_pod(
+            ready(), terminated(0, result(stepsTrained=39, stoppedEarly="it is good")), terminated(0)
+        ),
+    },
+    "INFRASTRUCTURE UnexpectedExit": {
+        "a trainer that says succeeded with steps missing did not succeed": make_pod(
+            ready(), terminated(0, result(stepsTrained=39)), terminated(0), phase="Succeeded"
+        ),
+        "a trainer that says succeeded without weights did not succeed": make_pod(
+            ready(), terminated(0, result(samplerPath=None)), terminated(0), phase="Succeeded"
+        ),
+    },
+    "APPLICATION OOMKilled": {
+        "killed for memory before its pod was taken away": ended_pod(
             terminated(137, reason="OOMKilled"),
-            terminated(0),
-            phase="Failed",
             deleting=True,
             spec={"containers": [{"name": "trainer", "resources": {"limits": {"memory": "40Mi"}}}]},
         ),
-        "APPLICATION",
-        "OOMKilled",
-    ),
-    "killed before its pod was taken away": (
-        make_pod(ready(), terminated(139), terminated(0), phase="Failed", deleting=True, delete_by=LATER, grace=60),
-        "APPLICATION",
-        "TrainerFailed",
-    ),
-    "killed when its pod was taken away": (
-        make_pod(ready(), terminated(137), terminated(0), phase="Failed", deleting=True, delete_by=LATER, grace=120),
-        "INFRASTRUCTURE",
-        "PodDeleted",
-    ),
-    "an environment's own code exits with one of our numbers": (
-        make_pod(ready(), terminated(1, failed_result("environment", "it is gone")), terminated(3), phase="Failed"),
-        "APPLICATION",
-        "EnvironmentFailed",
-    ),
-    "an environment's configuration is refused by our runner": (
-        make_pod(
-            ready(),
-            terminated(1, failed_result("environment", "it is gone")),
-            terminated(2, "error: env.group_size is 'four'"),
-            phase="Failed",
+        "trainer out of memory": ended_pod(terminated(137, result(outcome="running"), "OOMKilled")),
+        "environment out of memory": ended_pod(GONE, terminated(137, reason="OOMKilled")),
+    },
+    "APPLICATION TrainerFailed": {
+        "killed before its pod was taken away": ended_pod(terminated(139), deleting=True, delete_by=LATER, grace=60),
+        "trainer crashed without a word": ended_pod(terminated(1, "Traceback")),
+        "failed, and its lingering pod deleted by us": ended_pod(
+            terminated(1, failed_result("internal", "bug")), terminated(137), deleting=True
         ),
-        "FINAL",
-        "ConfigInvalid",
-    ),
-    "bad configuration": (
-        make_pod(
-            ready(), terminated(2, failed_result("config", "tinker.foo is not known")), terminated(0), phase="Failed"
+    },
+    "INFRASTRUCTURE PodDeleted": {
+        "killed when its pod was taken away": ended_pod(terminated(137), deleting=True, delete_by=LATER, grace=120),
+        "deleted by somebody": ended_pod(
+            terminated(0, result(outcome="stopped", stepsTrained=7)), terminated(143), deleting=True
         ),
-        "FINAL",
-        "ConfigInvalid",
-    ),
-    "refused key": (
-        make_pod(ready(), terminated(3, failed_result("credentials", "401")), terminated(0), phase="Failed"),
-        "FINAL",
-        "CredentialsRefused",
-    ),
-    "unpaid bill": (
-        make_pod(ready(), terminated(3, failed_result("billing", "402")), terminated(0), phase="Failed"),
-        "FINAL",
-        "BillingRefused",
-    ),
-    "lost checkpoint": (
-        make_pod(ready(), terminated(1, failed_result("checkpoint", "it is gone")), terminated(0), phase="Failed"),
-        "FINAL",
-        "CheckpointLost",
-    ),
-    "diverged": (
-        make_pod(ready(), terminated(1, failed_result("diverged", "the loss is nan")), terminated(0), phase="Failed"),
-        "FINAL",
-        "Diverged",
-    ),
-    "backend gone": (
-        make_pod(ready(), terminated(4, failed_result("backend", "no answer")), terminated(0), phase="Failed"),
-        "INFRASTRUCTURE",
-        "BackendUnreachable",
-    ),
-    "trainer crashed without a word": (
-        make_pod(ready(), terminated(1, "Traceback"), terminated(0), phase="Failed"),
-        "APPLICATION",
-        "TrainerFailed",
-    ),
-    "trainer out of memory": (
-        make_pod(ready(), terminated(137, result(outcome="running"), "OOMKilled"), terminated(0), phase="Failed"),
-        "APPLICATION",
-        "OOMKilled",
-    ),
-    "environment raised": (
-        make_pod(
-            ready(),
-            terminated(1, failed_result("environment", "it is gone")),
-            terminated(1, "error: boom"),
-            phase="Failed",
+    },
+    "APPLICATION EnvironmentFailed": {
+        "an environment's own code exits with one of our numbers": ended_pod(GONE, terminated(3)),
+        "environment raised": ended_pod(GONE, terminated(1, "error: boom")),
+    },
+    "FINAL ConfigInvalid": {
+        "an environment's configuration is refused by our runner": ended_pod(
+            GONE, terminated(2, "error: env.group_size is 'four'")
         ),
-        "APPLICATION",
-        "EnvironmentFailed",
-    ),
-    "environment out of memory": (
-        make_pod(
-            ready(),
-            terminated(1, failed_result("environment", "it is gone")),
-            terminated(137, reason="OOMKilled"),
-            phase="Failed",
-        ),
-        "APPLICATION",
-        "OOMKilled",
-    ),
-    "environment left early": (
-        make_pod(ready(), terminated(1, failed_result("environment", "it left")), terminated(0), phase="Failed"),
-        "APPLICATION",
-        "EnvironmentLeftEarly",
-    ),
-    "environment with a bad config": (
-        make_pod(
-            ready(),
-            terminated(1, failed_result("environment", "it is gone")),
-            terminated(2, "error: env.x"),
-            phase="Failed",
-        ),
-        "FINAL",
-        "ConfigInvalid",
-    ),
-    "api failed before the others started": (
-        make_pod(terminated(1, "error: no space"), waiting(), waiting(), phase="Failed"),
-        "APPLICATION",
-        "ApiFailed",
-    ),
-    "evicted, although the pod says Succeeded": (
-        make_pod(
+        "bad configuration": ended_pod(terminated(2, failed_result("config", "tinker.foo is not known"))),
+        "environment with a bad config": ended_pod(GONE, terminated(2, "error: env.x")),
+    },
+    "FINAL CredentialsRefused": {"refused key": ended_pod(terminated(3, failed_result("credentials", "401")))},
+    "FINAL BillingRefused": {"unpaid bill": ended_pod(terminated(3, failed_result("billing", "402")))},
+    "FINAL CheckpointLost": {"lost checkpoint": ended_pod(terminated(1, failed_result("checkpoint", "it is gone")))},
+    "FINAL Diverged": {"diverged": ended_pod(terminated(1, failed_result("diverged", "the loss is nan")))},
+    "INFRASTRUCTURE BackendUnreachable": {
+        "backend gone": ended_pod(terminated(4, failed_result("backend", "no answer")))
+    },
+    "APPLICATION EnvironmentLeftEarly": {
+        "environment left early": ended_pod(terminated(1, failed_result("environment", "it left")))
+    },
+    "APPLICATION ApiFailed": {
+        "api failed before the others started": make_pod(
+            terminated(1, "error: no space"), waiting(), waiting(), phase="Failed"
+        )
+    },
+    "INFRASTRUCTURE EvictionByEvictionAPI": {
+        "evicted, although the pod says Succeeded": make_pod(
             ready(),
             terminated(0, result(outcome="stopped", stepsTrained=7)),
             terminated(0),
             phase="Succeeded",
-            conditions=[{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}],
-        ),
-        "INFRASTRUCTURE",
-        "EvictionByEvictionAPI",
-    ),
-    "evicted by the kubelet": (
-        make_pod(ready(), terminated(137), terminated(137), phase="Failed", reason="Evicted"),
-        "INFRASTRUCTURE",
-        "Evicted",
-    ),
-    "the pod's own deadline": (
-        make_pod(ready(), terminated(137), terminated(137), phase="Failed", reason="DeadlineExceeded"),
-        "FINAL",
-        "ActiveDeadlineExceeded",
-    ),
-    "rejected by its node": (
-        make_pod(
+            conditions=[disruption("EvictionByEvictionAPI")],
+        )
+    },
+    "INFRASTRUCTURE Evicted": {"evicted by the kubelet": ended_pod(terminated(137), terminated(137), reason="Evicted")},
+    "FINAL ActiveDeadlineExceeded": {
+        "the pod's own deadline": ended_pod(terminated(137), terminated(137), reason="DeadlineExceeded")
+    },
+    "INFRASTRUCTURE PodRejected": {
+        "rejected by its node": make_pod(
             waiting(), waiting(), waiting(), phase="Failed", reason="OutOfcpu", message="Pod was rejected: no cpu"
         ),
-        "INFRASTRUCTURE",
-        "PodRejected",
-    ),
-    "over before its trainer ran": (
-        make_pod(ready(), waiting(), waiting(), phase="Failed"),
-        "INFRASTRUCTURE",
-        "PodRejected",
-    ),
-    "the node was restarted": (
-        make_pod(ready(), terminated(137, reason="ContainerStatusUnknown"), terminated(137), phase="Failed"),
-        "INFRASTRUCTURE",
-        "ContainerLost",
-    ),
-    "the container runtime forgot it": (
-        make_pod(ready(), terminated(255, reason="Unknown"), terminated(255, reason="Unknown"), phase="Failed"),
-        "INFRASTRUCTURE",
-        "ContainerLost",
-    ),
-    "disrupted by something new": (
-        make_pod(
-            ready(),
-            terminated(137),
-            terminated(137),
-            phase="Failed",
-            conditions=[{"type": "DisruptionTarget", "status": "True", "reason": "SolarFlare", "message": "hot"}],
+        "over before its trainer ran": ended_pod(waiting(), waiting()),
+    },
+    "INFRASTRUCTURE ContainerLost": {
+        "the node was restarted": ended_pod(terminated(137, reason="ContainerStatusUnknown"), terminated(137)),
+        "the container runtime forgot it": ended_pod(
+            terminated(255, reason="Unknown"), terminated(255, reason="Unknown")
         ),
-        "INFRASTRUCTURE",
-        "Disrupted",
-    ),
-    "its node is lost": (
-        replace(make_pod(ready(), ready(), ready(), deleting=True), lost=True),
-        "INFRASTRUCTURE",
-        "NodeLost",
-    ),
-    "its node is lost, and the cluster has marked it": (
-        replace(
-            make_pod(
-                ready(),
-                ready(),
-                ready(),
-                deleting=True,
-                conditions=[{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}],
-            ),
-            lost=True,
+    },
+    "INFRASTRUCTURE Disrupted": {
+        "disrupted by something new": ended_pod(
+            terminated(137), terminated(137), conditions=[disruption("SolarFlare", "hot")]
+        )
+    },
+    "INFRASTRUCTURE NodeLost": {
+        "its node is lost": replace(working_pod(deleting=True), lost=True),
+        "its node is lost, and the cluster has marked it": replace(
+            working_pod(deleting=True, conditions=[disruption("DeletionByTaintManager")]), lost=True
         ),
-        "INFRASTRUCTURE",
-        "NodeLost",
-    ),
-    "deleted by somebody": (
-        make_pod(
-            ready(),
-            terminated(0, result(outcome="stopped", stepsTrained=7)),
-            terminated(143),
-            phase="Failed",
-            deleting=True,
-        ),
-        "INFRASTRUCTURE",
-        "PodDeleted",
-    ),
-    "failed, and its lingering pod deleted by us": (
-        make_pod(
-            ready(), terminated(1, failed_result("internal", "bug")), terminated(137), phase="Failed", deleting=True
-        ),
-        "APPLICATION",
-        "TrainerFailed",
-    ),
+    },
 }
+ENDINGS = {name: (pod, *ending.split()) for ending, pods in FATES.items() for name, pod in pods.items()}
 
 
 @pytest.mark.parametrize(("pod", "fate", "reason"), ENDINGS.values(), ids=ENDINGS)
@@ -273,50 +146,31 @@ def test_ending(pod: PodObservation, fate: str, reason: str) -> None:
 
 @pytest.mark.parametrize("word", sorted(DISRUPTIONS))
 def test_the_clusters_reason_for_a_disruption_is_the_reason(word: str) -> None:
-    conditions = [{"type": "DisruptionTarget", "status": "True", "reason": word, "message": "to make room"}]
-    pod = make_pod(ready(), terminated(137), terminated(137), phase="Failed", conditions=conditions)
+    conditions = [disruption(word, "to make room")]
+    pod = ended_pod(terminated(137), terminated(137), conditions=conditions)
     assert classify(pod, stop_asked=False) == Ending(Fate.INFRASTRUCTURE, word, message="to make room")
 
 
 def test_the_kubelets_eviction_says_what_was_short() -> None:
     words = "The node was low on resource: memory."
-    conditions = [{"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}]
-    pod = make_pod(
-        ready(),
-        terminated(137),
-        terminated(137),
-        phase="Failed",
-        reason="Evicted",
-        message=words,
-        conditions=conditions,
-    )
+    conditions = [disruption("TerminationByKubelet")]
+    pod = ended_pod(terminated(137), terminated(137), reason="Evicted", message=words, conditions=conditions)
     assert classify(pod, stop_asked=False) == Ending(Fate.INFRASTRUCTURE, "Evicted", message=words)
 
 
 STOPS = {
-    "asked": (make_pod(ready(), terminated(137), terminated(137), phase="Failed", deleting=True), Fate.STOPPED),
+    "asked": (ended_pod(terminated(137), terminated(137), deleting=True), Fate.STOPPED),
     "asked, and failed while it saved": (
-        make_pod(
-            ready(), terminated(1, failed_result("internal", "bug")), terminated(0), phase="Failed", deleting=True
-        ),
+        ended_pod(terminated(1, failed_result("internal", "bug")), deleting=True),
         Fate.STOPPED,
     ),
-    "asked, and its node is lost": (
-        replace(make_pod(ready(), ready(), ready(), deleting=True), lost=True),
-        Fate.STOPPED,
-    ),
+    "asked, and its node is lost": (replace(working_pod(deleting=True), lost=True), Fate.STOPPED),
     "asked, and done before": (
         make_pod(terminated(0), terminated(0, result()), terminated(0), phase="Succeeded", deleting=True),
         Fate.SUCCEEDED,
     ),
-    "failed before it was asked": (
-        make_pod(ready(), terminated(1, failed_result("internal", "bug")), terminated(0), phase="Failed"),
-        Fate.APPLICATION,
-    ),
-    "refused for good before it was asked": (
-        make_pod(ready(), terminated(3, failed_result("credentials", "401")), terminated(0), phase="Failed"),
-        Fate.FINAL,
-    ),
+    "failed before it was asked": (ended_pod(terminated(1, failed_result("internal", "bug"))), Fate.APPLICATION),
+    "refused for good before it was asked": (ended_pod(terminated(3, failed_result("credentials", "401"))), Fate.FINAL),
 }
 
 
@@ -335,30 +189,28 @@ LIMITS = {
 
 def test_out_of_memory_names_the_container_and_its_limit() -> None:
     killed = terminated(137, result(outcome="running"), "OOMKilled")
-    ending = classify(make_pod(ready(), killed, terminated(0), phase="Failed", spec=LIMITS), stop_asked=False)
+    ending = classify(ended_pod(killed, spec=LIMITS), stop_asked=False)
     assert (ending.reason, ending.container, ending.exit_code) == ("OOMKilled", "trainer", 137)
     assert ending.message.startswith("it needed more than its memory limit of 2Gi: raise spec.resources.trainer of")
 
 
 def test_out_of_memory_without_a_limit_is_blamed_on_the_node() -> None:
-    gone = terminated(1, failed_result("environment", "it is gone"))
-    pod = make_pod(ready(), gone, terminated(137, reason="OOMKilled"), phase="Failed", spec=LIMITS)
+    gone = GONE
+    pod = ended_pod(gone, terminated(137, reason="OOMKilled"), spec=LIMITS)
     ending = classify(pod, stop_asked=False)
     assert ending.container == "environment"
     assert ending.message.startswith("the node ran out of memory: give spec.resources.environment")
 
 
 def test_a_killed_container_without_a_result_names_the_signal() -> None:
-    pod = make_pod(ready(), terminated(137, result(outcome="running")), terminated(0), phase="Failed")
+    pod = ended_pod(terminated(137, result(outcome="running")))
     assert classify(pod, stop_asked=False).message == "it was killed by SIGKILL"
 
 
 def test_the_environments_error_comes_before_the_trainers() -> None:
-    pod = make_pod(
-        ready(),
+    pod = ended_pod(
         terminated(1, failed_result("environment", "the environment is gone")),
         terminated(1, "a log line\nerror: ZeroDivisionError in score\n"),
-        phase="Failed",
     )
     ending = classify(pod, stop_asked=False)
     assert (ending.container, ending.exit_code) == ("environment", 1)

@@ -12,6 +12,8 @@ from tests.unit.rl_operator.status.builders import (
     POD,
     RUNNING,
     STARTED,
+    TRAINING,
+    disruption,
     failed_result,
     make_pod,
     make_view,
@@ -19,7 +21,9 @@ from tests.unit.rl_operator.status.builders import (
     result,
     running,
     terminated,
+    unscheduled_pod,
     waiting,
+    written,
 )
 
 from rl_operator.api.names import QUEUE_NAME_LABEL
@@ -29,7 +33,6 @@ from rl_operator.status.observed.observation import ObservedTrainer, PodObservat
 from rl_operator.status.phase_and_action import Action, assess, decide, requeue_after
 from rl_operator.status.text.phase_table import Situation
 
-WORKING = make_pod(ready(), ready(), ready())
 STARTING = make_pod(ready(), ready(), running())
 HUNG = make_pod(ready(), running(), ready())
 STOPPED = make_pod(
@@ -45,7 +48,7 @@ EVICTED = make_pod(
     terminated(0),
     phase="Failed",
     deleting=True,
-    conditions=[{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}],
+    conditions=[disruption("EvictionByEvictionAPI")],
 )
 START, PROGRESS, ACTIVE = (
     {"startDeadlineSeconds": 300},
@@ -66,15 +69,7 @@ LATE: dict[str, tuple[View, str, str]] = {
     "start: no node": (
         make_view(
             STARTED,
-            pod=make_pod(
-                waiting(),
-                waiting(),
-                phase="Pending",
-                node="",
-                conditions=[
-                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
-                ],
-            ),
+            pod=unscheduled_pod("Unschedulable", "0/3 nodes"),
             spec=START,
         ),
         "StartDeadlineExceeded",
@@ -91,12 +86,12 @@ LATE: dict[str, tuple[View, str, str]] = {
         "environment",
     ),
     "progress: no step yet": (
-        make_view(RUNNING, pod=WORKING, trainer=ObservedTrainer(total_steps=40), spec=PROGRESS),
+        make_view(RUNNING, pod=TRAINING, trainer=ObservedTrainer(total_steps=40), spec=PROGRESS),
         "ProgressDeadlineExceeded",
         "step 0 of 40",
     ),
     "progress: the backend does not answer": (
-        make_view(RUNNING, pod=WORKING, trainer=STUCK, spec=PROGRESS),
+        make_view(RUNNING, pod=TRAINING, trainer=STUCK, spec=PROGRESS),
         "ProgressDeadlineExceeded",
         "The backend does not answer.",
     ),
@@ -105,7 +100,11 @@ LATE: dict[str, tuple[View, str, str]] = {
         "ProgressDeadlineExceeded",
         "Training.",
     ),
-    "active": (make_view(RUNNING, pod=WORKING, trainer=STEPPED, spec=ACTIVE), "ActiveDeadlineExceeded", "step 3 of 40"),
+    "active": (
+        make_view(RUNNING, pod=TRAINING, trainer=STEPPED, spec=ACTIVE),
+        "ActiveDeadlineExceeded",
+        "step 3 of 40",
+    ),
 }
 
 IN_TIME: dict[str, View] = {
@@ -125,9 +124,9 @@ IN_TIME: dict[str, View] = {
         ),
         spec=START,
     ),
-    "training": make_view(RUNNING, pod=WORKING, trainer=STEPPED, spec=PROGRESS),
-    "not heard of since the operator started": make_view(RUNNING, pod=WORKING, spec=PROGRESS),
-    "not within reach": make_view(RUNNING, pod=WORKING, trainer=STUCK, unreachable=True, spec=PROGRESS),
+    "training": make_view(RUNNING, pod=TRAINING, trainer=STEPPED, spec=PROGRESS),
+    "not heard of since the operator started": make_view(RUNNING, pod=TRAINING, spec=PROGRESS),
+    "not within reach": make_view(RUNNING, pod=TRAINING, trainer=STUCK, unreachable=True, spec=PROGRESS),
     "hung for a moment": make_view(
         RUNNING,
         pod=make_pod(
@@ -149,9 +148,8 @@ def test_a_missed_one_ends_the_attempt_and_names_what_was_observed(view: View, r
     assessment = assess(view)
     assert (assessment.situation, assessment.reason) == (Situation.STOPPING, reason)
     assert seen in assessment.message
-    written = replace(view, run=view.run.with_changes(status=derive(view, assessment)))
-    assert decide(written) is Action.STOP
-    over = replace(written, pod=STOPPED)
+    assert decide(written(view)) is Action.STOP
+    over = written(view, pod=STOPPED)
     failed = assess(over)
     assert (failed.situation, failed.reason) == (Situation.FAILED, reason)
     assert seen in failed.message
@@ -169,10 +167,6 @@ def test_one_that_has_not_passed_ends_nothing(view: View) -> None:
     assert decide(view) is not Action.STOP
 
 
-def written(view: View) -> View:
-    return replace(view, run=view.run.with_changes(status=derive(view, assess(view))))
-
-
 def test_a_deadline_raised_too_late_changes_nothing() -> None:
     view = written(LATE["active"][0])
     spec = view.run.spec.with_changes(active_deadline_seconds=1_000_000)
@@ -188,7 +182,7 @@ def test_a_clock_set_back_undoes_nothing() -> None:
 
 
 def test_a_lowered_deadline_applies_at_once() -> None:
-    view = make_view(RUNNING, pod=WORKING, trainer=STEPPED, spec={"activeDeadlineSeconds": 1})
+    view = make_view(RUNNING, pod=TRAINING, trainer=STEPPED, spec={"activeDeadlineSeconds": 1})
     assert assess(view).reason == "ActiveDeadlineExceeded"
 
 

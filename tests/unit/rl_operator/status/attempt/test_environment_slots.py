@@ -11,6 +11,7 @@ from tests.unit.rl_operator.status.builders import (
     NOW,
     RUNNING,
     STARTED,
+    disruption,
     failed_result,
     make_environment,
     make_pod,
@@ -20,7 +21,9 @@ from tests.unit.rl_operator.status.builders import (
     result,
     running,
     terminated,
+    unscheduled,
     waiting,
+    working_pod,
 )
 
 from rl_operator.api.status_fields import EnvironmentPods
@@ -42,7 +45,7 @@ from rl_operator.status.text.phase_table import Situation
 
 OWN = {"environment": "own/digits"}
 WORKING = make_pod(ready(), ready(), podIP="10.0.0.1")
-WORKING_INSIDE = make_pod(ready(), ready(), ready(), podIP="10.0.0.1")
+WORKING_INSIDE = working_pod(podIP="10.0.0.1")
 TRAINED = ObservedTrainer(step=40, total_steps=40)
 STOPPED_EARLY = ObservedTrainer(step=12, total_steps=40, stopped_early="good enough")
 
@@ -63,7 +66,7 @@ def gone(reason: str, slot: int = 0, incarnation: int = 0) -> PodObservation:
     ended = terminated(137, at=format_time(NOW - timedelta(seconds=30)))
     if reason == "Evicted":
         return make_environment(slot, incarnation, ended, phase="Failed", reason=reason)
-    disrupted = [{"type": "DisruptionTarget", "status": "True", "reason": reason}]
+    disrupted = [disruption(reason)]
     return make_environment(slot, incarnation, ended, phase="Failed", conditions=disrupted)
 
 
@@ -236,15 +239,7 @@ STARTING: dict[str, tuple[View, Situation, str, str]] = {
         "sorting-u1abc-1-env-0-0",
     ),
     "no node takes it": (
-        apart(
-            make_environment(
-                0,
-                0,
-                waiting(),
-                phase="Pending",
-                conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}],
-            )
-        ),
+        apart(make_environment(0, 0, waiting(), phase="Pending", conditions=[unscheduled("Unschedulable")])),
         Situation.STARTING,
         "Unschedulable",
         "No node takes pod sorting-u1abc-1-env-0-0",

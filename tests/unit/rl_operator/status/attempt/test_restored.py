@@ -9,10 +9,11 @@ from tests.unit.rl_operator.status.builders import (
     POD,
     RUNNING,
     STARTED,
+    TRAINING,
     make_environment,
-    make_pod,
     make_run,
     ready,
+    status_of,
 )
 
 from rl_operator.api.names import STARTED_AS_ANNOTATION
@@ -78,7 +79,7 @@ def test_a_restored_status_keeps_only_its_checkpoint() -> None:
         STARTED["startTime"], None, None, None, None,
     )  # fmt: skip
     again = View(view.run.with_changes(status=written), NOW, 10.0)
-    assert derive(again, assess(again)) == written, "written once"
+    assert status_of(again) == written, "written once"
 
 
 def test_a_pod_restored_with_it_is_named() -> None:
@@ -96,7 +97,7 @@ def test_requested_again_it_has_all_of_its_time() -> None:
     begun = view.run.status.with_changes(attempt=1, pod_name=POD, phase="Running")
     trains = replace(view, run=view.run.with_changes(status=begun))
     for seconds, verdict in ((299, "Training"), (300, "ActiveDeadlineExceeded")):
-        pod = make_pod(ready(), ready(), ready())
+        pod = TRAINING
         later = replace(trains, pod=pod, now=pod.created + timedelta(seconds=seconds))
         assert assess(later).reason == verdict
     record = Attempt(attempt=1, pod=POD, started=format_time(NOW), ended=format_time(NOW), reason="Evicted")
@@ -114,11 +115,11 @@ def test_requested_again_it_is_checked_and_holds_no_slot_before_it_starts() -> N
 
 def test_without_its_mark_it_starts_from_the_beginning() -> None:
     restored = View(marked("sorting.another", RUNNING), NOW, 10.0)
-    rested = derive(restored, assess(restored)).to_wire()
+    rested = status_of(restored).to_wire()
     assert decide(View(make_run(rested), NOW, 10.0)) is Action.START
     suspended = View(make_run(rested, suspend=True), NOW, 10.0)
     assert (decide(suspended), assess(suspended).reason) == (Action.RENDER, "Draft")
-    assert derive(suspended, assess(suspended)).attempts == ()
+    assert status_of(suspended).attempts == ()
 
 
 def status(**fields: Any) -> RunStatus:
@@ -126,7 +127,7 @@ def status(**fields: Any) -> RunStatus:
 
 
 def pod(attempt: int) -> PodObservation:
-    return replace(make_pod(ready(), ready(), ready()), name=f"sorting-u1abc-{attempt}", attempt=attempt)
+    return replace(TRAINING, name=f"sorting-u1abc-{attempt}", attempt=attempt)
 
 
 PODS = (pod(1), pod(2))

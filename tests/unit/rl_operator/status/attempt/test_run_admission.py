@@ -2,7 +2,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.status.builders import CREATED, NOW, STARTED, make_pod, make_run, make_view, waiting
+from tests.unit.rl_operator.status.builders import (
+    CREATED,
+    NOW,
+    STARTED,
+    make_pod,
+    make_run,
+    make_view,
+    status_of,
+    waiting,
+)
 
 from rl_operator.api.names import QUEUE_NAME_LABEL
 from rl_operator.api.training_run import TrainingRun
@@ -187,7 +196,7 @@ def test_no_start_deadline_runs_while_the_pod_is_gated() -> None:
 
 def test_the_start_deadline_begins_when_the_gate_is_removed() -> None:
     view = make_view(GATED_STATUS, pod=admitted(), spec={"startDeadlineSeconds": 60})
-    status = derive(view, assess(view))
+    status = status_of(view)
     assert status.admitted_time == format_time(NOW)
     recorded = {**STARTED, "admittedTime": format_time(NOW)}
     spec = {"startDeadlineSeconds": 60}
@@ -195,12 +204,12 @@ def test_the_start_deadline_begins_when_the_gate_is_removed() -> None:
     late = make_view(recorded, pod=admitted(), now=NOW + timedelta(seconds=61), spec=spec)
     assert assess(in_time).reason == "PodStarting"
     assert assess(late).reason == "StartDeadlineExceeded"
-    assert derive(late, assess(late)).admitted_time == format_time(NOW), "it is written once"
+    assert status_of(late).admitted_time == format_time(NOW), "it is written once"
 
 
 def test_a_pod_that_was_never_gated_has_no_such_time() -> None:
     view = make_view(STARTED, pod=admitted())
-    assert derive(view, assess(view)).admitted_time is None
+    assert status_of(view).admitted_time is None
 
 
 def test_a_deleted_gated_pod_is_released_and_recreated_for_the_same_attempt() -> None:

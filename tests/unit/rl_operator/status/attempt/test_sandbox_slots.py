@@ -11,12 +11,15 @@ from tests.unit.rl_operator.status.builders import (
     NOW,
     RUNNING,
     STARTED,
+    TRAINING,
     make_pod,
     make_sandbox,
     make_view,
     ready,
+    status_of,
     terminated,
     waiting,
+    working_pod,
 )
 
 from rl_contract.status_metrics import RunMetrics
@@ -28,7 +31,7 @@ from rl_operator.status.derived_status import derive, worth_writing
 from rl_operator.status.observed.observation import ObservedTrainer, PodObservation, format_time
 from rl_operator.status.phase_and_action import assess, requeue_after
 
-WORKING = make_pod(ready(), ready(), ready(), podIP="10.0.0.1")
+WORKING = working_pod(podIP="10.0.0.1")
 AT_STEP_3 = ObservedTrainer(step=3, total_steps=40)
 OVER = make_pod(terminated(0), terminated(0), terminated(0), phase="Succeeded")
 
@@ -77,7 +80,7 @@ PLANS: dict[str, tuple[View, list[tuple[int, int]], list[str]]] = {
         [(0, 7)],
         ["0-0", "0-1"],
     ),
-    "not before the run's pod has a node": (with_sandboxes(pod=make_pod(ready(), ready(), ready())), [], []),
+    "not before the run's pod has a node": (with_sandboxes(pod=TRAINING), [], []),
     "one that somebody deletes": (with_sandboxes(make_sandbox(0, 2, ready(), deleting=True)), [(0, 3)], []),
     "one that is gone with all that was known of it": (with_sandboxes(works(1, 7), size=2), [(0, 0)], []),
     "an evicted one": (
@@ -89,11 +92,7 @@ PLANS: dict[str, tuple[View, list[tuple[int, int]], list[str]]] = {
     "of a slot that there is not": (with_sandboxes(works(), works(1)), [], ["1-0"]),
     "not before there is the run's pod": (with_sandboxes(pod=None), [], []),
     "none once the attempt is over": (with_sandboxes(works(), used(1), pod=OVER, size=2), [], ["0-0", "1-0"]),
-    "none while the run's pod ends": (
-        with_sandboxes(works(), pod=make_pod(ready(), ready(), ready(), deleting=True)),
-        [],
-        ["0-0"],
-    ),
+    "none while the run's pod ends": (with_sandboxes(works(), pod=working_pod(deleting=True)), [], ["0-0"]),
     "a run that asks for none": (make_view(RUNNING, pod=WORKING, sandboxes=(works(),)), [], ["0-0"]),
 }
 
@@ -122,7 +121,7 @@ def test_the_status_counts_them() -> None:
     view = with_sandboxes(used(0, 3), works(0, 4), used(1, 2), size=2)
     found = SandboxPods(desired=2, ready=1, replaced=6, observed_at=format_time(NOW))
     assert observed_sandboxes(view) == found
-    assert derive(view, assess(view)).sandboxes == found
+    assert status_of(view).sandboxes == found
 
 
 def test_replacements_are_written_no_more_often_than_progress() -> None:
@@ -130,14 +129,12 @@ def test_replacements_are_written_no_more_often_than_progress() -> None:
     long_ago, pace = format_time(NOW - timedelta(minutes=10)), 60
     before = with_sandboxes(works(), trainer=AT_STEP_3)
     metrics = RunMetrics(reward_mean=0.5, observed_at=long_ago)
-    conditions = tuple(
-        each.with_changes(last_transition_time=long_ago) for each in derive(before, assess(before)).conditions
-    )
-    told = derive(before, assess(before)).with_changes(metrics=metrics, conditions=conditions)
+    conditions = tuple(each.with_changes(last_transition_time=long_ago) for each in status_of(before).conditions)
+    told = status_of(before).with_changes(metrics=metrics, conditions=conditions)
     for seconds, is_written in ((0, False), (pace, True)):
         later = with_sandboxes(used(), works(0, 1), trainer=AT_STEP_3, status=told.to_wire())
         later = replace(later, now=NOW + timedelta(seconds=seconds))
-        now = derive(later, assess(later))
+        now = status_of(later)
         assert now.sandboxes == SandboxPods(desired=1, ready=1, replaced=1, observed_at=format_time(later.now))
         assert worth_writing(told, now, later.now, pace) is is_written
         same = derive(replace(later, run=later.run.with_changes(status=now)), assess(later))
