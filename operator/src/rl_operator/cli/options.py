@@ -80,11 +80,6 @@ def opened_target(*, local: bool, kubeconfig: str, context: str, state_dir: Path
     return target
 
 
-def _refuse_strange_name(namespace: str) -> None:
-    if namespace and not re.fullmatch("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", namespace):
-        raise RefusedError(f"--namespace is {namespace!r}: a name has at most 63 of a-z, 0-9 and '-'")
-
-
 def on_target(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that choose a target, in place of its parameter `scope`.
 
@@ -96,7 +91,8 @@ def on_target(command: Callable[..., None]) -> Callable[..., None]:
         *arguments: object, local: bool = False, kubeconfig: str = "", context: str = "", state_dir: Path | None = None,
         namespace: str = "", **options: object,
     ) -> None:  # fmt: skip
-        _refuse_strange_name(namespace)
+        if namespace and not re.fullmatch("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", namespace):
+            raise RefusedError(f"--namespace is {namespace!r}: a name has at most 63 of a-z, 0-9 and '-'")
         target = opened_target(local=local, kubeconfig=kubeconfig, context=context, state_dir=state_dir)
         target.flags += f" -n {namespace}" if namespace else ""
         command(*arguments, scope=Scope(target, namespace), **options)

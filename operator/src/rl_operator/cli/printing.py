@@ -106,7 +106,6 @@ def program() -> str:
 
 
 def print_object(value: object, output: OutputKind) -> None:
-    """As JSON or YAML."""
     if output is OutputKind.JSON:
         typer.echo(json.dumps(value, indent=2))
         return

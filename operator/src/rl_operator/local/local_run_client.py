@@ -1,7 +1,7 @@
 """The local target as a reconcile sees it."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Literal, TypeGuard
@@ -34,7 +34,7 @@ from rl_operator.render.config_maps import history_config_map, history_content, 
 from rl_operator.status.attempt.restored import mark_of
 from rl_operator.status.attempt.view import QueuePosition
 from rl_operator.status.observed.attempt_metrics import AttemptMetrics, MetricsSource
-from rl_operator.status.observed.history import Point, extended, joined, read_points, thinned
+from rl_operator.status.observed.history import extended, joined, read_points, thinned
 from rl_operator.status.observed.observation import PodObservation, format_time, observe_pod
 
 Key = tuple[str, str]
@@ -134,9 +134,18 @@ class LocalRunClient:
         self._store.update("Pod", pod.namespace, pod.name, label, uid=pod.uid)
 
     async def save_history(self, run: TrainingRun, pod: PodObservation) -> None:
-        points, name = self._metrics.points(pod), run.status.history_name
-        if points and name:
-            _write_history(self._store, run, extended(points, pod.result, run.status))
+        points, name, namespace = self._metrics.points(pod), run.status.history_name, run.metadata.namespace
+        if not points or not name:
+            return
+        found = extended(points, pod.result, run.status)
+
+        def go_on(manifest: Manifest) -> None:  # with what earlier attempts left
+            manifest["data"] = history_content(thinned(joined(read_points(stored_history(manifest)), found)))
+
+        if self._store.get("ConfigMap", namespace, name):
+            self._store.update("ConfigMap", namespace, name, go_on)
+        else:
+            self._store.create(history_config_map(run, name, thinned(found)))
 
     async def remove_finalizer(self, pod: PodObservation) -> None:
         def release(manifest: Manifest) -> None:
@@ -218,17 +227,3 @@ def pods_of(store: StateStore, key: Key) -> tuple[PodObject, ...]:
 
 def _is_of_run(child: KubernetesObject, name: str) -> bool:
     return bool(child["metadata"].get("labels", {}).get(RUN_LABEL) == name)
-
-
-def _write_history(store: StateStore, run: TrainingRun, points: Sequence[Point]) -> None:
-    """Create it, or continue with what earlier attempts left."""
-    namespace, name = run.metadata.namespace, run.status.history_name or ""
-
-    def go_on(manifest: Manifest) -> None:
-        merged = thinned(joined(read_points(stored_history(manifest)), points))
-        manifest["data"] = history_content(merged)
-
-    if store.get("ConfigMap", namespace, name):
-        store.update("ConfigMap", namespace, name, go_on)
-    else:
-        store.create(history_config_map(run, name, thinned(points)))

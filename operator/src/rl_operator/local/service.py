@@ -53,6 +53,8 @@ class TinkerService:
 
     def __init__(self, folder: Path, caller: Mapping[str, str], session: aiohttp.ClientSession, model: str) -> None:
         self._folder = folder
+        self._lock, self._log = folder / "running.lock", folder / "log"
+        self._port_file, self._key_file = folder / "port", folder / "key"
         self._model = model
         self._caller = caller
         self._session = session
@@ -146,22 +148,6 @@ class TinkerService:
                 return response.status == 200
         except (aiohttp.ClientError, TimeoutError, OSError):
             return False
-
-    @property
-    def _lock(self) -> Path:
-        return self._folder / "running.lock"
-
-    @property
-    def _port_file(self) -> Path:
-        return self._folder / "port"
-
-    @property
-    def _key_file(self) -> Path:
-        return self._folder / "key"
-
-    @property
-    def _log(self) -> Path:
-        return self._folder / "log"
 
 
 def _at(port: int | str, key: str) -> ServiceAddress:

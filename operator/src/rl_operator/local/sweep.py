@@ -77,7 +77,6 @@ def remove_orphaned_traces(store: StateStore) -> None:
 
 
 def remove_traces(layout: Layout, namespace: str, name: str, uid: str) -> None:
-    """Remove a deleted run's events, logs and working folders."""
     layout.events(namespace, name).unlink(missing_ok=True)
     for folder in layout.pod_folders(namespace, name, uid):
         _remove(folder)

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from rl_contract.rollout_fates import GroupFate
 from rl_contract.rollout_records import GroupRecord, RolloutRecord, SequenceRecord
-from rl_operator.rollouts.token_ledger import FATE_WORDS, UNKNOWN
+from rl_operator.rollouts.token_ledger import UNKNOWN, known_fate
 
 Figure = Literal["reward", "advantage", "length", "gap", "staleness"]
 """`length`: sampled tokens. `gap`: the largest |log p - log q| of a token, p by the trainer and q by the sampler."""
@@ -38,14 +38,11 @@ def spans(sequence: SequenceRecord) -> Iterator[tuple[int, int, str]]:
 def tokens_by_fate(group: GroupRecord) -> Counter[str]:
     """Without the prompt that the group shares."""
     counted = Counter[str]()
-    for sequence in _sequences(group):
-        for start, end, fate in spans(sequence):
-            counted[fate if fate in FATE_WORDS else UNKNOWN] += end - start
+    for rollout in group.rollouts:
+        for sequence in rollout.sequences:
+            for start, end, fate in spans(sequence):
+                counted[known_fate(fate)] += end - start
     return counted
-
-
-def _sequences(group: GroupRecord) -> Iterator[SequenceRecord]:
-    return (sequence for rollout in group.rollouts for sequence in rollout.sequences)
 
 
 def finite(value: float | None) -> float | None:
@@ -89,12 +86,8 @@ FIGURES: Final[Mapping[Figure, Callable[[RolloutRecord, int], float | None]]] = 
 
 def prompt_of(group: GroupRecord, rollout: RolloutRecord | None = None) -> str:
     """What the policy was given at first: the shared part, and the rest of a rollout's own."""
-    shared = "".join(group.prompt.pieces)
-    return shared + (_own_prompt(rollout.sequences[0]) if rollout and rollout.sequences else "")
-
-
-def _own_prompt(sequence: SequenceRecord) -> str:
-    return "".join(sequence.pieces[: _prompt_end(sequence)])
+    own = rollout.sequences[0] if rollout and rollout.sequences else None
+    return "".join((*group.prompt.pieces, *(own.pieces[: _prompt_end(own)] if own else ())))
 
 
 def _prompt_end(sequence: SequenceRecord) -> int:

@@ -199,9 +199,7 @@ def wanted_records(reading: StepReading, query: RolloutQuery) -> Iterator[tuple[
     """As they are in the files: groups and losses that match, and the step's own record unless some fate or text is
     asked for.
     """
-    for line, record in reading.records():
-        if _is_wanted(record, query):
-            yield line, record
+    return ((line, record) for line, record in reading.records() if _is_wanted(record, query))
 
 
 def _is_wanted(record: KnownRecord, query: RolloutQuery) -> bool:

@@ -50,8 +50,6 @@ class ReasonTotal(NamedTuple):
 
 @dataclass
 class Mean:
-    """The mean of rewards."""
-
     total: float = 0.0
     count: int = 0
 

@@ -81,7 +81,6 @@ class TemplateLine:
 
 
 def run_template(name: str, environment: CatalogEnvironment, runtime: Runtime, accepts: Accepts) -> str:
-    """The whole file."""
     fields = fields_of(environment, runtime)
     sections = {
         section: _lines([field for field in fields if field.section == section], accepts)
@@ -91,7 +90,11 @@ def run_template(name: str, environment: CatalogEnvironment, runtime: Runtime, a
     missing = [field for field in fields if not field.locked and (field.section, field.name) not in offered]
     return "\n".join(
         [
-            *_head(environment, runtime),
+            *_prose(f"{environment.name}: {environment.description}"),
+            *_prose(
+                f"Made by `rlctl init` for runtime {runtime.metadata.name}. Lines that begin with #name: are settings "
+                "with the value that is in force anyway: take the # away to change them."
+            ),
             f"apiVersion: {API_VERSION}",
             f"kind: {RUN_KIND}",
             "metadata:",
@@ -103,18 +106,9 @@ def run_template(name: str, environment: CatalogEnvironment, runtime: Runtime, a
             *_section("trainer", sections["trainer"]),
             *_sandbox_line(environment, runtime, accepts),
             *_run_lines(runtime, accepts),
-            *_without_default(missing),
-            *_locked(fields, runtime),
+            *_others(fields, missing, runtime),
             "",
         ]
-    )
-
-
-def _head(environment: CatalogEnvironment, runtime: Runtime) -> Iterator[str]:
-    yield from _prose(f"{environment.name}: {environment.description}")
-    yield from _prose(
-        f"Made by `rlctl init` for runtime {runtime.metadata.name}. Lines that begin with #name: are settings with the "
-        "value that is in force anyway: take the # away to change them."
     )
 
 
@@ -160,7 +154,6 @@ def _section(name: str, lines: Sequence[TemplateLine]) -> Iterator[str]:
 
 
 def _run_lines(runtime: Runtime, accepts: Accepts) -> Iterator[str]:
-    """Fields of the run itself."""
     for name in RUN_FIELDS:
         if name == "priority" and runtime.spec.limits.max_active_runs is None:
             continue  # nothing waits there
@@ -190,15 +183,11 @@ def _sandbox_line(environment: CatalogEnvironment, runtime: Runtime, accepts: Ac
         yield cut(f"  {f'#sandbox: {{size: {size}}}':<42}  # {RunSpec.model_fields['sandbox'].description}", WIDTH)
 
 
-def _without_default(fields: Sequence[SettableField]) -> Iterator[str]:
-    if fields:
-        names = ", ".join(f"{field.section}.{field.name} ({field.type})" for field in fields)
+def _others(fields: Sequence[SettableField], missing: Sequence[SettableField], runtime: Runtime) -> Iterator[str]:
+    if missing:
+        names = ", ".join(f"{field.section}.{field.name} ({field.type})" for field in missing)
         yield from _prose(f"May be set, too, and has no default that could stand here: {names}.")
-
-
-def _locked(fields: Sequence[SettableField], runtime: Runtime) -> Iterator[str]:
-    locked = [field for field in fields if field.locked]
-    if locked:
+    if locked := [field for field in fields if field.locked]:
         values = ", ".join(f"{field.section}.{field.name}={flow(field.default)}" for field in locked)
         yield from _prose(f"Not to be set, because runtime {runtime.metadata.name} locks it: {values}.")
 

@@ -153,21 +153,17 @@ def diff(
 
 
 def compare(given: RunFile, target: Target) -> Difference:
-    """The run in the file compared with the live one."""
     live, beside = target.run(*given.run.key), tuple(_beside(given, target))
     if live is None:
         return Difference(new=True, fields=(), texts=beside, refusals=check_file(given, target)[0])
     fields = spec_changes(parse_run(live).to_wire()["spec"], given.run.to_wire()["spec"])
     if "startTime" in live.get("status", {}):  # what it was checked against no longer matters
-        refusals = tuple(_frozen(change) for change in fields if change.frozen)
+        frozen = (change.field for change in fields if change.frozen)
+        refusals = tuple(Refusal(code="FrozenField", field=field, hint=FROZEN) for field in frozen)
     else:
         refusals = check_file(given, target)[0]
     config = () if refusals else _config(given, live, target)
     return Difference(new=False, fields=fields, texts=(*config, *beside), refusals=refusals)
-
-
-def _frozen(change: FieldChange) -> Refusal:
-    return Refusal(code="FrozenField", field=change.field, hint=FROZEN)
 
 
 def _config(given: RunFile, live: Manifest, target: Target) -> Iterator[str]:

@@ -14,7 +14,7 @@ from rl_operator.cli.printing import TEXT_WIDTH, print_object, program, text_wid
 from rl_operator.cli.views.rollout_view import StepRow, answer_text, step_rows
 from rl_operator.operator_errors import RefusedError
 from rl_operator.rollouts.rollout_figures import Fate, Figure
-from rl_operator.rollouts.rollout_query import RankedGroup, RolloutQuery, StepAnswer, TextSearch, answers, streamed
+from rl_operator.rollouts.rollout_query import RolloutQuery, StepAnswer, TextSearch, answers, streamed
 from rl_operator.rollouts.rollout_source import RolloutSteps
 from rl_operator.rollouts.step_reading import Reasons
 from rl_operator.rollouts.visible_text import escaped_json
@@ -70,15 +70,12 @@ def answer_object(answer: StepAnswer) -> dict[str, object]:
         "lost": _reasons(summary.lost),
         "notes": list(summary.notes()),
         "found": answer.found,
-        "groups": [_group(chosen) for chosen in answer.groups],
+        "groups": [
+            (group := _plain(chosen.record)) | {"rollouts": [group["rollouts"][number] for number in chosen.rollouts]}
+            for chosen in answer.groups  # with the rollouts that match, in their order
+        ],
         "lostRecords": [_plain(record) for _, record in answer.lost],
     }
-
-
-def _group(chosen: RankedGroup) -> dict[str, Any]:
-    """With the rollouts that match, in their order."""
-    group = _plain(chosen.record)
-    return group | {"rollouts": [group["rollouts"][number] for number in chosen.rollouts]}
 
 
 def _plain(record: Any) -> dict[str, Any]:
@@ -195,20 +192,19 @@ def _print_json(run: str, steps: RolloutSteps, query: RolloutQuery) -> bool:
 
 
 def _print_lines(_run: str, steps: RolloutSteps, query: RolloutQuery) -> bool:
-    """The same JSON as in the files, byte by byte unless a terminal could take a part of it for a command."""
+    """The same JSON as in the files, byte by byte unless a terminal could take a part of it for a command. Sorted lines
+    wait in memory; others are printed while they are read.
+    """
+    lines = streamed(steps, query) if query.sort is None else _sorted_lines(steps, query)
     shown = 0
-    for line in _lines(steps, query):
+    for line in lines:
         sys.stdout.write(escaped_json(line.decode("utf-8", "replace")) + "\n")
         shown += 1
     sys.stdout.flush()  # here a full disk can still be told
     return shown > 0
 
 
-def _lines(steps: RolloutSteps, query: RolloutQuery) -> Iterator[bytes]:
-    """Sorted ones wait in memory; others are printed while they are read."""
-    if query.sort is None:
-        yield from streamed(steps, query)
-        return
+def _sorted_lines(steps: RolloutSteps, query: RolloutQuery) -> Iterator[bytes]:
     for answer in answers(steps, query):
         yield from filter(None, (answer.step_line,))
         yield from (group.line for group in answer.groups)

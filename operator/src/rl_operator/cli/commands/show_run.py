@@ -37,7 +37,6 @@ def get(
 
 
 def describe(run: Manifest, target: Target, *, wide: bool) -> Iterator[str]:
-    """The run as lines of text."""
     parsed = TrainingRun.model_validate(run)
     spec, status = parsed.spec, parsed.status
     yield f"{parsed.metadata.namespace}/{parsed.metadata.name}   {status.phase or 'Pending'}   ({target.label})"

@@ -204,12 +204,8 @@ def start_runs(sweep: Sweep, target: Target, at_once: int | None, output: Output
         typer.echo(f"{len(new)} runs are created: {names}{more} ({target.label})", err=True)
     if unkept := keep(target, read_experiment(target, sweep.namespace, sweep.experiment)):
         target.note(unkept)
-    if at_once is None:
-        return _started(sweep, target, output)
-    return _followed(sweep, target, at_once, output)
-
-
-def _started(sweep: Sweep, target: Target, output: OutputKind) -> CommandExit:
+    if at_once is not None:
+        return _followed(sweep, target, at_once, output)
     if output in (OutputKind.JSON, OutputKind.YAML):
         print_object(sweep_values(sweep, target), output)
     else:
@@ -242,15 +238,12 @@ def print_ends(size: int) -> Over:
     numbers = count(1)
 
     def over(name: str, run: TrainingRun | None) -> None:
-        typer.echo(f"{next(numbers)} of {size}  {_line_of_end(name, run)}", err=True)
+        if run is None:
+            end = "was deleted"
+        elif run.status.metrics is None or run.status.metrics.held_out is None:
+            end = f"{run.status.phase}: {one_line(run.status.message or '')}"
+        else:
+            end = f"{run.status.phase}  held-out {run.status.metrics.held_out.text}"
+        typer.echo(f"{next(numbers)} of {size}  {name}  {end}", err=True)
 
     return over
-
-
-def _line_of_end(name: str, run: TrainingRun | None) -> str:
-    if run is None:
-        return f"{name}  was deleted"
-    metrics = run.status.metrics
-    if metrics is None or metrics.held_out is None:
-        return f"{name}  {run.status.phase}: {one_line(run.status.message or '')}"
-    return f"{name}  {run.status.phase}  held-out {metrics.held_out.text}"

@@ -200,8 +200,6 @@ def _one_group(chosen: RankedGroup, step: int, query: RolloutQuery, width: int) 
 
 
 class _Shown(NamedTuple):
-    """What is shown of a rollout."""
-
     figures: str
     answer: str
     components: str

@@ -133,12 +133,9 @@ class Kubelet:
         """Start a new pod; one left by an earlier supervisor is lost. None of its processes stay alive."""
         for lock in self._folder(pod).locks:
             end_left_over(lock)
-        if "status" in pod:
-            self._mark_lost(pod)
-        else:
+        if "status" not in pod:
             self._start(pod)
-
-    def _mark_lost(self, pod: PodObject) -> None:
+            return
         if pod["status"].get("phase") not in ("Succeeded", "Failed"):
             status = lost_pod_status(pod, self._folder(pod), SUPERVISOR_LOST)
             self._change(pod, lambda manifest: manifest.update(status=status))

@@ -130,8 +130,6 @@ class NotLaunchableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Everything needed to start one container."""
-
     name: str
     argv: tuple[str, ...]
     env_vars: Mapping[str, str]

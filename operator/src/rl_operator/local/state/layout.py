@@ -59,7 +59,6 @@ class Layout:
         return self.root / "supervisors" / namespace / f"{run_name}.log"
 
     def pod_folders(self, namespace: str, run_name: str, run_uid: str) -> tuple[Path, ...]:
-        """The files that all attempts of a run left on disk."""
         return tuple((self.root / "pods" / namespace).glob(f"{run_name}-{run_uid[:5]}-*"))
 
     @property
@@ -73,7 +72,6 @@ class Layout:
         return tuple((self.root / "events").glob("*/*.jsonl"))
 
     def rollouts(self, namespace: str, run_name: str, run_uid: str) -> Path:
-        """Where all attempts of a run keep their rollouts."""
         return self.pod(namespace, f"{run_name}-{run_uid[:5]}-1").rollouts
 
     def pod(self, namespace: str, pod_name: str) -> "PodFolder":
@@ -88,15 +86,16 @@ class PodFolder:
 
     @property
     def wandb(self) -> Path:
-        """Where W&B keeps what has not been uploaded yet. All attempts share it: the next one uploads the rest."""
-        run = self.root.name.rpartition("-")[0]  # without the attempt
-        return self.root.with_name(f"{run}-wandb")
+        """Where W&B keeps what has not been uploaded yet: the next attempt uploads the rest."""
+        return self._of_all_attempts("wandb")
 
     @property
     def rollouts(self) -> Path:
-        """Where the trainer keeps rollouts, a file per step and attempt. All attempts share it."""
-        run = self.root.name.rpartition("-")[0]  # without the attempt
-        return self.root.with_name(f"{run}-rollouts")
+        """Where the trainer keeps rollouts, a file per step and attempt."""
+        return self._of_all_attempts("rollouts")
+
+    def _of_all_attempts(self, what: str) -> Path:
+        return self.root.with_name(f"{self.root.name.rpartition('-')[0]}-{what}")
 
     def volume(self, name: str) -> Path:
         return self.root / "volumes" / name

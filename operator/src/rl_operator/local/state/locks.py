@@ -74,7 +74,6 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def is_held(path: Path) -> bool:
-    """Whether some process holds the lock now."""
     if not path.exists():
         return False
     descriptor = _open(path)

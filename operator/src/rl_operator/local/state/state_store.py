@@ -9,7 +9,7 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -86,11 +86,9 @@ class StateStore:
         return found
 
     # --- writes -------------------------------------------------------------------------------------------------
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self) -> AbstractContextManager[None]:
         """No other process writes while the block runs."""
-        with locked(self.layout.lock):
-            yield
+        return locked(self.layout.lock)
 
     def create(self, manifest: Mapping[str, object]) -> Manifest:
         """Raises NameTakenError if the name is in use, InvalidError if it is not a valid object name."""
