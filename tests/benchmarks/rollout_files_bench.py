@@ -20,14 +20,14 @@ from tinker_atropos.chat.request_handling import MAX_BODY_BYTES, validated
 from tinker_atropos.chat.sampling import Ints
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.environments.runner.reporting.rollout_reports import MAX_BYTES
-from tinker_atropos.rollout_files.bounded_folder import MEGABYTE, BoundedFolder
+from tinker_atropos.rollout_files.rollout_store import MEGABYTE, BoundedFolder
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import Group, Story, TokenSequence
-from tinker_atropos.trainer.rollouts.group_records import TrainedStep
 from tinker_atropos.trainer.rollouts.report_route import MAX_BRACKETS, ReportBudget
 from tinker_atropos.trainer.rollouts.reported_rollouts import MAX_GROUPS, RolloutReport
-from tinker_atropos.trainer.rollouts.rollout_lines import KeptRun, RolloutLines, TokenPieces
-from tinker_atropos.trainer.rollouts.rollout_writer import KeptFiles, RolloutWriter
+from tinker_atropos.trainer.rollouts.rollout_lines import KeptRun, RolloutLines, TrainedStep
+from tinker_atropos.trainer.rollouts.rollout_writer import RolloutWriter
+from tinker_atropos.trainer.rollouts.token_pieces import TokenPieces
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
 
 GOAL_SHARE = 0.01
@@ -134,7 +134,7 @@ def measure(size: Size, text: Callable[[Tokenizer, np.random.Generator, int], In
     with tempfile.TemporaryDirectory() as place:
         folder = BoundedFolder(Path(place), 2**32)
         lines = RolloutLines(KeptRun("bench", "", "", 1, "bundled"), config, TokenPieces(tokenizer).of)
-        keeper = MeteredKeeper(KeptFiles(folder, 1), lines)
+        keeper = MeteredKeeper(folder, lines)
         keeper.seconds = []
         for number in range(1, STEPS + 1):
             keeper.step_trained(number, step, {})

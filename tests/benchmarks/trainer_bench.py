@@ -22,7 +22,7 @@ from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.trainer.backend.lora_weights import to_tinker
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.data.datums import build_batch
-from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
+from tinker_atropos.trainer.inference.ledger import Ledger
 from tinker_atropos.trainer.reporting.step_metrics import batch_metrics, collection_metrics, training_metrics
 from tinker_atropos.trainer.trajectories.admission import Admission
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
@@ -44,7 +44,7 @@ def answer_of(step: int, ledger: Ledger, *, with_logprobs: bool) -> bytes:
         for _ in range(GROUP_SIZE):
             output = random.integers(0, VOCABULARY, OUTPUT)
             logprobs = -random.exponential(1.0, OUTPUT).astype(np.float32).astype(float)
-            ledger.record(prompt, output, LedgerEntry(logprobs, step))
+            ledger.record(prompt, output, logprobs, step)
             group["tokens"].append([*prompt.tolist(), *output.tolist()])
             group["masks"].append([-100] * PROMPT + output.tolist())
             group["scores"].append(float(random.integers(0, 2)))

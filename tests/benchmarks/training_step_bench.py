@@ -26,7 +26,7 @@ from tinker_atropos.environments.bundled.digits import Item, answer, prompt, spl
 from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
-from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
+from tinker_atropos.trainer.inference.ledger import Ledger
 from tinker_atropos.trainer.reporting.step_metrics import training_metrics
 
 GROUPS, GROUP_SIZE = 4, 8
@@ -50,7 +50,7 @@ async def rollouts_of(item: Item, sampler: Sampler, tokenizer: Tokenizer, ledger
     samples = await sampler.sample(prompt_ids, GROUP_SIZE, SamplingSettings(max_tokens=16))
     sequences = []
     for sample in samples:
-        ledger.record(prompt_ids, sample.tokens_T, LedgerEntry(sample.logprobs_T, step))
+        ledger.record(prompt_ids, sample.tokens_T, sample.logprobs_T, step)
         length = len(prompt_ids) + len(sample.tokens_T)
         sequence = TokenSequence(
             tokens_T=np.concatenate([prompt_ids, sample.tokens_T]),

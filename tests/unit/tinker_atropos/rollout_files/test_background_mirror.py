@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tinker_atropos.rollout_files.background_mirror import BackgroundMirror
-from tinker_atropos.rollout_files.store_errors import StoreError
+from tinker_atropos.rollout_files.rollout_store import BackgroundMirror, StoreError
 
 HANG = 60.0
 """Seconds; only ends a hang."""
@@ -76,7 +75,7 @@ def mirror_store() -> Store:
 
 def change(mirror: BackgroundMirror, folder: Folder, name: str, content: str) -> None:
     folder.files[name] = content.encode()
-    mirror.put(name, folder.files[name])
+    mirror.ask(name, gone=False)
 
 
 def test_nobody_waits_and_the_newest_content_arrives(mirrored_folder: Folder, mirror_store: Store) -> None:
@@ -85,7 +84,7 @@ def test_nobody_waits_and_the_newest_content_arrives(mirrored_folder: Folder, mi
     assert mirror_store.asked.acquire(timeout=HANG)  # it is being put, and the store is slow
     for content in ("2", "3", "4"):
         change(mirror, mirrored_folder, "b", content)
-    mirror.delete("a")
+    mirror.ask("a", gone=True)
     mirror_store.open.set()
     mirror.close(HANG)
     assert mirror_store.calls == ["put a 1", "put b 4", "delete a"]
@@ -106,7 +105,7 @@ def test_it_has_all_files_of_the_run(mirrored_folder: Folder, mirror_store: Stor
     assert known(mirror) == {"a": 1, "c": 1}
     assert (mirror.names(), mirror.read("a"), mirror.read("b")) == ({"a": 1, "b": 3, "c": 1}, b"1", b"new")
     mirror_store.open.set()
-    mirror.delete("a")
+    mirror.ask("a", gone=True)
     assert mirror.names() == {"b": 3, "c": 1}, "at once"
     with pytest.raises(FileNotFoundError):
         mirror.read("a")
@@ -138,7 +137,7 @@ def test_the_end_does_not_wait_for_a_listing(mirrored_folder: Folder, mirror_sto
     assert mirror_store.listed.acquire(timeout=HANG)
     mirrored_folder.files["a"] = b"1"
     with contextlib.suppress(StoreError):  # it may know already that it cannot list
-        mirror.put("a", b"1")
+        mirror.ask("a", gone=False)
     mirror.close(HANG)
     assert mirror_store.files == {"a": b"1"}
 
@@ -146,7 +145,7 @@ def test_the_end_does_not_wait_for_a_listing(mirrored_folder: Folder, mirror_sto
 def test_a_file_that_was_removed_meanwhile_is_not_put(mirrored_folder: Folder, mirror_store: Store) -> None:
     mirror_store.open.set()
     mirror = BackgroundMirror(mirror_store, mirrored_folder)
-    mirror.put("gone", b"")
+    mirror.ask("gone", gone=False)
     mirror.close(HANG)
     assert mirror_store.calls == []
 
@@ -182,7 +181,7 @@ def test_a_store_that_stays_away_is_tried_once_more_at_the_end(
     mirror_store.open.set()
     mirror = BackgroundMirror(mirror_store, mirrored_folder, pause_seconds=HANG)
     mirrored_folder.files["a"] = b"1"
-    mirror.put("a", b"1")
+    mirror.ask("a", gone=False)
     with pytest.raises(StoreError, match=r"changes of 1 rollout files are not in the store: .*a"):
         mirror.close(HANG)
     assert set(mirror_store.calls) == {"put a 1"}

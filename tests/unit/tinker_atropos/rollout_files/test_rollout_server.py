@@ -9,14 +9,15 @@ import pytest
 from starlette.applications import Starlette
 
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.rollout_files.bounded_folder import BoundedFolder, StepFile
 from tinker_atropos.rollout_files.rollout_server import (
     QuietStore,
-    interval,
+    kept_rollouts,
     rollout_app,
     rollout_routes,
     serve_rollouts,
+    shown_interval,
 )
+from tinker_atropos.rollout_files.rollout_store import BoundedFolder, StepFile
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.settings import load_settings
 
@@ -54,7 +55,7 @@ async def test_the_routes_of_a_trainer(rollouts_client: httpx.AsyncClient, tmp_p
     ("steps", "every"), [((), 1), ((8,), 1), ((0, 8), 1), ((0, 1, 2), 1), ((0, 6, 8), 2), ((16, 32, 48), 16)]
 )
 def test_the_interval_is_what_the_names_show(steps: tuple[int, ...], every: int) -> None:
-    assert interval({f"{step:06d}-1.jsonl.zst": 1 for step in steps}) == every
+    assert shown_interval({f"{step:06d}-1.jsonl.zst": 1 for step in steps}) == every
 
 
 def test_each_question_begins_its_rest_again(tmp_path: Path) -> None:
@@ -156,3 +157,20 @@ async def test_a_reader_gets_the_part_that_it_lacks(tmp_path, asked, status, sen
     else:
         assert (answer.content, answer.headers["accept-ranges"]) == (sent, "bytes")
         assert answer.headers["content-type"] == "application/zstd"
+
+
+def test_a_folder_of_a_claim(tmp_path: Path) -> None:
+    (tmp_path / "000001-1.jsonl.zst").write_bytes(b"abc")
+    store = kept_rollouts(load_settings("trainer", {"RL_ROLLOUTS_DIR": str(tmp_path)}))
+    assert isinstance(store, BoundedFolder)
+    assert store.names() == {"000001-1.jsonl.zst": 3}
+
+
+def test_a_bucket_comes_before_the_trainers_own_folder(tmp_path: Path) -> None:
+    variables = {"RL_ROLLOUTS_DIR": str(tmp_path), "RL_ROLLOUTS_URL": "s3://rollouts/team-a/sorting-1"}
+    assert type(kept_rollouts(load_settings("trainer", variables))).__name__ == "BucketStore"
+
+
+def test_neither() -> None:
+    with pytest.raises(ConfigError, match="RL_ROLLOUTS_DIR or RL_ROLLOUTS_URL must say where the rollouts are"):
+        kept_rollouts(load_settings("trainer", {}))

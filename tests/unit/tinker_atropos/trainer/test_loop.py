@@ -15,10 +15,10 @@ from tinker_atropos.errors import ConfigError
 from tinker_atropos.trainer.backend.lora_weights import Training
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy, Sampler
 from tinker_atropos.trainer.data.datums import Datum, TrainingBatch, build_batch
-from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
+from tinker_atropos.trainer.inference.ledger import Ledger
 from tinker_atropos.trainer.loop import train
 from tinker_atropos.trainer.reporting.step_metrics import PARTS
-from tinker_atropos.trainer.rollouts.group_records import TrainedStep
+from tinker_atropos.trainer.rollouts.rollout_lines import TrainedStep
 from tinker_atropos.trainer.trajectories.admission import Admission, Admitted
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
 from tinker_atropos.trainer.trajectories.deliveries import read_group
@@ -75,8 +75,8 @@ class Surroundings:
         )
         outputs = [sample.tokens_T.tolist() for sample in samples]
         for output, sample in zip(outputs, samples, strict=True):
-            entry = LedgerEntry(sample.logprobs_T + self.off, step - self.behind)
-            self.ledger.record(np.array(PROMPT), np.array(output), entry)
+            logprobs_T = sample.logprobs_T + self.off
+            self.ledger.record(np.array(PROMPT), np.array(output), logprobs_T, step - self.behind)
         group = {
             "tokens": [PROMPT + output for output in outputs],
             "masks": [[-100] * len(PROMPT) + output for output in outputs],

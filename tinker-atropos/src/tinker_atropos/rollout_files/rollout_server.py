@@ -10,6 +10,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -18,8 +19,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from rl_contract.env_vars import RL_OPS_PORT
-from tinker_atropos.rollout_files.bounded_folder import parse_name
-from tinker_atropos.rollout_files.rollout_store import RolloutStore, kept_rollouts
+from tinker_atropos.errors import ConfigError
+from tinker_atropos.rollout_files.rollout_store import BoundedFolder, RolloutStore, WritableStore, interval, parse_name
 from tinker_atropos.serving import bind, json_response, serve
 from tinker_atropos.settings import Settings
 
@@ -29,6 +30,26 @@ _RANGE: Final = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})")
 """Readers of files that grow ask for what follows a byte. Other forms are answered with the whole file, as RFC 9110
 allows.
 """
+
+
+def open_store(url: str) -> WritableStore:
+    """The bucket at `s3://BUCKET/FOLDER`; nothing is called yet. Only this loads its library. Raises ConfigError."""
+    try:
+        from tinker_atropos.rollout_files.object_store import BucketStore
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"RL_ROLLOUTS_URL is {url!r}, and {error.name} is missing: pip install 'tinker-atropos[object-store]'"
+        ) from None
+    return BucketStore(url)
+
+
+def kept_rollouts(settings: Settings) -> RolloutStore:
+    """What outlived a trainer, for readers. Raises ConfigError."""
+    if settings.rollouts_url:
+        return open_store(settings.rollouts_url)
+    if settings.rollouts_dir:
+        return BoundedFolder(Path(settings.rollouts_dir), limit_bytes=0)
+    raise ConfigError("RL_ROLLOUTS_DIR or RL_ROLLOUTS_URL must say where the rollouts are, and neither is set")
 
 
 def rollout_routes(store: RolloutStore, state: Callable[[], dict[str, object]]) -> list[Route]:
@@ -93,7 +114,7 @@ class QuietStore:
     def names(self) -> Mapping[str, int]:
         self._asked = self._clock()
         names = self._store.names()
-        self._every = interval(names)
+        self._every = shown_interval(names)
         return names
 
     def read(self, name: str) -> bytes:
@@ -105,13 +126,10 @@ class QuietStore:
         return {"every": self._every, "note": None}
 
 
-def interval(names: Mapping[str, int]) -> int:
-    """The largest power of two that divides the steps of all files: the trainer thins them so."""
-    steps = [file.step for file in map(parse_name, names) if file]
-    combined = 0
-    for step in steps:
-        combined |= step
-    return combined & -combined or 1 if len(steps) >= ENOUGH_FILES else 1
+def shown_interval(names: Mapping[str, int]) -> int:
+    """Of the steps that are kept: the trainer thins them to those that a power of two divides."""
+    steps = [name for name in names if parse_name(name)]
+    return interval(steps) if len(steps) >= ENOUGH_FILES else 1
 
 
 async def serve_rollouts(settings: Settings, idle_exit: float) -> None:

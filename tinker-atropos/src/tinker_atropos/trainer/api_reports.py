@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.trainer.reporting.accounting import Accounting
 from tinker_atropos.trainer.stop_request import cancelled
 from tinker_atropos.trainer.trainer_state import TrainerState
-from tinker_atropos.trainer.trajectories.api_client import ApiClient, RunRegistration
+from tinker_atropos.trainer.trajectories.api_client import ApiClient
 from tinker_atropos.trainer.update.ess_steering import AllowedStaleness
 
 
@@ -21,8 +21,10 @@ class ApiReports:
     allowed: AllowedStaleness
 
     async def register(self, config: RunConfig, step: int, vocabulary: int) -> None:
-        registration = RunRegistration.of_run(config, step, vocabulary, self.state.status.environment_state)
-        await self.api.register(replace(registration, max_staleness=self.allowed.steps))
+        state = self.state.status.environment_state
+        await self.api.register(
+            config, step, vocabulary=vocabulary, max_staleness=self.allowed.steps, environment_state=state
+        )
 
     @contextlib.asynccontextmanager
     async def trained(self) -> AsyncIterator[None]:

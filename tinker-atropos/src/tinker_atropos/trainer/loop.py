@@ -20,7 +20,7 @@ from tinker_atropos.trainer.reporting.step_metrics import (
     recomputed_warning,
     training_metrics,
 )
-from tinker_atropos.trainer.rollouts.group_records import TrainedStep
+from tinker_atropos.trainer.rollouts.rollout_lines import TrainedStep
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
 from tinker_atropos.trainer.update.policy_update import update_policy
 

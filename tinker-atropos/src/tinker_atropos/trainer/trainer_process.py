@@ -27,7 +27,6 @@ from tinker_atropos.rollout_files.rollout_server import rollout_routes
 from tinker_atropos.serving import below, bind, json_response, ops_app, serve
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.inference.inference_routes import InferenceServer, inference_app
-from tinker_atropos.trainer.reporting.prometheus import registry
 from tinker_atropos.trainer.reporting.trackers.wandb_tracker import wandb_settings, wandb_tracker
 from tinker_atropos.trainer.reporting.trainer_status import chosen
 from tinker_atropos.trainer.rollouts.report_route import report_route
@@ -107,7 +106,7 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
         renderer = chat_renderer(tokenizer, config.base_model, config.env.tool_call_parser)
         inference_server = InferenceServer(run.generator, renderer, config.env.max_token_length, config.base_model)
         kept = rollout_routes(run.keeper.store, run.keeper.listing)
-        ops = ops_app(run.unready, run.to_wire, [Route("/history", show_history), *kept], registry(run.snapshot))
+        ops = ops_app(run.unready, run.to_wire, [Route("/history", show_history), *kept], run.registry())
         reports = report_route(
             run.keeper, run.state.policy, vocabulary=tokenizer.vocabulary, total_steps=config.env.total_steps
         )

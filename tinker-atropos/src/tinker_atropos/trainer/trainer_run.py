@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Never
 
+from prometheus_client import CollectorRegistry
+
 from rl_contract.status_metrics import EvaluatedFigure
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.config.run_config import RunConfig
@@ -41,14 +43,14 @@ from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.inference.ledger import Ledger
 from tinker_atropos.trainer.loop import train
 from tinker_atropos.trainer.reporting.accounting import Accounting
-from tinker_atropos.trainer.reporting.prometheus import Snapshot
+from tinker_atropos.trainer.reporting.prometheus import registry
 from tinker_atropos.trainer.reporting.relay import Relay
 from tinker_atropos.trainer.reporting.spending import Spending
 from tinker_atropos.trainer.reporting.time_left import Schedule
 from tinker_atropos.trainer.reporting.trackers.tracker import Tracker
 from tinker_atropos.trainer.reporting.trainer_status import LiveStatus
 from tinker_atropos.trainer.rollouts.rollout_writer import rollout_writer
-from tinker_atropos.trainer.step_surroundings import BatchWait, StepLog, StepSurroundings
+from tinker_atropos.trainer.step_surroundings import StepSurroundings
 from tinker_atropos.trainer.stop_request import StopRequest, beside, cancelled, forever, unless_stopped
 from tinker_atropos.trainer.trainer_state import TrainerState
 from tinker_atropos.trainer.trajectories.admission import Admission
@@ -298,15 +300,8 @@ class Run:
         reports = ApiReports(api, state, accounting, allowed)
         collector = Collector(api, Admission(self._ledger, state.policy, tinker), status.warn)
         surroundings = StepSurroundings(
-            state,
-            config,
-            BatchWait(collector, accounting, stop, self._early_stop),
-            StepLog(
-                state, accounting, self.generator, allowed, self.keeper, tracker, tokenizer,
-                tinker.wandb_samples_interval,
-            ),
-            reports,
-            weights,
+            state, config, collector, accounting, stop, self._early_stop, self.generator, allowed, self.keeper,
+            tracker, tokenizer, reports, weights,
         )  # fmt: skip
         self.attempt = TrainerAttempt(
             state,
@@ -345,10 +340,11 @@ class Run:
         queue = {"groups": status.queued_groups, "oldestStep": status.oldest_queued_step}
         return message.to_wire() | {"queue": queue, "books": self._accounting.books()}
 
-    def snapshot(self) -> Snapshot:
+    def registry(self) -> CollectorRegistry:
         """What Prometheus scrapes."""
-        totals, books = self.generator.totals, self._accounting.books()
-        return Snapshot(self.state.status, totals, self.state.progress, books, self.spending)
+        return registry(
+            self.state.status, self.generator.totals, self.state.progress, self._accounting.books, self.spending
+        )
 
     async def close(self) -> None:
         await asyncio.to_thread(self.keeper.close, KEEP_SECONDS)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.trainer.data.datums import TrainingBatch, build_batch, loss_config
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group
-from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
+from tinker_atropos.trainer.inference.ledger import Ledger
 from tinker_atropos.trainer.trajectories.deliveries import read_group
 
 CENTERED = TrainerSettings()
@@ -182,7 +182,7 @@ def conversations(draw: st.DrawFn) -> tuple[dict[str, list], list[list[float]], 
             between = draw(st.lists(st.integers(4, 6), min_size=1, max_size=3))
             recorded = draw(st.booleans())
             if recorded:
-                ledger.record(np.array(tokens), np.array(output), LedgerEntry(np.array(sampled), policy_step=1))
+                ledger.record(np.array(tokens), np.array(output), np.array(sampled), policy_step=1)
             told = [1.0] * len(output) if recorded and draw(st.booleans()) else sampled
             tokens, masks = tokens + output + between, masks + output + [-100] * len(between)
             sent, logprobs = sent + told + [1.0] * len(between), logprobs + sampled + [1.0] * len(between)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, TokenSequence
-from tinker_atropos.trainer.inference.ledger import Attribution, Ledger, LedgerEntry, generated_spans, prefix_keys
+from tinker_atropos.trainer.inference.ledger import Attribution, Ledger, generated_spans, prefix_keys
 from tinker_atropos.trainer.inference.ledger_file import OVERHEAD_BYTES
 
 NAN = np.nan
@@ -28,7 +28,7 @@ def sequence(tokens: list[int], generated: str, logprobs: list[float] | None = N
 
 
 def record(ledger: Ledger, prompt: list[int], output: list[int], logprobs: list[float], step: int = 7) -> None:
-    ledger.record(np.array(prompt), np.array(output), LedgerEntry(np.array(logprobs), policy_step=step))
+    ledger.record(np.array(prompt), np.array(output), np.array(logprobs), policy_step=step)
 
 
 def bits(values: np.ndarray) -> str:
@@ -113,8 +113,8 @@ def test_later_samples_are_not_in_a_group_so_that_a_replay_finds_the_same() -> N
     ledger = Ledger()
     came_at = 100.0
     for step, sampled_at, output in ((1, 90.0, [3]), (2, 99.0, [3]), (3, 101.0, [3]), (4, 102.0, [3, 4])):
-        sampled = LedgerEntry(np.full(len(output), -float(step)), step, sampled_at=sampled_at)
-        ledger.record(np.array([1]), np.array(output), sampled)
+        logprobs = np.full(len(output), -float(step))
+        ledger.record(np.array([1]), np.array(output), logprobs, step, sampled_at=sampled_at)
 
     def steps_of(tokens: list[int], generated: str, received_at: float) -> list[int]:
         return ledger.attribute(sequence(tokens, generated), received_at).sequence.policy_step_T[1:].tolist()
@@ -155,7 +155,7 @@ def test_memory_is_bounded_and_the_oldest_entries_are_dropped_first() -> None:
 
 def test_the_sampling_settings_are_included() -> None:
     ledger = Ledger()
-    ledger.record(np.array([1]), np.array([3]), LedgerEntry(np.array([-0.5]), 7, temperature=0.5, top_p=0.9, top_k=4))
+    ledger.record(np.array([1]), np.array([3]), np.array([-0.5]), 7, temperature=0.5, top_p=0.9, top_k=4)
     (generation,) = ledger.attribute(sequence([1, 3], "01")).generations
     assert (generation.temperature, generation.top_p, generation.top_k) == (0.5, 0.9, 4)
 
@@ -239,8 +239,7 @@ def test_whether_the_last_generation_ended_by_length(case, tokens, masked, trunc
     sampled = [([1], [30, 31], True), ([1, 30, 31, 9], [40, EOS], False), ([1, 30, 31, 8], [41, 42], True)]
     ledger = Ledger(tmp_path)
     for prompt, output, by_length in sampled:
-        entry = LedgerEntry(np.full(len(output), -0.5), 7, truncated=by_length)
-        ledger.record(np.array(prompt), np.array(output), entry)
+        ledger.record(np.array(prompt), np.array(output), np.full(len(output), -0.5), 7, truncated=by_length)
     assert ledger.attribute(sequence(tokens, masked[: len(tokens)])).sequence.truncated is truncated, case
     ledger.close()
     again = Ledger(tmp_path)

@@ -7,7 +7,7 @@ import numpy as np
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.trainer.data.datums import TrainingBatch, build_batch
 from tinker_atropos.trainer.data.groups import Group
-from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
+from tinker_atropos.trainer.inference.ledger import Ledger
 from tinker_atropos.trainer.trajectories.deliveries import read_group
 
 GROUP = {
@@ -22,9 +22,9 @@ def attributed(first: int | None, second: int | None, **fields: Any) -> Group:
     """Two rollouts: two tokens sampled after step `first`, one after step `second`; None: unknown."""
     ledger = Ledger()
     if first is not None:
-        ledger.record(np.array([1]), np.array([2, 3]), LedgerEntry(np.array([-0.125, -0.25]), policy_step=first))
+        ledger.record(np.array([1]), np.array([2, 3]), np.array([-0.125, -0.25]), policy_step=first)
     if second is not None:
-        ledger.record(np.array([1]), np.array([4]), LedgerEntry(np.array([-0.5]), policy_step=second))
+        ledger.record(np.array([1]), np.array([4]), np.array([-0.5]), policy_step=second)
     read = read_group({**GROUP, **fields})
     return Group(tuple(ledger.attribute(one).sequence for one in read.sequences_S), read.rollout_of_S)
 

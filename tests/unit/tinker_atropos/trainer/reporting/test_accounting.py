@@ -16,7 +16,7 @@ from tinker_atropos.trainer.data.step_counts import StepCounts
 from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.inference.ledger import Ledger
 from tinker_atropos.trainer.reporting.accounting import Accounting
-from tinker_atropos.trainer.reporting.prometheus import Snapshot, registry
+from tinker_atropos.trainer.reporting.prometheus import registry
 from tinker_atropos.trainer.reporting.spending import Spending
 from tinker_atropos.trainer.reporting.trainer_status import LiveStatus
 from tinker_atropos.trainer.stop_request import beside
@@ -72,10 +72,8 @@ async def test_the_totals_include_what_the_api_dropped() -> None:
     assert set(books.books()) == {"sampled", "evaluation", "cancelled", "trained", "dropped"}
     assert books.totals()["trained_rollouts"] == books.totals()["sampled_tokens"] == 0
     assert "dropped_stale" not in books.totals()
-    figures = Snapshot(
-        books.status, generator.totals, StepCounts(total=4, rebuilds=2, replayed=3), books.books(), books.spending
-    )
-    scraped = registry(lambda: figures)
+    progress = StepCounts(total=4, rebuilds=2, replayed=3)
+    scraped = registry(books.status, generator.totals, progress, books.books, books.spending)
     assert scraped.get_sample_value("rl_trainer_dropped_rollouts_total", {"reason": "stale"}) == 4
     assert scraped.get_sample_value("rl_trainer_sampled_tokens_total", {"purpose": "training"}) == 0
     assert scraped.get_sample_value("rl_trainer_backend_rebuilds_total") == 2
@@ -100,8 +98,7 @@ def test_a_step_says_how_fast_it_was_and_what_it_cost(bookkeeping) -> None:
     assert (metrics["tokens/sampled_per_second"], metrics["tokens/trained_per_second"]) == (3.0, 0.0)
     assert (metrics["tokens/prefilled"], metrics["cost/step"]) == (5.0, pytest.approx(30 * 2 / 1e6))
     assert [name for name in metrics if describe(name) is None] == []
-    figures = Snapshot(
-        bookkeeping.status, bookkeeping.generator.totals, StepCounts(total=4), bookkeeping.books(), bookkeeping.spending
-    )
-    cost = registry(lambda: figures).get_sample_value("rl_trainer_cost", {"currency": "EUR"})
+    totals, progress = bookkeeping.generator.totals, StepCounts(total=4)
+    scraped = registry(bookkeeping.status, totals, progress, bookkeeping.books, bookkeeping.spending)
+    cost = scraped.get_sample_value("rl_trainer_cost", {"currency": "EUR"})
     assert cost == pytest.approx(1_000_130 * 2 / 1e6)

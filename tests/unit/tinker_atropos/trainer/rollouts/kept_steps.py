@@ -14,13 +14,11 @@ import numpy as np
 import zstandard
 
 from rl_contract.trainer_settings import TrainerSettings
-from tinker_atropos.rollout_files.bounded_folder import MEGABYTE, BoundedFolder
-from tinker_atropos.rollout_files.rollout_store import RolloutMirror
+from tinker_atropos.rollout_files.rollout_store import MEGABYTE, BackgroundMirror, BoundedFolder
 from tinker_atropos.trainer.data.datums import build_batch
-from tinker_atropos.trainer.rollouts.group_records import TrainedStep
 from tinker_atropos.trainer.rollouts.reported_rollouts import RolloutReport
-from tinker_atropos.trainer.rollouts.rollout_lines import KeptRun, RolloutLines
-from tinker_atropos.trainer.rollouts.rollout_writer import KeptFiles, RolloutWriter
+from tinker_atropos.trainer.rollouts.rollout_lines import KeptRun, RolloutLines, TrainedStep
+from tinker_atropos.trainer.rollouts.rollout_writer import RolloutWriter
 from tinker_atropos.trainer.trajectories.batch_collector import Collected, DroppedGroup
 from tinker_atropos.trainer.trajectories.deliveries import read_group
 
@@ -54,11 +52,11 @@ def new_keeper(
     *,
     megabytes: int = 256,
     text_of: Callable[[Sequence[int]], list[str]] = pieces,
-    mirror: RolloutMirror | None = None,
+    mirror: BackgroundMirror | None = None,
     clock: Callable[[], float] = time.time,
 ) -> RolloutWriter:
     lines_of = RolloutLines(run, TrainerSettings(keep_rollouts_mb=megabytes), text_of)
-    return RolloutWriter(KeptFiles(folder, run.attempt, mirror=mirror, clock=clock), lines_of, clock=clock)
+    return RolloutWriter(folder, lines_of, mirror=mirror, clock=clock)
 
 
 @contextmanager

@@ -127,7 +127,6 @@ async def test_too_many_reports_are_refused_counted_and_cost_nothing_else(tmp_pa
         assert keeper.warning is not None
         assert keeper.warning.endswith("reports refused so far: 2")
         assert keeper.listing()["note"] == keeper.warning
-    assert keeper.files.note.sentence is None
     assert len(lines(tmp_path / "000001-2.jsonl.zst")) == 2
 
 

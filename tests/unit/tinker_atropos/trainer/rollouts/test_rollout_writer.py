@@ -18,7 +18,7 @@ from tests.unit.tinker_atropos.trainer.rollouts.kept_steps import (
     trained,
 )
 
-from tinker_atropos.rollout_files.bounded_folder import BoundedFolder
+from tinker_atropos.rollout_files.rollout_store import BoundedFolder
 from tinker_atropos.trainer.rollouts.rollout_writer import MOST_WAITING, RolloutWriter
 from tinker_atropos.trainer.trajectories.batch_collector import DroppedGroup
 from tinker_atropos.trainer.trajectories.deliveries import read_group
@@ -170,7 +170,7 @@ def test_a_failure_is_a_note_until_something_is_kept_again(tmp_path, error, why,
 
     folder.error = None
     again = new_keeper(folder)
-    again.files.note.warn(keeper.warning)
+    again._trouble = keeper.warning
     again.step_trained(4, trained(GROUP), {})
     again.close(60)
     assert again.warning is None
@@ -178,9 +178,10 @@ def test_a_failure_is_a_note_until_something_is_kept_again(tmp_path, error, why,
 
 
 class Mirror:
-    """Remembers its files; fails as long as it has an error."""
+    """Remembers the files of a folder; fails as long as it has an error."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: BoundedFolder) -> None:
+        self.folder = folder
         self.files: dict[str, bytes] = {}
         self.asked: list[str] = []
         self.error: OSError | None = None
@@ -190,24 +191,22 @@ class Mirror:
     def names(self):
         return {name: len(content) for name, content in self.files.items()}
 
-    def read(self, name):
-        return self.files[name]
-
-    def put(self, name, content):
+    def ask(self, name, *, gone):
         self.asked.append(name)
         if self.error:
             raise self.error
-        self.files[name] = content
-
-    def delete(self, name):
-        del self.files[name]
+        if gone:
+            self.files.pop(name, None)
+        elif name in self.folder.names():
+            self.files[name] = self.folder.read(name)
 
     def close(self, seconds):  # noqa: ARG002 -- there is nothing to wait for
         self.closed = True
 
 
 def test_a_mirror_has_what_the_folder_has(tmp_path) -> None:
-    mirror, folder = Mirror(), BoundedFolder(tmp_path, 24_000)
+    folder = BoundedFolder(tmp_path, 24_000)
+    mirror = Mirror(folder)
     random = np.random.default_rng(1)
     with keeping(folder, mirror=mirror) as keeper:
         for step in range(1, 13):
@@ -223,10 +222,10 @@ def test_a_mirror_has_what_the_folder_has(tmp_path) -> None:
 
 def test_what_earlier_attempts_left_takes_room_too(tmp_path) -> None:
     """The mirror learns of it late, and a step of the interval that then holds is kept."""
-    mirror = Mirror()
+    folder = BoundedFolder(tmp_path, 2_000)
+    mirror = Mirror(folder)
     mirror.files = {f"{step:06d}-1.jsonl.zst": bytes(100) for step in range(0, 40, 2)}
     found, mirror.earlier = mirror.names(), None
-    folder = BoundedFolder(tmp_path, 2_000)
     group = {"fate": "evaluated", "group": GROUP}
     with keeping(folder, mirror=mirror) as keeper:
         keeper.reported(report(groups=[group | {"step": 37}]), collecting=38)
@@ -251,9 +250,10 @@ def wait_until_written(keeper: RolloutWriter) -> None:
 
 
 def test_a_mirror_that_is_away_is_a_note_and_the_folder_keeps_on(tmp_path) -> None:
-    mirror = Mirror()
+    folder = BoundedFolder(tmp_path, MEGABYTE)
+    mirror = Mirror(folder)
     mirror.error = OSError("cannot put it in bucket b: the server does not answer in time")
-    with keeping(tmp_path, mirror=mirror) as keeper:
+    with keeping(folder, mirror=mirror) as keeper:
         keeper.step_trained(1, trained(GROUP), {})
     assert keeper.warning == f"metrics-2.jsonl.zst was not copied: {mirror.error}"
     assert (tmp_path / "000001-2.jsonl.zst").exists()

@@ -7,7 +7,7 @@ from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.sampling import Sample, SampleRefusedError, SamplingSettings
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Shaping
-from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
+from tinker_atropos.trainer.inference.ledger import Ledger
 from tinker_atropos.trainer.trajectories.admission import Admission, Admitted, UnusableError
 from tinker_atropos.trainer.trajectories.deliveries import read_group
 
@@ -47,7 +47,7 @@ class Gate:
 
     def sampled(self, prompt: list[int], output: list[int], step: int = STEP, **settings) -> None:
         logprobs = np.full(len(output), -0.5)
-        self.ledger.record(np.array(prompt), np.array(output), LedgerEntry(logprobs, step, **settings))
+        self.ledger.record(np.array(prompt), np.array(output), logprobs, step, **settings)
 
     async def admit(self, **fields) -> Admitted:
         return await self.admission.admit(read_group({**TWO_TURNS, **fields}), STEP)

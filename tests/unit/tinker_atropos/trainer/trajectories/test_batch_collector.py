@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from rl_contract.trainer_settings import TrainerSettings
+from tinker_atropos.config.run_config import parse_config
 from tinker_atropos.errors import EnvironmentLostError
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.data.groups import Group
-from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
+from tinker_atropos.trainer.inference.ledger import Ledger
 from tinker_atropos.trainer.trajectories.admission import Admission
-from tinker_atropos.trainer.trajectories.api_client import ApiClient, RunRegistration
+from tinker_atropos.trainer.trajectories.api_client import ApiClient
 from tinker_atropos.trainer.trajectories.batch_collector import PATIENCE, Collector, TrajectoryApi
 from tinker_atropos.trainer.trajectories.deliveries import DeliveredBatch, read_group
 from tinker_atropos.trajectory_api.routes.api_routes import trajectory_app
@@ -22,6 +23,8 @@ from tinker_atropos.trajectory_api.service.trajectory_service import TrajectoryS
 from tinker_atropos.trajectory_api.store.journal import Journal
 
 STEP = 10
+ENV = {"total_steps": 40, "group_size": 2, "batch_size": 4, "tokenizer_name": "bundled", "max_token_length": 64}
+CONFIG = parse_config({"env": ENV})
 
 
 class Queue:
@@ -66,7 +69,7 @@ def collector_of(
     ledger, policy = Ledger(), CurrentPolicy()
     policy.swap(Policy(STEP, sampler=None))
     for token, step in steps.items():
-        ledger.record(np.array([1]), np.array([token]), LedgerEntry(np.array([-0.5]), step))
+        ledger.record(np.array([1]), np.array([token]), np.array([-0.5]), step)
     config = TrainerSettings(missing_logprobs="refuse", **settings)
     return Collector(queue, Admission(ledger, policy, config), warnings if warnings is not None else Warnings())
 
@@ -146,8 +149,8 @@ async def test_a_group_whose_shaped_rewards_are_equal_is_replaced_too() -> None:
     """Both answers were cut off, and are worth 0."""
     queue = Queue([group(2), group(3)], size=1)
     collector = collector_of(queue, {3: STEP}, dynamic_sampling=True, truncated_rollouts="zero", max_staleness=1000)
-    entry = LedgerEntry(np.array([-0.5]), STEP, truncated=True)
-    collector._admission._ledger.record(np.array([1]), np.array([2]), entry)
+    ledger = collector._admission._ledger
+    ledger.record(np.array([1]), np.array([2]), np.array([-0.5]), STEP, truncated=True)
     collected = await collector.next_batch(STEP)
     assert collected.groups[0].sequences_S[0].tokens_T[-1] == 3
     assert collected.dropped == {"no_gradient": 2}
@@ -193,7 +196,7 @@ async def test_with_the_real_trajectory_api_every_dropped_group_is_in_its_totals
     service = TrajectoryService(journal, time.monotonic, hold_seconds=1)
     async with serve(trajectory_app(service), bind("127.0.0.1", 0, "RL_API_URL")) as port:
         client = ApiClient(f"http://127.0.0.1:{port}")
-        await client.register(RunRegistration(4, 512, 40, STEP, 25, "", "", "", max_staleness=8, vocabulary=512))
+        await client.register(CONFIG, STEP, vocabulary=512, max_staleness=8, environment_state=None)
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as environment:
             for token in (2, 3, 4, 5):
                 sent = {"tokens": [[1, token]] * 2, "masks": [[-100, token]] * 2, "scores": [1.0, 0.0]}

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tinker
 
+from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.sampling import Sample, SampleRefusedError, SamplingSettings
 from tinker_atropos.trainer.backend.backend import Training
 from tinker_atropos.trainer.inference.ledger_file import GenerationRecord
@@ -105,7 +106,7 @@ async def test_a_backend_that_refuses_the_probe_is_not_trusted() -> None:
 @pytest.mark.parametrize("way", ROUTES)
 async def test_the_tinker_service_returns_the_shaped_distribution(way: str, tinker_service) -> None:
     client = tinker.ServiceClient(base_url=tinker_service.url, api_key=tinker_service.key)
-    sampler = await Training(await client.create_lora_training_client("bundled", rank=4), 60).snapshot()
+    sampler = await Training(await client.create_lora_training_client("bundled", rank=4), TrainerSettings()).snapshot()
     assert await SamplingProbe().trainable([ROUTES[way]], sampler, PROMPT)
     await client.close("success")
 

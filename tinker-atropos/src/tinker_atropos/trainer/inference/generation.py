@@ -18,7 +18,7 @@ from tinker_atropos.chat.sampling import (
 )
 from tinker_atropos.errors import BackendLostError, EnvironmentLostError, RunError
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
-from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
+from tinker_atropos.trainer.inference.ledger import Ledger
 
 REOPENING_SECONDS = 600.0
 """Longest wait of a sample for a lost backend to be reopened."""
@@ -237,8 +237,13 @@ class Generator:
         for sample in samples:
             if not len(sample.tokens_T):
                 continue
-            sampled = LedgerEntry(
-                sample.logprobs_T, step, settings.temperature, settings.top_p, settings.top_k,
+            self._ledger.record(
+                prompt_T,
+                sample.tokens_T,
+                sample.logprobs_T,
+                step,
+                temperature=settings.temperature,
+                top_p=settings.top_p,
+                top_k=settings.top_k,
                 truncated=sample.stop_reason == "length",
-            )  # fmt: skip
-            self._ledger.record(prompt_T, sample.tokens_T, sampled)
+            )

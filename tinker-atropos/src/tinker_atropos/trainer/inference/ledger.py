@@ -12,7 +12,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -29,21 +29,6 @@ DEFAULT_CAPACITY_BYTES = 256 * 2**20
 
 ID = np.dtype(np.int32)
 Shaping = Literal["temperature", "top_p", "top_k"]
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
-    """One generation: its logprobs, its policy step, how it was sampled, and when (seconds since the epoch).
-    `truncated`: it ended by length.
-    """
-
-    logprobs_T: Floats
-    policy_step: int
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = -1
-    sampled_at: float = field(default_factory=time.time)
-    truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +73,33 @@ class Ledger:
         if self._file:
             self._file.close()
 
-    def record(self, prompt_T: Ints, output_T: Ints, sampled: LedgerEntry) -> None:
-        """Record one generation of at least one token."""
+    def record(
+        self,
+        prompt_T: Ints,
+        output_T: Ints,
+        logprobs_T: Floats,
+        policy_step: int,
+        *,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = -1,
+        sampled_at: float | None = None,
+        truncated: bool = False,
+    ) -> None:
+        """Record one generation of at least one token: how it was sampled, and when (seconds since the epoch; None:
+        now). `truncated`: it ended by length.
+        """
         generation = GenerationRecord(
             number=self._in_order[-1].number + 1 if self._in_order else 0,
             prompt_key=int(prefix_keys(prompt_T)[-1]),
             output=output_T.astype(ID).tobytes(),
-            logprobs=sampled.logprobs_T.astype(np.float32).tobytes(),
-            policy_step=sampled.policy_step,
-            temperature=sampled.temperature,
-            top_p=sampled.top_p,
-            top_k=sampled.top_k,
-            sampled_at=sampled.sampled_at,
-            truncated=sampled.truncated,
+            logprobs=logprobs_T.astype(np.float32).tobytes(),
+            policy_step=policy_step,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            sampled_at=time.time() if sampled_at is None else sampled_at,
+            truncated=truncated,
         )
         self._remember(generation)
         if self._file:

@@ -12,26 +12,20 @@ from tinker_atropos.trainer.reporting.spending import Spending
 from tinker_atropos.trainer.reporting.trainer_status import LiveStatus
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The state of a run when it is scraped. `books` are as in `/status`."""
+@dataclass(frozen=True, eq=False)
+class TrainerCollector(Collector):
+    """`books` are as in `/status`."""
 
     status: LiveStatus
     totals: SamplingTotals
     progress: StepCounts
-    books: Mapping[str, Mapping[str, int]]
+    books: Callable[[], Mapping[str, Mapping[str, int]]]
     spending: Spending
 
-
-class TrainerCollector(Collector):
-    def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
-        self._snapshot = snapshot
-
     def collect(self) -> Iterator[Metric]:
-        snapshot = self._snapshot()
-        yield from _gauges(snapshot.status)
-        yield from _charges(snapshot.spending)
-        yield from _counters(snapshot)
+        yield from _gauges(self.status)
+        yield from _charges(self.spending)
+        yield from _counters(self.totals, self.progress, self.books())
 
 
 def _gauges(status: LiveStatus) -> Iterator[Metric]:
@@ -54,8 +48,7 @@ def _charges(spending: Spending) -> Iterator[Metric]:
         yield cost
 
 
-def _counters(snapshot: Snapshot) -> Iterator[Metric]:
-    books, totals, progress = snapshot.books, snapshot.totals, snapshot.progress
+def _counters(totals: SamplingTotals, progress: StepCounts, books: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
     for name, meaning in (("requests", "Requests"), ("rollouts", "Continuations"), ("tokens", "Tokens")):
         counter = CounterMetricFamily(
             f"rl_trainer_sampled_{name}", f"{meaning} sampled, by purpose.", labels=["purpose"]
@@ -78,7 +71,13 @@ def _counters(snapshot: Snapshot) -> Iterator[Metric]:
         yield CounterMetricFamily(f"rl_trainer_{name}", meaning, value=value)
 
 
-def registry(snapshot: Callable[[], Snapshot]) -> CollectorRegistry:
+def registry(
+    status: LiveStatus,
+    totals: SamplingTotals,
+    progress: StepCounts,
+    books: Callable[[], Mapping[str, Mapping[str, int]]],
+    spending: Spending,
+) -> CollectorRegistry:
     own = CollectorRegistry()
-    own.register(TrainerCollector(snapshot))
+    own.register(TrainerCollector(status, totals, progress, books, spending))
     return own

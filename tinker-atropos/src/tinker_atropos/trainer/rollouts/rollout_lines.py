@@ -1,102 +1,51 @@
-"""The lines of rollout files, as docs/reference/rollout-files.md describes them."""
+"""The lines of rollout files, as docs/reference/rollout-files.md describes them: from a trained step, an evaluation, or
+a report of an environment to records. Pure.
+
+rl_contract.rollout_records says what the fields mean.
+Axes: _S sequences of a group, _T tokens of one sequence after what all sequences of its group begin with.
+"""
 
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 
-from rl_contract.rollout_records import FORMAT, EvaluationRecord, Line, LostRecord, StepRecord, line_of
-from rl_contract.trainer_settings import TrainerSettings
-from tinker_atropos.chat.tokenizer import Tokenizer
-from tinker_atropos.trainer.rollouts.group_records import (
-    GroupFacts,
-    Pieces,
-    TrainedStep,
-    fate_totals,
-    group_facts,
-    group_record,
+from rl_contract.rollout_fates import TOKEN_FATES, GroupFate, TokenFate
+from rl_contract.rollout_records import (
+    FORMAT,
+    EvaluationRecord,
+    GroupRecord,
+    Line,
+    LostRecord,
+    RolloutRecord,
+    SequenceRecord,
+    SharedPrompt,
+    StepRecord,
+    line_of,
 )
+from rl_contract.trainer_settings import TrainerSettings
+from tinker_atropos.chat.sampling import Bools, Floats, Ints
+from tinker_atropos.trainer.data.advantages import group_advantages, masked_rollouts
+from tinker_atropos.trainer.data.datums import Datum, TrainingBatch
+from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
 from tinker_atropos.trainer.rollouts.reported_rollouts import RolloutReport, UntrainedGroup
+from tinker_atropos.trainer.trajectories.batch_collector import Collected, DroppedGroup
 from tinker_atropos.trainer.trajectories.deliveries import read_group
+from tinker_atropos.trainer.update.trust_region import clipped_tokens
 
-INCOMPLETE = "\ufffd"
-MOST_JOINED = 8
-"""Tokens that make up one character at most: an emoji of four code points has more, but each of those is complete."""
+_FATES: Final = tuple(TOKEN_FATES)
+_CODE: Final[Mapping[TokenFate, int]] = {fate: code for code, fate in enumerate(_FATES)}
 
-MOST_REMEMBERED = 2**16
-"""Beginnings of characters: Chinese has three for each of 20,000. What a model samples at random is without end."""
+DECIMALS: Final = 5
 
-TextOf = Callable[[list[int]], str]
-
-ANCHOR = "a"
-"""Decoded before each token: some tokenizers strip a space at the start of a text."""
-
-
-class TokenPieces:
-    """Remembers the text of each token that it has seen."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._anchor = tokenizer.encode(ANCHOR, add_special_tokens=False).tolist()
-        self._before = self._text(self._anchor)
-        self._pieces: dict[int, str] = {}
-        self._characters: dict[tuple[int, ...], str] = {}
-
-    def of(self, tokens: Sequence[int]) -> list[str]:
-        """One text per token; that of a character of several tokens is with the first of them."""
-        known = self._pieces
-        try:
-            pieces = [known[token] for token in tokens]
-        except KeyError:
-            known |= {token: self._after_anchor([token]) for token in set(tokens) - known.keys()}
-            pieces = [known[token] for token in tokens]
-        return _joined(pieces, tokens, self._together) if INCOMPLETE in "".join(pieces) else pieces
-
-    def _together(self, tokens: list[int]) -> str:
-        """The text of tokens that may be one character."""
-        text = self._characters.get(key := tuple(tokens))
-        if text is None:
-            if len(self._characters) >= MOST_REMEMBERED:
-                self._characters.clear()
-            text = self._characters[key] = self._after_anchor(tokens)
-        return text
-
-    def _after_anchor(self, tokens: list[int]) -> str:
-        text = self._text([*self._anchor, *tokens])
-        return text.removeprefix(self._before) if text.startswith(self._before) else self._text(tokens)
-
-    def _text(self, tokens: list[int]) -> str:
-        return self._tokenizer.verbatim(np.array(tokens, np.int64))
-
-
-def _joined(pieces: list[str], tokens: Sequence[int], text_of: TextOf) -> list[str]:
-    """Tokens that are a part of a character each are decoded together."""
-    joined = list(pieces)
-    position = 0
-    while position < len(joined):
-        length, text = 1, joined[position]
-        if INCOMPLETE in text:
-            length, text = _complete(joined, tokens, position, text_of)
-        joined[position : position + length] = [text, *[""] * (length - 1)]
-        position += length
-    return joined
-
-
-def _complete(pieces: list[str], tokens: Sequence[int], start: int, text_of: TextOf) -> tuple[int, str]:
-    """How many tokens from `start` give a whole text, and the text; 1 and its piece if none do."""
-    for length in range(2, min(MOST_JOINED, len(tokens) - start) + 1):
-        if INCOMPLETE not in pieces[start + length - 1]:
-            break  # the rest of the character never came
-        text = text_of(list(tokens[start : start + length]))
-        if INCOMPLETE not in text:
-            return length, text
-    return 1, pieces[start]
-
+Codes = npt.NDArray[np.int8]
+Pieces = Callable[[Sequence[int]], list[str]]
 
 TOLD: Final = ("components", "messages")
 """Fields of a rollout that hold whatever the environment sent."""
@@ -105,6 +54,51 @@ OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.O
 
 Lines = Iterator[Line]
 """They are made one by one, in the thread that writes them: as objects, a large step takes ten times its bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedStep:
+    """`logprobs` are those of forward_backward, for each datum of the batch; empty if nothing was trained."""
+
+    collected: Collected
+    batch: TrainingBatch
+    logprobs: Sequence[Floats] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedSequence:
+    """What the step did with one sequence. Arrays are as long as its tokens; where nothing was trained, `trained_T` is
+    False and `logprobs_T` (by the trainer's forward pass) means nothing. `taught_T`: trained by a teacher's top-k,
+    whatever became of the advantage.
+    """
+
+    trained_T: npt.NDArray[np.bool_]
+    advantages_T: Floats
+    logprobs_T: Floats
+    clipped_T: npt.NDArray[np.bool_]
+    masked_T: npt.NDArray[np.bool_]
+    taught_T: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """A group and what became of it. `number` counts groups of its fate; `why` is the sentence of a dropped one;
+    `advantages_R` are None where none were computed; `trained_S` has None for sequences that were not trained, and
+    `masked_S` says which of them were not because they were cut off by length. `sets`
+    are the held-out sets of an evaluated one, and `greedy` says that it was sampled at temperature 0, beside others.
+    """
+
+    group: Group
+    fate: GroupFate
+    number: int
+    advantages_R: Floats | None = None
+    trained_S: Sequence[TrainedSequence | None] = ()
+    reason: str | None = None
+    why: str | None = None
+    step: int | None = None
+    masked_S: npt.NDArray[np.bool_] | None = None
+    sets: Sequence[str] = ()
+    greedy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,3 +178,201 @@ def _facts(untrained: UntrainedGroup, number: int, environment: int) -> GroupFac
 def _lost(report: RolloutReport, at: float) -> Lines:
     for lost in report.lost:
         yield line_of(LostRecord, **lost.model_dump(exclude_none=True), environment=report.environment, time=at)
+
+
+def group_facts(step: TrainedStep, config: TrainerSettings) -> Iterator[GroupFacts]:
+    """The facts of the batch's groups, then of those that were dropped."""
+    datums_of: dict[int, list[tuple[Datum, Floats]]] = {}
+    for datum, logprobs_T in zip(step.batch.datums, step.logprobs, strict=True):
+        datums_of.setdefault(datum.group, []).append((datum, logprobs_T))
+    trained = left_out = 0
+    for index, group in enumerate(step.batch.groups):
+        advantages_R = group_advantages(group, config)
+        masked_S = masked_rollouts(group, config)[group.rollout_of_S]
+        datums = iter(datums_of.get(index, ()))
+        if index in datums_of:
+            trained_S = [
+                trained_sequence(*next(datums), config) if sequence.generated_T[1:].any() and not masked else None
+                for sequence, masked in zip(group.sequences_S, masked_S, strict=True)
+            ]
+            yield GroupFacts(group, "trained", trained, advantages_R, trained_S, masked_S=masked_S)
+            trained += 1
+        else:
+            yield GroupFacts(group, "no_advantage", left_out, advantages_R, masked_S=masked_S)
+            left_out += 1
+    yield from map(_dropped, range(len(step.collected.unusable)), step.collected.unusable)
+
+
+def _dropped(number: int, dropped: DroppedGroup) -> GroupFacts:
+    return GroupFacts(dropped.group, "dropped", number, reason=dropped.reason, why=dropped.why)
+
+
+def trained_sequence(datum: Datum, logprobs_T: Floats, config: TrainerSettings) -> TrainedSequence:
+    """Shifted back: prediction t of a datum is of token t + 1."""
+    clipped_T = _nowhere(datum)
+    clipped_T[datum.trained_T] = clipped_tokens([datum], [logprobs_T], config)
+    return TrainedSequence(
+        trained_T=np.concatenate([[False], datum.trained_T]),
+        advantages_T=_of_tokens(datum.advantages_T),
+        logprobs_T=_of_tokens(logprobs_T),
+        clipped_T=np.concatenate([[False], clipped_T]),
+        masked_T=np.concatenate([[False], _nowhere(datum) if datum.masked_T is None else datum.masked_T]),
+        taught_T=np.concatenate([[False], _nowhere(datum) if datum.teacher is None else datum.teacher.spoken_T]),
+    )
+
+
+def _nowhere(datum: Datum) -> Bools:
+    return np.zeros(len(datum.trained_T), np.bool_)
+
+
+def _of_tokens(predictions_T: Floats) -> Floats:
+    return np.concatenate([[0.0], predictions_T])
+
+
+def group_record(facts: GroupFacts, pieces: Pieces) -> Line:
+    group, story = facts.group, facts.group.story
+    shared = shared_prompt(group.sequences_S)
+    sequences_S: list[Line] = []
+    for index, (sequence, fates_T) in enumerate(zip(group.sequences_S, _fates(facts, shared), strict=True)):
+        trained = facts.trained_S[index] if facts.trained_S else None
+        parts = _sampled(sequence, shared, pieces) | _runs(sequence, shared, fates_T)
+        if trained is not None:
+            parts |= _trained(trained, shared, _advantage(facts, int(group.rollout_of_S[index])))
+        sequences_S.append(line_of(SequenceRecord, **parts))
+    prompt = group.sequences_S[0].tokens_T[:shared].tolist()
+    known = _given(reason=facts.reason, why=facts.why, step=facts.step, item=story.item)
+    known |= _given(sets=facts.sets or None, greedy=facts.greedy or None)
+    known |= _given(environment=story.environment, sampling=group.shaping and asdict(group.shaping))
+    return line_of(
+        GroupRecord,
+        group=facts.number,
+        fate=facts.fate,
+        **known,
+        prompt=line_of(SharedPrompt, tokens=prompt, pieces=pieces(prompt)),
+        rollouts=list(_rollouts(facts, sequences_S)),
+    )
+
+
+def fate_totals(found: Iterable[GroupFacts]) -> dict[str, int]:
+    """How many tokens of these groups had which fate, in the order of TOKEN_FATES; those that have none are left out.
+    What all sequences of a group begin with is not counted.
+    """
+    counts = np.zeros(len(TOKEN_FATES), np.int64)
+    for facts in found:
+        for fates_T in _fates(facts, shared_prompt(facts.group.sequences_S)):
+            counts += np.bincount(fates_T, minlength=len(TOKEN_FATES))
+    return {fate: count for fate, count in zip(_FATES, counts.tolist(), strict=True) if count}
+
+
+def _fates(facts: GroupFacts, shared: int) -> Iterator[Codes]:
+    """The fates of the tokens of each sequence, after what all of them begin with."""
+    for index, sequence in enumerate(facts.group.sequences_S):
+        trained = facts.trained_S[index] if facts.trained_S else None
+        masked = facts.masked_S is not None and bool(facts.masked_S[index])
+        yield token_fates(sequence, facts.fate, trained, masked=masked)[shared:]
+
+
+def shared_prompt(sequences_S: Sequence[TokenSequence]) -> int:
+    """How many tokens all sequences begin with that the environment did not mark as generated."""
+    first = sequences_S[0]
+    length = min(_unmarked(sequence) for sequence in sequences_S)
+    for other in sequences_S[1:]:
+        different = first.tokens_T[:length] != other.tokens_T[:length]
+        if different.any():
+            length = int(different.argmax())
+    return length
+
+
+def token_fates(
+    sequence: TokenSequence, fate: GroupFate, trained: TrainedSequence | None, *, masked: bool = False
+) -> Codes:
+    """The code of each token of the whole sequence."""
+    marked_T = sequence.generated_T if sequence.marked_T is None else sequence.marked_T
+    fates_T = np.where(marked_T, _CODE["not_sampled"], _CODE["prompt"]).astype(np.int8)
+    sampled_T = sequence.generated_T
+    if fate in ("dropped", "evaluated"):
+        fates_T[sampled_T] = _CODE["dropped" if fate == "dropped" else "evaluated"]
+        return fates_T
+    without: TokenFate = "truncated" if masked else "muted" if sequence.muted else "no_advantage"
+    fates_T[sampled_T] = _CODE[without]
+    if trained is not None:
+        fates_T[trained.trained_T & (trained.advantages_T != 0)] = _CODE["trained"]
+        fates_T[trained.clipped_T] = _CODE["clipped"]
+        fates_T[trained.masked_T] = _CODE["masked"]
+        fates_T[trained.taught_T] = _CODE["trained"]
+    if sampled_T[0]:
+        fates_T[0] = _CODE["first"]
+    return fates_T
+
+
+def runs(values_T: npt.NDArray[np.integer[Any]]) -> Iterator[tuple[int, int, int]]:
+    """Runs of equal values: (start, end, value), which cover the whole array."""
+    if not len(values_T):
+        return
+    ends = [*(np.flatnonzero(values_T[1:] != values_T[:-1]) + 1).tolist(), len(values_T)]
+    start = 0
+    for end in ends:
+        yield start, end, int(values_T[start])
+        start = end
+
+
+def _unmarked(sequence: TokenSequence) -> int:
+    marked_T = sequence.generated_T if sequence.marked_T is None else sequence.marked_T
+    return int(marked_T.argmax()) if marked_T.any() else len(marked_T)
+
+
+def _sampled(sequence: TokenSequence, shared: int, pieces: Pieces) -> Line:
+    tokens = sequence.tokens_T[shared:].tolist()
+    known_T = sequence.generated_T
+    if sequence.recomputed_T is not None:
+        known_T = known_T & ~sequence.recomputed_T
+    logprobs_T = np.where(known_T, sequence.logprobs_T, np.nan)[shared:]
+    return {"tokens": tokens, "pieces": pieces(tokens), "logprobs": _rounded(logprobs_T)}
+
+
+def _trained(trained: TrainedSequence, shared: int, rollout_advantage: float | None) -> Line:
+    trained_T, advantages_T = trained.trained_T[shared:], trained.advantages_T[shared:]
+    parts: Line = {"trained_logprobs": _rounded(np.where(trained_T, trained.logprobs_T[shared:], np.nan))}
+    if (advantages_T[trained_T] != rollout_advantage).any():
+        parts["advantages"] = _rounded(np.where(trained_T, advantages_T, np.nan))
+    return parts
+
+
+def _runs(sequence: TokenSequence, shared: int, fates_T: Codes) -> Line:
+    steps_T: Ints = np.where(sequence.generated_T, sequence.policy_step_T, UNKNOWN_STEP)[shared:]
+    return {
+        "policy_steps": [run for run in runs(steps_T) if run[2] != UNKNOWN_STEP],
+        "fates": [(start, end, _FATES[code]) for start, end, code in runs(fates_T)],
+    }
+
+
+def _rollouts(facts: GroupFacts, sequences_S: Sequence[Line]) -> Iterator[Line]:
+    group, story = facts.group, facts.group.story
+    owners = group.rollout_of_S.tolist()
+    for rollout, reward in enumerate(group.scores_R.tolist()):
+        own = [index for index, owner in enumerate(owners) if owner == rollout]
+        yield line_of(
+            RolloutRecord,
+            reward=reward,
+            advantage=_advantage(facts, rollout),
+            **_given(components=_at(story.components_R, rollout), messages=_at(story.messages_S, own[0])),
+            sequences=[sequences_S[index] for index in own],
+        )
+
+
+def _advantage(facts: GroupFacts, rollout: int) -> float | None:
+    return None if facts.advantages_R is None else float(facts.advantages_R[rollout])
+
+
+def _at(rows: object, index: int) -> object:
+    """What others sent: it may be shorter, or no list."""
+    return rows[index] or None if isinstance(rows, list) and index < len(rows) else None
+
+
+def _given(**fields: Any) -> Line:
+    """Those that are known."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _rounded(values_T: Floats) -> Floats:
+    return values_T.round(DECIMALS)

@@ -16,13 +16,19 @@ import zstandard
 
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.config.run_config import RunConfig
-from tinker_atropos.rollout_files.background_mirror import BackgroundMirror
-from tinker_atropos.rollout_files.bounded_folder import MEGABYTE, BoundedFolder, StepFile, metrics_name
-from tinker_atropos.rollout_files.rollout_store import RolloutMirror, RolloutStore, open_store
+from tinker_atropos.rollout_files.rollout_server import open_store
+from tinker_atropos.rollout_files.rollout_store import (
+    MEGABYTE,
+    BackgroundMirror,
+    BoundedFolder,
+    RolloutStore,
+    StepFile,
+    metrics_name,
+)
 from tinker_atropos.settings import Settings
-from tinker_atropos.trainer.rollouts.group_records import TrainedStep
 from tinker_atropos.trainer.rollouts.reported_rollouts import RolloutReport
-from tinker_atropos.trainer.rollouts.rollout_lines import KeptRun, Lines, RolloutLines, TokenPieces, encoded
+from tinker_atropos.trainer.rollouts.rollout_lines import KeptRun, Lines, RolloutLines, TrainedStep, encoded
+from tinker_atropos.trainer.rollouts.token_pieces import TokenPieces
 
 LEVEL: Final = 1
 """Of compression: 3 takes longer and, of numbers, makes more bytes."""
@@ -30,117 +36,6 @@ LEVEL: Final = 1
 METRICS_SECONDS: Final = 60.0
 
 logger = logging.getLogger(__name__)
-
-
-class KeepingNote:
-    """What is wrong with keeping rollouts, as one sentence, of which the log has a line; None while nothing is."""
-
-    def __init__(self) -> None:
-        self.sentence: str | None = None
-
-    def warn(self, sentence: str, defect: Exception | None = None) -> None:
-        """With a defect, the log has its traceback."""
-        if self.sentence is None:
-            logger.log(logging.ERROR if defect else logging.WARNING, "%s", sentence, exc_info=defect)
-        self.sentence = sentence
-
-    def clear(self) -> None:
-        """Something was kept again."""
-        self.sentence = None
-
-
-class KeptFiles:
-    """What one attempt keeps. Used by the keeper's thread, but for `store` and `every`, which readers use.
-
-    A mirror that fails is a note: the folder has the files all the same.
-    """
-
-    def __init__(
-        self,
-        folder: BoundedFolder,
-        attempt: int,
-        *,
-        mirror: RolloutMirror | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self.folder, self._attempt, self._mirror, self._clock = folder, attempt, mirror, clock
-        self.note = KeepingNote()
-        self._counted_earlier = mirror is None
-        self._metrics_copied_at = 0.0
-        self._compressor = zstandard.ZstdCompressor(level=LEVEL)
-
-    @property
-    def store(self) -> RolloutStore:
-        """All files of the run, for readers."""
-        return self._mirror or self.folder
-
-    @property
-    def every(self) -> int:
-        """Files of steps that this divides are kept."""
-        return self.folder.every
-
-    def keeps(self, step: int) -> bool:
-        self._count_earlier()
-        return self.folder.keeps(step)
-
-    def write(self, step: int, figures: Sequence[bytes], content: Sequence[bytes] | None) -> None:
-        """Add lines to the file of metrics, and to the step's unless it is not kept. Raises OSError."""
-        changed: list[str] = []
-        removed: list[str] = []
-        if figures:
-            changed += self._due(self.folder.append_metrics(self._attempt, self._compressed(figures)))
-        if content is not None:
-            file = StepFile(step, self._attempt)
-            removed = self.folder.append(file, self._compressed(content))
-            changed.append(file.name)
-        self.note.clear()
-        self._copy([name for name in changed if name not in removed], removed)
-
-    def copy_last_metrics(self) -> None:
-        try:
-            self._copy([name for name in self.folder.names() if name == metrics_name(self._attempt)])
-        except OSError as error:
-            self.note.warn(f"the last metrics were not copied: {error.strerror or error}")
-
-    def close(self, seconds: float) -> None:
-        """Let the mirror copy what is left, for at most so long. Blocks."""
-        if self._mirror is None:
-            return
-        try:
-            self._mirror.close(seconds)
-        except OSError as error:
-            self.note.warn(str(error))
-
-    def _count_earlier(self) -> None:
-        """What earlier attempts left in the mirror takes room, too; it is counted as soon as it is known."""
-        if self._mirror is None or self._counted_earlier or (earlier := self._mirror.earlier) is None:
-            return
-        self._counted_earlier = True
-        self._copy([], self.folder.count(earlier))
-
-    def _compressed(self, lines: Sequence[bytes]) -> bytes:
-        """One frame."""
-        return self._compressor.compress(b"".join(lines))
-
-    def _due(self, metrics_file: str) -> list[str]:
-        """The file, if it is to be copied. Not each time: all of it is."""
-        if self._clock() - self._metrics_copied_at < METRICS_SECONDS:
-            return []
-        self._metrics_copied_at = self._clock()
-        return [metrics_file]
-
-    def _copy(self, changed: Sequence[str], removed: Sequence[str] = ()) -> None:
-        """The mirror is asked for all of it even while it fails: it may do later what it was asked for."""
-        if self._mirror is None:
-            return
-        for name in (*removed, *changed):
-            try:
-                if name in removed:
-                    self._mirror.delete(name)
-                else:
-                    self._mirror.put(name, self.folder.read(name))
-            except OSError as error:
-                self.note.warn(f"{name} was not copied: {error.strerror or error}")
 
 
 FIGURES: Final = ("step", "evaluation")
@@ -160,15 +55,28 @@ def rollout_writer(settings: Settings, config: RunConfig, tokenizer: Tokenizer, 
     kept = BoundedFolder(place, config.tinker.keep_rollouts_mb * MEGABYTE)
     mirror = BackgroundMirror(open_store(settings.rollouts_url), kept) if settings.rollouts_url else None
     lines = RolloutLines(run, config.tinker, TokenPieces(tokenizer).of)
-    return RolloutWriter(KeptFiles(kept, run.attempt, mirror=mirror), lines)
+    return RolloutWriter(kept, lines, mirror=mirror)
 
 
 class RolloutWriter:
-    """A queue of lines, and the thread that writes them to `files`."""
+    """A queue of lines, and the thread that writes them to `folder`. A mirror that fails is a note: the folder has the
+    files all the same.
+    """
 
-    def __init__(self, files: KeptFiles, lines: RolloutLines, *, clock: Callable[[], float] = time.time) -> None:
-        self.files, self._lines, self._clock = files, lines, clock
+    def __init__(
+        self,
+        folder: BoundedFolder,
+        lines: RolloutLines,
+        *,
+        mirror: BackgroundMirror | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._folder, self._lines, self._mirror, self._clock = folder, lines, mirror, clock
+        self._trouble: str | None = None
         self._refused = 0
+        self._counted_earlier = mirror is None
+        self._metrics_copied_at = 0.0
+        self._compressor = zstandard.ZstdCompressor(level=LEVEL)
         self._work: queue.Queue[tuple[int, Lines] | None] = queue.Queue(MOST_WAITING)
         self._thread = threading.Thread(target=self._write_all, name="rollouts", daemon=True)
         if lines.config.keep_rollouts_mb:
@@ -177,22 +85,21 @@ class RolloutWriter:
     @property
     def store(self) -> RolloutStore:
         """All files of the run, for readers."""
-        return self.files.store
+        return self._mirror or self._folder
 
     def listing(self) -> dict[str, object]:
-        """For readers: which steps are kept, and what is wrong."""
-        return {"every": self.files.every, "note": self.warning}
+        """For readers: files of steps that `every` divides are kept, and what is wrong."""
+        return {"every": self._folder.every, "note": self.warning}
 
     @property
     def warning(self) -> str | None:
         """What is wrong, or what was not kept although nothing is."""
-        sentence = self.files.note.sentence
-        if sentence is None and self._refused:
+        if self._trouble is None and self._refused:
             return (
                 "an environment reports more untrained rollouts than the trainer can read, and those are not kept; "
                 f"reports refused so far: {self._refused}"
             )
-        return sentence
+        return self._trouble
 
     @property
     def takes_reports(self) -> bool:
@@ -217,13 +124,18 @@ class RolloutWriter:
             self._put(step, lines, room=FOR_REPORTS)
 
     def close(self, seconds: float) -> None:
-        """Write what waits, for at most so long. Blocks."""
-        if self._thread.is_alive():
-            give_up = time.monotonic() + seconds
-            with contextlib.suppress(queue.Full):
-                self._work.put(None, timeout=seconds)
-            self._thread.join(max(0.0, give_up - time.monotonic()))
-            self.files.close(max(0.0, give_up - time.monotonic()))
+        """Write what waits, and copy it, for at most so long. Blocks."""
+        if not self._thread.is_alive():
+            return
+        give_up = time.monotonic() + seconds
+        with contextlib.suppress(queue.Full):
+            self._work.put(None, timeout=seconds)
+        self._thread.join(max(0.0, give_up - time.monotonic()))
+        if self._mirror is not None:
+            try:
+                self._mirror.close(max(0.0, give_up - time.monotonic()))
+            except OSError as error:
+                self._warn(str(error))
 
     def _put(self, step: int, lines: Lines, room: int = MOST_WAITING) -> None:
         if not self._thread.is_alive():
@@ -231,7 +143,15 @@ class RolloutWriter:
         if self._work.qsize() < room:  # nobody else puts
             self._work.put_nowait((step, lines))
         else:
-            self.files.note.warn(f"rollouts of step {step} were not kept: writing takes longer than training")
+            self._warn(f"rollouts of step {step} were not kept: writing takes longer than training")
+
+    def _warn(self, sentence: str, defect: Exception | None = None) -> None:
+        """Until something is kept again; of each trouble the log has a line, of a defect with its traceback."""
+        if self._trouble is None:
+            logger.log(logging.ERROR if defect else logging.WARNING, "%s", sentence, exc_info=defect)
+        self._trouble = sentence
+
+    # In the thread.
 
     def _write_all(self) -> None:
         while (work := self._work.get()) is not None:
@@ -239,14 +159,15 @@ class RolloutWriter:
             try:
                 self._write(step, lines)
             except OSError as error:
-                self.files.note.warn(f"rollouts of step {step} were not kept: {error.strerror or error}")
+                self._warn(f"rollouts of step {step} were not kept: {error.strerror or error}")
             except Exception as error:  # noqa: BLE001 -- the edge of the thread: no rollout is worth a run
-                sentence = f"rollouts of step {step} were not kept: {type(error).__name__}: {error}"
-                self.files.note.warn(sentence, error)
-        self.files.copy_last_metrics()
+                self._warn(f"rollouts of step {step} were not kept: {type(error).__name__}: {error}", error)
+        self._copy([metrics_name(self._attempt)])
 
     def _write(self, step: int, lines: Lines) -> None:
-        kept = self.files.keeps(step)
+        """Add lines to the file of metrics, and to the step's unless it is not kept. Raises OSError."""
+        self._count_earlier()
+        kept = self._folder.keeps(step)
         figures: list[bytes] = []
         content: list[bytes] = []
         for line in lines:
@@ -256,4 +177,44 @@ class RolloutWriter:
             elif not kept:
                 break
             content.append(written)
-        self.files.write(step, figures, content if kept else None)
+        changed: list[str] = []
+        removed: list[str] = []
+        if figures:
+            changed += self._due(self._folder.append_metrics(self._attempt, self._frame(figures)))
+        if kept:
+            file = StepFile(step, self._attempt)
+            removed = self._folder.append(file, self._frame(content))
+            changed.append(file.name)
+        self._trouble = None
+        self._copy([name for name in changed if name not in removed], removed)
+
+    @property
+    def _attempt(self) -> int:
+        return self._lines.run.attempt
+
+    def _frame(self, lines: Sequence[bytes]) -> bytes:
+        return self._compressor.compress(b"".join(lines))
+
+    def _due(self, metrics_file: str) -> list[str]:
+        """The file, if it is to be copied. Not each time: all of it is."""
+        if self._clock() - self._metrics_copied_at < METRICS_SECONDS:
+            return []
+        self._metrics_copied_at = self._clock()
+        return [metrics_file]
+
+    def _count_earlier(self) -> None:
+        """What earlier attempts left in the mirror takes room, too; it is counted as soon as it is known."""
+        if self._mirror is None or self._counted_earlier or (earlier := self._mirror.earlier) is None:
+            return
+        self._counted_earlier = True
+        self._copy([], self._folder.count(earlier))
+
+    def _copy(self, changed: Sequence[str], removed: Sequence[str] = ()) -> None:
+        """The mirror is asked for all of it even while it fails: it may do later what it was asked for."""
+        if self._mirror is None:
+            return
+        for name in (*removed, *changed):
+            try:
+                self._mirror.ask(name, gone=name in removed)
+            except OSError as error:
+                self._warn(f"{name} was not copied: {error.strerror or error}")

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import httpx
@@ -91,45 +90,6 @@ class MetricsAnswer(_Wire):
     last: int
 
 
-@dataclass(frozen=True, slots=True)
-class RunRegistration:
-    """What the trainer registers. `batch_size` counts rollouts; lengths are in tokens, `vocabulary` in token ids.
-
-    `max_staleness` (policy steps), `vocabulary` and `environment_state` are extensions of Atropos' route.
-    """
-
-    batch_size: int
-    max_token_len: int
-    num_steps: int
-    starting_step: int
-    save_checkpoint_interval: int
-    checkpoint_dir: str
-    wandb_project: str
-    wandb_group: str
-    max_staleness: int | None = None
-    vocabulary: int | None = None
-    environment_state: str | None = None
-
-    @classmethod
-    def of_run(
-        cls, config: RunConfig, starting_step: int, vocabulary: int, environment_state: str | None = None
-    ) -> "RunRegistration":
-        env, tinker = config.env, config.tinker
-        return cls(
-            batch_size=env.batch_size,
-            max_token_len=tinker.max_token_trainer_length,
-            num_steps=env.total_steps,
-            starting_step=starting_step,
-            save_checkpoint_interval=tinker.save_checkpoint_interval,
-            checkpoint_dir=tinker.checkpoint_dir,
-            wandb_project=tinker.wandb_project or "",
-            wandb_group=tinker.wandb_group or "",
-            max_staleness=tinker.max_staleness,
-            vocabulary=vocabulary,
-            environment_state=environment_state,
-        )
-
-
 class ApiClient:
     """Every method raises InternalError when the api is unavailable for longer than RETRY_SECONDS."""
 
@@ -141,9 +101,27 @@ class ApiClient:
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def register(self, registration: RunRegistration) -> None:
-        fields = {name: getattr(registration, name) for name in RunRegistration.__slots__}
-        await self._call("POST", "/register", body=fields)
+    async def register(
+        self, config: RunConfig, step: int, *, vocabulary: int, max_staleness: int, environment_state: str | None
+    ) -> None:
+        """The run continues after `step`. The last three, in token ids and policy steps, are extensions of Atropos'
+        route, whose `batch_size` counts rollouts, and lengths are in tokens.
+        """
+        env, tinker = config.env, config.tinker
+        body = {
+            "batch_size": env.batch_size,
+            "max_token_len": tinker.max_token_trainer_length,
+            "num_steps": env.total_steps,
+            "starting_step": step,
+            "save_checkpoint_interval": tinker.save_checkpoint_interval,
+            "checkpoint_dir": tinker.checkpoint_dir,
+            "wandb_project": tinker.wandb_project or "",
+            "wandb_group": tinker.wandb_group or "",
+            "max_staleness": max_staleness,
+            "vocabulary": vocabulary,
+            "environment_state": environment_state,
+        }
+        await self._call("POST", "/register", body=body)
 
     async def batch(self, step: int) -> DeliveredBatch | None:
         """Batch `step`, the same one each time it is requested; None if it was not full within BATCH_WAIT_SECONDS.
