@@ -1,7 +1,8 @@
 from dataclasses import replace
 from typing import Any
 
-from tests.unit.rl_operator.samples import UID, inputs_of, make_run, make_runtime
+from tests.unit.rl_operator.render.pods import values_of
+from tests.unit.rl_operator.samples import inputs_of, make_run, make_runtime
 
 from rl_contract.prices import TokenPrices
 from rl_operator.api.run_inputs import ParentRun
@@ -20,44 +21,10 @@ RUNTIME = make_runtime(
 )
 
 
-def values(env_vars: list[dict[str, Any]]) -> dict[str, Any]:
-    assert len({each["name"] for each in env_vars}) == len(env_vars)
-    return {each["name"]: each.get("value", each.get("valueFrom")) for each in env_vars}
-
-
-def test_trainer() -> None:
-    run = make_run(
-        startFrom={"checkpoint": "tinker://a/weights/b"},
-        wandb={"group": "g", "tags": ["a", "b"], "notes": "costs $(HOME) $5", "entity": "me"},
-    )
-    assert values(trainer_env_vars(run, inputs_of(run, RUNTIME))) == {
-        "HOME": "/tmp",
-        "RL_API_URL": "http://127.0.0.1:8000",
-        "RL_INFERENCE_URL": "http://127.0.0.1:8001",
-        "RL_OPS_PORT": "8002",
-        "RL_RESULT_FILE": "/dev/termination-log",
-        "RL_RUN_NAME": "sorting",
-        "RL_RUN_NAMESPACE": "team-a",
-        "RL_RUN_UID": UID,
-        "RL_START_FROM": "tinker://a/weights/b",
-        "RL_WANDB_RUN_ID": UID,
-        "TINKER_API_KEY": {"secretKeyRef": {"name": "tinker", "key": "k"}},
-        "TINKER_BASE_URL": "http://tinker:8005",
-        "WANDB_API_KEY": {"secretKeyRef": {"name": "wandb", "key": "w", "optional": True}},
-        "WANDB_BASE_URL": "http://wandb",
-        "WANDB_ENTITY": "me",
-        "WANDB_NAME": "sorting",
-        "WANDB_NOTES": "costs $$(HOME) $$5",
-        "WANDB_PROJECT": "platform",
-        "WANDB_RUN_GROUP": "g",
-        "WANDB_TAGS": "a,b",
-    }
-
-
 def started(start_from: dict[str, Any], parent: ParentRun | None = None) -> dict[str, Any]:
     """The trainer's variables that say what it starts from."""
     run = make_run(startFrom=start_from)
-    given = values(trainer_env_vars(run, replace(inputs_of(run, RUNTIME), parent=parent)))
+    given = values_of(trainer_env_vars(run, replace(inputs_of(run, RUNTIME), parent=parent)))
     return {name: value for name, value in given.items() if name.startswith(("RL_START_FROM", "RL_PARENT_"))}
 
 
@@ -83,13 +50,13 @@ def test_a_parent_is_named_next_to_its_state() -> None:
 
 
 def test_the_environment_gets_only_the_listed_keys() -> None:
-    given = values(environment_env_vars(make_run(), RUNTIME, "sandboxes.team-a.svc"))
+    given = values_of(environment_env_vars(make_run(), RUNTIME, "sandboxes.team-a.svc"))
     assert given["JUDGE_KEY"] == {"secretKeyRef": {"name": "judge", "key": "JUDGE_KEY"}}
     assert not given.keys() & {"TINKER_API_KEY", "TINKER_BASE_URL", "WANDB_API_KEY"}
 
 
 def test_the_api_gets_no_keys() -> None:
-    assert values(api_env_vars(make_run())).keys() == {
+    assert values_of(api_env_vars(make_run())).keys() == {
         "HOME", "RL_API_URL", "RL_OPS_PORT", "RL_RESULT_FILE", "RL_RUN_NAME", "RL_RUN_NAMESPACE", "RL_RUN_UID",
     }  # fmt: skip
 
@@ -101,7 +68,7 @@ TINY_PRICES = {"prefill": 1, "sample": 2, "train": 3}
 def prices_of(**prices: Any) -> Any:
     runtime = make_runtime(backend={"prices": prices}, locked={"env": {"tokenizer_name": "bundled"}})
     run = make_run(runtime="lab")
-    found = values(trainer_env_vars(run, inputs_of(run, runtime))).get("RL_PRICES")
+    found = values_of(trainer_env_vars(run, inputs_of(run, runtime))).get("RL_PRICES")
     return found and TokenPrices.from_json(found)
 
 
@@ -114,9 +81,9 @@ def test_the_trainer_is_told_the_prices_of_its_model() -> None:
 
 def test_each_attempt_is_told_the_budget_and_what_is_spent() -> None:
     run = make_run(budget={"amount": 12.5, "currency": "EUR"})
-    assert values(cost_env_vars(run)) == {"RL_BUDGET": "12.5"}
+    assert values_of(cost_env_vars(run)) == {"RL_BUDGET": "12.5"}
     progress = {"step": 40, "totalSteps": 100, "percent": 40}
     spent = RunStatus.model_validate({"cost": {"amount": 3.25, "currency": "EUR"}, "progress": progress})
-    told = values(cost_env_vars(run.with_changes(status=spent)))
+    told = values_of(cost_env_vars(run.with_changes(status=spent)))
     assert told == {"RL_BUDGET": "12.5", "RL_SPENT": "3.25", "RL_SPENT_STEPS": "40"}
     assert cost_env_vars(make_run()) == []

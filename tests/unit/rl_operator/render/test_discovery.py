@@ -25,24 +25,6 @@ def with_annotation(runtime: Runtime, value: str) -> Runtime:
     )
 
 
-def test_the_pod_is_restricted_and_has_no_token() -> None:
-    pod = discovery_pod(runtime_reading(samples.make_runtime(**SPEC), "ops"), 2)
-    spec, (container,) = pod["spec"], pod["spec"]["containers"]
-    assert pod["metadata"]["namespace"] == "ops"
-    assert spec["automountServiceAccountToken"] is False
-    assert spec["restartPolicy"] == "Never"
-    assert spec["activeDeadlineSeconds"] > 0
-    assert spec["securityContext"]["runAsNonRoot"] is True
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "readOnlyRootFilesystem": True,
-    }
-    assert container["command"] == list(COMMAND)
-    assert not any("valueFrom" in variable for variable in container["env"])
-    assert set(container["resources"]["limits"]) == {"memory", "ephemeral-storage"}
-
-
 def test_it_is_scheduled_like_the_runtimes_pods() -> None:
     pod = discovery_pod(runtime_reading(samples.make_runtime(**SPEC), "ops"), 1)
     for name in ("imagePullSecrets", "nodeSelector", "tolerations"):

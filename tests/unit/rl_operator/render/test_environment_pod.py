@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.rl_operator.render.pods import env_vars_of
 from tests.unit.rl_operator.samples import TINY, inputs_of, make_run, make_runtime, own_environment, own_inputs
 
 from rl_operator.api.environment import Environment
 from rl_operator.api.runtime import Runtime
-from rl_operator.render.container_env_vars import environments_path
 from rl_operator.render.container_template import mounting
 from rl_operator.render.environment_pod import environment_pod, environment_template
 
@@ -32,45 +32,6 @@ def bundled_pod(runtime: Runtime = TINY) -> dict[str, Any]:
 def container_of(pod: dict[str, Any]) -> dict[str, Any]:
     [container] = pod["spec"]["containers"]
     return container
-
-
-def env_vars_of(pod: dict[str, Any]) -> dict[str, Any]:
-    env_vars = container_of(pod)["env"]
-    assert len({each["name"] for each in env_vars}) == len(env_vars)
-    return {each["name"]: each.get("value", each.get("valueFrom")) for each in env_vars}
-
-
-@pytest.mark.parametrize("pod", [own_pod(), bundled_pod()], ids=["own", "bundled"])
-def test_restricted_and_another_user_than_the_trainer(pod: dict[str, Any]) -> None:
-    spec = pod["spec"]
-    assert (spec["automountServiceAccountToken"], spec["enableServiceLinks"]) == (False, False)
-    assert {name: spec["securityContext"][name] for name in ("runAsUser", "runAsGroup", "runAsNonRoot")} == {
-        "runAsUser": 65533, "runAsGroup": 65533, "runAsNonRoot": True,
-    }  # fmt: skip
-    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert container_of(pod)["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "readOnlyRootFilesystem": True,
-    }
-    assert "finalizers" not in pod["metadata"]
-
-
-def test_names_and_labels_give_attempt_slot_and_incarnation() -> None:
-    metadata = bundled_pod()["metadata"]
-    assert metadata["name"] == "sorting-0a1b2-2-env-1-3"
-    labels = {name.rpartition("/")[2]: value for name, value in metadata["labels"].items()}
-    assert {name: labels[name] for name in ("component", "run", "attempt", "slot", "incarnation")} == {
-        "component": "environment", "run": "sorting", "attempt": "2", "slot": "1", "incarnation": "3",
-    }  # fmt: skip
-
-
-def test_it_calls_the_runs_pod_by_name_and_knows_its_index() -> None:
-    given_vars = env_vars_of(bundled_pod())
-    path = environments_path(RUN.metadata.uid)
-    assert given_vars["RL_API_URL"] == f"http://sorting-0a1b2.team-a.svc:8000{path}"
-    assert given_vars["RL_INFERENCE_URL"] == f"http://sorting-0a1b2.team-a.svc:8001{path}"
-    assert (given_vars["RL_ENVIRONMENT_INDEX"], given_vars["RL_ATTEMPT"]) == ("1", "2")
 
 
 KEYS = {
@@ -99,8 +60,8 @@ KEYS = {
 
 @pytest.mark.parametrize(("pod", "keys"), KEYS.values(), ids=KEYS)
 def test_keys(pod: dict[str, Any], keys: set[str]) -> None:
-    assert {name for name, value in env_vars_of(pod).items() if isinstance(value, dict)} == keys
-    assert not env_vars_of(pod).keys() & {"TINKER_API_KEY", "TINKER_BASE_URL", "WANDB_API_KEY"}
+    assert {name for name, value in env_vars_of(container_of(pod)).items() if isinstance(value, dict)} == keys
+    assert not env_vars_of(container_of(pod)).keys() & {"TINKER_API_KEY", "TINKER_BASE_URL", "WANDB_API_KEY"}
 
 
 RESOURCES: dict[str, tuple[Runtime, Environment | None, dict[str, Any]]] = {
@@ -141,19 +102,6 @@ def test_resources_are_always_limited(runtime: Runtime, own: Environment | None,
     assert scratch["emptyDir"] == {"sizeLimit": resources["limits"]["ephemeral-storage"]}
 
 
-def test_source_code_runs_in_the_runtimes_image() -> None:
-    pod = own_pod(make_runtime(imagePullPolicy="Never", imagePullSecrets=[{"name": "registry"}]))
-    container = container_of(pod)
-    assert (container["image"], container["imagePullPolicy"]) == ("tinker-atropos:dev", "Never")
-    assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}]
-    assert container["command"][:4] == ["tinker-atropos", "environment", "/etc/rl/source/digits.py", "serve"]
-    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
-    assert mounts["source"] == {"name": "source", "mountPath": "/etc/rl/source", "readOnly": True}
-    volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
-    assert volumes["source"]["configMap"] == {"name": "sorting-source-0a1b2c3d"}
-    assert volumes["config"]["configMap"]["items"] == [{"key": "config.yaml", "path": "config.yaml"}]
-
-
 def test_source_code_runs_in_the_runtimes_image_of_environments() -> None:
     pod = own_pod(make_runtime(environmentImage="registry.test/verifiers:1", imagePullPolicy="Never"))
     (container,) = pod["spec"]["containers"]
@@ -172,23 +120,6 @@ def test_an_own_image_gets_nothing_from_the_runtimes() -> None:
     assert pod["spec"]["imagePullSecrets"] == [{"name": "mine"}]
     assert container["command"][2] == "maze"
     assert {mount["name"] for mount in container["volumeMounts"]} == {"environment-tmp", "config"}
-
-
-def test_it_is_scheduled_like_the_runs_pod() -> None:
-    runtime = make_runtime(
-        nodeSelector={"pool": "rl"},
-        tolerations=[{"key": "rl"}],
-        priorityClassName="low",
-        runtimeClassName="gvisor",
-        podLabels={"kueue.x-k8s.io/queue-name": "rl", "app.kubernetes.io/component": "training"},
-        limits={"activeDeadlineSeconds": 600},
-    )
-    pod = own_pod(runtime)
-    spec = pod["spec"]
-    assert (spec["nodeSelector"], spec["tolerations"]) == ({"pool": "rl"}, [{"key": "rl"}])
-    assert (spec["priorityClassName"], spec["runtimeClassName"]) == ("low", "gvisor")
-    assert spec["activeDeadlineSeconds"] == 960
-    assert pod["metadata"]["labels"]["app.kubernetes.io/component"] == "environment", "our own labels win"
 
 
 @given(st.text(min_size=1, max_size=30))

@@ -37,29 +37,40 @@ from rl_operator.render import (
     pod_name,
     pod_of_attempt,
     render_run,
+    sandbox_pod,
     templates_of,
 )
 from rl_operator.render.manifests import render_config
 
 GOLDEN = Path("tests/data/golden/render")
+PLACEMENT: dict[str, Any] = {
+    "imagePullPolicy": "IfNotPresent",
+    "imagePullSecrets": [{"name": "registry"}],
+    "nodeSelector": {"pool": "rl"},
+    "tolerations": [{"key": "rl", "operator": "Exists", "effect": "NoSchedule"}],
+    "priorityClassName": "low",
+    "runtimeClassName": "gvisor",
+    "podLabels": {
+        "kueue.x-k8s.io/queue-name": "rl",
+        "app.kubernetes.io/instance": "other",  # our own labels win
+        "app.kubernetes.io/component": "other",
+    },
+    "podAnnotations": {"mesh": "off"},
+    "limits": {"activeDeadlineSeconds": 7200},
+}
 FULL_RUNTIME = make_runtime(
-    imagePullPolicy="IfNotPresent",
-    imagePullSecrets=[{"name": "registry"}],
     backend={"url": "https://tinker.example", "keySecret": {"name": "tinker", "key": "TINKER_API_KEY"}},
     wandb={"project": "rl", "entity": "org", "keySecret": {"name": "wandb", "key": "WANDB_API_KEY"}},
     locked={"env": {"tokenizer_name": "org/model"}, "openai": {"model_name": "org/model", "server_type": "sglang"}},
     defaults={"env": {"total_steps": 100}, "trainer": {"lora_rank": 8}},
-    limits={"activeDeadlineSeconds": 7200},
     resources={"trainer": {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"memory": "8Gi"}}},
-    nodeSelector={"pool": "rl"},
-    tolerations=[{"key": "rl", "operator": "Exists", "effect": "NoSchedule"}],
-    podLabels={"kueue.x-k8s.io/queue-name": "rl"},
     secretEnvironment=[{"name": "judge", "key": "OPENROUTER_API_KEY"}],
+    **PLACEMENT,
 )
 FULL_RUN = make_run(
     config={"group_size": 4, "batch_size": 64, "wandb_name": "4e-5"},
     trainer={"learning_rate": 4e-5, "loss": "ppo"},
-    wandb={"project": "mine", "tags": ["smoke", "night"], "notes": "first try"},
+    wandb={"project": "mine", "entity": "me", "group": "g", "tags": ["a", "b"], "notes": "costs $(HOME) $5"},
     startFrom={"checkpoint": "tinker://run/weights/final"},
 )
 CASES: dict[str, tuple[TrainingRun, Runtime]] = {
@@ -72,6 +83,7 @@ CASES: dict[str, tuple[TrainingRun, Runtime]] = {
 APART_RUNTIME = make_runtime(
     secretEnvironment=[{"name": "judge", "key": "OPENROUTER_API_KEY"}, {"name": "judge", "key": "OTHER_KEY"}],
     environmentEgress=[{"cidr": "0.0.0.0/0", "ports": [443]}, {"cidr": "2001:db8::/32"}],
+    **PLACEMENT,
 )
 OWN_RUN = make_run(environment="own/digits", config={"total_steps": 40}, environmentReplicas=2)
 OWN = own_environment(
@@ -102,6 +114,10 @@ def pages(rendered: Rendered, *, exposed: bool = False) -> dict[str, str]:
         "environment-pod.yaml": write_yaml(environment_pod(rendered.templates.environment, 1, 1, 0)),
         "network.yaml": "---\n".join(write_yaml(child) for child in rendered.templates.network),
         "source.yaml": write_yaml(rendered.source or {}),
+        "sandbox-pod.yaml": write_yaml(sandbox_pod(rendered.templates.sandbox, 2, 1, 3))
+        if rendered.templates.sandbox
+        else "",
+        "sandbox-network.yaml": "---\n".join(write_yaml(child) for child in rendered.templates.sandbox_network),
     }
 
 
@@ -116,6 +132,7 @@ APART_PAGES = ["pod.yaml", "environment-pod.yaml", "network.yaml"]
         *(("own", page) for page in (*APART_PAGES, "source.yaml")),
         *(("openenv", page) for page in ("environment-pod.yaml", "network.yaml")),
         *(("openenv-url", page) for page in ("environment-pod.yaml", "network.yaml")),
+        *(("sandbox", page) for page in ("sandbox-pod.yaml", "sandbox-network.yaml")),
     ],
 )
 def test_golden(name: str, page: str) -> None:
@@ -125,6 +142,7 @@ def test_golden(name: str, page: str) -> None:
         "replicas": lambda: pages(render(make_run(environmentReplicas=2), APART_RUNTIME), exposed=True),
         "own": lambda: pages(render_own(), exposed=True),
         "openenv": lambda: pages(render_openenv(command=["serve", "--port", "$PORT"]), exposed=True),
+        "sandbox": lambda: pages(render(make_run(sandbox={}), TINY)),
         "openenv-url": lambda: pages(render_openenv(url="http://echo.games.svc:8000"), exposed=True),
     }
     text, path = rendered[name]()[page], GOLDEN / f"{name}.{page}"

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.unit.rl_operator.render.pods import env_vars_of
 from tests.unit.rl_operator.samples import TINY, make_run, make_runtime, openenv_environment, own_inputs
 
 from rl_operator.api.runtime import Runtime
@@ -28,50 +29,16 @@ def server_of(pod: dict[str, Any]) -> dict[str, Any]:
 def told_of(pod: dict[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
     """Our environment's variables, and the settings among them."""
     [environment] = pod["spec"]["containers"]
-    env_vars = {each["name"]: each["value"] for each in environment["env"]}
+    env_vars = env_vars_of(environment)
     return env_vars, json.loads(env_vars["RL_OPENENV"])
 
 
 def test_the_server_gets_its_port_and_nothing_else_of_the_run() -> None:
     pod = pod_of(make_runtime(secretEnvironment=[{"name": "judge", "key": "JUDGE_KEY"}]), port=9000)
     server = server_of(pod)
-    assert {each["name"]: each["value"] for each in server["env"]} == {"HOME": "/tmp", "TMPDIR": "/tmp", "PORT": "9000"}
+    assert env_vars_of(server) == {"HOME": "/tmp", "TMPDIR": "/tmp", "PORT": "9000"}
     assert server["volumeMounts"] == [{"name": "openenv-tmp", "mountPath": "/tmp"}]
-    assert pod["spec"]["automountServiceAccountToken"] is False
-    assert server["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "readOnlyRootFilesystem": True,
-    }
     assert "workingDir" not in server, "an image's own folder is where its program is"
-
-
-def test_it_is_started_again_and_the_environment_starts_after_its_first_answer() -> None:
-    server = server_of(pod_of(port=9000))
-    assert server["restartPolicy"] == "Always"
-    probe = server["startupProbe"]
-    assert probe["httpGet"] == {"path": "/health", "port": 9000}
-    assert probe["periodSeconds"] * probe["failureThreshold"] == 600
-    assert not {"livenessProbe", "readinessProbe"} & server.keys(), "a busy server answers no probe"
-
-
-def test_our_environment_is_told_where_and_how_much() -> None:
-    pod = pod_of(port=9000, maxSessions=4, timeoutSeconds=5, trainingSeeds=7, heldOutSeeds=3)
-    env_vars, settings = told_of(pod)
-    assert env_vars["RL_OPENENV_PORT"] == "9000"
-    assert settings == {
-        "url": "http://127.0.0.1:$(RL_OPENENV_PORT)",  # which the kubelet expands
-        "maxSessions": 4,
-        "timeoutSeconds": 5,
-        "trainingSeeds": 7,
-        "heldOutSeeds": 3,
-    }
-    names = list(env_vars)
-    assert names.index("RL_OPENENV_PORT") < names.index("RL_OPENENV"), "a kubelet expands earlier variables only"
-    [environment] = pod["spec"]["containers"]
-    assert environment["image"] == "tinker-atropos:dev"
-    assert environment["command"][:4] == ["tinker-atropos", "environment", "openenv", "serve"]
-    assert {mount["name"] for mount in environment["volumeMounts"]} == {"environment-tmp", "config"}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.samples import DEFAULT, TINY, UID, inputs_of, make_run, make_runtime, own_inputs, tasksets
+from tests.unit.rl_operator.render.pods import containers_of, env_vars_of
+from tests.unit.rl_operator.samples import DEFAULT, TINY, inputs_of, make_run, make_runtime, own_inputs, tasksets
 
 from rl_contract.status_metrics import EvaluatedFigure
 from rl_contract.trainer_messages import BestCheckpoint
@@ -9,7 +10,7 @@ from rl_operator.api.names import QUEUE_NAME_LABEL
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.status_fields import RunStatus
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.render.container_env_vars import checkpoint_env_vars, environments_path
+from rl_operator.render.container_env_vars import checkpoint_env_vars
 from rl_operator.render.container_template import mounting
 from rl_operator.render.pod import pod_of_attempt, pod_template
 
@@ -19,9 +20,7 @@ def template_of(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:
 
 
 POD = pod_of_attempt(template_of(make_run(), TINY), 1, exposed=False)
-CONTAINERS: dict[str, dict[str, Any]] = {
-    container["name"]: container for container in (*POD["spec"]["initContainers"], *POD["spec"]["containers"])
-}
+CONTAINERS = containers_of(POD)
 
 
 def test_an_attempt_is_the_template_with_its_number() -> None:
@@ -30,7 +29,7 @@ def test_an_attempt_is_the_template_with_its_number() -> None:
     assert "name" not in template["metadata"], "making a pod must not change the template"
     assert (first["metadata"]["name"], second["metadata"]["name"]) == ("sorting-0a1b2-1", "sorting-0a1b2-2")
     assert second["metadata"]["labels"]["rl-operator.dev/attempt"] == "2"
-    for container in (*second["spec"]["initContainers"], *second["spec"]["containers"]):
+    for container in containers_of(second).values():
         assert {"name": "RL_ATTEMPT", "value": "2"} in container["env"]
 
 
@@ -67,34 +66,6 @@ def test_the_longest_names_fit_into_a_label() -> None:
     assert len(pod_of_attempt(template_of(run, TINY), 9999, exposed=False)["metadata"]["name"]) <= 63
 
 
-def test_the_run_owns_the_pod_and_a_finalizer_keeps_its_result() -> None:
-    metadata = POD["metadata"]
-    [owner] = metadata["ownerReferences"]
-    assert (owner["uid"], owner["controller"], owner["blockOwnerDeletion"]) == (UID, True, True)
-    assert metadata["finalizers"] == ["rl-operator.dev/result"]
-
-
-@pytest.mark.parametrize("name", CONTAINERS)
-def test_restricted(name: str) -> None:
-    """What the pod security standard `restricted` asks for, and a read-only root on top."""
-    assert CONTAINERS[name]["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "readOnlyRootFilesystem": True,
-    }
-    assert POD["spec"]["securityContext"]["runAsNonRoot"] is True
-    assert POD["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert POD["spec"]["automountServiceAccountToken"] is False
-
-
-@pytest.mark.parametrize("name", CONTAINERS)
-def test_each_container_has_a_scratch_folder_of_its_own(name: str) -> None:
-    mounts = {mount["mountPath"]: mount["name"] for mount in CONTAINERS[name]["volumeMounts"]}
-    assert mounts["/tmp"] == f"{name}-tmp"
-    assert mounts.keys() <= {"/tmp", "/etc/rl", "/var/lib/rl"}
-    assert set(mounts.values()) <= {volume["name"] for volume in POD["spec"]["volumes"]}
-
-
 def test_only_the_trainer_refers_to_secrets() -> None:
     holders = {name for name, container in CONTAINERS.items() if "secretKeyRef" in str(container["env"])}
     assert holders == {"trainer"}
@@ -104,7 +75,6 @@ def test_the_others_start_once_the_api_answers() -> None:
     assert CONTAINERS["api"]["restartPolicy"] == "Always"
     assert CONTAINERS["api"]["startupProbe"]["httpGet"] == {"path": "/healthz", "port": 8003}
     assert "startupProbe" not in CONTAINERS["trainer"], "it would kill a trainer whose backend is slow"
-    assert all("livenessProbe" not in container for container in CONTAINERS.values())
 
 
 @pytest.mark.parametrize(("limits", "seconds"), [({}, None), ({"activeDeadlineSeconds": 2000}, 2360)])
@@ -117,7 +87,7 @@ def test_the_environment_may_have_an_image_of_its_own() -> None:
     runtime = make_runtime(image="ours:1", environmentImage="verifiers:1", imagePullPolicy="Always")
     run = make_run(environment="verifiers/sorting@1.2.0")
     spec = pod_template(run, inputs_of(run, runtime, tasksets()))["spec"]
-    containers = {each["name"]: each for each in (*spec["initContainers"], *spec["containers"])}
+    containers = containers_of({"spec": spec})
     images = {name: (each["image"], each["imagePullPolicy"]) for name, each in containers.items()}
     assert images == {
         "api": ("ours:1", "Always"),
@@ -125,53 +95,6 @@ def test_the_environment_may_have_an_image_of_its_own() -> None:
         "environment": ("verifiers:1", "Always"),
     }
     assert containers["environment"]["command"][:3] == ["tinker-atropos", "environment", "verifiers/sorting@1.2.0"]
-
-
-def test_scheduling_comes_from_the_runtime() -> None:
-    runtime = make_runtime(
-        nodeSelector={"pool": "rl"},
-        tolerations=[{"key": "rl", "operator": "Exists"}],
-        priorityClassName="low",
-        runtimeClassName="gvisor",
-        imagePullPolicy="Never",
-        imagePullSecrets=[{"name": "registry"}],
-        podLabels={"kueue.x-k8s.io/queue-name": "rl", "app.kubernetes.io/instance": "other"},
-        podAnnotations={"a": "b"},
-        resources={"trainer": {"requests": {"cpu": 2}}},
-    )
-    template = template_of(make_run(), runtime)
-    spec, metadata = template["spec"], template["metadata"]
-    assert spec["nodeSelector"] == {"pool": "rl"}
-    assert spec["tolerations"] == [{"key": "rl", "operator": "Exists"}]
-    assert (spec["priorityClassName"], spec["runtimeClassName"]) == ("low", "gvisor")
-    assert spec["imagePullSecrets"] == [{"name": "registry"}]
-    trainer, environment = spec["containers"]
-    assert trainer["imagePullPolicy"] == "Never"
-    assert trainer["resources"] == {
-        "requests": {"cpu": 2, "ephemeral-storage": "256Mi"},
-        "limits": {"ephemeral-storage": "4Gi"},
-    }
-    assert environment["resources"]["requests"], "a container that the runtime says nothing of has requests, too"
-    assert metadata["annotations"]["a"] == "b"
-    assert metadata["labels"]["kueue.x-k8s.io/queue-name"] == "rl"
-    assert metadata["labels"]["app.kubernetes.io/instance"] == "sorting", "our own labels win"
-
-
-def env_vars_of(container: dict[str, Any]) -> dict[str, Any]:
-    return {each["name"]: each.get("value") for each in container["env"]}
-
-
-def test_the_data_ports_leave_loopback_only_for_environments_in_other_pods() -> None:
-    """The servers listen at the given address; the trainer still calls the api on loopback."""
-    pod = pod_of_attempt(template_of(make_run(), TINY), 1, exposed=True)
-    [api], (trainer, environment) = pod["spec"]["initContainers"], pod["spec"]["containers"]
-    for container, url in ((api, "RL_API_URL"), (trainer, "RL_INFERENCE_URL")):
-        env_vars, before = env_vars_of(container), env_vars_of(CONTAINERS[container["name"]])
-        path = environments_path(make_run().metadata.uid)
-        assert env_vars[url] == before[url].replace("127.0.0.1", "0.0.0.0") + path
-        told = {"RL_REMOTE_ENVIRONMENTS": "1"} if container is api else {}  # it counts those that are alive
-        assert env_vars == before | {url: env_vars[url]} | told
-    assert environment == CONTAINERS["environment"]
 
 
 def test_an_own_environment_has_no_container_next_to_the_keys() -> None:
@@ -208,10 +131,9 @@ def test_what_a_container_may_write_to_the_nodes_disk_is_limited() -> None:
         }
     )
     pod = pod_of_attempt(template_of(make_run(), runtime), 1, exposed=False)
-    containers = (*pod["spec"]["initContainers"], *pod["spec"]["containers"])
     stored = {
-        c["name"]: [c["resources"][part].get("ephemeral-storage") for part in ("requests", "limits")]
-        for c in containers
+        name: [each["resources"][part].get("ephemeral-storage") for part in ("requests", "limits")]
+        for name, each in containers_of(pod).items()
     }
     assert stored == {"api": ["256Mi", "4Gi"], "trainer": ["256Mi", "4Gi"], "environment": ["1Gi", "20Gi"]}
     folders = {v["name"]: v["emptyDir"]["sizeLimit"] for v in pod["spec"]["volumes"] if "emptyDir" in v}

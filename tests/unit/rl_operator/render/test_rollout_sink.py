@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.rl_operator.render.pods import containers_of, env_vars_of
 from tests.unit.rl_operator.samples import UID, inputs_of, make_run, make_runtime, own_inputs
 
 from rl_operator.api.runtime import Runtime
@@ -28,24 +29,18 @@ def pod_of(runtime: Runtime, **spec: Any) -> dict[str, Any]:
     return pod_of_attempt(mounting(pod_template(run, inputs_of(run, runtime)), "x"), 1, exposed=False)
 
 
-def containers(pod: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {each["name"]: each for each in (*pod["spec"]["initContainers"], *pod["spec"]["containers"])}
-
-
 def added(runtime: Runtime) -> dict[str, Any]:
     """The trainer's variables that it has without a place, and with one."""
-    before, after = (
-        {each["name"]: each for each in containers(pod_of(of))["trainer"]["env"]} for of in (PLAIN, runtime)
-    )
+    before, after = (env_vars_of(containers_of(pod_of(of))["trainer"]) for of in (PLAIN, runtime))
     assert before.items() <= after.items()
-    return {name: each.get("value", each.get("valueFrom")) for name, each in after.items() if name not in before}
+    return {name: each for name, each in after.items() if name not in before}
 
 
 def test_a_claim_is_mounted_in_the_trainer_alone() -> None:
     pod = pod_of(CLAIM)
     mounts = {
         name: [each for each in container["volumeMounts"] if each["name"] == "rollouts"]
-        for name, container in containers(pod).items()
+        for name, container in containers_of(pod).items()
     }
     folder = {"name": "rollouts", "mountPath": "/var/lib/rl-rollouts", "subPath": f"sorting-{UID}"}
     assert mounts == {"api": [], "trainer": [folder], "environment": []}
@@ -96,7 +91,7 @@ def test_an_authority_is_mounted_in_the_trainer_alone(kind: str, key: str, sourc
     pod = pod_of(AUTHORITIES[kind])
     mounts = {
         name: [each for each in container["volumeMounts"] if each["name"] == "rollouts-ca"]
-        for name, container in containers(pod).items()
+        for name, container in containers_of(pod).items()
     }
     folder = {"name": "rollouts-ca", "mountPath": "/etc/rl-rollouts", "readOnly": True}
     assert mounts == {"api": [], "trainer": [folder], "environment": []}
@@ -116,7 +111,7 @@ def test_a_bucket_may_go_without_keys() -> None:
 @pytest.mark.parametrize("runtime", [CLAIM, BUCKET, *AUTHORITIES.values()], ids=["claim", "bucket", *AUTHORITIES])
 def test_nothing_else_changes(runtime: Runtime) -> None:
     """Not the other containers, and not one of the pods of environments, which run others' code."""
-    before, after = containers(pod_of(PLAIN)), containers(pod_of(runtime))
+    before, after = containers_of(pod_of(PLAIN)), containers_of(pod_of(runtime))
     assert {name for name in before if before[name] != after[name]} == {"trainer"}
     run = make_run(runtime="lab", environment="own/digits")
     plain, kept = (
