@@ -11,6 +11,7 @@ from tests.unit.rl_operator.samples import CATALOG, TINY, make_run
 from tests.unit.rl_operator.strategies import READY_STATUS, STALLED_STATUS
 
 from rl_operator.api.hints import FROZEN
+from rl_operator.api.names import RUN_KIND
 from rl_operator.api.refusal import Refusal, RefusalCode
 from rl_operator.api.run_inputs import ParentRun, RunInputs, choose_environment
 from rl_operator.check import check_run, runtime_not_found
@@ -45,6 +46,13 @@ def said_of(row: Row) -> Iterator[Refusal]:
     start_from = run.spec.start_from
     parent = ParentRun(start_from.run, exists=False) if start_from and start_from.run else None
     yield from check_run(run, RunInputs(runtime, environment, {}, parent))
+
+
+@pytest.mark.parametrize("title", [title for title, row in ROWS.items() if row.kind == RUN_KIND])
+def test_the_table_has_the_operators_words(title: str) -> None:
+    first = next(said_of(ROWS[title]))
+    assert first.code == ROWS[title].code
+    assert ROWS[title].fits(first.sentence, "{namespace}"), first.sentence
 
 
 def said_of_own(status: dict[str, Any], **spec: Any) -> Iterator[Refusal]:

@@ -1,3 +1,5 @@
+"""Where fields' refusals end and values begin; what is said of usual ones: tests/data/refusals.yaml."""
+
 import re
 from typing import Any
 
@@ -12,24 +14,14 @@ from rl_operator.check import check_run
 @pytest.mark.parametrize(
     ("spec", "code", "field", "hint"),
     [
-        ({"config": {"max_token_length": 128}}, "LockedField", "spec.config.max_token_length", "locks it to 64"),
-        ({"config": {"use_wandb": 1}}, "LockedField", "spec.config.use_wandb", "locks it to true"),
-        ({"trainer": {"lora_rank": 8}}, "LockedField", "spec.trainer.lora_rank", "runtime 'lab' locks it to 16"),
-        ({"trainer": {"loss": "cispo"}}, "LockedField", "spec.trainer.loss", 'locks it to "ppo"'),
-        ({"config": {"rollout_server_url": "http://x"}}, "WiredField", "spec.config.rollout_server_url", "addresses"),
-        ({"config": {"api_key": "x"}}, "WiredField", "spec.config.api_key", "never write a key into a run"),
-        ({"config": {"color": "sk-or-v1-0123"}}, "WiredField", "spec.config.color", "looks like a key"),
         ({"trainer": {"checkpoint_dir": "/x"}}, "WiredField", "spec.trainer.checkpoint_dir", "leave the field out"),
         ({"trainer": {"wandb_project": "x"}}, "WiredField", "spec.trainer.wandb_project", "spec.wandb.project"),
-        ({"config": {"colr": "red"}}, "UnknownField", "spec.config.colr", "did you mean 'color'?"),
         ({"trainer": {"lora_rnk": 8}}, "UnknownField", "spec.trainer.lora_rnk", "did you mean 'lora_rank'?"),
         ({"trainer": {"zzz": 8}}, "UnknownField", "spec.trainer.zzz", "the trainer has no such field"),
         ({"config": {"total_steps": 10**20}}, "OutOfBounds", "spec.config.total_steps", "at most 10000000"),
         ({"config": {"total_steps": 1e21}}, "OutOfBounds", "spec.config.total_steps", "at most 10000000"),
         ({"config": {"color": 10**20}}, "OutOfBounds", "spec.config.color", "at most 9223372036854775807"),
         ({"config": {"color": -(10**20)}}, "OutOfBounds", "spec.config.color", "at least -9223372036854775808"),
-        ({"trainer": {"learning_rate": 1e308}}, "OutOfBounds", "spec.trainer.learning_rate", "at most 1"),
-        ({"config": {"group_size": "8"}}, "WrongType", "spec.config.group_size", "it must be an integer"),
         ({"config": {"group_size": None}}, "WrongType", "spec.config.group_size", "it must be an integer"),
         ({"config": {"color": "green"}}, "WrongType", "spec.config.color", "one of red, blue"),
         (
@@ -38,19 +30,8 @@ from rl_operator.check import check_run
             "spec.trainer.learning_rate",
             "it must be a number or auto$",
         ),
-        (
-            {"trainer": {"learning_rate": "auto"}},
-            "OutOfBounds",
-            "spec.trainer.learning_rate",
-            "allows at most 0.01, and what auto comes to is known only once the run has started: give a number$",
-        ),
         ({"trainer": {"advantage": "std"}}, "WrongType", "spec.trainer.advantage", "one of group_centered"),
-        ({"config": {"total_steps": 101}}, "OutOfBounds", "spec.config.total_steps", "at least 1 and at most 100"),
-        ({"trainer": {"learning_rate": 0.1}}, "OutOfBounds", "spec.trainer.learning_rate", "at most 0.01"),
-        ({"trainer": {"learning_rate": 0}}, "OutOfBounds", "spec.trainer.learning_rate", "above 0"),
         ({"trainer": {"seed": -1}}, "OutOfBounds", "spec.trainer.seed", "at least 0"),
-        ({"config": {"group_size": 0}}, "OutOfBounds", "spec.config.group_size", "at least 1"),
-        ({"config": {"max_batches_offpolicy": 0}}, "OutOfBounds", "spec.config.max_batches_offpolicy", "at least 1"),
     ],
 )
 def test_refused(spec: dict[str, Any], code: str, field: str, hint: str) -> None:

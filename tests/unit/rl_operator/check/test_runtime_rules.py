@@ -1,9 +1,8 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.samples import DEFAULT, TINY, inputs_of, make_run, make_runtime
+from tests.unit.rl_operator.samples import DEFAULT, TINY, make_runtime
 
-from rl_operator.check import check_run
 from rl_operator.check.runtime_rules import check_runtime
 
 
@@ -120,13 +119,6 @@ def test_invalid_runtimes_name_the_fault(spec: dict[str, Any], code: str, senten
 )
 def test_valid_runtimes_pass(spec: dict[str, Any]) -> None:
     assert check_runtime(make_runtime(**spec)) == ()
-
-
-def test_a_run_is_refused_while_its_runtime_is_invalid() -> None:
-    run = make_run()
-    [refusal] = check_run(run, inputs_of(run, make_runtime(locked={"trainer": {"lora_rnk": 8}})))
-    assert (refusal.code, refusal.field) == ("RuntimeInvalid", "spec.runtime")
-    assert "spec.locked.trainer.lora_rnk is 8: the trainer has no such field" in refusal.hint
 
 
 @pytest.mark.parametrize(
