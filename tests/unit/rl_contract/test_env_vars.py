@@ -33,14 +33,11 @@ def trees(side: str) -> tuple[ast.Module, ...]:
 
 @cache
 def used(side: str) -> frozenset[str]:
-    """The constants that a side imports."""
-    found = {
-        alias.name
-        for tree in trees(side)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module == "rl_contract.env_vars"
-        for alias in node.names
-    }
+    """The constants that a side imports, or names as `variables.RL_…`."""
+    nodes = [node for tree in trees(side) for node in ast.walk(tree)]
+    imports = [each for each in nodes if isinstance(each, ast.ImportFrom) and each.module == "rl_contract.env_vars"]
+    named = {each.attr for each in nodes if isinstance(each, ast.Attribute) and ast.unparse(each.value) == "variables"}
+    found = named.union(alias.name for each in imports for alias in each.names)
     return frozenset(found | set(env_vars.STORE_KEYS) if "STORE_KEYS" in found else found)
 
 

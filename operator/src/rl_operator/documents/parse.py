@@ -26,14 +26,7 @@ from rl_operator.api.names import (
     RUN_NAME_PATTERN,
     RUNTIME_KIND,
 )
-from rl_operator.api.refusal import (
-    MAX_PLAIN_NAME,
-    PLAIN_NAME,
-    Refusal,
-    first_refusals,
-    looks_like_a_key,
-    redacted,
-)
+from rl_operator.api.refusal import MAX_PLAIN_NAME, PLAIN_NAME, Refusal, first_refusals, looks_like_a_key, redacted
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.settings.size_limits import MAX_LABELS, section_problem
 from rl_operator.api.training_run import TrainingRun

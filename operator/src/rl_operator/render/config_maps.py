@@ -11,15 +11,9 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from rl_operator.api import kubernetes_objects as k8s
+from rl_operator.api import names
 from rl_operator.api.catalog import Catalog, CatalogEnvironment, EnvironmentFamily, EnvironmentField
-from rl_operator.api.kubernetes_objects import ConfigMapObject
-from rl_operator.api.names import (
-    COMPONENT_LABEL,
-    MANAGED_BY_LABEL,
-    MANAGER,
-    REDISCOVER_ANNOTATION,
-    RUNTIME_KIND,
-)
 from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.api.settings.fields import flattened
 from rl_operator.api.training_run import TrainingRun
@@ -27,7 +21,7 @@ from rl_operator.operator_errors import InvalidError
 from rl_operator.render.labels import child_metadata, managed_labels, owned_by
 
 CATALOG_COMPONENT: Final = "catalog"
-CATALOG_SELECTOR: Final = f"{MANAGED_BY_LABEL}={MANAGER},{COMPONENT_LABEL}={CATALOG_COMPONENT}"
+CATALOG_SELECTOR: Final = f"{names.MANAGED_BY_LABEL}={names.MANAGER},{names.COMPONENT_LABEL}={CATALOG_COMPONENT}"
 MAX_BYTES: Final = 900_000
 """A ConfigMap is limited to 1 MiB in total."""
 
@@ -58,7 +52,7 @@ def catalog_name(runtime: str) -> str:
     return f"rl-catalog-{runtime}"
 
 
-def catalog_config_map(runtime: Runtime, namespace: str, found: ImageCatalog) -> ConfigMapObject:
+def catalog_config_map(runtime: Runtime, namespace: str, found: ImageCatalog) -> k8s.ConfigMapObject:
     """Raises InvalidError if it would not fit into a ConfigMap."""
     metadata = runtime.metadata
     return {
@@ -71,18 +65,18 @@ def catalog_config_map(runtime: Runtime, namespace: str, found: ImageCatalog) ->
                 **managed_labels("rl-catalog", CATALOG_COMPONENT),
                 "app.kubernetes.io/instance": metadata.name,
             },
-            "ownerReferences": [{**owned_by(RUNTIME_KIND, metadata), "controller": True}],
+            "ownerReferences": [{**owned_by(names.RUNTIME_KIND, metadata), "controller": True}],
         },
         "data": {
             CATALOG_KEY: _catalog_text(runtime, found.catalog),
             _IMAGE_KEY: runtime.spec.image_of_environments,
             _IMAGE_ID_KEY: found.image_id or "",
-            _REDISCOVER_KEY: metadata.annotations.get(REDISCOVER_ANNOTATION, ""),
+            _REDISCOVER_KEY: metadata.annotations.get(names.REDISCOVER_ANNOTATION, ""),
         },
     }
 
 
-def stored_catalog(config_map: ConfigMapObject) -> StoredCatalog | None:
+def stored_catalog(config_map: k8s.ConfigMapObject) -> StoredCatalog | None:
     """Read a catalog's ConfigMap; None if it is not one of ours or is damaged: then the image is read again."""
     data = config_map.get("data", {})
     try:
@@ -137,7 +131,7 @@ HISTORY_KEY: Final = "history.json"
 HISTORY_COMPONENT: Final = "history"
 
 
-def history_config_map(run: TrainingRun, name: str, points: Sequence[Mapping[str, float]]) -> ConfigMapObject:
+def history_config_map(run: TrainingRun, name: str, points: Sequence[Mapping[str, float]]) -> k8s.ConfigMapObject:
     """Not immutable: a further attempt continues it."""
     return {
         "apiVersion": "v1",
@@ -151,7 +145,7 @@ def history_content(points: Sequence[Mapping[str, float]]) -> dict[str, str]:
     return {HISTORY_KEY: json.dumps({"points": list(points)}, separators=(",", ":"))}
 
 
-def stored_history(config_map: ConfigMapObject) -> object:
+def stored_history(config_map: k8s.ConfigMapObject) -> object:
     """The document of such a ConfigMap; None if it has no readable one."""
     try:
         document: object = json.loads((config_map.get("data") or {})[HISTORY_KEY])

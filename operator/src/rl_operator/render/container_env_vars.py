@@ -4,48 +4,10 @@ import hashlib
 from collections.abc import Mapping
 from typing import Final
 
-from rl_contract.env_vars import (
-    RL_API_URL,
-    RL_ATTEMPT,
-    RL_BEST_CHECKPOINT,
-    RL_BUDGET,
-    RL_CHECKPOINT_PATH,
-    RL_CHECKPOINT_STEP,
-    RL_ENVIRONMENT_INDEX,
-    RL_INFERENCE_URL,
-    RL_OPS_PORT,
-    RL_PARENT_RUN,
-    RL_PARENT_STEP,
-    RL_PARENT_WANDB_URL,
-    RL_PRICES,
-    RL_REMOTE_ENVIRONMENTS,
-    RL_RESTART_IF_CHECKPOINT_LOST,
-    RL_RESULT_FILE,
-    RL_RUN_NAME,
-    RL_RUN_NAMESPACE,
-    RL_RUN_UID,
-    RL_SANDBOX_HOST,
-    RL_SANDBOX_PORT,
-    RL_SANDBOX_SHARE,
-    RL_SPENT,
-    RL_SPENT_STEPS,
-    RL_START_FROM,
-    RL_START_FROM_OPTIMIZER,
-    RL_WANDB_RUN_ID,
-    TINKER_API_KEY,
-    TINKER_BASE_URL,
-    WANDB_API_KEY,
-    WANDB_BASE_URL,
-    WANDB_ENTITY,
-    WANDB_NAME,
-    WANDB_NOTES,
-    WANDB_PROJECT,
-    WANDB_RUN_GROUP,
-    WANDB_TAGS,
-)
+from rl_contract import env_vars as variables
 from rl_contract.prices import TokenPrices
 from rl_contract.processes import API_PORT, API_URL, INFERENCE_PORT, INFERENCE_URL, OPS_PORTS, SANDBOX_PORT
-from rl_operator.api.kubernetes_objects import EnvVar, KeySelector
+from rl_operator.api import kubernetes_objects as k8s
 from rl_operator.api.run_inputs import ParentRun, RunInputs, base_model
 from rl_operator.api.runtime import Runtime, SecretKey
 from rl_operator.api.training_run import TrainingRun
@@ -54,63 +16,64 @@ RESULT_FILE: Final = "/dev/termination-log"
 SCRATCH: Final = "/tmp"  # noqa: S108 -- an emptyDir of the container's own
 
 
-def api_env_vars(run: TrainingRun) -> list[EnvVar]:
+def api_env_vars(run: TrainingRun) -> list[k8s.EnvVar]:
     return _shared(run, "api")
 
 
-def trainer_env_vars(run: TrainingRun, inputs: RunInputs) -> list[EnvVar]:
+def trainer_env_vars(run: TrainingRun, inputs: RunInputs) -> list[k8s.EnvVar]:
     """The only container that gets the backend's and W&B's keys."""
     runtime = inputs.runtime
     backend, wandb = runtime.spec.backend, runtime.spec.wandb
     plain = {
-        RL_INFERENCE_URL: INFERENCE_URL,
+        variables.RL_INFERENCE_URL: INFERENCE_URL,
         **_start_from(run, inputs.parent),
-        RL_PRICES: _prices(run, inputs),
-        RL_WANDB_RUN_ID: run.metadata.uid,
-        TINKER_BASE_URL: backend.url,
+        variables.RL_PRICES: _prices(run, inputs),
+        variables.RL_WANDB_RUN_ID: run.metadata.uid,
+        variables.TINKER_BASE_URL: backend.url,
         **_wandb_settings(run, runtime),
     }
     keys = []
     if backend.key_secret:
-        keys.append(secret_env_var(TINKER_API_KEY, backend.key_secret))
+        keys.append(secret_env_var(variables.TINKER_API_KEY, backend.key_secret))
     if wandb.key_secret:
         # Metrics are advisory: a missing W&B key must not keep the pod from starting.
-        keys.append(secret_env_var(WANDB_API_KEY, wandb.key_secret, optional=True))
+        keys.append(secret_env_var(variables.WANDB_API_KEY, wandb.key_secret, optional=True))
     return [*_shared(run, "trainer"), *literals(plain), *keys]
 
 
-def environment_env_vars(run: TrainingRun, runtime: Runtime, sandbox_host: str) -> list[EnvVar]:
+def environment_env_vars(run: TrainingRun, runtime: Runtime, sandbox_host: str) -> list[k8s.EnvVar]:
     """No keys except those that the runtime lists by name. `sandbox_host`: where the run's sandboxes are, if any."""
-    plain = literals({RL_INFERENCE_URL: INFERENCE_URL, **_sandbox_address(run, sandbox_host)})
+    plain = literals({variables.RL_INFERENCE_URL: INFERENCE_URL, **_sandbox_address(run, sandbox_host)})
     return [*_shared(run, "environment"), *plain, *_listed_keys(runtime, runtime.spec.secret_environment)]
 
 
-def remote_environment_env_vars(run: TrainingRun, inputs: RunInputs, host: str, sandbox_host: str) -> list[EnvVar]:
+def remote_environment_env_vars(run: TrainingRun, inputs: RunInputs, host: str, sandbox_host: str) -> list[k8s.EnvVar]:
     """For an environment in its own pod: the run's pod serves at `host`. An RLEnvironment gets the keys that it asks
     for, if the runtime lists them; a bundled one gets all that are listed.
     """
     runtime, own = inputs.runtime, inputs.environment.own
     asked = own.spec.secret_environment if own else runtime.spec.secret_environment
     path = environments_path(run.metadata.uid)
-    inference = {RL_INFERENCE_URL: f"http://{host}:{INFERENCE_PORT}{path}"}
+    inference = {variables.RL_INFERENCE_URL: f"http://{host}:{INFERENCE_PORT}{path}"}
     plain = literals({**inference, **_sandbox_address(run, sandbox_host)})
     api_url = f"http://{host}:{API_PORT}{path}"
     return [*_shared(run, "environment", api_url), *plain, *_listed_keys(runtime, asked)]
 
 
-def exposed_env_vars(container: str, env_vars: list[EnvVar]) -> list[EnvVar]:
+def exposed_env_vars(container: str, env_vars: list[k8s.EnvVar]) -> list[k8s.EnvVar]:
     """For a container of a run's pod whose data ports serve environments in other pods."""
     if container not in _EXPOSED:
         return env_vars
     variable, port = _EXPOSED[container]
-    uid = next((each["value"] for each in env_vars if each["name"] == RL_RUN_UID), "")  # none before it is created
+    # None before it is created.
+    uid = next((each["value"] for each in env_vars if each["name"] == variables.RL_RUN_UID), "")
     url = f"http://0.0.0.0:{port}{environments_path(uid)}"
     kept = [each for each in env_vars if each["name"] != variable]
     counted = "1" if container == "api" else None
-    return [*kept, *literals({variable: url, RL_REMOTE_ENVIRONMENTS: counted})]
+    return [*kept, *literals({variable: url, variables.RL_REMOTE_ENVIRONMENTS: counted})]
 
 
-_EXPOSED: Final = {"api": (RL_API_URL, API_PORT), "trainer": (RL_INFERENCE_URL, INFERENCE_PORT)}
+_EXPOSED: Final = {"api": (variables.RL_API_URL, API_PORT), "trainer": (variables.RL_INFERENCE_URL, INFERENCE_PORT)}
 """A server listens at the address that its clients use; the trainer still calls the api on loopback."""
 
 
@@ -122,64 +85,69 @@ def environments_path(run_uid: str) -> str:
     return f"/{hashlib.sha256(f'environments of {run_uid}'.encode()).hexdigest()[:32]}"
 
 
-def attempt_env_var(attempt: int) -> EnvVar:
-    return {"name": RL_ATTEMPT, "value": str(attempt)}
+def attempt_env_var(attempt: int) -> k8s.EnvVar:
+    return {"name": variables.RL_ATTEMPT, "value": str(attempt)}
 
 
-def checkpoint_env_vars(run: TrainingRun) -> list[EnvVar]:
+def checkpoint_env_vars(run: TrainingRun) -> list[k8s.EnvVar]:
     """For the trainer of an attempt that continues: the checkpoint that it must find, whether it may do without, and
     the best weights so far, as JSON.
     """
     checkpoint, best = run.status.checkpoint, run.status.best
     wire = best.model_dump_json(exclude_none=True) if best else None
-    told: dict[str, str | None] = {RL_BEST_CHECKPOINT: wire}
+    told: dict[str, str | None] = {variables.RL_BEST_CHECKPOINT: wire}
     if checkpoint is not None:
         told |= {
-            RL_CHECKPOINT_STEP: str(checkpoint.step),
-            RL_CHECKPOINT_PATH: checkpoint.state_path,
-            RL_RESTART_IF_CHECKPOINT_LOST: "1" if run.spec.on_lost_checkpoint == "Restart" else None,
+            variables.RL_CHECKPOINT_STEP: str(checkpoint.step),
+            variables.RL_CHECKPOINT_PATH: checkpoint.state_path,
+            variables.RL_RESTART_IF_CHECKPOINT_LOST: "1" if run.spec.on_lost_checkpoint == "Restart" else None,
         }
     return literals(told)
 
 
-def cost_env_vars(run: TrainingRun) -> list[EnvVar]:
+def cost_env_vars(run: TrainingRun) -> list[k8s.EnvVar]:
     """For the trainer of any attempt: what the run may cost, and what it has cost in so many steps before."""
     cost, budget, progress = run.status.cost, run.spec.budget, run.status.progress
-    spent = {RL_SPENT: str(cost.amount), RL_SPENT_STEPS: str(progress.step) if progress else None} if cost else {}
-    return literals({RL_BUDGET: None if budget is None else str(budget.amount), **spent})
+    told: dict[str, str | None] = {variables.RL_BUDGET: str(budget.amount) if budget else None}
+    if cost:
+        told |= {
+            variables.RL_SPENT: str(cost.amount),
+            variables.RL_SPENT_STEPS: str(progress.step) if progress else None,
+        }
+    return literals(told)
 
 
-def place_env_vars(attempt: int, slot: int) -> list[EnvVar]:
+def place_env_vars(attempt: int, slot: int) -> list[k8s.EnvVar]:
     """For an environment in its own pod: only index 0 evaluates."""
-    return [attempt_env_var(attempt), {"name": RL_ENVIRONMENT_INDEX, "value": str(slot)}]
+    return [attempt_env_var(attempt), {"name": variables.RL_ENVIRONMENT_INDEX, "value": str(slot)}]
 
 
-def share_env_vars(run: TrainingRun, slot: int) -> list[EnvVar]:
+def share_env_vars(run: TrainingRun, slot: int) -> list[k8s.EnvVar]:
     """How many of the run's sandboxes the environment of a slot may hold at once: an equal share, when it begins."""
     if run.spec.sandbox is None:
         return []
     share, left = divmod(run.spec.sandbox.size, run.spec.environment_replicas)
-    return literals({RL_SANDBOX_SHARE: str(max(1, share + (slot < left)))})
+    return literals({variables.RL_SANDBOX_SHARE: str(max(1, share + (slot < left)))})
 
 
 def _sandbox_address(run: TrainingRun, host: str) -> dict[str, str | None]:
-    return {RL_SANDBOX_HOST: host, RL_SANDBOX_PORT: str(SANDBOX_PORT)} if run.spec.sandbox else {}
+    return {variables.RL_SANDBOX_HOST: host, variables.RL_SANDBOX_PORT: str(SANDBOX_PORT)} if run.spec.sandbox else {}
 
 
-def _listed_keys(runtime: Runtime, asked: tuple[SecretKey, ...]) -> list[EnvVar]:
+def _listed_keys(runtime: Runtime, asked: tuple[SecretKey, ...]) -> list[k8s.EnvVar]:
     return [secret_env_var(secret.key, secret) for secret in asked if secret in runtime.spec.secret_environment]
 
 
-def _shared(run: TrainingRun, container: str, api_url: str = API_URL) -> list[EnvVar]:
+def _shared(run: TrainingRun, container: str, api_url: str = API_URL) -> list[k8s.EnvVar]:
     return literals(
         {
             "HOME": SCRATCH,
-            RL_API_URL: api_url,
-            RL_OPS_PORT: str(OPS_PORTS[container]),
-            RL_RESULT_FILE: RESULT_FILE,
-            RL_RUN_NAME: run.metadata.name,
-            RL_RUN_NAMESPACE: run.metadata.namespace,
-            RL_RUN_UID: run.metadata.uid,
+            variables.RL_API_URL: api_url,
+            variables.RL_OPS_PORT: str(OPS_PORTS[container]),
+            variables.RL_RESULT_FILE: RESULT_FILE,
+            variables.RL_RUN_NAME: run.metadata.name,
+            variables.RL_RUN_NAMESPACE: run.metadata.namespace,
+            variables.RL_RUN_UID: run.metadata.uid,
         }
     )
 
@@ -189,17 +157,17 @@ def _start_from(run: TrainingRun, parent: ParentRun | None) -> dict[str, str | N
     start_from = run.spec.start_from
     if start_from is None:
         return {}
-    optimizer = {RL_START_FROM_OPTIMIZER: "1" if start_from.with_optimizer else None}
+    optimizer = {variables.RL_START_FROM_OPTIMIZER: "1" if start_from.with_optimizer else None}
     if start_from.run is None:
-        return {RL_START_FROM: start_from.checkpoint, **optimizer}
+        return {variables.RL_START_FROM: start_from.checkpoint, **optimizer}
     assert parent is not None, "what spec.startFrom.run names is among the inputs"
     assert parent.state is not None, "an accepted run's parent has a state"
     return {
-        RL_START_FROM: parent.state.state_path,
+        variables.RL_START_FROM: parent.state.state_path,
         **optimizer,
-        RL_PARENT_RUN: parent.state.run,
-        RL_PARENT_STEP: str(parent.state.step),
-        RL_PARENT_WANDB_URL: parent.state.wandb_url,
+        variables.RL_PARENT_RUN: parent.state.run,
+        variables.RL_PARENT_STEP: str(parent.state.step),
+        variables.RL_PARENT_WANDB_URL: parent.state.wandb_url,
     }
 
 
@@ -217,23 +185,23 @@ def _wandb_settings(run: TrainingRun, runtime: Runtime) -> dict[str, str | None]
     """W&B's own variables: its library reads them by itself."""
     chosen, platform = run.spec.wandb, runtime.spec.wandb
     return {
-        WANDB_BASE_URL: platform.base_url,
-        WANDB_ENTITY: chosen.entity or platform.entity,
-        WANDB_NAME: chosen.name or run.metadata.name,
-        WANDB_NOTES: chosen.notes,
-        WANDB_PROJECT: chosen.project or platform.project,
-        WANDB_RUN_GROUP: chosen.group,
-        WANDB_TAGS: ",".join(chosen.tags),
+        variables.WANDB_BASE_URL: platform.base_url,
+        variables.WANDB_ENTITY: chosen.entity or platform.entity,
+        variables.WANDB_NAME: chosen.name or run.metadata.name,
+        variables.WANDB_NOTES: chosen.notes,
+        variables.WANDB_PROJECT: chosen.project or platform.project,
+        variables.WANDB_RUN_GROUP: chosen.group,
+        variables.WANDB_TAGS: ",".join(chosen.tags),
     }
 
 
-def literals(values: Mapping[str, str | None]) -> list[EnvVar]:
+def literals(values: Mapping[str, str | None]) -> list[k8s.EnvVar]:
     """Unset and empty ones are left out. `$` is doubled: the kubelet would expand `$(NAME)` in a value."""
     return [{"name": name, "value": value.replace("$", "$$")} for name, value in values.items() if value]
 
 
-def secret_env_var(name: str, secret: SecretKey, optional: bool = False) -> EnvVar:
-    reference: KeySelector = {"name": secret.name, "key": secret.key}
+def secret_env_var(name: str, secret: SecretKey, optional: bool = False) -> k8s.EnvVar:
+    reference: k8s.KeySelector = {"name": secret.name, "key": secret.key}
     if optional:
         reference["optional"] = True
     return {"name": name, "valueFrom": {"secretKeyRef": reference}}

@@ -5,18 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rl_contract.processes import OPS_PORTS
-from rl_operator.api.kubernetes_objects import (
-    Container,
-    ContainerProbe,
-    ContainerSecurity,
-    EnvVar,
-    PodObject,
-    PodSecurity,
-    PodSpec,
-    Resources,
-    Volume,
-    VolumeMount,
-)
+from rl_operator.api import kubernetes_objects as k8s
 from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.spec_parts.container_resources import ResourceRequirements
@@ -26,7 +15,7 @@ CONFIG_FOLDER: Final = "/etc/rl"
 CONFIG_KEY: Final = "config.yaml"
 CONFIG_FILE: Final = f"{CONFIG_FOLDER}/{CONFIG_KEY}"
 
-DEFAULT_RESOURCES: Final[Mapping[str, Resources]] = {
+DEFAULT_RESOURCES: Final[Mapping[str, k8s.Resources]] = {
     API_CONTAINER: {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
     TRAINER_CONTAINER: {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "4Gi"}},
     ENVIRONMENT_CONTAINER: {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "4Gi"}},
@@ -39,17 +28,17 @@ DEFAULT_STORAGE: Final[Mapping[str, str]] = {
     TRAINER_CONTAINER: "4Gi",
     ENVIRONMENT_CONTAINER: "8Gi",  # data sets are unpacked in its scratch folder
 }
-NO_DNS: Final[PodSpec] = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}}
+NO_DNS: Final[k8s.PodSpec] = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}}
 """Of a pod: a resolver that refuses at once. Without any, a look-up would wait for minutes."""
 
-CONFINED_POD: Final[PodSpec] = {
+CONFINED_POD: Final[k8s.PodSpec] = {
     "restartPolicy": "Never",
     "automountServiceAccountToken": False,
     "enableServiceLinks": False,
 }
 """Of every pod: it ends once, cannot speak to the API server, and is not told of the namespace's Services."""
 
-CONTAINER_SECURITY: Final[ContainerSecurity] = {
+CONTAINER_SECURITY: Final[k8s.ContainerSecurity] = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "readOnlyRootFilesystem": True,
@@ -70,7 +59,7 @@ class Image:
     pull_policy: str | None
 
     @property
-    def policy(self) -> Container:
+    def policy(self) -> k8s.Container:
         """Of a container that runs it."""
         return {"imagePullPolicy": self.pull_policy} if self.pull_policy else {}
 
@@ -83,17 +72,17 @@ def runtime_environment_image(runtime: Runtime) -> Image:
     return Image(runtime.spec.image_of_environments, runtime.spec.image_pull_policy)
 
 
-def written_resources(resources: ResourceRequirements) -> Resources:
+def written_resources(resources: ResourceRequirements) -> k8s.Resources:
     return {"requests": dict(resources.requests), "limits": dict(resources.limits)}
 
 
-def runtime_resources(runtime: Runtime, name: str) -> Resources:
+def runtime_resources(runtime: Runtime, name: str) -> k8s.Resources:
     """The runtime's resources for the container, else the defaults."""
     resources: ResourceRequirements = getattr(runtime.spec.resources, name)
     return written_resources(resources) if resources != _UNSET else dict(DEFAULT_RESOURCES[name])
 
 
-def bounded_resources(runtime: Runtime, name: str) -> Resources:
+def bounded_resources(runtime: Runtime, name: str) -> k8s.Resources:
     """The same for a container of the run's pod: never without a limit on what it may write to the node's disk."""
     resources = runtime_resources(runtime, name)
     requests, limits = dict(resources.get("requests", {})), dict(resources.get("limits", {}))
@@ -103,7 +92,7 @@ def bounded_resources(runtime: Runtime, name: str) -> Resources:
     return {"requests": requests, "limits": limits}
 
 
-def folder(name: str, resources: Resources) -> Volume:
+def folder(name: str, resources: k8s.Resources) -> k8s.Volume:
     """A volume that is deleted with the pod, and may take what its container may."""
     return {"name": name, "emptyDir": {"sizeLimit": resources["limits"][EPHEMERAL]}}
 
@@ -112,11 +101,11 @@ def container(
     name: str,
     image: Image,
     command: list[str],
-    env_vars: list[EnvVar],
+    env_vars: list[k8s.EnvVar],
     *,
-    resources: Resources,
-    mounts: list[VolumeMount],
-) -> Container:
+    resources: k8s.Resources,
+    mounts: list[k8s.VolumeMount],
+) -> k8s.Container:
     """One of the three of a run."""
     return {
         **confined_container(name, image, command, resources),
@@ -128,11 +117,11 @@ def container(
     }
 
 
-def confined_container(name: str, image: Image, command: Iterable[str], resources: Resources) -> Container:
+def confined_container(name: str, image: Image, command: Iterable[str], resources: k8s.Resources) -> k8s.Container:
     """What all of ours have: as the pod security standard `restricted` requires, no writing to the image's files, and
     a message at their end: the trainer's result, why another one failed, or else the last lines of the log.
     """
-    rendered: Container = {
+    rendered: k8s.Container = {
         "name": name,
         "image": image.reference,
         "command": literal(command),
@@ -148,7 +137,7 @@ def literal(command: Iterable[str]) -> list[str]:
     return [word.replace("$", "$$") for word in command]
 
 
-def probe(name: str, period_seconds: int, failure_threshold: int) -> ContainerProbe:
+def probe(name: str, period_seconds: int, failure_threshold: int) -> k8s.ContainerProbe:
     return {
         "httpGet": {"path": "/healthz", "port": OPS_PORTS[name]},
         "periodSeconds": period_seconds,
@@ -157,7 +146,7 @@ def probe(name: str, period_seconds: int, failure_threshold: int) -> ContainerPr
     }
 
 
-def pod_security(unprivileged_id: int) -> PodSecurity:
+def pod_security(unprivileged_id: int) -> k8s.PodSecurity:
     """What the pod security standard `restricted` requires of a pod."""
     return {
         "runAsNonRoot": True,
@@ -168,11 +157,11 @@ def pod_security(unprivileged_id: int) -> PodSecurity:
     }
 
 
-def config_volume(config_map: str) -> Volume:
+def config_volume(config_map: str) -> k8s.Volume:
     return {"name": "config", "configMap": {"name": config_map, "items": [{"key": CONFIG_KEY, "path": CONFIG_KEY}]}}
 
 
-def mounting(template: PodObject, config_map: str) -> PodObject:
+def mounting(template: k8s.PodObject, config_map: str) -> k8s.PodObject:
     """The pod with the volume that it takes its config from. A template is without it: the ConfigMap that holds the
     template is named by its content.
     """
@@ -180,7 +169,7 @@ def mounting(template: PodObject, config_map: str) -> PodObject:
     return {**template, "spec": {**spec, "volumes": [config_volume(config_map), *spec["volumes"]]}}
 
 
-def config_mount() -> VolumeMount:
+def config_mount() -> k8s.VolumeMount:
     return {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True}
 
 

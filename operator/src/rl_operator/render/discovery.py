@@ -6,25 +6,9 @@ import posixpath
 from dataclasses import dataclass
 from typing import Final
 
+from rl_operator.api import kubernetes_objects as k8s
+from rl_operator.api import names
 from rl_operator.api.environment import Environment
-from rl_operator.api.kubernetes_objects import (
-    Container,
-    NetworkPolicyObject,
-    OwnerReference,
-    PodObject,
-    PodSpec,
-    Resources,
-)
-from rl_operator.api.names import (
-    COMPONENT_LABEL,
-    DISCOVERY_ATTEMPT_LABEL,
-    DISCOVERY_LABEL,
-    ENVIRONMENT_KIND,
-    MANAGED_BY_LABEL,
-    MANAGER,
-    REDISCOVER_ANNOTATION,
-    RUNTIME_KIND,
-)
 from rl_operator.api.runtime import Runtime
 from rl_operator.render.container_env_vars import SCRATCH
 from rl_operator.render.container_template import CONFINED_POD, Image, confined_container
@@ -32,13 +16,13 @@ from rl_operator.render.labels import managed_labels, owned_by
 from rl_operator.render.pod import UNPRIVILEGED_ID, node_choice, pull_secrets
 
 DISCOVERY_COMPONENT: Final = "discovery"
-DISCOVERY_SELECTOR: Final = f"{MANAGED_BY_LABEL}={MANAGER},{COMPONENT_LABEL}={DISCOVERY_COMPONENT}"
+DISCOVERY_SELECTOR: Final = f"{names.MANAGED_BY_LABEL}={names.MANAGER},{names.COMPONENT_LABEL}={DISCOVERY_COMPONENT}"
 CONTAINER: Final = "environments"
 DEADLINE_SECONDS: Final = 600
 """From the pod's start on a node to its end, pulling the image included."""
 
 COMMAND: Final = ("tinker-atropos", "environments", "-o", "json")
-RESOURCES: Final[Resources] = {
+RESOURCES: Final[k8s.Resources] = {
     "requests": {"cpu": "100m", "memory": "128Mi", "ephemeral-storage": "16Mi"},
     "limits": {"memory": "512Mi", "ephemeral-storage": "64Mi"},
 }
@@ -49,10 +33,10 @@ class ImageReading:
     """An image to be read, and its owner. `chosen`: fields of the pod's spec that the platform or the author set."""
 
     namespace: str
-    owner: OwnerReference
+    owner: k8s.OwnerReference
     image: str
     arguments: tuple[str, ...]
-    chosen: PodSpec
+    chosen: k8s.PodSpec
     pull_policy: str | None
     rediscover: str
     trusted: bool
@@ -70,12 +54,12 @@ def runtime_reading(runtime: Runtime, namespace: str) -> ImageReading:
     spec = runtime.spec
     return ImageReading(
         namespace=namespace,
-        owner={**owned_by(RUNTIME_KIND, runtime.metadata), "controller": True},
+        owner={**owned_by(names.RUNTIME_KIND, runtime.metadata), "controller": True},
         image=spec.image_of_environments,
         arguments=(),
         chosen=pull_secrets(spec.image_pull_secrets) | node_choice(runtime),
         pull_policy=spec.image_pull_policy,
-        rediscover=runtime.metadata.annotations.get(REDISCOVER_ANNOTATION, ""),
+        rediscover=runtime.metadata.annotations.get(names.REDISCOVER_ANNOTATION, ""),
         trusted=True,
     )
 
@@ -86,20 +70,20 @@ def environment_reading(environment: Environment) -> ImageReading:
     assert image is not None, "an environment without source code has an image"
     return ImageReading(
         namespace=environment.metadata.namespace,
-        owner={**owned_by(ENVIRONMENT_KIND, environment.metadata), "controller": True},
+        owner={**owned_by(names.ENVIRONMENT_KIND, environment.metadata), "controller": True},
         image=image.reference,
         arguments=_entry_arguments(image.entry),
         chosen=pull_secrets(image.pull_secrets),
         pull_policy=image.pull_policy,
-        rediscover=environment.metadata.annotations.get(REDISCOVER_ANNOTATION, ""),
+        rediscover=environment.metadata.annotations.get(names.REDISCOVER_ANNOTATION, ""),
         trusted=False,
     )
 
 
-def discovery_pod(reading: ImageReading, attempt: int) -> PodObject:
+def discovery_pod(reading: ImageReading, attempt: int) -> k8s.PodObject:
     """Attempt `attempt` (from 1) at reading an image."""
     image = Image(reading.image, reading.pull_policy)
-    container: Container = {
+    container: k8s.Container = {
         **confined_container(CONTAINER, image, (*COMMAND, *reading.arguments), RESOURCES),
         "workingDir": SCRATCH,
         "env": [{"name": "HOME", "value": SCRATCH}],
@@ -111,7 +95,7 @@ def discovery_pod(reading: ImageReading, attempt: int) -> PodObject:
         "metadata": {
             "name": f"rl-discovery-{reading.key}-{attempt}",
             "namespace": reading.namespace,
-            "labels": _labels() | {DISCOVERY_LABEL: reading.key, DISCOVERY_ATTEMPT_LABEL: str(attempt)},
+            "labels": _labels() | {names.DISCOVERY_LABEL: reading.key, names.DISCOVERY_ATTEMPT_LABEL: str(attempt)},
             "ownerReferences": [reading.owner],
         },
         "spec": {
@@ -131,7 +115,7 @@ def discovery_pod(reading: ImageReading, attempt: int) -> PodObject:
     }
 
 
-def discovery_policy(reading: ImageReading) -> NetworkPolicyObject:
+def discovery_policy(reading: ImageReading) -> k8s.NetworkPolicyObject:
     """No connection to or from the namespace's discovery pods. One per owner, deleted together with it."""
     return {
         "apiVersion": "networking.k8s.io/v1",

@@ -13,23 +13,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from rl_contract.env_vars import RL_OPENENV, RL_OPENENV_PORT
+from rl_operator.api import kubernetes_objects as k8s
+from rl_operator.api import names
 from rl_operator.api.environment import Environment
-from rl_operator.api.kubernetes_objects import (
-    ConfigMapObject,
-    Container,
-    ContainerProbe,
-    EnvVar,
-    PodObject,
-    PodSpec,
-    Resources,
-    Volume,
-)
-from rl_operator.api.names import (
-    ENVIRONMENT_COMPONENT,
-    ENVIRONMENT_CONTAINER,
-    OPENENV_CONTAINER,
-    OPENENV_ENVIRONMENT,
-)
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.spec_parts.container_resources import ResourceRequirements
 from rl_operator.api.spec_parts.openenv import OpenEnv
@@ -70,27 +56,27 @@ DEFAULT_LIMITS: Final = {"memory": "4Gi", EPHEMERAL: "2Gi"}
 
 ANNOTATIONS: Final = {
     "argocd.argoproj.io/ignore-healthcheck": "true",  # it would report a pod that never restarts as Progressing
-    "kubectl.kubernetes.io/default-container": ENVIRONMENT_CONTAINER,
+    "kubectl.kubernetes.io/default-container": names.ENVIRONMENT_CONTAINER,
 }
 
 
-def environment_template(run: TrainingRun, inputs: RunInputs, source: ConfigMapObject | None) -> PodObject:
+def environment_template(run: TrainingRun, inputs: RunInputs, source: k8s.ConfigMapObject | None) -> k8s.PodObject:
     """The pod without attempt, slot and incarnation, and without its config. `source`: the ConfigMap with the frozen
     files of an own one.
     """
     spec = _pod_spec(run, inputs, source["metadata"]["name"] if source else None)
-    return apart_template(run, inputs.runtime, ENVIRONMENT_COMPONENT, ANNOTATIONS, spec)
+    return apart_template(run, inputs.runtime, names.ENVIRONMENT_COMPONENT, ANNOTATIONS, spec)
 
 
 def environment_pod(
-    template: PodObject,
+    template: k8s.PodObject,
     attempt: int,
     slot: int,
     incarnation: int,
     address: str = UNKNOWN_ADDRESS,
     *,
-    share: Sequence[EnvVar] = (),
-) -> PodObject:
+    share: Sequence[k8s.EnvVar] = (),
+) -> k8s.PodObject:
     """The pod of one slot, ready to be created. `address`: the IP of the run's pod, for one that may not ask DNS;
     `share`: variables about the run's sandboxes.
     """
@@ -101,10 +87,13 @@ def environment_pod(
     return pod
 
 
-def _pod_spec(run: TrainingRun, inputs: RunInputs, source: str | None) -> PodSpec:
+def _pod_spec(run: TrainingRun, inputs: RunInputs, source: str | None) -> k8s.PodSpec:
     resources, openenv = environment_resources(inputs), environment_openenv(inputs)
     beside = openenv if openenv and openenv.runs_beside else None
-    volumes = [folder(scratch_volume(ENVIRONMENT_CONTAINER), resources), *([server_volume(beside)] if beside else [])]
+    volumes = [
+        folder(scratch_volume(names.ENVIRONMENT_CONTAINER), resources),
+        *([server_volume(beside)] if beside else []),
+    ]
     mounts = [config_mount()]
     if source:
         volumes.append({"name": "source", "configMap": {"name": source}})
@@ -113,13 +102,15 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs, source: str | None) -> PodSpe
     image = environment_image(inputs)
     env_vars = remote_environment_env_vars(run, inputs, service_host(run), sandbox_host(run))
     env_vars += settings_env_vars(openenv) if openenv else []
-    server: PodSpec = {"initContainers": [server_container(beside)]} if beside else {}
+    server: k8s.PodSpec = {"initContainers": [server_container(beside)]} if beside else {}
     return {
         **CONFINED_POD,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "securityContext": pod_security(ENVIRONMENT_ID),
         **server,
-        "containers": [container(ENVIRONMENT_CONTAINER, image, command, env_vars, resources=resources, mounts=mounts)],
+        "containers": [
+            container(names.ENVIRONMENT_CONTAINER, image, command, env_vars, resources=resources, mounts=mounts)
+        ],
         "volumes": volumes,
         **({} if resolves_names(inputs) else _without_dns(service_host(run))),
         **environment_pull_secrets(inputs),
@@ -127,7 +118,7 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs, source: str | None) -> PodSpe
     }
 
 
-def _without_dns(host: str) -> PodSpec:
+def _without_dns(host: str) -> k8s.PodSpec:
     """Only the run's pod has a name."""
     return {**NO_DNS, "hostAliases": [{"ip": UNKNOWN_ADDRESS, "hostnames": [host]}]}
 
@@ -144,7 +135,7 @@ def environment_entry(run: TrainingRun, inputs: RunInputs) -> str:
     if own.spec.image:
         return own.spec.image.entry
     if own.spec.openenv:
-        return OPENENV_ENVIRONMENT
+        return names.OPENENV_ENVIRONMENT
     return f"{SOURCE_FOLDER}/{inputs.known.file_path}"
 
 
@@ -154,25 +145,25 @@ def environment_image(inputs: RunInputs) -> Image:
     return Image(image.reference, image.pull_policy) if image else runtime_environment_image(inputs.runtime)
 
 
-def environment_pull_secrets(inputs: RunInputs) -> PodSpec:
+def environment_pull_secrets(inputs: RunInputs) -> k8s.PodSpec:
     own = inputs.environment.own
     references = own.spec.image.pull_secrets if own and own.spec.image else inputs.runtime.spec.image_pull_secrets
     openenv = environment_openenv(inputs)
     return pull_secrets(dict.fromkeys((*references, *(openenv.pull_secrets if openenv else ()))))
 
 
-def environment_resources(inputs: RunInputs) -> Resources:
+def environment_resources(inputs: RunInputs) -> k8s.Resources:
     """What the environment requests, else the runtime, else the defaults; never without a limit on what it may fill."""
-    chosen = _asked(inputs.environment.own) or runtime_resources(inputs.runtime, ENVIRONMENT_CONTAINER)
+    chosen = _asked(inputs.environment.own) or runtime_resources(inputs.runtime, names.ENVIRONMENT_CONTAINER)
     requests, limits = dict(chosen.get("requests", {})), dict(chosen.get("limits", {}))
     for name, default in DEFAULT_LIMITS.items():
         limits.setdefault(name, requests.get(name, default))
     if "cpu" not in limits:  # else Kubernetes uses the limit as the request
-        requests.setdefault("cpu", DEFAULT_RESOURCES[ENVIRONMENT_CONTAINER]["requests"]["cpu"])
+        requests.setdefault("cpu", DEFAULT_RESOURCES[names.ENVIRONMENT_CONTAINER]["requests"]["cpu"])
     return {"requests": requests, "limits": limits}
 
 
-def _asked(own: Environment | None) -> Resources | None:
+def _asked(own: Environment | None) -> k8s.Resources | None:
     asked = own.spec.resources if own else ResourceRequirements()
     return written_resources(asked) if asked != ResourceRequirements() else None
 
@@ -192,7 +183,7 @@ DEFAULT_REQUESTS: Final = {"cpu": "250m", "memory": "512Mi", EPHEMERAL: "64Mi"}
 _PORT_WORD: Final = re.compile(rf"\$\${PORT_VARIABLE}\b")
 
 
-def settings_env_vars(openenv: OpenEnv) -> list[EnvVar]:
+def settings_env_vars(openenv: OpenEnv) -> list[k8s.EnvVar]:
     """For our environment."""
     settings = {
         "url": openenv.url or f"http://127.0.0.1:$({RL_OPENENV_PORT})",
@@ -205,33 +196,33 @@ def settings_env_vars(openenv: OpenEnv) -> list[EnvVar]:
     return [*port, {"name": RL_OPENENV, "value": json.dumps(settings)}]
 
 
-def server_container(openenv: OpenEnv) -> Container:
+def server_container(openenv: OpenEnv) -> k8s.Container:
     """A native sidecar: it is started again whenever it ends, and ended after the environment. The environment starts
     after the server answered for the first time.
 
     The only probe is that one, of a route that every OpenEnv server has: a server that is busy with a step answers no
     probe, and to restart it then would cost all of its sessions.
     """
-    command: Container = {"command": _with_port(openenv.command)} if openenv.command else {}
+    command: k8s.Container = {"command": _with_port(openenv.command)} if openenv.command else {}
     image = Image(openenv.image or "", openenv.pull_policy)
     return {
-        "name": OPENENV_CONTAINER,
+        "name": names.OPENENV_CONTAINER,
         "image": image.reference,
         **image.policy,
         **command,
         "env": literals({"HOME": SCRATCH, "TMPDIR": SCRATCH, PORT_VARIABLE: str(openenv.port)}),
-        "ports": [{"name": OPENENV_CONTAINER, "containerPort": openenv.port}],
+        "ports": [{"name": names.OPENENV_CONTAINER, "containerPort": openenv.port}],
         "restartPolicy": "Always",
         "startupProbe": _start_probe(openenv.port),
         "resources": _resources(openenv),
         "securityContext": CONTAINER_SECURITY | {"readOnlyRootFilesystem": openenv.read_only_root_filesystem},
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [{"name": scratch_volume(OPENENV_CONTAINER), "mountPath": SCRATCH}],
+        "volumeMounts": [{"name": scratch_volume(names.OPENENV_CONTAINER), "mountPath": SCRATCH}],
     }
 
 
-def server_volume(openenv: OpenEnv) -> Volume:
-    return folder(scratch_volume(OPENENV_CONTAINER), _resources(openenv))
+def server_volume(openenv: OpenEnv) -> k8s.Volume:
+    return folder(scratch_volume(names.OPENENV_CONTAINER), _resources(openenv))
 
 
 def _with_port(command: tuple[str, ...]) -> list[str]:
@@ -239,7 +230,7 @@ def _with_port(command: tuple[str, ...]) -> list[str]:
     return [_PORT_WORD.sub(f"$({PORT_VARIABLE})", word) for word in literal(command)]
 
 
-def _start_probe(port: int) -> ContainerProbe:
+def _start_probe(port: int) -> k8s.ContainerProbe:
     return {
         "httpGet": {"path": "/health", "port": port},
         "periodSeconds": START_PERIOD_SECONDS,
@@ -248,7 +239,7 @@ def _start_probe(port: int) -> ContainerProbe:
     }
 
 
-def _resources(openenv: OpenEnv) -> Resources:
+def _resources(openenv: OpenEnv) -> k8s.Resources:
     """What the author asks for; never without a limit. Where a limit alone is given, it is the request, too."""
     requests, limits = dict(openenv.resources.requests), dict(openenv.resources.limits)
     for name, request in DEFAULT_REQUESTS.items():

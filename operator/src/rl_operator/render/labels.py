@@ -1,21 +1,12 @@
 """Labels, annotations and owner of every child."""
 
-from rl_operator.api.kubernetes_objects import KubernetesObject, ManifestMetadata, OwnerReference, PodSelector
+from rl_operator.api import kubernetes_objects as k8s
+from rl_operator.api import names
 from rl_operator.api.model import ObjectMeta
-from rl_operator.api.names import (
-    API_VERSION,
-    COMPONENT_LABEL,
-    MANAGED_BY_LABEL,
-    MANAGER,
-    QUEUE_NAME_LABEL,
-    RUN_KIND,
-    RUN_LABEL,
-    RUN_UID_LABEL,
-)
 from rl_operator.api.training_run import TrainingRun
 
 
-def controller_uid(document: KubernetesObject) -> str | None:
+def controller_uid(document: k8s.KubernetesObject) -> str | None:
     """The uid of the object that owns this one."""
     owners = document["metadata"].get("ownerReferences", ())
     return next((owner["uid"] for owner in owners if owner.get("controller")), None)
@@ -25,19 +16,19 @@ def managed_labels(name: str, component: str) -> dict[str, str]:
     """Of what the operator manages."""
     return {
         "app.kubernetes.io/name": name,
-        COMPONENT_LABEL: component,
+        names.COMPONENT_LABEL: component,
         "app.kubernetes.io/part-of": "rl-operator",
-        MANAGED_BY_LABEL: MANAGER,
+        names.MANAGED_BY_LABEL: names.MANAGER,
     }
 
 
 def child_labels(run: TrainingRun, component: str) -> dict[str, str]:
     name = run.metadata.name
-    own = {"app.kubernetes.io/instance": name, RUN_LABEL: name}
+    own = {"app.kubernetes.io/instance": name, names.RUN_LABEL: name}
     return managed_labels("rl-training-run", component) | own
 
 
-def child_metadata(run: TrainingRun, name: str, component: str) -> ManifestMetadata:
+def child_metadata(run: TrainingRun, name: str, component: str) -> k8s.ManifestMetadata:
     """Of a child that is not a pod."""
     return {
         "name": name,
@@ -49,7 +40,7 @@ def child_metadata(run: TrainingRun, name: str, component: str) -> ManifestMetad
 
 def pod_labels(run: TrainingRun, component: str) -> dict[str, str]:
     """For a pod: the uid tells the pods of a run from those of a deleted run with the same name."""
-    return child_labels(run, component) | {RUN_UID_LABEL: run.metadata.uid}
+    return child_labels(run, component) | {names.RUN_UID_LABEL: run.metadata.uid}
 
 
 def helper_labels(run: TrainingRun, name: str, label: str, value: str) -> dict[str, str]:
@@ -64,21 +55,27 @@ def helper_labels(run: TrainingRun, name: str, label: str, value: str) -> dict[s
 
 def queue_labels(run: TrainingRun) -> dict[str, str]:
     """Kueue's label, if the run has it: that queue then decides when the pod is scheduled. A runtime's own wins."""
-    queue = run.metadata.labels.get(QUEUE_NAME_LABEL)
-    return {QUEUE_NAME_LABEL: queue} if queue else {}
+    queue = run.metadata.labels.get(names.QUEUE_NAME_LABEL)
+    return {names.QUEUE_NAME_LABEL: queue} if queue else {}
 
 
-def pods_of_component(run: TrainingRun, component: str) -> PodSelector:
+def pods_of_component(run: TrainingRun, component: str) -> k8s.PodSelector:
     """A label selector. A user who may create pods in the namespace can give any pod these labels: a namespace is one
     trust domain, and such a user may read its Secrets, too. Environments cannot: they have no token.
     """
-    return {"matchLabels": {RUN_LABEL: run.metadata.name, COMPONENT_LABEL: component, RUN_UID_LABEL: run.metadata.uid}}
+    return {
+        "matchLabels": {
+            names.RUN_LABEL: run.metadata.name,
+            names.COMPONENT_LABEL: component,
+            names.RUN_UID_LABEL: run.metadata.uid,
+        }
+    }
 
 
-def owner_reference(run: TrainingRun) -> OwnerReference:
-    return {**owned_by(RUN_KIND, run.metadata), "controller": True, "blockOwnerDeletion": True}
+def owner_reference(run: TrainingRun) -> k8s.OwnerReference:
+    return {**owned_by(names.RUN_KIND, run.metadata), "controller": True, "blockOwnerDeletion": True}
 
 
-def owned_by(kind: str, metadata: ObjectMeta) -> OwnerReference:
+def owned_by(kind: str, metadata: ObjectMeta) -> k8s.OwnerReference:
     """Without blockOwnerDeletion, which would need permission for the owner's finalizers."""
-    return {"apiVersion": API_VERSION, "kind": kind, "name": metadata.name, "uid": metadata.uid}
+    return {"apiVersion": names.API_VERSION, "kind": kind, "name": metadata.name, "uid": metadata.uid}

@@ -8,7 +8,7 @@ from typing import Final, TypedDict
 
 import orjson
 
-from rl_operator.api.kubernetes_objects import ConfigMapObject, NetworkPolicyObject, PodObject, ServiceObject
+from rl_operator.api import kubernetes_objects as k8s
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.settings.fields import TRAINER_FIELDS, nested
 from rl_operator.api.training_run import TrainingRun
@@ -27,13 +27,13 @@ ENVIRONMENTS_KEY: Final = "environments.json"
 SANDBOXES_KEY: Final = "sandboxes.json"
 
 
-NetworkObject = NetworkPolicyObject | ServiceObject
+NetworkObject = k8s.NetworkPolicyObject | k8s.ServiceObject
 
 
 class PodsApart(TypedDict):
     """What is frozen of the pods of a kind beside the run's own one."""
 
-    pod: PodObject
+    pod: k8s.PodObject
     network: list[NetworkObject]
 
 
@@ -46,10 +46,10 @@ class Templates:
     creation.
     """
 
-    pod: PodObject
-    environment: PodObject
+    pod: k8s.PodObject
+    environment: k8s.PodObject
     network: tuple[NetworkObject, ...]
-    sandbox: PodObject | None = None
+    sandbox: k8s.PodObject | None = None
     sandbox_network: tuple[NetworkObject, ...] = ()
 
 
@@ -59,12 +59,12 @@ class Rendered:
 
     config: dict[str, object]
     config_hash: str
-    config_map: ConfigMapObject
-    source: ConfigMapObject | None
+    config_map: k8s.ConfigMapObject
+    source: k8s.ConfigMapObject | None
     templates: Templates
 
     @property
-    def config_maps(self) -> tuple[ConfigMapObject, ...]:
+    def config_maps(self) -> tuple[k8s.ConfigMapObject, ...]:
         """In the order of creation: if the run's own one exists, so does the other one."""
         return (self.source, self.config_map) if self.source else (self.config_map,)
 
@@ -120,7 +120,7 @@ def pod_name(run: TrainingRun, attempt: int) -> str:
     return f"{pod_name_prefix(run)}{attempt}"
 
 
-def templates_of(config_map: ConfigMapObject) -> Templates:
+def templates_of(config_map: k8s.ConfigMapObject) -> Templates:
     """The content of a ConfigMap of ours. Raises InvalidError if another release wrote it."""
     held, name = config_map["data"], config_map["metadata"]["name"]
     if ENVIRONMENTS_KEY not in held:
@@ -134,7 +134,7 @@ def _sandboxes(run: TrainingRun, inputs: RunInputs) -> PodsApart | None:
     return {"pod": pod, "network": sandbox_network_children(run)} if pod else None
 
 
-def _templates(config_map: str, pod: PodObject, apart: PodsApart, sandboxes: PodsApart | None) -> Templates:
+def _templates(config_map: str, pod: k8s.PodObject, apart: PodsApart, sandboxes: PodsApart | None) -> Templates:
     return Templates(
         mounting(pod, config_map),
         mounting(apart["pod"], config_map),
@@ -144,13 +144,13 @@ def _templates(config_map: str, pod: PodObject, apart: PodsApart, sandboxes: Pod
     )
 
 
-def _source(run: TrainingRun, files: Mapping[str, str]) -> ConfigMapObject:
+def _source(run: TrainingRun, files: Mapping[str, str]) -> k8s.ConfigMapObject:
     """The frozen copy of the files: later content of the user's ConfigMap is for later runs."""
     content = _hash(run.metadata.uid, source_hash(files))
     return _immutable(run, f"{run.metadata.name}-source-{content}", "source", dict(files))
 
 
-def _immutable(run: TrainingRun, name: str, component: str, texts: dict[str, str]) -> ConfigMapObject:
+def _immutable(run: TrainingRun, name: str, component: str, texts: dict[str, str]) -> k8s.ConfigMapObject:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

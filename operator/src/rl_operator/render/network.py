@@ -6,25 +6,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from rl_contract.processes import API_PORT, INFERENCE_PORT, OPS_PORTS, SANDBOX_PORT
+from rl_operator.api import kubernetes_objects as k8s
+from rl_operator.api import names
 from rl_operator.api.environment import METADATA, runs_apart
-from rl_operator.api.kubernetes_objects import (
-    NetworkPolicyObject,
-    NetworkPolicySpec,
-    NetworkPort,
-    PolicyPeer,
-    PolicyRule,
-    ServiceObject,
-    ServiceSpec,
-)
-from rl_operator.api.names import (
-    API_CONTAINER,
-    ENVIRONMENT_COMPONENT,
-    ENVIRONMENT_CONTAINER,
-    NAMESPACE_NAME_LABEL,
-    SANDBOX_COMPONENT,
-    TRAINER_CONTAINER,
-    TRAINING_COMPONENT,
-)
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import EgressRule
 from rl_operator.api.training_run import TrainingRun
@@ -35,16 +19,16 @@ def service_name(run: TrainingRun) -> str:
     return f"{run.metadata.name}-{run.metadata.uid[:5]}"
 
 
-def network_service(run: TrainingRun, name: str, spec: ServiceSpec) -> ServiceObject:
+def network_service(run: TrainingRun, name: str, spec: k8s.ServiceSpec) -> k8s.ServiceObject:
     return {"apiVersion": "v1", "kind": "Service", "metadata": child_metadata(run, name, "network"), "spec": spec}
 
 
-def network_policy(run: TrainingRun, component: str, spec: NetworkPolicySpec) -> NetworkPolicyObject:
+def network_policy(run: TrainingRun, component: str, spec: k8s.NetworkPolicySpec) -> k8s.NetworkPolicyObject:
     metadata = child_metadata(run, f"{service_name(run)}-{component}", "network")
     return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata, "spec": spec}
 
 
-def tcp_ports(*ports: int) -> list[NetworkPort]:
+def tcp_ports(*ports: int) -> list[k8s.NetworkPort]:
     return [{"protocol": "TCP", "port": port} for port in ports]
 
 
@@ -71,7 +55,7 @@ def network_names(run: TrainingRun) -> frozenset[tuple[str, str]]:
     return frozenset({("Service", name), *(("NetworkPolicy", policy) for policy in policies)})
 
 
-def network_children(run: TrainingRun, inputs: RunInputs) -> list[NetworkPolicyObject | ServiceObject]:
+def network_children(run: TrainingRun, inputs: RunInputs) -> list[k8s.NetworkPolicyObject | k8s.ServiceObject]:
     """The NetworkPolicies, then the Service: the policies exist before there is anything to connect to."""
     return [_trainer_policy(run), _environment_policy(run, inputs), _service(run)]
 
@@ -85,12 +69,12 @@ def resolves_names(inputs: RunInputs) -> bool:
     return openenv is None or not openenv.runs_beside or bool(inputs.runtime.spec.environment_egress)
 
 
-def _service(run: TrainingRun) -> ServiceObject:
+def _service(run: TrainingRun) -> k8s.ServiceObject:
     """Headless: one pod is behind it. Its address is published at once, or nothing could wait for it to be ready."""
-    spec: ServiceSpec = {
+    spec: k8s.ServiceSpec = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
-        "selector": pods_of_component(run, TRAINING_COMPONENT)["matchLabels"],
+        "selector": pods_of_component(run, names.TRAINING_COMPONENT)["matchLabels"],
         "ports": [
             {"name": "api", "port": API_PORT, "protocol": "TCP"},
             {"name": "inference", "port": INFERENCE_PORT, "protocol": "TCP"},
@@ -99,12 +83,16 @@ def _service(run: TrainingRun) -> ServiceObject:
     return network_service(run, service_name(run), spec)
 
 
-def _trainer_policy(run: TrainingRun) -> NetworkPolicyObject:
+def _trainer_policy(run: TrainingRun) -> k8s.NetworkPolicyObject:
     """For the run's pod: its data ports are for its environments, its ops ports for everyone."""
-    environments: PolicyPeer = {"podSelector": pods_of_component(run, ENVIRONMENT_COMPONENT)}
-    inside = [API_CONTAINER, TRAINER_CONTAINER, *([] if runs_apart(run.spec.environment) else [ENVIRONMENT_CONTAINER])]
-    spec: NetworkPolicySpec = {
-        "podSelector": pods_of_component(run, TRAINING_COMPONENT),
+    environments: k8s.PolicyPeer = {"podSelector": pods_of_component(run, names.ENVIRONMENT_COMPONENT)}
+    inside = [
+        names.API_CONTAINER,
+        names.TRAINER_CONTAINER,
+        *([] if runs_apart(run.spec.environment) else [names.ENVIRONMENT_CONTAINER]),
+    ]
+    spec: k8s.NetworkPolicySpec = {
+        "podSelector": pods_of_component(run, names.TRAINING_COMPONENT),
         "policyTypes": ["Ingress"],
         "ingress": [
             {"from": [environments], "ports": tcp_ports(*DATA_PORTS)},
@@ -114,18 +102,21 @@ def _trainer_policy(run: TrainingRun) -> NetworkPolicyObject:
     return network_policy(run, TRAINER_POLICY, spec)
 
 
-def _environment_policy(run: TrainingRun, inputs: RunInputs) -> NetworkPolicyObject:
+def _environment_policy(run: TrainingRun, inputs: RunInputs) -> k8s.NetworkPolicyObject:
     """For the environments' pods: the run's pod, its sandboxes, DNS, an OpenEnv server elsewhere, and what the runtime
     allows.
     """
-    boxes: list[PolicyPeer] = [{"podSelector": pods_of_component(run, SANDBOX_COMPONENT)}]
-    sandboxes: PolicyRule = {"to": boxes, "ports": tcp_ports(SANDBOX_PORT)}
-    spec: NetworkPolicySpec = {
-        "podSelector": pods_of_component(run, ENVIRONMENT_COMPONENT),
+    boxes: list[k8s.PolicyPeer] = [{"podSelector": pods_of_component(run, names.SANDBOX_COMPONENT)}]
+    sandboxes: k8s.PolicyRule = {"to": boxes, "ports": tcp_ports(SANDBOX_PORT)}
+    spec: k8s.NetworkPolicySpec = {
+        "podSelector": pods_of_component(run, names.ENVIRONMENT_COMPONENT),
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [{"ports": tcp_ports(OPS_PORTS["environment"])}],
         "egress": [
-            {"to": [{"podSelector": pods_of_component(run, TRAINING_COMPONENT)}], "ports": tcp_ports(*DATA_PORTS)},
+            {
+                "to": [{"podSelector": pods_of_component(run, names.TRAINING_COMPONENT)}],
+                "ports": tcp_ports(*DATA_PORTS),
+            },
             *([sandboxes] if run.spec.sandbox else []),
             *_dns(inputs),
             *_server(inputs),
@@ -135,15 +126,15 @@ def _environment_policy(run: TrainingRun, inputs: RunInputs) -> NetworkPolicyObj
     return network_policy(run, ENVIRONMENT_POLICY, spec)
 
 
-def _dns(inputs: RunInputs) -> list[PolicyRule]:
+def _dns(inputs: RunInputs) -> list[k8s.PolicyRule]:
     if not resolves_names(inputs):
         return []
-    ports: list[NetworkPort] = [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]
-    nodes: list[PolicyPeer] = [{"ipBlock": {"cidr": cidr}} for cidr in RESOLVERS]
+    ports: list[k8s.NetworkPort] = [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]
+    nodes: list[k8s.PolicyPeer] = [{"ipBlock": {"cidr": cidr}} for cidr in RESOLVERS]
     return [{"to": [{"namespaceSelector": {}}, *nodes], "ports": ports}]
 
 
-def _server(inputs: RunInputs) -> list[PolicyRule]:
+def _server(inputs: RunInputs) -> list[k8s.PolicyRule]:
     own = inputs.environment.own
     url = own.spec.openenv.url if own and own.spec.openenv else None
     if url is None:
@@ -152,12 +143,12 @@ def _server(inputs: RunInputs) -> list[PolicyRule]:
     return [{"to": [*peers, *map(_block, ranges)], "ports": tcp_ports(server_port(url))}]
 
 
-def _egress(rule: EgressRule) -> PolicyRule:
+def _egress(rule: EgressRule) -> k8s.PolicyRule:
     to = [_block(rule.cidr)]
     return {"to": to, "ports": tcp_ports(*rule.ports)} if rule.ports else {"to": to}
 
 
-def _block(cidr: str) -> PolicyPeer:
+def _block(cidr: str) -> k8s.PolicyPeer:
     metadata = _metadata_within(cidr)
     return {"ipBlock": {"cidr": cidr, "except": metadata} if metadata else {"cidr": cidr}}
 
@@ -193,7 +184,7 @@ def server_port(url: str) -> int:
     return split.port or _DEFAULT_PORTS[split.scheme]
 
 
-def server_peers(url: str) -> tuple[list[PolicyPeer], tuple[str, ...]]:
+def server_peers(url: str) -> tuple[list[k8s.PolicyPeer], tuple[str, ...]]:
     """Whom a policy must let the environment reach for that URL: peers inside of the cluster, and address ranges.
 
     A policy sees pods and addresses. An address is itself. The name of a Service stands for the pods of its namespace:
@@ -207,7 +198,7 @@ def server_peers(url: str) -> tuple[list[PolicyPeer], tuple[str, ...]]:
     if "." not in host:
         return [{"podSelector": {}}], ()
     if service := _SERVICE.fullmatch(host):
-        return [{"namespaceSelector": {"matchLabels": {NAMESPACE_NAME_LABEL: service["namespace"]}}}], ()
+        return [{"namespaceSelector": {"matchLabels": {names.NAMESPACE_NAME_LABEL: service["namespace"]}}}], ()
     return [{"namespaceSelector": {}}], ANYWHERE
 
 
@@ -230,17 +221,17 @@ def sandbox_network_names(run: TrainingRun) -> frozenset[tuple[str, str]]:
     return frozenset({("Service", _sandboxes_name(run)), ("NetworkPolicy", policy)})
 
 
-def sandbox_network_children(run: TrainingRun) -> list[NetworkPolicyObject | ServiceObject]:
+def sandbox_network_children(run: TrainingRun) -> list[k8s.NetworkPolicyObject | k8s.ServiceObject]:
     """The NetworkPolicy of the sandboxes, then their Service."""
     return [_sandbox_policy(run), network_service(run, _sandboxes_name(run), _sandbox_service(run))]
 
 
-def _sandbox_policy(run: TrainingRun) -> NetworkPolicyObject:
+def _sandbox_policy(run: TrainingRun) -> k8s.NetworkPolicyObject:
     """Only the pods that hold an environment get in, and nothing gets out, not even a look-up of a name."""
-    holders = [ENVIRONMENT_COMPONENT, *([] if runs_apart(run.spec.environment) else [TRAINING_COMPONENT])]
-    peers: list[PolicyPeer] = [{"podSelector": pods_of_component(run, component)} for component in holders]
-    spec: NetworkPolicySpec = {
-        "podSelector": pods_of_component(run, SANDBOX_COMPONENT),
+    holders = [names.ENVIRONMENT_COMPONENT, *([] if runs_apart(run.spec.environment) else [names.TRAINING_COMPONENT])]
+    peers: list[k8s.PolicyPeer] = [{"podSelector": pods_of_component(run, component)} for component in holders]
+    spec: k8s.NetworkPolicySpec = {
+        "podSelector": pods_of_component(run, names.SANDBOX_COMPONENT),
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [{"from": peers, "ports": tcp_ports(SANDBOX_PORT)}],
         "egress": [],
@@ -248,11 +239,11 @@ def _sandbox_policy(run: TrainingRun) -> NetworkPolicyObject:
     return network_policy(run, SANDBOX_POLICY, spec)
 
 
-def _sandbox_service(run: TrainingRun) -> ServiceSpec:
+def _sandbox_service(run: TrainingRun) -> k8s.ServiceSpec:
     """Not headless: an environment connects until it has found a free one. The addresses behind a name would come by
     way of DNS, whose caches know a new sandbox up to half a minute late.
     """
     return {
-        "selector": pods_of_component(run, SANDBOX_COMPONENT)["matchLabels"],
+        "selector": pods_of_component(run, names.SANDBOX_COMPONENT)["matchLabels"],
         "ports": [{"name": "sandbox", "port": SANDBOX_PORT, "protocol": "TCP"}],
     }

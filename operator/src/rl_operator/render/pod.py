@@ -8,15 +8,8 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from rl_operator.api import kubernetes_objects as k8s
 from rl_operator.api.environment import runs_apart
-from rl_operator.api.kubernetes_objects import (
-    Container,
-    EnvVar,
-    NamedReference,
-    PodObject,
-    PodSpec,
-    VolumeMount,
-)
 from rl_operator.api.model import NameReference
 from rl_operator.api.names import (
     API_CONTAINER,
@@ -71,7 +64,7 @@ ANNOTATIONS: Final = {
 }
 
 
-def pod_template(run: TrainingRun, inputs: RunInputs) -> PodObject:
+def pod_template(run: TrainingRun, inputs: RunInputs) -> k8s.PodObject:
     """The pod without an attempt and without its config: `generateName` is the prefix of the attempts' names."""
     runtime = inputs.runtime
     return {
@@ -90,8 +83,8 @@ def pod_template(run: TrainingRun, inputs: RunInputs) -> PodObject:
 
 
 def apart_template(
-    run: TrainingRun, runtime: Runtime, component: str, annotations: dict[str, str], spec: PodSpec
-) -> PodObject:
+    run: TrainingRun, runtime: Runtime, component: str, annotations: dict[str, str], spec: k8s.PodSpec
+) -> k8s.PodObject:
     """A pod beside the run's own one, without attempt, slot and incarnation."""
     return {
         "apiVersion": "v1",
@@ -107,7 +100,7 @@ def apart_template(
     }
 
 
-def pod_of_slot(template: PodObject, word: str, attempt: int, slot: int, incarnation: int) -> PodObject:
+def pod_of_slot(template: k8s.PodObject, word: str, attempt: int, slot: int, incarnation: int) -> k8s.PodObject:
     """A pod beside the run's own one, to be completed; `incarnation` (from 0) grows when it is replaced."""
     pod = copy.deepcopy(template)
     metadata = pod["metadata"]
@@ -122,13 +115,13 @@ def pod_name_prefix(run: TrainingRun) -> str:
 
 
 def pod_of_attempt(
-    template: PodObject,
+    template: k8s.PodObject,
     attempt: int,
     *,
     exposed: bool,
-    continued: Sequence[EnvVar] = (),
-    share: Sequence[EnvVar] = (),
-) -> PodObject:
+    continued: Sequence[k8s.EnvVar] = (),
+    share: Sequence[k8s.EnvVar] = (),
+) -> k8s.PodObject:
     """The pod of attempt `attempt` (from 1), ready to be created. `exposed`: environments run in other pods, too;
     `continued`: the trainer's variables that say what it continues from, and what it may cost; `share`: the
     environment's about the run's sandboxes.
@@ -142,14 +135,16 @@ def pod_of_attempt(
     return {**template, "metadata": metadata, "spec": spec}
 
 
-def _of_attempt(container: Container, attempt: int, exposed: bool, own: Mapping[str, Sequence[EnvVar]]) -> Container:
+def _of_attempt(
+    container: k8s.Container, attempt: int, exposed: bool, own: Mapping[str, Sequence[k8s.EnvVar]]
+) -> k8s.Container:
     env_vars = exposed_env_vars(container["name"], container["env"]) if exposed else container["env"]
     return {**container, "env": [*env_vars, attempt_env_var(attempt), *own.get(container["name"], ())]}
 
 
-def placement(runtime: Runtime) -> PodSpec:
+def placement(runtime: Runtime) -> k8s.PodSpec:
     """Where and how long pods of the runtime run."""
-    spec, chosen = runtime.spec, PodSpec()
+    spec, chosen = runtime.spec, k8s.PodSpec()
     if seconds := _backstop_seconds(runtime):
         chosen["activeDeadlineSeconds"] = seconds
     if spec.node_selector:
@@ -163,7 +158,7 @@ def placement(runtime: Runtime) -> PodSpec:
     return chosen
 
 
-def node_choice(runtime: Runtime) -> PodSpec:
+def node_choice(runtime: Runtime) -> k8s.PodSpec:
     """On which nodes, and by which container runtime there."""
     chosen = placement(runtime)
     chosen.pop("activeDeadlineSeconds", None)
@@ -171,12 +166,12 @@ def node_choice(runtime: Runtime) -> PodSpec:
     return chosen
 
 
-def pull_secrets(references: Iterable[NameReference]) -> PodSpec:
-    found: list[NamedReference] = [{"name": reference.name} for reference in references]
+def pull_secrets(references: Iterable[NameReference]) -> k8s.PodSpec:
+    found: list[k8s.NamedReference] = [{"name": reference.name} for reference in references]
     return {"imagePullSecrets": found} if found else {}
 
 
-def _pod_spec(run: TrainingRun, inputs: RunInputs) -> PodSpec:
+def _pod_spec(run: TrainingRun, inputs: RunInputs) -> k8s.PodSpec:
     runtime = inputs.runtime
     containers = [_trainer_container(run, inputs)]
     if not runs_apart(run.spec.environment):
@@ -204,10 +199,10 @@ def _backstop_seconds(runtime: Runtime) -> int | None:
     return limit + runtime.spec.termination_grace_period_seconds + BACKSTOP_MARGIN_SECONDS if limit else None
 
 
-def _api_container(run: TrainingRun, runtime: Runtime) -> Container:
+def _api_container(run: TrainingRun, runtime: Runtime) -> k8s.Container:
     """A native sidecar: the others start after its startup probe passed, and it is stopped after they ended."""
     command = ["tinker-atropos", "api", "--data", JOURNAL_FOLDER]
-    mounts: list[VolumeMount] = [{"name": "journal", "mountPath": JOURNAL_FOLDER}]
+    mounts: list[k8s.VolumeMount] = [{"name": "journal", "mountPath": JOURNAL_FOLDER}]
     resources = bounded_resources(runtime, API_CONTAINER)
     image, env_vars = runtime_image(runtime), api_env_vars(run)
     return container(API_CONTAINER, image, command, env_vars, resources=resources, mounts=mounts) | {
@@ -216,7 +211,7 @@ def _api_container(run: TrainingRun, runtime: Runtime) -> Container:
     }
 
 
-def _trainer_container(run: TrainingRun, inputs: RunInputs) -> Container:
+def _trainer_container(run: TrainingRun, inputs: RunInputs) -> k8s.Container:
     runtime = inputs.runtime
     env_vars = [*trainer_env_vars(run, inputs), *sink_env_vars(run, runtime)]
     command = ["tinker-atropos", "trainer", "--config", CONFIG_FILE]
@@ -225,7 +220,7 @@ def _trainer_container(run: TrainingRun, inputs: RunInputs) -> Container:
     return container(TRAINER_CONTAINER, image, command, env_vars, resources=resources, mounts=mounts)
 
 
-def _environment_container(run: TrainingRun, runtime: Runtime) -> Container:
+def _environment_container(run: TrainingRun, runtime: Runtime) -> k8s.Container:
     command = ["tinker-atropos", "environment", run.spec.environment, "serve", "--config", CONFIG_FILE]
     env_vars = environment_env_vars(run, runtime, sandbox_host(run))
     image, resources = runtime_environment_image(runtime), bounded_resources(runtime, ENVIRONMENT_CONTAINER)

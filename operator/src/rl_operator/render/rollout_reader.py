@@ -7,21 +7,8 @@ from typing import Final
 
 from rl_contract.env_vars import RL_ROLLOUTS_URL
 from rl_contract.processes import TRAINER_PORT
-from rl_operator.api.kubernetes_objects import (
-    Container,
-    JobObject,
-    PodObject,
-    PodSpec,
-    Resources,
-    VolumeMount,
-)
-from rl_operator.api.names import (
-    QUEUE_NAME_LABEL,
-    ROLLOUTS_LABEL,
-    RUN_KIND,
-    TRAINER_CONTAINER,
-    TRAINING_COMPONENT,
-)
+from rl_operator.api import kubernetes_objects as k8s
+from rl_operator.api import names
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.container_env_vars import SCRATCH
 from rl_operator.render.container_template import CONFINED_POD, Image, confined_container, folder, probe
@@ -38,26 +25,26 @@ COMMAND: Final = ("tinker-atropos", "rollouts", f"--idle-exit={IDLE_SECONDS}")
 LIMIT_SECONDS: Final = 14_400
 TTL_SECONDS: Final = 60
 
-RESOURCES: Final[Resources] = {
+RESOURCES: Final[k8s.Resources] = {
     "requests": {"cpu": "50m", "memory": "128Mi", "ephemeral-storage": "16Mi"},
     "limits": {"memory": "512Mi", "ephemeral-storage": "64Mi"},
 }
 """It holds one file at a time."""
 
 
-def keeps_rollouts(pod: PodObject) -> bool:
+def keeps_rollouts(pod: k8s.PodObject) -> bool:
     """Whether the rollouts of a run outlive this pod of its."""
     trainer = _trainer(pod)
     mounted = any(mount["name"] == ROLLOUT_VOLUME for mount in trainer["volumeMounts"])
     return mounted or any(each["name"] == RL_ROLLOUTS_URL for each in trainer["env"])
 
 
-def rollout_reader_job(run: TrainingRun, pod: PodObject, suffix: str) -> JobObject:
+def rollout_reader_job(run: TrainingRun, pod: k8s.PodObject, suffix: str) -> k8s.JobObject:
     """`pod`: the template of the run's pod, which keeps rollouts. The name has at most 63 characters with a suffix of
     three.
     """
-    labels = helper_labels(run, "rl-rollouts", ROLLOUTS_LABEL, run.metadata.uid)
-    ours = {*pod_labels(run, TRAINING_COMPONENT), QUEUE_NAME_LABEL}
+    labels = helper_labels(run, "rl-rollouts", names.ROLLOUTS_LABEL, run.metadata.uid)
+    ours = {*pod_labels(run, names.TRAINING_COMPONENT), names.QUEUE_NAME_LABEL}
     chosen = {name: value for name, value in pod["metadata"]["labels"].items() if name not in ours}
     noted = {name: value for name, value in pod["metadata"]["annotations"].items() if name not in ANNOTATIONS}
     return {
@@ -67,7 +54,7 @@ def rollout_reader_job(run: TrainingRun, pod: PodObject, suffix: str) -> JobObje
             "name": f"{pod_name_prefix(run)}r{suffix}",
             "namespace": run.metadata.namespace,
             "labels": labels,
-            "ownerReferences": [owned_by(RUN_KIND, run.metadata)],
+            "ownerReferences": [owned_by(names.RUN_KIND, run.metadata)],
         },
         "spec": {
             "backoffLimit": 0,
@@ -78,7 +65,7 @@ def rollout_reader_job(run: TrainingRun, pod: PodObject, suffix: str) -> JobObje
     }
 
 
-def _pod_spec(pod: PodObject) -> PodSpec:
+def _pod_spec(pod: k8s.PodObject) -> k8s.PodSpec:
     spec = pod["spec"]
     volumes = [each for each in spec["volumes"] if each["name"] in SINK_VOLUMES]
     return {
@@ -91,17 +78,17 @@ def _pod_spec(pod: PodObject) -> PodSpec:
     }
 
 
-def _copied(spec: PodSpec) -> PodSpec:
+def _copied(spec: k8s.PodSpec) -> k8s.PodSpec:
     """What the platform chose for the run's pod."""
-    copied = PodSpec()
+    copied = k8s.PodSpec()
     for name in ("imagePullSecrets", "nodeSelector", "runtimeClassName", "securityContext", "tolerations"):
         if name in spec:
             copied[name] = spec[name]
     return copied
 
 
-def _container(trainer: Container) -> Container:
-    mounts: list[VolumeMount] = [
+def _container(trainer: k8s.Container) -> k8s.Container:
+    mounts: list[k8s.VolumeMount] = [
         {**each, "readOnly": True} for each in trainer["volumeMounts"] if each["name"] in SINK_VOLUMES
     ]
     env_vars = [each for each in trainer["env"] if each["name"] in SINK_VARIABLES]
@@ -111,10 +98,10 @@ def _container(trainer: Container) -> Container:
         "workingDir": SCRATCH,
         "env": [{"name": "HOME", "value": SCRATCH}, *env_vars],
         "ports": [{"name": READER_CONTAINER, "containerPort": TRAINER_PORT}],
-        "readinessProbe": probe(TRAINER_CONTAINER, period_seconds=1, failure_threshold=3),
+        "readinessProbe": probe(names.TRAINER_CONTAINER, period_seconds=1, failure_threshold=3),
         "volumeMounts": [{"name": "tmp", "mountPath": SCRATCH}, *mounts],
     }
 
 
-def _trainer(pod: PodObject) -> Container:
-    return next(each for each in pod["spec"]["containers"] if each["name"] == TRAINER_CONTAINER)
+def _trainer(pod: k8s.PodObject) -> k8s.Container:
+    return next(each for each in pod["spec"]["containers"] if each["name"] == names.TRAINER_CONTAINER)

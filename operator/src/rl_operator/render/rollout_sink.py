@@ -12,7 +12,7 @@ from rl_contract.env_vars import (
     RL_ROLLOUTS_URL,
     STORE_KEYS,
 )
-from rl_operator.api.kubernetes_objects import EnvVar, KeyToPath, PodSecurity, SecretVolume, Volume, VolumeMount
+from rl_operator.api import kubernetes_objects as k8s
 from rl_operator.api.runtime import Runtime, SecretKey
 from rl_operator.api.spec_parts.rollout_sinks import CertificatesKey, ObjectStore
 from rl_operator.api.training_run import TrainingRun
@@ -33,11 +33,11 @@ SINK_VARIABLES: Final = frozenset(
 )  # fmt: skip
 """All that `sink_env_vars` sets."""
 
-CLAIM_SECURITY: Final[PodSecurity] = {"fsGroupChangePolicy": "OnRootMismatch"}
+CLAIM_SECURITY: Final[k8s.PodSecurity] = {"fsGroupChangePolicy": "OnRootMismatch"}
 """Of a pod with the claim: else the kubelet would go through all files of all runs at each start."""
 
 
-def sink_env_vars(run: TrainingRun, runtime: Runtime) -> list[EnvVar]:
+def sink_env_vars(run: TrainingRun, runtime: Runtime) -> list[k8s.EnvVar]:
     """For the trainer alone; nothing if the runtime keeps no rollouts."""
     sinks = runtime.spec.rollouts
     if sinks is None:
@@ -47,7 +47,7 @@ def sink_env_vars(run: TrainingRun, runtime: Runtime) -> list[EnvVar]:
     return _store_env_vars(f"{run.metadata.namespace}/{_folder(run)}", sinks.object_store)
 
 
-def _store_env_vars(folder: str, store: ObjectStore) -> list[EnvVar]:
+def _store_env_vars(folder: str, store: ObjectStore) -> list[k8s.EnvVar]:
     """The names that Amazon's own tools read."""
     plain = {
         RL_ROLLOUTS_URL: f"{store.url.rstrip('/')}/{folder}",
@@ -65,7 +65,7 @@ def _store_env_vars(folder: str, store: ObjectStore) -> list[EnvVar]:
     return [*literals(plain), *keys]
 
 
-def sink_mounts(run: TrainingRun, runtime: Runtime) -> list[VolumeMount]:
+def sink_mounts(run: TrainingRun, runtime: Runtime) -> list[k8s.VolumeMount]:
     """For the trainer: only the run's own folder of the claim, or the authority of the bucket's server."""
     if _claim(runtime):
         return [{"name": ROLLOUT_VOLUME, "mountPath": ROLLOUT_FOLDER, "subPath": _folder(run)}]
@@ -74,21 +74,21 @@ def sink_mounts(run: TrainingRun, runtime: Runtime) -> list[VolumeMount]:
     return []
 
 
-def sink_volumes(runtime: Runtime) -> list[Volume]:
+def sink_volumes(runtime: Runtime) -> list[k8s.Volume]:
     if claim := _claim(runtime):
         return [{"name": ROLLOUT_VOLUME, "persistentVolumeClaim": {"claimName": claim}}]
     if found := _authority(_object_store(runtime)):
         kind, place = found
         # As for the store's keys: what is missing is a warning of the trainer's, and no reason not to train.
-        items: list[KeyToPath] = [{"key": place.key, "path": AUTHORITY_FILE}]
+        items: list[k8s.KeyToPath] = [{"key": place.key, "path": AUTHORITY_FILE}]
         if kind == "Secret":
-            secret: SecretVolume = {"secretName": place.name, "items": items, "optional": True}
+            secret: k8s.SecretVolume = {"secretName": place.name, "items": items, "optional": True}
             return [{"name": AUTHORITY_VOLUME, "secret": secret}]
         return [{"name": AUTHORITY_VOLUME, "configMap": {"name": place.name, "items": items, "optional": True}}]
     return []
 
 
-def sink_security(runtime: Runtime) -> PodSecurity:
+def sink_security(runtime: Runtime) -> k8s.PodSecurity:
     """For the pod's security context."""
     return CLAIM_SECURITY if _claim(runtime) else {}
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from rl_contract.processes import SANDBOX_PORT
-from rl_operator.api.kubernetes_objects import Container, PodObject, PodSpec, Resources
+from rl_operator.api import kubernetes_objects as k8s
 from rl_operator.api.names import SANDBOX_COMPONENT, SANDBOX_CONTAINER
 from rl_operator.api.run_inputs import RunInputs, rollout_seconds
 from rl_operator.api.spec_parts.container_resources import parse_quantity
@@ -56,7 +56,7 @@ ANNOTATIONS: Final = {
 }
 
 
-def sandbox_template(run: TrainingRun, inputs: RunInputs) -> PodObject | None:
+def sandbox_template(run: TrainingRun, inputs: RunInputs) -> k8s.PodObject | None:
     """The pod without attempt, slot and incarnation; None if the run asks for no sandboxes."""
     asked, bounds = run.spec.sandbox, inputs.runtime.spec.sandbox
     if asked is None or bounds is None:
@@ -65,7 +65,7 @@ def sandbox_template(run: TrainingRun, inputs: RunInputs) -> PodObject | None:
     return apart_template(run, inputs.runtime, SANDBOX_COMPONENT, ANNOTATIONS, spec)
 
 
-def sandbox_pod(template: PodObject, attempt: int, slot: int, incarnation: int) -> PodObject:
+def sandbox_pod(template: k8s.PodObject, attempt: int, slot: int, incarnation: int) -> k8s.PodObject:
     """The pod of one slot, ready to be created."""
     pod = pod_of_slot(template, "sandbox", attempt, slot, incarnation)
     metadata = pod["metadata"]
@@ -77,13 +77,13 @@ def _user_of(*names: str) -> int:
     return FIRST_USER + int(hashlib.sha256("/".join(names).encode()).hexdigest()[:12], 16) % USERS
 
 
-def _pod_spec(run: TrainingRun, inputs: RunInputs, asked: RunSandboxes, bounds: RuntimeSandboxes) -> PodSpec:
+def _pod_spec(run: TrainingRun, inputs: RunInputs, asked: RunSandboxes, bounds: RuntimeSandboxes) -> k8s.PodSpec:
     runtime = inputs.runtime
     resources = written_resources(sandbox_resources(asked.resources, bounds))
     image = Image(asked.image or bounds.image or runtime.spec.image, runtime.spec.image_pull_policy)
     rollout = rollout_seconds(inputs.sections(run).env, inputs.known)
     arguments = _server_arguments(run, sandbox_seconds(asked, bounds, rollout), resources["limits"])
-    classes: PodSpec = {"runtimeClassName": bounds.runtime_class_name} if bounds.runtime_class_name else {}
+    classes: k8s.PodSpec = {"runtimeClassName": bounds.runtime_class_name} if bounds.runtime_class_name else {}
     return {
         **CONFINED_POD,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
@@ -118,7 +118,7 @@ def _mebibytes(quantity: str | int) -> int:
     return int((parse_quantity(quantity) or 0) / 2**20)
 
 
-def _tools_container(image: Image, resources: Resources) -> Container:
+def _tools_container(image: Image, resources: k8s.Resources) -> k8s.Container:
     """With the sandbox's resources: it runs before it, so that they count once."""
     command = ["cp", "-r", f"{TOOLS_IN_IMAGE}/.", TOOLS_FOLDER]
     return {
@@ -127,7 +127,7 @@ def _tools_container(image: Image, resources: Resources) -> Container:
     }
 
 
-def _sandbox_container(image: Image, resources: Resources, arguments: str) -> Container:
+def _sandbox_container(image: Image, resources: k8s.Resources, arguments: str) -> k8s.Container:
     return {
         **confined_container(SANDBOX_CONTAINER, image, [f"{TOOLS_FOLDER}/bin/sandbox-server", arguments], resources),
         "workingDir": SCRATCH,

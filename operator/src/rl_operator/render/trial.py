@@ -11,19 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from rl_contract.env_vars import RL_INFERENCE_API_KEY, RL_INFERENCE_URL
-from rl_operator.api.kubernetes_objects import (
-    ConfigMapObject,
-    EnvVar,
-    JobObject,
-    KeyToPath,
-    PodSpec,
-    Volume,
-)
-from rl_operator.api.names import (
-    RUN_KIND,
-    TRIAL_ANNOTATION,
-    TRIAL_LABEL,
-)
+from rl_operator.api import kubernetes_objects as k8s
+from rl_operator.api.names import RUN_KIND, TRIAL_ANNOTATION, TRIAL_LABEL
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import InferenceProvider
 from rl_operator.api.training_run import TrainingRun
@@ -92,7 +81,7 @@ def trial_job(
     *,
     name: str,
     files: Sequence[str] = (),
-) -> JobObject:
+) -> k8s.JobObject:
     """The Job. `files` are the names of an own environment's files; the Job's ConfigMap has its name."""
     labels = _labels(run)
     return {
@@ -122,7 +111,7 @@ def trial_job(
 
 def trial_config_map(
     run: TrainingRun, inputs: RunInputs, trial: Trial, *, name: str, files: Mapping[str, str]
-) -> ConfigMapObject:
+) -> k8s.ConfigMapObject:
     """Without an owner: the creator of the Job knows its uid."""
     prompts = {PROMPTS_KEY: json.dumps(trial.prompts, ensure_ascii=False)} if trial.prompts else {}
     return {
@@ -139,8 +128,8 @@ def model_container(index: int) -> str:
 
 
 def _pod_spec(
-    run: TrainingRun, inputs: RunInputs, provider: InferenceProvider, trial: Trial, volume: Volume
-) -> PodSpec:
+    run: TrainingRun, inputs: RunInputs, provider: InferenceProvider, trial: Trial, volume: k8s.Volume
+) -> k8s.PodSpec:
     image, resources = environment_image(inputs), environment_resources(inputs)
     names = [model_container(index) for index in range(len(trial.models))]
     return {
@@ -163,16 +152,16 @@ def _pod_spec(
     }
 
 
-def _volume(config_map: str, trial: Trial, files: Sequence[str]) -> Volume:
+def _volume(config_map: str, trial: Trial, files: Sequence[str]) -> k8s.Volume:
     return {"name": "config", "configMap": {"name": config_map, "items": _items(trial, files)}}
 
 
-def _items(trial: Trial, files: Sequence[str]) -> list[KeyToPath]:
+def _items(trial: Trial, files: Sequence[str]) -> list[k8s.KeyToPath]:
     keys = [CONFIG_KEY, *([PROMPTS_KEY] if trial.prompts else [])]
     below = SOURCE_FOLDER.removeprefix(f"{CONFIG_FOLDER}/")
     return [
-        *(KeyToPath(key=key, path=key) for key in keys),
-        *(KeyToPath(key=name, path=f"{below}/{name}") for name in files),
+        *(k8s.KeyToPath(key=key, path=key) for key in keys),
+        *(k8s.KeyToPath(key=name, path=f"{below}/{name}") for name in files),
     ]
 
 
@@ -188,7 +177,7 @@ def _command(run: TrainingRun, inputs: RunInputs, trial: Trial, model: str) -> l
     return ["tinker-atropos", "environment", entry, "process", *(f"{key}={value}" for key, value in options.items())]
 
 
-def _env_vars(provider: InferenceProvider) -> list[EnvVar]:
+def _env_vars(provider: InferenceProvider) -> list[k8s.EnvVar]:
     keys = [secret_env_var(RL_INFERENCE_API_KEY, provider.key_secret)] if provider.key_secret else []
     return [*literals({"HOME": SCRATCH, RL_INFERENCE_URL: provider.url}), *keys]
 

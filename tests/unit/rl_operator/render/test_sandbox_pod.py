@@ -12,11 +12,7 @@ from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.container_env_vars import share_env_vars
 from rl_operator.render.environment_pod import environment_pod
 from rl_operator.render.manifests import SANDBOXES_KEY, render_run, templates_of
-from rl_operator.render.network import (
-    network_children,
-    sandbox_network_children,
-    sandbox_network_names,
-)
+from rl_operator.render.network import network_children, sandbox_network_children, sandbox_network_names
 from rl_operator.render.pod import pod_of_attempt
 from rl_operator.render.sandbox_pod import sandbox_pod, sandbox_template
 
