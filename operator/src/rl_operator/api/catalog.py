@@ -49,11 +49,6 @@ class EnvironmentFamily(ObservedModel):
     description: str = ""
     fields: tuple[EnvironmentField, ...] = ()
 
-    @property
-    def as_environment(self) -> CatalogEnvironment:
-        """One entry for all of them."""
-        return CatalogEnvironment(name=f"{self.name}/NAME", description=self.description)
-
 
 class AbsentFamily(ObservedModel):
     """A library whose environments could be named here. `hint`: what keeps them from it, and what to do."""

@@ -84,11 +84,18 @@ def runtime_resources(runtime: Runtime, name: str) -> k8s.Resources:
 
 def bounded_resources(runtime: Runtime, name: str) -> k8s.Resources:
     """The same for a container of the run's pod: never without a limit on what it may write to the node's disk."""
-    resources = runtime_resources(runtime, name)
+    return limited(runtime_resources(runtime, name), {EPHEMERAL: DEFAULT_STORAGE[name]}, {EPHEMERAL: STORAGE_REQUEST})
+
+
+def limited(resources: k8s.Resources, most: Mapping[str, str], least: Mapping[str, str]) -> k8s.Resources:
+    """Never without a limit on each resource of `most`: what is requested of it, else the default. Where only the
+    default says something of a resource of `least`, that is its request.
+    """
     requests, limits = dict(resources.get("requests", {})), dict(resources.get("limits", {}))
-    if EPHEMERAL not in limits:
-        limits[EPHEMERAL] = requests.get(EPHEMERAL, DEFAULT_STORAGE[name])
-        requests.setdefault(EPHEMERAL, STORAGE_REQUEST)
+    for name, default in most.items():
+        if name not in limits:
+            limits[name] = requests.get(name, default)
+            requests |= {name: least[name]} if name in least and name not in requests else {}
     return {"requests": requests, "limits": limits}
 
 

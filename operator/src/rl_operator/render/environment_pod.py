@@ -15,7 +15,6 @@ from typing import Final
 from rl_contract.env_vars import RL_OPENENV, RL_OPENENV_PORT
 from rl_operator.api import kubernetes_objects as k8s
 from rl_operator.api import names
-from rl_operator.api.environment import Environment
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.spec_parts.container_resources import ResourceRequirements
 from rl_operator.api.spec_parts.openenv import OpenEnv
@@ -33,6 +32,7 @@ from rl_operator.render.container_template import (
     config_mount,
     container,
     folder,
+    limited,
     literal,
     pod_security,
     runtime_environment_image,
@@ -154,24 +154,16 @@ def environment_pull_secrets(inputs: RunInputs) -> k8s.PodSpec:
 
 def environment_resources(inputs: RunInputs) -> k8s.Resources:
     """What the environment requests, else the runtime, else the defaults; never without a limit on what it may fill."""
-    chosen = _asked(inputs.environment.own) or runtime_resources(inputs.runtime, names.ENVIRONMENT_CONTAINER)
-    requests, limits = dict(chosen.get("requests", {})), dict(chosen.get("limits", {}))
-    for name, default in DEFAULT_LIMITS.items():
-        limits.setdefault(name, requests.get(name, default))
-    if "cpu" not in limits:  # else Kubernetes uses the limit as the request
-        requests.setdefault("cpu", DEFAULT_RESOURCES[names.ENVIRONMENT_CONTAINER]["requests"]["cpu"])
-    return {"requests": requests, "limits": limits}
-
-
-def _asked(own: Environment | None) -> k8s.Resources | None:
-    asked = own.spec.resources if own else ResourceRequirements()
-    return written_resources(asked) if asked != ResourceRequirements() else None
+    own, unset = inputs.environment.own, ResourceRequirements()
+    asked = written_resources(own.spec.resources) if own and own.spec.resources != unset else None
+    chosen = limited(asked or runtime_resources(inputs.runtime, names.ENVIRONMENT_CONTAINER), DEFAULT_LIMITS, {})
+    if "cpu" not in chosen["limits"]:  # else Kubernetes uses the limit as the request
+        chosen["requests"].setdefault("cpu", DEFAULT_RESOURCES[names.ENVIRONMENT_CONTAINER]["requests"]["cpu"])
+    return chosen
 
 
 PORT_VARIABLE: Final = "PORT"
 """For the server: where to listen. Also in its command, as `$PORT`."""
-
-"""For the environment: the kubelet puts it into the settings, since local mode chooses another port."""
 
 START_PERIOD_SECONDS: Final = 2
 START_FAILURES: Final = 300
@@ -241,9 +233,4 @@ def _start_probe(port: int) -> k8s.ContainerProbe:
 
 def _resources(openenv: OpenEnv) -> k8s.Resources:
     """What the author asks for; never without a limit. Where a limit alone is given, it is the request, too."""
-    requests, limits = dict(openenv.resources.requests), dict(openenv.resources.limits)
-    for name, request in DEFAULT_REQUESTS.items():
-        if name not in limits:
-            limits[name] = requests.get(name, SERVER_LIMITS[name])
-            requests.setdefault(name, request)
-    return {"requests": requests, "limits": limits}
+    return limited(written_resources(openenv.resources), SERVER_LIMITS, DEFAULT_REQUESTS)

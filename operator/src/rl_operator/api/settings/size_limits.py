@@ -24,6 +24,11 @@ SMALL_VALUES: Final = 500
 """Of documents that are small: names and values at every depth."""
 SMALL_CHARACTERS: Final = 10_000
 
+LONGEST_NUMBER: Final = 320
+"""Characters that `formatted` makes of one: it writes 1e308 out."""
+LONGEST_ESCAPE: Final = 10
+"""Of one character: \\U0001f600."""
+
 _SECTION_DEPTH: Final = 4
 """Of a value in a section, at most: `spec.locked.env.NAME`."""
 
@@ -40,18 +45,17 @@ def section_problem(settings: Mapping[str, object]) -> tuple[str | None, str] | 
     """
     if len(settings) > MAX_FIELDS:
         return None, f"it has {len(settings)} fields, and at most {MAX_FIELDS} are allowed: leave out the others"
-    values = at_least = at_most = 0
+    values = characters = 0
     for name, setting in settings.items():
         for value, depth in _walk(name, setting):
             if problem := _value_problem(value, depth):
                 return name, problem
-            values += 1
-            least, most = _written(value)
-            at_least, at_most = at_least + least, at_most + most
+            values, characters = values + 1, characters + _length(value)
             if values > MAX_VALUES:
                 return None, f"it holds more than {MAX_VALUES} names and values: shorten it"
-            if at_least > MAX_CHARACTERS:
+            if characters > MAX_CHARACTERS:
                 return None, TOO_LARGE
+    at_most = LONGEST_NUMBER * values + LONGEST_ESCAPE * characters
     return (None, TOO_LARGE) if at_most > MAX_CHARACTERS and len(formatted(settings)) > MAX_CHARACTERS else None
 
 
@@ -59,19 +63,15 @@ def are_small(*documents: object) -> bool:
     """Whether they hold so little together that nothing that is done with them takes long. The work is bounded."""
     characters = 0
     for number, (value, _) in enumerate(_walk(*documents)):
-        characters += len(value) if isinstance(value, str) else 1
+        characters += _length(value)
         if number >= SMALL_VALUES or characters > SMALL_CHARACTERS:
             return False
     return True
 
 
-def _written(value: object) -> tuple[int, int]:
-    """Bounds of how many characters `formatted` makes of a value alone, with what separates it from the next."""
-    if isinstance(value, str):
-        return len(value), 10 * len(value) + 4  # \U0001f600
-    if isinstance(value, float):
-        return 1, 320  # 1e308 is written out
-    return 1, 8 if not isinstance(value, int) or -1000 < value < 100_000 else 24
+def _length(value: object) -> int:
+    """Characters of a value alone, at least."""
+    return len(value) if isinstance(value, str) else 1
 
 
 def _walk(*values: object) -> Iterator[tuple[object, int]]:
