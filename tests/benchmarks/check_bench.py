@@ -18,8 +18,8 @@ from tests.unit.rl_operator.samples import (
 
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.check import check_run
-from rl_operator.render import render_run
+from rl_operator.check.run_check import check_run
+from rl_operator.render.manifests import render_run
 
 GOAL_MILLISECONDS = 2
 ROUNDS, REPEATS = 5, 100

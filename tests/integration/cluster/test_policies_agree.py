@@ -13,7 +13,7 @@ from tests.unit.rl_operator.strategies import JSON, KEYS, draw
 
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run_inputs import RunInputs, choose_environment
-from rl_operator.check import check_run
+from rl_operator.check.run_check import check_run
 from rl_operator.documents.parse import parse_run, parse_runtime
 
 NAMESPACE = "agree"

@@ -17,7 +17,7 @@ from tests.unit.rl_operator.status.gitops import HEALTH_SCRIPT, health_by
 
 from generate.crds import custom_resource_definitions
 from rl_operator.api.run_inputs import RunInputs, choose_environment
-from rl_operator.check import check_run
+from rl_operator.check.run_check import check_run
 from rl_operator.documents.parse import load_documents, parse_run, parse_runtime
 from rl_operator.documents.shipped import bundled_catalog, bundled_runtime_text
 

@@ -7,7 +7,7 @@ from tests.unit.rl_operator.samples import inputs_of, own_environment, own_input
 from generate.kind_examples import EXAMPLES, Example
 from generate.kind_pages import kind_pages
 from rl_operator.api.names import ENVIRONMENT_KIND, RUN_KIND, RUNTIME_KIND
-from rl_operator.check import check_run
+from rl_operator.check.run_check import check_run
 from rl_operator.documents.parse import load_documents, parse_environment, parse_run, parse_runtime
 
 PARSE: dict[str, Callable[[Any], Any]] = {

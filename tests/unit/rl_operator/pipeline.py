@@ -16,10 +16,12 @@ from rl_operator.api.refusal import Refusal
 from rl_operator.api.run_inputs import ParentRun, RunInputs, choose_environment
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.status_fields import StartedFrom
-from rl_operator.check import check_run
+from rl_operator.check.run_check import check_run
 from rl_operator.documents.parse import DocumentError, parse_environment, parse_run, parse_runtime
 from rl_operator.documents.shipped import bundled_catalog, bundled_runtimes
-from rl_operator.render import Rendered, environment_pod, pod_of_attempt, render_run
+from rl_operator.render.environment_pod import environment_pod
+from rl_operator.render.manifests import Rendered, render_run
+from rl_operator.render.pod import pod_of_attempt
 
 FILES = {"mine.py": "class Mine(BaseEnv): ...\n", "notes.txt": "é 🦜\n"}
 """The files of the environment own/mine."""

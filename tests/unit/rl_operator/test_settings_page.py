@@ -14,7 +14,7 @@ from rl_operator.api.hints import FROZEN
 from rl_operator.api.names import RUN_KIND
 from rl_operator.api.refusal import Refusal, RefusalCode
 from rl_operator.api.run_inputs import ParentRun, RunInputs, choose_environment
-from rl_operator.check import check_run, runtime_not_found
+from rl_operator.check.run_check import check_run, runtime_not_found
 from rl_operator.documents.parse import DocumentError, load_run, parse_environment, parse_runtime
 from rl_operator.documents.yaml_text import write_yaml
 

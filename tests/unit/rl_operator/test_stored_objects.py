@@ -12,9 +12,9 @@ import pytest
 from tests.unit.rl_operator.samples import inputs_of
 from tests.unit.rl_operator.status.builders import NOW
 
-from rl_operator.check import check_run
+from rl_operator.check.run_check import check_run
 from rl_operator.documents.parse import parse_run, parse_runtime
-from rl_operator.render import render_run
+from rl_operator.render.manifests import render_run
 from rl_operator.status.attempt.view import View
 from rl_operator.status.derived_status import derive
 from rl_operator.status.phase_and_action import assess, decide

@@ -16,23 +16,13 @@ from rl_operator.documents.source_files import source_hash
 from rl_operator.operator_errors import GoneError, InvalidError, NameTakenError, OperatorError
 from rl_operator.reconcile.inputs import gather_inputs, is_quick, off_loop
 from rl_operator.reconcile.run_client import RunClient
-from rl_operator.render import (
-    Rendered,
-    Templates,
-    checkpoint_env_vars,
-    config_map_name,
-    cost_env_vars,
-    environment_pod,
-    network_names,
-    pod_name,
-    pod_of_attempt,
-    render_run,
-    sandbox_network_names,
-    sandbox_pod,
-    share_env_vars,
-    templates_of,
-)
+from rl_operator.render.container_env_vars import checkpoint_env_vars, cost_env_vars, share_env_vars
+from rl_operator.render.environment_pod import environment_pod
 from rl_operator.render.labels import controller_uid
+from rl_operator.render.manifests import Rendered, Templates, config_map_name, pod_name, render_run, templates_of
+from rl_operator.render.network import network_names, sandbox_network_names
+from rl_operator.render.pod import pod_of_attempt
+from rl_operator.render.sandbox_pod import sandbox_pod
 from rl_operator.status.attempt.environment_slots import EVALUATOR, plan_environments
 from rl_operator.status.attempt.run_admission import must_wait
 from rl_operator.status.attempt.sandbox_slots import plan_sandboxes

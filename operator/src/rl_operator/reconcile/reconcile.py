@@ -18,7 +18,7 @@ from rl_operator.api.refusal import Refusal
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.status_fields import RunStatus
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.check import check_run, runtime_invalid, runtime_not_found
+from rl_operator.check.run_check import check_run, runtime_invalid, runtime_not_found
 from rl_operator.operator_errors import ForbiddenError, InvalidError, NameTakenError, OperatorError
 from rl_operator.reconcile.attempt_steps import (
     EnvironmentUnreadError,

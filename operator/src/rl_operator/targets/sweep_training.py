@@ -11,7 +11,7 @@ from rl_operator.api.names import EXPERIMENT_LABEL
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.check import check_run, runtime_not_found
+from rl_operator.check.run_check import check_run, runtime_not_found
 from rl_operator.documents.parse import parse_stored_run
 from rl_operator.experiments.grid import belongs_to_trainer
 from rl_operator.operator_errors import GoneError, OperatorError, RefusedError

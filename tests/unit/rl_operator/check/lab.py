@@ -7,7 +7,7 @@ from tests.unit.rl_operator.samples import catalog_of, inputs_of, make_run, make
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.runtime import Runtime
-from rl_operator.check import check_run
+from rl_operator.check.run_check import check_run
 
 LAB = make_runtime(
     locked={"env": {"max_token_length": 64, "use_wandb": True}, "trainer": {"lora_rank": 16, "loss": "ppo"}},

@@ -14,8 +14,8 @@ from rl_operator.api.refusal import Refusal
 from rl_operator.api.run_inputs import ParentRun
 from rl_operator.api.status_fields import RunStatus, StartedFrom
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.check import check_run
 from rl_operator.check.lineage import ParentAdapter, adapter_of, describe_parent
+from rl_operator.check.run_check import check_run
 from rl_operator.documents.parse import parse_run
 from rl_operator.render.manifests import render_config
 

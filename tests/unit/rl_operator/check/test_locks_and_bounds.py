@@ -8,7 +8,7 @@ from tests.unit.rl_operator.check.lab import check
 from tests.unit.rl_operator.samples import DEFAULT, inputs_of, make_run, make_runtime
 
 from rl_operator.api.catalog import Catalog
-from rl_operator.check import check_run
+from rl_operator.check.run_check import check_run
 
 
 @pytest.mark.parametrize(

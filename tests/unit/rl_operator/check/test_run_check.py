@@ -21,8 +21,7 @@ from rl_operator.api.catalog import AbsentFamily
 from rl_operator.api.refusal import MAX_REFUSALS, Refusal
 from rl_operator.api.run_inputs import RunInputs, choose_environment
 from rl_operator.api.runtime import BackendPrices, LabelSelector, Runtime
-from rl_operator.check import check_run, runtime_not_found
-from rl_operator.check.run_check import Same, selects
+from rl_operator.check.run_check import Same, check_run, runtime_not_found, selects
 from rl_operator.documents.parse import MAX_ALIGNED
 
 

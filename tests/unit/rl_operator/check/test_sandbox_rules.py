@@ -10,7 +10,7 @@ from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
 from rl_operator.api.run_inputs import UNSET_WORKER_TIMEOUT, WORKER_TIMEOUT
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.check import check_run
+from rl_operator.check.run_check import check_run
 from rl_operator.check.sandbox_rules import TERMINAL_BACKEND
 
 RUNTIME = make_runtime(sandbox={"maxTimeoutSeconds": 900})

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from tests.unit.rl_operator.samples import DEFAULT, TINY, inputs_of, make_run
 
-from rl_operator.check import check_run
+from rl_operator.check.run_check import check_run
 from rl_operator.documents.shipped import bundled_runtime_text, bundled_runtimes
 
 

@@ -29,18 +29,11 @@ from rl_operator.api.runtime import Runtime
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.shipped import bundled_runtimes
 from rl_operator.documents.yaml_text import write_yaml
-from rl_operator.render import (
-    Rendered,
-    config_map_name,
-    environment_pod,
-    network_names,
-    pod_name,
-    pod_of_attempt,
-    render_run,
-    sandbox_pod,
-    templates_of,
-)
-from rl_operator.render.manifests import render_config
+from rl_operator.render.environment_pod import environment_pod
+from rl_operator.render.manifests import Rendered, config_map_name, pod_name, render_config, render_run, templates_of
+from rl_operator.render.network import network_names
+from rl_operator.render.pod import pod_of_attempt
+from rl_operator.render.sandbox_pod import sandbox_pod
 
 GOLDEN = Path("tests/data/golden/render")
 PLACEMENT: dict[str, Any] = {

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.samples import UID, inputs_of, make_run, make_runtime, openenv_environment, own_inputs
 
-from rl_operator.render import network_names, pod_of_attempt
 from rl_operator.render.environment_pod import environment_pod, environment_template
-from rl_operator.render.network import DATA_PORTS, network_children, service_host
-from rl_operator.render.pod import pod_template
+from rl_operator.render.network import DATA_PORTS, network_children, network_names, service_host
+from rl_operator.render.pod import pod_of_attempt, pod_template
 
 OWN_RUN = make_run(environment="own/digits")
 TRAINER, ENVIRONMENT, SERVICE = network_children(OWN_RUN, own_inputs(OWN_RUN))

@@ -8,9 +8,9 @@ from tests.unit.rl_operator.render.pods import env_vars_of
 from tests.unit.rl_operator.samples import TINY, make_run, make_runtime, openenv_environment, own_inputs
 
 from rl_operator.api.runtime import Runtime
-from rl_operator.render import render_run
 from rl_operator.render.container_template import mounting
 from rl_operator.render.environment_pod import environment_pod, environment_template
+from rl_operator.render.manifests import render_run
 
 RUN = make_run(environment="own/digits")
 

@@ -8,8 +8,8 @@ from tests.unit.rl_operator.render.pods import containers_of, env_vars_of
 from tests.unit.rl_operator.samples import UID, inputs_of, make_run, make_runtime, own_inputs
 
 from rl_operator.api.runtime import Runtime
-from rl_operator.render import render_run
 from rl_operator.render.container_template import mounting
+from rl_operator.render.manifests import render_run
 from rl_operator.render.pod import pod_of_attempt, pod_template
 from rl_operator.render.rollout_sink import SINK_VARIABLES
 

@@ -20,7 +20,7 @@ from rl_operator.operator_errors import (
     TargetUnreachableError,
     WaitTimeoutError,
 )
-from rl_operator.render import render_run
+from rl_operator.render.manifests import render_run
 from rl_operator.rollouts.rollout_source import RolloutFile, RolloutListing, RolloutSource
 from rl_operator.targets import cluster_rollouts
 from rl_operator.targets.cluster_rollouts import rollouts_of

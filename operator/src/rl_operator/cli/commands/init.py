@@ -17,7 +17,7 @@ from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.api.settings.fields import at_path
 from rl_operator.api.spec_parts.sandboxes import DEFAULT_SIZE
 from rl_operator.api.training_run import RunSpec
-from rl_operator.check import check_run
+from rl_operator.check.run_check import check_run
 from rl_operator.check.sandbox_rules import TERMINAL_BACKEND
 from rl_operator.cli.options import RuntimeName, Scope, on_target
 from rl_operator.documents.parse import parse_run

@@ -16,8 +16,12 @@ from rl_operator.cli.options import ModelFolder, OutputFormat, OutputKind, RunPa
 from rl_operator.cli.printing import print_object
 from rl_operator.documents.parse import DocumentError, parse_environment, parse_run
 from rl_operator.documents.yaml_text import block, write_yaml
-from rl_operator.render import Rendered, environment_pod, pod_of_attempt, sandbox_pod, share_env_vars
+from rl_operator.render.container_env_vars import share_env_vars
 from rl_operator.render.container_template import CONFIG_KEY
+from rl_operator.render.environment_pod import environment_pod
+from rl_operator.render.manifests import Rendered
+from rl_operator.render.pod import pod_of_attempt
+from rl_operator.render.sandbox_pod import sandbox_pod
 from rl_operator.targets.inputs.file_inputs import check_file, render_file
 from rl_operator.targets.inputs.run_file import RunFile, as_it_runs, read_run_file, with_uid
 from rl_operator.targets.runs.spec_changes import FieldChange, spec_changes, text_changes

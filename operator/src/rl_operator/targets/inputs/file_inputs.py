@@ -14,9 +14,9 @@ from rl_operator.api.refusal import Refusal
 from rl_operator.api.run_inputs import ChosenEnvironment, RunInputs
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.check import check_run, runtime_not_found
 from rl_operator.check.name_lists import unknown_environment
 from rl_operator.check.openenv_rules import server_faults
+from rl_operator.check.run_check import check_run, runtime_not_found
 from rl_operator.documents.parse import DocumentError, parse_environment, parse_run, parse_runtime
 from rl_operator.documents.shipped import openenv_environment
 from rl_operator.file_discovery import discover_files
@@ -24,7 +24,7 @@ from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.operator_errors import ForbiddenError, RefusedError
 from rl_operator.reconcile.inputs import gather_inputs
 from rl_operator.reconcile.run_client import Key
-from rl_operator.render import Rendered, render_run
+from rl_operator.render.manifests import Rendered, render_run
 from rl_operator.status.kind_status import environment_status, look_at_server
 from rl_operator.targets.inputs.parameters import plain_run
 from rl_operator.targets.inputs.run_file import RunFile, as_it_runs, with_file

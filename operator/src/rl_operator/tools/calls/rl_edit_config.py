@@ -13,7 +13,7 @@ from rl_operator.api.hints import FROZEN
 from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.training_run import FROZEN_FIELDS, TrainingRun
-from rl_operator.check import check_run
+from rl_operator.check.run_check import check_run
 from rl_operator.documents.merge_patch import merge_patch
 from rl_operator.documents.parse import DocumentError, parse_run
 from rl_operator.operator_errors import ConflictError, InvalidError

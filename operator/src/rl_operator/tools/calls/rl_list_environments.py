@@ -21,8 +21,8 @@ from rl_operator.api.names import (
 from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.training_run import RunSpec, TrainingRun
-from rl_operator.check import check_run
 from rl_operator.check.name_lists import most_alike
+from rl_operator.check.run_check import check_run
 from rl_operator.documents.parse import parse_run
 from rl_operator.operator_errors import ConflictError, ForbiddenError, InvalidError, NameTakenError
 from rl_operator.status.text.sentences import cut

@@ -23,7 +23,7 @@ from rl_operator.api.runtime import Runtime, SecretKey
 from rl_operator.api.settings.fields import TRAINER_FIELDS, flattened
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.operator_errors import ForbiddenError
-from rl_operator.render import render_run
+from rl_operator.render.manifests import render_run
 from rl_operator.status.attempt.restored import is_restored
 from rl_operator.status.text.reasons import REASONS
 from rl_operator.targets.inputs.file_inputs import FileInputs, judged

@@ -9,8 +9,8 @@ from rl_operator.api.refusal import Refusal
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.check import check_run
 from rl_operator.check.name_lists import most_alike, outlined
+from rl_operator.check.run_check import check_run
 from rl_operator.operator_errors import ForbiddenError, InvalidError, RefusedError
 from rl_operator.targets.inputs.file_inputs import choose_runtime
 from rl_operator.tools.agent_tool import Answer, ToolRefusedError

@@ -12,7 +12,7 @@ from rl_operator.api.catalog import CatalogEnvironment
 from rl_operator.api.names import RUN_NAME_PATTERN
 from rl_operator.api.run_inputs import ChosenEnvironment, RunInputs
 from rl_operator.api.runtime import Bound, Runtime
-from rl_operator.check import check_run
+from rl_operator.check.run_check import check_run
 from rl_operator.cli.commands.init import accepts_of, object_name, own_environment_template, run_template, within
 from rl_operator.documents.parse import load_documents, load_run, parse_environment
 
