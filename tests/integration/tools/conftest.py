@@ -6,11 +6,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.integration.cluster.control_plane import ADMIN_TOKEN, ControlPlane
+from tests.integration.cluster.admin import AdminClient
+from tests.integration.cluster.control_plane import ADMIN_TOKEN, GUEST, ControlPlane
 from tests.integration.cluster.operator_process import OperatorProcess
 from tests.integration.cluster.polling import wait_for
 from tests.integration.cluster.runs import RunsNamespace
 from tests.integration.local.conftest import end_everything
+from tests.unit.rl_operator.tools.contexts import call_at
 
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.local.state.layout import Layout
@@ -18,7 +20,7 @@ from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.targets.local_target import LocalTarget
 from rl_operator.targets.target_loop import LoopThread
 from rl_operator.tools.call_context import CallContext
-from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
+from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
 """`call("rl_edit_config", field=…, value=…)`; with `at=` at another context."""
@@ -75,6 +77,25 @@ def call(context: CallContext) -> Call:
     """Calls a tool by its name, like a server."""
 
     def call_(tool: str, *, at: CallContext | None = None, **arguments: Any) -> Outcome:
-        return dispatch(BY_NAME[tool], at or context, arguments)
+        return call_at(at or context, tool, **arguments)
 
     return call_
+
+
+def right(group: str, resource: str, *verbs: str) -> dict[str, Any]:
+    return {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
+
+
+def allow(admin: AdminClient, namespace: str, *rules: dict[str, Any]) -> None:
+    """Give the guest these rights in the namespace, and those of reading runs and runtimes."""
+    kinds = right("rl-operator.dev", "*", "get", "list")
+    rbac, group = "/apis/rbac.authorization.k8s.io/v1", "rbac.authorization.k8s.io"
+    user = {"kind": "User", "name": GUEST, "apiGroup": group}
+    role, metadata = {"apiGroup": group, "kind": "Role", "name": "few"}, {"metadata": {"name": "few"}}
+    admin.post(f"{rbac}/namespaces/{namespace}/roles", {**metadata, "rules": [kinds, *rules]})
+    binding = {**metadata, "roleRef": role, "subjects": [user]}
+    admin.post(f"{rbac}/namespaces/{namespace}/rolebindings", binding)
+    cluster = {"metadata": {"name": f"few-{namespace}"}}
+    admin.post(f"{rbac}/clusterroles", {**cluster, "rules": [kinds]})
+    cluster_role = {"apiGroup": group, "kind": "ClusterRole", "name": f"few-{namespace}"}
+    admin.post(f"{rbac}/clusterrolebindings", {**cluster, "roleRef": cluster_role, "subjects": [user]})

@@ -1,9 +1,6 @@
 """The gateway's page in front of a real API server, and teams whose service accounts have different rights."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,10 +8,9 @@ from typing import Any
 
 from tests.integration.cluster.admin import RUNS, AdminClient
 from tests.integration.cluster.control_plane import ControlPlane
-from tests.unit.rl_operator.tools.gateways import END_SECONDS
+from tests.integration.tools.agents import tools_server
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
-RLCTL = str(Path(sys.executable).with_name("rlctl"))
 KIND = {"apiVersion": "rl-operator.dev/v1alpha1", "kind": "RLTrainingRun"}
 NOTHING, VIEWS, CHANGES = ("deletecollection",), ("get", "list"), ("get", "list", "patch")
 """Rights on runs; a rule needs a verb."""
@@ -29,17 +25,8 @@ def page_server(plane: ControlPlane, folder: Path, namespace: str) -> Iterator[s
     config["contexts"][0]["context"]["namespace"] = namespace
     path = folder / "kubeconfig"
     path.write_text(json.dumps(config), encoding="utf-8")
-    env_vars = os.environ | {"KUBECONFIG": str(path)}
-    command = [RLCTL, "tools", "serve", "--port", "0", "--ui"]
-    with subprocess.Popen(command, env=env_vars, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        process.stdout.readline()
-        shown = process.stdout.readline().rpartition(" ")[2].strip()
-        try:
-            yield shown.removesuffix("/ui")
-        finally:
-            process.terminate()
-            process.wait(END_SECONDS)
+    with tools_server("--ui", env_vars={"KUBECONFIG": str(path)}) as (address, _):
+        yield address
 
 
 def made_team(admin: AdminClient, namespace: str, verbs: tuple[str, ...]) -> str:

@@ -249,32 +249,3 @@ def path_of(document: dict[str, Any]) -> str:
     root = f"/api/{version}" if version == "v1" else f"/apis/{version}"
     folder = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
     return f"{root}{folder}/{document['kind'].lower()}s"
-
-
-@on_cluster
-def test_two_agents_are_separate_and_a_killed_server_loses_nothing(
-    kubeconfig: dict[str, str], namespace_with_key: str
-) -> None:
-    with tools_server(env_vars=kubeconfig) as (address, process):
-        with (
-            agent_over_http(address, ADMIN_TOKEN, namespace=namespace_with_key, name="a") as a,
-            agent_over_http(address, ADMIN_TOKEN, namespace=namespace_with_key, name="b") as b,
-        ):
-            mine, yours = (
-                each("rl_select_environment", name="sort_digits", runtime="tiny")["run_id"] for each in (a, b)
-            )
-            a("rl_edit_config", field="group_size", value=4)
-            assert b("rl_edit_config", field="group_size", value=16)["run_id"] == yours
-        process.kill()
-        process.wait(SOON)
-    with (
-        tools_server(env_vars=kubeconfig) as (address, _),
-        agent_over_http(address, ADMIN_TOKEN, namespace=namespace_with_key, name="a") as a,
-        agent_over_http(address, ADMIN_TOKEN, namespace=namespace_with_key, name="b") as b,
-    ):
-        [kept] = a("rl_get_current_config", field="group_size")["configurable_fields"]
-        assert kept["current_value"] == 4
-        assert (a("rl_start_training")["run_id"], b("rl_start_training", dry_run=True)["run_id"]) == (mine, yours)
-        states = {run["run_id"]: run["status"] for run in a("rl_list_runs")["runs"]}
-        assert states[yours] == "draft"
-        assert states[mine] in ("pending", "starting")

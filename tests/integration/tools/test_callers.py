@@ -2,30 +2,28 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.cluster.admin import RUNS, AdminClient
+from tests.integration.cluster.admin import RUNS
 from tests.integration.cluster.control_plane import ADMIN_TOKEN, POWERLESS_TOKEN, ControlPlane
-from tests.unit.rl_operator.tools.gateways import END_SECONDS, Gateway
+from tests.integration.tools.agents import RLCTL, tools_server
+from tests.integration.tools.page_server import VIEWS, made_team
+from tests.unit.rl_operator.tools.gateways import Gateway
 
 from rl_operator.tools.toolset import TOOLS
 
 pytestmark = pytest.mark.apiserver
 
-RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
-RLCTL = str(Path(sys.executable).with_name("rlctl"))
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "rl_select_environment": {"name": "sort_digits", "runtime": "tiny"},
-    "rl_edit_config": {"run_id": "sorting", "field": "group_size", "value": 8},
-    "rl_sample": {"run_id": "sorting", "prompt": "sort 4 1 3 2"},
+    "rl_edit_config": {"run_id": "of-callers-a", "field": "group_size", "value": 8},
+    "rl_sample": {"run_id": "of-callers-a", "prompt": "sort 4 1 3 2"},
     "rl_list_environments": {"runtime": "tiny"},
     "rl_list_runs": {},
-    "rl_compare": {"run_ids": ["sorting", "sorting-2"]},
+    "rl_compare": {"run_ids": ["of-callers-a", "of-callers-b"]},
     "rl_health_check": {},
 }
 """Of the tools that take more or less than a run."""
@@ -34,40 +32,15 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def admin_gateway(control_plane: ControlPlane) -> Iterator[Gateway]:
     """Its own kubeconfig is an administrator's, with a client certificate."""
-    env_vars = os.environ | {"KUBECONFIG": str(control_plane.certificate_kubeconfig())}
-    command = [RLCTL, "tools", "serve", "--port", "0"]
-    with subprocess.Popen(command, env=env_vars, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        address = process.stdout.readline().rpartition(" ")[2].strip().removesuffix("/mcp")
-        try:
-            yield Gateway(address, ADMIN_TOKEN, process)
-        finally:
-            process.terminate()
-            process.wait(END_SECONDS)
+    env_vars = {"KUBECONFIG": str(control_plane.certificate_kubeconfig())}
+    with tools_server(env_vars=env_vars) as (address, process):
+        yield Gateway(address, ADMIN_TOKEN, process)
 
 
 @pytest.fixture(scope="module")
 def team_tokens(control_plane: ControlPlane) -> dict[str, str]:
     """Tokens of a team's service accounts, by team: each may read its own team's runs."""
-    return {team: _team(control_plane.admin, team) for team in ("callers-a", "callers-b")}
-
-
-def _team(admin: AdminClient, namespace: str) -> str:
-    account = {"kind": "ServiceAccount", "name": "agent", "namespace": namespace}
-    rules = [{"apiGroups": ["rl-operator.dev"], "resources": ["rltrainingruns"], "verbs": ["get", "list"]}]
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"}
-    binding = {"metadata": {"name": "reader"}, "roleRef": role, "subjects": [account]}
-    run = {"metadata": {"name": "sorting"}, "spec": {"environment": "sort_digits", "runtime": "tiny", "suspend": True}}
-    admin.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
-    admin.post(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "agent"}})
-    admin.post(f"{RBAC}/roles".format(namespace=namespace), {"metadata": {"name": "reader"}, "rules": rules})
-    admin.post(f"{RBAC}/rolebindings".format(namespace=namespace), binding)
-    kind = {"apiVersion": "rl-operator.dev/v1alpha1", "kind": "RLTrainingRun"}
-    admin.post(RUNS.format(namespace=namespace), kind | run)
-    token: str = admin.post(f"/api/v1/namespaces/{namespace}/serviceaccounts/agent/token", {"spec": {}})["status"][
-        "token"
-    ]
-    return token
+    return {team: made_team(control_plane.admin, team, VIEWS) for team in ("callers-a", "callers-b")}
 
 
 def call(gateway: Gateway, tool: str, arguments: dict[str, Any], namespace: str) -> dict[str, Any]:
@@ -87,10 +60,10 @@ def test_a_caller_sees_only_the_runs_of_their_own_team(admin_gateway: Gateway, t
     for team, other in (("callers-a", "callers-b"), ("callers-b", "callers-a")):
         agent = replace(admin_gateway, token=team_tokens[team])
         seen = agent.ask("GET", "/runs", headers={"X-RL-Namespace": team})
-        assert (seen.status, [run["run_id"] for run in seen.json["runs"]]) == (200, ["sorting"])
+        assert (seen.status, [run["run_id"] for run in seen.json["runs"]]) == (200, [f"of-{team}"])
         refused = agent.ask("GET", "/runs", headers={"X-RL-Namespace": other})
         assert (refused.status, refused.json["code"]) == (403, "forbidden")
-        assert f"system:serviceaccount:{team}:agent" in refused.json["error"]
+        assert f"system:serviceaccount:{team}:viewer" in refused.json["error"]
 
 
 def test_a_caller_with_read_access_may_not_write(
@@ -99,8 +72,8 @@ def test_a_caller_with_read_access_may_not_write(
     agent, namespace = replace(admin_gateway, token=team_tokens["callers-a"]), {"X-RL-Namespace": "callers-a"}
     before = control_plane.admin.items(RUNS.format(namespace="callers-a"))
     for path, body in (
-        ("/runs", {"run_id": "sorting"}),
-        ("/config", {"run_id": "sorting", "field": "group_size", "value": 8}),
+        ("/runs", {"run_id": "of-callers-a"}),
+        ("/config", {"run_id": "of-callers-a", "field": "group_size", "value": 8}),
         ("/environments/sort_digits/select", None),
     ):
         refused = agent.ask("POST", path, body, namespace)
@@ -115,7 +88,7 @@ def test_no_tool_lends_out_the_gateways_rights(
     """The caller may do nothing; the gateway's own certificate would allow everything."""
     before = control_plane.admin.items(RUNS.format(namespace="callers-a"))
     nobody = replace(admin_gateway, token=POWERLESS_TOKEN)
-    answer = call(nobody, tool.name, ARGUMENTS.get(tool.name, {"run_id": "sorting"}), "callers-a")
+    answer = call(nobody, tool.name, ARGUMENTS.get(tool.name, {"run_id": "of-callers-a"}), "callers-a")
     if tool.name != "rl_health_check":  # it says what it cannot see
         assert answer["code"] == "forbidden", answer
     assert "sort_digits" not in str(answer)
@@ -128,7 +101,7 @@ def test_the_gateway_itself_may_do_everything(control_plane: ControlPlane, team_
     listed = subprocess.run(
         [RLCTL, "list", "-n", "callers-a"], env=env_vars, capture_output=True, text=True, check=True
     )
-    assert "sorting" in listed.stdout
+    assert "of-callers-a" in listed.stdout
 
 
 @pytest.mark.parametrize("token", ["", "unknown-token-of-a-stranger", "eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0."])

@@ -10,13 +10,13 @@ from tests.integration.cluster.policies import door
 from tests.integration.cluster.polling import wait_for
 from tests.integration.cluster.runs import install_runtime
 from tests.integration.tools.conftest import target_of
+from tests.unit.rl_operator.tools.contexts import call_at
 
 from rl_operator.documents.parse import parse_runtime
 from rl_operator.documents.shipped import bundled_catalog
 from rl_operator.render.config_maps import ImageCatalog, catalog_config_map
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.runs import named_run
-from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.parametrize("guarded_plane", [API_SERVER], indirect=True)]
 
@@ -43,29 +43,25 @@ def context(guarded_plane: ControlPlane) -> Iterator[CallContext]:
         yield CallContext(target, "default")
 
 
-def call(context: CallContext, tool: str, **arguments: object) -> Outcome:
-    return dispatch(BY_NAME[tool], context, arguments)
-
-
 def test_the_api_server_accepts_what_the_check_accepts(context: CallContext, runtime: str) -> None:
-    assert call(context, "rl_select_environment", name="sort_digits", runtime=runtime).code is None
+    assert call_at(context, "rl_select_environment", name="sort_digits", runtime=runtime).code is None
     values = {"group_size": 4, "loss": "ppo", "wandb_tags": ["a"], "wandb_name": "n", "backoff_limit": 0}
-    assert call(context, "rl_edit_config", values=values).code is None
-    assert call(context, "rl_edit_config", values=dict.fromkeys(values)).answer["config"] == {}
+    assert call_at(context, "rl_edit_config", values=values).code is None
+    assert call_at(context, "rl_edit_config", values=dict.fromkeys(values)).answer["config"] == {}
 
 
 def test_a_later_lock_is_satisfied_by_the_edit(context: CallContext, runtime: str, guarded_plane: ControlPlane) -> None:
     """The policies check the whole run at every write: a value set before the lock would block every edit."""
     admin = guarded_plane.admin
-    run_id = call(context, "rl_select_environment", name="sort_digits", runtime=runtime).answer["run_id"]
-    assert call(context, "rl_edit_config", field="total_steps", value=4).code is None
+    run_id = call_at(context, "rl_select_environment", name="sort_digits", runtime=runtime).answer["run_id"]
+    assert call_at(context, "rl_edit_config", field="total_steps", value=4).code is None
     admin.patch(f"{RUNTIMES}/{runtime}", {"spec": {"locked": {"env": {"total_steps": 9}}}})
     probe = named_run(context, run_id).to_wire()
     fresh = {"metadata": {"name": "probe"}, **{part: probe[part] for part in ("apiVersion", "kind", "spec")}}
     wait_for("the lock is known to the policy", lambda: door(admin, "default", fresh))
-    refused = call(context, "rl_edit_config", field="group_size", value=4)
+    refused = call_at(context, "rl_edit_config", field="group_size", value=4)
     assert refused.code == "refused"
     assert refused.answer["error"].startswith("the API server rejected the run: spec.config.total_steps is 4")
     assert refused.answer["refusals"][0]["locked"] == 9
-    assert call(context, "rl_edit_config", values={"group_size": 4, "total_steps": None}).code is None
+    assert call_at(context, "rl_edit_config", values={"group_size": 4, "total_steps": None}).code is None
     assert named_run(context, run_id).spec.config == {"group_size": 4}

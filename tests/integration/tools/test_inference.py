@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.cluster.admin import AdminClient
-from tests.integration.cluster.control_plane import GUEST, GUEST_TOKEN, ControlPlane
+from tests.integration.cluster.control_plane import GUEST_TOKEN, ControlPlane
 from tests.integration.cluster.kubelet import End, running, waiting
 from tests.integration.cluster.node import LogNode
 from tests.integration.cluster.polling import wait_for
 from tests.integration.cluster.runs import RunsNamespace, install_runtime
+from tests.integration.tools.conftest import allow, right
+from tests.unit.rl_operator.tools.contexts import call_at
 from tests.unit.tinker_atropos.environments.trial.provider import KEY, ScriptedProvider
 
 from rl_operator.local.state.layout import PodFolder
@@ -19,7 +20,6 @@ from rl_operator.local.state.locks import is_held
 from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.targets.local_target import LocalTarget
 from rl_operator.tools.call_context import CallContext
-from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
 
 LONG = 200
 """Seconds, on a machine that is busy."""
@@ -52,12 +52,8 @@ class Shout(Environment[str]):
 """
 
 
-def call(context: CallContext, tool: str, **arguments: Any) -> Outcome:
-    return dispatch(BY_NAME[tool], context, arguments)
-
-
 def answer(context: CallContext, tool: str, **arguments: Any) -> dict[str, Any]:
-    outcome = call(context, tool, **arguments)
+    outcome = call_at(context, tool, **arguments)
     assert outcome.code is None, outcome.answer
     return outcome.answer
 
@@ -166,7 +162,7 @@ def test_a_test_outlives_its_call_is_found_again_and_is_deleted_with_its_run(
     local_context.target.delete(local_context.namespace, run_id)
     assert not is_held(lock)
     assert not folder_of(local_context, tested["test_id"]).root.exists()
-    assert call(local_context, "rl_test_inference", test_id=tested["test_id"]).code == "refused"
+    assert call_at(local_context, "rl_test_inference", test_id=tested["test_id"]).code == "refused"
 
 
 REFUSED = {
@@ -189,7 +185,7 @@ def test_an_impossible_test_is_refused_with_what_to_do(
     for name, value in env_vars.items():
         monkeypatch.setenv(name, value)
     answer(local_context, "rl_select_environment", name="sort_digits")
-    outcome = call(local_context, "rl_test_inference", **arguments)
+    outcome = call_at(local_context, "rl_test_inference", **arguments)
     assert outcome.code == "refused"
     assert said in outcome.answer["error"]
 
@@ -292,25 +288,6 @@ def test_a_job_of_the_caller_tries_the_models_of_the_runtime(
     }
 
 
-def allow(admin: AdminClient, namespace: str, *rules: dict[str, Any]) -> None:
-    """Give the guest these rights in the namespace, and those of reading runs and runtimes."""
-    kinds = {"apiGroups": ["rl-operator.dev"], "resources": ["*"], "verbs": ["get", "list"]}
-    rbac, group = "/apis/rbac.authorization.k8s.io/v1", "rbac.authorization.k8s.io"
-    user = {"kind": "User", "name": GUEST, "apiGroup": group}
-    role, metadata = {"apiGroup": group, "kind": "Role", "name": "few"}, {"metadata": {"name": "few"}}
-    admin.post(f"{rbac}/namespaces/{namespace}/roles", {**metadata, "rules": [kinds, *rules]})
-    binding = {**metadata, "roleRef": role, "subjects": [user]}
-    admin.post(f"{rbac}/namespaces/{namespace}/rolebindings", binding)
-    cluster = {"metadata": {"name": f"few-{namespace}"}}
-    admin.post(f"{rbac}/clusterroles", {**cluster, "rules": [kinds]})
-    cluster_role = {"apiGroup": group, "kind": "ClusterRole", "name": f"few-{namespace}"}
-    admin.post(f"{rbac}/clusterrolebindings", {**cluster, "roleRef": cluster_role, "subjects": [user]})
-
-
-def right(group: str, resource: str, *verbs: str) -> dict[str, Any]:
-    return {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
-
-
 LOOKING = right("batch", "jobs", "get", "list")
 RIGHTS = {
     "no Job": ((LOOKING,), "cannot create resource"),
@@ -330,8 +307,8 @@ def test_a_caller_without_the_rights_learns_which_and_leaves_nothing_behind(
     try:
         context = CallContext(target, tried.namespace)
         # Rights are granted at once, but the authorizer learns of them a moment later.
-        wait_for("the rights hold", lambda: call(context, "rl_test_inference", test_id="x").code == "refused")
-        outcome = call(context, "rl_test_inference", run_id=run["metadata"]["name"])
+        wait_for("the rights hold", lambda: call_at(context, "rl_test_inference", test_id="x").code == "refused")
+        outcome = call_at(context, "rl_test_inference", run_id=run["metadata"]["name"])
     finally:
         target.close()
     assert outcome.code == "forbidden", outcome.answer

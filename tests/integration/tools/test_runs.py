@@ -10,26 +10,24 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.integration.cluster.admin import AdminClient
-from tests.integration.cluster.control_plane import GUEST, GUEST_TOKEN
+from tests.integration.cluster.control_plane import GUEST_TOKEN
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.node import LogNode
 from tests.integration.cluster.runs import RunsNamespace
 from tests.integration.local.scripted import LEAVES, SUCCEEDS, WORKS_ON, start_scripted
-from tests.integration.tools.conftest import Call
+from tests.integration.tools.conftest import allow, right
+from tests.unit.rl_operator.tools.contexts import call_at
 
 from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.targets.local_target import LocalTarget
 from rl_operator.tools.call_context import CallContext
-from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
+from rl_operator.tools.toolset import Outcome
 
 NOT_HANGING = 60.0
 """Seconds; what should come at once."""
 
 KEY = {"metadata": {"name": "tinker-service"}, "stringData": {"api-key": "tml-made-up-for-a-test"}}
 """What the runtime `tiny` needs in the namespace of its runs."""
-
-RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
 
 on_cluster = pytest.mark.apiserver
 
@@ -49,7 +47,7 @@ class Caller:
         return outcome.answer
 
     def outcome(self, tool: str, **arguments: Any) -> Outcome:
-        return dispatch(BY_NAME[tool], self.context, arguments)
+        return call_at(self.context, tool, **arguments)
 
     def later(self, tool: str, **arguments: Any) -> "Future[Outcome]":
         return self.threads.submit(partial(self.outcome, tool, **arguments))
@@ -125,7 +123,7 @@ def test_a_run_without_the_backends_key_is_not_started(caller: Caller, runs: Run
 def test_a_caller_who_may_not_read_secrets_may_start(
     cluster_target: ClusterTarget, runs: RunsNamespace, threads: ThreadPoolExecutor
 ) -> None:
-    _may_use_runs(runs.admin, runs.namespace)
+    allow(runs.admin, runs.namespace, right("rl-operator.dev", "rltrainingruns", "*"))
     target = cluster_target.acting_as(GUEST_TOKEN)
     caller = Caller(CallContext(target, runs.namespace), threads)
     caller("rl_select_environment", name="sort_digits", runtime="tiny")
@@ -133,22 +131,6 @@ def test_a_caller_who_may_not_read_secrets_may_start(
     assert (missing["name"], missing["needed"]) == ("tinker-service", False)
     assert "it may be there" in missing["why"]
     target.close()
-
-
-def _may_use_runs(admin: AdminClient, namespace: str) -> None:
-    """The guest: runs here, and what every user may read of the platform."""
-    rules = [{"apiGroups": ["rl-operator.dev"], "resources": ["rltrainingruns"], "verbs": ["*"]}]
-    user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": GUEST}
-    named = {"metadata": {"name": "agent"}}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "agent"}
-    admin.post(f"{RBAC.format(namespace=namespace)}/roles", named | {"rules": rules})
-    admin.post(f"{RBAC.format(namespace=namespace)}/rolebindings", named | {"roleRef": role, "subjects": [user]})
-    cluster_wide = "/apis/rbac.authorization.k8s.io/v1"
-    named = {"metadata": {"name": f"agent-{namespace}"}}
-    reads = [{"apiGroups": ["rl-operator.dev"], "resources": ["rlruntimes"], "verbs": ["get", "list"]}]
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"agent-{namespace}"}
-    admin.post(f"{cluster_wide}/clusterroles", named | {"rules": reads})
-    admin.post(f"{cluster_wide}/clusterrolebindings", named | {"roleRef": role, "subjects": [user]})
 
 
 @on_cluster
@@ -181,23 +163,6 @@ def test_a_failure_explains_what_to_do(caller: Caller, runs: RunsNamespace, trai
     }
     assert caller("rl_get_results")["failure"] == answer["failure"]
     assert "it is failed" in caller("rl_stop_training", run_id=training_run)["message"]
-
-
-@on_cluster
-def test_deleting_the_run_ends_the_wait(caller: Caller, runs: RunsNamespace, drafted: str) -> None:
-    caller("rl_start_training")
-    waiting = caller.later("rl_check_status", run_id=drafted, wait_seconds=240, until="finished")
-    runs.until_pod(name=drafted)
-    runs.delete(drafted)
-    runs.kubelet.collect_garbage()
-    assert waiting.result(NOT_HANGING).code == "not_found"
-
-
-@on_cluster
-def test_a_refused_run_ends_the_wait(caller: Caller, runs: RunsNamespace) -> None:
-    runs.apply("refused", environment="no-such-environment")
-    answer = caller("rl_check_status", run_id="refused", wait_seconds=240, until="finished")
-    assert (answer["status"], answer["refusals"][0]["code"]) == ("pending", "UnknownEnvironment")
 
 
 @on_cluster
@@ -259,16 +224,3 @@ def test_a_local_run_is_stopped_and_deleted(here: Caller, monkeypatch: pytest.Mo
     waiting = here.later("rl_check_status", run_id=name, wait_seconds=240, until="finished")
     here.context.target.delete("default", name)
     assert waiting.result(NOT_HANGING).code == "not_found"
-
-
-# --- on either ----------------------------------------------------------------------------------------------------
-def test_drafts_are_listed_in_pages_and_rest(call: Call) -> None:
-    drafts = {call("rl_select_environment", name="sort_digits", runtime="tiny").answer["run_id"] for _ in range(3)}
-    first = call("rl_list_runs", limit=2).answer
-    rest = call("rl_list_runs", limit=2, after=first["next"]).answer
-    assert {run["run_id"] for run in first["runs"] + rest["runs"]} == drafts
-    assert (first["count"], "next" in rest) == (3, False)
-    assert call("rl_get_logs").code == "refused"
-    assert "nothing to stop" in call("rl_stop_training", run_id=max(drafts)).answer["message"]
-    answer = call("rl_check_status", run_id=min(drafts), wait_seconds=240, until="finished").answer
-    assert answer["status"] == "draft"

@@ -11,6 +11,10 @@ from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.targets.target_loop import LoopThread
 
 
+def target_over(client: object) -> ClusterTarget:
+    return ClusterTarget(LoopThread(), cast("ClusterClient", client), label="", flags="", namespace="lab", note=print)
+
+
 class EventsClient:
     """Has Events, and selects them by their fields."""
 
@@ -35,14 +39,9 @@ def event(reason: str, uid: str, second: int) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def target_with_events() -> ClusterTarget:
+def test_events_are_in_order_and_none_is_of_a_deleted_run_of_the_name() -> None:
     client = EventsClient(event("Training", "new", 3), event("Succeeded", "old", 1), event("Starting", "new", 2))
-    return ClusterTarget(LoopThread(), cast("ClusterClient", client), label="", flags="", namespace="lab", note=print)
-
-
-def test_events_are_in_order_and_none_is_of_a_deleted_run_of_the_name(target_with_events: ClusterTarget) -> None:
-    assert target_with_events.events("lab", "sorting", "new") == [
+    assert target_over(client).events("lab", "sorting", "new") == [
         "2026-01-01T00:00:02Z  Normal   Starting              It is.",
         "2026-01-01T00:00:03Z  Normal   Training              It is.",
     ]
@@ -77,16 +76,13 @@ class ChunksClient:
 
 def test_runs_are_read_while_they_are_asked_for() -> None:
     client = ChunksClient()
-    target = ClusterTarget(LoopThread(), cast("ClusterClient", client), label="", flags="", namespace="lab", note=print)
-    runs = target.runs("lab", "a=b")
+    runs = target_over(client).runs("lab", "a=b")
     assert (next(runs), client.asked) == ({"chunk": 1}, 1)
     assert ([*runs], client.asked) == ([{"chunk": 2}, {"chunk": 3}], 3)
 
 
 def test_versions_are_asked_of_the_api_servers_cache() -> None:
-    client = cast("ClusterClient", RunsClient())
-    target = ClusterTarget(LoopThread(), client, label="", flags="", namespace="lab", note=print)
-    assert target.run_versions(None) == {("lab", "sorting"): "uid/7"}
+    assert target_over(RunsClient()).run_versions(None) == {("lab", "sorting"): "uid/7"}
 
 
 class GoneClient:
@@ -99,7 +95,6 @@ class GoneClient:
 
 
 def test_the_logs_of_a_pod_that_is_gone_are_said_to_be_gone() -> None:
-    client = cast("ClusterClient", GoneClient())
-    target = ClusterTarget(LoopThread(), client, label="", flags="", namespace="lab", note=print)
+    target = target_over(GoneClient())
     with pytest.raises(GoneError, match=r"pod lab/sorting-1 is gone, and its logs with it \(GET .*404"):
         list(target.log_lines("lab", "sorting-1", "trainer", tail=None, follow=False))

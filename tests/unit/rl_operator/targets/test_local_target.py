@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.rl_operator.targets.fakes import run_manifest, without_the_service
+from tests.unit.rl_operator.tools.contexts import Unattended
 
 from rl_operator.api.names import RUN_KIND
 from rl_operator.documents.parse import parse_stored_run
@@ -25,11 +26,6 @@ SETTLED_SECONDS = 60.0
 def draft(**spec: Any) -> dict[str, Any]:
     document = run_manifest(spec={"suspend": True, **spec})
     return {**document, "metadata": {"name": "sorting", "namespace": "default"}, "status": {}}
-
-
-class Unattended(LocalTarget):
-    def look_after(self, namespace: str, name: str) -> None:
-        pass
 
 
 @pytest.fixture

@@ -1,15 +1,14 @@
 """A context over an empty state folder, and a way to call tools as the servers do."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.rl_operator.tools.contexts import Unattended, call_at
+from tests.unit.rl_operator.tools.contexts import Call, Unattended, call_at
 from tests.unit.rl_operator.tools.gateways import Gateway, running_gateway
 
 from rl_operator.local.state.layout import Layout
 from rl_operator.tools.call_context import CallContext
-from rl_operator.tools.toolset import Outcome
 
 
 @pytest.fixture
@@ -18,8 +17,7 @@ def context(tmp_path: Path) -> CallContext:
 
 
 @pytest.fixture
-def call(context: CallContext) -> Callable[..., Outcome]:
-    """`call("rl_edit_config", field=…, value=…)`."""
+def call(context: CallContext) -> Call:
     return lambda tool, **arguments: call_at(context, tool, **arguments)
 
 

@@ -1,5 +1,6 @@
 """The local target without processes, and what tests put into it."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from rl_operator.targets.local_target import LocalTarget
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.runs import named_run
 from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
+
+Call = Callable[..., Outcome]
+"""`call("rl_edit_config", field=…, value=…)`."""
 
 OWN_CODE = Path("tests/data/environments/shout.py").read_text(encoding="utf-8")
 

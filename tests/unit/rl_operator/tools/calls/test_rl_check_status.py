@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.tools.contexts import Unattended, call_at, drafted
+from tests.unit.rl_operator.tools.contexts import Call, Unattended, call_at, drafted
 
 from rl_operator.api.names import API_VERSION, RUN_KIND
 from rl_operator.local.state.layout import Layout
 from rl_operator.operator_errors import TargetUnreachableError
 from rl_operator.tools.call_context import CallContext
-from rl_operator.tools.toolset import Outcome
 
-Call = Callable[..., Outcome]
 START = datetime(2026, 11, 22, 1, 0, tzinfo=UTC)
 KIND = {"apiVersion": API_VERSION, "kind": RUN_KIND}
 STARTED = "2026-11-22T00:30:00Z"
@@ -124,14 +122,6 @@ def test_a_draft_is_never_rate_limited(call: Call, context: CallContext) -> None
         assert not {"rate_limited", "next_check_in_seconds"} & set(answer)
 
 
-def test_a_draft_is_not_waited_for(call: Call, context: CallContext, counting_target: Counting) -> None:
-    """Whether it has been reconciled yet or not."""
-    name = drafted(context)
-    counting_target.reads = 0
-    assert call("rl_check_status", run_id=name, wait_seconds=240, until="finished").answer["status"] == "draft"
-    assert counting_target.reads == 1
-
-
 def test_an_answer_about_one_run_is_not_reused_for_another(context: CallContext, call: Call) -> None:
     """A run whose name is the suffix of another's."""
     for name in ("digits-trainers", "trainers"):
@@ -176,12 +166,6 @@ def test_each_agents_polls_are_its_own(context: CallContext, call: Call, run_id:
     call("rl_check_status", run_id=run_id)
     other = replace(context, agent="another")
     assert "rate_limited" not in call_at(other, "rl_check_status", run_id=run_id).answer
-
-
-def test_an_unknown_run_names_the_active_ones(call: Call, run_id: str) -> None:
-    outcome = call("rl_check_status", run_id="nothing", wait_seconds=240)
-    assert outcome.code == "not_found"
-    assert outcome.answer["active_runs"] == [run_id]
 
 
 def test_waiting_costs_one_read_per_poll_and_ends_with_news(

@@ -1,11 +1,10 @@
 """What agents are told of two runs, and of an experiment."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.tools.contexts import drafted, write_status
+from tests.unit.rl_operator.tools.contexts import Call, drafted, write_status
 
 from rl_operator.api.names import EXPERIMENT_LABEL, SWEPT_ANNOTATION
 from rl_operator.local.state.state_store import StateStore
@@ -13,9 +12,6 @@ from rl_operator.targets.local_target import LocalTarget
 from rl_operator.tools.answers.shown_text import tokens
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls.rl_get_results import MOST_TOKENS, SHOWN
-from rl_operator.tools.toolset import Outcome
-
-Call = Callable[..., Outcome]
 
 
 def over(context: CallContext, accuracy: float | None, **values: Any) -> str:
@@ -57,12 +53,6 @@ def test_two_runs(context: CallContext, call: Call) -> None:
     (verdict,) = answer["verdicts"]
     assert verdict.startswith(f"{high} is better: held-out 0.900 [0.880, 0.920] against 0.500")
     assert answer["namespace"] == "default"
-
-
-def test_a_short_name_is_enough(context: CallContext, call: Call) -> None:
-    names = [over(context, 0.5), over(context, 0.9)]
-    answer = call("rl_compare", run_ids=[name[-8:] for name in names]).answer
-    assert [run["run_id"] for run in answer["runs"]] == names
 
 
 def test_a_run_without_a_figure_says_why(context: CallContext, call: Call) -> None:

@@ -1,7 +1,6 @@
 """rl_edit_config: the edit is checked before anything is written, and it is written entirely or not at all."""
 
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, make_runtime, tasksets
 from tests.unit.rl_operator.strategies import JSON, PRINTABLE, SECRET, SOUND_CONFIGS, SOUND_TINKER, drawn
-from tests.unit.rl_operator.tools.contexts import Unattended, add_own, call_at, drafted, spec_of, write_status
+from tests.unit.rl_operator.tools.contexts import Call, Unattended, add_own, call_at, drafted, spec_of, write_status
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.runtime import Runtime
@@ -24,9 +23,6 @@ from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls.rl_edit_config import config_view
 from rl_operator.tools.drafts.field_names import RunFields, run_fields, spellings_of
 from rl_operator.tools.runs import named_run
-from rl_operator.tools.toolset import Outcome
-
-Call = Callable[..., Outcome]
 
 SPEC = {"environment": "sort_digits"}
 

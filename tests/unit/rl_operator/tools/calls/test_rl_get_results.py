@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -7,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.rl_operator.strategies import SECRET
-from tests.unit.rl_operator.tools.contexts import call_at, drafted, write_status
+from tests.unit.rl_operator.tools.contexts import Call, call_at, drafted, write_status
 from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 
 from rl_contract.trainer_messages import MOST_FIGURES
@@ -17,9 +16,7 @@ from rl_operator.tools.answers.changed_settings import MOST_FIELDS
 from rl_operator.tools.answers.shown_text import tokens
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls.rl_get_results import evenly, results_of
-from rl_operator.tools.toolset import Outcome
 
-Call = Callable[..., Outcome]
 WEIGHTS = {"samplerPath": "tinker://s/sampler_weights/1", "statePath": "tinker://s/weights/1"}
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.unit.rl_operator.rollouts.made_rollouts import frame, group, lost, rollout, step
-from tests.unit.rl_operator.tools.contexts import drafted, write_status
+from tests.unit.rl_operator.tools.contexts import Call, drafted, write_status
 
 from rl_operator.local.state.layout import Layout
 from rl_operator.tools.answers.shown_text import compact
@@ -12,7 +12,6 @@ from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls.rl_get_rollouts import NOTE
 from rl_operator.tools.toolset import Outcome
 
-Call = Callable[..., Outcome]
 Keep = Callable[..., None]
 
 STEP_2: list[Any] = [

@@ -1,17 +1,13 @@
 import platform
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, without_the_service
-from tests.unit.rl_operator.tools.contexts import call_at, drafted
+from tests.unit.rl_operator.tools.contexts import Call, call_at, drafted
 
 from rl_operator.targets import local_needs
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls.rl_start_training import NO_RUNTIME
-from rl_operator.tools.toolset import Outcome
-
-Call = Callable[..., Outcome]
 
 
 def test_this_machine(context: CallContext, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

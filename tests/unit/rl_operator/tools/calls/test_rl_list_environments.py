@@ -2,7 +2,6 @@
 
 import re
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
@@ -13,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.rl_operator.samples import make_runtime
 from tests.unit.rl_operator.strategies import drawn
-from tests.unit.rl_operator.tools.contexts import OWN_CODE, Unattended, add_own, call_at, drafted, other_user, spec_of
+from tests.unit.rl_operator.tools.contexts import (
+    OWN_CODE,
+    Call,
+    Unattended,
+    add_own,
+    call_at,
+    drafted,
+    other_user,
+    spec_of,
+)
 
 from rl_operator.api.catalog import Catalog, CatalogEnvironment
 from rl_operator.api.environment import Environment
@@ -28,9 +36,6 @@ from rl_operator.tools.answers.shown_text import tokens
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls.rl_list_environments import run_name
 from rl_operator.tools.runs import latest_drafted, named_run, state_of
-from rl_operator.tools.toolset import Outcome
-
-Call = Callable[..., Outcome]
 
 
 def test_a_draft_is_a_suspended_run(context: CallContext, call: Call) -> None:
@@ -43,19 +48,6 @@ def test_a_draft_is_a_suspended_run(context: CallContext, call: Call) -> None:
     assert (run.spec.environment, run.spec.runtime, state_of(run)) == ("sort_digits", "tiny", "draft")
     assert {"group_size", "learning_rate", "wandb_project", "backoff_limit"} <= set(answer["editable"])
     assert answer["locked"] == ["tokenizer_name"]
-
-
-def test_a_draft_needs_no_key_and_its_start_does(context: CallContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TINKER_API_KEY", raising=False)
-    run_id = drafted(context, runtime="default")
-    assert spec_of(context, run_id)["suspend"] is True
-    with pytest.raises(Exception, match="TINKER_API_KEY is not set"):
-        context.target.change_spec("default", run_id, {"suspend": False})
-    assert spec_of(context, run_id)["suspend"] is True
-
-
-def test_selecting_again_makes_a_new_draft(context: CallContext) -> None:
-    assert drafted(context) != drafted(context)
 
 
 @pytest.mark.process
@@ -204,13 +196,6 @@ def test_the_written_run_looks_like_an_authors(context: CallContext) -> None:
     assert written
     assert written["spec"] == {"environment": "sort_digits", "runtime": "tiny", "suspend": True}
     assert parse_run(written)
-
-
-@pytest.mark.process
-def test_an_unknown_task_of_a_library_is_refused_with_similar_ones(call: Call) -> None:
-    available = call("rl_select_environment", name="reasoning-gym/chain_sun").answer["available"]
-    assert available[0] == "reasoning-gym/chain_sum"
-    assert len(available) == 20
 
 
 def test_the_bundled_ones_with_the_keys_of_the_original_tools(call: Call) -> None:

@@ -1,9 +1,8 @@
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.tools.contexts import drafted, write_status
+from tests.unit.rl_operator.tools.contexts import Call, drafted, write_status
 from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 
 from rl_operator.api.training_run import TrainingRun
@@ -12,7 +11,6 @@ from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls.rl_list_runs import age, line
 from rl_operator.tools.toolset import Outcome
 
-Call = Callable[..., Outcome]
 NOW = datetime(2026, 11, 22, 1, 0, tzinfo=UTC)
 
 

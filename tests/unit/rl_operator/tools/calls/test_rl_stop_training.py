@@ -1,14 +1,11 @@
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.tools.contexts import call_at, drafted, spec_of, write_status
+from tests.unit.rl_operator.tools.contexts import Call, drafted, spec_of, write_status
 
 from rl_operator.tools.call_context import CallContext
-from rl_operator.tools.toolset import Outcome
 
-Call = Callable[..., Outcome]
 STARTED = "2026-11-22T00:30:00Z"
 AT_STEP_3 = {"checkpoint": {"step": 3, "statePath": "tinker://w"}}
 
@@ -81,12 +78,6 @@ def test_the_checkpoint_and_how_to_resume(context: CallContext, call: Call) -> N
     write_status(context, name, phase="Stopping", observedGeneration=3, startTime=STARTED, **AT_STEP_3)
     answer = call("rl_stop_training", run_id=name).answer
     assert answer["checkpoint"] == {"step": 3, "state_path": "tinker://w"}
-
-
-def test_an_unknown_run(context: CallContext) -> None:
-    outcome = call_at(context, "rl_stop_training", run_id="nothing")
-    assert outcome.code == "not_found"
-    assert outcome.answer["active_runs"] == []
 
 
 def test_a_run_kept_in_git_gets_a_warning(context: CallContext, call: Call) -> None:

@@ -1,16 +1,12 @@
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.tools.contexts import drafted
+from tests.unit.rl_operator.tools.contexts import Call, drafted
 
 from rl_operator.tools.call_context import CallContext
-from rl_operator.tools.toolset import Outcome
 
 
-def test_an_openenv_server_is_tried_by_a_run(
-    context: CallContext, call: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_openenv_server_is_tried_by_a_run(context: CallContext, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RL_INFERENCE_URL", "http://127.0.0.1:9/v1")
     environment: dict[str, Any] = {
         "apiVersion": "rl-operator.dev/v1alpha1",

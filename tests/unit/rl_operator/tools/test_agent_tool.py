@@ -1,5 +1,7 @@
-"""What clients learn about a tool's parameters."""
+"""What clients and readers learn about tools and their parameters."""
 
+import re
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -56,3 +58,16 @@ MOST_TOKENS = 2_100
 def test_all_tools_together_are_small() -> None:
     described = [described_tool(tool).model_dump(mode="json", by_alias=True, exclude_none=True) for tool in TOOLS]
     assert tokens({"tools": described}) <= MOST_TOKENS
+
+
+ROW = re.compile(r"^\| `(rl_\w+)` \| (\w+) \| [^|]+ \|([^|]*)\|$", re.MULTILINE)
+
+
+def test_the_page_lists_every_tool_with_its_effect_and_parameters() -> None:
+    page = Path("docs/reference/agent-tools.md").read_text(encoding="utf-8")
+    documented = {name: (effect, re.findall(r"`(\w+)`", listed)) for name, effect, listed in ROW.findall(page)}
+    assert documented == {tool.name: (tool.effect, list(input_schema(tool)["properties"])) for tool in TOOLS}
+
+
+def test_the_page_gives_their_number() -> None:
+    assert len(TOOLS) == 15, "the page says fifteen"
