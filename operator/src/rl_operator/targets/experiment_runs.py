@@ -82,33 +82,22 @@ def record_config_map(experiment: str, namespace: str, rows: Sequence[RunFigures
         },
         **({"resourceVersion": version} if version else {}),
     }
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {RUNS_KEY: _text(_kept(rows))}}
+    text = "[\n" + ",\n".join(_kept(rows)) + "\n]\n"  # one run a line: two versions of it compare well
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {RUNS_KEY: text}}
 
 
 def _kept(rows: Sequence[RunFigures]) -> list[str]:
     """Each as JSON, newest first."""
     kept, size = list[str](), 0
     for row in sorted(rows, key=lambda row: (not row.gone, row.created), reverse=True)[:MAX_ROWS]:
-        line = _line(row)
+        said = row.with_changes(gone=False, message=row.message[:MAX_MESSAGE]).kept
+        line = json.dumps(said, separators=(",", ":"), ensure_ascii=False)
         size += len(line.encode()) + 2
         if size > MAX_BYTES:
             break
         kept.append(line)
     return kept
 
-
-def _line(row: RunFigures) -> str:
-    said = row.with_changes(gone=False, message=row.message[:MAX_MESSAGE]).kept
-    return json.dumps(said, separators=(",", ":"), ensure_ascii=False)
-
-
-def _text(lines: Sequence[str]) -> str:
-    """One run a line: two versions of it compare well."""
-    return "[\n" + ",\n".join(lines) + "\n]\n"
-
-
-LONGEST_NAME = MAX_RUN_NAME_LENGTH
-"""The names of its runs begin with it."""
 
 TRIES = 3
 """To store a table that someone else stores at the same time."""
@@ -129,10 +118,10 @@ def selector_of(experiment: str) -> str:
 
 
 def require_label(experiment: str) -> str:
-    """Raises RefusedError for what cannot be a label's value or a part of a ConfigMap's name."""
-    if len(experiment) > LONGEST_NAME or not re.fullmatch(RUN_NAME_PATTERN, experiment):
+    """Raises RefusedError for what cannot be a label's value, or the beginning of its runs' names."""
+    if len(experiment) > MAX_RUN_NAME_LENGTH or not re.fullmatch(RUN_NAME_PATTERN, experiment):
         raise RefusedError(
-            f"the experiment's name is {experiment!r}: it must have at most {LONGEST_NAME} of a-z, 0-9 and '-', "
+            f"the experiment's name is {experiment!r}: it must have at most {MAX_RUN_NAME_LENGTH} of a-z, 0-9 and '-', "
             "a letter first"
         )
     return experiment

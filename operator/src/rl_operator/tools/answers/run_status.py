@@ -51,11 +51,11 @@ _OTHER_SERVERS: Final = ("offline", "failed")
 
 def status_of(run: TrainingRun, now: datetime) -> Answer:
     """The full status answer, in at most MAX_TOKENS."""
-    status = run.status
+    status, seconds = run.status, elapsed_seconds(run, now)
     checkpoint = status.checkpoint.step if status.checkpoint else None
     answer = {
         **headline(run),
-        "running_time_minutes": _minutes(run, now),
+        "running_time_minutes": None if seconds is None else round(seconds / 60, 1),
         "processes": dict(_processes(run)),
         "progress": plain(
             status.progress, "step", "total_steps", "stopped_early", "percent", "seconds_per_step", "eta_seconds"
@@ -148,12 +148,11 @@ def failure_of(failure: Failure) -> Answer:
 def refusal_of(refusal: Refusal) -> Answer:
     """The one shape of refusals; long values are cut."""
     wire: Answer = refusal.to_wire()
-    return {name: value if len(text_of(value)) <= LONGEST_VALUE else _short(value) for name, value in wire.items()}
+    return {name: _short(value) for name, value in wire.items()}
 
 
 def checkpoint_of(run: TrainingRun) -> Answer:
-    checkpoint = run.status.checkpoint
-    return plain(checkpoint, "step", "state_path", "expires_at")
+    return plain(run.status.checkpoint, "step", "state_path", "expires_at")
 
 
 def without_empty(answer: Answer) -> Answer:
@@ -162,6 +161,8 @@ def without_empty(answer: Answer) -> Answer:
 
 
 def _short(value: object) -> object:
+    if len(text_of(value)) <= LONGEST_VALUE:
+        return value
     return one_line(value) if isinstance(value, str) else cut(text_of(value), LONGEST_VALUE)
 
 
@@ -171,11 +172,6 @@ def _name(text: str | None) -> str | None:
 
 def plain(model: object, *names: str) -> Answer:
     return without_empty({name: getattr(model, name) for name in names}) if model else {}
-
-
-def _minutes(run: TrainingRun, now: datetime) -> float | None:
-    seconds = elapsed_seconds(run, now)
-    return None if seconds is None else round(seconds / 60, 1)
 
 
 def _processes(run: TrainingRun) -> Iterator[tuple[str, str]]:

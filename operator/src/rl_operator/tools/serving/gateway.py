@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-import anyio.abc
 import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -16,7 +15,7 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rl_operator.operator_errors import ForbiddenError
-from rl_operator.tools.agent_tool import AgentTool, Answer
+from rl_operator.tools.agent_tool import AgentTool
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.serving.call_pool import Calls
 from rl_operator.tools.serving.caller_sessions import Sessions
@@ -32,8 +31,6 @@ from rl_operator.tools.serving.tool_gate import (
 from rl_operator.tools.toolset import Outcome, dispatch, failed
 
 if TYPE_CHECKING:
-    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-
     from rl_operator.tools.serving.mcp_server import Call
 
 
@@ -48,42 +45,37 @@ class McpEndpoint:
         self._tools = tuple(tools)
         self._call = call
         self._largest_body = largest_body
-        self._group: anyio.abc.TaskGroup | None = None
-        self._first = anyio.Lock()
+        self._asked, self._ready = anyio.Event(), anyio.Event()
         self._app: ASGIApp | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        async with anyio.create_task_group() as self._group:
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._serve)
             yield
-            self._group.cancel_scope.cancel()
+            group.cancel_scope.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._first:
-            self._app = self._app or await self._begun()
+        self._asked.set()
+        await self._ready.wait()
+        assert self._app is not None
         await self._app(scope, receive, send)
 
-    async def _begun(self) -> ASGIApp:
-        """The sessions live in a task of their own: the one of the first request ends."""
+    async def _serve(self) -> None:
+        """In a task of its own, in which the sessions live: the one of the first request ends."""
+        await self._asked.wait()
         from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 
         from rl_operator.tools.serving.mcp_server import build_server
 
-        assert self._group is not None
         server = build_server(self._tools, self._call)
         sessions = StreamableHTTPSessionManager(
             server, json_response=True, stateless=True, max_request_body_size=self._largest_body
         )
-        await self._group.start(_run, sessions)
-        return StreamableHTTPASGIApp(sessions)
-
-
-async def _run(
-    sessions: "StreamableHTTPSessionManager", *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
-) -> None:
-    async with sessions.run():
-        task_status.started()
-        await anyio.sleep_forever()
+        async with sessions.run():
+            self._app = StreamableHTTPASGIApp(sessions)
+            self._ready.set()
+            await anyio.sleep_forever()
 
 
 LONGEST_WAIT_SECONDS: Final = 20.0
@@ -99,9 +91,6 @@ class ToolRoute:
     path: str
     tool: str
     part: str = ""
-
-    def shown(self, answer: Answer) -> Any:
-        return answer[self.part] if self.part else answer
 
 
 Page = Callable[[ASGIApp, TokenCheck], ASGIApp]
@@ -178,7 +167,8 @@ def _endpoint(
 ) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         outcome = await answered(request)
-        return json_response(outcome.answer if outcome.code else route.shown(outcome.answer), outcome.code)
+        part = route.part if outcome.code is None else ""
+        return json_response(outcome.answer[part] if part else outcome.answer, outcome.code)
 
     async def answered(request: Request) -> Outcome:
         if tool is None:
