@@ -1,6 +1,6 @@
 """`rlctl sweep`: one run for each combination of values, checked together, then shown, written or started.
 
-In local mode they train a few at a time: `targets/sweep_training.py` starts them.
+In local mode they train a few at a time: `targets/experiment_runs.py` starts them.
 """
 
 import os
@@ -21,16 +21,19 @@ from rl_operator.documents.yaml_text import flow, write_yaml
 from rl_operator.experiments.grid import Point, parse_axis, points_of, runs_of
 from rl_operator.local.own_environments import FILE_ANNOTATION
 from rl_operator.operator_errors import RefusedError
-from rl_operator.targets.experiment_runs import keep, read_experiment, require_label, require_own_record
-from rl_operator.targets.inputs.run_file import RunFile, read_run_file, with_file
-from rl_operator.targets.sweep_training import (
+from rl_operator.targets.experiment_runs import (
     Over,
     check_runs,
     count_active,
     create_runs,
+    keep,
+    read_experiment,
+    require_label,
+    require_own_record,
     runs_to_create,
     train_all,
 )
+from rl_operator.targets.inputs.run_file import RunFile, read_run_file, with_file
 from rl_operator.targets.target import Target
 
 SHOWN_NAMES = 3
