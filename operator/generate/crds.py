@@ -79,7 +79,12 @@ _KINDS: Final = (
             _Column("Phase", ".status.phase", "Summary; conditions say more."),
             _Column("Step", ".status.progress.step", "Optimizer steps trained.", type="integer"),
             _Column("Total", ".status.progress.totalSteps", "Optimizer steps of the whole run.", type="integer"),
-            _Column("Reward", ".status.metrics.rewardMean", "Mean reward.", type="number"),
+            _Column(
+                "Rollout Reward",
+                ".status.metrics.rolloutReward",
+                "Mean reward of all scored rollouts.",
+                type="number",
+            ),
             _Column("HeldOut", ".status.metrics.heldOut.value", "The newest figure on held-out items.", type="number"),
             _Column("Environment", ".spec.environment", "What is trained.", wide=True),
             _Column("Runtime", ".spec.runtime", "The platform's side.", wide=True),

@@ -159,7 +159,7 @@ def _step(seconds: float) -> int:
 
 
 def _point(step: int) -> dict[str, float]:
-    return {"step": step, "rewardMean": round(0.2 + step / 2 / TOTAL_STEPS, 4), "loss": round(1 / (step + 1), 4)}
+    return {"step": step, "rolloutReward": round(0.2 + step / 2 / TOTAL_STEPS, 4), "loss": round(1 / (step + 1), 4)}
 
 
 async def main() -> None:

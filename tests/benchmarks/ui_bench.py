@@ -49,13 +49,13 @@ Write = Callable[[int, int], None]
 def made_run(number: int, version: int = 1) -> dict[str, Any]:
     step = 40 + version
     phase = ("Succeeded", "Failed", "Running", "Stopped")[number % 4]
-    history = [{"step": 100 * i, "rewardMean": 0.1 * i + number % 7 / 100, "loss": 0.01 * i} for i in range(10)]
+    history = [{"step": 100 * i, "rolloutReward": 0.1 * i + number % 7 / 100, "loss": 0.01 * i} for i in range(10)]
     conditions = [
         {"type": kind, "status": "True", "reason": "AsPlanned", "message": "the run does what it is to do",
          "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"}
         for kind in ("Accepted", "Ready", "Progressing", "Finished")
     ]  # fmt: skip
-    metrics = {"rewardMean": 0.8, "heldOut": {"value": 0.9}, "baseline": {"value": 0.5}} | {
+    metrics = {"rolloutReward": 0.8, "heldOut": {"value": 0.9}, "baseline": {"value": 0.5}} | {
         f"metric{i}": 0.1 * i for i in range(20)
     }
     metadata = {

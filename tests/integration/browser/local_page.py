@@ -152,7 +152,7 @@ def put_runs(page: LocalPage) -> None:
     start_scripted(rlctl.store, CRASHED, **ends, backoffLimit=0, runtime="tiny")
     page.start_run(REFUSED, config={"group_sise": 8})
     rlctl.store.create(stored_run(OLDER))
-    rewards = [{"step": number, "rewardMean": number / 3} for number in (1, 2, 3)]
+    rewards = [{"step": number, "rolloutReward": number / 3} for number in (1, 2, 3)]
     uid = folder.run(KEPT, phase="Succeeded", history=rewards, evaluation=EVALUATION)
     kept = folder.files(uid, {"3-1": RECORDS}, name=KEPT)
     (kept / "metrics-1.jsonl.zst").write_bytes(frame(*METRICS))

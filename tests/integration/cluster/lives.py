@@ -25,8 +25,8 @@ from rl_operator.api.names import MANAGED_BY_LABEL
 
 TICK_SECONDS = 0.05
 
-FIGURES = {"phase": "training", "step": 2, "totalSteps": TOTAL_STEPS, "metrics": {"rewardMean": 0.5}}
-SERIES = ({"step": 1, "rewardMean": 0.25}, {"step": 2, "rewardMean": 0.5})
+FIGURES = {"phase": "training", "step": 2, "totalSteps": TOTAL_STEPS, "metrics": {"rolloutReward": 0.5}}
+SERIES = ({"step": 1, "rolloutReward": 0.25}, {"step": 2, "rolloutReward": 0.5})
 _addresses = (f"127.254.{number // 250}.{number % 250 + 1}" for number in itertools.count())
 
 Document = Mapping[str, Any]

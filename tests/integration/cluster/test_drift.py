@@ -13,7 +13,7 @@ from tests.integration.cluster.trainer import trainer_status
 from generate.drift import DRIFTS
 
 SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)
-FIGURES = {"phase": "training", "step": 2, "totalSteps": TOTAL_STEPS, "metrics": {"rewardMean": 0.5}}
+FIGURES = {"phase": "training", "step": 2, "totalSteps": TOTAL_STEPS, "metrics": {"rolloutReward": 0.5}}
 
 
 def path(runs: RunsNamespace, plural: str, name: str = "") -> str:
@@ -132,7 +132,7 @@ def test_environment_deleted(runs: RunsNamespace) -> None:
 def succeed_with_series(runs: RunsNamespace, address: str) -> str:
     """The path of the ConfigMap for the history of a run that succeeds."""
     pod = runs.until_pod()
-    with trainer_status(address, FIGURES, [{"step": step, "rewardMean": 0.1 * step} for step in (1, 2)]) as asked:
+    with trainer_status(address, FIGURES, [{"step": step, "rolloutReward": 0.1 * step} for step in (1, 2)]) as asked:
         runs.kubelet.start(pod, address)
         runs.kubelet.work(pod)
         # The status is polled again only after the history was read.

@@ -19,7 +19,7 @@ from tests.wandb_server import ENTITY, WandbRun, WandbServer, running_wandb_serv
 from rl_operator.api.names import MANAGED_BY_LABEL
 
 KEY = "k" * 40
-UP = {"phase": "training", "step": 2, "totalSteps": TOTAL_STEPS, "metrics": {"rewardMean": 0.61234}}
+UP = {"phase": "training", "step": 2, "totalSteps": TOTAL_STEPS, "metrics": {"rolloutReward": 0.61234}}
 
 
 @contextmanager
@@ -104,20 +104,20 @@ def test_the_trainers_metrics_then_wandbs_then_the_results(
     with trainer_status(address, {**UP, "runUid": uid, "attempt": 1, "wandb": told}):
         runs.kubelet.start(pod, address)
         runs.kubelet.work(pod)
-        assert figures(runs, "trainer")["rewardMean"] == 0.6123
+        assert figures(runs, "trainer")["rolloutReward"] == 0.6123
     wandb.runs[uid].state = "crashed"
 
     found = figures(runs, "wandb")
-    assert (found["rewardMean"], found["loss"]) == (0.7, 0.25)
+    assert (found["rolloutReward"], found["loss"]) == (0.7, 0.25)
     status = runs.until_phase("Running")
     assert status["progress"]["step"] == 3
     assert "The operator cannot read the metrics" in status["message"]
     wait_for("W&B's state is shown", lambda: runs.status()["wandb"]["state"] == "running; W&B says crashed")
 
-    message = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS, metrics={"rewardMean": 0.9})
+    message = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS, metrics={"rolloutReward": 0.9})
     runs.kubelet.end(pod, "Succeeded", trainer=End(0, message))
     runs.until_phase("Succeeded")
-    assert figures(runs, "result")["rewardMean"] == 0.9
+    assert figures(runs, "result")["rolloutReward"] == 0.9
     assert KEY not in operator_process.log
     assert KEY not in json.dumps(runs.find())
 
@@ -133,17 +133,17 @@ def test_a_run_with_unreadable_metrics_is_not_disturbed(runs: RunsNamespace) -> 
     writes = len(runs.writes())
     stays("the deadline that nobody can judge ends nothing", lambda: len(runs.writes()) == writes, seconds=3.0)
     assert runs.status()["phase"] == "Running"
-    message = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS, metrics={"rewardMean": 0.9})
+    message = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS, metrics={"rolloutReward": 0.9})
     runs.kubelet.end(pod, "Succeeded", trainer=End(0, message))
     status = runs.until_phase("Succeeded")
-    assert (status["metrics"]["source"], status["metrics"]["rewardMean"]) == ("result", 0.9)
+    assert (status["metrics"]["source"], status["metrics"]["rolloutReward"]) == ("result", 0.9)
     assert "historyName" not in status
 
 
 def test_the_history_of_all_attempts_outlives_their_pods(runs: RunsNamespace) -> None:
     run = runs.apply()
     first, address = runs.until_pod(), "127.255.0.13"
-    points = [{"step": step, "rewardMean": step / 10, "train/loss": 1.0} for step in (1, 2)]
+    points = [{"step": step, "rolloutReward": step / 10, "train/loss": 1.0} for step in (1, 2)]
     with trainer_status(address, UP, series=points) as asked:
         runs.kubelet.start(first, address)
         runs.kubelet.work(first)
@@ -157,16 +157,16 @@ def test_the_history_of_all_attempts_outlives_their_pods(runs: RunsNamespace) ->
     assert kept["metadata"]["ownerReferences"][0]["uid"] == run["metadata"]["uid"]
     assert kept["metadata"]["labels"][MANAGED_BY_LABEL] == "rl-operator"
 
-    with trainer_status(address, {**UP, "step": 3}, series=[{"step": 2, "rewardMean": 0.5}, {"step": 3}]) as asked:
+    with trainer_status(address, {**UP, "step": 3}, series=[{"step": 2, "rolloutReward": 0.5}, {"step": 3}]) as asked:
         runs.kubelet.start(second, address)
         runs.kubelet.work(second)
         wait_for("the series is read", lambda: "/history" in asked)
-    message = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS, attempt=2, metrics={"rewardMean": 0.9})
+    message = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS, attempt=2, metrics={"rolloutReward": 0.9})
     runs.kubelet.end(second, "Succeeded", trainer=End(0, message))
     runs.until_phase("Succeeded")
     runs.until_released(second)
     assert steps(series(runs)) == [1, 2, 3, TOTAL_STEPS]
     runs.kubelet.remove(second)
     of_first_life = json.loads(series(runs)["data"]["history.json"])["points"]
-    assert of_first_life[0] == {"step": 1, "rewardMean": 0.1}
-    assert of_first_life[1] == {"step": 2, "rewardMean": 0.5}
+    assert of_first_life[0] == {"step": 1, "rolloutReward": 0.1}
+    assert of_first_life[1] == {"step": 2, "rolloutReward": 0.5}

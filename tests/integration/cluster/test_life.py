@@ -117,7 +117,7 @@ def test_a_finished_run_is_left_alone(runs: RunsNamespace) -> None:
 def test_progress_comes_from_the_trainer(runs: RunsNamespace) -> None:
     runs.apply()
     pod = runs.until_pod()
-    figures = {"step": 2, "totalSteps": TOTAL_STEPS, "secondsPerStep": 0.5, "metrics": {"rewardMean": 0.6}}
+    figures = {"step": 2, "totalSteps": TOTAL_STEPS, "secondsPerStep": 0.5, "metrics": {"rolloutReward": 0.6}}
     with trainer_status("127.255.0.2", {"phase": "training", **figures}):
         runs.kubelet.start(pod, "127.255.0.2")
         runs.kubelet.work(pod)
@@ -126,7 +126,7 @@ def test_progress_comes_from_the_trainer(runs: RunsNamespace) -> None:
     assert status["progress"] == {
         "fromStep": 0, "step": 2, "totalSteps": TOTAL_STEPS, "percent": 50, "secondsPerStep": 0.5, "etaSeconds": 1,
     }  # fmt: skip
-    assert (status["metrics"]["rewardMean"], status["metrics"]["source"]) == (0.6, "trainer")
+    assert (status["metrics"]["rolloutReward"], status["metrics"]["source"]) == (0.6, "trainer")
 
 
 def test_a_silent_backend_is_in_the_message_until_it_answers(runs: RunsNamespace) -> None:

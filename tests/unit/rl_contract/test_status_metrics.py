@@ -38,13 +38,15 @@ def test_before_training_and_after_it_the_same_is_measured() -> None:
 
 def test_a_result_keeps_the_held_out_figure_longest() -> None:
     figure = EvaluatedFigure(value=0.5, low=0.4, high=0.6, samples=64, step=4)
-    metrics: RunMetrics | None = RunMetrics(reward_mean=0.5, held_out=figure, baseline=figure, loss=0.1, staleness=1.0)
+    metrics: RunMetrics | None = RunMetrics(
+        rollout_reward=0.5, held_out=figure, baseline=figure, loss=0.1, staleness=1.0
+    )
     left = []
     while (metrics := metrics.lighter if metrics else None) is not None:
         left.append(metrics)
     assert [each.staleness for each in left] == [None] * len(left)
     assert left[3:] == [
-        RunMetrics(reward_mean=0.5, held_out=figure.brief, baseline=figure.brief),
+        RunMetrics(rollout_reward=0.5, held_out=figure.brief, baseline=figure.brief),
         RunMetrics(held_out=figure.brief, baseline=figure.brief),
         RunMetrics(held_out=figure.brief),
         RunMetrics(),
@@ -52,12 +54,20 @@ def test_a_result_keeps_the_held_out_figure_longest() -> None:
 
 
 def test_a_point_of_the_history_is_small() -> None:
-    assert HISTORY_METRICS == ("rewardMean", "trainAccuracy", "heldOut", "loss", "logprobGap", "staleness")
+    assert HISTORY_METRICS == (
+        "rolloutReward",
+        "batchReward",
+        "trainAccuracy",
+        "heldOut",
+        "loss",
+        "logprobGap",
+        "staleness",
+    )
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400, "0.5", True, None, [0.5]])
 def test_what_is_not_a_finite_number_is_left_out(value: object) -> None:
-    assert RunMetrics.of_numbers({"loss": value, "rewardMean": 0.5}) == RunMetrics(reward_mean=0.5)
+    assert RunMetrics.of_numbers({"loss": value, "rolloutReward": 0.5}) == RunMetrics(rollout_reward=0.5)
 
 
 @pytest.mark.parametrize(("value", "kept"), [(400.0, 400), (12.5, None), (-1, None), (2**31, None)])
@@ -82,10 +92,10 @@ def test_a_figure_has_its_interval_and_the_samples_of_its_set() -> None:
 
 @pytest.mark.parametrize("value", [None, math.nan, "0.5", {}])
 def test_what_is_not_a_number_costs_that_metric_only(value: object) -> None:
-    told = {"rewardMean": 0.5, "loss": value, "heldOut": {"value": value}, "baseline": {"value": 0.1}}
+    told = {"rolloutReward": 0.5, "loss": value, "heldOut": {"value": value}, "baseline": {"value": 0.1}}
     told |= {} if value == "0.5" else {"baseline": {"value": 0.1, "low": None}}
     assert RunMetrics.model_validate(told).with_changes(loss=None, held_out=None) == RunMetrics(
-        reward_mean=0.5, baseline=EvaluatedFigure(value=0.1)
+        rollout_reward=0.5, baseline=EvaluatedFigure(value=0.1)
     )
 
 

@@ -29,7 +29,7 @@ FULL = TrainerResult(
     state_path="tinker://run-1/weights/000025",
     sampler_path="tinker://run-1/sampler_weights/000025",
     checkpoint=ResultCheckpoint(expires_at="2026-12-24T18:00:00Z"),
-    metrics=RunMetrics(reward_mean=0.123456, loss=-0.5, held_out=EvaluatedFigure(value=0.123456, step=12_345)),
+    metrics=RunMetrics(rollout_reward=0.123456, loss=-0.5, held_out=EvaluatedFigure(value=0.123456, step=12_345)),
     error=ResultError(error_class="backend", message="the backend did not answer for 300 s"),
 )
 
@@ -47,7 +47,7 @@ def test_the_wire_form_matches_the_contract() -> None:
         "samplerPath": "tinker://run-1/sampler_weights/000025",
         "checkpoint": {"expiresAt": "2026-12-24T18:00:00Z"},
         "metrics": {
-            "rewardMean": 0.1235,
+            "rolloutReward": 0.1235,
             "loss": -0.5,
             "heldOut": {"metric": "eval/percent_correct", "value": 0.1235, "step": 12_345},
         },
@@ -114,7 +114,7 @@ def test_with_real_paths_the_best_and_the_held_out_figures_have_room() -> None:
     )
     decoded = json.loads(encoded(result))
     assert BestCheckpoint.model_validate(decoded["best"]) == BEST
-    assert decoded["metrics"].keys() >= {"heldOut", "baseline", "rewardMean"}
+    assert decoded["metrics"].keys() >= {"heldOut", "baseline", "rolloutReward"}
 
 
 def test_figures_of_the_evaluation_have_the_room_that_is_left() -> None:
@@ -188,8 +188,8 @@ def test_a_folder_that_does_not_exist_is_an_error(tmp_path) -> None:
 
 def test_a_failure_has_the_last_metrics_that_are_known() -> None:
     """Not those of the last checkpoint, beside which the step's own were already reported."""
-    results = ResultFile(None, FULL.with_changes(metrics=RunMetrics(reward_mean=0.6)))
-    results.write_failure(DivergedError("the loss is nan"), RunMetrics(reward_mean=0.0))
-    assert results.result.metrics == RunMetrics(reward_mean=0.0)
+    results = ResultFile(None, FULL.with_changes(metrics=RunMetrics(rollout_reward=0.6)))
+    results.write_failure(DivergedError("the loss is nan"), RunMetrics(rollout_reward=0.0))
+    assert results.result.metrics == RunMetrics(rollout_reward=0.0)
     results.write_failure(DivergedError("the loss is nan"))
-    assert results.result.metrics == RunMetrics(reward_mean=0.0)
+    assert results.result.metrics == RunMetrics(rollout_reward=0.0)

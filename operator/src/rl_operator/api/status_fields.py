@@ -47,10 +47,10 @@ class Progress(ObservedModel):
 
 
 class HistorySample(ObservedModel):
-    """One point of the reward curve."""
+    """One point of the curve of the rollout reward."""
 
     step: int = Field(description="Optimizer steps trained.")
-    reward_mean: float = Field(description="Mean reward at that step.")
+    rollout_reward: float = Field(description="The rollout reward at that step.")
 
 
 class ContainerStatus(ObservedModel):
@@ -173,7 +173,9 @@ class RunStatus(ObservedModel):
         description="All figures of the newest evaluation, if it has several: held-out sets, pass@k, greedy answers.",
     )
     cost: RunCost | None = Field(default=None, description="What it has cost, if the runtime knows prices.")
-    history: tuple[HistorySample, ...] = Field(default=(), description="At most ten samples of the reward curve.")
+    history: tuple[HistorySample, ...] = Field(
+        default=(), description="At most ten samples of the curve of the rollout reward."
+    )
     wandb: WandbStatus | None = Field(default=None, description="The run on Weights & Biases.")
     containers: tuple[ContainerStatus, ...] = Field(
         default=(), description="Containers of the current attempt.", json_schema_extra=keyed_by("name")

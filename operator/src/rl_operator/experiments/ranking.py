@@ -11,13 +11,20 @@ from rl_operator.experiments.run_figures import RunFigures, setting_text
 
 
 def ranked(rows: Sequence[RunFigures]) -> tuple[RunFigures, ...]:
-    """By the held-out figure; those without one follow, by their reward; of equals, the older one is first."""
+    """By the held-out figure; those without one follow, by their rollout reward; of equals, the older one is first."""
     return tuple(sorted(rows, key=_place))
 
 
 def _place(row: RunFigures) -> tuple[bool, float, bool, float, str, str]:
     held_out = row.held_out.value if row.held_out else 0.0
-    return row.held_out is None, -held_out, row.reward is None, -(row.reward or 0.0), row.created, row.name
+    return (
+        row.held_out is None,
+        -held_out,
+        row.rollout_reward is None,
+        -(row.rollout_reward or 0.0),
+        row.created,
+        row.name,
+    )
 
 
 def verdicts(rows: Sequence[RunFigures]) -> tuple[Comparison, ...]:

@@ -66,7 +66,7 @@ class RunFigures(ObservedModel):
     message: str = ""
     step: int | None = None
     total_steps: int | None = None
-    reward: float | None = None
+    rollout_reward: float | None = None
     held_out: EvaluatedFigure | None = None
     before: EvaluatedFigure | None = None
     best: EvaluatedFigure | None = None
@@ -116,7 +116,7 @@ def figures_of(run: TrainingRun, settings: Settings, now: datetime) -> RunFigure
         message=status.message or "",
         step=progress.step if progress else None,
         total_steps=progress.total_steps if progress else None,
-        reward=metrics.reward_mean if metrics else None,
+        rollout_reward=metrics.rollout_reward if metrics else None,
         held_out=metrics.held_out if metrics else None,
         before=metrics.baseline if metrics else None,
         best=best.held_out if best else None,

@@ -23,7 +23,7 @@ from rl_operator.rollouts.token_ledger import TokenLedger, by_known_fate, is_arr
 MOST_REASONS: Final = 200
 """Different sentences that are counted: an environment may write a new one each time."""
 
-REWARD: Final = "reward/mean"
+BATCH_REWARD: Final = "reward/mean"
 
 
 class Why(NamedTuple):
@@ -130,9 +130,9 @@ class StepSummary:
         return TokenLedger(by_known_fate(self.record.tokens) if self.record else None, by_known_fate(self.found))
 
     @property
-    def reward(self) -> float | None:
+    def batch_reward(self) -> float | None:
         """The mean over the rollouts of groups that arrived."""
-        told = finite(self.record.metrics.get(REWARD)) if self.record else None
+        told = finite(self.record.metrics.get(BATCH_REWARD)) if self.record else None
         return self.rewards.value if told is None else told
 
     def notes(self) -> Iterator[str]:

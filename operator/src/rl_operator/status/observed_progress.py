@@ -158,7 +158,7 @@ def _with_metrics(
     if "loss" in told:
         old = {name: value for name, value in old.items() if name not in OF_ONE_STEP}
     merged = RunMetrics(**{**old, **told, "source": source, "observed_at": format_time(now)})
-    return status.with_changes(metrics=merged, history=_history(status, step, total_steps, merged.reward_mean))
+    return status.with_changes(metrics=merged, history=_history(status, step, total_steps, merged.rollout_reward))
 
 
 def _joined(told: float | EvaluatedFigure, old: float | EvaluatedFigure | None) -> float | EvaluatedFigure:
@@ -175,7 +175,7 @@ def _history(status: RunStatus, step: int, total_steps: int, reward: float | Non
         return status.history
     if reward is None or step <= last or (status.history and (step - 1) // stride == (last - 1) // stride):
         return status.history
-    return (*status.history, HistorySample(step=step, reward_mean=reward))
+    return (*status.history, HistorySample(step=step, rollout_reward=reward))
 
 
 def _advanced(

@@ -63,9 +63,9 @@ GROUP_MIX: Final = {"all_right": "all right", "mixed": "mixed", "all_wrong": "al
 """Of an environment's groups, from bottom to top."""
 
 OF_STEP: Final[Figures] = {
-    "reward": _of("reward/mean"),
-    "reward_low": _beside_mean(-1, "reward/min"),
-    "reward_high": _beside_mean(1, "reward/max"),
+    "batch_reward": _of("reward/mean"),
+    "batch_reward_low": _beside_mean(-1, "reward/min"),
+    "batch_reward_high": _beside_mean(1, "reward/max"),
     "loss": _of("train/loss"),
     "kl": _of("logprobs/kl_v2"),
     "kl_stale": _of("logprobs/kl_v2_stale"),
@@ -126,9 +126,12 @@ DOTTED: Final = (2, 3)
 CHARTS: Final = (
     Chart(
         "reward", "Reward", "reward",
-        "Mean over the rollouts of the batch, most of them of groups whose rewards differ. The band is one standard "
-        "deviation, within the lowest and the highest reward.",
-        (Line("reward", "mean", (), "reward_low", "reward_high"),),
+        "Batch reward: mean over the trained batch, most of it from groups whose rewards differ. Its band is one "
+        "standard deviation, within the lowest and the highest reward. Rollout reward: mean over all scored rollouts.",
+        (
+            Line("batch_reward", "batch reward", (), "batch_reward_low", "batch_reward_high"),
+            Line("rollout_reward", "rollout reward", DASHED),
+        ),
     ),
     Chart(
         "held-out", "Held-out", "fraction",
@@ -212,7 +215,12 @@ Point = Mapping[str, float]
 KeptTable = tuple[list[int], list[float], dict[str, list[float]]]
 """Steps, times (not known) and columns, as `rollouts.metrics_history` has them."""
 
-KEPT: Final = {"reward": "rewardMean", "loss": "loss", "staleness": "staleness"}
+KEPT: Final = {
+    "batch_reward": "batchReward",
+    "rollout_reward": "rolloutReward",
+    "loss": "loss",
+    "staleness": "staleness",
+}
 
 
 def kept_tables(points: Sequence[Point]) -> dict[str, KeptTable]:
@@ -243,7 +251,7 @@ MOST_RUNS: Final = 16
 EVERYTHING: Final = -1
 """As the newest step that a page knows: it knows none."""
 
-FEWER: Final = "Only the kept history is shown, at most 500 points of reward, held-out, loss and staleness"
+FEWER: Final = "Only the kept history is shown, at most 500 points of rewards, held-out, loss and staleness"
 
 
 class RunCurves:
@@ -316,7 +324,7 @@ def _of_history(history: MetricsHistory, run: TrainingRun, after: int, attempt: 
 
 def _of_kept(target: Target, run: TrainingRun, note: str) -> dict[str, Any]:
     points = kept_points(run, target)
-    sampled = [{"step": each.step, "rewardMean": each.reward_mean} for each in run.status.history]
+    sampled = [{"step": each.step, "rolloutReward": each.rollout_reward} for each in run.status.history]
     tables = {name: _table(*table) for name, table in kept_tables(points or sampled).items()}
     figures = tables["evaluations"]["columns"]
     figures["baseline"] = baseline(run, tables["evaluations"]["step"], figures)

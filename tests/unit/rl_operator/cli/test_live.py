@@ -19,7 +19,7 @@ from rl_operator.cli.views.follow import Show, panel, shown
 from rl_operator.cli.views.run_lines import Curve
 
 FIGURES = {
-    "rewardMean": 0.75,
+    "rolloutReward": 0.75,
     "heldOut": {"value": 0.934, "low": 0.909, "high": 0.953},
     "baseline": {"value": 0.536, "low": 0.492, "high": 0.579},
 }  # fmt: skip
@@ -38,11 +38,11 @@ def lines_of(run: Any, columns: int, rows: int = 24) -> list[str]:
 def test_the_panel_shows_phase_steps_reward_and_time_left() -> None:
     assert lines_of(training(metrics=FIGURES), 100) == [
         "sorting  Running  local:~/state",
-        f"step      {'━' * 25}{'─' * 7}  2000/2500",
-        "          12.34 s per step, 1h42m left",
-        "reward    ▁▁▁▂▂▂▂▂▂▃▃▃▃▃▄▄▄▄▄▄▅▅▅▅▅▅▆▆▆▆▆▇▇▇▇▇▇███  0.750",
-        "held-out  0.934 [0.909, 0.953]  now",
-        "          0.536 [0.492, 0.579]  before training",
+        f"step            {'━' * 25}{'─' * 7}  2000/2500",
+        "                12.34 s per step, 1h42m left",
+        "rollout reward  ▁▁▁▂▂▂▂▂▂▃▃▃▃▃▄▄▄▄▄▄▅▅▅▅▅▅▆▆▆▆▆▇▇▇▇▇▇███  0.750",
+        "held-out        0.934 [0.909, 0.953]  now",
+        "                0.536 [0.492, 0.579]  before training",
         "Training: step 2000 of 2500.",
     ]
 
@@ -54,7 +54,8 @@ def test_the_panel_on_30_columns() -> None:
         "step     ━━━━━━━──  2000/2500",
         "         12.34 s per step",
         "         1h42m left",
-        "reward   ▁▂▃▃▄▅▆▆▇█  0.750",
+        "rollout  ▁▂▃▃▄▅▆▆▇█",
+        "reward   0.750",
         "held-out 0.934 [0.909, 0.953]",
         "before   0.536 [0.492, 0.579]",
         "Training: step 2000 of 2500.",
@@ -215,7 +216,10 @@ def test_the_lines_of_a_terminal_that_became_lower_than_they_are_stay(screen_ter
         before = len(screen_terminal.getvalue())
         show(training("Training: step 2001 of 2500.", metrics=FIGURES))
     assert len(screen_terminal.rows) == 5
-    assert screen_terminal.rows[:2] == ["sorting  Running  local:~/state", f"step      {'━' * 25}{'─' * 7}  2000/2500"]
+    assert screen_terminal.rows[:2] == [
+        "sorting  Running  local:~/state",
+        f"step            {'━' * 25}{'─' * 7}  2000/2500",
+    ]
     assert screen_terminal.rows[3:] == ["Training: step 2001 of 2500.", ""]
     assert "sorting" not in screen_terminal.getvalue()[before:]
 

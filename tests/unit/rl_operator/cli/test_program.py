@@ -49,7 +49,7 @@ def test_a_shell_completes_commands_and_options() -> None:
 
 @pytest.mark.process
 def test_a_terminal_without_the_signs_gets_others(tmp_path: Path) -> None:
-    history = [{"step": step, "rewardMean": step / 10} for step in range(5)]
+    history = [{"step": step, "rolloutReward": step / 10} for step in range(5)]
     StateStore(Layout(tmp_path)).create(run_manifest(phase="Succeeded", history=history))
     place = ("--local", "--state-dir", str(tmp_path))
     ended = called(RLCTL, "results", "sorting", *place, PYTHONIOENCODING="latin-1")

@@ -342,7 +342,7 @@ async def test_a_slot_is_claimed_while_a_start_is_written(run_client: RunClient,
 NAME = history_map_name(samples.make_run())
 ENDED = samples.make_run().with_changes(status=RunStatus(history_name=NAME))
 FOLDER = "/api/v1/namespaces/team-a/configmaps"
-POINTS: tuple[Point, ...] = ({"step": 2, "rewardMean": 0.5},)
+POINTS: tuple[Point, ...] = ({"step": 2, "rolloutReward": 0.5},)
 
 
 def config_map(*points: Point, owner: str = samples.UID) -> dict[str, Any]:
@@ -368,10 +368,10 @@ async def test_the_first_attempt_creates_it_owned_and_labeled(api: FakeApi, clie
 
 async def test_a_later_one_continues_with_the_same_object(api: FakeApi, client: ClusterClient) -> None:
     api.answers("PATCH", f"{FOLDER}/{NAME}", Answer(config_map()))
-    earlier = config_map({"step": 1, "rewardMean": 0.25}, {"step": 2, "rewardMean": 0.25}, {"step": 3})
+    earlier = config_map({"step": 1, "rolloutReward": 0.25}, {"step": 2, "rolloutReward": 0.25}, {"step": 3})
     await write_history(client, ENDED, POINTS, earlier)
     body = api.asked("PATCH", f"{FOLDER}/{NAME}")[0].body
-    assert written(body) == [{"step": 1, "rewardMean": 0.25}, *POINTS]
+    assert written(body) == [{"step": 1, "rolloutReward": 0.25}, *POINTS]
     assert body["metadata"] == {"uid": "c-1", "resourceVersion": "7"}
 
 

@@ -23,9 +23,9 @@ GRID = (
 def test_by_held_out_then_by_reward_then_those_without() -> None:
     rows = [
         row("none"),
-        row("paid", reward=0.2),
-        row("low", 0.3, reward=0.9),
-        row("more-paid", reward=0.9),
+        row("paid", rollout_reward=0.2),
+        row("low", 0.3, rollout_reward=0.9),
+        row("more-paid", rollout_reward=0.9),
         row("high", 0.8),
         row("newer", 0.5, created="2026-01-02T00:00:00Z"),
         row("older", 0.5, created="2026-01-01T00:00:00Z"),

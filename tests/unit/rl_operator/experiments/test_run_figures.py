@@ -20,7 +20,7 @@ from rl_operator.experiments.run_figures import (
 
 NOW = datetime(2026, 1, 1, 1, 0, tzinfo=UTC)
 METRICS = {
-    "rewardMean": 0.7,
+    "rolloutReward": 0.7,
     "heldOut": {"value": 0.9, "low": 0.87, "high": 0.93, "samples": 500},
     "baseline": {"value": 0.5},
 }
@@ -42,7 +42,13 @@ def test_the_figures_are_those_of_the_status() -> None:
         metrics=METRICS,
         best=best,
     )
-    assert (found.phase, found.steps, found.reward, found.attempts, found.seconds) == ("Succeeded", "10/10", 0.7, 2, 38)
+    assert (found.phase, found.steps, found.rollout_reward, found.attempts, found.seconds) == (
+        "Succeeded",
+        "10/10",
+        0.7,
+        2,
+        38,
+    )
     assert found.held_out is not None
     assert found.held_out.text == "0.900 [0.870, 0.930]"
     assert found.before is not None

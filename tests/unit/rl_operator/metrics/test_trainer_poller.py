@@ -186,7 +186,7 @@ async def test_only_pods_of_runs_are_polled() -> None:
 
 # --- the history --------------------------------------------------------------------------------------------------
 def curve(*steps: int) -> list[dict[str, float]]:
-    return [{"step": step, "rewardMean": step / 100, "train/loss": 0.1} for step in steps]
+    return [{"step": step, "rolloutReward": step / 100, "train/loss": 0.1} for step in steps]
 
 
 async def test_the_history_is_read_as_the_run_advances_and_before_it_ends() -> None:
@@ -200,7 +200,7 @@ async def test_the_history_is_read_as_the_run_advances_and_before_it_ends() -> N
             await until_asked(trainer, 3)
             assert trainer.read == reads, (step, phase)
         assert [point["step"] for point in poller.points(POD)] == [1, 2, 3, 4]
-        assert poller.points(POD)[0] == {"step": 1, "rewardMean": 0.01}
+        assert poller.points(POD)[0] == {"step": 1, "rolloutReward": 0.01}
 
 
 async def test_the_history_of_a_finished_pod_is_kept_until_its_release() -> None:

@@ -12,8 +12,8 @@ from rl_operator.operator_errors import ForbiddenError
 from rl_operator.status.observed.history import Point
 from rl_operator.status.observed.observation import PodObservation, format_time
 
-FIRST: tuple[Point, ...] = tuple({"step": step, "rewardMean": 0.5} for step in (1, 2, 3))
-SECOND: tuple[Point, ...] = tuple({"step": step, "rewardMean": 0.75} for step in (3, 4))
+FIRST: tuple[Point, ...] = tuple({"step": step, "rolloutReward": 0.5} for step in (1, 2, 3))
+SECOND: tuple[Point, ...] = tuple({"step": step, "rolloutReward": 0.75} for step in (3, 4))
 
 
 def kept(life: Life) -> list[tuple[float, float]] | None:
@@ -21,7 +21,7 @@ def kept(life: Life) -> list[tuple[float, float]] | None:
     assert life.status.history_name is not None
     found = life.store.get("ConfigMap", KEY[0], life.status.history_name)
     points = json.loads(found["data"]["history.json"])["points"] if found else []
-    return [(point["step"], point["rewardMean"]) for point in points] if found else None
+    return [(point["step"], point["rolloutReward"]) for point in points] if found else None
 
 
 async def test_the_history_covers_all_attempts(life: Life) -> None:

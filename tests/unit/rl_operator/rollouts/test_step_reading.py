@@ -32,7 +32,7 @@ def test_what_a_step_was() -> None:
     })  # fmt: skip
     summary, _ = read(made)
     assert summary.groups == {"trained": 1, "no_advantage": 1, "dropped": 2, "evaluated": 4}
-    assert (summary.reward, summary.evaluated.value, summary.attempt) == (0.7, 0.5, 1)
+    assert (summary.batch_reward, summary.evaluated.value, summary.attempt) == (0.7, 0.5, 1)
     assert summary.ledger.balances, "what the environment dropped never arrived"
     assert summary.dropped.counts == {
         Why("group", "equal", EQUAL["why"]): 1,
@@ -55,7 +55,7 @@ def test_the_newest_attempt_says_what_was_trained() -> None:
     })  # fmt: skip
     summary, groups = read(made)
     assert groups == [("trained", 0), ("evaluated", 0)]
-    assert (summary.attempt, summary.reward) == (2, 1.0)
+    assert (summary.attempt, summary.batch_reward) == (2, 1.0)
     assert summary.ledger.balances
     assert sum(summary.lost.counts.values()) == 2, "losses of both"
     assert list(summary.notes()) == ["attempt 1 trained step 12, too; its weights were lost, and it is not shown"]

@@ -85,7 +85,7 @@ def result(**changes: Any) -> str:
         "totalSteps": 40,
         "statePath": "tinker://m/weights/end",
         "samplerPath": "tinker://m/sampler_weights/end",
-        "metrics": {"rewardMean": 0.91, "heldOut": {"value": 0.93}},
+        "metrics": {"rolloutReward": 0.91, "heldOut": {"value": 0.93}},
     }
     return json.dumps({**complete, **changes})
 

@@ -47,7 +47,7 @@ TRAINER = ObservedTrainer.model_validate(
         "totalSteps": 40,
         "secondsPerStep": 0.5,
         "checkpoint": {"step": 10, "statePath": "tinker://m/weights/10"},
-        "metrics": {"rewardMean": 0.71234, "loss": -0.1, "staleness": 0.5},
+        "metrics": {"rolloutReward": 0.71234, "loss": -0.1, "staleness": 0.5},
         "wandb": {"state": "disabled"},
     }
 )
@@ -114,7 +114,7 @@ def test_history_has_at_most_ten_samples_over_the_run() -> None:
     view = make_view(RUNNING, pod=TRAINING)
     for step in range(1, 101):
         trainer = TRAINER.with_changes(
-            step=step, total_steps=100, metrics=TRAINER.metrics.with_changes(reward_mean=step / 100)
+            step=step, total_steps=100, metrics=TRAINER.metrics.with_changes(rollout_reward=step / 100)
         )
         run = view.run.with_changes(status=status_of(View(view.run, NOW, 10.0, view.pod, trainer)))
         view = View(run, NOW, 10.0, view.pod, trainer)

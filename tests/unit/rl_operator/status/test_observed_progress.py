@@ -30,9 +30,9 @@ from rl_operator.status.observed_progress import continued
 
 TRAINER = ObservedTrainer.model_validate(
     {"phase": "training", "step": 12, "totalSteps": 40, "secondsPerStep": 0.5,
-     "metrics": {"rewardMean": 0.71234, "loss": -0.1}, "wandb": {"state": "running", "url": "https://w/e/p/runs/u-1"}}
+     "metrics": {"rolloutReward": 0.71234, "loss": -0.1}, "wandb": {"state": "running", "url": "https://w/e/p/runs/u-1"}}
 )  # fmt: skip
-WANDB = WandbRun("running", step=20, seconds_per_step=0.4, metrics=RunMetrics(reward_mean=0.8))
+WANDB = WandbRun("running", step=20, seconds_per_step=0.4, metrics=RunMetrics(rollout_reward=0.8))
 WORKING = make_view(RUNNING, pod=TRAINING, trainer=TRAINER)
 
 
@@ -50,7 +50,7 @@ def metrics(view: View) -> RunMetrics:
 
 def test_the_trainers_metrics_win_while_they_arrive() -> None:
     found = metrics(replace(WORKING, wandb=WANDB))
-    assert (found.source, found.reward_mean, found.loss) == ("trainer", 0.7123, -0.1)
+    assert (found.source, found.rollout_reward, found.loss) == ("trainer", 0.7123, -0.1)
 
 
 def test_a_run_that_ended_early_is_complete_at_its_last_step() -> None:
@@ -71,7 +71,7 @@ def test_a_run_that_ended_early_is_complete_at_its_last_step() -> None:
 def test_wandbs_metrics_are_used_while_the_trainer_is_unreachable() -> None:
     unheard = after(WORKING, trainer=None, unreachable=True, wandb=WANDB)
     found, progress = metrics(unheard), status_of(unheard).progress
-    assert (found.source, found.reward_mean, found.loss) == ("wandb", 0.8, -0.1)
+    assert (found.source, found.rollout_reward, found.loss) == ("wandb", 0.8, -0.1)
     assert found.observed_at == "2026-05-01T12:01:00Z"
     assert progress is not None
     assert (progress.step, progress.total_steps, progress.eta_seconds) == (20, 40, 8)
@@ -109,7 +109,7 @@ def test_an_unreachable_trainer_has_the_steps_the_run_asks_for() -> None:
     assert unknown.metrics is not None
 
 
-LOST = WandbRun("running", step=50, metrics=RunMetrics(reward_mean=0.8, held_out=EvaluatedFigure(value=0.9)))
+LOST = WandbRun("running", step=50, metrics=RunMetrics(rollout_reward=0.8, held_out=EvaluatedFigure(value=0.9)))
 SECOND = {
     **RUNNING,
     "attempt": 2,
@@ -147,7 +147,7 @@ def test_a_step_that_the_trainer_reports_later_wins_over_wandbs() -> None:
     assert status.progress is not None
     assert (status.progress.step, status.progress.percent) == (12, 30)
     assert status.metrics is not None
-    assert (status.metrics.source, status.metrics.reward_mean) == ("trainer", 0.7123)
+    assert (status.metrics.source, status.metrics.rollout_reward) == ("trainer", 0.7123)
 
 
 def test_a_step_that_the_result_reports_wins_over_wandbs() -> None:
@@ -157,20 +157,20 @@ def test_a_step_that_the_result_reports_wins_over_wandbs() -> None:
     status = status_of(after(unheard, pod=over, unreachable=False, wandb=None))
     assert status.progress is not None
     assert status.metrics is not None
-    assert (status.progress.step, status.metrics.source, status.metrics.reward_mean) == (15, "result", 0.91)
+    assert (status.progress.step, status.metrics.source, status.metrics.rollout_reward) == (15, "result", 0.91)
 
 
 @pytest.mark.parametrize("outcome", ["failed", "running"])
 def test_the_last_checkpoint_of_a_trainer_that_failed_is_not_where_it_was(outcome: str) -> None:
     """Its result has the step of that checkpoint, and figures of the end."""
     unheard = after(WORKING, trainer=None, unreachable=True, wandb=WANDB)
-    failed = result(outcome=outcome, stepsTrained=10, samplerPath=None, metrics={"rewardMean": 0.21})
+    failed = result(outcome=outcome, stepsTrained=10, samplerPath=None, metrics={"rolloutReward": 0.21})
     over = ended_pod(terminated(1, failed))
     status = status_of(after(unheard, pod=over, unreachable=False, wandb=None))
     assert status.progress is not None
     assert status.metrics is not None
     assert (status.progress.step, status.attempts[0].steps) == (WANDB.step, WANDB.step)
-    assert (status.metrics.source, status.metrics.reward_mean) == ("wandb", 0.8)
+    assert (status.metrics.source, status.metrics.rollout_reward) == ("wandb", 0.8)
 
 
 def test_an_attempt_that_ends_before_its_training_is_open_has_the_step_it_began_with() -> None:
@@ -185,7 +185,7 @@ def test_an_attempt_that_ends_before_its_training_is_open_has_the_step_it_began_
 
 def test_metrics_ahead_of_wandb_are_kept() -> None:
     behind = after(WORKING, trainer=None, unreachable=True, wandb=replace(WANDB, step=3))
-    assert (metrics(behind).source, metrics(behind).reward_mean) == ("trainer", 0.7123)
+    assert (metrics(behind).source, metrics(behind).rollout_reward) == ("trainer", 0.7123)
 
 
 def test_a_short_silence_changes_nothing() -> None:
@@ -197,15 +197,15 @@ def test_the_results_metrics_win_at_the_end() -> None:
     unheard = after(WORKING, trainer=None, unreachable=True, wandb=WANDB)
     over = make_pod(ready(), terminated(0, result()), terminated(0), phase="Succeeded")
     found = metrics(after(unheard, pod=over, unreachable=False, wandb=None))
-    assert (found.source, found.reward_mean) == ("result", 0.91)
+    assert (found.source, found.rollout_reward) == ("result", 0.91)
 
 
 def test_the_result_of_a_killed_trainer_is_older_than_its_metrics() -> None:
-    killed = result(outcome="running", stepsTrained=10, metrics={"rewardMean": 0.5}, samplerPath=None)
+    killed = result(outcome="running", stepsTrained=10, metrics={"rolloutReward": 0.5}, samplerPath=None)
     over = ended_pod(terminated(137, killed), terminated(1))
     status = status_of(after(WORKING, trainer=None, pod=over))
     assert status.metrics is not None
-    assert (status.metrics.source, status.metrics.reward_mean) == ("trainer", 0.7123)
+    assert (status.metrics.source, status.metrics.rollout_reward) == ("trainer", 0.7123)
     assert status.checkpoint is not None
     assert status.checkpoint.step == 10
 
@@ -242,14 +242,14 @@ def test_an_unreachable_trainer_is_reported_once(wandb: WandbRun | None, source:
 
 def test_figures_that_a_step_does_not_know_are_not_those_of_an_earlier_one() -> None:
     """Tokens that nobody knows have no gap and no staleness."""
-    known = ObservedTrainer(step=12, metrics=RunMetrics(reward_mean=0.5, loss=-0.1, logprob_gap=2e-6, staleness=0.5))
+    known = ObservedTrainer(step=12, metrics=RunMetrics(rollout_reward=0.5, loss=-0.1, logprob_gap=2e-6, staleness=0.5))
     unknown = ObservedTrainer(step=13, metrics=RunMetrics(loss=-0.2))
     before = replace(WORKING, trainer=known)
     found = metrics(after(before, trainer=unknown))
-    assert (found.reward_mean, found.loss, found.logprob_gap, found.staleness) == (0.5, -0.2, None, None)
+    assert (found.rollout_reward, found.loss, found.logprob_gap, found.staleness) == (0.5, -0.2, None, None)
 
 
-EVALUATED = RunMetrics(reward_mean=0.5, held_out=EvaluatedFigure(value=0.3, low=0.2, high=0.4, samples=64, step=11))
+EVALUATED = RunMetrics(rollout_reward=0.5, held_out=EvaluatedFigure(value=0.3, low=0.2, high=0.4, samples=64, step=11))
 
 
 @pytest.mark.parametrize(
@@ -258,15 +258,15 @@ EVALUATED = RunMetrics(reward_mean=0.5, held_out=EvaluatedFigure(value=0.3, low=
         (RunMetrics(held_out=EvaluatedFigure(value=0.9)), EvaluatedFigure(value=0.9)),
         (RunMetrics(held_out=EvaluatedFigure(value=0.9, step=13)), EvaluatedFigure(value=0.9, step=13)),
         (RunMetrics(held_out=EvaluatedFigure(value=0.3, step=13)), EvaluatedFigure(value=0.3, step=13)),
-        (RunMetrics(held_out=EvaluatedFigure(value=0.3), reward_mean=0.6), EVALUATED.held_out),
-        (RunMetrics(reward_mean=0.6), EVALUATED.held_out),
+        (RunMetrics(held_out=EvaluatedFigure(value=0.3), rollout_reward=0.6), EVALUATED.held_out),
+        (RunMetrics(rollout_reward=0.6), EVALUATED.held_out),
     ],
     ids=["another", "another, with its step", "another, as good", "the same", "none"],
 )
 def test_an_evaluation_has_no_figures_of_another(told: RunMetrics, known: EvaluatedFigure | None) -> None:
     before = replace(WORKING, trainer=ObservedTrainer(step=12, total_steps=40, metrics=EVALUATED))
     found = metrics(after(before, trainer=None, unreachable=True, wandb=WandbRun("running", step=20, metrics=told)))
-    assert found.known == {"reward_mean": told.reward_mean or 0.5, "held_out": known}
+    assert found.known == {"rollout_reward": told.rollout_reward or 0.5, "held_out": known}
 
 
 def told_figures(step: int, *figures: tuple[str, float]) -> dict[str, Any]:
@@ -325,11 +325,11 @@ def test_a_new_time_alone_is_not_written() -> None:
 
 def test_a_new_step_with_the_same_metrics_is_news() -> None:
     step = metrics(after(WORKING, trainer=TRAINER.with_changes(step=13)))
-    assert (step.reward_mean, step.observed_at) == (0.7123, "2026-05-01T12:01:00Z")
+    assert (step.rollout_reward, step.observed_at) == (0.7123, "2026-05-01T12:01:00Z")
 
 
 def test_a_metric_that_is_not_a_number_is_left_out() -> None:
-    odd = TRAINER.with_changes(metrics=RunMetrics(reward_mean=float("nan"), loss=float("inf")))
+    odd = TRAINER.with_changes(metrics=RunMetrics(rollout_reward=float("nan"), loss=float("inf")))
     assert status_of(replace(WORKING, trainer=odd)).metrics is None
 
 
@@ -346,12 +346,12 @@ CONTINUED = {
         "etaSeconds": 164,
     },
     "metrics": {
-        "rewardMean": 0.95,
+        "rolloutReward": 0.95,
         "baseline": {"value": 0.5},
         "heldOut": {"value": 0.9, "step": 50},
         "source": "trainer",
     },
-    "history": [{"step": 10, "rewardMean": 0.2}, {"step": 65, "rewardMean": 0.9}],
+    "history": [{"step": 10, "rolloutReward": 0.2}, {"step": 65, "rolloutReward": 0.9}],
 }
 
 
@@ -373,7 +373,7 @@ def test_an_attempt_begins_with_its_checkpoint() -> None:
 
 @pytest.mark.parametrize("evaluated", [{"heldOut": {"value": 0.9, "step": 65}}, {}])
 def test_an_evaluation_of_weights_that_are_lost_is_not_shown(evaluated: dict[str, int]) -> None:
-    metrics = {"rewardMean": 0.95, "heldOut": {"value": 0.9}, "source": "trainer", **evaluated}
+    metrics = {"rolloutReward": 0.95, "heldOut": {"value": 0.9}, "source": "trainer", **evaluated}
     assert of_attempt(metrics=metrics).metrics is None
 
 
@@ -394,14 +394,14 @@ def test_an_attempt_without_a_checkpoint_begins_at_0() -> None:
 def test_the_trainer_knows_where_its_attempt_began(from_step: int, checkpoint: dict[str, Any] | None) -> None:
     """Earlier if a checkpoint was lost and it may restart; later if it found a newer one."""
     begun = of_attempt().to_wire()
-    told = {"step": from_step + 2, "fromStep": from_step, "totalSteps": 150, "metrics": {"rewardMean": 0.3}}
+    told = {"step": from_step + 2, "fromStep": from_step, "totalSteps": 150, "metrics": {"rolloutReward": 0.3}}
     trainer = ObservedTrainer.model_validate({**told, "checkpoint": checkpoint})
     status = status_of(make_view({**RUNNING, **begun}, pod=TRAINING, trainer=trainer))
     assert status.progress is not None
     assert (status.progress.from_step, status.progress.step) == (from_step, from_step + 2)
     assert status.metrics is not None
     held_out = status.metrics.held_out
-    assert (status.metrics.reward_mean, held_out and held_out.step) == (0.3, 50 if from_step else None)
+    assert (status.metrics.rollout_reward, held_out and held_out.step) == (0.3, 50 if from_step else None)
     assert (status.checkpoint.step if status.checkpoint else None) == (checkpoint["step"] if checkpoint else None)
 
 

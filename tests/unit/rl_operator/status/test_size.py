@@ -30,7 +30,7 @@ from rl_operator.status.observed.observation import ObservedTrainer
 from rl_operator.status.size import AT_THE_END, WHILE_IT_LIVES, fit_size, size_of
 
 METRICS = {
-    "rewardMean": 0.7123,
+    "rolloutReward": 0.7123,
     "trainAccuracy": 0.8123,
     "loss": -0.01234,
     "logprobGap": 2.123e-06,
@@ -66,7 +66,7 @@ TRAINER = ObservedTrainer.model_validate(
 )
 USUAL: dict[str, Any] = {
     **RUNNING,
-    "history": [{"step": 1 + 250 * n, "rewardMean": 0.1234} for n in range(10)],
+    "history": [{"step": 1 + 250 * n, "rolloutReward": 0.1234} for n in range(10)],
     "frozen": {"config": "0a1b2c3d", "trainer": "0a1b2c3d"},
 }
 NAME = "x" * 52

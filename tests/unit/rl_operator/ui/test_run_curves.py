@@ -10,7 +10,7 @@ from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manif
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.operator_errors import ForbiddenError, PodNeededError
 from rl_operator.rollouts.rollout_source import RolloutSource
-from rl_operator.ui.run_curves import CHARTS, EVERYTHING, OF_EVALUATION, OF_STEP, CurveCache, kept_tables
+from rl_operator.ui.run_curves import CHARTS, EVERYTHING, KEPT, OF_EVALUATION, OF_STEP, CurveCache, kept_tables
 
 STEP = {
     "reward/mean": 0.6, "reward/std": 0.5, "reward/min": 0.2, "reward/max": 1.0,
@@ -22,9 +22,9 @@ STEP = {
 @pytest.mark.parametrize(
     ("figure", "value"),
     [
-        ("reward", 0.6),
-        ("reward_low", 0.2),  # 0.1 is below the lowest reward
-        ("reward_high", 1.0),
+        ("batch_reward", 0.6),
+        ("batch_reward_low", 0.2),  # 0.1 is below the lowest reward
+        ("batch_reward_high", 1.0),
         ("entropy", 0.25),
         ("length", 3.0),
         ("waiting", 2.0),
@@ -44,8 +44,8 @@ def test_figures_of_a_step(figure: str, value: float | None) -> None:
     ("figure", "metrics"),
     [
         ("length", {"length/mean": None}),
-        ("reward_low", {"reward/mean": 0.5}),
-        ("reward_high", {}),
+        ("batch_reward_low", {"reward/mean": 0.5}),
+        ("batch_reward_high", {}),
     ],
 )
 def test_what_is_missing_is_not_a_number(figure: str, metrics: dict[str, float | None]) -> None:
@@ -54,7 +54,7 @@ def test_what_is_missing_is_not_a_number(figure: str, metrics: dict[str, float |
 
 def test_a_band_without_limits_is_one_deviation() -> None:
     metrics = {"reward/mean": 0.5, "reward/std": 1.0}
-    assert (OF_STEP["reward_low"](metrics), OF_STEP["reward_high"](metrics)) == (-0.5, 1.5)
+    assert (OF_STEP["batch_reward_low"](metrics), OF_STEP["batch_reward_high"](metrics)) == (-0.5, 1.5)
 
 
 @pytest.mark.parametrize("prefix", ["", "digits_"])
@@ -65,7 +65,7 @@ def test_held_out_may_have_the_name_of_its_environment(prefix: str) -> None:
 
 
 def test_charts_name_columns_that_there_are() -> None:
-    known = {"steps": OF_STEP.keys(), "evaluations": OF_EVALUATION.keys() | {"baseline"}}
+    known = {"steps": OF_STEP.keys() | KEPT.keys(), "evaluations": OF_EVALUATION.keys() | {"baseline"}}
     for chart in CHARTS:
         named = {column for line in chart.lines for column in (line.column, line.low, line.high) if column}
         assert named <= known[chart.table], chart.name
@@ -78,15 +78,15 @@ def test_lines_of_a_chart_can_be_told_apart_without_color() -> None:
 
 
 POINTS = [
-    {"step": 1, "rewardMean": 0.5, "heldOut": 0.4, "loss": -0.1},
-    {"step": 3, "rewardMean": 0.6, "heldOut": 0.4},
-    {"step": 5, "rewardMean": 0.7, "heldOut": 0.8, "staleness": 1.0},
+    {"step": 1, "rolloutReward": 0.5, "heldOut": 0.4, "loss": -0.1},
+    {"step": 3, "rolloutReward": 0.6, "heldOut": 0.4},
+    {"step": 5, "rolloutReward": 0.7, "heldOut": 0.8, "staleness": 1.0},
 ]
 
 
 def test_columns_of_steps() -> None:
     steps, times, columns = kept_tables(POINTS)["steps"]
-    assert (steps, columns["reward"], columns["loss"][0]) == ([1, 3, 5], [0.5, 0.6, 0.7], -0.1)
+    assert (steps, columns["rollout_reward"], columns["loss"][0]) == ([1, 3, 5], [0.5, 0.6, 0.7], -0.1)
     assert math.isnan(columns["loss"][1])
     assert all(map(math.isnan, times))
 
@@ -97,7 +97,7 @@ def test_an_evaluation_is_where_the_figure_changes() -> None:
 
 
 def test_nothing_is_kept() -> None:
-    assert kept_tables([])["steps"] == ([], [], {"reward": [], "loss": [], "staleness": []})
+    assert kept_tables([])["steps"] == ([], [], {"batch_reward": [], "rollout_reward": [], "loss": [], "staleness": []})
 
 
 START = "2026-01-01T00:00:00Z"
@@ -142,7 +142,7 @@ def test_a_page_gets_what_it_lacks() -> None:
     source.files["metrics-1.jsonl.zst"] += frame(trained(3))
     more = cache.points(target, run, 2, 1)
     assert (more["whole"], "charts" in more) == (False, False)
-    assert (more["tables"]["steps"]["step"], more["tables"]["steps"]["columns"]["reward"]) == ([3], [0.3])
+    assert (more["tables"]["steps"]["step"], more["tables"]["steps"]["columns"]["batch_reward"]) == ([3], [0.3])
     assert more["tables"]["evaluations"]["step"] == [0], "evaluations come whole"
 
     reads = len(source.reads)
@@ -177,10 +177,10 @@ def test_the_baseline_is_the_status_figure_if_it_is_known() -> None:
 def test_without_files_the_history_of_the_status_is_shown(
     source: MemorySource | None, status: dict[str, Any], said: str
 ) -> None:
-    history = [{"step": 1, "rewardMean": 0.5}, {"step": 2, "rewardMean": 0.75}]
+    history = [{"step": 1, "rolloutReward": 0.5}, {"step": 2, "rolloutReward": 0.75}]
     found = CurveCache().points(Kept(source), run_of(history=history, **status), EVERYTHING, 0)
     assert said in found["note"]
-    assert found["tables"]["steps"]["columns"]["reward"] == [0.5, 0.75]
+    assert found["tables"]["steps"]["columns"]["rollout_reward"] == [0.5, 0.75]
     assert all(map(math.isnan, found["tables"]["steps"]["columns"]["loss"]))
 
 
@@ -189,7 +189,7 @@ def test_without_files_the_history_of_the_status_is_shown(
 )
 def test_no_pod_is_started_unasked(needs_pod: bool, asked: bool, costly: bool) -> None:
     source = MemorySource({"metrics-1.jsonl.zst": frame(trained(1), trained(2))})
-    run = run_of(phase="Succeeded", history=[{"step": 2, "rewardMean": 0.75}])
+    run = run_of(phase="Succeeded", history=[{"step": 2, "rolloutReward": 0.75}])
     found = CurveCache().points(Kept(source, needs_pod=needs_pod), run, EVERYTHING, 0, at_any_cost=asked)
     assert found["costly"] is costly
     assert found["tables"]["steps"]["step"] == ([2] if costly else [1, 2])

@@ -52,8 +52,8 @@ def test_what_needs_attention_comes_first(chosen: RunFilter, shown: list[str]) -
 
 
 def test_a_row_says_what_is_known() -> None:
-    history = [{"rewardMean": 0.5, "step": 1}, {"step": 2}, {"rewardMean": 0.75, "step": 3}]
-    metrics = {"rewardMean": 0.75, "baseline": {"value": 0.25}, "heldOut": {"value": 0.5}}
+    history = [{"rolloutReward": 0.5, "step": 1}, {"step": 2}, {"rolloutReward": 0.75, "step": 3}]
+    metrics = {"rolloutReward": 0.75, "baseline": {"value": 0.25}, "heldOut": {"value": 0.5}}
     row = run_row(run("a", phase="Running", history=history, metrics=metrics, progress={"step": 3, "totalSteps": 40}))
     assert (row.step, row.total_steps, row.rewards, row.reward) == (3, 40, (0.5, 0.75), 0.75)
     assert (row.before, row.now, row.trouble, row.version) == (0.25, 0.5, False, "a/1")

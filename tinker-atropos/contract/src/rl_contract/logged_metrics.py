@@ -39,8 +39,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("kl/base", "nats", "KL(policy || base model) per trained token as it was sampled, estimator k3: mean of "
            "exp(-d) - 1 + d, d = log q - log p_base; before evaluations, with trainer.kl_penalty_coef at every step"),
     Metric("kl/base_v1", "nats", "the same by estimator k1: mean of d; unbiased, may be negative"),
-    Metric("reward/mean", "reward", "mean score over the batch's rollouts: conditioned on the groups that the "
-           "environment sent, so mostly on mixed ones; env/reward_mean is the unconditioned mean"),
+    Metric("reward/mean", "reward", "the batch reward: mean over the batch's rollouts, so over the groups that the "
+           "environment sent, mostly mixed ones; the rollout reward, env/reward_mean, is the unconditioned mean"),
     Metric("reward/std", "reward", "standard deviation over the batch's rollouts"),
     Metric("reward/min", "reward", "lowest score in the batch"),
     Metric("reward/max", "reward", "highest score in the batch"),
@@ -149,7 +149,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("time/reporting", "s", "of the step before: status, W&B and the trajectory API"),
     Metric("time/saving", "s", "of the step before: its checkpoint"),
     Metric("env/step", "steps", "trained when the environment reported: its clock", "runner"),
-    Metric("env/reward_mean", "reward", "mean over all rollouts made since the last report, filtered or not", "runner"),
+    Metric("env/reward_mean", "reward", "the rollout reward: mean over all rollouts scored since the last report, "
+           "filtered or not", "runner"),
     Metric("env/evaluation_seconds", "s", "of an evaluation: sampling and scoring", "runner"),
     Metric("env/groups_kept", "groups", "sent to the trainer, since the process began", "runner"),
     Metric("env/groups_kept_all_right", "groups", "of these, all right and with nothing to learn: sent because "

@@ -152,8 +152,13 @@ Figure = Annotated[EvaluatedFigure | None, WrapValidator(_or_none)]
 class RunMetrics(WireModel):
     """The latest metrics; fractions are 0 to 1, rounded to 4 digits. Advisory: the phase never depends on them."""
 
-    reward_mean: Annotated[Number, Origin(("env/reward_mean", "env_*/reward_mean"), "mean", history=True, weight=5)] = (
-        Field(default=None, description="Mean reward over all groups, also filtered ones.")
+    rollout_reward: Annotated[
+        Number, Origin(("env/reward_mean", "env_*/reward_mean"), "mean", history=True, weight=5)
+    ] = Field(
+        default=None, description="Mean reward of all rollouts that environments scored, whatever became of them."
+    )
+    batch_reward: Annotated[Number, Origin(("reward/mean",), "step", history=True, weight=1)] = Field(
+        default=None, description="Mean reward of the rollouts in the batch that the newest step trained."
     )
     train_accuracy: Annotated[Number, Origin(("*train/percent_correct",), "mean", history=True)] = Field(
         default=None, description="Fraction of rollouts that were correct."
@@ -242,5 +247,5 @@ def reduced(*reductions: Reduction) -> dict[str, Origin]:
 
 
 def wire_name(name: str) -> str:
-    """`rewardMean` of `reward_mean`."""
+    """`rolloutReward` of `rollout_reward`."""
     return to_camel(name)

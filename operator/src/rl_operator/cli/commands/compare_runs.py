@@ -77,7 +77,7 @@ def comparison_values(rows: Sequence[RunFigures]) -> dict[str, object]:
 
 
 # --- the runs of an experiment, from best to worst ------------------------------------------------------------------
-_DISPENSABLE: Final = ("TOOK", "REWARD", "STEP", "PHASE")
+_DISPENSABLE: Final = ("TOOK", "ROLLOUT REWARD", "STEP", "PHASE")
 """Columns that a narrow terminal does without, in this order, before what was swept: names of runs say most of that."""
 
 
@@ -85,7 +85,7 @@ def experiment_table(rows: Sequence[RunFigures], width: int = sys.maxsize) -> It
     """A line for each run, with what was swept; then what seeds say, and the verdict on the best two."""
     ordered = ranked(rows)
     fields = swept_fields(ordered)
-    heads = ["", "NAME", "PHASE", "STEP", "REWARD", "HELD-OUT", "TOOK", *_heads(fields)]
+    heads = ["", "NAME", "PHASE", "STEP", "ROLLOUT REWARD", "HELD-OUT", "TOOK", *_heads(fields)]
     lines = [_line(place, row, fields) for place, row in enumerate(ordered, 1)]
     table, left_out = fitting_columns(heads, lines, (*_DISPENSABLE, *_heads(fields)), width)
     yield table
@@ -100,7 +100,13 @@ def _line(place: int, row: RunFigures, fields: Sequence[str]) -> list[str]:
     phase = f"{row.phase}, gone" if row.gone else row.phase
     swept = [_shown(row.swept[field]) if field in row.swept else "-" for field in fields]
     told = compared_figures(row, UNKNOWN)
-    return [str(place), row.name, phase, *(told[name] for name in ("step", "reward", "held-out", "took")), *swept]
+    return [
+        str(place),
+        row.name,
+        phase,
+        *(told[name] for name in ("step", "rollout reward", "held-out", "took")),
+        *swept,
+    ]
 
 
 def _heads(fields: Sequence[str]) -> list[str]:

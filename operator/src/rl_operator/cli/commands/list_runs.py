@@ -71,11 +71,11 @@ _CELLS: dict[str, Cell] = {
     "ENVIRONMENT": lambda run: str(run["spec"]["environment"]),
     "PHASE": _phase,
     "STEP": _step,
-    "REWARD": lambda run: _metric(run, "rewardMean"),
+    "ROLLOUT REWARD": lambda run: _metric(run, "rolloutReward"),
     "HELD-OUT": lambda run: _metric(run, "heldOut"),
     "AGE": lambda run: age(run["metadata"].get("creationTimestamp")),
 }
-_DISPENSABLE = ("ENVIRONMENT", "AGE", "REWARD", "HELD-OUT", "NAMESPACE")
+_DISPENSABLE = ("ENVIRONMENT", "AGE", "ROLLOUT REWARD", "HELD-OUT", "NAMESPACE")
 """Columns that a narrow terminal does without, in this order: wrapped lines do not read as a table."""
 
 _WIDE_CELLS: dict[str, Cell] = {

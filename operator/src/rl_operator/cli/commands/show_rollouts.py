@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+from pydantic.alias_generators import to_camel
 
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.options import OutputKind, RunName, Scope, on_target
@@ -22,26 +23,28 @@ from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.target import Target
 
 _FATES = {"trained": "TRAINED", "no_advantage": "NO-ADV", "dropped": "DROP", "evaluated": "EVAL", "lost": "LOST"}
-HEADER = ("STEP", "REWARD", *_FATES.values(), "SIZE")
-WIDTHS = (5, 6, 7, 6, 5, 4, 4, 6)
+HEADER = ("STEP", "BATCH REWARD", *_FATES.values(), "SIZE")
+WIDTHS = (5, 12, 7, 6, 5, 4, 4, 6)
 GAP = 3
 """Between columns, where there is room."""
 
 
 def table_lines(rows: Iterable[StepRow], width: int) -> Iterator[str]:
-    """Each as soon as it is known: a large folder takes a while."""
-    gap = " " * max(1, min(GAP, (width - sum(WIDTHS)) // (len(WIDTHS) - 1)))
-    yield _line(HEADER, gap)
+    """Each as soon as it is known: a large folder takes a while. A narrow terminal does without their sizes."""
+    fits = sum(WIDTHS) + len(WIDTHS) - 1 <= width
+    widths = WIDTHS if fits else WIDTHS[:-1]
+    gap = " " * max(1, min(GAP, (width - sum(widths)) // (len(widths) - 1)))
+    yield _line(HEADER, widths, gap)
     for row in rows:
-        reward = "-" if row.reward is None else f"{row.reward:.3f}"
+        reward = "-" if row.batch_reward is None else f"{row.batch_reward:.3f}"
         counts = (str(row.counts[fate] or "-") for fate in _FATES)
         tried = f"  attempts {', '.join(map(str, row.attempts))}" if len(row.attempts) > 1 else ""
         unreadable = f"  {row.faults} unreadable" if row.faults else ""
-        yield _line((str(row.step), reward, *counts, size_text(row.bytes)), gap) + tried + unreadable
+        yield _line((str(row.step), reward, *counts, size_text(row.bytes)), widths, gap) + tried + unreadable
 
 
-def _line(cells: Sequence[str], gap: str) -> str:
-    return gap.join(cell.rjust(width) for cell, width in zip(cells, WIDTHS, strict=True)).rstrip()
+def _line(cells: Sequence[str], widths: Sequence[int], gap: str) -> str:
+    return gap.join(cell.rjust(width) for cell, width in zip(cells, widths, strict=False)).rstrip()
 
 
 def size_text(size: int) -> str:
@@ -59,7 +62,7 @@ def answer_object(answer: StepAnswer) -> dict[str, object]:
         "attempt": summary.attempt,
         "trained": summary.record is not None,
         "alsoTrainedBy": sorted(summary.older),
-        "reward": summary.reward,
+        "batchReward": summary.batch_reward,
         "evaluation": _plain(summary.evaluation).get("metrics", {}) if summary.evaluation else {},
         "evaluatedReward": summary.evaluated.value,
         "metrics": _plain(summary.record).get("metrics", {}) if summary.record else {},
@@ -86,6 +89,10 @@ def _plain(record: Any) -> dict[str, Any]:
 
 def _reasons(reasons: Reasons) -> list[dict[str, object]]:
     return [{**why._asdict(), "count": count, "tokens": reasons.tokens[why]} for why, count in reasons.counts.items()]
+
+
+def _row_object(row: StepRow) -> dict[str, object]:
+    return {to_camel(name): value for name, value in vars(row).items()}
 
 
 SHOWN_GROUPS = 4
@@ -169,10 +176,10 @@ def _print_steps(steps: RolloutSteps, output: RolloutOutput) -> None:
             for line in table_lines(rows, text_width(TEXT_WIDTH)):
                 typer.echo(line)
         case RolloutOutput.JSON:
-            print_object({"every": steps.listing.every, "steps": [vars(row) for row in rows]}, OutputKind.JSON)
+            print_object({"every": steps.listing.every, "steps": [_row_object(row) for row in rows]}, OutputKind.JSON)
         case RolloutOutput.JSONL:
             for row in rows:
-                typer.echo(json.dumps(vars(row)))
+                typer.echo(json.dumps(_row_object(row)))
 
 
 def _print_text(run: str, steps: RolloutSteps, query: RolloutQuery) -> bool:

@@ -42,23 +42,23 @@ def describe(run: Manifest, target: Target, *, wide: bool) -> Iterator[str]:
     yield f"{parsed.metadata.namespace}/{parsed.metadata.name}   {status.phase or 'Pending'}   ({target.label})"
     yield f"  {one_line(status.message or 'Not reconciled yet.')}"
     yield from (f"  {refusal.code}: {one_line(refusal.sentence)}" for refusal in status.refusals)
-    yield f"  environment {spec.environment}, runtime {spec.runtime}, attempt {status.attempt or '-'}"
+    yield f"  environment     {spec.environment}, runtime {spec.runtime}, attempt {status.attempt or '-'}"
     if origin := status.started_from:
-        yield f"  began with  the weights of {origin.run} after step {origin.step}"
+        yield f"  began with      the weights of {origin.run} after step {origin.step}"
     if queue := status.queue:
-        yield f"  queue       place {queue.place}; {queue.active} of {queue.limit} runs active at {spec.runtime}"
+        yield f"  queue           place {queue.place}; {queue.active} of {queue.limit} runs active at {spec.runtime}"
     yield from _metrics(parsed)
     if status.start_time:
-        yield f"  {'took' if status.finished else 'running for':<11} {age(status.start_time, status.completion_time)}"
+        yield f"  {'took' if status.finished else 'running for':<15} {age(status.start_time, status.completion_time)}"
     if status.cost:
-        yield f"  cost        {money_spent(status.cost.amount, status.cost.currency, status.cost.budget)}"
+        yield f"  cost            {money_spent(status.cost.amount, status.cost.currency, status.cost.budget)}"
     yield from _containers(status)
     if status.checkpoint:
-        yield f"  checkpoint  step {status.checkpoint.step}  {status.checkpoint.state_path}"
+        yield f"  checkpoint      step {status.checkpoint.step}  {status.checkpoint.state_path}"
     if best := status.best:
-        yield f"  best        step {best.step}  {best.held_out.text}  {best.sampler_path}"
+        yield f"  best            step {best.step}  {best.held_out.text}  {best.sampler_path}"
     if status.weights:
-        yield f"  weights     {status.weights.sampler_path}"
+        yield f"  weights         {status.weights.sampler_path}"
     if wide and status.attempts:
         rows = [[str(a.attempt), a.pod, a.reason or "-", str(a.steps)] for a in status.attempts]
         table = columns(["  ATTEMPT", "POD", "ENDED", "STEPS"], [[f"  {row[0]}", *row[1:]] for row in rows])
@@ -68,17 +68,19 @@ def describe(run: Manifest, target: Target, *, wide: bool) -> Iterator[str]:
 
 
 def _metrics(run: TrainingRun) -> Iterator[str]:
-    """Steps, reward and held-out accuracy, if there are any."""
+    """Steps, rewards and held-out accuracy, if there are any."""
     status, metrics = run.status, run.status.metrics
     if progress := status.progress:
         eta = f", {left}" if (left := time_left(run)) else ""
-        yield f"  step        {progress.step} of {progress.total_steps} ({progress.percent} %){eta}"
+        yield f"  step            {progress.step} of {progress.total_steps} ({progress.percent} %){eta}"
         if progress.stopped_early:
-            yield f"  stopped     early: {one_line(progress.stopped_early)}"
-    if metrics and metrics.reward_mean is not None:
-        yield f"  reward      {metrics.reward_mean:.3f}  {sparkline([h.reward_mean for h in status.history])}"
+            yield f"  stopped         early: {one_line(progress.stopped_early)}"
+    if metrics and metrics.rollout_reward is not None:
+        yield f"  rollout reward  {metrics.rollout_reward:.3f}  {sparkline([h.rollout_reward for h in status.history])}"
+    if metrics and metrics.batch_reward is not None:
+        yield f"  batch reward    {metrics.batch_reward:.3f}"
     if metrics and metrics.held_out is not None:
-        yield f"  held-out    {metrics.held_out.text}"
+        yield f"  held-out        {metrics.held_out.text}"
     yield from held_out_table(run)
 
 
@@ -87,13 +89,13 @@ def _containers(status: RunStatus) -> Iterator[str]:
     for container in status.containers:
         end = f", exit code {container.exit_code}" if container.exit_code is not None else ""
         reason = f" ({container.reason})" if container.reason else ""
-        yield f"  {container.name:<11} {container.state}{reason}{end}"
+        yield f"  {container.name:<15} {container.state}{reason}{end}"
     if (apart := status.environments) and not status.finished:
         failed = f", {apart.failures} failed" if apart.failures else ""
-        yield f"  apart       {apart.ready} of {apart.desired} environments ready{failed}"
+        yield f"  apart           {apart.ready} of {apart.desired} environments ready{failed}"
     if (sandboxes := status.sandboxes) and not status.finished:
         used = f", {sandboxes.replaced} replaced" if sandboxes.replaced else ""
-        yield f"  sandboxes   {sandboxes.ready} of {sandboxes.desired} ready{used}"
+        yield f"  sandboxes       {sandboxes.ready} of {sandboxes.desired} ready{used}"
 
 
 PARTS = (

@@ -237,7 +237,7 @@ def shown(label: str) -> Iterator[Show]:
 BAR_WIDTH: Final = 32
 SHORTEST_BAR: Final = 4
 GAP: Final = "  "
-NARROW: Final = 47
+NARROW: Final = 53
 """Columns that the widest row of figures needs; with fewer, its words are left out."""
 
 STYLES = {
@@ -257,8 +257,8 @@ def panel(run: TrainingRun, curve: Curve, label: str, console: Console) -> list[
     status, phase, width = run.status, run.status.phase or "Pending", console.width
     words = (Text(run.metadata.name, "bold"), Text(phase, STYLES.get(phase, "cyan")), Text(one_line(label), "dim"))
     figures = [*flow("", words, width, indent=0), *_steps(run, width)]
-    if status.metrics and status.metrics.reward_mean is not None:
-        figures += _reward(status.metrics.reward_mean, curve, width)
+    if status.metrics and status.metrics.rollout_reward is not None:
+        figures += _reward(status.metrics.rollout_reward, curve, width)
     if status.metrics and status.metrics.held_out is not None:
         figures += _held_out(status.metrics, width)
     if status.cost:
@@ -289,7 +289,10 @@ def _bar(step: int, total_steps: int, width: int) -> Text:
 def _reward(reward: float, curve: Curve, width: int) -> list[Text]:
     figure = f"{reward:.3f}"
     points = min(CURVE_WIDTH, width - _indent(width) - len(GAP) - len(figure))
-    return flow("reward", [Text(curve.line(max(1, points)), "green"), Text(figure)], width)
+    line = Text(curve.line(max(1, points)), "green")
+    if width < NARROW:
+        return [*flow("rollout", [line], width), *flow("reward", [Text(figure)], width)]
+    return flow("rollout reward", [line, Text(figure)], width)
 
 
 def _held_out(metrics: RunMetrics, width: int) -> list[Text]:
@@ -300,7 +303,7 @@ def _held_out(metrics: RunMetrics, width: int) -> list[Text]:
 
 
 def _indent(width: int) -> int:
-    return 9 if width < NARROW else 10
+    return 9 if width < NARROW else 16
 
 
 def flow(name: str, words: Sequence[Text], width: int, *, gap: str = GAP, indent: int | None = None) -> list[Text]:

@@ -18,7 +18,7 @@ from rl_operator.rollouts.file_lines import FileFaults, records_of
 from rl_operator.rollouts.rollout_figures import FIGURES, Figure, answer_of, finite, prompt_of
 from rl_operator.rollouts.rollout_query import RankedGroup, RolloutQuery, StepAnswer
 from rl_operator.rollouts.rollout_source import RolloutSource, RolloutSteps, StepFiles
-from rl_operator.rollouts.step_reading import REWARD, Reasons, StepSummary
+from rl_operator.rollouts.step_reading import BATCH_REWARD, Reasons, StepSummary
 from rl_operator.rollouts.token_ledger import FATE_WORDS, TRAINER_REASONS, is_arrived, known_fate
 from rl_operator.rollouts.visible_text import columns_of, shortened, visible, wrapped
 
@@ -27,12 +27,12 @@ LOST: Final = "lost"
 
 @dataclass
 class StepRow:
-    """`counts`: of groups by fate, and of what was lost. `reward`: None if the step was not trained."""
+    """`counts`: of groups by fate, and of what was lost. `batch_reward`: None if the step was not trained."""
 
     step: int
     bytes: int
     attempts: tuple[int, ...]
-    reward: float | None = None
+    batch_reward: float | None = None
     counts: Counter[str] = field(default_factory=Counter)
     faults: int = 0
     """Lines and frames that could not be read."""
@@ -50,7 +50,7 @@ def _row(source: RolloutSource, files: StepFiles) -> StepRow:
     for attempt, file in files.files.items():
         for head in _heads(source, file.name, row):
             if head.record == "step" and trained_by is None:
-                trained_by, row.reward = attempt, finite(head.metrics.get(REWARD))
+                trained_by, row.batch_reward = attempt, finite(head.metrics.get(BATCH_REWARD))
             elif head.record == LOST:
                 row.counts[LOST] += head.count
             elif head.record == "group" and (trained_by in (None, attempt) or not is_arrived(head.fate, head.reason)):
@@ -105,7 +105,7 @@ def answer_text(run: str, answer: StepAnswer, query: RolloutQuery, width: int) -
 
 def summary_lines(run: str, summary: StepSummary) -> Iterator[str]:
     """What the step was, what became of its tokens, what was dropped and lost, and what is wrong with its files."""
-    reward = "" if summary.reward is None else f", reward {summary.reward:.3f}"
+    reward = "" if summary.batch_reward is None else f", batch reward {summary.batch_reward:.3f}"
     by = f" (attempt {summary.attempt})" if summary.attempt is not None and summary.attempt > 1 else ""
     state = "" if summary.record else ", not trained"
     yield f"{run}, step {summary.step}{by}{state}{reward}: {_groups_by_fate(summary)}"

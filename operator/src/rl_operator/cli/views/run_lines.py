@@ -21,16 +21,16 @@ HELD_OUT_COLUMNS = ("FIGURE", "VALUE", "95 % INTERVAL", "N")
 
 @dataclass
 class Curve:
-    """The reward at each step that was seen: the status alone keeps only ten samples."""
+    """The rollout reward at each step that was seen: the status alone keeps only ten samples."""
 
     points: dict[int, float] = field(default_factory=dict)
 
     def add(self, run: TrainingRun) -> None:
         status = run.status
         for sample in status.history:
-            self.points.setdefault(sample.step, sample.reward_mean)
-        if status.progress and status.metrics and status.metrics.reward_mean is not None:
-            self.points[status.progress.step] = status.metrics.reward_mean
+            self.points.setdefault(sample.step, sample.rollout_reward)
+        if status.progress and status.metrics and status.metrics.rollout_reward is not None:
+            self.points[status.progress.step] = status.metrics.rollout_reward
 
     def line(self, width: int = CURVE_WIDTH) -> str:
         return sparkline([self.points[step] for step in sorted(self.points)], width)
@@ -47,8 +47,8 @@ def news(run: TrainingRun) -> str:
     if status.phase != "Running" or status.progress is None:
         return f"{status.phase or 'Pending':<9} {one_line(status.message or '')}".rstrip()
     parts = [f"{'Running':<9} step {status.progress.step}/{status.progress.total_steps}"]
-    if status.metrics and status.metrics.reward_mean is not None:
-        parts.append(f"reward {status.metrics.reward_mean:.3f}")
+    if status.metrics and status.metrics.rollout_reward is not None:
+        parts.append(f"rollout reward {status.metrics.rollout_reward:.3f}")
     if status.metrics and status.metrics.held_out is not None:
         parts.append(f"held-out {status.metrics.held_out.text}")
     return "   ".join(parts)
@@ -78,13 +78,13 @@ def _success(run: TrainingRun, target: Target) -> Iterator[str]:
     if (metrics := status.metrics) and metrics.held_out is not None:
         before = metrics.baseline.text if metrics.baseline else "-"
         after = f" over {metrics.held_out.samples} samples" if metrics.held_out.samples else ""
-        yield f"  held-out   before {before}   after {metrics.held_out.text}   (95 % intervals{after})"
+        yield f"  held-out        before {before}   after {metrics.held_out.text}   (95 % intervals{after})"
     yield from held_out_table(run)
     yield from reward_line(run, target)
     yield from _cost(run)
     if status.weights:
-        yield f"  weights    {status.weights.sampler_path}   (to sample from)"
-        yield f"             {status.weights.state_path}   (to train on from)"
+        yield f"  weights         {status.weights.sampler_path}   (to sample from)"
+        yield f"                  {status.weights.state_path}   (to train on from)"
     yield from best_line(run)
     yield from _curves(run)
     yield "Next:"
@@ -121,17 +121,17 @@ def _no_success(run: TrainingRun, target: Target) -> Iterator[str]:
 
 
 def _cost(run: TrainingRun) -> Iterator[str]:
-    if run.status.cost:
-        yield f"  cost       {money_spent(run.status.cost.amount, run.status.cost.currency, run.status.cost.budget)}"
+    if cost := run.status.cost:
+        yield f"  cost            {money_spent(cost.amount, cost.currency, cost.budget)}"
 
 
 def _curves(run: TrainingRun) -> Iterator[str]:
     """The W&B URL, or why there is none; offline, the command that uploads the run."""
     wandb = run.status.wandb
     if wandb and wandb.url:
-        yield f"  W&B        {wandb.url}"
+        yield f"  W&B             {wandb.url}"
     if wandb and wandb.state and wandb.state.startswith(("offline", "failed")):
-        yield f"  W&B        {wandb.state}"
+        yield f"  W&B             {wandb.state}"
 
 
 def best_line(run: TrainingRun) -> Iterator[str]:
@@ -139,16 +139,17 @@ def best_line(run: TrainingRun) -> Iterator[str]:
     best = notable_best(run)
     if best is None:
         return
-    yield f"  best       step {best.step}: held-out {best.held_out.text}   (sample and export take these with --best)"
+    figure = f"held-out {best.held_out.text}"
+    yield f"  best            step {best.step}: {figure}   (sample and export take these with --best)"
     if worse := best_sentence(run):
-        yield f"             {worse}"
+        yield f"                  {worse}"
 
 
 def reward_line(run: TrainingRun, target: Target) -> Iterator[str]:
-    """The first reward, the curve and the last reward, which is the status'; no line if no reward is known."""
-    rewards = kept_rewards(run, target) or [sample.reward_mean for sample in run.status.history]
-    shown = run.status.metrics.reward_mean if run.status.metrics else None
+    """The first rollout reward, the curve and the last one, which is the status'; no line if none is known."""
+    rewards = kept_rewards(run, target) or [sample.rollout_reward for sample in run.status.history]
+    shown = run.status.metrics.rollout_reward if run.status.metrics else None
     if rewards and shown is not None and shown != rewards[-1]:  # the curve of a run that runs is of some steps only
         rewards = [*rewards, shown]
     if rewards:
-        yield f"  reward     {rewards[0]:.3f} {sparkline(rewards)} {rewards[-1]:.3f}"
+        yield f"  rollout reward  {rewards[0]:.3f} {sparkline(rewards)} {rewards[-1]:.3f}"

@@ -1,6 +1,6 @@
 """The metrics history of a run: a bounded number of points over all its attempts.
 
-A point is `{"step": 12, "rewardMean": 0.71, …}` with the status' names, rounded to 4 significant digits. An attempt
+A point is `{"step": 12, "rolloutReward": 0.71, …}` with the status' names, rounded to 4 significant digits. An attempt
 begins at its checkpoint: what earlier ones trained beyond it was lost, and so are their points from there on.
 
 Also what counts as a number: others wrote it, and it goes into objects that users and programs read.
@@ -44,10 +44,10 @@ def extended(points: Sequence[Point], result: TrainerResult | None, status: RunS
     """
     if result is not None and (not points or result.steps_trained > _step(points[-1])):
         points = (*points, *_points_of(result.steps_trained, result.metrics))
-    reward, progress = status.metrics.reward_mean if status.metrics else None, status.progress
+    reward, progress = status.metrics.rollout_reward if status.metrics else None, status.progress
     if not points or reward is None or progress is None or progress.step != _step(points[-1]):
         return tuple(points)
-    return (*points[:-1], {**points[-1], "rewardMean": reward})
+    return (*points[:-1], {**points[-1], "rolloutReward": reward})
 
 
 def joined(earlier: Sequence[Point], later: Sequence[Point]) -> tuple[Point, ...]:
@@ -69,7 +69,7 @@ def thinned(points: Sequence[Point], most: int = MAX_POINTS) -> tuple[Point, ...
 
 def rewards(points: Iterable[Point]) -> list[float]:
     """The reward curve."""
-    return [point["rewardMean"] for point in points if "rewardMean" in point]
+    return [point["rolloutReward"] for point in points if "rolloutReward" in point]
 
 
 def _point(raw: Mapping[str, object]) -> Point | None:

@@ -81,7 +81,7 @@ def compared_figures(row: "RunFigures", unknown: str) -> dict[str, str]:
     return {
         "phase": row.phase,
         "step": row.steps,
-        "reward": unknown if row.reward is None else f"{row.reward:.3f}",
+        "rollout reward": unknown if row.rollout_reward is None else f"{row.rollout_reward:.3f}",
         "held-out": row.held_out.text if row.held_out else unknown,
         "held-out before": row.before.text if row.before else unknown,
         "best held-out": best,

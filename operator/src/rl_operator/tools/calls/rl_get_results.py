@@ -88,7 +88,7 @@ def line(row: RunFigures, settings: Mapping[str, object]) -> Answer:
             "status": STATES[row.phase],
             "gone": row.gone or None,
             "step": None if row.step is None else row.steps,
-            "reward_mean": row.reward,
+            "reward_mean": row.rollout_reward,
             **_figure("eval", row.held_out),
             **_figure("baseline", row.before),
             "no_figure": row.without_figure,
@@ -210,9 +210,9 @@ def evenly(points: Sequence[Answer], most: int) -> list[Answer]:
 
 def _history(run: TrainingRun, kept: Sequence[Point], samples: int) -> list[Answer]:
     """The stored history; during the first attempt, the samples in the status."""
-    points = [{"step": point["step"], "reward_mean": point["rewardMean"]} for point in kept if "rewardMean" in point]
-    shown = points or [plain(sample, "step", "reward_mean") for sample in run.status.history]
-    return evenly(shown, samples)
+    curve = [(int(point["step"]), point["rolloutReward"]) for point in kept if "rolloutReward" in point]
+    shown = curve or [(sample.step, sample.rollout_reward) for sample in run.status.history]
+    return evenly([{"step": step, "reward_mean": reward} for step, reward in shown], samples)
 
 
 def _intervals(run: TrainingRun) -> Answer:

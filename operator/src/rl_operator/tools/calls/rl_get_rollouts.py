@@ -115,7 +115,7 @@ def _cleaned(text: str, longest: int) -> str:
 
 
 def _step_of(summary: StepSummary) -> Answer:
-    means = {"reward_mean": summary.reward, "evaluated_reward_mean": summary.evaluated.value}
+    means = {"batch_reward": summary.batch_reward, "evaluated_reward_mean": summary.evaluated.value}
     return without_empty(
         {
             "step": summary.step,

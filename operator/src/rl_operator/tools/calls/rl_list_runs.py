@@ -124,7 +124,7 @@ def line(run: TrainingRun, now: datetime) -> Answer:
             "environment": one_line(run.spec.environment),
             "status": state_of(run),
             "step": f"{progress.step}/{progress.total_steps}" if progress else None,
-            "reward_mean": metrics.reward_mean if metrics else None,
+            "reward_mean": metrics.rollout_reward if metrics else None,
             "wandb_run_name": wandb_of(run)["wandb_run_name"],
             "age": age(datetime.fromisoformat(created), now) if created else None,
         }

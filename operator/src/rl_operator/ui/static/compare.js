@@ -1,8 +1,8 @@
-// Runs over each other: reward and held-out of each, by step.
+// Runs over each other: batch reward and held-out of each, by step.
 "use strict";
 
 const OVERLAYS = [
-  { name: "reward", title: "Reward", unit: "mean of the batch", table: "steps", line: { column: "reward" } },
+  { name: "reward", title: "Batch reward", unit: "reward", table: "steps", line: { column: "batch_reward" } },
   {
     name: "held-out", title: "Held-out", unit: "fraction, with 95 % intervals", table: "evaluations",
     line: { column: "held_out", low: "held_out_low", high: "held_out_high" },

@@ -282,7 +282,7 @@ def _of_groups(groups: StepGroups, address: RolloutAddress) -> dict[str, object]
 
 
 def _heading(summary: StepSummary) -> str:
-    reward = "" if summary.reward is None else f", mean reward {figure_text(summary.reward)}"
+    reward = "" if summary.batch_reward is None else f", batch reward {figure_text(summary.batch_reward)}"
     by = f" by attempt {summary.attempt}" if (summary.attempt or 1) > 1 else ""
     held_out = summary.evaluated.value
     evaluated = "" if held_out is None else f"; held-out mean reward {figure_text(held_out)}"

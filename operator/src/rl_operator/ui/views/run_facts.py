@@ -217,8 +217,10 @@ def _figures(run: TrainingRun) -> Iterator[tuple[str, str]]:
     metrics = run.status.metrics
     if metrics is None:
         return
-    if metrics.reward_mean is not None:
-        yield "reward", f"{metrics.reward_mean:.3f}"
+    if metrics.rollout_reward is not None:
+        yield "rollout reward", f"{metrics.rollout_reward:.3f}"
+    if metrics.batch_reward is not None:
+        yield "batch reward", f"{metrics.batch_reward:.3f}"
     if metrics.baseline is not None:
         yield "held-out before", metrics.baseline.text
     if metrics.held_out is not None:

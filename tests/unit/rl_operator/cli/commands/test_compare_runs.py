@@ -29,9 +29,9 @@ def add(
 ) -> None:
     """A run that succeeded, of the experiment `trial` if something was swept."""
     metrics = {
-        "rewardMean": 0.5,
+        "rolloutReward": 0.5,
         "heldOut": {"value": accuracy, "low": accuracy - 0.03, "high": accuracy + 0.03, "samples": 500},
-    } if accuracy is not None else {"rewardMean": 0.5}  # fmt: skip
+    } if accuracy is not None else {"rolloutReward": 0.5}  # fmt: skip
     manifest = run_manifest(name, spec=spec, phase="Succeeded", startTime="2026-01-01T00:00:00Z", metrics=metrics)
     if swept is not None:
         manifest["metadata"]["labels"] = {EXPERIMENT_LABEL: "trial"}
@@ -134,23 +134,23 @@ def test_the_runs_of_an_experiment_are_listed(store_of_rlctl: StateStore, call_r
     assert call_rlctl("list", "--experiment", "trial", "-l", "team=a", "--local")[1].startswith("No runs")
 
 
-ONE = row("one", 0.81, reward=0.7, step=6, total_steps=6, seconds=12, attempts=1, settings={"trainer.seed": 0})
+ONE = row("one", 0.81, rollout_reward=0.7, step=6, total_steps=6, seconds=12, attempts=1, settings={"trainer.seed": 0})
 TWO = row("two", 0.94, step=3, total_steps=6, phase="Failed", settings={"trainer.seed": 1})
 
 
 def test_figures_settings_and_verdict() -> None:
     assert "\n".join(side_by_side([ONE, TWO])) == (
         """\
-               one                    two
-phase          Succeeded              Failed
-step           6/6                    3/6
-reward         0.700                  -
-held-out       0.810 [0.780, 0.840]   0.940 [0.910, 0.970]
-  before       -                      -
-  best         -                      -
-took           12s                    -
-attempts       1                      -
-trainer.seed   0                      1
+                 one                    two
+phase            Succeeded              Failed
+step             6/6                    3/6
+rollout reward   0.700                  -
+held-out         0.810 [0.780, 0.840]   0.940 [0.910, 0.970]
+  before         -                      -
+  best           -                      -
+took             12s                    -
+attempts         1                      -
+trainer.seed     0                      1
 
 two is better: held-out 0.940 [0.910, 0.970] against 0.810 [0.780, 0.840] of one; the intervals are apart"""
     )
@@ -199,10 +199,10 @@ ROWS = (
 def test_the_ranking_says_what_was_swept_what_is_gone_and_why_there_is_no_figure() -> None:
     assert "\n".join(experiment_table(ROWS)) == (
         """\
-    NAME      PHASE             STEP   REWARD   HELD-OUT               TOOK   learning_rate
-1   trial-b   Succeeded, gone   -      -        0.900 [0.870, 0.930]   -      0.001
-2   trial-a   Succeeded         -      -        0.500 [0.470, 0.530]   -      0.0001
-3   trial-c   Failed            -      -        -                      -      0.01
+    NAME      PHASE             STEP   ROLLOUT REWARD   HELD-OUT               TOOK   learning_rate
+1   trial-b   Succeeded, gone   -      -                0.900 [0.870, 0.930]   -      0.001
+2   trial-a   Succeeded         -      -                0.500 [0.470, 0.530]   -      0.0001
+3   trial-c   Failed            -      -                -                      -      0.01
 
 trial-c has no held-out figure: it ended without one (Failed)
 trial-b is better: held-out 0.900 [0.870, 0.930] against 0.500 [0.470, 0.530] of trial-a; the intervals are apart"""
@@ -213,7 +213,7 @@ def test_a_narrow_terminal_does_without_columns_and_their_lines_stay_whole() -> 
     table = fitted(experiment_table(ROWS, 60), 60).splitlines()
     assert table[0].split() == ["NAME", "HELD-OUT", "learning_rate"]
     assert table[1].split() == ["1", "trial-b", "0.900", "[0.870,", "0.930]", "0.001"]
-    assert table[4] == "a wider terminal also shows TOOK, REWARD, STEP, PHASE"
+    assert " ".join(table[4:6]).split()[-5:] == ["TOOK,", "ROLLOUT", "REWARD,", "STEP,", "PHASE"]
     assert max(map(len, table)) <= 60
 
 

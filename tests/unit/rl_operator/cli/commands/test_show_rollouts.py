@@ -1,6 +1,7 @@
 """`rlctl rollouts` over a state folder, in this process."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def test_the_newest_step(call_rollouts: Call) -> None:
     assert (
         printed
         == """\
-sorting, step 2, reward 0.500: 2 groups, 1 trained, 1 dropped
+sorting, step 2, batch reward 0.500: 2 groups, 1 trained, 1 dropped
   9 tokens arrived: 7 trained (78 %), 2 dropped (22 %)
   dropped: 1 group, 2 tokens, stale: it was sampled 5 policy steps ago, trainer.max_staleness is 2
   lost: 2 rollouts, 40 tokens, timeout: it was timeout
@@ -72,14 +73,18 @@ group 0, dropped, stale
 
 def test_the_steps(call_rollouts: Call) -> None:
     _, printed, _ = call_rollouts("sorting", "--steps")
-    assert [line.split()[:7] for line in printed.splitlines()] == [
-        ["STEP", "REWARD", "TRAINED", "NO-ADV", "DROP", "EVAL", "LOST"],
+    assert [re.split(r"\s\s+", line.strip())[:7] for line in printed.splitlines()] == [
+        ["STEP", "BATCH REWARD", "TRAINED", "NO-ADV", "DROP", "EVAL", "LOST"],
         ["0", "-", "-", "-", "-", "1", "-"],
         ["1", "0.000", "1", "-", "-", "-", "-"],
         ["2", "0.500", "1", "-", "1", "-", "2"],
     ]
     _, printed, _ = call_rollouts("sorting", "--steps", "-o", "json")
-    assert [row["step"] for row in json.loads(printed)["steps"]] == [0, 1, 2]
+    assert [(row["step"], row["batchReward"]) for row in json.loads(printed)["steps"]] == [
+        (0, None),
+        (1, 0.0),
+        (2, 0.5),
+    ]
     _, printed, _ = call_rollouts("sorting", "--steps", "-o", "jsonl")
     assert json.loads(printed.splitlines()[0])["counts"] == {"evaluated": 1}
 
@@ -96,7 +101,7 @@ def test_lines_are_those_of_the_file(call_rollouts: Call) -> None:
 def test_json_has_the_ledger_and_the_rollouts_in_order(call_rollouts: Call) -> None:
     _, printed, _ = call_rollouts("sorting", "--step", "2", "-o", "json")
     [answer] = json.loads(printed)["steps"]
-    assert (answer["balances"], answer["reward"], answer["found"]) == (True, 0.5, 2)
+    assert (answer["balances"], answer["batchReward"], answer["found"]) == (True, 0.5, 2)
     assert answer["lost"] == [
         {"what": "rollout", "reason": "timeout", "why": "it was timeout", "count": 2, "tokens": 40}
     ]

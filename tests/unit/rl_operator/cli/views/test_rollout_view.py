@@ -25,8 +25,8 @@ def test_a_row_for_each_step() -> None:
         "12-2": [lost(count=3), step(12, {}, **{"reward/mean": 0.9}), group(0, rollout(1.0)), dropped],
     })  # fmt: skip
     first, second = rows(found)
-    assert (first.step, first.reward, first.counts) == (0, None, {"evaluated": 1})
-    assert (second.reward, second.attempts) == (0.9, (1, 2))
+    assert (first.step, first.batch_reward, first.counts) == (0, None, {"evaluated": 1})
+    assert (second.batch_reward, second.attempts) == (0.9, (1, 2))
     assert second.counts == {"trained": 1, "dropped": 1, "lost": 3, "evaluated": 1}, "as the newest attempt trained it"
     assert second.bytes == sum(len(content) for name, content in found.files.items() if name.startswith("000012"))
     assert len(found.reads) == 3
@@ -42,7 +42,7 @@ def test_a_file_that_is_removed_meanwhile() -> None:
     found = source({"1-1": [step(1, {})]})
     found.gone = {"000001-1.jsonl.zst"}
     [row] = rows(found)
-    assert (row.reward, row.faults) == (None, 1)
+    assert (row.batch_reward, row.faults) == (None, 1)
 
 
 HOSTILE = [

@@ -11,7 +11,7 @@ from rl_operator.cli.views.run_lines import Curve, held_out_table, plain_line, r
 from rl_operator.operator_errors import ForbiddenError
 from rl_operator.targets.runs.run_text import time_left
 
-HISTORY = [{"step": 1, "rewardMean": 0.25}, {"step": 20, "rewardMean": 0.75}]
+HISTORY = [{"step": 1, "rolloutReward": 0.25}, {"step": 20, "rolloutReward": 0.75}]
 NAME = "sorting-u1-history"
 
 
@@ -35,24 +35,26 @@ def line(run: dict[str, Any], kept: dict[str, Any] | None, target: MemoryTarget 
 
 
 def test_the_history_is_the_curve() -> None:
-    points = [{"step": step, "rewardMean": step / 500} for step in range(500)]
+    points = [{"step": step, "rolloutReward": step / 500} for step in range(500)]
     said = line(manifest(historyName=NAME), config_map(points)).split()
-    assert (said[1], said[3]) == ("0.000", "0.998")
-    assert CURVE_WIDTH / 2 < len(said[2]) <= CURVE_WIDTH
+    assert (said[2], said[4]) == ("0.000", "0.998")
+    assert CURVE_WIDTH / 2 < len(said[3]) <= CURVE_WIDTH
 
 
-SAMPLES = "  reward     0.250 ▁█ 0.750"
+SAMPLES = "  rollout reward  0.250 ▁█ 0.750"
 
 
 def test_the_curve_ends_with_the_reward_that_every_view_shows() -> None:
-    status = {"metrics": {"rewardMean": 0.5}}
-    assert line(manifest("Running", **status), None) == "  reward     0.250 ▁█▅ 0.500"
-    assert line(manifest(**status, historyName=NAME), config_map([{"step": 1, "rewardMean": 0.5}])).endswith(" 0.500")
+    status = {"metrics": {"rolloutReward": 0.5}}
+    assert line(manifest("Running", **status), None) == "  rollout reward  0.250 ▁█▅ 0.500"
+    assert line(manifest(**status, historyName=NAME), config_map([{"step": 1, "rolloutReward": 0.5}])).endswith(
+        " 0.500"
+    )
 
 
 LOST: dict[str, dict[str, Any] | None] = {
     "gone": None,
-    "a stranger's": config_map([{"step": 1, "rewardMean": 9.0}], owner="u2"),
+    "a stranger's": config_map([{"step": 1, "rolloutReward": 9.0}], owner="u2"),
     "unreadable": config_map("points"),
     "without rewards": config_map([{"step": 1, "loss": 0.5}]),
 }
@@ -64,7 +66,7 @@ def test_a_lost_history_falls_back_to_the_samples_in_the_status(kept: dict[str, 
 
 
 def test_a_run_without_a_history_shows_its_samples() -> None:
-    assert line(manifest(), config_map([{"step": 1, "rewardMean": 9.0}])) == SAMPLES
+    assert line(manifest(), config_map([{"step": 1, "rolloutReward": 9.0}])) == SAMPLES
 
 
 def test_a_user_who_may_not_read_it_sees_the_samples() -> None:
@@ -81,7 +83,7 @@ def test_every_end_shows_the_progress_so_far(phase: str) -> None:
 
 
 FIGURES = {
-    "rewardMean": 0.75,
+    "rolloutReward": 0.75,
     "heldOut": {"value": 0.9, "low": 0.88, "high": 0.92, "samples": 500},
     "baseline": {"value": 0.5, "low": 0.46, "high": 0.54},
 }
@@ -111,7 +113,9 @@ def test_figures_of_an_evaluation() -> None:
 def test_a_running_run_in_one_line() -> None:
     progress = {"step": 3, "totalSteps": 40, "percent": 7, "etaSeconds": 70}
     run = parsed(run_manifest(phase="Running", progress=progress, metrics=FIGURES))
-    assert plain_line(run) == "Running   step 3/40   reward 0.750   held-out 0.900 [0.880, 0.920]   1m10s left"
+    held_out = "held-out 0.900 [0.880, 0.920]"
+    parts = ["Running", "step 3/40", "rollout reward 0.750", held_out, "1m10s left"]
+    assert plain_line(run).split("   ") == parts
 
 
 @pytest.mark.parametrize(
@@ -152,8 +156,8 @@ def test_the_curve_collects_the_observed_points() -> None:
     curve = Curve()
     for step in range(1, 4):
         progress = {"step": step, "totalSteps": 40, "percent": 1}
-        history = [{"step": 1, "rewardMean": 0.0}]
-        metrics = {"rewardMean": 0.5 * (step - 1)}
+        history = [{"step": 1, "rolloutReward": 0.0}]
+        metrics = {"rolloutReward": 0.5 * (step - 1)}
         curve.add(parsed(run_manifest(phase="Running", progress=progress, metrics=metrics, history=history)))
     assert curve.line() == "▁▅█"
     curve.points = {step: float(step) for step in range(1000)}
@@ -183,7 +187,7 @@ def test_the_summary_of_a_run_at_its_budget_says_what_it_cost_and_how_to_go_on()
     cost = {"amount": 9.5, "currency": "USD", "budget": 10}
     run = parsed(run_manifest(phase="Stopped", message="BudgetReached.", conditions=[suspended], cost=cost))
     said = summary(run, MemoryTarget())
-    assert "  cost       9.50 of 10.00 USD" in said
+    assert "  cost            9.50 of 10.00 USD" in said
     assert "Next: rlctl resume sorting --budget AMOUNT --memory" in said
 
 
@@ -210,4 +214,4 @@ def test_the_summary_of_a_failure_says_where_to_look() -> None:
 def test_the_summary_says_where_the_curves_are(phase: str, wandb: dict[str, str] | None, lines: list[str]) -> None:
     run = parsed(run_manifest(phase=phase, **({"wandb": wandb} if wandb else {})))
     said = summary(run, MemoryTarget()).splitlines()
-    assert [line for line in said if "W&B" in line] == [f"  W&B        {line}" for line in lines]
+    assert [line for line in said if "W&B" in line] == [f"  W&B             {line}" for line in lines]

@@ -128,7 +128,7 @@ def test_replacements_are_written_no_more_often_than_progress() -> None:
     """However long ago a step was trained: with slow rollouts, all of them would be a write each."""
     long_ago, pace = format_time(NOW - timedelta(minutes=10)), 60
     before = with_sandboxes(works(), trainer=AT_STEP_3)
-    metrics = RunMetrics(reward_mean=0.5, observed_at=long_ago)
+    metrics = RunMetrics(rollout_reward=0.5, observed_at=long_ago)
     conditions = tuple(each.with_changes(last_transition_time=long_ago) for each in status_of(before).conditions)
     told = status_of(before).with_changes(metrics=metrics, conditions=conditions)
     for seconds, is_written in ((0, False), (pace, True)):

@@ -17,7 +17,7 @@ from rl_operator.status.observed.history import Point, extended, history_map_nam
 
 
 def points(*steps: int, reward: float = 0.5) -> tuple[Point, ...]:
-    return tuple({"step": step, "rewardMean": reward} for step in steps)
+    return tuple({"step": step, "rolloutReward": reward} for step in steps)
 
 
 def steps(history: tuple[Point, ...]) -> list[float]:
@@ -29,12 +29,19 @@ def trained(steps_trained: int, **metrics: float) -> TrainerResult:
 
 
 def test_a_point_is_its_step_and_metrics_in_four_digits() -> None:
-    raw = {"step": 3, "rewardMean": 0.712345, "train/loss": 1.0, "loss": -0.1, "logprobGap": 2.00001e-6, "waiting": 3}
-    assert read_points({"points": [raw]}) == ({"step": 3, "rewardMean": 0.7123, "loss": -0.1, "logprobGap": 2e-6},)
+    raw = {
+        "step": 3,
+        "rolloutReward": 0.712345,
+        "train/loss": 1.0,
+        "loss": -0.1,
+        "logprobGap": 2.00001e-6,
+        "waiting": 3,
+    }
+    assert read_points({"points": [raw]}) == ({"step": 3, "rolloutReward": 0.7123, "loss": -0.1, "logprobGap": 2e-6},)
 
 
 NONSENSE: tuple[Any, ...] = (
-    None, [], "points", {}, {"points": {}}, {"points": ["x", None, 3]}, {"points": [{"rewardMean": 1}]},
+    None, [], "points", {}, {"points": {}}, {"points": ["x", None, 3]}, {"points": [{"rolloutReward": 1}]},
     {"points": [{"step": "3"}, {"step": -1}, {"step": True}, {"step": 1.5}]},
 )  # fmt: skip
 
@@ -45,7 +52,7 @@ def test_invalid_answers_have_no_points(document: Any) -> None:
 
 
 def test_a_metric_that_is_not_a_number_is_left_out() -> None:
-    odd = {"step": 1, "rewardMean": "NaN", "loss": None, "staleness": 10**400, "trainAccuracy": True}
+    odd = {"step": 1, "rolloutReward": "NaN", "loss": None, "staleness": 10**400, "trainAccuracy": True}
     assert read_points({"points": [odd]}) == ({"step": 1},)
 
 
@@ -60,15 +67,15 @@ def test_the_next_attempt_continues_from_its_checkpoint() -> None:
 
 def test_a_result_adds_what_followed_the_last_answer() -> None:
     new = RunStatus()
-    assert extended(points(1, 2), trained(4, rewardMean=0.91234), new)[-1] == {"step": 4, "rewardMean": 0.9123}
-    assert extended(points(1, 2), trained(2, rewardMean=0.9), new) == points(1, 2)
+    assert extended(points(1, 2), trained(4, rolloutReward=0.91234), new)[-1] == {"step": 4, "rolloutReward": 0.9123}
+    assert extended(points(1, 2), trained(2, rolloutReward=0.9), new) == points(1, 2)
     assert steps(extended(points(8, 12), trained(10), new)) == [8, 12], "a killed trainer's result is of its checkpoint"
     assert steps(extended(points(1), None, new)) == [1]
 
 
 def test_the_last_point_has_the_reward_of_the_status() -> None:
     """It followed what environments reported after the step; the points were asked for when the step was new."""
-    shown = RunStatus(metrics=RunMetrics(reward_mean=0.9), progress=Progress(step=2, total_steps=4, percent=50))
+    shown = RunStatus(metrics=RunMetrics(rollout_reward=0.9), progress=Progress(step=2, total_steps=4, percent=50))
     assert extended(points(1, 2), None, shown) == (*points(1), *points(2, reward=0.9))
     assert extended(points(1, 2), trained(1), shown) == (*points(1), *points(2, reward=0.9))
     assert extended(points(1), None, shown) == points(1)

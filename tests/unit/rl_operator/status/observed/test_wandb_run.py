@@ -23,7 +23,7 @@ def test_the_summary_becomes_the_figures_of_a_status() -> None:
     found = read_wandb_run("running", of_step | of_environments | evaluation)
     assert (found.step, found.seconds_per_step) == (3, 2.5)
     assert found.metrics == RunMetrics(
-        loss=-0.25, logprob_gap=2e-6, staleness=0.5, reward_mean=0.4, train_accuracy=0.5,
+        loss=-0.25, logprob_gap=2e-6, staleness=0.5, rollout_reward=0.4, batch_reward=0.1, train_accuracy=0.5,
         held_out=EvaluatedFigure(value=0.5, low=0.4, high=0.6, samples=400),
     )  # fmt: skip
 

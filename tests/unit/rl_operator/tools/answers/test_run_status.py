@@ -28,7 +28,7 @@ FULL: dict[str, Any] = {
     "startTime": STARTED,
     "progress": {"step": 1250, "totalSteps": 2500, "percent": 50, "secondsPerStep": 61.25, "etaSeconds": 76563},
     "metrics": {
-        "rewardMean": 0.1234,
+        "rolloutReward": 0.1234,
         "trainAccuracy": 0.4321,
         "heldOut": {"value": 0.5678},
         "baseline": {"value": 0.0123},

@@ -249,7 +249,7 @@ def test_a_paced_wait_ends_with_news(context: CallContext, call: Call, counting_
 def test_steps_and_metrics_are_not_changes(
     context: CallContext, call: Call, counting_target: Counting, run_id: str
 ) -> None:
-    metrics = [{"rewardMean": 0.1}, {"rewardMean": 0.2}, {"rewardMean": 0.2, "heldOut": {"value": 0.5}}]
+    metrics = [{"rolloutReward": 0.1}, {"rolloutReward": 0.2}, {"rolloutReward": 0.2, "heldOut": {"value": 0.5}}]
     counting_target.reads = 0
     counting_target.meanwhile = lambda reads: at_step(
         context, run_id, reads + 1, metrics=metrics[min(reads, 2)], message=f"Training: step {reads}."

@@ -52,7 +52,7 @@ def test_limits(call: Call, arguments: dict[str, Any]) -> None:
 
 STARTED = "2026-11-22T00:30:00Z"
 METRICS = {
-    "rewardMean": 0.9,
+    "rolloutReward": 0.9,
     "heldOut": {"value": 0.8, "low": 0.7, "high": 0.9, "samples": 64},
     "baseline": {"value": 0.1},
 }
@@ -123,14 +123,14 @@ def test_a_failure_has_its_checkpoint_and_its_reason(context: CallContext, call:
 
 
 def test_the_curve_of_the_status(context: CallContext, call: Call) -> None:
-    over(context, history=[{"step": step, "rewardMean": step / 10} for step in range(10)])
+    over(context, history=[{"step": step, "rolloutReward": step / 10} for step in range(10)])
     history = call("rl_get_results", samples=4).answer["history"]
     assert history == [{"step": step, "reward_mean": step / 10} for step in (0, 3, 6, 9)]
 
 
 def test_the_stored_curve(context: CallContext, call: Call) -> None:
-    run = over(context, history=[{"step": 1, "rewardMean": 0.1}])
-    points = [{"step": step, "rewardMean": step / 100} for step in range(1, 101)] + [{"step": 101, "loss": 0.5}]
+    run = over(context, history=[{"step": 1, "rolloutReward": 0.1}])
+    points = [{"step": step, "rolloutReward": step / 100} for step in range(1, 101)] + [{"step": 101, "loss": 0.5}]
     series = history_config_map(run, "kept", points)
     context.target.apply(series)
     write_status(context, run.metadata.name, phase="Succeeded", historyName=series["metadata"]["name"])

@@ -46,7 +46,7 @@ def test_from_the_best_to_the_worst_with_the_account_and_the_reasons(keep: Keep,
     assert outcome.code is None
     answer = outcome.answer
     assert [each["reward"] for each in rollouts_of(outcome)] == [0.4, 0.2, 0.2, 0.0]
-    assert (answer["step"], answer["reward_mean"], answer["matching"]) == (2, 0.5, 9)
+    assert (answer["step"], answer["batch_reward"], answer["matching"]) == (2, 0.5, 9)
     assert answer["groups"] == {"trained": 3, "dropped": 1}
     assert answer["tokens"].startswith("10 tokens arrived: 9 trained (90 %), 1 dropped (10 %). the account does NOT")
     assert answer["untrusted_output"]["dropped"] == [{"reason": "stale", "count": 1, "why": "it was old"}]

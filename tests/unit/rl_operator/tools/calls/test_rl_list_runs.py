@@ -73,7 +73,7 @@ def test_a_line() -> None:
     manifest = recorded("running")
     manifest["status"] |= {
         "progress": {"step": 3, "totalSteps": 40, "percent": 7},
-        "metrics": {"rewardMean": 0.5},
+        "metrics": {"rolloutReward": 0.5},
     }
     created = datetime.fromisoformat(manifest["metadata"]["creationTimestamp"])
     assert line(TrainingRun.model_validate(manifest), created + timedelta(hours=2, minutes=59)) == {

@@ -7,11 +7,15 @@ from rl_operator.ui.pages.runs_page import side_by_side_rows
 
 def test_figures_settings_and_the_verdict() -> None:
     one = row("one", 0.9, step=5, total_steps=10, settings={"trainer.seed": 1, "config.a": "x"}, seconds=61.0)
-    other = row("other", 0.5, reward=0.25, settings={"trainer.seed": 2, "config.a": "x"})
+    other = row("other", 0.5, rollout_reward=0.25, settings={"trainer.seed": 2, "config.a": "x"})
     found = side_by_side_rows((one, other))
     figures = {each.name: each.cells for each in found.figures}
     assert figures["held-out"] == ("0.900 [0.870, 0.930]", "0.500 [0.470, 0.530]")
-    assert (figures["step"], figures["reward"], figures["took"]) == (("5/10", "-"), ("–", "0.250"), ("1m01s", "–"))
+    assert (figures["step"], figures["rollout reward"], figures["took"]) == (
+        ("5/10", "-"),
+        ("–", "0.250"),
+        ("1m01s", "–"),
+    )
     assert [(each.name, each.cells) for each in found.settings] == [("trainer.seed", ("1", "2"))]
     assert found.verdicts[0].startswith("one is better: ")
     assert side_by_side_rows((one, row("other", 0.91))).verdicts[0].startswith("Not decided: ")

@@ -80,7 +80,7 @@ async def test_a_step_with_its_ledger_reasons_and_groups(trained_folder: StateFo
     found = await page(trained_folder, "?step=3")
     words = re.sub(r"\s+", " ", found.text)
     for said in (
-        "Trained, mean reward 0.5; held-out mean reward 0.5.",
+        "Trained, batch reward 0.5; held-out mean reward 0.5.",
         "12 tokens arrived, and the account balances",
         "Another 7 were sampled for groups and rollouts that never arrived",
         "all for training 3",

@@ -71,7 +71,7 @@ def test_a_reward_that_rises_and_falls_back_warns() -> None:
     for step, reward in enumerate(rewards, 1):
         decline.add(step, reward)
     assert decline.sentence is not None
-    assert decline.sentence.startswith("the mean reward of recent steps is far below its best: 0.5")
+    assert decline.sentence.startswith("the rollout reward of recent steps is far below its best: 0.5")
 
 
 Report = tuple[GroupsMade, float | None]
@@ -154,7 +154,7 @@ def test_a_low_reward_with_a_mixed_group_now_and_then_is_a_warning_that_goes_awa
     watch = CollapseWatch()
     for made, reward in [(MIXED, 0.6)] * REWARD_GROUPS + [*[(EQUAL, 0.0)] * 19, (MIXED, 0.1)] * 10:
         assert watch.report(made, reward, 3) is None
-    assert watch.fallen == "the mean reward has fallen below half of its best, which was 0.6 after step 3"
+    assert watch.fallen == "the rollout reward has fallen below half of its best, 0.6 after step 3"
     for _ in range(REWARD_GROUPS):
         watch.report(MIXED, 0.6, 4)
     assert watch.fallen is None

@@ -127,14 +127,14 @@ def test_a_decline_is_a_warning_that_comes_and_goes() -> None:
     for step in range(52, 80):
         status.step_trained(step, 1.0, {})
     (warning,) = [*status.message({}, None, None, silent=False).warnings]
-    assert warning.startswith("the mean reward of recent steps is far below its best: 0.")
+    assert warning.startswith("the rollout reward of recent steps is far below its best: 0.")
 
 
 def test_metrics_of_an_unmodified_environment_are_recognized_by_their_suffixes() -> None:
     status = LiveStatus(total_steps=40)
     relayed = {"gsm8k_0_train/percent_correct": 0.25, "gsm8k_0_eval/percent_correct": 0.5, "env/reward_mean": 0.3}
     status.relayed(MetricsRecord(step=3, source="environment", metrics=relayed))
-    assert status.metrics == {"trainAccuracy": 0.25, "rewardMean": 0.3}  # only the runner knows what was evaluated
+    assert status.metrics == {"trainAccuracy": 0.25, "rolloutReward": 0.3}  # only the runner knows what was evaluated
 
 
 def test_a_late_evaluation_is_recorded_at_its_step() -> None:
@@ -160,7 +160,7 @@ def test_several_environments_are_added_up_and_a_replaced_one_starts_over() -> N
     status = LiveStatus(total_steps=40)
     status.relayed(runner_report(0, 0.2, kept=4, equal=10))
     status.relayed(runner_report(1, 0.6, kept=2, equal=1))
-    assert status.metrics["rewardMean"] == pytest.approx(0.4)
+    assert status.metrics["rolloutReward"] == pytest.approx(0.4)
     assert status.groups_made == GroupsMade(6, 11)
     status.relayed(runner_report(0, 0.3, kept=5, equal=10))
     status.relayed(runner_report(1, 0.5, kept=0, equal=3))  # another process: 2 and 1 are of the one before
@@ -181,10 +181,10 @@ def test_the_curve_ends_with_the_reward_of_the_status() -> None:
     status = LiveStatus(total_steps=2)
     for step, reward in enumerate([0.25, 0.5, 0.75]):
         status.relayed(runner_report(0, reward, kept=step, equal=0))
-        assert status.metrics["rewardMean"] == reward
-        assert [point["rewardMean"] for point in status.history.points[-1:]] == [reward] * bool(step)
+        assert status.metrics["rolloutReward"] == reward
+        assert [point["rolloutReward"] for point in status.history.points[-1:]] == [reward] * bool(step)
         status.step_trained(step + 1, 1.0, {"reward/mean": 0.1})
-    assert [point["rewardMean"] for point in status.history.points] == [0.5, 0.75, 0.75]
+    assert [point["rolloutReward"] for point in status.history.points] == [0.5, 0.75, 0.75]
 
 
 def test_old_reports_of_an_environment_no_longer_count() -> None:
@@ -193,17 +193,17 @@ def test_old_reports_of_an_environment_no_longer_count() -> None:
     status.relayed(runner_report(0, 0.2, kept=1, equal=0))
     now[0] = RECENT_SECONDS
     status.relayed(runner_report(1, 0.6, kept=1, equal=0))
-    assert status.metrics["rewardMean"] == pytest.approx(0.4)
+    assert status.metrics["rolloutReward"] == pytest.approx(0.4)
     now[0] += 1
     status.relayed(runner_report(1, 0.6, kept=2, equal=0))
-    assert status.metrics["rewardMean"] == 0.6
+    assert status.metrics["rolloutReward"] == 0.6
 
 
 def test_the_largest_rewards_have_a_mean() -> None:
     status = LiveStatus(total_steps=40)
     for environment in range(2):
         status.relayed(runner_report(environment, 1.7e308, kept=1.7e308, equal=1.7e308))
-    assert status.metrics["rewardMean"] == 1.7e308
+    assert status.metrics["rolloutReward"] == 1.7e308
 
 
 def test_no_environment_changes_the_trainers_own_metrics() -> None:
@@ -211,14 +211,14 @@ def test_no_environment_changes_the_trainers_own_metrics() -> None:
     status.step_trained(1, 2.0, {"train/loss": -0.5, "reward/mean": 0.5})
     claimed = {"train/loss": 9.0, "loss": 9.0, "reward/mean": 9.0, "staleness/mean": 9.0, "logprobs/gap": 9.0}
     status.relayed(MetricsRecord(step=1, source="environment", metrics=claimed))
-    assert status.metrics == {"loss": -0.5}
+    assert status.metrics == {"loss": -0.5, "batchReward": 0.5}
 
 
 def test_a_single_environment_without_an_index_is_the_first() -> None:
     status = LiveStatus(total_steps=40)
     status.relayed(runner_report(None, 0.2, kept=4, equal=10))
     status.relayed(runner_report(0, 0.3, kept=5, equal=10))
-    assert (status.metrics["rewardMean"], status.groups_made) == (0.3, GroupsMade(5, 10))
+    assert (status.metrics["rolloutReward"], status.groups_made) == (0.3, GroupsMade(5, 10))
 
 
 def test_a_step_changes_pace_and_metrics() -> None:
@@ -235,7 +235,7 @@ def test_a_step_changes_pace_and_metrics() -> None:
     assert wire["totalSteps"] == 4
     assert wire["secondsPerStep"] == 2.4
     assert wire["etaSeconds"] == 3, "one step of the two that were measured"
-    assert wire["metrics"] == {"loss": -0.5, "logprobGap": 1e-6, "staleness": 0.5}
+    assert wire["metrics"] == {"batchReward": 0.5, "loss": -0.5, "logprobGap": 1e-6, "staleness": 0.5}
     assert wire["startedAt"].endswith("Z")
     assert [point["step"] for point in status.history.points] == [1, 2, 3]
 
@@ -253,13 +253,16 @@ def test_what_a_trained_step_does_not_know_is_not_taken_from_an_earlier_one() ->
     status = LiveStatus(total_steps=4)
     status.step_trained(1, 1.0, {"train/loss": -0.5, "logprobs/gap": 1e-6, "staleness/mean": 0.5})
     status.step_trained(2, 1.0, {"reward/mean": 1.0})
-    assert status.metrics == {"loss": -0.5, "logprobGap": 1e-6, "staleness": 0.5}, "nothing had an advantage"
+    assert status.metrics == {"loss": -0.5, "logprobGap": 1e-6, "staleness": 0.5, "batchReward": 1.0}, (
+        "nothing had an advantage"
+    )
     status.step_trained(3, 1.0, {"train/loss": -0.25, "staleness/unknown": 1.0})
     assert status.metrics == {"loss": -0.25}
 
 
 def test_a_line_has_what_a_step_has() -> None:
-    assert console_line(3, 40, {"rewardMean": 0.5, "time/waiting": 0.25}) == "step 3/40  reward 0.500  waited 0.25 s"
+    said = console_line(3, 40, {"rolloutReward": 0.5, "time/waiting": 0.25})
+    assert said.split("  ") == ["step 3/40", "rollout reward 0.500", "waited 0.25 s"]
 
 
 def test_what_environments_warn_of_is_shown_after_the_trainers_own_warnings() -> None:

@@ -67,7 +67,7 @@ def held_out_decline() -> Decline:
 
 
 def reward_decline() -> Decline:
-    return Decline("the mean reward of recent steps", DECLINED_STEPS, SMOOTHING)
+    return Decline("the rollout reward of recent steps", DECLINED_STEPS, SMOOTHING)
 
 
 MIN_ROW = 100
@@ -123,7 +123,7 @@ class CollapseWatch:
             self.fallen = None
         elif self._low >= MIN_ROW and self.fallen is None:
             best, step = self._best
-            self.fallen = f"the mean reward has fallen below half of its best, which was {best:.3g} after step {step}"
+            self.fallen = f"the rollout reward has fallen below half of its best, {best:.3g} after step {step}"
 
     def _is_low(self, mean: float) -> bool:
         best, _ = self._best

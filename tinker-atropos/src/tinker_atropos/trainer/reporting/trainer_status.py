@@ -213,8 +213,8 @@ class LiveStatus:
                 self.metrics.pop(ours, None)
         known = {} if self.held_out is None else _held_out_point(self.held_out)
         self.history.add(step, {**metrics, **self.metrics, **known})
-        if "rewardMean" in self.metrics:
-            self.reward_decline.add(step, self.metrics["rewardMean"])
+        if "rolloutReward" in self.metrics:
+            self.reward_decline.add(step, self.metrics["rolloutReward"])
         self._warn_of_decline()
 
     def relayed(self, record: MetricsRecord) -> None:
@@ -233,7 +233,7 @@ class LiveStatus:
             for ours in (each for each, origin in _MEANS.items() if origin.matches(name)):
                 self.metrics[ours] = self._recent_mean(ours, environment, value)
         if "env/reward_mean" in record.metrics:
-            self.history.amend(self.step, {"rewardMean": self.metrics["rewardMean"]})
+            self.history.amend(self.step, {"rolloutReward": self.metrics["rolloutReward"]})
         self._warn_of_decline()
 
     def _warn_of_decline(self) -> None:
@@ -318,7 +318,7 @@ def console_line(step: int, total_steps: int, metrics: Mapping[str, float], warn
     /status explains them.
     """
     columns: list[tuple[str, str, Callable[[float], str]]] = [
-        ("reward", "rewardMean", "{:.3f}".format),
+        ("rollout reward", "rolloutReward", "{:.3f}".format),
         ("loss", "train/loss", "{:+.4f}".format),
         ("staleness", "staleness/mean", "{:.1f}".format),
         ("gap", "logprobs/gap", "{:.1e}".format),
