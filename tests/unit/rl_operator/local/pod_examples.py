@@ -74,6 +74,24 @@ class Node:
         self.kubelet.sync((created,))
         return created
 
+    async def run(self, *containers: dict[str, Any], **spec: Any) -> Any:
+        """A pod of these, at its end."""
+        self.create(pod(*containers, **spec))
+        return await self.end()
+
+    def delete(self) -> None:
+        """As a user does; the kubelet sees it."""
+        before = self.read()
+        self.store.delete("Pod", "default", "run-00000-1")
+        self.kubelet.sync((self.read() or before,))
+
+    def log(self, name: str, pod_name: str = "run-00000-1") -> str:
+        path = self.store.layout.pod("default", pod_name).log(name)
+        return path.read_text() if path.exists() else ""
+
+    async def until_log(self, name: str, text: str) -> None:
+        await self.until(lambda _: text in self.log(name), f"{text!r} in the log of {name}")
+
     def read(self) -> Any:
         return self.store.get("Pod", "default", "run-00000-1")
 
@@ -85,7 +103,7 @@ class Node:
             remaining = deadline - time.monotonic()
             assert remaining > 0, f"waited {DEADLINE_SECONDS} s for {awaited}; the pod is {seen}"
             try:
-                await asyncio.wait_for(self._changed.wait(), min(remaining, 0.5))
+                await asyncio.wait_for(self._changed.wait(), min(remaining, 0.1))
             except TimeoutError:
                 continue
         return seen

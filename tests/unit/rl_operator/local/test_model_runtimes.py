@@ -2,7 +2,6 @@
 
 import json
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -99,38 +98,26 @@ def test_a_model_that_was_exchanged_or_is_gone_is_refused(model_folder: Path, st
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("file", "content", "said"),
     [
-        (lambda model_folder: (model_folder / "config.json").unlink(), "it holds no config.json"),
-        (lambda model_folder: (model_folder / "config.json").write_text("{"), "its config.json cannot be read"),
-        (lambda model_folder: (model_folder / "config.json").write_text("[]"), "its config.json is not a mapping"),
-        (lambda model_folder: (model_folder / "config.json").write_text("{}"), "says no max_position_embeddings"),
-        (
-            lambda model_folder: (model_folder / "config.json").write_text("[" * 100_000),
-            "its config.json cannot be read",
-        ),
-        (
-            lambda model_folder: (model_folder / "config.json").write_text('{"max_position_embeddings": true}'),
-            "says no max_position_embeddings",
-        ),
-        (
-            lambda model_folder: (model_folder / "model.safetensors").write_bytes(header({"w": {}})),
-            "is not a safetensors",
-        ),
-        (
-            lambda model_folder: (model_folder / "model.safetensors").write_bytes(header({"w": {"shape": 3}})),
-            "is not a safetensors",
-        ),
-        (lambda model_folder: (model_folder / "tokenizer.json").unlink(), "it holds no tokenizer (tokenizer.json, "),
-        (lambda model_folder: (model_folder / "model.safetensors").unlink(), "it holds no *.safetensors"),
-        (
-            lambda model_folder: (model_folder / "model.safetensors").write_text("version https://git-lfs"),
-            "is not a safetensors",
-        ),
+        ("config.json", None, "it holds no config.json"),
+        ("config.json", b"{", "its config.json cannot be read"),
+        ("config.json", b"[" * 100_000, "its config.json cannot be read"),
+        ("config.json", b"[]", "its config.json is not a mapping"),
+        ("config.json", b"{}", "says no max_position_embeddings"),
+        ("config.json", b'{"max_position_embeddings": true}', "says no max_position_embeddings"),
+        ("tokenizer.json", None, "it holds no tokenizer (tokenizer.json, "),
+        ("model.safetensors", None, "it holds no *.safetensors"),
+        ("model.safetensors", header({"w": {}}), "is not a safetensors"),
+        ("model.safetensors", header({"w": {"shape": 3}}), "is not a safetensors"),
+        ("model.safetensors", b"version https://git-lfs", "is not a safetensors"),
     ],
 )
-def test_a_folder_without_a_model_is_refused(model_folder: Path, spoil: Callable[[Path], object], said: str) -> None:
-    spoil(model_folder)
+def test_a_folder_without_a_model_is_refused(model_folder: Path, file: str, content: bytes | None, said: str) -> None:
+    if content is None:
+        (model_folder / file).unlink()
+    else:
+        (model_folder / file).write_bytes(content)
     with pytest.raises(RefusedError) as refused:
         read_model(model_folder)
     assert said in str(refused.value)

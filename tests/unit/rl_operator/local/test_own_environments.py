@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.rl_operator.targets.fakes import parsed, run_manifest
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.documents.parse import parse_run
 from rl_operator.file_discovery import discover_files
 from rl_operator.local.own_environments import FILE_ANNOTATION, OwnEnvironments, requirements_of
 from rl_operator.local.state.state_store import StateStore
@@ -51,34 +51,26 @@ def code_folder(tmp_path: Path) -> Path:
 
 
 def run_of(environment: str, path: Path | None = None) -> TrainingRun:
-    annotations = {FILE_ANNOTATION: str(path)} if path else {}
-    return parse_run(
-        {
-            "apiVersion": "rl-operator.dev/v1alpha1",
-            "kind": "RLTrainingRun",
-            "metadata": {"name": "run", "namespace": "default", "annotations": annotations},
-            "spec": {"environment": environment, "runtime": "tiny"},
-        }
-    )
+    manifest = run_manifest(spec={"environment": environment})
+    manifest["metadata"]["annotations"] = {FILE_ANNOTATION: str(path)} if path else {}
+    return parsed(manifest)
 
 
 def put(store: StateStore, data: dict[str, str] | None, **spec: Any) -> None:
-    source = {"source": {"configMap": {"name": "code", "entry": "shout.py"}}}
+    spec = spec or {"source": {"configMap": {"name": "code", "entry": "shout.py"}}}
     metadata = {"namespace": "default", "name": "shout"}
-    store.apply(
-        {
-            "apiVersion": "rl-operator.dev/v1alpha1",
-            "kind": "RLEnvironment",
-            "metadata": metadata,
-            "spec": spec or source,
-        }
-    )
+    store.apply({**run_manifest(), "kind": "RLEnvironment", "metadata": metadata, "spec": spec})
     if data is not None:
         store.apply({"kind": "ConfigMap", "metadata": {"namespace": "default", "name": "code"}, "data": data})
 
 
-def fault(environment: Environment | None) -> str:
-    assert environment is not None
+async def read(own_code: OwnEnvironments, environment: str = "own/shout", path: Path | None = None) -> Environment:
+    found = await own_code.of_run(run_of(environment, path))
+    assert found is not None
+    return found
+
+
+def fault(environment: Environment) -> str:
     stalled = environment.status.condition("Stalled")
     assert stalled is not None, environment.status
     return f"{stalled.reason}: {stalled.message}"
@@ -86,8 +78,7 @@ def fault(environment: Environment | None) -> str:
 
 @pytest.mark.process
 async def test_a_file_is_read_with_its_imports(own_code: OwnEnvironments, code_folder: Path) -> None:
-    found = await own_code.of_run(run_of("./shout.py", code_folder / "shout.py"))
-    assert found is not None
+    found = await read(own_code, "./shout.py", code_folder / "shout.py")
     ready = found.status.condition("Ready")
     assert ready is not None
     assert (ready.status, found.status.class_name, found.status.entry) == ("True", "Shout", "shout.py")
@@ -99,19 +90,19 @@ async def test_a_file_is_read_with_its_imports(own_code: OwnEnvironments, code_f
 async def test_the_same_content_is_read_once(
     own_code: OwnEnvironments, code_folder: Path, counted_reader: CountedReader
 ) -> None:
-    run = run_of("./shout.py", code_folder / "shout.py")
+    file = "./shout.py", code_folder / "shout.py"
     for _ in range(3):
-        await own_code.of_run(run)
+        await read(own_code, *file)
     assert counted_reader.calls == 1
     (code_folder / "words.py").write_text("WORDS = ['b']\n")
-    await own_code.of_run(run)
+    await read(own_code, *file)
     assert counted_reader.calls == 2
 
 
 @pytest.mark.process
 async def test_a_broken_file_is_named_with_its_line(own_code: OwnEnvironments, code_folder: Path) -> None:
     (code_folder / "shout.py").write_text(ENTRY + "\n    def (:\n")
-    assert "shout.py, line 20:" in fault(await own_code.of_run(run_of("./shout.py", code_folder / "shout.py")))
+    assert "shout.py, line 20:" in fault(await read(own_code, "./shout.py", code_folder / "shout.py"))
 
 
 @pytest.mark.process
@@ -127,14 +118,13 @@ async def test_files_that_are_not_environments(
     own_code: OwnEnvironments, code_folder: Path, name: str, said: str
 ) -> None:
     path = code_folder / name
-    assert fault(await own_code.of_run(run_of(f"./{name}", path))).startswith(said.format(path=path))
+    assert fault(await read(own_code, f"./{name}", path)).startswith(said.format(path=path))
 
 
 @pytest.mark.process
 async def test_an_object_in_the_state_folder_is_read_the_same_way(own_code: OwnEnvironments, store: StateStore) -> None:
     put(store, {"shout.py": ENTRY, "words.py": WORDS, "notes.txt": "hello"})
-    found = await own_code.of_run(run_of("own/shout"))
-    assert found is not None
+    found = await read(own_code)
     assert (found.status.class_name, found.status.observed_generation) == ("Shout", 1)
     assert set(await own_code.files(found) or {}) == {"shout.py", "words.py", "notes.txt"}
 
@@ -146,9 +136,7 @@ async def test_a_missing_object_is_none(own_code: OwnEnvironments) -> None:
 
 async def test_an_object_without_its_config_map(own_code: OwnEnvironments, store: StateStore) -> None:
     put(store, None)
-    assert fault(await own_code.of_run(run_of("own/shout"))).startswith(
-        "SourceNotFound: ConfigMap default/code does not exist"
-    )
+    assert fault(await read(own_code)).startswith("SourceNotFound: ConfigMap default/code does not exist")
 
 
 @pytest.mark.parametrize("openenv", [{"command": ["serve"]}, {"url": "http://127.0.0.1:8000"}], ids=str)
@@ -156,8 +144,7 @@ async def test_an_openenv_server_needs_no_reading(
     own_code: OwnEnvironments, store: StateStore, counted_reader: CountedReader, openenv: dict[str, Any]
 ) -> None:
     put(store, None, openenv=openenv)
-    found = await own_code.of_run(run_of("own/shout"))
-    assert found is not None
+    found = await read(own_code)
     assert (found.status.fault, found.status.entry) == (None, "openenv")
     assert {field.name for field in found.status.fields} >= {"max_turns", "system_prompt"}
     assert await own_code.files(found) is None
@@ -166,40 +153,36 @@ async def test_an_openenv_server_needs_no_reading(
 
 async def test_an_openenv_image_needs_a_cluster(own_code: OwnEnvironments, store: StateStore) -> None:
     put(store, None, openenv={"image": "team/echo:1"})
-    said = fault(await own_code.of_run(run_of("own/shout")))
+    said = fault(await read(own_code))
     assert said.startswith('NeedsCluster: spec.openenv.image is "team/echo:1": local mode runs no images')
     assert "spec.openenv.command" in said
 
 
 async def test_images_need_a_cluster(own_code: OwnEnvironments, store: StateStore) -> None:
     put(store, None, image={"reference": "team/env:1", "entry": "shout"})
-    found = await own_code.of_run(run_of("own/shout"))
+    found = await read(own_code)
     assert fault(found).startswith("NeedsCluster: Local mode runs no images")
-    assert found is not None
     assert await own_code.files(found) is None
 
 
 @pytest.mark.process
 async def test_the_requirements_beside_a_file_are_frozen_with_it(own_code: OwnEnvironments, code_folder: Path) -> None:
-    run = run_of("./shout.py", code_folder / "shout.py")
-    before = await own_code.of_run(run)
+    file = "./shout.py", code_folder / "shout.py"
+    before = await read(own_code, *file)
     (code_folder / "requirements.txt").write_text("numpy\n")
-    after = await own_code.of_run(run)
-    assert before is not None
-    assert after is not None
+    after = await read(own_code, *file)
     assert await own_code.files(after) == {"shout.py": ENTRY, "words.py": WORDS, "requirements.txt": "numpy\n"}
     assert before.status.source_hash != after.status.source_hash
     (code_folder / "requirements.txt").write_text("numpy\n-r more.txt\n")
-    assert fault(await own_code.of_run(run)).startswith("InvalidRequirements: requirements.txt, line 2: '-r more.txt'")
+    assert fault(await read(own_code, *file)).startswith("InvalidRequirements: requirements.txt, line 2: '-r more.txt'")
 
 
 @pytest.mark.process
 async def test_a_config_map_may_hold_requirements(own_code: OwnEnvironments, store: StateStore) -> None:
     put(store, {"shout.py": ENTRY, "words.py": WORDS, "requirements.txt": "./mine\n"})
-    assert fault(await own_code.of_run(run_of("own/shout"))).startswith("InvalidRequirements: requirements.txt, line 1")
+    assert fault(await read(own_code)).startswith("InvalidRequirements: requirements.txt, line 1")
     put(store, {"shout.py": ENTRY, "words.py": WORDS, "requirements.txt": "numpy\n"})
-    found = await own_code.of_run(run_of("own/shout"))
-    assert found is not None
+    found = await read(own_code)
     assert found.status.fault is None
     assert requirements_of(run_of("own/shout"), store.get) == "numpy\n"
 

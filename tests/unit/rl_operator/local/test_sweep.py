@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.rl_operator.targets.fakes import run_manifest
 
 from rl_operator.local.state.pod_logs import Event, append_event
 from rl_operator.local.state.state_store import StateStore
@@ -17,25 +18,20 @@ MOMENT = parse_time(COMPLETED)
 
 def finish(store: StateStore, ttl: int | None, phase: str = "Succeeded") -> dict[str, Any]:
     """A finished run with a ConfigMap, an event and a log."""
-    spec = {"environment": "sort_digits", "runtime": "tiny"} | ({} if ttl is None else {"ttlSecondsAfterFinished": ttl})
-    run = store.create(
-        {
-            "apiVersion": "rl-operator.dev/v1alpha1",
-            "kind": "RLTrainingRun",
-            "metadata": {"namespace": "default", "name": "run"},
-            "spec": spec,
-            "status": {"phase": phase, "completionTime": COMPLETED},
-        }
-    )
+    spec = {} if ttl is None else {"ttlSecondsAfterFinished": ttl}
+    run = store.create(run_manifest("run", spec=spec, phase=phase, completionTime=COMPLETED))
     uid = run["metadata"]["uid"]
-    owner = {"kind": "RLTrainingRun", "name": "run", "uid": uid}
-    config_map = {"namespace": "default", "name": "run-config", "ownerReferences": [owner]}
-    store.create({"kind": "ConfigMap", "metadata": config_map})
+    store.create({"kind": "ConfigMap", "metadata": owned(run, "run-config")})
     append_event(store.layout.events("default", "run"), Event(COMPLETED, "Normal", "Succeeded", "All steps."))
     log = store.layout.pod("default", f"run-{uid[:5]}-1").log("trainer")
     log.parent.mkdir(parents=True)
     log.write_text("trained\n")
     return run
+
+
+def owned(run: dict[str, Any], name: str, **metadata: Any) -> dict[str, Any]:
+    owner = {"kind": "RLTrainingRun", "name": "run", "uid": run["metadata"]["uid"]}
+    return {"namespace": "default", "name": name, "ownerReferences": [owner], **metadata}
 
 
 @pytest.mark.parametrize(("seconds", "kept"), [(59, True), (60, False), (10**6, False)])
@@ -47,23 +43,16 @@ def test_a_finished_run_is_removed_when_its_time_is_up(store: StateStore, second
     assert len(files) == (4 if kept else 0)
 
 
-def test_a_run_without_a_time_to_live_is_kept(store: StateStore) -> None:
-    finish(store, ttl=None)
+@pytest.mark.parametrize(("ttl", "phase"), [(None, "Succeeded"), (0, "Running")])
+def test_a_run_without_a_time_to_live_or_an_end_is_kept(store: StateStore, ttl: int | None, phase: str) -> None:
+    finish(store, ttl=ttl, phase=phase)
     remove_expired(store, MOMENT + timedelta(days=1000))
-    assert store.get("RLTrainingRun", "default", "run") is not None
-
-
-def test_an_unfinished_run_is_kept(store: StateStore) -> None:
-    finish(store, ttl=0, phase="Running")
-    remove_expired(store, MOMENT + timedelta(days=1))
     assert store.get("RLTrainingRun", "default", "run") is not None
 
 
 def test_leftovers_of_a_killed_deletion_are_found(store: StateStore) -> None:
     run = finish(store, ttl=None)
-    owner = {"kind": "RLTrainingRun", "name": "run", "uid": run["metadata"]["uid"]}
-    metadata = {"namespace": "default", "name": "run-1", "finalizers": ["keep"], "ownerReferences": [owner]}
-    store.create({"kind": "Pod", "metadata": metadata})
+    store.create({"kind": "Pod", "metadata": owned(run, "run-1", finalizers=["keep"])})
     assert list(abandoned(store)) == []
     store.delete("RLTrainingRun", "default", "run")
     assert list(abandoned(store)) == [("default", "run")]
@@ -80,9 +69,7 @@ def test_files_on_disk_are_removed_with_their_run(store: StateStore, deleted: bo
 
 def test_files_on_disk_stay_while_a_pod_of_the_run_ends(store: StateStore) -> None:
     run = finish(store, ttl=None)
-    owner = {"kind": "RLTrainingRun", "name": "run", "uid": run["metadata"]["uid"]}
-    pod = {"namespace": "default", "name": "run-1", "finalizers": ["keep"], "ownerReferences": [owner]}
-    store.create({"kind": "Pod", "metadata": pod})
+    store.create({"kind": "Pod", "metadata": owned(run, "run-1", finalizers=["keep"])})
     store.delete("RLTrainingRun", "default", "run")
     remove_orphaned_traces(store)
     assert len(traces(store)) == 2

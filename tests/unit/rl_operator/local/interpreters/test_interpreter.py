@@ -14,39 +14,36 @@ from rl_operator.local.interpreters.interpreter import Installed, Interpreter, R
 from rl_operator.operator_errors import RefusedError
 
 
-def arguments(origin: dict[str, Any]) -> tuple[str, ...]:
-    return Installed("1.2.0", origin, "").arguments("verifiers")
+def origin(url: str, **more: Any) -> dict[str, Any]:
+    return {"url": url, **more}
 
 
-def test_of_an_index_it_is_the_version() -> None:
-    assert arguments({}) == ("tinker-atropos[verifiers]==1.2.0",)
-
-
-def test_an_editable_folder_stays_editable(tmp_path: Path) -> None:
-    folder = tmp_path / "a folder"
-    folder.mkdir()
-    origin = {"url": folder.as_uri(), "dir_info": {"editable": True}}
-    assert arguments(origin) == ("--editable", f"{folder}[verifiers]")
-    assert Installed("1", origin, "").arguments("") == ("--editable", str(folder))
-
-
-def test_a_folder_or_a_wheel_is_installed_again(tmp_path: Path) -> None:
-    wheel = tmp_path / "tinker_atropos-1.2.0-py3-none-any.whl"
-    wheel.write_bytes(b"")
-    assert arguments({"url": wheel.as_uri(), "archive_info": {}}) == (f"tinker-atropos[verifiers] @ {wheel.as_uri()}",)
-    assert arguments({"url": tmp_path.as_uri(), "dir_info": {}}) == (
-        f"tinker-atropos[verifiers] @ {tmp_path.as_uri()}",
-    )
-
-
-def test_a_commit_is_taken_from_its_repository() -> None:
-    origin = {
-        "url": "https://git.example/rl",
-        "vcs_info": {"vcs": "git", "commit_id": "0a1b"},
-        "subdirectory": "tinker-atropos",
-    }
-    reference = "git+https://git.example/rl@0a1b#subdirectory=tinker-atropos"
-    assert arguments(origin) == (f"tinker-atropos[verifiers] @ {reference}",)
+@pytest.mark.parametrize(
+    ("made_from", "arguments"),
+    [
+        pytest.param({}, ("tinker-atropos[verifiers]==1.2.0",), id="an index"),
+        pytest.param(
+            origin("file:///a%20folder", dir_info={"editable": True}),
+            ("--editable", "/a folder[verifiers]"),
+            id="an editable folder",
+        ),
+        pytest.param(
+            origin("file:///folder", dir_info={}), ("tinker-atropos[verifiers] @ file:///folder",), id="a folder"
+        ),
+        pytest.param(
+            origin("file:///one.whl", archive_info={}), ("tinker-atropos[verifiers] @ file:///one.whl",), id="a wheel"
+        ),
+        pytest.param(
+            origin("https://git.example/rl", vcs_info={"vcs": "git", "commit_id": "0a1b"}, subdirectory="part"),
+            ("tinker-atropos[verifiers] @ git+https://git.example/rl@0a1b#subdirectory=part",),
+            id="a commit",
+        ),
+    ],
+)
+def test_it_is_installed_again_from_where_it_came(made_from: dict[str, Any], arguments: tuple[str, ...]) -> None:
+    installed = Installed("1.2.0", made_from, "")
+    assert installed.arguments("verifiers") == arguments
+    assert installed.arguments("") == tuple(word.replace("[verifiers]", "") for word in arguments)
 
 
 def test_what_is_installed_here_is_read_and_has_a_stamp() -> None:

@@ -18,7 +18,6 @@ from tests.unit.rl_operator.local.pod_examples import (
     state_of,
 )
 
-from rl_operator.local.state.state_store import StateStore
 from rl_operator.operator_errors import TargetUnreachableError
 from rl_operator.status.attempt.attempt_fate import Fate, classify
 from rl_operator.status.observed.observation import observe_pod
@@ -32,21 +31,17 @@ ENDS_ON_SIGTERM = (
 IGNORES_SIGTERM = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); time.sleep(60)"
 
 
-def log_of(store: StateStore, name: str) -> str:
-    path = store.layout.pod("default", "run-00000-1").log(name)
-    return path.read_text() if path.exists() else ""
-
-
 async def test_a_pod_runs_to_its_end(make_node: MakeNode) -> None:
     node = make_node()
-    node.create(pod(sidecar(), container("trainer", "print('trained')"), container("environment", "print('served')")))
-    ended = await node.end()
+    ended = await node.run(
+        sidecar(), container("trainer", "print('trained')"), container("environment", "print('served')")
+    )
     assert ended["status"]["phase"] == "Succeeded"
     for name in ("trainer", "environment"):
         terminated = state_of(ended, name)["state"]["terminated"]
         assert (terminated["exitCode"], terminated["reason"]) == (0, "Completed")
     assert state_of(ended, "api")["state"]["terminated"]["exitCode"] == 0
-    assert log_of(node.store, "trainer") == "trained\n"
+    assert node.log("trainer") == "trained\n"
 
 
 async def test_the_sidecar_answers_before_the_others_start_and_ends_after_them(
@@ -59,8 +54,7 @@ async def test_the_sidecar_answers_before_the_others_start_and_ends_after_them(
     )
     regular = note + "import sys, time; note('regular up'); time.sleep(0.3); note('regular down')"
     node = make_node()
-    node.create(pod(sidecar(serve), container("trainer", regular), container("environment", regular)))
-    await node.end()
+    await node.run(sidecar(serve), container("trainer", regular), container("environment", regular))
     regular_lines = ["regular up", "regular up", "regular down", "regular down"]
     assert order.read_text().splitlines() == ["api up", *regular_lines, "api down"]
 
@@ -75,8 +69,7 @@ async def test_the_sidecar_answers_before_the_others_start_and_ends_after_them(
 )
 async def test_how_a_failed_container_ends(make_node: MakeNode, code: str, exit_code: int, reason: str) -> None:
     node = make_node()
-    node.create(pod(container("trainer", code)))
-    ended = await node.end()
+    ended = await node.run(container("trainer", code))
     terminated = state_of(ended, "trainer")["state"]["terminated"]
     assert (terminated["exitCode"], terminated["reason"], ended["status"]["phase"]) == (exit_code, reason, "Failed")
 
@@ -116,15 +109,14 @@ async def test_readiness_follows_the_probe(make_node: MakeNode) -> None:
 
 async def test_deletion_lets_containers_end_in_order(make_node: MakeNode) -> None:
     node = make_node()
-    created = node.create(
+    node.create(
         pod(
             sidecar(),
             container("trainer", ENDS_ON_SIGTERM.replace("while", "print('up', flush=True)\nwhile")),
         )
     )
-    await _until_log(node, "trainer", "up")
-    node.store.delete("Pod", "default", "run-00000-1")
-    node.kubelet.sync((node.read() or created,))
+    await node.until_log("trainer", "up")
+    node.delete()
     deadline = time.monotonic() + 10
     while node.read() is not None:
         assert time.monotonic() < deadline, "the pod was not removed within 10 s of its deletion"
@@ -138,10 +130,9 @@ async def test_a_container_that_ignores_sigterm_is_killed_after_the_grace_period
     manifest["metadata"]["finalizers"].append("keep")
     node = make_node()
     node.create(manifest)
-    await _until_log(node, "trainer", "up")
-    node.store.delete("Pod", "default", "run-00000-1")
+    await node.until_log("trainer", "up")
     begun = time.monotonic()
-    node.kubelet.sync((node.read() or manifest,))
+    node.delete()
     ended = await node.end()
     assert state_of(ended, "trainer")["state"]["terminated"]["exitCode"] == 137
     assert 0.9 < time.monotonic() - begun < 20
@@ -168,16 +159,14 @@ async def test_processes_left_by_a_container_die_with_it(make_node: MakeNode, tm
     pid_file = tmp_path / "pid"
     code = f"from pathlib import Path\ndef told(pid): Path({str(pid_file)!r}).write_text(str(pid))\n{code}"
     node = make_node()
-    node.create(pod(container("trainer", code)))
-    await node.end()
+    await node.run(container("trainer", code))
     assert not _is_alive(int(pid_file.read_text()))
 
 
 async def test_a_sidecar_that_ends_is_restarted(make_node: MakeNode) -> None:
     once = "import os, sys\nif not os.path.exists('second'): open('second', 'w'); sys.exit('first life')\n" + SERVE_OPS
     node = make_node()
-    node.create(pod(sidecar(once), container("trainer", "print('trained')")))
-    ended = await node.end()
+    ended = await node.run(sidecar(once), container("trainer", "print('trained')"))
     assert state_of(ended, "api")["restartCount"] == 1
     assert state_of(ended, "trainer")["state"]["terminated"]["exitCode"] == 0
 
@@ -209,8 +198,9 @@ async def test_a_backend_that_does_not_start_ends_the_attempt(make_node: MakeNod
         raise TargetUnreachableError("the Tinker service ended while starting: no torch")
 
     node = make_node(backend=broken)
-    node.create(pod(sidecar(), container("trainer", "pass"), container("environment", ENDS_ON_SIGTERM)))
-    ended = observe_pod(await node.end())
+    ended = observe_pod(
+        await node.run(sidecar(), container("trainer", "pass"), container("environment", ENDS_ON_SIGTERM))
+    )
     assert (ended.phase, ended.disruption) == ("Failed", "BackendNotStarted")
     assert ended.message == "the Tinker service ended while starting: no torch"
 
@@ -223,10 +213,9 @@ async def test_a_pod_can_be_deleted_while_its_backend_starts(make_node: MakeNode
     node = make_node(backend=slow)
     manifest = pod(sidecar(), container("trainer", "pass"), container("environment", ENDS_ON_SIGTERM))
     manifest["metadata"]["finalizers"].append("keep")
-    created = node.create(manifest)
+    node.create(manifest)
     await node.until(lambda p: "running" in state_of(p, "environment")["state"], "the environment to run")
-    node.store.delete("Pod", "default", "run-00000-1")
-    node.kubelet.sync((node.read() or created,))
+    node.delete()
     ended = await node.end()
     assert "did not run" in state_of(ended, "trainer")["state"]["terminated"]["message"]
 
@@ -243,7 +232,7 @@ async def test_a_trainer_loads_while_its_backend_starts(make_node: MakeNode) -> 
     show = "import os; print(os.environ['TINKER_BASE_URL'], flush=True)\n" + ENDS_ON_SIGTERM
     url = {"name": "TINKER_BASE_URL", "value": "http://elsewhere"}
     node.create(pod(sidecar(), container("trainer", show, env=[url])))
-    await node.until(lambda _: "127.0.0.1:1" in log_of(node.store, "trainer"), "the trainer to run")
+    await node.until(lambda _: "127.0.0.1:1" in node.log("trainer"), "the trainer to run")
     trainer_runs.set()
     ended = observe_pod(await node.end())
     assert (ended.phase, ended.disruption) == ("Failed", "BackendNotStarted")
@@ -256,11 +245,10 @@ async def test_an_error_in_the_kubelet_ends_the_pod(make_node: MakeNode) -> None
     node = make_node(backend=faulty)
     show_pid = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
     serve = sidecar("import time; time.sleep(0.5)\n" + SERVE_OPS)
-    node.create(pod(serve, container("trainer", "pass"), container("environment", show_pid)))
-    ended = observe_pod(await node.end())
+    ended = observe_pod(await node.run(serve, container("trainer", "pass"), container("environment", show_pid)))
     assert (ended.phase, ended.disruption) == ("Failed", "KubeletFailed")
     assert "ownerReferences" in ended.message
-    assert not [pid for pid in log_of(node.store, "environment").split() if _is_alive(int(pid))]
+    assert not [pid for pid in node.log("environment").split() if _is_alive(int(pid))]
 
 
 async def test_the_backend_overrides_the_trainers_variables_only(make_node: MakeNode) -> None:
@@ -273,36 +261,34 @@ async def test_the_backend_overrides_the_trainers_variables_only(make_node: Make
         {"name": "TINKER_API_KEY", "valueFrom": {"secretKeyRef": {"name": "tinker", "key": "key"}}},
     ]
     node = make_node(caller={"TINKER_API_KEY": "tml-mine"}, backend=shared)
-    node.create(pod(container("trainer", show, env=env), container("environment", show)))
-    await node.end()
-    assert log_of(node.store, "trainer") == "http://127.0.0.1:1 tml-shared\n"
-    assert log_of(node.store, "environment") == "None None\n"
+    await node.run(container("trainer", show, env=env), container("environment", show))
+    assert node.log("trainer") == "http://127.0.0.1:1 tml-shared\n"
+    assert node.log("environment") == "None None\n"
 
 
 async def test_the_pods_own_deadline_fails_it(make_node: MakeNode) -> None:
     node = make_node()
-    node.create(pod(container("trainer", "import time; time.sleep(60)"), activeDeadlineSeconds=1))
-    ended = await node.end()
+    ended = await node.run(container("trainer", "import time; time.sleep(60)"), activeDeadlineSeconds=1)
     assert ended["status"]["reason"] == "DeadlineExceeded"
 
 
-async def test_config_maps_become_files(make_node: MakeNode) -> None:
-    node = make_node()
-    config = {
-        "kind": "ConfigMap",
-        "metadata": {"namespace": "default", "name": "config"},
-        "data": {"config.yaml": "a: 1"},
-    }
-    node.store.create(config)
-    show = container(
-        "trainer",
-        "import sys; print(open(sys.argv[1]).read())",
-        args=["/etc/rl/config.yaml"],
-        volumeMounts=[{"name": "config", "mountPath": "/etc/rl"}],
+@pytest.mark.parametrize(
+    ("items", "files"),
+    [
+        pytest.param([], {"config.yaml": "a: 1", "pod.json": "{}"}, id="all keys"),
+        pytest.param([{"key": "config.yaml", "path": "c.yaml"}], {"c.yaml": "a: 1"}, id="the listed ones"),
+    ],
+)
+async def test_config_maps_become_files(make_node: MakeNode, items: list[Any], files: dict[str, str]) -> None:
+    node, data = make_node(), {"config.yaml": "a: 1", "pod.json": "{}"}
+    node.store.create({"kind": "ConfigMap", "metadata": {"namespace": "default", "name": "config"}, "data": data})
+    show_files = (
+        "import json, pathlib, sys\n"
+        "print(json.dumps({path.name: path.read_text() for path in pathlib.Path(sys.argv[1]).iterdir()}))"
     )
-    node.create(pod(show, volumes=[{"name": "config", "configMap": {"name": "config"}}]))
-    await node.end()
-    assert log_of(node.store, "trainer") == "a: 1\n"
+    show = container("trainer", show_files, args=["/etc/rl"], volumeMounts=[{"name": "config", "mountPath": "/etc/rl"}])
+    await node.run(show, volumes=[{"name": "config", "configMap": {"name": "config", "items": items}}])
+    assert json.loads(node.log("trainer")) == files
 
 
 async def test_a_pod_left_by_another_supervisor_is_lost_with_its_last_result(make_node: MakeNode) -> None:
@@ -365,9 +351,8 @@ async def test_a_pod_that_waits_for_disk_space_can_be_deleted(make_node: MakeNod
     in_the_way.touch()
     manifest = pod(sidecar(), container("trainer", "pass"))
     manifest["metadata"]["finalizers"].append("keep")
-    created = node.create(manifest)
-    node.store.delete("Pod", "default", "run-00000-1")
-    node.kubelet.sync((node.read() or created,))
+    node.create(manifest)
+    node.delete()
     ended = observe_pod(await node.end())
     assert (ended.phase, ended.disruption) == ("Failed", None)
 
@@ -381,32 +366,16 @@ async def test_an_environments_pod_finds_its_attempts_data_ports(make_node: Make
     forever = f"{show}; import time; time.sleep(60)"
     run_pod = _of_attempt(pod(container("trainer", forever, env=exposed)), "run-00000-1", "training", "1")
     node.create(run_pod)
-    await _until_log(node, "trainer", "\n")
+    await node.until_log("trainer", "\n")
     for name, attempt in (("run-00000-1-env-0-0", "1"), ("run-00000-2-env-0-0", "2")):
         node.create(_of_attempt(pod(container("environment", show, env=remote)), name, "environment", attempt))
     await node.until(lambda _: all(_ended(node, f"run-00000-{n}-env-0-0") for n in (1, 2)), "the environments' ends")
-    trainer = log_of(node.store, "trainer").split()
-    same, other = (_log(node, f"run-00000-{attempt}-env-0-0").split() for attempt in (1, 2))
+    trainer = node.log("trainer").split()
+    same, other = (node.log("environment", f"run-00000-{attempt}-env-0-0").split() for attempt in (1, 2))
     assert same[:2] == trainer[:2]
     assert len({trainer[2], same[2], other[2]}) == 3
     assert not set(other[:2]) & set(trainer[:2])
     assert all(url.startswith("http://127.0.0.1:") for url in (*trainer[:2], *same[:2], *other[:2]))
-
-
-async def test_only_the_listed_keys_of_a_config_map_become_files(make_node: MakeNode) -> None:
-    node = make_node()
-    data = {"config.yaml": "a: 1", "pod.json": "{}"}
-    node.store.create({"kind": "ConfigMap", "metadata": {"namespace": "default", "name": "config"}, "data": data})
-    show = container(
-        "trainer",
-        "import os, sys; print(sorted(os.listdir(sys.argv[1])))",
-        args=["/etc/rl"],
-        volumeMounts=[{"name": "config", "mountPath": "/etc/rl"}],
-    )
-    items = [{"key": "config.yaml", "path": "config.yaml"}]
-    node.create(pod(show, volumes=[{"name": "config", "configMap": {"name": "config", "items": items}}]))
-    await node.end()
-    assert log_of(node.store, "trainer") == "['config.yaml']\n"
 
 
 def _of_attempt(manifest: dict[str, Any], name: str, component: str, attempt: str) -> dict[str, Any]:
@@ -414,10 +383,6 @@ def _of_attempt(manifest: dict[str, Any], name: str, component: str, attempt: st
     manifest["metadata"] |= {"name": name, "labels": manifest["metadata"]["labels"] | labels}
     manifest["metadata"]["ownerReferences"] = [{"uid": "a run's"}]
     return manifest
-
-
-def _log(node: Node, pod_name: str) -> str:
-    return node.store.layout.pod("default", pod_name).log("environment").read_text()
 
 
 def _ended(node: Node, pod_name: str) -> bool:
@@ -429,17 +394,10 @@ async def test_closing_the_kubelet_leaves_no_process(make_node: MakeNode) -> Non
     node = make_node()
     show_pid = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
     node.create(pod(container("trainer", show_pid)))
-    await _until_log(node, "trainer", "\n")
+    await node.until_log("trainer", "\n")
     await node.kubelet.close()
-    assert not _is_alive(int(log_of(node.store, "trainer")))
+    assert not _is_alive(int(node.log("trainer")))
     assert not node.kubelet.busy
-
-
-async def _until_log(node: Node, name: str, text: str) -> None:
-    deadline = time.monotonic() + 10
-    while text not in log_of(node.store, name):
-        assert time.monotonic() < deadline, f"waited 10 s for {text!r} in the log of {name}"
-        await asyncio.sleep(0.02)
 
 
 def _is_alive(pid: int) -> bool:

@@ -36,11 +36,6 @@ def player() -> dict[str, Any]:
     return container("environment", PLAY, env=env)
 
 
-def log_of(node: Node, name: str) -> str:
-    path = node.store.layout.pod("default", "run-00000-1").log(name)
-    return path.read_text() if path.exists() else ""
-
-
 def leave(node: Node) -> None:
     (node.store.layout.pod("default", "run-00000-1").working_folder("environment") / "leave").touch()
 
@@ -50,7 +45,7 @@ async def test_the_environment_starts_after_the_server_answered_and_finds_it(mak
     node.create(pod(server("plain"), player(), volumes=[{"name": "openenv-tmp", "emptyDir": {}}]))
     await node.until(lambda p: "running" in state_of(p, "environment")["state"], "the environment to start")
     await node.until(lambda p: state_of(p, "openenv")["ready"], "the server to be ready")
-    await node.until(lambda _: "healthy" in log_of(node, "environment"), "an answer")
+    await node.until(lambda _: "healthy" in node.log("environment"), "an answer")
     leave(node)
     ended = await node.end()
     assert ended["status"]["phase"] == "Succeeded"
@@ -60,8 +55,8 @@ async def test_the_environment_starts_after_the_server_answered_and_finds_it(mak
 async def test_a_server_that_died_is_started_again_at_the_same_port(make_node: MakeNode) -> None:
     node = make_node()
     node.create(pod(server("dies"), player(), volumes=[{"name": "openenv-tmp", "emptyDir": {}}]))
-    await node.until(lambda _: "healthy" in log_of(node, "environment"), "an answer")
-    port = int(log_of(node, "openenv").split()[-1])
+    await node.until(lambda _: "healthy" in node.log("environment"), "an answer")
+    port = int(node.log("openenv").split()[-1])
     async with aiohttp.ClientSession() as session, session.ws_connect(f"http://127.0.0.1:{port}/ws") as socket:
         for seed in range(3):
             await socket.send_json({"type": "reset", "data": {"seed": seed}})
@@ -70,7 +65,7 @@ async def test_a_server_that_died_is_started_again_at_the_same_port(make_node: M
     assert kinds[2] is not aiohttp.WSMsgType.TEXT, "it ended with its third reset"
     await node.until(lambda p: state_of(p, "openenv")["restartCount"] == 1, "the restart")
     await node.until(lambda p: state_of(p, "openenv")["ready"], "the server to be ready again")
-    assert log_of(node, "openenv").split().count(str(port)) == 2
+    assert node.log("openenv").split().count(str(port)) == 2
     leave(node)
     assert (await node.end())["status"]["phase"] == "Succeeded"
 

@@ -37,29 +37,33 @@ def test_only_a_line_feed_ends_a_line(log: Path) -> None:
     assert list(tail_log(log, 1)) == list(follow_log(log, 1, lambda: True)) == [bar]
 
 
-def test_a_line_written_in_pieces_is_yielded_once(log: Path) -> None:
-    log.write_text("begun, ")
-    looks = iter([False, False, True])
-    added = iter(["going on, ", "ended\nand a", "n end"])
+@pytest.mark.parametrize(
+    ("begun", "added", "lines"),
+    [
+        pytest.param("", ["five\n", "six\n", "seven\n"], ["four\n", "five\n", "six\n", "seven\n"], id="lines"),
+        pytest.param(
+            "begun, ",
+            ["going on, ", "ended\nand a", "n end"],
+            ["four\n", "begun, going on, ended\n", "and an end"],
+            id="pieces of lines, each line once",
+        ),
+    ],
+)
+def test_following_yields_what_is_added_until_the_end(
+    log: Path, begun: str, added: list[str], lines: list[str]
+) -> None:
+    left = list(added)
+
+    def write(text: str) -> None:
+        with log.open("a") as writer:
+            writer.write(text)
 
     def ended() -> bool:
-        with log.open("a") as writer:
-            writer.write(next(added))
-        return next(looks)
+        write(left.pop(0))
+        return not left
 
-    assert list(follow_log(log, 1, ended)) == ["two\n", "begun, going on, ended\n", "and an end"]
-
-
-def test_following_yields_what_is_added_until_the_end(log: Path) -> None:
-    looks = iter([False, False, True])
-    added = iter(["five\n", "six\n", "seven\n"])
-
-    def ended() -> bool:
-        with log.open("a") as writer:
-            writer.write(next(added))
-        return next(looks)
-
-    assert list(follow_log(log, 1, ended)) == ["four\n", "five\n", "six\n", "seven\n"]
+    write(begun)
+    assert list(follow_log(log, 1, ended)) == lines
 
 
 def test_following_continues_when_the_log_starts_over(log: Path) -> None:

@@ -94,11 +94,12 @@ def test_finalizers_hold_an_object_until_the_last_is_removed(store: StateStore) 
 def test_children_are_deleted_with_their_owner(store: StateStore) -> None:
     uid = store.create(an_object())["metadata"]["uid"]
     owner = [{"uid": uid, "name": "run", "controller": True}]
-    store.create(an_object("ConfigMap", "config", ownerReferences=owner))
+    for kind in ("ConfigMap", "Service", "NetworkPolicy"):
+        store.create(an_object(kind, "child", ownerReferences=owner))
     store.create(an_object("Pod", "held", ownerReferences=owner, finalizers=["x"]))
     store.create(an_object("Pod", "stranger", ownerReferences=[{"uid": "other", "name": "run"}]))
     store.delete("RLTrainingRun", "default", "run")
-    assert store.get("ConfigMap", "default", "config") is None
+    assert not any(store.get(kind, "default", "child") for kind in ("ConfigMap", "Service", "NetworkPolicy"))
     held, stranger = store.get("Pod", "default", "held"), store.get("Pod", "default", "stranger")
     assert held is not None
     assert "deletionTimestamp" in held["metadata"]
@@ -187,21 +188,10 @@ def test_objects_owned_by_a_run_are_not_replaced(store: StateStore) -> None:
         store.apply(CODE)
 
 
-def test_services_and_policies_are_deleted_with_their_owner(store: StateStore) -> None:
-    run = store.create({"kind": "RLTrainingRun", "metadata": {"namespace": "default", "name": "run"}})
-    owner = [{"uid": run["metadata"]["uid"]}]
-    for kind in ("Service", "NetworkPolicy"):
-        store.create({"kind": kind, "metadata": {"namespace": "default", "name": "run-1", "ownerReferences": owner}})
-    store.delete("RLTrainingRun", "default", "run")
-    assert [*store.list_all("Service"), *store.list_all("NetworkPolicy")] == []
-
-
 def test_an_interrupted_removal_can_be_requested_again(store: StateStore) -> None:
     """A full disk may refuse to mark a child for deletion: the run must remain so that it can be deleted."""
-    run = store.create({"kind": "RLTrainingRun", "metadata": {"namespace": "default", "name": "run"}})
-    owner = [{"uid": run["metadata"]["uid"]}]
-    held = {"namespace": "default", "name": "run-1", "ownerReferences": owner, "finalizers": ["keep"]}
-    store.create({"kind": "Pod", "metadata": held})
+    owner = [{"uid": store.create(an_object())["metadata"]["uid"]}]
+    store.create(an_object("Pod", "run-1", ownerReferences=owner, finalizers=["keep"]))
     in_the_way = next(store.layout.objects.rglob("run-1.json")).with_suffix(".tmp")
     in_the_way.mkdir()
     with pytest.raises(TargetUnreachableError, match="free some space"):
