@@ -7,6 +7,8 @@ import json
 import sys
 from typing import Any
 
+from tests.unit.rl_operator.targets.fakes import run_manifest
+
 from rl_operator.local.state.state_store import StateStore
 from rl_operator.status.observed.observation import format_time, parse_time
 
@@ -59,14 +61,7 @@ SILENT = "print('silent', flush=True); wait()"
 
 def start_scripted(store: StateStore, name: str, *, trainer: str, environment: str = WORKS_ON, **spec: Any) -> None:
     """Put a started run into the store; the next look at it starts its supervisor."""
-    run = store.create(
-        {
-            "apiVersion": "rl-operator.dev/v1alpha1",
-            "kind": "RLTrainingRun",
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {"environment": "sort_digits", "runtime": "default", **spec},
-        }
-    )
+    run = store.create(run_manifest(name, spec={"runtime": "default", **spec}))
     uid = run["metadata"]["uid"]
     owner = {"kind": "RLTrainingRun", "name": name, "uid": uid, "controller": True}
     template = _template(name, uid, owner, trainer, environment)

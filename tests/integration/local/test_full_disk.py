@@ -1,12 +1,11 @@
 """A state folder on a full disk: a clear message, nothing lost, and it continues when there is space."""
 
 import contextlib
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.local.conftest import Rlctl, end_everything
+from tests.integration.local.conftest import Rlctl, end_everything, mounted
 from tests.integration.local.scene import STEPS, Scene
 from tests.integration.local.scripted import RUN_FILE
 
@@ -14,18 +13,9 @@ from tests.integration.local.scripted import RUN_FILE
 @pytest.fixture
 def small_disk(process: None, tmp_path: Path) -> Iterator[Path]:
     """A file system of 4 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
-    try:
-        done = subprocess.run(mount, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("needs mount")
-    if done.returncode:
-        pytest.skip(f"needs the right to mount a tmpfs: {done.stderr.strip()}")
-    yield folder
-    end_everything(folder)
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    with mounted(tmp_path / "disk", "4m") as folder:
+        yield folder
+        end_everything(folder)
 
 
 @pytest.fixture

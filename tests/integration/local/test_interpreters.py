@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.integration.local.conftest import Rlctl, end_everything
 from tests.integration.local.homes import Home, make_home
+from tests.integration.local.sorting_down import REWARDS, entry
 from tests.tiny_packages import BACKEND, make_package
 
 from rl_operator.local.interpreters.interpreter import Interpreter
@@ -28,39 +29,6 @@ BLOCKED = BACKEND.replace(
     (HERE / "started").write_text(str(os.getpid()))
     (HERE / "go").read_text()  # a pipe: nothing comes before the test writes""",
 )
-
-ENTRY = '''"""Digits from high to low; what is right is in a package."""
-
-import itertools
-
-from digit_rewards import places
-from tinker_atropos.environments.base import Environment, EnvironmentConfig
-
-class SortDown(Environment[tuple[int, ...]]):
-    """Sort four digits from high to low."""
-
-    name = "sort_down"
-
-    @classmethod
-    def config_init(cls):
-        return EnvironmentConfig(group_size=8, batch_size=32, max_token_length=32), []
-
-    def training_items(self):
-        return list(itertools.permutations(range(7), 4))
-
-    def held_out_items(self):
-        return [(5, 1, 6, 2)]
-
-    def prompt(self, item):
-        return [{"role": "user", "content": "sort " + " ".join(map(str, item))}]
-
-    def score(self, item, completion):
-        return places(item, completion)
-'''
-REWARDS = """def places(item, completion):
-    right = "".join(map(str, sorted(item, reverse=True)))
-    return sum(one == other for one, other in zip(completion, right)) / 4
-"""
 
 
 @pytest.fixture
@@ -182,7 +150,7 @@ def test_what_a_requirements_file_lists_is_installed_before_the_run(
     rlctl: Rlctl, write_run: Callable[..., str], tmp_path: Path
 ) -> None:
     rewards = make_package(tmp_path / "rewards", "digit-rewards", {"digit_rewards.py": REWARDS})
-    (tmp_path / "sort_down.py").write_text(ENTRY)
+    (tmp_path / "sort_down.py").write_text(entry("digit_rewards"))
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("no-such-package-anywhere\n")
     file = write_run("down", environment="./sort_down.py", config=SHORT)
@@ -206,7 +174,7 @@ def test_a_draft_whose_requirements_are_gone_gets_them_when_it_is_resumed(
     rlctl: Rlctl, write_run: Callable[..., str], tmp_path: Path
 ) -> None:
     rewards = make_package(tmp_path / "rewards", "digit-rewards", {"digit_rewards.py": REWARDS})
-    (tmp_path / "sort_down.py").write_text(ENTRY)
+    (tmp_path / "sort_down.py").write_text(entry("digit_rewards"))
     (tmp_path / "requirements.txt").write_text(f"digit-rewards @ {rewards.as_uri()}\n")
     file = write_run("draft", environment="./sort_down.py", config=SHORT, suspend=True)
     assert rlctl("run", file, "--local", "--detach").returncode == 0

@@ -77,11 +77,3 @@ def test_one_that_runs_already_trains(shared_rlctl: Rlctl, write_documents_of: A
     ran = shared_rlctl("run", write_documents_of("elsewhere", url=elsewhere), "--local")
     assert ran.returncode == 0, ran
     assert shared_rlctl.status("elsewhere")["phase"] == "Succeeded"
-
-
-def test_an_image_is_refused_with_the_way_out(shared_rlctl: Rlctl, write_documents_of: Any) -> None:
-    refused = shared_rlctl("validate", write_documents_of("imaged", image="registry.test/echo:1"), "--local")
-    assert refused.returncode == 2
-    assert "local mode runs no images" in refused.stderr
-    assert "spec.openenv.command" in refused.stderr
-    assert "spec.openenv.url" in refused.stderr

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.integration.local.conftest import Rlctl
+from tests.integration.local.sorting_down import REWARDS, entry
 
 WriteRun = Callable[..., str]
 SHORT = {"total_steps": 2, "steps_per_eval": 100, "eval_items": 8}
@@ -19,38 +20,7 @@ STEPS = 40
 # Seconds, in which it can be disturbed. The model soon sorts all digits, and groups of equal scores would take minutes.
 LONG = {**SHORT, "total_steps": STEPS, "ensure_scores_are_not_same": False}
 
-ENTRY = '''"""Digits from high to low; what is right is in a module beside."""
-
-import itertools
-
-from rewards import places
-from tinker_atropos.environments.base import Environment, EnvironmentConfig
-
-class SortDown(Environment[tuple[int, ...]]):
-    """Sort four digits from high to low."""
-
-    name = "sort_down"
-
-    @classmethod
-    def config_init(cls):
-        return EnvironmentConfig(group_size=8, batch_size=32, max_token_length=32), []
-
-    def training_items(self):
-        return list(itertools.permutations(range(7), 4))
-
-    def held_out_items(self):
-        return [(5, 1, 6, 2)]
-
-    def prompt(self, item):
-        return [{"role": "user", "content": "sort " + " ".join(map(str, item))}]
-
-    def score(self, item, completion):
-        return places(item, completion)
-'''
-REWARDS = """def places(item, completion):
-    right = "".join(map(str, sorted(item, reverse=True)))
-    return sum(one == other for one, other in zip(completion, right)) / 4
-"""
+ENTRY = entry("rewards")
 
 
 @pytest.fixture

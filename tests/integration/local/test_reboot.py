@@ -23,16 +23,21 @@ def bystander() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def power_off(scene: Scene) -> None:
-    scene.kill("supervisor", "reaper", "api", "trainer", "environment")
-
-
-def test_a_run_continues_and_other_processes_are_left_alone(scene: Scene, bystander: subprocess.Popen[bytes]) -> None:
+@pytest.fixture
+def powered_off(scene: Scene) -> Scene:
+    """A run of which nothing was left, that may finish."""
     scene.allow("go", "save", "leave")
     scene.start()
     scene.until_held()
-    power_off(scene)
+    scene.kill("supervisor", "reaper", "api", "trainer", "environment")
     scene.allow("finish")
+    return scene
+
+
+def test_a_run_continues_and_other_processes_are_left_alone(
+    powered_off: Scene, bystander: subprocess.Popen[bytes]
+) -> None:
+    scene = powered_off
     for lock in scene.rlctl.root.rglob("*.lock"):
         lock.write_text(f"{bystander.pid}\n")
     draft = next(scene.rlctl.layout.objects.rglob("run.json")).with_suffix(".tmp")
@@ -45,13 +50,9 @@ def test_a_run_continues_and_other_processes_are_left_alone(scene: Scene, bystan
     scene.check()
 
 
-def test_a_clock_set_back_delays_nothing(scene: Scene) -> None:
+def test_a_clock_set_back_delays_nothing(powered_off: Scene) -> None:
     """Times written before the reboot are two hours ahead of the time after it."""
-    scene.allow("go", "save", "leave")
-    scene.start()
-    scene.until_held()
-    power_off(scene)
-    scene.allow("finish")
+    scene = powered_off
     for path in scene.rlctl.layout.objects.rglob("*.json"):
         path.write_text(json.dumps(ahead(json.loads(path.read_text()))))
     began = time.monotonic()

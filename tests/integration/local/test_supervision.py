@@ -19,6 +19,12 @@ def running(status: dict[str, Any]) -> bool:
     return status.get("phase") == "Running"
 
 
+def start_working(rlctl: Rlctl, trainer: str = WORKS_ON) -> None:
+    start_scripted(rlctl.store, "run", trainer=trainer)
+    rlctl("get", "run", "--local")
+    rlctl.wait_for("run", running, "the run to work")
+
+
 def test_success(rlctl: Rlctl) -> None:
     start_scripted(rlctl.store, "run", trainer=SUCCEEDS, environment=LEAVES)
     watched = rlctl("watch", "run", "--local")
@@ -80,9 +86,7 @@ def test_a_run_that_never_starts_working_fails_at_its_deadline(rlctl: Rlctl) -> 
 
 
 def test_stop_and_resume(rlctl: Rlctl, tmp_path: Any) -> None:
-    start_scripted(rlctl.store, "run", trainer=WORKS_ON)
-    rlctl("get", "run", "--local")
-    rlctl.wait_for("run", running, "the run to work")
+    start_working(rlctl)
     stopped = rlctl("stop", "run", "--local")
     assert stopped.returncode == 0, stopped
     status = rlctl.status("run")
@@ -103,9 +107,7 @@ def test_stop_and_resume(rlctl: Rlctl, tmp_path: Any) -> None:
 
 
 def test_a_killed_supervisor_costs_only_an_attempt(rlctl: Rlctl) -> None:
-    start_scripted(rlctl.store, "run", trainer="serve(); result('running'); print(os.getpid(), flush=True); wait()")
-    rlctl("get", "run", "--local")
-    rlctl.wait_for("run", running, "the run to work")
+    start_working(rlctl, "serve(); result('running'); print(os.getpid(), flush=True); wait()")
     trainer, supervisor = int(rlctl("logs", "run", "--local").stdout), rlctl.supervisor("run")
     assert supervisor is not None
     os.kill(supervisor, signal.SIGKILL)
@@ -117,9 +119,7 @@ def test_a_killed_supervisor_costs_only_an_attempt(rlctl: Rlctl) -> None:
 
 
 def test_delete_ends_the_processes_and_removes_the_objects(rlctl: Rlctl) -> None:
-    start_scripted(rlctl.store, "run", trainer="serve(); print(os.getpid(), flush=True); wait()")
-    rlctl("get", "run", "--local")
-    rlctl.wait_for("run", running, "the run to work")
+    start_working(rlctl, "serve(); print(os.getpid(), flush=True); wait()")
     trainer = int(rlctl("logs", "run", "--local").stdout)
     assert rlctl("delete", "run", "--local").returncode == 0
     until_gone(trainer)
@@ -160,25 +160,11 @@ def test_waiting_has_a_deadline_and_a_goal(rlctl: Rlctl) -> None:
 
 
 def test_logs_are_followed_to_the_containers_end(rlctl: Rlctl) -> None:
-    start_scripted(
-        rlctl.store,
-        "run",
-        trainer="serve()\nfor n in range(5): print(n, flush=True); time.sleep(0.3)\nresult('succeeded')",
-    )
-    rlctl("get", "run", "--local")
-    rlctl.wait_for("run", running, "the run to work")
+    start_working(rlctl, "serve()\nfor n in range(5): print(n, flush=True); time.sleep(0.3)\nresult('succeeded')")
     follower = rlctl.start("logs", "run", "--local", "-f")
     output, errors = follower.communicate(timeout=60)
     assert output.splitlines() == ["0", "1", "2", "3", "4"], errors
     assert rlctl("logs", "run", "--local", "--tail", "2").stdout == "3\n4\n"
-
-
-def test_plain_output_is_one_line_per_change(rlctl: Rlctl) -> None:
-    start_scripted(rlctl.store, "run", trainer=SUCCEEDS, environment=LEAVES)
-    lines = rlctl("watch", "run", "--local").stdout.splitlines()
-    assert lines[0].startswith("Starting")
-    assert len(lines) == len(set(lines))
-    assert "\x1b" not in "".join(lines)
 
 
 def set_back_the_end(rlctl: Rlctl, name: str) -> None:

@@ -100,26 +100,15 @@ def test_ctrl_c_asks_and_stops_with_a_checkpoint(terminal: Terminal, rlctl: Rlct
     assert rlctl.status("run")["phase"] == "Stopped"
 
 
-def test_ctrl_c_asks_and_detaches(terminal: Terminal, rlctl: Rlctl) -> None:
+@pytest.mark.parametrize("keys", [b"\r", CTRL_C], ids=["Enter", "a second Ctrl-C"])
+def test_ctrl_c_asks_and_detaches(terminal: Terminal, rlctl: Rlctl, keys: bytes) -> None:
     terminal.type(CTRL_C)
     terminal.until("Stop the run, or detach from it?")
-    terminal.type(b"\r")
+    terminal.type(keys)
     terminal.until("run continues")
     assert terminal.process.wait(60) == 0
     assert rlctl.status("run")["phase"] == "Running"
-
-
-def test_a_second_ctrl_c_detaches(terminal: Terminal, rlctl: Rlctl) -> None:
-    terminal.type(CTRL_C)
-    terminal.until("Stop the run, or detach from it?")
-    terminal.type(CTRL_C)
-    terminal.until("run continues")
-    assert terminal.process.wait(60) == 0
     assert rlctl.supervisor("run") is not None
-
-
-def test_the_panel_shows_the_steps(terminal: Terminal) -> None:
-    terminal.until("3/3")
 
 
 def test_keys_move_nothing_and_are_echoed_again_afterward(terminal: Terminal) -> None:

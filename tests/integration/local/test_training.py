@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.local.conftest import Rlctl, run_writer
+from tests.integration.local.conftest import Rlctl, mounted, run_writer
 
 from rl_operator.local.state.locks import FileLock, holder
 
@@ -159,18 +159,8 @@ def test_a_killed_environment_costs_an_attempt(shared_rlctl: Rlctl, write_run: W
 
 @pytest.fixture
 def disk_of_64_kb(tmp_path: Path) -> Iterator[Path]:
-    """A folder on a disk of 64 kB."""
-    folder = tmp_path / "pods"
-    folder.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small tmpfs needs root")
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"cannot mount a small tmpfs: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with mounted(tmp_path / "pods", "64k") as folder:
+        yield folder
 
 
 def test_a_full_disk_in_the_journals_folder(disk_of_64_kb: Path, rlctl: Rlctl, write_run: WriteRun) -> None:

@@ -5,20 +5,13 @@ import signal
 
 import httpx
 from tests.integration.local.conftest import Rlctl
+from tests.unit.rl_operator.targets.fakes import run_manifest
 
 END_SECONDS = 60
 
 
 def test_the_page_is_served_to_who_has_its_address(rlctl: Rlctl) -> None:
-    rlctl.store.create(
-        {
-            "apiVersion": "rl-operator.dev/v1alpha1",
-            "kind": "RLTrainingRun",
-            "metadata": {"name": "sorting", "namespace": "default"},
-            "spec": {"environment": "sort_digits", "runtime": "tiny"},
-            "status": {"observedGeneration": 1, "phase": "Failed", "message": "The <b>trainer</b> failed."},
-        }
-    )
+    rlctl.store.create(run_manifest("sorting", phase="Failed", message="The <b>trainer</b> failed."))
     with rlctl.start("ui", "--local", "--no-browser") as server:
         try:
             assert server.stdout is not None

@@ -10,6 +10,7 @@ import httpx
 import pytest
 import tinker
 from tests.integration.local.conftest import Rlctl, end_everything
+from tests.unit.rl_operator.targets.fakes import run_manifest
 
 from rl_operator.targets.local_target import LocalTarget
 from rl_operator.tools.call_context import CallContext
@@ -17,6 +18,8 @@ from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
 from rl_operator.ui.live_runs import LiveRuns
 from rl_operator.ui.ui_app import ui_app
 from rl_operator.ui.ui_context import UiContext, Visitor, make_templates
+
+GREEDY = ("sample", "sorting", "sort 4 1 3 2", "--local", "--temperature", "0", "--max-tokens", "8")
 
 
 @pytest.fixture(scope="module")
@@ -32,26 +35,17 @@ def rlctl_with_weights(process: None, tmp_path_factory: pytest.TempPathFactory) 
         "statePath": client.save_state("final").result().path,
     }
     service.close("success").result()
-    for name, status in {"sorting": {"phase": "Succeeded", "weights": weights}, "early": {"phase": "Running"}}.items():
-        rlctl.store.create(
-            {
-                "apiVersion": "rl-operator.dev/v1alpha1",
-                "kind": "RLTrainingRun",
-                "metadata": {"name": name, "namespace": "default"},
-                "spec": {"environment": "sort_digits", "runtime": "tiny"},
-                "status": {"observedGeneration": 1, **status},
-            }
-        )
+    rlctl.store.create(run_manifest("sorting", phase="Succeeded", weights=weights))
+    rlctl.store.create(run_manifest("early", phase="Running"))
     yield rlctl
     end_everything(rlctl.root)
 
 
 def test_sample_prints_the_output_of_the_weights(rlctl_with_weights: Rlctl) -> None:
-    greedy = ("sample", "sorting", "sort 4 1 3 2", "--local", "--temperature", "0", "--max-tokens", "8")
-    said = rlctl_with_weights(*greedy)
+    said = rlctl_with_weights(*GREEDY)
     assert (said.returncode, said.stderr) == (0, "")
     assert said.stdout.strip().isdigit()
-    wire = json.loads(rlctl_with_weights(*greedy, "-o", "json").stdout)
+    wire = json.loads(rlctl_with_weights(*GREEDY, "-o", "json").stdout)
     assert [completion["text"] for completion in wire["completions"]] == [said.stdout.strip()]
 
 
@@ -69,9 +63,7 @@ def sampled(trained: Rlctl, given_up: threading.Event | None = None, **asked: ob
 
 
 def test_agents_sample_what_users_sample(rlctl_with_weights: Rlctl) -> None:
-    said = rlctl_with_weights(
-        "sample", "sorting", "sort 4 1 3 2", "--local", "--temperature", "0", "--max-tokens", "8"
-    ).stdout
+    said = rlctl_with_weights(*GREEDY).stdout
     answer = sampled(rlctl_with_weights, count=2, max_tokens=8, temperature=0, seed=None).answer
     assert [each["text"] for each in answer["untrusted_output"]] == [said.strip()] * 2
     assert answer["untrusted_output"][0].keys() == {"text", "tokens", "logprob", "stop_reason"}
@@ -82,9 +74,7 @@ def test_agents_sample_what_users_sample(rlctl_with_weights: Rlctl) -> None:
 
 
 async def test_the_page_answers_as_the_command_line_does(rlctl_with_weights: Rlctl) -> None:
-    said = rlctl_with_weights(
-        "sample", "sorting", "sort 4 1 3 2", "--local", "--temperature", "0", "--max-tokens", "8"
-    ).stdout
+    said = rlctl_with_weights(*GREEDY).stdout
     target = LocalTarget.open(rlctl_with_weights.root, print, asked=True)
     visitor = Visitor(target, lambda _: LiveRuns(dict), variables={})  # type: ignore[arg-type]  # nobody listens
     transport = httpx.ASGITransport(ui_app(UiContext(lambda _: visitor, make_templates())))

@@ -51,7 +51,7 @@ def test_a_missing_file_is_named(call_rlctl: Call) -> None:
     )
 
 
-@pytest.mark.parametrize("verb", ["get", "watch", "wait", "logs", "stop", "delete", "results"])
+@pytest.mark.parametrize("verb", ["get", "watch", "wait", "logs", "stop", "delete", "results", "rollouts"])
 def test_an_unknown_run_is_refused_with_the_existing_ones(
     call_rlctl: Call, store_of_rlctl: StateStore, verb: str
 ) -> None:

@@ -12,7 +12,6 @@ from tests.unit.rl_operator.targets.fakes import run_manifest
 from rl_operator.api.names import EXPERIMENT_LABEL, RUN_KIND, SWEPT_ANNOTATION
 from rl_operator.cli.commands.compare_runs import (
     MOST_SETTINGS,
-    comparison_values,
     experiment_table,
     experiment_values,
     side_by_side,
@@ -61,14 +60,15 @@ def test_another_held_out_set_gives_no_verdict(store_of_rlctl: StateStore, call_
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
 def test_for_programs(store_of_rlctl: StateStore, call_rlctl: Call, output: str) -> None:
-    add(store_of_rlctl, "one", 0.81)
+    add(store_of_rlctl, "one", 0.81, trainer={"seed": 1})
     add(store_of_rlctl, "two", None)
     out = call_rlctl("compare", "one", "two", "-o", output, "--local")[1]
     answer = json.loads(out) if output == "json" else yaml.safe_load(out)
     assert answer["target"].startswith("local:")
     assert answer["verdicts"][0]["kind"] == "no-figure"
     assert answer["runs"][0]["heldOut"]["samples"] == 500
-    assert (answer["namespace"], answer["differences"]) == ("default", {})
+    assert "settings" not in answer["runs"][0]
+    assert (answer["namespace"], answer["differences"]) == ("default", {"trainer.seed": {"one": 1, "two": 0}})
 
 
 @pytest.mark.parametrize(
@@ -179,14 +179,6 @@ def test_of_many_settings_some_are_shown() -> None:
     lines = list(side_by_side(rows))
     assert "2 more settings differ: -o yaml shows all of them" in lines
     assert lines[0].count("config.") == MOST_SETTINGS
-
-
-def test_the_values_for_programs() -> None:
-    values = comparison_values([ONE, TWO])
-    assert values["differences"] == {"trainer.seed": {"one": 0, "two": 1}}
-    assert [each["name"] for each in values["runs"]] == ["one", "two"]
-    assert "settings" not in values["runs"][0]
-    assert values["verdicts"][0]["better"] == "two"
 
 
 ROWS = (

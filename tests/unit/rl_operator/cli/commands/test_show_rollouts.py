@@ -121,6 +121,9 @@ def test_nothing_matches(call_rollouts: Call) -> None:
         (("--step", "9"), "there are no rollouts of step 9; the nearest steps that have some: 1, 2"),
         (("--grep", "("), "--grep is '(', which is not a regular expression"),
         (("--sort", "taste"), "not one of 'reward', 'advantage', 'length', 'gap', 'staleness'"),
+        (("--steps", "--step", "0"), "--steps lists all steps, and --step chooses rollouts"),
+        (("--steps", "--grep", "x"), "--steps lists all steps, and --grep chooses rollouts"),
+        (("--ascending",), "--ascending is about --sort"),
         (("--fate", "eaten"), "not one of 'trained', 'no_advantage', 'dropped', 'evaluated', 'lost'"),
     ],
 )
@@ -140,26 +143,7 @@ def test_a_run_without_any(call_rollouts: Call, kept_folder: Path) -> None:
     )
 
 
-def test_a_run_that_is_not_there(call_rollouts: Call) -> None:
-    code, _, errors = call_rollouts("nobody")
-    assert (code, "there is no run 'nobody'" in errors) == (2, True)
-
-
 def test_an_account_that_does_not_balance_says_so(call_rollouts: Call, kept_folder: Path) -> None:
     (kept_folder / "000003-1.jsonl.zst").write_bytes(frame(step(3, {"trained": 5}), group(0, rollout(1.0, "abc"))))
     _, printed, _ = call_rollouts("sorting")
     assert "the account does NOT balance; what the step says, and what its groups hold: trained 5 and 3" in printed
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--steps", "--step", "0"), "--steps lists all steps, and --step chooses rollouts"),
-        (("--steps", "--grep", "x"), "--steps lists all steps, and --grep chooses rollouts"),
-        (("--ascending",), "--ascending is about --sort"),
-    ],
-)
-def test_options_without_effect_are_refused(call_rollouts: Call, arguments: tuple[str, ...], said: str) -> None:
-    code, printed, errors = call_rollouts("sorting", *arguments)
-    assert (code, printed) == (2, "")
-    assert said in errors

@@ -1,5 +1,6 @@
 """What `rlctl run FILE` does with a name that is taken."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,11 +8,23 @@ import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
 from rl_operator.api.names import STARTED_AS_ANNOTATION
+from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.commands.start_run import apply_beside, submit
 from rl_operator.operator_errors import NameTakenError, RefusedError
 from rl_operator.targets.inputs.run_file import RunFile
 
 WANTED = parsed(run_manifest(spec={"config": {"total_steps": 7}}))
+
+
+RUNNING = run_manifest(phase="Running", startTime="2026-01-01T00:00:00Z")
+STOPPED = run_manifest(spec={"suspend": True}, phase="Stopped", startTime="2026-01-01T00:00:00Z")
+
+
+def submitted(existing: dict[str, Any], wanted: TrainingRun = WANTED) -> dict[str, Any]:
+    """The run after `rlctl run`."""
+    target = MemoryTarget(copy.deepcopy(existing))
+    assert submit(target, wanted, "default") == "sorting"
+    return target.objects["default", "sorting"]
 
 
 def test_a_new_name_is_created(capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,7 +45,7 @@ def test_a_finished_name_gets_the_next_free_number(phase: str, capsys: pytest.Ca
 
 
 def test_a_running_one_is_followed_and_left_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
-    target = MemoryTarget(run_manifest(phase="Running", startTime="2026-01-01T00:00:00Z"))
+    target = MemoryTarget(copy.deepcopy(RUNNING))
     assert submit(target, WANTED, "default") == "sorting"
     assert "config" not in target.objects["default", "sorting"]["spec"]
     assert target.looked_after == ["default/sorting"]
@@ -40,18 +53,16 @@ def test_a_running_one_is_followed_and_left_unchanged(capsys: pytest.CaptureFixt
 
 
 def test_what_a_changed_file_does_not_reach_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    running = run_manifest(phase="Running", startTime="2026-01-01T00:00:00Z")
-    submit(MemoryTarget(running), WANTED, "default")
+    submitted(RUNNING)
     assert "the file differs in spec.config.total_steps, which does not reach it" in capsys.readouterr().err
-    same = run_manifest(spec={"config": {"total_steps": 7}}, phase="Running", startTime="2026-01-01T00:00:00Z")
-    submit(MemoryTarget(same), WANTED, "default")
+    submitted({**RUNNING, "spec": WANTED.to_wire()["spec"]})
     assert "differs" not in capsys.readouterr().err
 
 
 def test_the_slower_of_two_attaches_to_the_run_of_the_faster(capsys: pytest.CaptureFixture[str]) -> None:
     class Raced(MemoryTarget):
         def create(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
-            super().create(run_manifest(phase="Running", startTime="2026-01-01T00:00:00Z"))
+            super().create(RUNNING)
             raise NameTakenError(f"RLTrainingRun {manifest['metadata']['name']} is there already")
 
     assert submit(Raced(), WANTED, "default") == "sorting"
@@ -59,17 +70,14 @@ def test_the_slower_of_two_attaches_to_the_run_of_the_faster(capsys: pytest.Capt
 
 
 def test_a_stopped_one_is_resumed() -> None:
-    stopped = run_manifest(spec={"suspend": True}, phase="Stopped", startTime="2026-01-01T00:00:00Z")
-    target = MemoryTarget(stopped)
-    submit(target, WANTED, "default")
-    assert target.objects["default", "sorting"]["spec"]["suspend"] is False
-    assert "config" not in target.objects["default", "sorting"]["spec"]
+    resumed = submitted(STOPPED)["spec"]
+    assert resumed["suspend"] is False
+    assert "config" not in resumed
 
 
 def test_the_tool_that_would_revert_the_change_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    stopped = run_manifest(spec={"suspend": True}, phase="Stopped", startTime="2026-01-01T00:00:00Z")
-    stopped["metadata"]["labels"] = {"kustomize.toolkit.fluxcd.io/name": "team"}
-    submit(MemoryTarget(stopped), WANTED, "default")
+    labels = {"kustomize.toolkit.fluxcd.io/name": "team"}
+    submitted({**STOPPED, "metadata": {**STOPPED["metadata"], "labels": labels}})
     assert "warning: Flux Kustomization 'default/team'" in capsys.readouterr().err
 
 
@@ -82,18 +90,15 @@ def test_a_number_must_fit_into_the_name() -> None:
 
 @pytest.mark.parametrize("spec", [{"suspend": True}, {"config": {"group_sise": 8}}, {"environment": "sort_digit"}])
 def test_one_that_has_not_started_gets_the_files_spec(spec: dict[str, Any]) -> None:
-    target = MemoryTarget(run_manifest(spec=spec, phase="Pending"))
-    submit(target, WANTED, "default")
-    taken = target.objects["default", "sorting"]["spec"]
+    taken = submitted(run_manifest(spec=spec, phase="Pending"))["spec"]
     assert parsed(run_manifest(spec=taken)).spec == WANTED.spec
 
 
 def test_one_that_has_not_started_gets_the_files_location_too() -> None:
-    target = MemoryTarget(run_manifest(phase="Pending"))
-    metadata = WANTED.metadata.with_changes(annotations={"rl-operator.dev/environment-file": "/new/my_env.py"})
-    submit(target, WANTED.with_changes(metadata=metadata), "default")
-    taken = target.objects["default", "sorting"]["metadata"]["annotations"]
-    assert taken == {"rl-operator.dev/environment-file": "/new/my_env.py"}
+    annotations = {"rl-operator.dev/environment-file": "/new/my_env.py"}
+    metadata = WANTED.metadata.with_changes(annotations=annotations)
+    taken = submitted(run_manifest(phase="Pending"), WANTED.with_changes(metadata=metadata))
+    assert taken["metadata"]["annotations"] == annotations
 
 
 def test_dependencies_are_applied_and_other_objects_are_mentioned(capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,9 +116,7 @@ def test_dependencies_are_applied_and_other_objects_are_mentioned(capsys: pytest
 def test_a_restored_one_is_requested_again(capsys: pytest.CaptureFixture[str]) -> None:
     restored = run_manifest(phase="Stopped", startTime="2026-01-01T00:00:00Z")
     restored["metadata"]["annotations"] = {STARTED_AS_ANNOTATION: "sorting.another-uid", "kept": "yes"}
-    target = MemoryTarget(restored)
-    submit(target, WANTED, "default")
-    assert target.objects["default", "sorting"]["metadata"]["annotations"] == {"kept": "yes"}
+    assert submitted(restored)["metadata"]["annotations"] == {"kept": "yes"}
     assert "it trains from the beginning" in capsys.readouterr().err
 
 
