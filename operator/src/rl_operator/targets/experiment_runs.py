@@ -261,11 +261,6 @@ def is_over(run: TrainingRun | None) -> bool:
     return run is None or run.at_rest
 
 
-def has_failed(run: TrainingRun | None) -> bool:
-    """Whether a run that is over did not succeed: failed, refused, or deleted."""
-    return run is None or run.is_refused or run.status.phase == "Failed"
-
-
 Over = Callable[[str, TrainingRun | None], None]
 """Is told of each run that is over, by its name; None: it was deleted."""
 
@@ -335,7 +330,7 @@ def train_all(target: Target, namespace: str, names: Sequence[str], at_once: int
             run = _run(target, namespace, name)
             if is_over(run):
                 active.remove(name)
-                failed = failed or has_failed(run)
+                failed = failed or run is None or run.is_refused or run.status.phase == "Failed"
                 over(name, run)
         while drafts and len(active) < at_once:
             active.append(drafts.popleft())

@@ -76,7 +76,8 @@ class LocalTarget:
 
     def runs(self, namespace: str | None, selector: str) -> Iterator[Manifest]:
         matches = parse_selector(selector)
-        self._sweep()
+        with contextlib.suppress(TargetUnreachableError):  # a full disk must not prevent anyone from listing them
+            sweep(self._store, datetime.now(UTC), self.look_after)
         runs = self._store.list_all(RUN_KIND, namespace)
         return (run for run in runs if matches(run["metadata"].get("labels", {})))
 
@@ -208,11 +209,6 @@ class LocalTarget:
     def health(self) -> TargetHealth:
         operator = "every run has a supervisor of its own here"
         return TargetHealth({"python": platform.python_version()}, operator)
-
-    def _sweep(self) -> None:
-        """Listing runs also cleans up; a full disk must not prevent anyone from listing them."""
-        with contextlib.suppress(TargetUnreachableError):
-            sweep(self._store, datetime.now(UTC), self.look_after)
 
     @property
     def _needs(self) -> "LocalNeeds":

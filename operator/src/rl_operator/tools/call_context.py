@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from rl_operator.operator_errors import TargetUnreachableError
@@ -26,9 +26,6 @@ class Given:
 
     answer: dict[str, Any]
     due: datetime
-
-    def seconds_until_due(self, now: datetime) -> int:
-        return max(0, -(-(self.due - now) // timedelta(seconds=1)))
 
 
 class RecentAnswers:

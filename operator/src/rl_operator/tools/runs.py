@@ -55,7 +55,7 @@ def named_run(context: CallContext, run_id: str) -> TrainingRun:
     manifest = context.target.run(context.namespace, run_id)
     if manifest is not None:
         return _understood(manifest)
-    runs = all_runs(context)
+    runs = sorted(each_readable(context.target.runs(context.namespace, ""), []), key=age_order, reverse=True)
     short = [run for run in runs if _SHORT_ID.fullmatch(run_id) and run.metadata.name.endswith(f"-{run_id}")]
     if len(short) == 1:
         return short[0]
@@ -96,11 +96,6 @@ def latest_drafted(context: CallContext) -> TrainingRun:
 def chosen_run(context: CallContext, run_id: str | None) -> TrainingRun:
     """The named one; without a name the caller's latest draft."""
     return named_run(context, run_id) if run_id else latest_drafted(context)
-
-
-def all_runs(context: CallContext) -> list[TrainingRun]:
-    """Newest first; without those that `each_readable` skips."""
-    return sorted(each_readable(context.target.runs(context.namespace, ""), []), key=age_order, reverse=True)
 
 
 def each_readable(manifests: Iterable[Manifest], others: list[str]) -> Iterator[TrainingRun]:

@@ -98,7 +98,6 @@ def _checked(tool: AgentTool, arguments: Mapping[str, object]) -> Arguments:
 
 
 def outcome_of(error: OperatorError) -> Outcome:
-    """What a caller is told of it."""
     if isinstance(error, DocumentError):
         error = refused(*error.refusals)
     return failed(code_of(error), str(error), error.details if isinstance(error, ToolRefusedError) else {})

@@ -60,6 +60,10 @@ class TrialStep:
     correct: int
     wire: Mapping[str, Any]
 
+    @property
+    def shown(self) -> dict[str, Any]:
+        return {name: self.wire[name] for name in _STEP_KEYS if name in self.wire}
+
 
 @dataclass(frozen=True)
 class Printed:
@@ -107,13 +111,8 @@ def _step(wire: Mapping[str, Any]) -> list[TrialStep]:
     return [TrialStep(number, completions, correct, wire)] if 0 <= correct <= completions <= MOST_COMPLETIONS else []
 
 
-def _shown(step: TrialStep) -> dict[str, Any]:
-    """A step as it may be shown: text from an environment or a model is cut, and contains no keys."""
-    known = {name: step.wire[name] for name in _STEP_KEYS if name in step.wire}
-    return {name: _bounded(value) for name, value in known.items()}
-
-
 def _bounded(value: object, longest: int = 64) -> object:
+    """As it may be shown: text from an environment or a model is cut, and contains no keys."""
     match value:
         case str():
             return redacted(value)[:KEPT_TEXT]
@@ -183,7 +182,7 @@ class ModelResult:
         log = {"log_file": self.log} if self.log else {}
         told = {"error": one_line(self.error)[:KEPT_TEXT]} if self.error else {}
         talk = {"stderr": self.talk} if self.error and self.talk else {}
-        return wire | log | told | talk | ({"steps": [_shown(step) for step in self.steps]} if steps else {})
+        return wire | log | told | talk | ({"steps": [_bounded(step.shown) for step in self.steps]} if steps else {})
 
 
 def summary(results: Sequence[ModelResult], steps_requested: int) -> dict[str, Any]:

@@ -91,7 +91,6 @@ def kept_points(run: "TrainingRun", target: Target) -> "tuple[Point, ...]":
 
 
 def kept_rewards(run: "TrainingRun", target: Target) -> list[float]:
-    """Its reward curve."""
     from rl_operator.status.observed.history import rewards
 
     return rewards(kept_points(run, target))

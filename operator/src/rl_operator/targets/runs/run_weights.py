@@ -60,12 +60,9 @@ def completions(
     if not process.returncode:
         found: list[Completion] = json.loads(printed)["completions"]
         return found
-    reason = _one_line((errors.strip().splitlines() or ["it ended without a word"])[-1]).removeprefix("error: ")
+    last = (errors.strip().splitlines() or ["it ended without a word"])[-1]
+    reason = " ".join(redacted(without_control(" ".join(last.split()))).split()).removeprefix("error: ")
     raise TargetUnreachableError(reason) if process.returncode == BACKEND_AWAY else RefusedError(reason)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(redacted(without_control(" ".join(text.split()))).split())
 
 
 def _until_ended(

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from rl_operator.api.catalog import Catalog, CatalogEnvironment
@@ -25,7 +25,7 @@ class KnownEnvironments:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._catalogs: dict[str, Catalog | None] = {}
+        self._catalog = cache(self._read)
 
     @cached_property
     def runtimes(self) -> Mapping[str, Runtime]:
@@ -35,11 +35,12 @@ class KnownEnvironments:
             return {}
 
     def chosen(self, runtime_name: str, environment: str) -> CatalogEnvironment | None:
-        runtime = self.runtimes.get(runtime_name)
-        if runtime and runtime_name not in self._catalogs:
-            self._catalogs[runtime_name] = self._target.catalog(runtime)
-        catalog = self._catalogs.get(runtime_name)
+        catalog = self._catalog(runtime_name)
         return catalog.chosen(environment) if catalog else None
+
+    def _read(self, runtime_name: str) -> Catalog | None:
+        runtime = self.runtimes.get(runtime_name)
+        return self._target.catalog(runtime) if runtime else None
 
 
 class TrainedSettings:

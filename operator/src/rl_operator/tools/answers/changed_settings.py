@@ -1,6 +1,7 @@
 """What a run sets differently from its environment's defaults: by that an agent tells its runs apart."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final
 
 from rl_operator.api.refusal import redacted
@@ -25,11 +26,11 @@ class SettingsInForce:
 
     def __init__(self, target: Target) -> None:
         self._environments = KnownEnvironments(target)
-        self._known: dict[tuple[str, str], Mapping[Place, object]] = {}
+        self._usual = cache(self._read)
 
     def changed(self, spec: RunSpec) -> Answer:
         """The fields of `config` and `trainer` that the run sets to something else, and how many did not fit."""
-        usual = self._usual(spec)
+        usual = self._usual(spec.runtime, spec.environment)
         config = flattened(spec.config, [name for section, name in usual if section == "config"])
         given = {
             (section, name): value
@@ -40,12 +41,6 @@ class SettingsInForce:
         shown = {name: _short(redacted(value, name)) for (_, name), value in list(changed.items())[:MOST_FIELDS]}
         more = len(changed) - len(shown)
         return {"changed_config": shown, "more_changed": more} if more else {"changed_config": shown}
-
-    def _usual(self, spec: RunSpec) -> Mapping[Place, object]:
-        key = spec.runtime, spec.environment
-        if key not in self._known:
-            self._known[key] = self._read(*key)
-        return self._known[key]
 
     def _read(self, runtime_name: str, environment: str) -> Mapping[Place, Any]:
         """Reads the settings; of an own environment only the trainer's are known."""

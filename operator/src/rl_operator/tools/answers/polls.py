@@ -3,6 +3,7 @@
 The last answer given for a run: an early poll gets it again, and a wait ends when something is new.
 """
 
+import math
 from datetime import timedelta
 from typing import Final, Literal
 
@@ -67,7 +68,7 @@ def early_answer(context: CallContext, run_id: str) -> Answer | None:
     given = context.recent.latest(_key(context, run_id))
     if given is None or now >= given.due:
         return None
-    return given.answer | {"rate_limited": True, "next_check_in_seconds": given.seconds_until_due(now)}
+    return given.answer | {"rate_limited": True, "next_check_in_seconds": math.ceil((given.due - now).total_seconds())}
 
 
 def last_told(context: CallContext, run_id: str) -> Answer | None:

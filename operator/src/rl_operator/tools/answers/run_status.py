@@ -157,7 +157,6 @@ def checkpoint_of(run: TrainingRun) -> Answer:
 
 
 def without_empty(answer: Answer) -> Answer:
-    """Without empty values."""
     return {name: value for name, value in answer.items() if value not in (None, "", [], {})}
 
 

@@ -160,7 +160,6 @@ class _View:
 
 
 def field_view(fields: RunFields, field: SettableField, spec: Spec) -> dict[str, object]:
-    """All that is known about one field."""
     current = value_in(spec, field)
     value = {"locked_value": current} if field.locked else {"current_value": current}
     return {
@@ -290,14 +289,12 @@ def _refuse_frozen(run: TrainingRun, edits: tuple[Edit, ...]) -> None:
             f"{name} is over ({state_of(run)}): rl_select_environment drafts a new run, and its start_from may be "
             f'{{"run": "{name}"}}'
         )
-    frozen = [edit.field.path for edit in edits if edit.field.place[0] in FROZEN_FIELDS]
+    frozen = [f"spec.{'.'.join(edit.field.place)}" for edit in edits if edit.field.place[0] in FROZEN_FIELDS]
     if run.status.start_time is not None and frozen:
         hint = f"{FROZEN} (rl_select_environment)"
-        raise refused(*(Refusal(code="FrozenField", field=_full(path), hint=hint) for path in frozen))
-
-
-def _full(path: str) -> str:
-    return f"spec.{path.removeprefix('spec.')}"
+        raise refused(
+            *(Refusal(code="FrozenField", field=f"spec.{path.removeprefix('spec.')}", hint=hint) for path in frozen)
+        )
 
 
 def _warning(run: TrainingRun) -> str | None:

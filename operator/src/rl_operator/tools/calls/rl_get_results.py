@@ -132,7 +132,7 @@ def rl_sample(context: CallContext, asked: SampleArguments) -> Answer:
         raise ToolRefusedError(f"{run.metadata.name} has no weights: it is {state_of(run)}; {hint}")
     found = _sampled(context, run, weights, asked)
     longest = MOST_CHARACTERS // len(found)
-    shown = [{**each, "text": cut(_shown(each["text"]), longest)} for each in found]
+    shown = [{**each, "text": cut("\n".join(map(legible, each["text"].splitlines())), longest)} for each in found]
     head = {"run_id": run.metadata.name, "weights": weights.path, "after_step": weights.step}
     return without_empty(head) | {"untrusted_output": shown, "note": NOTE}
 
@@ -152,10 +152,6 @@ def _sampled(
     env_vars = asking_env_vars(run, context.target, context.variables)
     given_up = context.given_up.is_set
     return completions((*where, *chosen, *seed), asked.prompt, env_vars, LONGEST_WAIT_SECONDS, given_up)
-
-
-def _shown(text: str) -> str:
-    return "\n".join(map(legible, text.splitlines()))
 
 
 SAMPLES: Final = 10

@@ -88,14 +88,10 @@ def _shown(group: GroupRecord, step: int, search: _Grep | None, room: int) -> It
     """The rollouts that match, with at most `room` characters of text each."""
     for rollout in group.rollouts:
         if search is None or search.finds(texts_of(group, rollout)):
-            known = {**_figures(rollout, step), **_texts(group, rollout, room), "fate": group.fate[:20]}
+            figures = {name: figure(rollout, step) for name, figure in FIGURES.items()}
+            rounded: Answer = {name: value if value is None else round(value, 4) for name, value in figures.items()}
+            known = {**rounded, **_texts(group, rollout, room), "fate": group.fate[:20]}
             yield without_empty({**known, "evaluated_as": one_line(cut(", ".join(group.evaluated_as), LONGEST_ITEM))})
-
-
-def _figures(rollout: RolloutRecord, step: int) -> Answer:
-    """The reward is there even if it is unknown."""
-    found = {name: figure(rollout, step) for name, figure in FIGURES.items()}
-    return {name: value if value is None else round(value, 4) for name, value in found.items()}
 
 
 def _texts(group: GroupRecord, rollout: RolloutRecord, room: int) -> Answer:

@@ -158,7 +158,8 @@ def rl_list_environments(context: CallContext, arguments: ListEnvironments) -> A
     own, unseen = _own(context)
     shown = (catalog.nameable if arguments.query.strip() else catalog.outline) if catalog else ()
     bundled = [_bundled(each) for each in shown]
-    found = [each for each in (*bundled, *map(_of_own, own)) if _matches(each, arguments.query)]
+    listed, query = [*bundled, *map(_of_own, own)], arguments.query.casefold()
+    found = [each for each in listed if query in f"{each['name']} {each['description']}".casefold()]
     left_out = {"left_out": len(found) - MOST_LISTED} if len(found) > MOST_LISTED else {}
     warnings = [*_warnings(runtime, catalog), *_absent(catalog, arguments.query), *unseen]
     return {
@@ -208,10 +209,6 @@ def _of_own(environment: Environment) -> dict[str, Any]:
 def _words(text: str) -> str:
     """Its author's description."""
     return cut(one_line(text), LONGEST_TEXT)
-
-
-def _matches(environment: dict[str, object], query: str) -> bool:
-    return query.casefold() in f"{environment['name']} {environment['description']}".casefold()
 
 
 def _warnings(runtime: Runtime, catalog: Catalog | None) -> list[str]:

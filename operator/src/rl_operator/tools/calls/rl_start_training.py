@@ -54,7 +54,9 @@ def rl_health_check(context: CallContext, _: HealthCheck) -> Answer:
     health = context.target.health()
     runtimes, trouble = _runtimes(context)
     versions = {"rl_operator": version("rl-operator"), "api": VERSION, **health.versions}
-    missing = [*health.missing, *trouble, *_wanted(context, runtimes)]
+    wanted = (each for runtime in runtimes.values() for each in missing_in(context.target, context.namespace, runtime))
+    each_once = {missing.name: missing for missing in wanted}.values()
+    missing = [*health.missing, *trouble, *each_once]
     found = {"versions": versions, "operator": health.operator, "runtimes": sorted(runtimes)}
     return context.where() | found | {"missing": [each.to_wire() for each in missing]}
 
@@ -66,14 +68,6 @@ def _runtimes(context: CallContext) -> tuple[dict[str, Runtime], list[Missing]]:
     except ForbiddenError as error:
         return {}, [Missing("right", "rlruntimes", str(error), "an administrator grants it", needed=True)]
     return runtimes, [] if runtimes else [NO_RUNTIME]
-
-
-def _wanted(context: CallContext, runtimes: dict[str, Runtime]) -> list[Missing]:
-    """For every runtime, each program and key once."""
-    found = (
-        missing for runtime in runtimes.values() for missing in missing_in(context.target, context.namespace, runtime)
-    )
-    return list({missing.name: missing for missing in found}.values())
 
 
 def missing_for(target: Target, namespace: str, inputs: RunInputs) -> tuple[Missing, ...]:
@@ -210,7 +204,6 @@ def config_of(run: TrainingRun, inputs: RunInputs | None) -> Answer:
 
 
 def _effective(run: TrainingRun, inputs: RunInputs) -> dict[str, object]:
-    """The effective values, whatever set them."""
     sections = inputs.sections(run)
     rate = sections.trainer.get("learning_rate", TRAINER_FIELDS["learning_rate"].default)
     return {

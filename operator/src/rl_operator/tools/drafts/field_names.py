@@ -137,7 +137,6 @@ def _typed(name: str, place: tuple[str, ...], info: FieldInfo, type_: str, defau
 
 
 def _limits(info: FieldInfo) -> str:
-    """The limits of a number."""
     limits = {word: getattr(each, word) for each in info.metadata for word in ("ge", "le") if hasattr(each, word)}
     words = {"ge": "at least", "le": "at most"}
     return ", ".join(f"{words[word]} {limit}" for word, limit in limits.items())
@@ -203,24 +202,17 @@ def edits_of(fields: RunFields, values: Mapping[str, object]) -> tuple[tuple[Edi
     faults = list[ToolRefusedError]()
     for name, value in values.items():
         try:
-            edit = _edit(fields, name, value)
+            field = fields.named(name)
+            _refuse_foreign(field, value)
         except ToolRefusedError as error:
             faults.append(error)
             continue
-        place = edit.field.place
+        edit, place = Edit(field, *_taken(value, field)), field.place
         if place in edits:
-            faults.append(
-                ToolRefusedError(f"{edits[place][0]} and {name} are one field, {edit.field.path}: give it once")
-            )
+            faults.append(ToolRefusedError(f"{edits[place][0]} and {name} are one field, {field.path}: give it once"))
         else:
             edits[place] = name, edit
     return tuple(edit for _, edit in edits.values()), tuple(faults)
-
-
-def _edit(fields: RunFields, name: str, value: object) -> Edit:
-    field = fields.named(name)
-    _refuse_foreign(field, value)
-    return Edit(field, *_taken(value, field))
 
 
 def with_edits(spec: Spec, edits: Iterable[Edit]) -> dict[str, Any]:
