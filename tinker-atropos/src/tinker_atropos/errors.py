@@ -91,3 +91,11 @@ def in_one_line(error: ValidationError) -> str:
     found = [f"{'.'.join(map(str, each['loc'])) or 'as a whole'}: {each['msg']}" for each in error.errors()]
     more = f"; and {len(found) - MAX_FIELDS} more" if len(found) > MAX_FIELDS else ""
     return f"{error.title}: {'; '.join(found[:MAX_FIELDS])}{more}"
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first field that is wrong, with its path as written in code: `tokens[0][3]: Input should be …`."""
+    first = error.errors(include_url=False)[0]
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).removeprefix(".")
+    given = "" if first["type"] == "missing" or not path else f" (given: {str(first['input'])[:60]})"
+    return f"{path}: {first['msg']}{given}" if path else first["msg"]

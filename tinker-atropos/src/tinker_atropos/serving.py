@@ -123,7 +123,7 @@ def below(path: str, app: ASGIApp) -> ASGIApp:
                 plain = asked.removeprefix(path)
                 scope = {**scope, "path": plain, "raw_path": plain.encode()}
             elif not is_loopback(scope):
-                await json_response({"detail": f"{REFUSAL}{_peer(scope)}"}, 403)(scope, receive, send)
+                await json_response({"detail": f"{REFUSAL}{peer_of(scope)}"}, 403)(scope, receive, send)
                 return
         await app(scope, receive, send)
 
@@ -135,7 +135,7 @@ def is_loopback(scope: Scope) -> bool:
     return bool(scope.get("client")) and ipaddress.ip_address(scope["client"][0]).is_loopback
 
 
-def _peer(scope: Scope) -> str:
+def peer_of(scope: Scope) -> str:
     return scope["client"][0] if scope.get("client") else "an unknown address"
 
 

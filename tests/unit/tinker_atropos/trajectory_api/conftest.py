@@ -17,11 +17,12 @@ import pytest
 from tests.ports import free_port
 
 from tinker_atropos.serving import bind, serve
+from tinker_atropos.trajectory_api.api_routes import trajectory_app
 from tinker_atropos.trajectory_api.messages.bodies import MAX_BODY_BYTES
 from tinker_atropos.trajectory_api.messages.records import Books, PostedGroups, ReceivedGroup
 from tinker_atropos.trajectory_api.messages.requests import TrainerRegistration
-from tinker_atropos.trajectory_api.routes.api_routes import trajectory_app
 from tinker_atropos.trajectory_api.service.trajectory_service import TrajectoryService
+from tinker_atropos.trajectory_api.store.arrivals import Stored, add_deliveries
 from tinker_atropos.trajectory_api.store.journal import Journal
 
 MAX_BYTES = 2**28
@@ -147,6 +148,11 @@ def delivery(*numbers: int, size: int = 2, content: bytes | None = None, **chang
     )
 
 
+def post(journal: Journal, *deliveries: PostedGroups, now: float = 0.0, evict: bool = False) -> list[Stored | None]:
+    """Store groups below HTTP; the states of each delivery's groups."""
+    return journal.write(add_deliveries, deliveries, now=now, max_bytes=journal.max_bytes, evict_replay=evict)
+
+
 def trainer_registration(**changes: Any) -> dict[str, Any]:
     return {
         "wandb_group": "group",
@@ -252,6 +258,7 @@ class Builders:
     env_registration: Callable[..., dict[str, Any]] = field(default=env_registration)
     group: Callable[..., dict[str, Any]] = field(default=group)
     delivery: Callable[..., PostedGroups] = field(default=delivery)
+    post: Callable[..., list[Stored | None]] = field(default=post)
     balanced: Callable[[dict[str, Books]], bool] = field(default=balanced)
     free_port: Callable[[], int] = field(default=free_port)
     eventually: Callable[..., Any] = field(default=eventually)

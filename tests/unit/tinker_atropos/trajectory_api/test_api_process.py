@@ -38,25 +38,6 @@ def test_a_killed_worker_returns_within_a_second_and_no_client_is_refused(api_pr
         assert first_tokens(api.http) == [2, 3]
 
 
-def test_kill_9_of_the_whole_api_loses_nothing_acknowledged(api_process, tmp_path, build) -> None:
-    port = build.free_port()
-    with api_process(tmp_path, port) as api:
-        api.http.post("/register", json=build.trainer_registration(num_steps=10))
-        assert api.http.get("/batch").json() == {"batch": None}
-        env_id = api.http.post("/register-env", json=build.env_registration()).json()["env_id"]
-        send_groups(api.http, [build.group(first_token=n) for n in range(6)])
-        api.http.get("/batch")
-        api.http.post("/rl/progress", json={"steps_trained": 1})
-        worker = api.status()["worker"]["pid"]
-        api.process.kill()
-        api.process.wait()
-        build.eventually("the worker ends with its parent", lambda: not Path(f"/proc/{worker}").exists())
-    with api_process(tmp_path, port) as api:
-        status = api.http.request("GET", "/status-env", json={"env_id": env_id}).json()
-        assert (status["current_step"], status["queue_size"]) == (1, 4)
-        assert first_tokens(api.http) == [2, 3, 4, 5]
-
-
 def test_sigterm_ends_cleanly_within_a_second_even_with_a_waiting_trainer(api_process, tmp_path, build) -> None:
     with api_process(tmp_path) as api, socket.create_connection(("127.0.0.1", api.http.base_url.port)) as waiting:
         api.http.post("/register", json=build.trainer_registration())

@@ -19,6 +19,7 @@ from tinker_atropos.check.observations import AnswerSeen, GroupSeen, ReportedLog
 from tinker_atropos.check.scripted_policy import ScriptedPolicy
 from tinker_atropos.environments.runner.reporting.counters import rewards
 from tinker_atropos.environments.runner.reporting.rollout_reports import encode
+from tinker_atropos.errors import first_fault
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
 from tinker_atropos.trainer.inference.ledger import Attribution, generated_spans
@@ -45,7 +46,7 @@ class GroupJudge:
         except orjson.JSONEncodeError as error:
             return GroupSeen(earned, refused=f"it cannot be written as JSON: {error}")
         except ValidationError as error:
-            return GroupSeen(earned, refused=_sentence(error))
+            return GroupSeen(earned, refused=first_fault(error))
         if outside := scored.outside_vocabulary(self._tokenizer.vocabulary):
             return GroupSeen(earned, refused=outside)
         return await self._judge(read_group(orjson.loads(wire), time.time()), scored)
@@ -150,11 +151,3 @@ def _number(reward: Any) -> float:
         return float(reward)
     except (TypeError, ValueError):
         return float("nan")
-
-
-def _sentence(error: ValidationError) -> str:
-    """The first field that is wrong, as the trajectory API's refusal names it."""
-    first = error.errors(include_url=False)[0]
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).removeprefix(".")
-    given = "" if first["type"] == "missing" or not path else f" (given: {str(first['input'])[:60]})"
-    return f"{path}: {first['msg']}{given}" if path else first["msg"]

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import orjson
 from prometheus_client import CollectorRegistry
@@ -26,46 +26,46 @@ from rl_contract.logs import configure_logging, log_format_of
 from rl_contract.processes import ExitCode
 from tinker_atropos.errors import RunError
 from tinker_atropos.serving import below, ops_app, serve
+from tinker_atropos.trajectory_api.api_routes import trajectory_app
 from tinker_atropos.trajectory_api.messages.records import Books
-from tinker_atropos.trajectory_api.routes.api_routes import trajectory_app
 from tinker_atropos.trajectory_api.service.held_leases import PEERS
 from tinker_atropos.trajectory_api.service.trajectory_service import TrajectoryService
-from tinker_atropos.trajectory_api.store.journal import Journal
+from tinker_atropos.trajectory_api.store.books import kept_batches, oldest_queued_at, read_books
+from tinker_atropos.trajectory_api.store.journal import Journal, used_bytes
+from tinker_atropos.trajectory_api.store.run_record import environments
+
+HELD_STATES: Final = ("buffered", "queued", "delivered")
 
 
 def ops_status(service: TrajectoryService, restarts: int) -> dict[str, object]:
     """`GET /status` of the ops port."""
     run = service.run_state
-    live = {env.env_id for env in service.live_environments()}
-    books = service.journal.books()
+    live = {env.env_id for env in service.roster.live()}
+    books = service.journal.read(read_books)
     return {
         "registered": run.registration is not None,
         "started": run.started,
         "step": run.progress.steps_trained,
         "totalSteps": run.registration.num_steps if run.registration else None,
         "runOver": service.over_reason(),
-        "queue": {
-            "buffered": {unit: entries["buffered"] for unit, entries in books.items()},
-            "queued": {unit: entries["queued"] for unit, entries in books.items()},
-            "delivered": {unit: entries["delivered"] for unit, entries in books.items()},
-        },
+        "queue": {state: {unit: entries[state] for unit, entries in books.items()} for state in HELD_STATES},
         "oldestQueuedSeconds": _oldest_queued_seconds(service),
-        "keptBatches": {"fromStep": run.covered_step, "batches": service.journal.kept_batches()},
+        "keptBatches": {"fromStep": run.covered_step, "batches": service.journal.read(kept_batches)},
         "environments": [
             {"envId": env.env_id, "name": env.wandb_name, "live": env.env_id in live}
-            for env in service.journal.environments()
+            for env in service.journal.read(environments)
         ],
         "leases": {role: service.lease(role).to_wire() for role in PEERS},
         "environmentLeases": list(service.leases.to_wire()),
         "books": books,
-        "heldPosts": service.held_posts,
+        "heldPosts": service.intake.held,
         "worker": {"pid": os.getpid(), "restarts": restarts},
-        "journal": {"bytes": service.journal.used_bytes(), "error": service.unready()},
+        "journal": {"bytes": service.journal.read(used_bytes), "error": service.unready()},
     }
 
 
 def _oldest_queued_seconds(service: TrajectoryService) -> float | None:
-    received_at = service.journal.oldest_queued_at()
+    received_at = service.journal.read(oldest_queued_at)
     return None if received_at is None else max(0.0, time.time() - received_at)
 
 
@@ -81,38 +81,27 @@ class ServiceCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         service = self._service
-        for unit, books in service.journal.books().items():
+        for unit, books in service.journal.read(read_books).items():
             yield from _of_books(unit, books)
-        yield GaugeMetricFamily(
-            "rl_api_oldest_queued_seconds",
-            "How long the oldest queued group waits.",
-            value=_oldest_queued_seconds(service) or 0.0,
-        )
-        yield GaugeMetricFamily(
-            "rl_api_kept_batches", "Trained batches that can be replayed.", value=service.journal.kept_batches()
-        )
-        yield GaugeMetricFamily(
-            "rl_api_held_posts", "POSTs that wait for room in the journal.", value=service.held_posts
-        )
         yield CounterMetricFamily("rl_api_worker_restarts", "Times the worker was started again.", value=self._restarts)
-        yield GaugeMetricFamily("rl_api_step", "Steps trained.", value=service.run_state.progress.steps_trained)
-        yield GaugeMetricFamily(
-            "rl_api_journal_bytes", "Bytes in use in the journal.", value=service.journal.used_bytes()
-        )
-        yield GaugeMetricFamily(
-            "rl_api_journal_failing",
-            "1 while the journal refuses a kind of write.",
-            value=float(service.unready() is not None),
-        )
+        gauges = {
+            "oldest_queued_seconds": ("How long the oldest queued group waits.", _oldest_queued_seconds(service) or 0),
+            "kept_batches": ("Trained batches that can be replayed.", service.journal.read(kept_batches)),
+            "held_posts": ("POSTs that wait for room in the journal.", service.intake.held),
+            "step": ("Steps trained.", service.run_state.progress.steps_trained),
+            "journal_bytes": ("Bytes in use in the journal.", service.journal.read(used_bytes)),
+            "journal_failing": ("1 while the journal refuses a kind of write.", service.unready() is not None),
+        }
+        for name, (meaning, value) in gauges.items():
+            yield GaugeMetricFamily(f"rl_api_{name}", meaning, value=float(value))
 
 
 def _of_books(unit: str, books: Books) -> Iterator[Metric]:
     """`unit` is groups or rollouts. received = buffered + queued + delivered + trained + dropped."""
     name = f"rl_api_{unit}"
     held = GaugeMetricFamily(name, f"{unit.title()} in the journal, by state.", labels=["state"])
-    held.add_metric(["buffered"], books["buffered"])
-    held.add_metric(["queued"], books["queued"])
-    held.add_metric(["delivered"], books["delivered"])
+    for state in HELD_STATES:
+        held.add_metric([state], books[state])
     yield held
     yield CounterMetricFamily(f"{name}_received", f"{unit.title()} stored, each once.", value=books["received"])
     yield CounterMetricFamily(f"{name}_duplicates", f"{unit.title()} sent again.", value=books["duplicates"])

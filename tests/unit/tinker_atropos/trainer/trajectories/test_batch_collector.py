@@ -18,7 +18,7 @@ from tinker_atropos.trainer.trajectories.admission import Admission
 from tinker_atropos.trainer.trajectories.api_client import ApiClient
 from tinker_atropos.trainer.trajectories.batch_collector import PATIENCE, Collector, TrajectoryApi
 from tinker_atropos.trainer.trajectories.deliveries import DeliveredBatch, read_group
-from tinker_atropos.trajectory_api.routes.api_routes import trajectory_app
+from tinker_atropos.trajectory_api.api_routes import trajectory_app
 from tinker_atropos.trajectory_api.service.trajectory_service import TrajectoryService
 from tinker_atropos.trajectory_api.store.journal import Journal
 

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from tinker_atropos.trajectory_api.messages.records import PostedGroups, RefusedGroup, RegisteredEnv
 from tinker_atropos.trajectory_api.messages.requests import EnvRegistration, ProgressReport
 from tinker_atropos.trajectory_api.store.arrivals import REPEAT_SECONDS
+from tinker_atropos.trajectory_api.store.batches import drop_groups, take_batch
+from tinker_atropos.trajectory_api.store.books import group_counts, kept_batches, read_books
 from tinker_atropos.trajectory_api.store.journal import Journal
+from tinker_atropos.trajectory_api.store.run_record import put_environment, record_progress
 
 LARGE = "x" * 20_000
 LIMIT = 400_000
@@ -32,7 +35,7 @@ async def held(api, build, number: int) -> asyncio.Task:
     """A POST that waits for room."""
     sending = asyncio.create_task(send(api, build, number))
     async with asyncio.timeout(60):
-        while not api.service.held_posts:
+        while not api.service.intake.held:
             assert not sending.done(), (await sending).text
             await asyncio.sleep(0.01)
     return sending
@@ -64,13 +67,13 @@ async def test_a_held_post_is_answered_as_soon_as_there_is_room(start_api, build
         await api.begin(num_steps=1000)
         await fill(api, build)
         await api.get("/batch?step=0")
-        api.service._intake._hold_seconds = 20
+        api.service.intake._hold_seconds = 20
         sending = await held(api, build, 100)
         path, body = make_room
         await api.post(path, build.trainer_registration(**body) if path == "/register" else body)
         async with asyncio.timeout(60):
             assert (await sending).status_code == 200
-        assert api.service.held_posts == 0
+        assert api.service.intake.held == 0
 
 
 async def test_a_waiting_trainer_is_never_locked_out_by_kept_groups(start_api, build) -> None:
@@ -82,7 +85,7 @@ async def test_a_waiting_trainer_is_never_locked_out_by_kept_groups(start_api, b
             for _ in range(3):
                 sending = asyncio.create_task(send(api, build, number))
                 number += 1
-                while not sending.done() and not api.service.held_posts:
+                while not sending.done() and not api.service.intake.held:
                     await asyncio.sleep(0.005)
                 if not sending.done():
                     break
@@ -107,7 +110,7 @@ async def test_a_full_disk_delays_posts_too_and_is_reported(start_api, build) ->
     """SQLite's own page limit gives the error code of a full disk; test_main.py fills a real one."""
     async with start_api(hold_seconds=0.1) as api:
         await api.begin(num_steps=1000)
-        sql = api.service.journal._database._writer
+        sql = api.service.journal._writer
         sql.execute("PRAGMA max_page_count = 60")
         accepted = await fill(api, build)
         assert "cannot grow: the disk is full" in (api.service.unready() or "")
@@ -116,7 +119,7 @@ async def test_a_full_disk_delays_posts_too_and_is_reported(start_api, build) ->
         assert answers[-1].status_code == 503
         held_ids = [lease["id"] for lease in api.service.leases.to_wire() if lease["state"] == "working"]
         assert "e19" in held_ids, "who speaks is alive, also when it cannot be written"
-        api.service._intake._hold_seconds = 20
+        api.service.intake._hold_seconds = 20
         sending = await held(api, build, 100)
         sql.execute("PRAGMA max_page_count = 1000")
         async with asyncio.timeout(60):
@@ -134,39 +137,39 @@ def small_journal(tmp_path):
 
 
 def test_a_repeat_is_answered_like_the_first_and_counted(journal, build) -> None:
-    assert journal.add_deliveries([build.delivery(1, 2)], 0.0) == [("queued", "queued")]
-    assert journal.add_deliveries([build.delivery(2, 3), build.delivery(3)], 1.0) == [("queued", "queued"), ("queued",)]
-    books = journal.books()
+    assert build.post(journal, build.delivery(1, 2)) == [("queued", "queued")]
+    assert build.post(journal, build.delivery(2, 3), build.delivery(3), now=1.0) == [("queued", "queued"), ("queued",)]
+    books = journal.read(read_books)
     assert (books["groups"]["received"], books["groups"]["duplicates"], books["groups"]["queued"]) == (3, 2, 3)
     assert (books["rollouts"]["received"], books["rollouts"]["duplicates"]) == (6, 4)
 
 
 @pytest.mark.parametrize(("later", "received"), [(REPEAT_SECONDS, 1), (REPEAT_SECONDS + 1, 2)])
 def test_repeats_are_remembered_for_longer_than_any_client_waits(journal, build, later, received) -> None:
-    journal.add_deliveries([build.delivery(1)], 1000.0)
-    journal.add_deliveries([build.delivery(1)], 1000.0 + later)
-    assert journal.books()["groups"]["received"] == received
+    build.post(journal, build.delivery(1), now=1000.0)
+    build.post(journal, build.delivery(1), now=1000.0 + later)
+    assert journal.read(read_books)["groups"]["received"] == received
 
 
 def test_a_repeat_is_recognized_after_its_group_was_trained_or_dropped(journal, build) -> None:
-    journal.add_deliveries([build.delivery(1, 2)], 0.0)
-    batch = journal.take_batch(0, 4, {})
-    journal.drop_groups(batch.group_ids[:1], "stale")
-    journal.record_progress(ProgressReport(steps_trained=1, checkpoint_step=1))
-    journal.add_deliveries([build.delivery(1, 2)], 1.0)
-    assert journal.books()["groups"]["queued"] == 0
+    build.post(journal, build.delivery(1, 2))
+    batch = journal.write(take_batch, 0, 4, {})
+    journal.write(drop_groups, batch.group_ids[:1], "stale")
+    journal.write(record_progress, ProgressReport(steps_trained=1, checkpoint_step=1))
+    build.post(journal, build.delivery(1, 2), now=1.0)
+    assert journal.read(read_books)["groups"]["queued"] == 0
 
 
 def test_a_buffered_repeat_is_answered_as_buffered(journal, build) -> None:
     register_env(journal, group_size=3)
-    assert journal.add_deliveries([build.delivery(1)], 0.0) == [("buffered",)]
-    assert journal.add_deliveries([build.delivery(1), build.delivery(2, size=1)], 0.0) == [("buffered",), ("buffered",)]
-    assert {count.state for count in journal.group_counts()} == {"queued"}
+    assert build.post(journal, build.delivery(1)) == [("buffered",)]
+    assert build.post(journal, build.delivery(1), build.delivery(2, size=1)) == [("buffered",), ("buffered",)]
+    assert {count.state for count in journal.read(group_counts)} == {"queued"}
 
 
 def register_env(journal: Journal, group_size: int) -> None:
     body = EnvRegistration(max_token_length=9, group_size=group_size)
-    journal.put_environment(RegisteredEnv(0, "sort_0", connected=True, registration=body))
+    journal.write(put_environment, RegisteredEnv(0, "sort_0", connected=True, registration=body))
 
 
 @given(sizes=st.lists(st.integers(1, 4), max_size=12))
@@ -174,8 +177,10 @@ def register_env(journal: Journal, group_size: int) -> None:
 def test_buffered_groups_leave_as_soon_as_they_sum_to_the_group_size(tmp_path_factory, build, sizes) -> None:
     journal = Journal(tmp_path_factory.mktemp("journal"), 2**28)
     register_env(journal, group_size=4)
-    journal.add_deliveries([build.delivery(n, size=size) for n, size in enumerate(sizes)], 0.0)
-    waiting = [count.size for count in journal.group_counts() if count.state == "buffered" for _ in range(count.groups)]
+    build.post(journal, *(build.delivery(n, size=size) for n, size in enumerate(sizes)))
+    waiting = [
+        count.size for count in journal.read(group_counts) if count.state == "buffered" for _ in range(count.groups)
+    ]
     journal.close()
     sums = {sum(some) for length in range(1, len(waiting) + 1) for some in itertools.combinations(waiting, length)}
     assert 4 not in sums
@@ -184,41 +189,41 @@ def test_buffered_groups_leave_as_soon_as_they_sum_to_the_group_size(tmp_path_fa
 
 def test_groups_of_one_post_are_stored_together_or_not_at_all(small_journal, build) -> None:
     large = build.delivery(1, 2, content=bytes(300_000))
-    assert small_journal.add_deliveries([large, build.delivery(3)], 0.0) == [None, ("queued",)]
-    assert small_journal.books()["groups"]["received"] == 1
-    assert small_journal.add_deliveries([large], 0.0) == [None], "what was not stored is no repeat"
+    assert build.post(small_journal, large, build.delivery(3)) == [None, ("queued",)]
+    assert small_journal.read(read_books)["groups"]["received"] == 1
+    assert build.post(small_journal, large) == [None], "what was not stored is no repeat"
 
 
 def test_a_repeat_needs_no_room(small_journal, build) -> None:
     large = build.delivery(1, content=bytes(300_000))
-    assert small_journal.add_deliveries([large], 0.0) == [("queued",)]
-    assert small_journal.add_deliveries([large, build.delivery(2, content=bytes(300_000))], 0.0) == [("queued",), None]
+    assert build.post(small_journal, large) == [("queued",)]
+    assert build.post(small_journal, large, build.delivery(2, content=bytes(300_000))) == [("queued",), None]
 
 
 def test_only_a_waiting_trainer_takes_the_room_kept_for_replay(small_journal, build) -> None:
     for step in range(3):
-        small_journal.add_deliveries([build.delivery(step, content=bytes(80_000))], 0.0)
-        small_journal.take_batch(step, 2, {})
-        small_journal.record_progress(ProgressReport(steps_trained=step + 1))
+        build.post(small_journal, build.delivery(step, content=bytes(80_000)))
+        small_journal.write(take_batch, step, 2, {})
+        small_journal.write(record_progress, ProgressReport(steps_trained=step + 1))
     new = build.delivery(9, content=bytes(100_000))
-    assert small_journal.add_deliveries([new], 0.0) == [None]
-    assert small_journal.kept_batches() == 3
-    assert small_journal.add_deliveries([new], 0.0, True) == [("queued",)]
-    assert small_journal.kept_batches() == 2, "the oldest went"
-    books = small_journal.books()
+    assert build.post(small_journal, new) == [None]
+    assert small_journal.read(kept_batches) == 3
+    assert build.post(small_journal, new, evict=True) == [("queued",)]
+    assert small_journal.read(kept_batches) == 2, "the oldest went"
+    books = small_journal.read(read_books)
     assert (books["groups"]["trained"], books["groups"]["replay_evicted"]) == (3, 1)
     assert build.balanced(books)
 
 
 def test_when_nothing_can_be_given_up_there_is_no_room(small_journal, build) -> None:
-    small_journal.add_deliveries([build.delivery(1, content=bytes(300_000))], 0.0)
-    assert small_journal.add_deliveries([build.delivery(2, content=bytes(300_000))], 0.0, True) == [None]
+    build.post(small_journal, build.delivery(1, content=bytes(300_000)))
+    assert build.post(small_journal, build.delivery(2, content=bytes(300_000)), evict=True) == [None]
 
 
-def test_refused_groups_are_counted_by_reason(journal) -> None:
+def test_refused_groups_are_counted_by_reason(journal, build) -> None:
     refused = (RefusedGroup("tokens", 4), RefusedGroup("tokens", 2), RefusedGroup("size", 0))
-    journal.add_deliveries([PostedGroups(refused=refused)], 0.0)
-    books = journal.books()
+    build.post(journal, PostedGroups(refused=refused))
+    books = journal.read(read_books)
     assert (books["groups"]["refused"], books["rollouts"]["refused"]) == (
         {"tokens": 2, "size": 1},
         {"tokens": 6, "size": 0},

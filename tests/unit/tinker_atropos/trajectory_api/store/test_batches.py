@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from tinker_atropos.trajectory_api.messages.requests import ProgressReport
-from tinker_atropos.trajectory_api.store.batches import QueuedGroup, first_exact, form_batch
-from tinker_atropos.trajectory_api.store.journal import Journal
+from tinker_atropos.trajectory_api.store.batches import QueuedGroup, drop_groups, first_exact, form_batch, take_batch
+from tinker_atropos.trajectory_api.store.books import kept_batches, read_books
+from tinker_atropos.trajectory_api.store.journal import Journal, used_bytes
+from tinker_atropos.trajectory_api.store.run_record import (
+    finish_delivered,
+    record_progress,
+    register,
+    run_state,
+    take_next_batch,
+)
 
 
 def trained(steps: int, checkpoint: int | None = None) -> ProgressReport:
@@ -19,88 +27,88 @@ def trained(steps: int, checkpoint: int | None = None) -> ProgressReport:
 
 
 def totals(journal) -> dict[str, int]:
-    books = journal.books()["groups"]
+    books = journal.read(read_books)["groups"]
     return {state: books[state] for state in ("queued", "delivered", "trained")} | books["dropped"]
 
 
 def test_a_batch_is_returned_unchanged(journal, build) -> None:
-    journal.add_deliveries([build.delivery(*range(5))], 0.0)
-    first = journal.take_batch(0, 4, {})
+    build.post(journal, build.delivery(*range(5)))
+    first = journal.write(take_batch, 0, 4, {})
     assert first.contents == (b"0", b"1")
-    assert journal.take_batch(1, 4, {}).contents == (b"2", b"3")
-    assert journal.take_batch(0, 4, {}) == first
+    assert journal.write(take_batch, 1, 4, {}).contents == (b"2", b"3")
+    assert journal.write(take_batch, 0, 4, {}) == first
     assert totals(journal) == {"queued": 1, "delivered": 4, "trained": 0}
 
 
 def test_while_groups_are_missing_no_batch_is_taken(journal, build) -> None:
-    journal.add_deliveries([build.delivery(1)], 0.0)
-    assert (journal.take_batch(0, 4, {}).missing, totals(journal)["queued"]) == (4, 1)
+    build.post(journal, build.delivery(1))
+    assert (journal.write(take_batch, 0, 4, {}).missing, totals(journal)["queued"]) == (4, 1)
 
 
 def test_a_batch_that_lost_groups_is_filled_up_in_queue_order(journal, build) -> None:
-    journal.add_deliveries([build.delivery(*range(4))], 0.0)
-    first = journal.take_batch(0, 4, {})
-    assert journal.drop_groups(first.group_ids[:1], "stale") == 1
-    assert journal.drop_groups([*first.group_ids[:1], 99], "stale") == 0, "asking again drops nothing"
-    again = journal.take_batch(0, 4, {})
+    build.post(journal, build.delivery(*range(4)))
+    first = journal.write(take_batch, 0, 4, {})
+    assert journal.write(drop_groups, first.group_ids[:1], "stale") == 1
+    assert journal.write(drop_groups, [*first.group_ids[:1], 99], "stale") == 0, "asking again drops nothing"
+    again = journal.write(take_batch, 0, 4, {})
     assert again.contents == (b"1", b"2")
     assert totals(journal) == {"queued": 1, "delivered": 2, "trained": 0, "stale": 1}
 
 
 def test_a_batch_waits_when_nothing_can_replace_dropped_groups(journal, build) -> None:
-    journal.add_deliveries([build.delivery(*range(2))], 0.0)
-    journal.drop_groups(journal.take_batch(0, 4, {}).group_ids[:1], "stale")
-    assert journal.take_batch(0, 4, {}).missing == 2
-    journal.add_deliveries([build.delivery(7)], 0.0)
-    assert journal.take_batch(0, 4, {}).contents == (b"1", b"7")
+    build.post(journal, build.delivery(*range(2)))
+    journal.write(drop_groups, journal.write(take_batch, 0, 4, {}).group_ids[:1], "stale")
+    assert journal.write(take_batch, 0, 4, {}).missing == 2
+    build.post(journal, build.delivery(7))
+    assert journal.write(take_batch, 0, 4, {}).contents == (b"1", b"7")
 
 
 def test_groups_in_the_queue_are_not_dropped_by_id(journal, build) -> None:
-    journal.add_deliveries([build.delivery(1)], 0.0)
-    assert journal.drop_groups([1], "stale") == 0
+    build.post(journal, build.delivery(1))
+    assert journal.write(drop_groups, [1], "stale") == 0
 
 
 def test_odd_sizes_are_regrouped_when_the_rest_cannot_be_filled(journal, build) -> None:
-    journal.add_deliveries([build.delivery(1, size=1), build.delivery(3, size=3)], 0.0)
-    first = journal.take_batch(0, 4, {})
-    journal.drop_groups(first.group_ids[:1], "stale")
-    journal.add_deliveries([build.delivery(4, size=4)], 0.0)
-    assert journal.take_batch(0, 4, {}).contents == (b"4",)
+    build.post(journal, build.delivery(1, size=1), build.delivery(3, size=3))
+    first = journal.write(take_batch, 0, 4, {})
+    journal.write(drop_groups, first.group_ids[:1], "stale")
+    build.post(journal, build.delivery(4, size=4))
+    assert journal.write(take_batch, 0, 4, {}).contents == (b"4",)
     assert totals(journal) == {"queued": 1, "delivered": 1, "trained": 0, "stale": 1}
 
 
 def test_a_trained_batch_is_kept_until_a_checkpoint_covers_it_and_counted_once(journal, build) -> None:
-    journal.add_deliveries([build.delivery(*range(6))], 0.0)
+    build.post(journal, build.delivery(*range(6)))
     batches = []
     for step in range(3):
-        batches.append(journal.take_batch(step, 4, {}))
-        journal.record_progress(trained(step + 1))
+        batches.append(journal.write(take_batch, step, 4, {}))
+        journal.write(record_progress, trained(step + 1))
     assert totals(journal) == {"queued": 0, "delivered": 0, "trained": 6}
-    journal.record_progress(trained(3, checkpoint=1))
-    assert [journal.take_batch(step, 4, {}) for step in (1, 2)] == batches[1:], "a replay"
-    journal.record_progress(trained(2))
-    assert (journal.run_state().progress.steps_trained, totals(journal)["trained"]) == (3, 6)
-    journal.record_progress(trained(3, checkpoint=3))
-    assert (journal.kept_batches(), totals(journal)["trained"]) == (0, 6)
+    journal.write(record_progress, trained(3, checkpoint=1))
+    assert [journal.write(take_batch, step, 4, {}) for step in (1, 2)] == batches[1:], "a replay"
+    journal.write(record_progress, trained(2))
+    assert (journal.read(run_state).progress.steps_trained, totals(journal)["trained"]) == (3, 6)
+    journal.write(record_progress, trained(3, checkpoint=3))
+    assert (journal.read(kept_batches), totals(journal)["trained"]) == (0, 6)
 
 
 def test_covered_content_is_removed_from_disk(journal, build) -> None:
     for step in range(20):
-        journal.add_deliveries([build.delivery(step, content=bytes(100_000))], 0.0)
-        journal.take_batch(step, 2, {})
-        journal.record_progress(trained(step + 1, checkpoint=step))
-    assert journal.used_bytes() < 500_000
+        build.post(journal, build.delivery(step, content=bytes(100_000)))
+        journal.write(take_batch, step, 2, {})
+        journal.write(record_progress, trained(step + 1, checkpoint=step))
+    assert journal.read(used_bytes) < 500_000
     assert totals(journal)["trained"] == 20
 
 
 def test_a_group_dropped_in_a_replay_is_no_longer_trained(journal, build) -> None:
-    journal.add_deliveries([build.delivery(*range(3))], 0.0)
-    batch = journal.take_batch(0, 4, {})
-    journal.record_progress(trained(1))
-    journal.drop_groups(batch.group_ids[:1], "stale")
-    assert journal.take_batch(0, 4, {}).contents == (b"1", b"2")
+    build.post(journal, build.delivery(*range(3)))
+    batch = journal.write(take_batch, 0, 4, {})
+    journal.write(record_progress, trained(1))
+    journal.write(drop_groups, batch.group_ids[:1], "stale")
+    assert journal.write(take_batch, 0, 4, {}).contents == (b"1", b"2")
     assert totals(journal) == {"queued": 0, "delivered": 1, "trained": 1, "stale": 1}
-    journal.record_progress(trained(1))
+    journal.write(record_progress, trained(1))
     assert totals(journal) == {"queued": 0, "delivered": 0, "trained": 2, "stale": 1}
 
 
@@ -108,16 +116,16 @@ def test_a_group_dropped_in_a_replay_is_no_longer_trained(journal, build) -> Non
 
 
 def test_asking_for_the_next_batch_means_the_previous_ones_are_trained(journal, build) -> None:
-    journal.add_deliveries([build.delivery(*range(4))], 0.0)
+    build.post(journal, build.delivery(*range(4)))
     for step in range(2):
-        journal.finish_delivered()
-        assert journal.run_state().progress.steps_trained == step
-        assert journal.take_next_batch(4, {}).group_ids == (2 * step + 1, 2 * step + 2)
-    journal.finish_delivered()
-    assert (totals(journal)["trained"], journal.kept_batches()) == (4, 0)
-    changes = journal._database._writer.total_changes
-    journal.finish_delivered()
-    assert journal._database._writer.total_changes == changes, "who waits asks often"
+        journal.write(finish_delivered)
+        assert journal.read(run_state).progress.steps_trained == step
+        assert journal.write(take_next_batch, 4, {}).group_ids == (2 * step + 1, 2 * step + 2)
+    journal.write(finish_delivered)
+    assert (totals(journal)["trained"], journal.read(kept_batches)) == (4, 0)
+    changes = journal._writer.total_changes
+    journal.write(finish_delivered)
+    assert journal._writer.total_changes == changes, "who waits asks often"
 
 
 # A restarted trainer.
@@ -126,11 +134,11 @@ def test_asking_for_the_next_batch_means_the_previous_ones_are_trained(journal, 
 @pytest.fixture
 def three_steps(journal, build):
     """Three batches of one group, two of them trained, the first of those covered."""
-    journal.register(build.registration(batch_size=2), [])
-    journal.add_deliveries([build.delivery(*range(4))], 0.0)
+    journal.write(register, build.registration(batch_size=2), [])
+    build.post(journal, build.delivery(*range(4)))
     for step in range(3):
-        journal.take_batch(step, 2, {})
-    journal.record_progress(trained(2, checkpoint=1))
+        journal.write(take_batch, step, 2, {})
+    journal.write(record_progress, trained(2, checkpoint=1))
     return journal
 
 
@@ -144,17 +152,17 @@ def three_steps(journal, build):
     ],
 )
 def test_a_restarted_trainer_retrains_what_its_checkpoint_lacks(three_steps, build, starting_step, expected) -> None:
-    three_steps.register(build.registration(batch_size=2, starting_step=starting_step), [])
+    three_steps.write(register, build.registration(batch_size=2, starting_step=starting_step), [])
     assert totals(three_steps) == expected
-    assert build.balanced(three_steps.books())
+    assert build.balanced(three_steps.read(read_books))
 
 
 def test_a_restarted_trainer_does_without_discarded_groups(three_steps, build) -> None:
     three_steps.max_bytes = 0
-    three_steps.add_deliveries([build.delivery(9)], 0.0, True)
-    three_steps.register(build.registration(batch_size=2, starting_step=1), [])
+    build.post(three_steps, build.delivery(9), evict=True)
+    three_steps.write(register, build.registration(batch_size=2, starting_step=1), [])
     assert totals(three_steps) == {"queued": 1, "delivered": 1, "trained": 1, "replay_evicted": 1}
-    assert three_steps.take_batch(1, 2, {}).contents == (b"3",), "the batch is filled from the queue"
+    assert three_steps.write(take_batch, 1, 2, {}).contents == (b"3",), "the batch is filled from the queue"
 
 
 @pytest.mark.parametrize(
@@ -162,10 +170,10 @@ def test_a_restarted_trainer_does_without_discarded_groups(three_steps, build) -
     [({"batch_size": 1}, {"larger_than_batch": 1}), ({"vocabulary": 9}, {"outside_vocabulary": 1}), ({}, {})],
 )
 def test_a_registration_drops_groups_it_cannot_train(journal, build, changes, dropped) -> None:
-    journal.add_deliveries([build.delivery(1)], 0.0)
-    journal.register(build.registration(**changes), [])
-    assert journal.books()["groups"]["dropped"] == dropped
-    assert build.balanced(journal.books())
+    build.post(journal, build.delivery(1))
+    journal.write(register, build.registration(**changes), [])
+    assert journal.read(read_books)["groups"]["dropped"] == dropped
+    assert build.balanced(journal.read(read_books))
 
 
 # Any events in any order.
@@ -180,23 +188,23 @@ class Life(RuleBasedStateMachine):
         self.open()
         self.sent = self.steps = self.checkpoint = 0
         self.seen: dict[int, int] = {}
-        self.journal.register(self.build.registration(), [])
+        self.journal.write(register, self.build.registration(), [])
 
     def open(self) -> None:
         self.journal = Journal(self.folder, 600_000)
-        self.journal._database._writer.execute("PRAGMA synchronous = OFF")
+        self.journal._writer.execute("PRAGMA synchronous = OFF")
 
     @rule(size=st.integers(1, 4), evict=st.booleans())
     def send(self, size: int, *, evict: bool) -> None:
         self.sent += 1
         delivery = self.build.delivery(self.sent, size=size, content=b"%d" % self.sent + b" " * 60_000)
-        self.journal.add_deliveries([delivery, delivery], 0.0, evict)
+        self.build.post(self.journal, delivery, delivery, evict=evict)
 
     @rule(ahead=st.integers(-2, 1))
     def take(self, ahead: int) -> None:
         step = max(self.checkpoint, self.steps + ahead)
-        batch = self.journal.take_batch(step, 4, {})
-        assert batch == self.journal.take_batch(step, 4, {})
+        batch = self.journal.write(take_batch, step, 4, {})
+        assert batch == self.journal.write(take_batch, step, 4, {})
         assert list(batch.group_ids) == sorted(batch.group_ids)
         for group_id, content in zip(batch.group_ids, batch.contents, strict=True):
             assert self.seen.setdefault(group_id, int(content)) == int(content)
@@ -207,23 +215,23 @@ class Life(RuleBasedStateMachine):
         steps = max(0, self.steps + ahead)
         self.checkpoint = max(self.checkpoint, steps) if covered else self.checkpoint
         self.steps = max(self.steps, steps)
-        self.journal.record_progress(trained(steps, self.checkpoint if covered else None))
+        self.journal.write(record_progress, trained(steps, self.checkpoint if covered else None))
 
     @rule(ids=st.lists(st.integers(1, 20), max_size=4))
     def drop(self, ids: list[int]) -> None:
-        self.journal.drop_groups(ids, "stale")
+        self.journal.write(drop_groups, ids, "stale")
 
     @rule(back=st.integers(0, 2))
     def live_again(self, back: int) -> None:
         self.steps = self.checkpoint = max(0, self.steps - back)
-        self.journal.register(self.build.registration(starting_step=self.steps), [])
+        self.journal.write(register, self.build.registration(starting_step=self.steps), [])
 
     @rule()
     def ask_without_a_step(self) -> None:
-        self.journal.finish_delivered()
-        self.journal.take_next_batch(4, {})
-        self.steps = self.journal.run_state().progress.steps_trained
-        self.checkpoint = self.journal.run_state().covered_step
+        self.journal.write(finish_delivered)
+        self.journal.write(take_next_batch, 4, {})
+        self.steps = self.journal.read(run_state).progress.steps_trained
+        self.checkpoint = self.journal.read(run_state).covered_step
 
     @rule()
     def reopen(self) -> None:
@@ -232,7 +240,7 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def books_balance(self) -> None:
-        books = self.journal.books()
+        books = self.journal.read(read_books)
         assert self.build.balanced(books), books
         assert books["groups"]["duplicates"] <= books["groups"]["received"]
 
@@ -267,21 +275,6 @@ def test_first_exact_is_the_lexicographically_oldest_choice(sizes: list[int], ta
     assert first_exact(sizes, target) == expected
 
 
-@pytest.mark.parametrize(
-    ("sizes", "target", "expected"),
-    [
-        ([8] * 5, 32, [0, 1, 2, 3]),
-        ([8] * 3, 32, None),
-        ([], 4, None),
-        ([3, 4, 4], 8, [1, 2]),
-        ([3, 4, 4, 1], 8, [0, 1, 3]),
-        ([5], 4, None),
-    ],
-)
-def test_first_exact(sizes: list[int], target: int, expected: list[int] | None) -> None:
-    assert first_exact(sizes, target) == expected
-
-
 @given(SIZES, st.integers(1, 16))
 def test_batches_partition_the_queue(sizes: list[int], batch_size: int) -> None:
     queue = queue_of(sizes)
@@ -295,25 +288,14 @@ def test_batches_partition_the_queue(sizes: list[int], batch_size: int) -> None:
     assert sorted(taken + waiting, key=lambda group: group.group_id) == queue
 
 
-@given(st.integers(1, 12), st.sampled_from([1, 2, 4, 8]))
-def test_equal_groups_leave_first_in_first_out(count: int, size: int) -> None:
-    queue = queue_of([size] * count)
-    batch = form_batch(queue, 8, {})
-    assert batch == (queue[: 8 // size] if count * size >= 8 else None)
-
-
-def test_a_minimum_share_comes_before_older_groups() -> None:
-    queue = queue_of([2, 2, 2, 2], envs=[0, 0, 1, 1])
-    batch = form_batch(queue, 4, {1: 0.5})
-    assert batch is not None
-    assert [(group.group_id, group.env_id) for group in batch] == [(10, 0), (12, 1)]
-
-
-def test_a_minimum_share_of_a_silent_environment_blocks_nothing() -> None:
-    queue = queue_of([2, 2], envs=[0, 0])
-    assert form_batch(queue, 4, {1: 0.5}) == queue
-
-
-def test_groups_without_an_environment_are_batched_too() -> None:
-    queue = queue_of([2, 2], envs=[None, None])
-    assert form_batch(queue, 4, {1: 0.5}) == queue
+@pytest.mark.parametrize(
+    ("envs", "expected"),
+    [
+        ([0, 0, 1, 1], [(10, 0), (12, 1)]),  # a minimum share comes before older groups
+        ([0, 0], [(10, 0), (11, 0)]),  # that of a silent environment blocks nothing
+        ([None, None], [(10, None), (11, None)]),  # groups without an environment are batched too
+    ],
+)
+def test_a_minimum_share_is_taken_first_if_it_is_there(envs, expected) -> None:
+    batch = form_batch(queue_of([2] * len(envs), envs), 4, {1: 0.5})
+    assert [(group.group_id, group.env_id) for group in batch or ()] == expected

@@ -1,114 +1,36 @@
-"""What the api remembers across a restart, and for how long."""
+"""The file: what does not open, and its error messages."""
 
-from typing import Any
+import sqlite3
 
 import pytest
 
-from tinker_atropos.trajectory_api.messages.requests import LeaseReport, MetricsReport, ProgressReport
-from tinker_atropos.trajectory_api.store.journal import METRICS_KEPT
+from rl_contract.processes import ExitCode
+from tinker_atropos.errors import InternalError
+from tinker_atropos.trajectory_api.store.journal import FILE_NAME, Journal, JournalError
 
 
-async def test_a_restart_keeps_everything(start_api, build) -> None:
-    async def everything(api: Any, env_id: int) -> list[Any]:
-        asked = [await api.get("/status"), await api.get("/status-env", {"env_id": env_id}), await api.get("/info")]
-        return [*asked, await api.books(), await api.get("/latest_example"), await api.get("/batch?step=1")]
-
-    async with start_api() as api:
-        env_id = await api.begin(num_steps=10)
-        await api.post("/scored_data_list", [build.group(first_token=number) for number in range(5)])
-        await api.post("/scored_data", build.group(size=1))
-        await api.http.post("/scored_data", json=build.group(scores=[]))
-        await api.get("/batch?step=0")
-        await api.post("/rl/progress", {"steps_trained": 1})
-        await api.get("/batch?step=1")
-        await api.lease("environment", "failed", "it broke")
-        await api.post("/rl/metrics", {"step": 1, "metrics": {"a": 1}, "source": "runner"})
-        before = await everything(api, env_id)
-    async with start_api() as api:
-        assert await everything(api, env_id) == before
-        assert (await api.books())["groups"]["refused"] == {"scores": 1}
-        assert (await api.lease("trainer", "working"))["peer"] == {"state": "failed", "reason": "it broke"}
-        assert len((await api.get("/rl/metrics"))["records"]) == 1
-        assert (await api.post("/scored_data", build.group(size=1, first_token=9)))["buffer_size"] == 0
-        assert (await api.post("/register-env", build.env_registration()))["wandb_name"] == "sort_1"
+def test_a_file_that_is_not_a_journal(tmp_path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"not a database, and long enough to be read as a header of one....." * 20)
+    with pytest.raises(InternalError, match=r"journal\.sqlite does not work: file is not a database") as caught:
+        Journal(tmp_path, 0)
+    assert caught.value.exit_code == ExitCode.FAILURE
 
 
-async def test_a_silent_peer_gets_its_full_time_after_a_restart(start_api) -> None:
-    async with start_api() as api:
-        await api.lease("trainer", "working")
-    async with start_api() as api:
-        assert api.service.over_reason() is None
-        api.clock.now += 15.1
-        assert (
-            api.service.over_reason() == "the trainer is lost: no heartbeat from the trainer for more than 15 seconds"
-        )
+def test_a_journal_of_another_version(tmp_path) -> None:
+    with sqlite3.connect(tmp_path / FILE_NAME) as sql:
+        sql.execute("PRAGMA user_version = 99")
+    with pytest.raises(JournalError, match="has schema 99, this version reads 3: use another folder"):
+        Journal(tmp_path, 0)
 
 
-async def test_heartbeats_of_the_same_state_are_not_written(start_api) -> None:
-    async with start_api() as api:
-        await api.lease("trainer", "working")
-        before = api.service.journal._database.commits
-        await api.lease("trainer", "working")
-        assert api.service.journal._database.commits == before
-        await api.lease("trainer", "done")
-        assert api.service.journal._database.commits == before + 1
+def test_a_folder_that_cannot_be_created(tmp_path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(JournalError, match="cannot make the journal's folder"):
+        Journal(tmp_path / "file" / "folder", 0)
 
 
-def test_old_metrics_make_room(journal) -> None:
-    journal._database._writer.execute("PRAGMA synchronous = OFF")  # a thousand commits
-    for step in range(METRICS_KEPT + 2):
-        journal.add_metrics(MetricsReport(step=step, metrics={}, source="s"), 0.0)
-    assert [record["seq"] for record in journal.metrics_after(0)] == list(range(3, METRICS_KEPT + 3))
-
-
-# Progress: what the trainer reports last, late or again.
-
-PROGRESS = {"steps_trained": 5, "checkpoint_step": 3, "totals": {"steps": 5}}
-
-
-@pytest.mark.parametrize(
-    ("late", "expected"),
-    [
-        ({"steps_trained": 4}, PROGRESS),
-        ({"steps_trained": 6}, PROGRESS | {"steps_trained": 6}),
-        ({"steps_trained": 4, "checkpoint_step": 2}, PROGRESS),
-        ({"steps_trained": 5, "checkpoint_step": 5}, PROGRESS | {"checkpoint_step": 5}),
-        ({"steps_trained": 4, "totals": {"steps": 6}}, PROGRESS | {"totals": {"steps": 6}}),
-        (
-            {"steps_trained": 4, "training_done": True, "reason": "stopped"},
-            PROGRESS | {"training_done": True, "reason": "stopped"},
-        ),
-    ],
-)
-def test_progress_never_decreases(journal, late, expected) -> None:
-    journal.record_progress(ProgressReport(**PROGRESS))
-    journal.record_progress(ProgressReport(**late))
-    assert journal.run_state().progress == ProgressReport(**expected)
-
-
-def test_the_end_is_final(journal) -> None:
-    journal.record_progress(ProgressReport(steps_trained=5, training_done=True, reason="stopped"))
-    journal.record_progress(ProgressReport(steps_trained=5))
-    assert journal.run_state().progress == ProgressReport(steps_trained=5, training_done=True, reason="stopped")
-
-
-def test_a_new_registration_starts_at_its_starting_step(journal, build) -> None:
-    journal.record_progress(ProgressReport(steps_trained=8, training_done=True, checkpoint_step=8))
-    journal.register(build.registration(starting_step=7), [])
-    state = journal.run_state()
-    assert (state.progress, state.covered_step) == (ProgressReport(steps_trained=7), 7)
-
-
-def test_a_new_registration_removes_lost_leases(journal, build) -> None:
-    for role in ("trainer", "environment"):
-        journal.record_lease(role, LeaseReport(state="failed", reason="it broke"))
-    journal.register(build.registration(), ["environment"])
-    assert list(journal.run_state().leases) == ["trainer"]
-
-
-def test_counts_are_reread_only_after_a_commit(journal, build) -> None:
-    journal.add_deliveries([build.delivery(1)], 0.0)
-    first = journal.group_counts()
-    assert journal.group_counts() is first
-    journal.add_deliveries([build.delivery(2)], 0.0)
-    assert [(count.state, count.groups) for count in journal.group_counts()] == [("queued", 2)]
+def test_a_failed_transaction_leaves_nothing(journal) -> None:
+    rows = [("a", "1"), ("a", "2")]
+    with pytest.raises(JournalError, match="UNIQUE constraint failed"):
+        journal.write(lambda sql: sql.executemany("INSERT INTO run VALUES (?, ?)", rows))
+    assert journal.read(lambda sql: sql.execute("SELECT count(*) FROM run").fetchone()) == (0,)

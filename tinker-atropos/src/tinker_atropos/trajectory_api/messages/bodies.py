@@ -1,9 +1,13 @@
-"""Request bodies and query parameters: size, gzip and JSON, and the common shape of a refusal.
+"""Request bodies and query parameters: size, gzip and JSON, groups, and the common shape of a refusal.
 
-A client drops a group for good if the answer is 4xx. So 4xx is only for what can never succeed.
+A client drops a group for good if the answer is 4xx. So 4xx is only for what can never succeed, and is counted under
+the field that is wrong.
 """
 
+import hashlib
 import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -12,7 +16,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
 
+from rl_contract.scored_group import ScoredGroup
+from tinker_atropos.errors import first_fault
 from tinker_atropos.serving import read_limited
+from tinker_atropos.trajectory_api.messages.records import ReceivedGroup
+from tinker_atropos.trajectory_api.messages.requests import TrainerRegistration
 
 MAX_BODY_BYTES = 256 * 2**20
 """Both as sent and decompressed. A group of 64 x 32,768 tokens is about 60 MB of JSON."""
@@ -115,13 +123,56 @@ def _refusal(error: ValidationError, model: type[BaseModel]) -> ApiRefusal:
         return ApiRefusal(400, "json", f"the body is not JSON: {first['msg']}")
     if not first["loc"]:  # not an object, or a check across fields: its type is the field (scored_group.py)
         return ApiRefusal(422, first["type"] if first["type"] in model.model_fields else "json", first["msg"])
-    given = "" if first["type"] == "missing" else f" (given: {str(first['input'])[:60]})"
-    return ApiRefusal(422, str(first["loc"][0]), f"{_path(first['loc'])}: {first['msg']}{given}")
+    return ApiRefusal(422, str(first["loc"][0]), first_fault(error))
 
 
-def _path(location: tuple[int | str, ...]) -> str:
-    """The path as written in code: tokens[0][3]."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
+def checked_group(body: JsonBody, key: str, registration: TrainerRegistration | None) -> ReceivedGroup:
+    """Raises ApiRefusal."""
+    group = parse(ScoredGroup, body.json)
+    if registration is not None:
+        _check_sizes(group, registration)
+    kept = strict(body)
+    return ReceivedGroup(group.env_id, group.rollout_count, group.largest_token, kept.sent, kept.gzipped, key)
+
+
+def _check_sizes(group: ScoredGroup, registration: TrainerRegistration) -> None:
+    if group.rollout_count > registration.batch_size:
+        raise ApiRefusal(
+            422,
+            "larger_than_batch",
+            f"tokens has {group.rollout_count} rollouts; a batch holds {registration.batch_size} (batch_size)",
+        )
+    if registration.vocabulary is not None and (sentence := group.outside_vocabulary(registration.vocabulary)):
+        raise ApiRefusal(422, "tokens", sentence)
+
+
+def group_keys(bodies: Sequence[JsonBody], header: str | None) -> Iterator[str]:
+    """The key by which each group of a POST is recognized when it is sent again, from its `Idempotency-Key` if any.
+
+    Equal groups within one POST are different groups: a repeat repeats the whole POST.
+    """
+    if header:
+        yield from (_digest(f"key {position} {header}".encode()) for position in range(len(bodies)))
+        return
+    seen: Counter[str] = Counter()
+    for body in bodies:
+        digest = _digest(body.json)
+        yield f"{digest} {seen[digest]}"
+        seen[digest] += 1
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def count_rollouts(body: JsonBody) -> int:
+    """How many rollouts a refused group counts as: the rows of `tokens`, or 0 if there are none."""
+    try:
+        group = from_json(body.json)
+    except ValueError:
+        return 0
+    tokens = group.get("tokens") if isinstance(group, dict) else None
+    return len(tokens) if isinstance(tokens, list) else 0
 
 
 MAX_STEP_DIGITS = 9

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rl_contract.processes import EVALUATOR, PeerState, ReportedState
+from rl_contract.processes import EVALUATOR, PeerState
 from rl_contract.wire import more_than
 from tinker_atropos.trajectory_api.messages.bodies import ApiRefusal
 from tinker_atropos.trajectory_api.messages.requests import LeaseReport
@@ -32,19 +32,18 @@ MAX_LEASES = 64
 class Lease:
     """What a process last reported about itself, and when (`renewed_at`, seconds of the caller's clock)."""
 
-    state: ReportedState
-    reason: str | None
-    ttl_seconds: float
+    report: LeaseReport
     renewed_at: float
-    index: int = EVALUATOR
-    replaced: bool = False
-    warnings: tuple[str, ...] = ()
-    environment_state: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """It has reported no end; it may be silent for too long."""
+        return self.report.state in ("starting", "working")
 
     @property
     def ended_at(self) -> float:
         """When it ended, or will end unless it is renewed."""
-        return self.renewed_at + (self.ttl_seconds if self.state in ("starting", "working") else 0)
+        return self.renewed_at + (self.report.ttl_seconds if self.is_open else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +73,11 @@ def view(role: Role, lease: Lease | None, now: float) -> LeaseView:
     """One process's lease."""
     if lease is None:
         return LeaseView("absent")
-    if lease.state in ("starting", "working") and now > lease.ended_at:
-        return LeaseView("lost", f"no heartbeat from the {role} for more than {lease.ttl_seconds:g} seconds")
-    warnings = lease.warnings if lease.state in ("starting", "working") else ()  # how it ended says more
-    return LeaseView(lease.state, lease.reason, warnings, lease.environment_state)
+    report = lease.report
+    if lease.is_open and now > lease.ended_at:
+        return LeaseView("lost", f"no heartbeat from the {role} for more than {report.ttl_seconds:g} seconds")
+    warnings = report.warnings if lease.is_open else ()  # how it ended says more
+    return LeaseView(report.state, report.reason, warnings, report.environment_state)
 
 
 def environments_view(
@@ -86,7 +86,7 @@ def environments_view(
     """All environments as one side. `over_for`: seconds since the run ended, None while it continues."""
     considered = list(leases)
     if over_for is not None and over_for > OTHERS_SECONDS:
-        considered = [lease for lease in considered if lease.index == EVALUATOR] or considered
+        considered = [lease for lease in considered if lease.report.index == EVALUATOR] or considered
     if not considered:
         return LeaseView("absent")
     views = {lease: view("environment", lease, now) for lease in considered}
@@ -94,14 +94,16 @@ def environments_view(
         return views[missed]
     live = [lease for lease, seen in views.items() if seen.live]
     if live:
-        return views[min(live, key=lambda lease: (lease.state != "working", lease.index, -lease.renewed_at))]
-    evaluators = {lease: seen for lease, seen in views.items() if lease.index == EVALUATOR}
+        return views[
+            min(live, key=lambda lease: (lease.report.state != "working", lease.report.index, -lease.renewed_at))
+        ]
+    evaluators = {lease: seen for lease, seen in views.items() if lease.report.index == EVALUATOR}
     if over_for is not None and any(seen.state == "done" for seen in evaluators.values()):
         return LeaseView("done")  # whatever happened to its predecessors and to others
     last = _last(views)
     without_one = now - max(lease.ended_at for lease in considered)
     waited = without_one if over_for is None else over_for
-    comes = over_for is None or (bool(evaluators) and all(lease.replaced for lease in evaluators))
+    comes = over_for is None or (bool(evaluators) and all(lease.report.replaced for lease in evaluators))
     if comes and waited < grace_seconds:
         return _away(views[last], without_one, grace_seconds)
     return views[last]
@@ -109,7 +111,7 @@ def environments_view(
 
 def _missed_for_good(views: Mapping[Lease, LeaseView]) -> Lease | None:
     """An environment that has ended and is not replaced, although others are."""
-    lasting = {lease: seen for lease, seen in views.items() if not lease.replaced}
+    lasting = {lease: seen for lease, seen in views.items() if not lease.report.replaced}
     return _last(lasting) if lasting and not any(seen.live for seen in lasting.values()) else None
 
 
@@ -148,7 +150,7 @@ class HeldLeases:
     ) -> None:
         self._clock = clock
         self._grace_seconds = grace_seconds
-        self._leases = {key: _lease(report, clock()) for key, report in reports.items()}
+        self._leases = {key: Lease(report, clock()) for key, report in reports.items()}
         self._over_since: float | None = None
         self.environment_state: str | None = None
         for report in reports.values():
@@ -173,7 +175,7 @@ class HeldLeases:
             if forgotten is None:
                 raise ApiRefusal(409, "id", f"{MAX_LEASES} environments are live: no more can join this run")
             del self._leases[forgotten]
-        self._leases[key] = _lease(report, self._clock())
+        self._leases[key] = Lease(report, self._clock())
         self._keep_state(report)
         return forgotten
 
@@ -196,20 +198,7 @@ class HeldLeases:
         now = self._clock()
         for key, lease in self._of_environments().items():
             seen = view("environment", lease, now)
-            yield {"id": key.partition("/")[2], "index": lease.index, "state": seen.state, "reason": seen.reason}
+            yield {"id": key.partition("/")[2], "index": lease.report.index, "state": seen.state, "reason": seen.reason}
 
     def _of_environments(self) -> dict[str, Lease]:
         return {key: lease for key, lease in self._leases.items() if key != TRAINER}
-
-
-def _lease(report: LeaseReport, renewed_at: float) -> Lease:
-    return Lease(
-        report.state,
-        report.reason,
-        report.ttl_seconds,
-        renewed_at,
-        report.index,
-        report.replaced,
-        report.warnings,
-        report.environment_state,
-    )

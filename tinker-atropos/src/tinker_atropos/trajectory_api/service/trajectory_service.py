@@ -2,8 +2,8 @@
 
 The trainer waits for a batch (at most as long as it asked for), and gets the same one again for the same step. While
 it lacks groups, environments are never paused, and what is kept for replay is evicted to make room for what they send.
-A POST waits for its commit, and for room if the journal is full (`intake.py`). What is kept until when, and how it is
-counted: `journal.py`, `batches.py`, `books.py`.
+A POST waits for its commit, and for room if the journal is full (`arrivals.py`). What is kept until when, and how it is
+counted: `run_record.py`, `batches.py`, `books.py`.
 """
 
 import asyncio
@@ -11,17 +11,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from tinker_atropos.trajectory_api.messages.bodies import ApiRefusal
-from tinker_atropos.trajectory_api.messages.records import (
-    GroupCount,
-    NewGroupState,
-    PostedGroups,
-    RegisteredEnv,
-    RunState,
-    StepBatch,
-)
+from tinker_atropos.trajectory_api.messages.records import GroupCount, PostedGroups, RegisteredEnv, StepBatch
 from tinker_atropos.trajectory_api.messages.requests import (
     MAX_ENVIRONMENTS,
     DropRequest,
@@ -33,9 +27,9 @@ from tinker_atropos.trajectory_api.messages.requests import (
 )
 from tinker_atropos.trajectory_api.service.held_leases import HeldLeases, LeaseView, Role, lease_key
 from tinker_atropos.trajectory_api.service.pace import Pace, over_reason, pace, status_of_env
-from tinker_atropos.trajectory_api.store.arrivals import HOLD_SECONDS, Intake, Stored
-from tinker_atropos.trajectory_api.store.database import JournalError
-from tinker_atropos.trajectory_api.store.journal import EVALUATION, Journal
+from tinker_atropos.trajectory_api.store import batches, books, run_record
+from tinker_atropos.trajectory_api.store.arrivals import HOLD_SECONDS, Intake, Stored, add_deliveries
+from tinker_atropos.trajectory_api.store.journal import Journal, JournalError
 
 SILENT_SECONDS = 15.0
 """An environment that has not requested its status for this long has left (BaseEnv does so ten times a second)."""
@@ -101,8 +95,8 @@ Answer = TypeVar("Answer")
 class TrajectoryService:
     """One run's trajectories. Only what may be lost is in memory: clocks and waiting requests.
 
-    `environment_grace`: how many seconds may pass without a live environment; None if those that die
-    are not replaced.
+    `run_state` is what the journal holds. `environment_grace`: how many seconds may pass without a live environment;
+    None if those that die are not replaced.
     """
 
     def __init__(
@@ -115,13 +109,14 @@ class TrajectoryService:
         self.journal = journal
         self._clock = clock
         self._writer = ThreadPoolExecutor(1, "journal")
-        self._state = journal.run_state()
-        self._roster = Roster(journal.environments(), clock, by_index=environment_grace is not None)
-        self.leases = HeldLeases(self._state.leases, clock, environment_grace or 0.0)
+        self.run_state = journal.read(run_record.run_state)
+        self.roster = Roster(journal.read(run_record.environments), clock, by_index=environment_grace is not None)
+        self.leases = HeldLeases(self.run_state.leases, clock, environment_grace or 0.0)
         self._registering = asyncio.Lock()
-        self._intake = Intake(self._store, journal.full_sentence(), hold_seconds)
+        self.intake = Intake(self._store, journal.full_sentence(), hold_seconds)
         self._missing = 0  # rollouts that the waiting trainer lacks
         self._failures: dict[str, str] = {}
+        self._counts: tuple[int, list[GroupCount]] = (-1, [])
 
     def close(self) -> None:
         self._writer.shutdown()
@@ -130,15 +125,15 @@ class TrajectoryService:
 
     @property
     def registration(self) -> TrainerRegistration | None:
-        return self._state.registration
+        return self.run_state.registration
 
     async def register(self, registration: TrainerRegistration) -> None:
         """A second registration is a restarted trainer: how the previous one's environment ended no longer matters."""
         ended = [] if self.registration is None else self.leases.ended()
-        await self._change("register", self.journal.register, registration, ended)
+        await self._change("register", run_record.register, registration, ended)
         self.leases.forget(ended)
         self._missing = 0
-        self._intake.room_made()
+        self.intake.room_made()
 
     async def take_batch(self, step: int | None, wait_seconds: float, gone: Callable[[], Awaitable[bool]]) -> StepBatch:
         """Batch `step`, waited for until it is full. A client that is `gone` gets none.
@@ -150,14 +145,14 @@ class TrajectoryService:
         if registration is None:
             return StepBatch(missing=1)
         self._check_kept(step)
-        if not self._state.started:
-            await self._change("start", self.journal.start)
+        if not self.run_state.started:
+            await self._change("start", run_record.start)
         if step is None:
-            await self._change("finish", self.journal.finish_delivered)
+            await self._change("finish", run_record.finish_delivered)
         deadline = self._clock() + wait_seconds
         batch = StepBatch(missing=registration.batch_size)
         while not await gone():
-            arrival = self._intake.arrival
+            arrival = self.intake.arrival
             batch = await self._take_batch_now(step, registration)
             if not batch.missing or not await self._arrive(batch.missing, arrival, deadline):
                 return batch
@@ -170,13 +165,13 @@ class TrajectoryService:
                 await asyncio.wait_for(arrival.wait(), remaining)
             except TimeoutError:
                 return False
-            arrival = self._intake.arrival
-            if sum(count.rollouts for count in self.journal.group_counts() if count.state == "queued") >= missing:
+            arrival = self.intake.arrival
+            if sum(count.rollouts for count in self.group_counts() if count.state == "queued") >= missing:
                 return True
         return False
 
     def _check_kept(self, step: int | None) -> None:
-        covered = self._state.covered_step
+        covered = self.run_state.covered_step
         if step is not None and step < covered:
             raise ApiRefusal(
                 409,
@@ -188,29 +183,29 @@ class TrajectoryService:
     async def _take_batch_now(self, step: int | None, registration: TrainerRegistration) -> StepBatch:
         minimum_shares = {
             env.env_id: env.registration.min_batch_allocation
-            for env in self._roster.live()
+            for env in self.roster.live()
             if env.registration.min_batch_allocation is not None
         }
         size = registration.batch_size
         if step is None:
-            batch = await self._write("take_batch", self.journal.take_next_batch, size, minimum_shares)
+            batch = await self._write("take_batch", run_record.take_next_batch, size, minimum_shares)
         else:
-            batch = await self._write("take_batch", self.journal.take_batch, step, size, minimum_shares)
-        past_the_end = step is None and self._state.progress.steps_trained >= registration.num_steps
+            batch = await self._write("take_batch", batches.take_batch, step, size, minimum_shares)
+        past_the_end = step is None and self.run_state.progress.steps_trained >= registration.num_steps
         self._missing = 0 if past_the_end else batch.missing
         if batch.missing:
-            self._intake.room_made()  # now including what is kept for replay
+            self.intake.room_made()  # now including what is kept for replay
         return batch
 
     async def drop(self, request: DropRequest) -> int:
         """Returns how many of the groups still existed."""
-        dropped = await self._write("drop", self.journal.drop_groups, request.ids, request.reason)
-        self._intake.room_made()
+        dropped = await self._write("drop", batches.drop_groups, request.ids, request.reason)
+        self.intake.room_made()
         return dropped
 
     async def record_progress(self, report: ProgressReport) -> None:
-        await self._change("progress", self.journal.record_progress, report)
-        self._intake.room_made()
+        await self._change("progress", run_record.record_progress, report)
+        self.intake.room_made()
 
     # The environments' side.
 
@@ -219,56 +214,56 @@ class TrajectoryService:
 
         An attempt that begins with all steps trained requests no batch, but its weights are to be evaluated.
         """
-        if self.registration is None or not (self._state.started or self._state.progress.training_done):
+        if self.registration is None or not (self.run_state.started or self.run_state.progress.training_done):
             return None
         async with self._registering:  # two at once must not get the same number
-            env = self._roster.place_of(registration)
+            env = self.roster.place_of(registration)
             await self._put_environment(env)
         return env
 
     async def disconnect_env(self, env_id: int) -> bool:
-        env = self._roster.get(env_id)
+        env = self.roster.get(env_id)
         if env is None:
             return False
         await self._put_environment(replace(env, connected=False))
         return True
 
     async def _put_environment(self, env: RegisteredEnv) -> None:
-        await self._write("environment", self.journal.put_environment, env)
-        self._roster.put(env)
-
-    def live_environments(self) -> list[RegisteredEnv]:
-        return self._roster.live()
+        await self._write("environment", run_record.put_environment, env)
+        self.roster.put(env)
 
     def status_of_env(self, env_id: int) -> dict[str, float | int | None]:
-        env = self._roster.seen(env_id)
+        env = self.roster.seen(env_id)
         batch_size = self.registration.batch_size if self.registration else 0
-        counts = self.journal.group_counts()
-        return status_of_env(env, self._roster.live(), counts, batch_size, self._pace(counts))
+        counts = self.group_counts()
+        return status_of_env(env, self.roster.live(), counts, batch_size, self._pace(counts))
 
     def buffered_rollouts(self, env_id: int | None) -> int:
-        counts = self.journal.group_counts()
+        counts = self.group_counts()
         return sum(count.rollouts for count in counts if count.state == "buffered" and count.env_id == env_id)
 
-    async def deliver(self, delivery: PostedGroups) -> Sequence[NewGroupState]:
-        """Store groups, once each, and count refused ones. Waits for room in the journal."""
-        return await self._intake.deliver(delivery)
-
     async def _store(self, deliveries: Sequence[PostedGroups]) -> list[Stored | None]:
-        starving = self._missing > 0
-        return await self._write("groups", self.journal.add_deliveries, deliveries, time.time(), starving)
+        add = partial(add_deliveries, now=time.time(), max_bytes=self.journal.max_bytes, evict_replay=self._missing > 0)
+        return await self._write("groups", add, deliveries)
 
     # Both sides.
+
+    def group_counts(self) -> list[GroupCount]:
+        """Groups by state, environment and size. Cached until the next commit: environments ask often."""
+        commits = self.journal.commits
+        if self._counts[0] != commits:
+            self._counts = (commits, self.journal.read(books.group_counts))
+        return self._counts[1]
 
     @property
     def current_step(self) -> int:
         """The step that environments see."""
-        return self._pace(self.journal.group_counts()).current_step
+        return self._pace(self.group_counts()).current_step
 
     def _pace(self, counts: Sequence[GroupCount]) -> Pace:
         return pace(
             self.registration,
-            self._state.progress,
+            self.run_state.progress,
             counts,
             over=self.over_reason() is not None,
             missing=self._missing,
@@ -276,7 +271,7 @@ class TrajectoryService:
 
     def status(self) -> dict[str, int]:
         """The response to `/status`: here `queue_size` counts groups of any size."""
-        counts = self.journal.group_counts()
+        counts = self.group_counts()
         queued = [count for count in counts if count.state == "queued"]
         groups, rollouts = sum(count.groups for count in queued), sum(count.rollouts for count in queued)
         current = self._pace(counts)
@@ -284,16 +279,7 @@ class TrajectoryService:
         return {"current_step": current.current_step, "queue_size": current.queue_size(rollouts, typical_size)}
 
     def over_reason(self) -> str | None:
-        return over_reason(self._state.progress, self.leases.trainer())
-
-    @property
-    def run_state(self) -> RunState:
-        return self._state
-
-    @property
-    def held_posts(self) -> int:
-        """POSTs that wait for room in the journal."""
-        return self._intake.held
+        return over_reason(self.run_state.progress, self.leases.trainer())
 
     def lease(self, role: Role) -> LeaseView:
         """What the other side sees of this one."""
@@ -311,26 +297,27 @@ class TrajectoryService:
         It counts before it is written: a process that sends heartbeats is alive, even if the disk is full.
         """
         forgotten, key = self.leases.renew(role, report), lease_key(role, report)
-        if self._state.leases.get(key) != report:
-            await self._change("lease", self.journal.record_lease, key, report, forgotten)
+        if self.run_state.leases.get(key) != report:
+            await self._change("lease", run_record.record_lease, key, report, forgotten)
 
     async def add_metrics(self, report: MetricsReport) -> int:
-        sequence = await self._write("metrics", self.journal.add_metrics, report, time.time())
-        if report.source == EVALUATION:
-            self._state = self.journal.run_state()
+        sequence = await self._write("metrics", run_record.add_metrics, report, time.time())
+        if report.source == run_record.EVALUATION:
+            self.run_state = self.journal.read(run_record.run_state)
         return sequence
 
     def unready(self) -> str | None:
         """Why the journal is not available, or None. A failure lasts until the same kind of write succeeds."""
         return next(iter(self._failures.values()), None)
 
-    async def _change(self, kind: str, write: Callable[..., None], *args: object) -> None:
-        await self._write(kind, write, *args)
-        self._state = self.journal.run_state()
+    async def _change(self, kind: str, change: Callable[..., None], *args: object) -> None:
+        await self._write(kind, change, *args)
+        self.run_state = self.journal.read(run_record.run_state)
 
-    async def _write(self, kind: str, write: Callable[..., Answer], *args: object) -> Answer:
+    async def _write(self, kind: str, change: Callable[..., Answer], *args: object) -> Answer:
+        """Make a change to the journal, in its thread."""
         try:
-            answer = await asyncio.get_running_loop().run_in_executor(self._writer, write, *args)
+            answer = await asyncio.get_running_loop().run_in_executor(self._writer, self.journal.write, change, *args)
         except JournalError as error:
             self._failures[kind] = str(error)
             raise

@@ -22,7 +22,7 @@ import orjson
 from tinker_atropos.trajectory_api.messages.records import NewGroupState, PostedGroups, ReceivedGroup
 from tinker_atropos.trajectory_api.store.batches import evict_oldest_replay, first_exact
 from tinker_atropos.trajectory_api.store.books import post, post_refused
-from tinker_atropos.trajectory_api.store.database import DiskFullError, JournalError, used_bytes
+from tinker_atropos.trajectory_api.store.journal import DiskFullError, JournalError, used_bytes
 
 HOLD_SECONDS = 280.0
 RETRY_SECONDS = 1.0
@@ -36,11 +36,17 @@ KnownKeys = dict[str, NewGroupState]
 
 
 def add_deliveries(
-    sql: sqlite3.Connection, deliveries: Sequence[PostedGroups], *, now: float, max_bytes: int, evict_replay: bool
+    sql: sqlite3.Connection,
+    deliveries: Sequence[PostedGroups],
+    *,
+    now: float,
+    max_bytes: int,
+    evict_replay: bool = False,
 ) -> list[Stored | None]:
     """Store what there is room for. Returns the states of each delivery's groups, or None if there is no room.
 
-    `evict_replay`: evict content that is kept for replay to make room, for a trainer that waits for new groups.
+    `now` is in seconds since the epoch. `evict_replay`: evict content that is kept for replay to make room, for a
+    trainer that waits for new groups.
     """
     known = _known_keys(sql, [group.key for delivery in deliveries for group in delivery.groups], now)
     group_sizes = _group_sizes(sql, {group.env_id for delivery in deliveries for group in delivery.groups})
@@ -143,7 +149,7 @@ class _Sender:
 
 
 class Intake:
-    """`held` is the number of POSTs that wait for room."""
+    """`held` is the number of POSTs that wait for room in the journal."""
 
     def __init__(self, write: Write, full: str, hold_seconds: float) -> None:
         """`full` is the error message for those that got no room."""

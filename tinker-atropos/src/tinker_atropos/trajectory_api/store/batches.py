@@ -75,10 +75,8 @@ def _shares_first(queue: Sequence[QueuedGroup], owed: dict[int, int]) -> list[Qu
 GZIP_WBITS = zlib.MAX_WBITS | 16
 
 
-def take_batch(
-    sql: sqlite3.Connection, step: int, batch_size: int, minimum_shares: Mapping[int, float] | None = None
-) -> StepBatch:
-    """Batch `step`: the groups that it has, filled from the queue to `batch_size` rollouts.
+def take_batch(sql: sqlite3.Connection, step: int, batch_size: int, minimum_shares: Mapping[int, float]) -> StepBatch:
+    """Batch `step`, the same one each time: the groups that it has, filled from the queue to `batch_size` rollouts.
 
     As long as the queue does not hold what is missing, nothing is taken from it. If sizes are odd, a group may go back
     to the queue because the batch can only be filled without it.
@@ -87,7 +85,7 @@ def take_batch(
     held = _candidates(sql, "step = ?", (step,))
     missing = batch_size - sum(group.size for group in held)
     if missing:
-        chosen = form_batch([*held, *_candidates(sql, "state = 'queued'", ())], batch_size, minimum_shares or {})
+        chosen = form_batch([*held, *_candidates(sql, "state = 'queued'", ())], batch_size, minimum_shares)
         if chosen is None:
             return StepBatch(missing=max(1, missing))
         added, returned = set(chosen) - set(held), set(held) - set(chosen)
@@ -103,7 +101,7 @@ def take_batch(
     return StepBatch(
         group_ids=tuple(group_id for group_id, *_ in groups),
         received_at=tuple(received_at for _, received_at, *_ in groups),
-        contents=tuple(group_json(content, gzipped) for *_, gzipped, content in groups),
+        contents=tuple(_group_json(content, gzipped) for *_, gzipped, content in groups),
     )
 
 
@@ -171,5 +169,12 @@ def evict_oldest_replay(sql: sqlite3.Connection) -> bool:
     return True
 
 
-def group_json(content: bytes, gzipped: bool) -> bytes:
+def latest_group(sql: sqlite3.Connection) -> bytes | None:
+    row = sql.execute(
+        "SELECT content, gzipped FROM groups WHERE content IS NOT NULL ORDER BY id DESC LIMIT 1"
+    ).fetchone()
+    return None if row is None else _group_json(*row)
+
+
+def _group_json(content: bytes, gzipped: bool) -> bytes:
     return zlib.decompress(content, wbits=GZIP_WBITS) if gzipped else bytes(content)

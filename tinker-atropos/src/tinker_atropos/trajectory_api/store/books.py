@@ -10,7 +10,7 @@ SIGKILL. Not in the sum: `duplicates` (repeats of a group that is already stored
 import sqlite3
 from collections.abc import Iterable
 
-from tinker_atropos.trajectory_api.messages.records import Books, RefusedGroup
+from tinker_atropos.trajectory_api.messages.records import Books, GroupCount, RefusedGroup
 
 
 def post(sql: sqlite3.Connection, entry: str, groups: int, rollouts: int, reason: str = "") -> None:
@@ -71,3 +71,23 @@ def _books(entries: Iterable[tuple[str, str, int]]) -> Books:
         dropped=by_reason["dropped"],
         replay_evicted=totals.get("replay_evicted", 0),
     )
+
+
+def group_counts(sql: sqlite3.Connection) -> list[GroupCount]:
+    """Groups by state, environment and size."""
+    rows = sql.execute("SELECT state, env_id, rollouts, count(*) FROM groups GROUP BY 1, 2, 3")
+    return [GroupCount(*row) for row in rows]
+
+
+def oldest_queued_at(sql: sqlite3.Connection) -> float | None:
+    """When the group that has waited longest arrived, in seconds since the epoch."""
+    (received_at,) = sql.execute("SELECT min(received_at) FROM groups WHERE state = 'queued'").fetchone()
+    return None if received_at is None else float(received_at)
+
+
+def kept_batches(sql: sqlite3.Connection) -> int:
+    """Trained batches that can be replayed."""
+    (kept,) = sql.execute(
+        "SELECT count(DISTINCT step) FROM groups WHERE state = 'trained' AND content IS NOT NULL"
+    ).fetchone()
+    return int(kept)

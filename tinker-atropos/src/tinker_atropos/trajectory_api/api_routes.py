@@ -30,7 +30,8 @@ environment in its pod, but is none (an OpenEnv server), is kept out by the path
 """  # noqa: E501 -- a table
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
@@ -39,16 +40,28 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinker_atropos.serving import is_loopback, json_response
+from tinker_atropos.serving import is_loopback, json_response, peer_of
 from tinker_atropos.trajectory_api.messages.bodies import (
     MAX_BODY_BYTES,
     METRICS_BODY_BYTES,
     ApiRefusal,
+    JsonBody,
+    checked_group,
+    count_rollouts,
+    group_keys,
     number,
     read,
+    read_body,
+    split_list,
     step_of,
 )
-from tinker_atropos.trajectory_api.messages.records import StepBatch
+from tinker_atropos.trajectory_api.messages.records import (
+    NewGroupState,
+    PostedGroups,
+    ReceivedGroup,
+    RefusedGroup,
+    StepBatch,
+)
 from tinker_atropos.trajectory_api.messages.requests import (
     DropRequest,
     EnvIdentifier,
@@ -58,10 +71,12 @@ from tinker_atropos.trajectory_api.messages.requests import (
     ProgressReport,
     TrainerRegistration,
 )
-from tinker_atropos.trajectory_api.routes.group_routes import receive_group, receive_groups
 from tinker_atropos.trajectory_api.service.held_leases import PEERS, Role
 from tinker_atropos.trajectory_api.service.trajectory_service import TrajectoryService
-from tinker_atropos.trajectory_api.store.database import JournalError
+from tinker_atropos.trajectory_api.store.batches import latest_group
+from tinker_atropos.trajectory_api.store.books import oldest_queued_at, read_books
+from tinker_atropos.trajectory_api.store.journal import JournalError
+from tinker_atropos.trajectory_api.store.run_record import metrics_after
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -75,15 +90,11 @@ def trainers_only(path: str, endpoint: Endpoint, method: str = "GET") -> Route:
                 403,
                 "not_local",
                 f"{method} {path} is for the run's trainer, which calls it on loopback; this request came from "
-                f"{_peer(request)}: an environment has no need of it",
+                f"{peer_of(request.scope)}: an environment has no need of it",
             )
         return await endpoint(request)
 
     return Route(path, guarded, methods=[method])
-
-
-def _peer(request: Request) -> str:
-    return request.client.host if request.client else "an unknown address"
 
 
 MAX_WAIT_SECONDS = 30.0
@@ -189,19 +200,11 @@ def _batch_json(batch: StepBatch, step: int | None) -> bytes:
 
 
 async def show_latest_example(request: Request) -> Response:
-    group = _service(request).journal.latest_group()
+    group = _service(request).journal.read(latest_group)
     return Response(group or orjson.dumps(NO_EXAMPLE), media_type="application/json")
 
 
-async def renew_trainers_lease(request: Request) -> Response:
-    return await _renew_lease(request, "trainer")
-
-
-async def renew_environments_lease(request: Request) -> Response:
-    return await _renew_lease(request, "environment")
-
-
-async def _renew_lease(request: Request, role: Role) -> Response:
+async def renew_lease(request: Request, role: Role) -> Response:
     """`evaluated_step`: the newest evaluation that was reported, even if by an environment that is gone, as
     `environment_state` may be.
     """
@@ -232,9 +235,8 @@ async def drop_groups(request: Request) -> Response:
 
 async def show_books(request: Request) -> Response:
     service = _service(request)
-    oldest_queued_at = service.journal.oldest_queued_at()
-    totals = service.run_state.progress.totals
-    return json_response({**service.journal.books(), "oldest_queued_at": oldest_queued_at, "totals": totals})
+    oldest, totals = service.journal.read(oldest_queued_at), service.run_state.progress.totals
+    return json_response({**service.journal.read(read_books), "oldest_queued_at": oldest, "totals": totals})
 
 
 async def add_metrics(request: Request) -> Response:
@@ -244,8 +246,58 @@ async def add_metrics(request: Request) -> Response:
 
 async def show_metrics(request: Request) -> Response:
     after = int(number(request, "after", 0))
-    records = _service(request).journal.metrics_after(after)
+    records = _service(request).journal.read(metrics_after, after)
     return json_response({"records": records, "last": records[-1]["seq"] if records else after})
+
+
+Stored = tuple[ReceivedGroup, NewGroupState]
+
+
+async def receive_group(request: Request) -> Response:
+    ((group, state),), _ = await _deliver(request, lambda body: [body])
+    if state == "buffered":
+        return json_response({"status": "buffered", "buffer_size": _service(request).buffered_rollouts(group.env_id)})
+    return json_response({"status": "received"})
+
+
+async def receive_groups(request: Request) -> Response:
+    """Good groups of a list are kept even if others are bad: a 4xx would make the client drop them all."""
+    stored, refusals = await _deliver(request, split_list)
+    answer: dict[str, object] = {"status": "received", "groups_processed": len(stored)}
+    if buffered := sum(state == "buffered" for _, state in stored):
+        answer["buffered"] = buffered
+        answer["last_buffer_size"] = _service(request).buffered_rollouts(stored[-1][0].env_id)
+    if refusals:
+        answer["refused"] = [str(refusal) for refusal in refusals]
+    return json_response(answer)
+
+
+async def _deliver(
+    request: Request, split: Callable[[JsonBody], Sequence[JsonBody]]
+) -> tuple[list[Stored], list[ApiRefusal]]:
+    """Store the body's good groups and count its bad ones. Raises the first ApiRefusal if none is good.
+
+    A repeated POST (same `Idempotency-Key`, else same content) gets the answer of the first.
+    """
+    service = _service(request)
+    try:
+        bodies = split(await read_body(request, request.app.state.max_body_bytes))
+    except ApiRefusal as refusal:  # one refused group, of unknown size
+        await service.intake.deliver(PostedGroups(refused=(RefusedGroup(refusal.reason, 0),)))
+        raise
+    groups: list[ReceivedGroup] = []
+    refusals: list[ApiRefusal] = []
+    refused: list[RefusedGroup] = []
+    for body, key in zip(bodies, group_keys(bodies, request.headers.get("idempotency-key")), strict=True):
+        try:
+            groups.append(checked_group(body, key, service.registration))
+        except ApiRefusal as refusal:
+            refusals.append(refusal)
+            refused.append(RefusedGroup(refusal.reason, count_rollouts(body)))
+    states = await service.intake.deliver(PostedGroups(tuple(groups), tuple(refused)))
+    if refusals and not groups:
+        raise refusals[0]
+    return list(zip(groups, states, strict=True)), refusals
 
 
 ROUTES = [
@@ -259,13 +311,13 @@ ROUTES = [
     Route("/status-env", show_env_status),
     Route("/scored_data", receive_group, methods=["POST"]),
     Route("/scored_data_list", receive_groups, methods=["POST"]),
-    Route("/rl/lease/environment", renew_environments_lease, methods=["PUT"]),
+    Route("/rl/lease/environment", partial(renew_lease, role="environment"), methods=["PUT"]),
     Route("/rl/metrics", add_metrics, methods=["POST"]),
     # For the trainer.
     trainers_only("/register", register, "POST"),
     trainers_only("/batch", take_batch),
     trainers_only("/latest_example", show_latest_example),
-    trainers_only("/rl/lease/trainer", renew_trainers_lease, "PUT"),
+    trainers_only("/rl/lease/trainer", partial(renew_lease, role="trainer"), "PUT"),
     trainers_only("/rl/progress", record_progress, "POST"),
     trainers_only("/rl/drop", drop_groups, "POST"),
     trainers_only("/rl/books", show_books),

@@ -1,1 +1,0 @@
-"""HTTP routes: Atropos' own and ours."""
