@@ -53,7 +53,7 @@ def test_a_process_imports_only_what_it_needs(module: str) -> None:
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
 
 
-@pytest.mark.parametrize("folder", ["rl_operator", "rl_contract"])
+@pytest.mark.parametrize("folder", ["rl_operator", "rl_contract", "tinker_service"])
 def test_the_tests_of_one_distribution_do_not_import_the_other(folder: str) -> None:
     """Those of both sides are at home in tests/unit/generate, whose generators read both, and in tests/integration."""
     files = list((ROOT / "tests/unit" / folder).rglob("*.py"))

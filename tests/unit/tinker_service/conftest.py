@@ -1,14 +1,15 @@
 """The engine and clients that the Tinker service's tests share."""
 
+import random
 from collections.abc import Iterator
 
+import httpx
 import pytest
 import tinker
 import torch
 from tests.conftest import TinkerServiceProcess
 
 from rl_contract.bundled import bundled_model_folder
-from tinker_atropos.environments.bundled import digits
 from tinker_service.model.engine import Engine
 
 
@@ -21,8 +22,9 @@ def engine() -> Engine:
 
 @pytest.fixture(scope="session")
 def prompts(engine: Engine) -> list[tuple[int, ...]]:
-    """Held-out prompts of the bundled task, as tokens."""
-    contents = [digits.prompt(item) for item in digits.split().held_out[:32]]
+    """Prompts of the bundled model's task (sort four digits), as tokens."""
+    generator = random.Random(0)
+    contents = [f"sort {' '.join(generator.choices('0123456789', k=4))}" for _ in range(32)]
     return [
         tuple(
             engine.tokenizer.apply_chat_template(
@@ -44,3 +46,9 @@ def client(tinker_service: TinkerServiceProcess) -> Iterator[tinker.ServiceClien
 @pytest.fixture
 def rest(tinker_service: TinkerServiceProcess) -> tinker.RestClient:
     return tinker.RestClient(base_url=tinker_service.url, api_key=tinker_service.key)
+
+
+@pytest.fixture
+def http(tinker_service: TinkerServiceProcess) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=tinker_service.url, headers={"X-API-Key": tinker_service.key}, timeout=60) as http:
+        yield http

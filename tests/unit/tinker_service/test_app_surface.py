@@ -1,41 +1,23 @@
 """The rest of the SDK's surface: custom losses, several targets, several adapters, scores of prompts, sessions."""
 
-from collections.abc import Iterator
-
 import httpx
 import numpy as np
 import pytest
 import tinker
 import torch
+from tests.unit.tinker_service import sdk_clients
+from tests.unit.tinker_service.sdk_clients import WAIT, new_model, train
 from tinker import types
 
 from rl_contract.bundled import bundled_model_folder
 
-WAIT = 60
-ADAM = types.AdamParams(learning_rate=1e-2)
 TOKENS = [5, 6, 7, 8, 9]
 PROMPT = types.ModelInput.from_ints(TOKENS)
 
 
-def new_model(client: tinker.ServiceClient, seed: int = 0) -> tinker.TrainingClient:
-    return client.create_lora_training_client("bundled", rank=4, seed=seed).result(WAIT)
-
-
 def datum(targets: object = TOKENS[1:], weights: object = (1.0, 0.5, 2.0, 0.0)) -> types.Datum:
-    inputs = {"target_tokens": targets, "weights": list(weights) if isinstance(weights, tuple) else weights}
-    return types.Datum(types.ModelInput.from_ints(TOKENS[:-1]), inputs)
-
-
-def step(model: tinker.TrainingClient, *data: types.Datum) -> list[np.ndarray]:
-    forward_backward, optimizer = model.forward_backward(list(data), "cross_entropy"), model.optim_step(ADAM)
-    optimizer.result(WAIT)
-    return [output["logprobs"].to_numpy() for output in forward_backward.result(WAIT).loss_fn_outputs]
-
-
-@pytest.fixture
-def http(tinker_service) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=tinker_service.url, headers={"X-API-Key": tinker_service.key}, timeout=60) as http:
-        yield http
+    weights = list(weights) if isinstance(weights, tuple) else weights
+    return sdk_clients.datum(TOKENS[:-1], target_tokens=targets, weights=weights)
 
 
 def metric(http: httpx.Client, name: str) -> float:
@@ -52,8 +34,11 @@ def test_a_custom_loss_moves_the_weights_like_the_built_in_one(client: tinker.Se
         return loss, {"mine": 3.0}
 
     for _ in range(2):
-        (expected,) = step(built_in, datum())
-        future, optimizer = custom.forward_backward_custom([datum()], weighted), custom.optim_step(ADAM)
+        (expected,) = train(built_in, [datum()])
+        future, optimizer = (
+            custom.forward_backward_custom([datum()], weighted),
+            custom.optim_step(types.AdamParams(learning_rate=1e-2)),
+        )
         output = future.result(WAIT)
         optimizer.result(WAIT)
         np.testing.assert_array_equal(output.loss_fn_outputs[0]["logprobs"].to_numpy(), expected)
@@ -70,7 +55,7 @@ def test_several_weighted_targets_per_token(client: tinker.ServiceClient, as_ten
     floats = {"dtype": np.float32} if as_tensor is np.array else {}
     wide = datum(as_tensor(targets, **integers), as_tensor(weights, **floats))
     model = new_model(client)
-    first_wide, first = step(model, wide, datum())
+    first_wide, first = train(model, [wide, datum()])
     assert first_wide.shape == (4, 2)
     np.testing.assert_allclose(first_wide[:, 0], first, atol=1e-6)
     sampler = client.create_sampling_client(base_model="bundled").result(WAIT)
@@ -79,7 +64,7 @@ def test_several_weighted_targets_per_token(client: tinker.ServiceClient, as_ten
     expected = reference.result(WAIT).target_prompt_logprobs.to_numpy().reshape(4, 2)
     np.testing.assert_allclose(first_wide, expected, atol=1e-5)
     for _ in range(20):
-        last, _ = step(model, wide, datum())
+        last, _ = train(model, [wide, datum()])
     assert (last * weights).sum() > (first_wide * weights).sum() + 1
 
 
@@ -87,11 +72,11 @@ def test_adapters_do_not_affect_each_other(client: tinker.ServiceClient) -> None
     """Two models trained in turns equal, bit for bit, each trained alone: the same requests, the same weights."""
     other = datum([9, 9, 9, 9])
     alone = [
-        [step(model, data) for _ in range(3)]
+        [train(model, [data]) for _ in range(3)]
         for model, data in ((new_model(client), datum()), (new_model(client), other))
     ]
     mine, yours = new_model(client), new_model(client)
-    in_turns = [(step(mine, datum()), step(yours, other)) for _ in range(3)]
+    in_turns = [(train(mine, [datum()]), train(yours, [other])) for _ in range(3)]
     np.testing.assert_array_equal([rows[0] for rows in in_turns], alone[0])
     np.testing.assert_array_equal([rows[1] for rows in in_turns], alone[1])
 
@@ -100,10 +85,10 @@ def test_a_batch_split_by_the_sdk_trains_as_one(client: tinker.ServiceClient) ->
     """1,024 sequences go into one request: the rest into a second one, before the same optimizer step."""
     data = [datum([6, 7, 8, number % 512]) for number in range(1_030)]
     whole, halves = new_model(client), new_model(client)
-    assert len(step(whole, *data)) == 1_030
+    assert len(train(whole, data)) == 1_030
     halves.forward_backward(data[:1_024], "cross_entropy").result(WAIT)
-    step(halves, *data[1_024:])
-    np.testing.assert_array_equal(step(whole, datum()), step(halves, datum()))
+    train(halves, data[1_024:])
+    np.testing.assert_array_equal(train(whole, [datum()]), train(halves, [datum()]))
 
 
 def test_too_short_a_lifetime_is_refused(client: tinker.ServiceClient) -> None:
@@ -116,8 +101,8 @@ def test_the_next_request_trains_the_loaded_weights(client: tinker.ServiceClient
     """Submitted back to back: the load runs before the request that follows it."""
     model = new_model(client)
     state = model.save_state("before").result(WAIT).path
-    before = step(model, datum())
-    step(model, datum())
+    before = train(model, [datum()])
+    train(model, [datum()])
     load = model.load_state_with_optimizer(state)
     after = model.forward_backward([datum()], "cross_entropy")
     load.result(WAIT)
@@ -255,7 +240,7 @@ def test_short_samples_and_training_go_on_beside_a_long_sample(
 ) -> None:
     before, long = metric(http, SAMPLED), long_sample(client, http)
     model = new_model(client)
-    step(model, datum())
+    train(model, [datum()])
     sampler = model.save_weights_and_get_sampling_client().result(WAIT)
     short = sampler.sample(PROMPT, 1, types.SamplingParams(max_tokens=2, stop=[])).result(WAIT)
     assert len(short.sequences[0].tokens) == 2
@@ -301,10 +286,10 @@ def test_metrics_count_requests_tokens_and_batches(client: tinker.ServiceClient,
         'tinker_service_tokens_total{kind="prompt"}',
         "tinker_service_batch_sequences_sum",
     )
-    step(model, datum())
+    train(model, [datum()])
     sampler.sample(PROMPT, 1, types.SamplingParams(max_tokens=1)).result(WAIT)
     before = [metric(http, name) for name in names]
-    step(model, datum(), datum())
+    train(model, [datum(), datum()])
     sampler.sample(PROMPT, 3, types.SamplingParams(max_tokens=2)).result(WAIT)
     assert np.subtract([metric(http, name) for name in names], before).tolist() == [1, 8, 5, 3]
     assert metric(http, "tinker_service_models") >= 1

@@ -12,24 +12,21 @@ import pytest
 import tinker
 import torch
 from safetensors.torch import load_file
+from tests.unit.tinker_service.sdk_clients import WAIT, datum, new_model, train
 from tinker import types
 from transformers import AutoModelForCausalLM
 
 from rl_contract.bundled import bundled_model_folder
 
-WAIT = 60
 TOKENS = [5, 6, 7, 8, 9, 10]
 
 
 @pytest.fixture
 def trained_adapter(client: tinker.ServiceClient) -> tinker.TrainingClient:
     """An adapter with non-zero weights everywhere, its unembedding included."""
-    model = client.create_lora_training_client("bundled", rank=4, seed=0).result(WAIT)
-    data = [types.Datum(types.ModelInput.from_ints(TOKENS[:-1]), {"target_tokens": TOKENS[1:], "weights": [1.0] * 5})]
+    model = new_model(client)
     for _ in range(3):
-        step = model.forward_backward(data, "cross_entropy"), model.optim_step(types.AdamParams(learning_rate=1e-2))
-        for future in step:
-            future.result(WAIT)
+        train(model, [datum(TOKENS[:-1], target_tokens=TOKENS[1:], weights=[1.0] * 5)])
     return model
 
 

@@ -10,10 +10,10 @@ import httpx
 import numpy as np
 import pytest
 import tinker
+from tests.unit.tinker_service.sdk_clients import WAIT, datum, new_model, train
 from tinker import types
 from tinker.lib.retryable_exception import RetryableException
 
-WAIT = 60
 PROGRAM = str(Path(sys.executable).with_name("tinker-service"))
 
 
@@ -62,25 +62,20 @@ def test_a_port_in_use_is_named(tmp_path: Path, tinker_service) -> None:
 
 def step(model: tinker.TrainingClient) -> np.ndarray:
     """One step on a fixed sequence; the logprobs before it."""
-    data = types.Datum(types.ModelInput.from_ints([5, 6, 7]), {"target_tokens": [6, 7, 8], "weights": [1.0] * 3})
-    forward_backward = model.forward_backward([data], "cross_entropy")
-    optimizer = model.optim_step(types.AdamParams(learning_rate=1e-2))
-    output = forward_backward.result(WAIT)
-    optimizer.result(WAIT)
-    return output.loss_fn_outputs[0]["logprobs"].to_numpy()
+    return train(model, [datum([5, 6, 7], target_tokens=[6, 7, 8], weights=[1.0] * 3)])[0]
 
 
 def test_a_client_continues_after_the_service_was_killed(tmp_path: Path, start_tinker_service) -> None:
     """SIGKILL between two steps: the client learns what to do, and continues from the last state bit for bit."""
     with start_tinker_service(tmp_path) as service:
         client = tinker.ServiceClient(base_url=service.url, api_key=service.key)
-        model = client.create_lora_training_client("bundled", rank=4, seed=0).result(WAIT)
+        model = new_model(client)
         step(model)
         state = model.save_state("state").result(WAIT).path
         weights = model.save_weights_for_sampler("weights").result(WAIT).path
         sampler = model.save_weights_and_get_sampling_client().result(WAIT)
         expected = [step(model) for _ in range(2)]
-        long = types.Datum(types.ModelInput.from_ints([5] * 512), {"target_tokens": [6] * 512})
+        long = datum([5] * 512, target_tokens=[6] * 512)
         under_way = model.forward_backward([long] * 256, "cross_entropy")
         wait_for_metric(service.url, 'requests_total{operation="forward_backward",status="200"} 4.0')
         service.process.send_signal(signal.SIGKILL)
@@ -114,7 +109,7 @@ def wait_for_metric(url: str, text: str) -> None:
 def test_a_full_quota_is_reported_to_the_user_and_training_continues(tmp_path: Path, start_tinker_service) -> None:
     with start_tinker_service(tmp_path, "--max-disk", "0.002") as service:
         client = tinker.ServiceClient(base_url=service.url, api_key=service.key)
-        model = client.create_lora_training_client("bundled", rank=16, seed=0).result(WAIT)
+        model = new_model(client, rank=16)
         step(model)
         with pytest.raises(tinker.RequestFailedError, match="that --max-disk allows: delete checkpoints"):
             model.save_state("too-large").result(WAIT)

@@ -5,13 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.unit.tinker_service.sampled import sampled
 
 from rl_contract.bundled import bundled_model_folder
 from tinker_service.model.adamw import AdamSettings
 from tinker_service.model.engine import Engine
 from tinker_service.model.lora import LoraSpec
-from tinker_service.model.sampling.continuations import SamplingRequest
 from tinker_service.model.training import (
     ChosenLogprobs,
     LossOutput,
@@ -84,17 +82,6 @@ def test_in_bfloat16_adapters_logits_and_logprobs_are_float32(bf16_engine: Engin
     assert not torch.equal(output.logits, output.logits.bfloat16().float())
 
 
-def test_bfloat16_matches_double_precision_within_its_rounding(
-    engine: Engine, bf16_engine: Engine, prompts: Prompts
-) -> None:
-    data = [TrainingDatum(np.array(prompt[:-1]), {"target_tokens": np.array(prompt[1:])}) for prompt in prompts[:8]]
-    exact, rounded = (
-        np.concatenate(score(each, Trainee(each.model.new_adapter(LoraSpec(rank=4, seed=0))), data).logprobs)
-        for each in (engine, bf16_engine)
-    )
-    assert 1e-6 < np.abs(exact - rounded).mean() < 0.02
-
-
 def test_rotary_frequencies_are_not_rounded(bf16_engine: Engine) -> None:
     """In bfloat16 they would turn the 500th position by up to a radian."""
     buffers = dict(bf16_engine.model.model.named_buffers())
@@ -115,17 +102,6 @@ def test_training_in_bfloat16_follows_double_precision(engine: Engine, bf16_engi
     exact, rounded = losses
     assert exact[-1] < 0.97 * exact[0]
     np.testing.assert_allclose(rounded, exact, rtol=0.02)
-
-
-def test_bfloat16_trains_what_it_samples(bf16_engine: Engine, prompts: Prompts) -> None:
-    trainee = Trainee(bf16_engine.model.new_adapter(LoraSpec(rank=4, seed=0)))
-    requests = [SamplingRequest(prompt, num_samples=2, max_tokens=6, seed=1) for prompt in prompts[:4]]
-    rows = [row for group in sampled(bf16_engine.model, requests, trainee.adapter) for row in group]
-    sequences = [np.array([*row.request.prompt, *row.tokens]) for row in rows]
-    data = [TrainingDatum(sequence[:-1], {"target_tokens": sequence[1:]}) for sequence in sequences]
-    trained = score(bf16_engine, trainee, data).logprobs
-    gaps = [np.abs(scored[-6:] - row.logprobs) for scored, row in zip(trained, rows, strict=True)]
-    assert np.mean(gaps) < 0.02
 
 
 def test_the_model_is_known_by_its_name_and_its_folder(engine: Engine) -> None:

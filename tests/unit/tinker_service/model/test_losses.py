@@ -5,8 +5,6 @@ import pytest
 import torch
 
 from rl_contract.policy_losses import POLICY_LOSSES, LossName
-from rl_contract.trainer_settings import TrainerSettings
-from tinker_atropos.trainer.data.datums import loss_config
 from tinker_service.model.losses import LOSSES, Loss
 
 P = np.log([0.5, 0.9, 0.1, 0.4])  # the trainer's logprobs
@@ -79,7 +77,8 @@ def test_clip_thresholds_may_differ_by_token() -> None:
 
 
 @pytest.mark.parametrize("name", POLICY_LOSSES)
-def test_what_the_trainer_sends_is_what_the_service_takes(name: LossName) -> None:
+def test_a_policy_loss_takes_what_the_contract_says_of_it(name: LossName) -> None:
     row, of_service = POLICY_LOSSES[name], LOSSES[name]
-    assert set(loss_config(TrainerSettings(loss=name)) or {}) == set(of_service.settings)
+    thresholds = row.clips.as_loss_config() if row.clips else {}
+    assert set(of_service.settings) == ({"beta"} if row.pulls_back else set(thresholds))
     assert row.marks_sequence == ("sequence_ratio_mask" in of_service.required)

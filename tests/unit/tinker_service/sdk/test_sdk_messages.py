@@ -11,8 +11,7 @@ from tinker.proto.response_conv import deserialize_forward_backward_output
 
 from tinker_service.model.losses import LOSSES
 from tinker_service.model.training import LossOutput
-from tinker_service.sdk.sdk_messages import loss_output_message, parse_forward_backward
-from tinker_service.sdk.validation import check_forward_backward
+from tinker_service.sdk.sdk_messages import check_forward_backward, loss_output_message, parse_forward_backward
 from tinker_service.service_errors import RequestError
 
 VOCABULARY, CONTEXT = 512, 16

@@ -1,7 +1,9 @@
 """`tinker-service`: the program and its options."""
 
 import asyncio
+import gc
 import logging
+import os
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -9,12 +11,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from rl_contract.bundled import BUNDLED
-from rl_contract.env_vars import RL_LOG_FORMAT
+from rl_contract.bundled import BUNDLED, bundled_model_folder
+from rl_contract.env_vars import RL_LOG_FORMAT, TINKER_API_KEY
 from rl_contract.logs import LogFormat, configure_logging, log_format_of
 from rl_contract.processes import TINKER_SERVICE_PORT
+from tinker_service.sdk.key_gate import KEY_PREFIX
 from tinker_service.service_errors import StartError
-from tinker_service.service_process import TinkerServiceOptions, run_tinker_service
+from tinker_service.service_http import bind
+
+GIB = 2**30
 
 logger = logging.getLogger(__name__)
 
@@ -66,21 +71,54 @@ def tinker_service(
 ) -> None:
     """Serve the Tinker API from this machine: sampling and LoRA training of a small model."""
     configure_logging(log_format)
-    options = TinkerServiceOptions(
-        model=model,
-        data=data,
-        host=host,
-        port=port,
-        key_file=key_file,
-        device=device,
-        dtype=dtype,
-        max_disk=max_disk,
-        memory=memory,
-        threads=threads,
-        port_file=port_file,
-        idle_exit=idle_exit,
-    )
-    asyncio.run(run_tinker_service(options))
+    key, folder = _read_key(key_file), _model_folder(model)  # before the slow imports
+    with bind(host, port) as listener:
+        gc.disable()  # what libraries make stays: to look at it again and again takes a quarter of their import's time
+        from tinker_service.service_server import serve_model
+
+        gc.freeze()
+        gc.enable()
+        serving = serve_model(
+            listener,
+            key=key,
+            name=model if model == BUNDLED else folder.name,
+            folder=folder,
+            data=data,
+            device=device,
+            dtype=dtype,
+            max_disk_bytes=None if max_disk is None else int(max_disk * GIB),
+            sampling_bytes=int(memory * GIB),
+            threads=threads,
+            port_file=port_file,
+            idle_exit=idle_exit,
+        )
+        asyncio.run(serving)
+
+
+def _read_key(key_file: Path | None) -> str:
+    """The key that every request must carry. Raises StartError saying how to set one."""
+    if key_file is not None:
+        try:
+            key, source = key_file.read_text(encoding="utf-8").strip(), f"--key-file {key_file}"
+        except OSError as error:
+            raise StartError(f"cannot read --key-file {key_file}: {error.strerror}") from None
+    else:
+        key, source = os.environ.get(TINKER_API_KEY, ""), TINKER_API_KEY
+    if not key.startswith(KEY_PREFIX) or not key.isascii():
+        fault = "does not start with it" if key else "is not set"
+        raise StartError(
+            f"the service needs a key that starts with {KEY_PREFIX!r}, and {source} {fault}; "
+            f"set TINKER_API_KEY or pass --key-file, with any key you choose"
+        )
+    return key
+
+
+def _model_folder(model: str) -> Path:
+    """The folder of `bundled`, or of a Hugging Face causal LM. Raises StartError if it does not contain one."""
+    folder = bundled_model_folder() if model == BUNDLED else Path(model).resolve()
+    if not (folder / "config.json").is_file():
+        raise StartError(f"--model {model}: {folder} holds no config.json; give {BUNDLED!r} or a model folder")
+    return folder
 
 
 def main() -> None:

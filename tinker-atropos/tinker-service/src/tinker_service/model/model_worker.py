@@ -111,14 +111,8 @@ class Worker:
             return
         try:
             job.future.set_result(job.run())
-        except RequestError as error:
-            job.future.set_exception(error)
-        except torch.OutOfMemoryError as error:
-            log.warning("no memory for a request: %s", error)
-            job.future.set_exception(RequestError(_NO_MEMORY))
-        except Exception as error:  # the thread serves all clients: one bad job must not end it
-            log.exception("a request failed")
-            job.future.set_exception(error)
+        except Exception as error:  # noqa: BLE001 -- the thread serves all clients: one bad job must not end it
+            job.future.set_exception(_told(error))
 
     def _sample(self) -> None:
         """One token for every running sequence, and the answers to the requests that are finished."""
@@ -141,14 +135,19 @@ class Worker:
     def _finish(self, samples: Sequence[SampleJob]) -> None:
         try:
             answers = self._answer(samples)
-        except Exception as error:  # as in _run
-            log.exception("the answer to a sample request failed")
+        except Exception as error:  # noqa: BLE001 -- as in _run
             for sample in samples:
-                sample.future.set_exception(RequestError(_NO_MEMORY) if _is_memory(error) else error)
+                sample.future.set_exception(_told(error))
         else:
             for sample, answer in zip(samples, answers, strict=True):
                 sample.future.set_result(answer)
 
 
-def _is_memory(error: Exception) -> bool:
-    return isinstance(error, torch.OutOfMemoryError)
+def _told(error: Exception) -> Exception:
+    """What the client learns of a request that failed; the log has what is not its own fault."""
+    if isinstance(error, torch.OutOfMemoryError):
+        log.warning("no memory for a request: %s", error)
+        return RequestError(_NO_MEMORY)
+    if not isinstance(error, RequestError):
+        log.error("a request failed", exc_info=error)
+    return error

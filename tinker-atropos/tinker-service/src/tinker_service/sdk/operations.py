@@ -25,8 +25,13 @@ from tinker_service.model.training import (
     forward_backward,
     optim_step,
 )
-from tinker_service.sdk.sdk_messages import ForwardBackwardRequest, numbers
-from tinker_service.sdk.validation import check_forward_backward, parse_sampling, parse_scoring
+from tinker_service.sdk.sdk_messages import (
+    ForwardBackwardRequest,
+    check_forward_backward,
+    numbers,
+    parse_sampling,
+    parse_scoring,
+)
 from tinker_service.service_errors import MissingError, RequestError
 from tinker_service.service_metrics import Metrics
 
@@ -139,15 +144,7 @@ class Service:
         )
 
     def save_weights(self, request: types.SaveWeightsRequest) -> Future[Any]:
-        return self._save(
-            request.model_id,
-            request.seq_id,
-            "weights",
-            request.path,
-            ttl_seconds=request.ttl_seconds,
-            overwrite=request.overwrite,
-            user_metadata=request.user_metadata,
-        )
+        return self._save(request, "weights", overwrite=request.overwrite, user_metadata=request.user_metadata)
 
     def save_weights_for_sampler(self, request: types.SaveWeightsForSamplerRequest) -> Future[Any]:
         """A named checkpoint or, without a path, a sampler that exists only in memory."""
@@ -155,35 +152,23 @@ class Service:
             raise RequestError(f"kind {request.kind!r} is not supported by this service; use 'snapshot'")
         if request.path is None:
             return self._submit_to(request.model_id, request.seq_id, lambda trainee: self._snapshot(request, trainee))
-        return self._save(
-            request.model_id,
-            request.seq_id,
-            "sampler_weights",
-            request.path,
-            ttl_seconds=request.ttl_seconds,
-            user_metadata=request.user_metadata,
-        )
+        return self._save(request, "sampler_weights", user_metadata=request.user_metadata)
 
     def save_weights_external(self, request: types.SaveWeightsExternalRequest) -> Future[Any]:
         """A PEFT folder for other programs."""
         if request.age_encryption_recipients:
             raise RequestError("age_encryption_recipients is not supported by this service; encrypt after the download")
-        return self._save(
-            request.model_id, request.seq_id, "external_weights", request.path, ttl_seconds=request.ttl_seconds
-        )
+        return self._save(request, "external_weights")
 
     def _save(
         self,
-        model_id: str,
-        seq_id: int | None,
+        request: types.SaveWeightsRequest | types.SaveWeightsForSamplerRequest | types.SaveWeightsExternalRequest,
         kind: Kind,
-        name: str | None,
         *,
-        ttl_seconds: int | None,
         overwrite: bool = False,
         user_metadata: dict[str, str] | None = None,
     ) -> Future[Any]:
-        location = _location(model_id, kind, name)
+        location, ttl_seconds = _location(request.model_id, kind, request.path), request.ttl_seconds
         check_ttl(ttl_seconds)
 
         def run(trainee: Trainee) -> dict[str, Any]:
@@ -197,7 +182,7 @@ class Service:
             )
             return {"type": _SAVE_TYPES[kind], "path": location.path}
 
-        return self._submit_to(model_id, seq_id, run)
+        return self._submit_to(request.model_id, request.seq_id, run)
 
     def create_sampling_session(self, request: types.CreateSamplingSessionRequest) -> Future[Any]:
         sampler_id = _sampler_id(request.session_id, request.sampling_session_seq_id)

@@ -1,12 +1,13 @@
 """The HTTP API: what the tinker SDK 0.38 calls under /api/v1. A route parses, calls the service and answers."""
 
 import asyncio
+import functools
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -14,16 +15,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 from tinker import types
 
+from tinker_service.checkpoint_store import CheckpointRecord, CheckpointStore, Kind, Location, TrainingRunRecord
 from tinker_service.downloads import Downloads
 from tinker_service.model.registry import model_id_of, session_of
 from tinker_service.model.sampling.sample_jobs import SampleAnswer
 from tinker_service.model.training import LossOutput
-from tinker_service.sdk.checkpoint_routes import checkpoint_routes, page
 from tinker_service.sdk.futures import Futures, RequestKey, new_id
-from tinker_service.sdk.operations import Service
+from tinker_service.sdk.operations import Service, check_ttl
 from tinker_service.sdk.sdk_messages import loss_output_message, parse_forward_backward, sample_message
 from tinker_service.service_errors import CANCELLED, RequestError
 from tinker_service.service_http import json_response
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+_Item = TypeVar("_Item")
 
 PREFIX = "/api/v1"
 PROBES = frozenset({f"{PREFIX}/healthz", "/healthz", "/metrics"})
@@ -37,23 +41,34 @@ DYNAMIC_CONFIG = {"sample_cancel_enabled": True}
 
 def service_app(service: Service, futures: Futures, downloads: Downloads) -> Starlette:
     api = _Api(service, futures)
+    operations: dict[
+        str, tuple[Callable[[bytes], Any], Callable[[Any], Future[Any]]]
+    ] = {  # each is answered with the id of its future
+        "/create_model": (types.CreateModelRequest.model_validate_json, service.create_model),
+        "/load_weights": (types.LoadWeightsRequest.model_validate_json, service.load_weights),
+        "/forward_backward": (parse_forward_backward, service.forward_backward),
+        "/optim_step": (types.OptimStepRequest.model_validate_json, service.optim_step),
+        "/save_weights": (types.SaveWeightsRequest.model_validate_json, service.save_weights),
+        "/save_weights_for_sampler": (
+            types.SaveWeightsForSamplerRequest.model_validate_json,
+            service.save_weights_for_sampler,
+        ),
+        "/save_weights_external": (
+            types.SaveWeightsExternalRequest.model_validate_json,
+            service.save_weights_external,
+        ),
+    }
     posts = {  # they are tried in turn: the most frequent ones first
         "/asample": api.sample,
         "/retrieve_future": api.retrieve_future,
+        **{path: api.operation(*operation) for path, operation in operations.items()},
         "/client/config": api.client_config,
         "/client/dynamic_config": api.dynamic_config,
         "/telemetry": api.telemetry,
         "/create_session": api.create_session,
         "/session_heartbeat": api.session_heartbeat,
         "/sessions/{session_id}/finish": api.finish_session,
-        "/create_model": api.create_model,
         "/get_info": api.get_info,
-        "/load_weights": api.load_weights,
-        "/forward_backward": api.forward_backward,
-        "/optim_step": api.optim_step,
-        "/save_weights": api.save_weights,
-        "/save_weights_for_sampler": api.save_weights_for_sampler,
-        "/save_weights_external": api.save_weights_external,
         "/create_sampling_session": api.create_sampling_session,
         "/cancel_future": api.cancel_future,
     }
@@ -134,39 +149,9 @@ class _Api:
     async def show_session(self, request: Request) -> Response:
         return json_response(self._service.session(request.path_params["session_id"]))
 
-    async def create_model(self, request: Request) -> Response:
-        body = types.CreateModelRequest.model_validate_json(await request.body())
-        key = (model_id_of(body.session_id, body.model_seq_id), 0)
-        return self._submitted(key, lambda: self._service.create_model(body))
-
     async def get_info(self, request: Request) -> Response:
         body = types.GetInfoRequest.model_validate_json(await request.body())
         return json_response(self._service.model_info(body.model_id))
-
-    async def load_weights(self, request: Request) -> Response:
-        body = types.LoadWeightsRequest.model_validate_json(await request.body())
-        key = (body.model_id or model_id_of(body.session_id or "", body.model_seq_id or 0), body.seq_id or 0)
-        return self._submitted(key, lambda: self._service.load_weights(body))
-
-    async def forward_backward(self, request: Request) -> Response:
-        body = parse_forward_backward(await request.body())
-        return self._submitted((body.model_id, body.seq_id), lambda: self._service.forward_backward(body))
-
-    async def optim_step(self, request: Request) -> Response:
-        body = types.OptimStepRequest.model_validate_json(await request.body())
-        return self._submitted(_key(body.model_id, body.seq_id), lambda: self._service.optim_step(body))
-
-    async def save_weights(self, request: Request) -> Response:
-        body = types.SaveWeightsRequest.model_validate_json(await request.body())
-        return self._submitted(_key(body.model_id, body.seq_id), lambda: self._service.save_weights(body))
-
-    async def save_weights_for_sampler(self, request: Request) -> Response:
-        body = types.SaveWeightsForSamplerRequest.model_validate_json(await request.body())
-        return self._submitted(_key(body.model_id, body.seq_id), lambda: self._service.save_weights_for_sampler(body))
-
-    async def save_weights_external(self, request: Request) -> Response:
-        body = types.SaveWeightsExternalRequest.model_validate_json(await request.body())
-        return self._submitted(_key(body.model_id, body.seq_id), lambda: self._service.save_weights_external(body))
 
     async def create_sampling_session(self, request: Request) -> Response:
         """The one operation that is answered without a future."""
@@ -183,7 +168,7 @@ class _Api:
 
     async def sample(self, request: Request) -> Response:
         body = types.SampleRequest.model_validate_json(await request.body())
-        key = _key(body.sampling_session_id or "", body.seq_id)
+        key = _request_key(body)
         known = self._futures.known(key)
         request_id = known or new_id()
         sequence_ids = [f"{request_id}-{index}" for index in range(body.num_samples)]
@@ -204,13 +189,29 @@ class _Api:
         self._futures.cancel(types.FutureRetrieveRequest.model_validate_json(await request.body()).request_id)
         return json_response({})
 
-    def _submitted(self, key: RequestKey | None, start: Callable[[], Future[Any]]) -> Response:
+    def operation(self, parse: Callable[[bytes], Any], start: Callable[[Any], Future[Any]]) -> Endpoint:
         """Start the operation, unless the same request is already in progress, and return its future's id."""
-        return json_response({"request_id": self._futures.known(key) or self._futures.add(key, start())})
+
+        @functools.wraps(start)  # metrics call it by the operation's name
+        async def submit(request: Request) -> Response:
+            body = parse(await request.body())
+            key = _request_key(body)
+            return json_response({"request_id": self._futures.known(key) or self._futures.add(key, start(body))})
+
+        return submit
 
 
-def _key(owner: str, seq_id: int | None) -> RequestKey | None:
-    return None if seq_id is None else (owner, seq_id)
+def _request_key(body: Any) -> RequestKey | None:
+    match body:
+        case types.CreateModelRequest():
+            return model_id_of(body.session_id, body.model_seq_id), 0
+        case types.LoadWeightsRequest():
+            return body.model_id or model_id_of(body.session_id or "", body.model_seq_id or 0), body.seq_id or 0
+        case types.SampleRequest():
+            owner = body.sampling_session_id or ""
+        case _:
+            owner = body.model_id
+    return None if body.seq_id is None else (owner, body.seq_id)
 
 
 def _result_response(future: Future[Any]) -> Response:
@@ -253,3 +254,132 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 async def _server_error(_request: Request, error: Exception) -> Response:
     return json_response({"detail": f"{_FAILED} ({type(error).__name__})"}, 500)
+
+
+# The SDK's REST client: training runs, checkpoints, their metadata and expiry, in pages.
+
+_TYPES: dict[Kind, str] = {"weights": "training", "sampler_weights": "sampler", "external_weights": "external"}
+
+
+class _WeightsInfoBody(BaseModel):
+    tinker_path: str
+
+
+class _TtlBody(BaseModel):
+    ttl_seconds: int | None
+
+
+def checkpoint_routes(prefix: str, service: Service, downloads: Downloads) -> list[Route]:
+    routes = _CheckpointRoutes(service.store)
+    runs = f"{prefix}/training_runs"
+    checkpoint = f"{runs}/{{run}}/checkpoints/{{kind}}/{{name}}"
+    return [
+        Route(f"{prefix}/weights_info", routes.weights_info, methods=["POST"]),
+        Route(f"{prefix}/checkpoints", routes.list_all),
+        Route(runs, routes.list_runs),
+        Route(f"{runs}/{{run}}", routes.show_run),
+        Route(f"{runs}/{{run}}/checkpoints", routes.list_of_run),
+        Route(checkpoint, routes.delete, methods=["DELETE"]),
+        Route(f"{checkpoint}/ttl", routes.set_ttl, methods=["PUT"]),
+        Route(f"{checkpoint}/external_weights_urls", downloads.sign),
+        downloads.route,
+    ]
+
+
+class _CheckpointRoutes:
+    def __init__(self, store: CheckpointStore) -> None:
+        self._store = store
+
+    async def weights_info(self, request: Request) -> Response:
+        body = _WeightsInfoBody.model_validate_json(await request.body())
+        record = self._store.record(Location.parse(body.tinker_path))
+        return json_response(
+            {
+                "base_model": record.base_model,
+                "is_lora": True,
+                "lora_rank": record.rank,
+                "train_attn": record.train_attn,
+                "train_mlp": record.train_mlp,
+                "train_unembed": record.train_unembed,
+            }
+        )
+
+    async def list_runs(self, request: Request) -> Response:
+        records = self._store.runs()
+        shown, cursor = page(request, records)
+        return json_response({"training_runs": [self._run_wire(record) for record in shown], "cursor": cursor})
+
+    async def show_run(self, request: Request) -> Response:
+        return json_response(self._run_wire(self._store.run(request.path_params["run"])))
+
+    async def list_of_run(self, request: Request) -> Response:
+        run = self._store.run(request.path_params["run"])
+        records = self._store.checkpoints(run.training_run_id)
+        return json_response({"checkpoints": [self._checkpoint_wire(record) for record in records]})
+
+    async def list_all(self, request: Request) -> Response:
+        """Checkpoints of all runs, newest first."""
+        records = [record for run in self._store.runs() for record in self._store.checkpoints(run.training_run_id)]
+        records.sort(key=lambda record: record.created_at, reverse=True)
+        shown, cursor = page(request, records)
+        return json_response({"checkpoints": [self._checkpoint_wire(record) for record in shown], "cursor": cursor})
+
+    async def delete(self, request: Request) -> Response:
+        self._store.delete(_location(request))
+        return Response(status_code=204)
+
+    async def set_ttl(self, request: Request) -> Response:
+        ttl_seconds = _TtlBody.model_validate_json(await request.body()).ttl_seconds
+        check_ttl(ttl_seconds)
+        self._store.set_expiry(_location(request), ttl_seconds)
+        return json_response({})
+
+    def _checkpoint_wire(self, record: CheckpointRecord) -> dict[str, Any]:
+        location = Location.parse(record.tinker_path)
+        return {
+            "checkpoint_id": f"{location.kind}/{location.name}",
+            "checkpoint_type": _TYPES[location.kind],
+            "time": record.created_at,
+            "tinker_path": record.tinker_path,
+            "size_bytes": self._store.size_bytes(location),
+            "user_metadata": record.user_metadata,
+            "expires_at": record.expires_at,
+        }
+
+    def _run_wire(self, run: TrainingRunRecord) -> dict[str, Any]:
+        records = self._store.checkpoints(run.training_run_id)
+        latest = {Location.parse(record.tinker_path).kind: record for record in records}
+        wires = {kind: self._checkpoint_wire(record) for kind, record in latest.items()}
+        return {
+            "training_run_id": run.training_run_id,
+            "base_model": run.base_model,
+            "model_owner": "tinker-service",
+            "is_lora": True,
+            "lora_rank": run.lora_rank,
+            "last_request_time": records[-1].created_at if records else run.created_at,
+            "last_checkpoint": wires.get("weights"),
+            "last_sampler_checkpoint": wires.get("sampler_weights"),
+            "user_metadata": run.user_metadata,
+        }
+
+
+def _location(request: Request) -> Location:
+    params = request.path_params
+    return Location.parse(f"tinker://{params['run']}/{params['kind']}/{params['name']}")
+
+
+DEFAULT_LIMIT = 100
+
+
+def page(request: Request, items: Sequence[_Item]) -> tuple[Sequence[_Item], dict[str, int]]:
+    offset, limit = (
+        _query_integer(request, name, default) for name, default in (("offset", 0), ("limit", DEFAULT_LIMIT))
+    )
+    return items[offset : offset + limit], {"offset": offset, "limit": limit, "total_count": len(items)}
+
+
+def _query_integer(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name, str(default))
+    if not text.isdecimal():
+        raise RequestError(f"{name} is {text!r}; it must be an integer")
+    return int(text)
