@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinker_atropos.chat.anthropic_requests import AnthropicRequestError, chat_request
+from tinker_atropos.chat.anthropic_requests import chat_request
+from tinker_atropos.chat.request_handling import RefusedRequestError
 
 USER = {"role": "user", "content": "x"}
 WHOLE = {"max_tokens": 9, "messages": [USER]}
@@ -84,7 +85,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("fields", "sentence"), REFUSED.values(), ids=REFUSED)
 def test_a_refusal_names_the_field(fields, sentence) -> None:
-    with pytest.raises(AnthropicRequestError) as refused:
+    with pytest.raises(RefusedRequestError) as refused:
         translated(**fields)
     assert str(refused.value).startswith(sentence)
     assert str(refused.value).startswith(refused.value.field)
@@ -109,6 +110,6 @@ FIELDS = st.sampled_from(
 def test_anything_else_is_refused_and_nothing_else_raised(fields) -> None:
     try:
         answer = chat_request({**WHOLE, **fields})
-    except AnthropicRequestError:
+    except RefusedRequestError:
         return
     assert answer["messages"]

@@ -16,8 +16,8 @@ import pytest
 from tests import forking
 from tests.unit.tinker_atropos.environments.trial.provider import KEY, ScriptedProvider
 
-from tinker_atropos.check.check_process import as_json, as_text, findings
-from tinker_atropos.check.checks import worst
+from tinker_atropos.check.check_process import as_json, as_text
+from tinker_atropos.check.checks import findings, worst
 from tinker_atropos.check.observations import AnswerSeen, GroupSeen, Observations, SequenceSeen
 
 
@@ -303,16 +303,16 @@ def test_a_providers_model_answers_instead(run_check: Run) -> None:
 
 LEFT_BEHIND = """
 import os, subprocess
-from tinker_atropos.check.check_process import adopt_orphans, descendants, end_descendants
+from tinker_atropos.check.check_process import adopt_orphans, end_descendants, living_descendants
 
 adopt_orphans()
 subprocess.run(["/bin/sh", "-c", "setsid sleep 600 & exit"])
 ignoring = "trap '' TERM; echo ready; while :; do sleep 1; done"
 stubborn = subprocess.Popen(["/bin/sh", "-c", ignoring], stdout=subprocess.PIPE)
 stubborn.stdout.readline()
-pids = descendants()
+pids = living_descendants()
 end_descendants()
-print(len(pids) >= 2, descendants())
+print(len(pids) >= 2, living_descendants())
 for pid in pids:
     try:
         os.kill(pid, 0)

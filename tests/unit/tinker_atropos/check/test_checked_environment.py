@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tinker_atropos.check.check_process import findings, to_wire
+from tinker_atropos.check.check_process import to_wire
 from tinker_atropos.check.checked_environment import EnvironmentCheck
-from tinker_atropos.check.checks import Finding
+from tinker_atropos.check.checks import Finding, findings
 from tinker_atropos.check.observations import BrokenOffError, Observations
 from tinker_atropos.config.run_config import parse_config
 from tinker_atropos.environments.runner import atropos_patches

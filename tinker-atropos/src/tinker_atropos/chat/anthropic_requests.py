@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import orjson
 
+from tinker_atropos.chat.request_handling import RefusedRequestError
+
 Json = dict[str, Any]
 Block = tuple[str, Json]
 """A content block, and the path that names it in errors."""
@@ -37,16 +39,8 @@ BLOCK_FIELDS: Final[Mapping[str, str]] = {
 TOOL_CHOICES: Final[Mapping[str, str]] = {"auto": "auto", "any": "required", "none": "none"}
 
 
-class AnthropicRequestError(ValueError):
-    """A request that cannot be translated; the message begins with the field's path."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(message)
-        self.field = field
-
-
 def chat_request(body: Json) -> Json:
-    """Raises AnthropicRequestError. A null is equivalent to a missing field."""
+    """A null is equivalent to a missing field. Raises RefusedRequestError, which names the field."""
     given = {name: value for name, value in body.items() if value is not None}
     _check_whole(given)
     return {
@@ -247,15 +241,15 @@ def _text(where: str, block: Json, *allowed: str) -> str:
     raise _block_refusal(where, block, *(allowed or ("text",)))
 
 
-def _block_refusal(where: str, block: Json, *allowed: str) -> AnthropicRequestError:
+def _block_refusal(where: str, block: Json, *allowed: str) -> RefusedRequestError:
     kind = block.get("type")
     if isinstance(kind, str) and kind in allowed:
         return _refusal(where, f"is not a complete block of type {kind}; it must have {BLOCK_FIELDS[kind]}")
     return _refusal(where, f"has the type {_shown(kind)}; allowed here: {', '.join(allowed)}")
 
 
-def _refusal(field: str, sentence: str) -> AnthropicRequestError:
-    return AnthropicRequestError(field, f"{field} {sentence}")
+def _refusal(field: str, sentence: str) -> RefusedRequestError:
+    return RefusedRequestError(f"{field} {sentence}", field=field)
 
 
 def _shown(value: object) -> str:

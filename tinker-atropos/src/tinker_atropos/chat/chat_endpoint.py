@@ -7,6 +7,7 @@ the answer in the pieces that clients put together again. What has no place in t
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -15,12 +16,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinker_atropos.chat.anthropic_requests import AnthropicRequestError, chat_request, error_answer, message_answer
+from tinker_atropos.chat.anthropic_requests import chat_request, error_answer, message_answer
 from tinker_atropos.chat.chat_rendering import ChatRenderer
 from tinker_atropos.chat.openai_answers import ChatCaller, answer_chat, completion_answer, ping_answer, sampled
 from tinker_atropos.chat.openai_requests import ChatRequest, CompletionRequest, OpenAIRequest
 from tinker_atropos.chat.request_handling import (
-    Handler,
     RefusedAnswer,
     RefusedRequestError,
     Told,
@@ -35,7 +35,7 @@ from tinker_atropos.chat.sampling import GeneratedSamples, Ints, SampleSource
 from tinker_atropos.serving import json_response
 
 Json = dict[str, Any]
-Dialects = list[tuple[str, Callable[[Request, Told], Awaitable[Response]], Callable[[RefusedAnswer], Json]]]
+Dialects = list[tuple[str, Callable[..., Awaitable[Response]], Callable[[RefusedAnswer], Json]]]
 """A path, its handler, and the shape of its errors."""
 
 IGNORED_HEADER = "x-rl-ignored-fields"
@@ -76,7 +76,7 @@ class Endpoint:
             ("/v1/messages", self._messages, _anthropic_error),
             ("/v1/messages/count_tokens", self._count_tokens, _anthropic_error),
         ]
-        posts = {path: guarded(_told(handler, told), told, shape) for path, handler, shape in dialects}
+        posts = {path: guarded(partial(handler, told=told), told, shape) for path, handler, shape in dialects}
         return [
             Route("/v1/models", guarded(self._models, told)),
             *(Route(path, handler, methods=["POST"]) for path, handler in posts.items()),
@@ -104,14 +104,14 @@ class Endpoint:
 
     async def _messages(self, request: Request, told: Told) -> Response:
         caller, given = self.whose(request), _object(await limited_body(request))
-        body = validated(ChatRequest, _translated(given))
+        body = validated(ChatRequest, chat_request(given))
         answer = message_answer(await self._answer(request, caller, body), given.get("stop_sequences") or ())
         events = (lambda message, _usage: messages_events(message)) if body.stream else None
         return _sent(answer, events, body, told)
 
-    async def _count_tokens(self, request: Request, _told: Told) -> Response:
+    async def _count_tokens(self, request: Request, told: Told) -> Response:  # noqa: ARG002 -- every handler gets it
         caller, given = self.whose(request), _object(await limited_body(request))
-        body = validated(ChatRequest, _translated({"max_tokens": 1, **given}))
+        body = validated(ChatRequest, chat_request({"max_tokens": 1, **given}))
         return json_response({"input_tokens": len(caller.chat_prompt(body, ""))})
 
     async def _answer(self, request: Request, caller: ChatCaller, body: ChatRequest) -> Json:
@@ -134,13 +134,6 @@ def models_answer(model: str, context_length: int | None) -> Json:
     """
     card = {"id": model, "object": "model", "created": 0, "owned_by": "tinker", "context_length": context_length}
     return {"object": "list", "data": [card]}
-
-
-def _told(handler: Callable[[Request, Told], Awaitable[Response]], told: Told) -> Handler:
-    async def handle(request: Request) -> Response:
-        return await handler(request, told)
-
-    return handle
 
 
 def _pong(caller: ChatCaller, body: CompletionRequest | ChatRequest) -> Response:
@@ -171,13 +164,6 @@ def _object(body: bytes) -> Json:
     if not isinstance(given, dict):
         raise RefusedRequestError("the body must be an object")
     return given
-
-
-def _translated(given: Json) -> Json:
-    try:
-        return chat_request(given)
-    except AnthropicRequestError as error:
-        raise RefusedRequestError(str(error), field=error.field) from None
 
 
 def _anthropic_error(refusal: RefusedAnswer) -> Json:

@@ -7,7 +7,6 @@ ended: they become this process's children. Elsewhere only those that were start
 
 import asyncio
 import contextlib
-import ctypes
 import faulthandler
 import json
 import logging
@@ -19,7 +18,6 @@ import signal
 import sys
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,30 +26,7 @@ from typing import Final, Literal
 import numpy as np
 
 from rl_contract.processes import ExitCode
-from tinker_atropos.check.checks import (
-    CLOSE,
-    GRADER,
-    GROUPS,
-    HELD_OUT,
-    IMPORT,
-    ITEMS,
-    LENGTH,
-    LOGPROBS,
-    MASKS,
-    REQUESTS,
-    REWARDS,
-    ROLLOUTS,
-    SETUP,
-    SPREAD,
-    TOKENS,
-    TRAINING,
-    Check,
-    Finding,
-    Verdict,
-    counted,
-    find,
-    worst,
-)
+from tinker_atropos.check.checks import Finding, Verdict, counted, findings, worst
 from tinker_atropos.check.observations import AnswerSeen, BrokenOffError, HeldOutOverlap, Observations
 from tinker_atropos.config.run_config import RunConfig, load_config
 from tinker_atropos.environments.runner.loading import process_setup
@@ -60,11 +35,9 @@ from tinker_atropos.environments.runner.reporting import wandb_relay
 from tinker_atropos.environments.runner.run_end import STOP_SECONDS, Stop, exit_within
 from tinker_atropos.environments.trial.provider import Provider
 from tinker_atropos.library_imports import torch_hidden
+from tinker_atropos.sandboxes.sandbox_server.process_tree import descendants, is_alive, reap_orphans
+from tinker_atropos.sandboxes.sandbox_server.walls import adopt_orphans
 
-CHECKS: Final[tuple[Check, ...]] = (
-    *(IMPORT, SETUP, ITEMS, REQUESTS, ROLLOUTS, GROUPS, MASKS, TOKENS, LOGPROBS, LENGTH),
-    *(TRAINING, REWARDS, SPREAD, GRADER, HELD_OUT, CLOSE),
-)
 SHOWN_ANSWERS: Final = 8
 SHOWN_CHARACTERS: Final = 200
 
@@ -97,10 +70,6 @@ class CheckReport:
     @property
     def verdict(self) -> Verdict:
         return worst([each.verdict for each in findings(self._seen)])
-
-
-def findings(seen: Observations) -> list[Finding]:
-    return [find(check, seen) for check in CHECKS]
 
 
 def as_text(seen: Observations, found: list[Finding]) -> str:
@@ -312,49 +281,25 @@ def _finish(report: CheckReport) -> ExitCode:
     return code
 
 
-PR_SET_CHILD_SUBREAPER: Final = 36  # prctl(2)
 OBEY_SECONDS: Final = 2.0
 POLL_SECONDS: Final = 0.02
-
-
-def adopt_orphans() -> None:
-    """From now on."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_descendants() -> None:
     """With SIGTERM, and with SIGKILL what does not obey. Those that stop on SIGTERM may start none in their place."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for pid in descendants():
+        for pid in living_descendants():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
         until = time.monotonic() + OBEY_SECONDS
-        while descendants() and time.monotonic() < until:
-            _reap()
+        while living_descendants() and time.monotonic() < until:
+            reap_orphans(set())  # what ended would be shown as a child until this process ends, too
             time.sleep(POLL_SECONDS)
-    _reap()
+    reap_orphans(set())
 
 
-def descendants() -> list[int]:
-    """Ids of the processes below this one; what has ended and waits to be read by its parent is none."""
+def living_descendants() -> list[int]:
+    """Ids of the processes below this one."""
     if sys.platform != "linux":
         return [child.pid for child in multiprocessing.active_children() if child.pid is not None]
-    children: dict[int, list[int]] = defaultdict(list)
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            with contextlib.suppress(OSError):  # it has just ended
-                state, parent, *_ = (folder / "stat").read_text().rpartition(")")[2].split()
-                if state not in "ZX":
-                    children[int(parent)].append(int(folder.name))
-    found = [os.getpid()]
-    for pid in found:
-        found += children[pid]
-    return found[1:]
-
-
-def _reap() -> None:
-    """Read what ended: otherwise it would be shown as a child until this process ends, too."""
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+    return [pid for pid in descendants() if is_alive(pid)]

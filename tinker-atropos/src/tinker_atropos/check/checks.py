@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from rl_contract.rollout_records import MAIN_SET
 from tinker_atropos.check.observations import AnswerSeen, GradedKind, HeldOutOverlap, Observations, SequenceSeen, Stage
@@ -44,12 +44,6 @@ class Check:
 
 NOT_REACHED: Judgment = ("unknown", "not reached")
 NOTHING_SENT: Judgment = ("unknown", "there is no group to judge by")
-
-
-def find(check: Check, seen: Observations) -> Finding:
-    if check.owns is not None and check.owns in seen.broken:
-        return Finding(check.name, "failed", seen.broken[check.owns])
-    return Finding(check.name, *(check.judge(seen) or (NOTHING_SENT if seen.stage == "done" else NOT_REACHED)))
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
@@ -164,15 +158,6 @@ def _close(seen: Observations) -> Judgment | None:
     return ("ok", f"{seen.seconds.get('close', 0.0):.1f} s") if seen.passed("close") else None
 
 
-IMPORT = Check("import", _import, owns="import")
-SETUP = Check("setup", _setup, owns="setup")
-ITEMS = Check("items", _items, owns="items")
-REQUESTS = Check("requests", _requests)
-GRADER = Check("grader", _grader, owns="grader")
-HELD_OUT = Check("held_out", _held_out, owns="held_out")
-CLOSE = Check("close", _close, owns="close")
-
-
 FEW_TEACH = 0.5
 """Share of the groups, below which too few have rewards that differ."""
 
@@ -270,13 +255,6 @@ def _spread(seen: Observations) -> Judgment | None:
     )
 
 
-ROLLOUTS = Check("rollouts", _rollouts, owns="rollouts")
-GROUPS = Check("groups", _groups)
-TRAINING = Check("training", _training)
-REWARDS = Check("rewards", _rewards)
-SPREAD = Check("spread", _spread)
-
-
 NEARLY_FULL = 0.9
 """Share of a limit of tokens, past which longer answers are likely to be lost or cut."""
 
@@ -357,7 +335,31 @@ def _length(seen: Observations) -> Judgment | None:
     return "ok", f"{said}, of max_token_length {seen.max_token_length:,}"
 
 
-MASKS = Check("masks", _masks)
-TOKENS = Check("tokens", _tokens)
-LOGPROBS = Check("logprobs", _logprobs)
-LENGTH = Check("length", _length)
+CHECKS: Final = (
+    Check("import", _import, owns="import"),
+    Check("setup", _setup, owns="setup"),
+    Check("items", _items, owns="items"),
+    Check("requests", _requests),
+    Check("rollouts", _rollouts, owns="rollouts"),
+    Check("groups", _groups),
+    Check("masks", _masks),
+    Check("tokens", _tokens),
+    Check("logprobs", _logprobs),
+    Check("length", _length),
+    Check("training", _training),
+    Check("rewards", _rewards),
+    Check("spread", _spread),
+    Check("grader", _grader, owns="grader"),
+    Check("held_out", _held_out, owns="held_out"),
+    Check("close", _close, owns="close"),
+)
+
+
+def findings(seen: Observations) -> list[Finding]:
+    return [_find(check, seen) for check in CHECKS]
+
+
+def _find(check: Check, seen: Observations) -> Finding:
+    if check.owns is not None and check.owns in seen.broken:
+        return Finding(check.name, "failed", seen.broken[check.owns])
+    return Finding(check.name, *(check.judge(seen) or (NOTHING_SENT if seen.stage == "done" else NOT_REACHED)))

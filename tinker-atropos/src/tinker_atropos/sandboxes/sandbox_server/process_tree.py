@@ -73,7 +73,7 @@ def kill_all() -> None:
         _kill(-1)
         return
     deadline = time.monotonic() + END_SECONDS
-    while (left := [number for number in descendants() if _is_alive(number)]) and time.monotonic() < deadline:
+    while (left := [number for number in descendants() if is_alive(number)]) and time.monotonic() < deadline:
         for group in {_group(_pid(number)) for number in left} - {0, os.getpgrp()}:
             _kill_group(group)
         for number in left:
@@ -155,7 +155,7 @@ def _stat(number: int) -> list[bytes]:
     return _read(f"/proc/{number}/stat").rpartition(b")")[2].split()
 
 
-def _is_alive(number: int) -> bool:
+def is_alive(number: int) -> bool:
     stat = _stat(number)
     return bool(stat) and stat[0] not in (b"Z", b"X")
 
