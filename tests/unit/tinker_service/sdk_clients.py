@@ -1,6 +1,7 @@
 """What tests do with the unmodified SDK: models in training, their data, and steps."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tinker
@@ -9,16 +10,16 @@ from tinker import types
 WAIT = 60
 
 
-def new_model(client: tinker.ServiceClient, rank: int = 4, seed: int = 0, **options: object) -> tinker.TrainingClient:
+def new_model(client: tinker.ServiceClient, rank: int = 4, seed: int = 0, **options: Any) -> tinker.TrainingClient:
     return client.create_lora_training_client("bundled", rank=rank, seed=seed, **options).result(WAIT)
 
 
-def datum(tokens: Sequence[int], **inputs: object) -> types.Datum:
+def datum(tokens: Sequence[int], **inputs: Any) -> types.Datum:
     return types.Datum(model_input=types.ModelInput.from_ints(list(tokens)), loss_fn_inputs=inputs)
 
 
 def train(
-    model: tinker.TrainingClient, data: Sequence[types.Datum], loss: str = "cross_entropy", rate: float = 1e-2
+    model: tinker.TrainingClient, data: Sequence[types.Datum], loss: Any = "cross_entropy", rate: float = 1e-2
 ) -> list[np.ndarray]:
     """One step, both of its requests submitted before either is awaited. Returns each datum's logprobs."""
     forward_backward = model.forward_backward(list(data), loss)

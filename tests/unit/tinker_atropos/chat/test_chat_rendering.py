@@ -34,13 +34,16 @@ CONVERSATION = [
 ]
 
 
-@pytest.fixture(scope="module")
-def tool_tokenizer(tmp_path_factory) -> Tokenizer:
-    folder = tmp_path_factory.mktemp("tokenizer")
+def tokenizer_with(folder: Path, template: str) -> Tokenizer:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(Path(bundled_model_folder()) / name, folder)
-    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    (folder / "chat_template.jinja").write_text(template)
     return Tokenizer(str(folder))
+
+
+@pytest.fixture(scope="module")
+def tool_tokenizer(tmp_path_factory) -> Tokenizer:
+    return tokenizer_with(tmp_path_factory.mktemp("tokenizer"), TEMPLATE)
 
 
 def render(tokenizer: Tokenizer, *args, **kwargs) -> str:
@@ -79,13 +82,11 @@ def test_what_a_template_leaves_out_is_written_in_the_models_tool_format(tokeniz
 
 
 def test_a_template_without_results_of_tools_shows_them_as_a_users(tmp_path) -> None:
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(Path(bundled_model_folder()) / name, tmp_path)
-    (tmp_path / "chat_template.jinja").write_text(
+    template = (
         "{% for message in messages %}{% if message.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
         "[{{ message.role }}]{{ message.content }}{% endfor %}"
     )
-    text = render(Tokenizer(str(tmp_path)), [*CONVERSATION, {"role": "user", "content": "so?"}])
+    text = render(tokenizer_with(tmp_path, template), [*CONVERSATION, {"role": "user", "content": "so?"}])
     assert text.endswith("</tool_call>[user]<tool_response>\n3\n</tool_response>[user]so?")
 
 

@@ -299,31 +299,3 @@ def test_a_providers_model_answers_instead(run_check: Run) -> None:
         "requests", "tokens", "logprobs", "training",
     }  # fmt: skip
     assert KEY not in ended.stdout + ended.stderr
-
-
-LEFT_BEHIND = """
-import os, subprocess
-from tinker_atropos.check.check_process import adopt_orphans, end_descendants, living_descendants
-
-adopt_orphans()
-subprocess.run(["/bin/sh", "-c", "setsid sleep 600 & exit"])
-ignoring = "trap '' TERM; echo ready; while :; do sleep 1; done"
-stubborn = subprocess.Popen(["/bin/sh", "-c", ignoring], stdout=subprocess.PIPE)
-stubborn.stdout.readline()
-pids = living_descendants()
-end_descendants()
-print(len(pids) >= 2, living_descendants())
-for pid in pids:
-    try:
-        os.kill(pid, 0)
-        print(pid, "is left")
-    except ProcessLookupError:
-        pass
-"""
-
-
-def test_orphans_and_what_ignores_signals_are_ended() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(LEFT_BEHIND)], capture_output=True, text=True, timeout=100, check=False
-    )
-    assert (ended.returncode, ended.stdout) == (0, "True []\n"), ended.stderr

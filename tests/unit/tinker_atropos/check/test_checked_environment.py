@@ -294,11 +294,6 @@ async def test_files_as_people_write_them_do_not_fail(check: Check, file: str, v
     assert seen.requests.total() > 0
 
 
-async def test_a_conversation_stays_what_it_began_as(check: Check) -> None:
-    seen, _ = await check(DATA / "second_chance.py")
-    assert {answer.kind for answer in seen.groups[0].answers} == {"wrong", "empty", "random"}
-
-
 async def test_a_config_file_decides_and_is_to_blame(check: Check) -> None:
     seen, found = await check(group_size=4, batch_size=4)
     assert (seen.group_size, seen.max_token_length) == (4, 64)

@@ -42,6 +42,12 @@ def carriers(mark: str) -> list[int]:
     return found
 
 
+def in_background(sandbox: StreamSandbox, mark: str) -> None:
+    """A process that left its command, its session and its parent."""
+    assert shell(sandbox, "(setsid sleep 1000 >/dev/null 2>&1 &)", env_vars={"MARK": mark}).exit_code == 0
+    eventually("running in the background", lambda: carriers(mark))
+
+
 def server_of(sandbox: LocalSandbox) -> int:
     """The inner process, by its number here."""
     outer = sandbox._process.pid

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.tinker_atropos.sandboxes.conftest import SECONDS, carriers, eventually, server_of, shell
+from tests.unit.tinker_atropos.sandboxes.conftest import SECONDS, carriers, eventually, in_background, server_of, shell
 
 from tinker_atropos.sandboxes import local_pool, stream_sandbox
 from tinker_atropos.sandboxes.local_pool import LocalSandbox, LocalSandboxes
@@ -83,12 +83,6 @@ def test_sandboxes_are_started_before_they_are_leased(
     eventually("ready", lambda: len(pool._ready) == 2)
     assert pool.lease() is starts.made[0]
     eventually("another one in its place", lambda: len(starts.made) == 3)
-
-
-def test_a_lease_does_not_wait_for_others(pool_of: Callable[..., LocalSandboxes], starts: FakeStarts) -> None:
-    pool = pool_of(0)
-    assert pool.lease() is not pool.lease()
-    assert starts.asked == 2
 
 
 def test_one_that_was_killed_while_it_waited_is_not_leased(
@@ -177,12 +171,6 @@ Start = Callable[..., LocalSandbox]
 
 def python(text: str) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", text]
-
-
-def in_background(sandbox: LocalSandbox, mark: str) -> None:
-    """A process that left its command, its session and its parent."""
-    assert shell(sandbox, "(setsid sleep 1000 >/dev/null 2>&1 &)", env_vars={"MARK": mark}).exit_code == 0
-    eventually("running in the background", lambda: carriers(mark))
 
 
 def hanging(sandbox: LocalSandbox, outcome: list[object], mark: str) -> threading.Thread:

@@ -65,16 +65,6 @@ def test_sandboxes_are_leased_ahead_up_to_the_share(pod: StartPod, pod_pool_of: 
     assert shell(left.leased(), "echo on").output == "on\n"
 
 
-def test_two_environments_share_fairly(pod: StartPod, pod_pool_of: Callable[..., PodSandboxes]) -> None:
-    pods = [pod() for _ in range(4)]
-    service = Service(*pods)
-    pools = [pod_pool_of(service, 2), pod_pool_of(service, 2)]
-    for pool in pools:
-        ready(pool, 2)
-    held = {each.folder for pool in pools for each in pool._held}
-    assert held == {str(each.folder) for each in pods}
-
-
 def test_one_that_is_killed_while_warm_is_replaced(pod: StartPod, pod_pool_of: Callable[..., PodSandboxes]) -> None:
     """Once there is another one, which is not there at once."""
     first, service = pod(), Service()
@@ -224,13 +214,6 @@ def test_another_program_is_no_sandbox(answer: bytes) -> None:
     with theirs, pytest.raises(SandboxLostError, match="it cannot be leased"):
         PodSandbox(ours, OWNER)
     assert ours.fileno() == -1
-
-
-def test_nobody_is_there() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    with pytest.raises(ConnectionRefusedError):
-        connected("127.0.0.1", port)
 
 
 def test_the_connection_is_watched() -> None:

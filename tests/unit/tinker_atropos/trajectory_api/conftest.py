@@ -1,28 +1,31 @@
 """A trajectory API on a real loopback port, inside the test's event loop, with a clock that the test controls."""
 
 import contextlib
-import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from tests.ports import free_port
+from tests.unit.tinker_atropos.trajectory_api.api_bodies import (
+    API_COMMAND,
+    balanced,
+    env_registration,
+    eventually,
+    trainer_registration,
+)
 
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.trajectory_api.api_routes import trajectory_app
 from tinker_atropos.trajectory_api.messages.bodies import MAX_BODY_BYTES
-from tinker_atropos.trajectory_api.messages.records import Books, PostedGroups, ReceivedGroup
-from tinker_atropos.trajectory_api.messages.requests import TrainerRegistration
+from tinker_atropos.trajectory_api.messages.requests import Books
 from tinker_atropos.trajectory_api.service.trajectory_service import TrajectoryService
-from tinker_atropos.trajectory_api.store.arrivals import Stored, add_deliveries
 from tinker_atropos.trajectory_api.store.journal import Journal
 
 MAX_BYTES = 2**28
@@ -118,78 +121,6 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
     journal.close()
 
 
-def balanced(books: dict[str, Books]) -> bool:
-    """Every received group is accounted for, in groups and in rollouts."""
-    return all(
-        entries["received"]
-        == sum(entries[state] for state in ("buffered", "queued", "delivered", "trained"))
-        + sum(entries["dropped"].values())
-        for entries in (books["groups"], books["rollouts"])
-    )
-
-
-def delivery(*numbers: int, size: int = 2, content: bytes | None = None, **changes: Any) -> PostedGroups:
-    """One POST of groups identified by `number`."""
-    return PostedGroups(
-        tuple(
-            replace(
-                ReceivedGroup(
-                    env_id=0,
-                    rollouts=size,
-                    largest_token=9,
-                    content=content or json.dumps(number).encode(),
-                    gzipped=False,
-                    key=str(number),
-                ),
-                **changes,
-            )
-            for number in numbers
-        )
-    )
-
-
-def post(journal: Journal, *deliveries: PostedGroups, now: float = 0.0, evict: bool = False) -> list[Stored | None]:
-    """Store groups below HTTP; the states of each delivery's groups."""
-    return journal.write(add_deliveries, deliveries, now=now, max_bytes=journal.max_bytes, evict_replay=evict)
-
-
-def trainer_registration(**changes: Any) -> dict[str, Any]:
-    return {
-        "wandb_group": "group",
-        "wandb_project": "project",
-        "batch_size": 4,
-        "max_token_len": 128,
-        "checkpoint_dir": "/checkpoints",
-        "save_checkpoint_interval": 5,
-        "starting_step": 0,
-        "num_steps": 10,
-    } | changes
-
-
-def env_registration(**changes: Any) -> dict[str, Any]:
-    return {
-        "max_token_length": 128,
-        "desired_name": "sort",
-        "weight": 1.0,
-        "group_size": 2,
-        "min_batch_allocation": None,
-    } | changes
-
-
-def group(size: int = 2, *, first_token: int = 7, env_id: int | None = 0, **changes: Any) -> dict[str, Any]:
-    """A group of `size` sequences; `first_token` identifies the group."""
-    return {
-        "tokens": [[first_token, 5, 6]] * size,
-        "masks": [[-100, 5, 6]] * size,
-        "scores": [float(index) for index in range(size)],
-        "inference_logprobs": [[1.0, -0.5, -0.25]] * size,
-        "env_id": env_id,
-    } | changes
-
-
-COMMAND = [sys.executable, "-c", "from tinker_atropos.cli import main; main()", "api", "--data"]
-
-
 @dataclass
 class ApiProcess:
     process: subprocess.Popen[str]
@@ -205,16 +136,6 @@ class ApiProcess:
         started = time.monotonic()
         self.process.terminate()
         return self.process.wait(60), time.monotonic() - started
-
-
-def eventually(what: str, condition: Callable[[], Any], seconds: float = 60) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        with contextlib.suppress(httpx.TransportError):
-            if found := condition():
-                return found
-        time.sleep(0.02)
-    pytest.fail(f"not within {seconds} s: {what}")
 
 
 def client(port: int) -> httpx.Client:
@@ -233,7 +154,7 @@ def run_api_process(folder: Path, port: int | None = None) -> Iterator[ApiProces
     }
     with (
         subprocess.Popen(
-            [*COMMAND, str(folder)], env={**os.environ, **addresses}, stderr=subprocess.PIPE, text=True
+            [*API_COMMAND, str(folder)], env={**os.environ, **addresses}, stderr=subprocess.PIPE, text=True
         ) as p,
         client(port) as http,
         client(ops_port) as ops,
@@ -248,26 +169,3 @@ def run_api_process(folder: Path, port: int | None = None) -> Iterator[ApiProces
 @pytest.fixture
 def api_process(process: None) -> StartProcess:
     return run_api_process
-
-
-@dataclass
-class Builders:
-    """The request bodies of the protocol, valid unless a test changes them, and other shared helpers."""
-
-    trainer_registration: Callable[..., dict[str, Any]] = field(default=trainer_registration)
-    env_registration: Callable[..., dict[str, Any]] = field(default=env_registration)
-    group: Callable[..., dict[str, Any]] = field(default=group)
-    delivery: Callable[..., PostedGroups] = field(default=delivery)
-    post: Callable[..., list[Stored | None]] = field(default=post)
-    balanced: Callable[[dict[str, Books]], bool] = field(default=balanced)
-    free_port: Callable[[], int] = field(default=free_port)
-    eventually: Callable[..., Any] = field(default=eventually)
-    api_command: tuple[str, ...] = tuple(COMMAND)
-
-    def registration(self, **changes: Any) -> TrainerRegistration:
-        return TrainerRegistration(**trainer_registration(**changes))
-
-
-@pytest.fixture
-def build() -> Builders:
-    return Builders()

@@ -12,6 +12,8 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.ports import free_port
+from tests.unit.tinker_atropos.trajectory_api import api_bodies as build
 
 
 def send_groups(http: httpx.Client, groups: list[dict[str, Any]]) -> None:
@@ -26,7 +28,7 @@ def first_tokens(http: httpx.Client) -> list[int]:
     return tokens
 
 
-def test_a_killed_worker_returns_within_a_second_and_no_client_is_refused(api_process, tmp_path, build) -> None:
+def test_a_killed_worker_returns_within_a_second_and_no_client_is_refused(api_process, tmp_path) -> None:
     with api_process(tmp_path) as api:
         api.http.post("/register", json=build.trainer_registration())
         send_groups(api.http, [build.group(first_token=n) for n in range(4)])
@@ -38,7 +40,7 @@ def test_a_killed_worker_returns_within_a_second_and_no_client_is_refused(api_pr
         assert first_tokens(api.http) == [2, 3]
 
 
-def test_sigterm_ends_cleanly_within_a_second_even_with_a_waiting_trainer(api_process, tmp_path, build) -> None:
+def test_sigterm_ends_cleanly_within_a_second_even_with_a_waiting_trainer(api_process, tmp_path) -> None:
     with api_process(tmp_path) as api, socket.create_connection(("127.0.0.1", api.http.base_url.port)) as waiting:
         api.http.post("/register", json=build.trainer_registration())
         waiting.sendall(b"GET /batch?wait=30 HTTP/1.1\r\nhost: a\r\n\r\n")
@@ -48,7 +50,7 @@ def test_sigterm_ends_cleanly_within_a_second_even_with_a_waiting_trainer(api_pr
     assert seconds < 25, "a tenth of a second on an idle machine; the trainer would wait for 30"
 
 
-def test_a_worker_that_cannot_start_ends_the_api_with_a_message(api_process, tmp_path, build) -> None:
+def test_a_worker_that_cannot_start_ends_the_api_with_a_message(api_process, tmp_path) -> None:
     with api_process(tmp_path) as api:
         for life in range(5):
             build.eventually(f"life {life} of the worker", lambda life=life: api.status()["worker"]["restarts"] == life)
@@ -59,19 +61,19 @@ def test_a_worker_that_cannot_start_ends_the_api_with_a_message(api_process, tmp
 
 
 @pytest.mark.parametrize("variable", ["RL_API_URL", "RL_OPS_PORT"])
-def test_a_port_in_use_is_named_with_its_variable(api_process, tmp_path, variable, build) -> None:
+def test_a_port_in_use_is_named_with_its_variable(api_process, tmp_path, variable) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        ports = {"RL_API_URL": build.free_port(), "RL_OPS_PORT": build.free_port(), variable: port}
+        ports = {"RL_API_URL": free_port(), "RL_OPS_PORT": free_port(), variable: port}
         addresses = {
             "RL_API_URL": f"http://127.0.0.1:{ports['RL_API_URL']}",
             "RL_OPS_HOST": "127.0.0.1",
             "RL_OPS_PORT": str(ports["RL_OPS_PORT"]),
         }
         ended = subprocess.run(
-            [*build.api_command, tmp_path],
+            [*build.API_COMMAND, tmp_path],
             env={**os.environ, **addresses},
             capture_output=True,
             text=True,
@@ -82,7 +84,7 @@ def test_a_port_in_use_is_named_with_its_variable(api_process, tmp_path, variabl
     assert f"port {port} on 127.0.0.1 is in use; end its owner or set {variable} to another port" in ended.stderr
 
 
-def test_a_journal_that_does_not_open_is_reported_once(api_process, tmp_path, build) -> None:
+def test_a_journal_that_does_not_open_is_reported_once(api_process, tmp_path) -> None:
     (tmp_path / "file").touch()
     with api_process(tmp_path / "file") as api:
         assert api.process.wait(60) == 1
@@ -103,7 +105,7 @@ def disk_of_2_mib(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", disk], check=True)
 
 
-def test_a_full_disk_delays_posts_loses_nothing_and_recovers(api_process, disk_of_2_mib, build) -> None:
+def test_a_full_disk_delays_posts_loses_nothing_and_recovers(api_process, disk_of_2_mib) -> None:
     with api_process(disk_of_2_mib) as api, ThreadPoolExecutor(1) as sender:
         api.http.post("/register", json=build.trainer_registration(num_steps=1000))
         accepted = 0

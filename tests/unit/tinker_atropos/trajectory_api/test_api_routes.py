@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.routing import Route
+from tests.unit.tinker_atropos.trajectory_api import api_bodies as build
 
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.trajectory_api import api_routes
@@ -35,7 +36,7 @@ async def test_get_before_registration(api, path, body, expected) -> None:
     assert await api.get(path, body) == expected
 
 
-async def test_an_environment_waits_until_the_trainer_asks_for_its_first_batch(api, build) -> None:
+async def test_an_environment_waits_until_the_trainer_asks_for_its_first_batch(api) -> None:
     waiting = {"status": "wait for trainer to start"}
     assert await api.post("/register-env", build.env_registration()) == waiting
     answer = await api.post("/register", build.trainer_registration())
@@ -53,7 +54,7 @@ async def test_an_environment_waits_until_the_trainer_asks_for_its_first_batch(a
     }
 
 
-async def test_an_attempt_that_begins_with_all_steps_trained_takes_its_environment(api, build) -> None:
+async def test_an_attempt_that_begins_with_all_steps_trained_takes_its_environment(api) -> None:
     """It asks for no batch, and waits for the environment's evaluation of the final weights."""
     await api.post("/register", build.trainer_registration(starting_step=10))
     assert (await api.post("/register-env", build.env_registration()))["status"] == "wait for trainer to start"
@@ -62,19 +63,12 @@ async def test_an_attempt_that_begins_with_all_steps_trained_takes_its_environme
     assert (answer["status"], answer["starting_step"]) == ("success", 11)  # past the last step
 
 
-async def test_groups_sent_before_registration_are_kept(api, build) -> None:
+async def test_groups_sent_before_registration_are_kept(api) -> None:
     assert await api.post("/scored_data", build.group(first_token=1)) == {"status": "received"}
     await api.post("/scored_data", build.group(first_token=2))
     await api.post("/register", build.trainer_registration())
     batch = (await api.get("/batch"))["batch"]
     assert [group["tokens"][0][0] for group in batch] == [1, 2]
-
-
-async def test_registration_drops_waiting_groups_that_no_batch_can_hold(api, build) -> None:
-    await api.post("/scored_data", build.group(size=8))
-    await api.post("/register", build.trainer_registration(batch_size=4))
-    assert (await api.get("/status"))["queue_size"] == 0
-    assert (await api.books())["groups"]["dropped"] == {"larger_than_batch": 1}
 
 
 # Registration and status.
@@ -86,7 +80,7 @@ async def test_the_registered_trainers_values_are_returned(api) -> None:
     assert await api.get("/info") == {"batch_size": 6, "max_token_len": 99}
 
 
-async def test_status_env_takes_its_json_body_with_get(api, build) -> None:
+async def test_status_env_takes_its_json_body_with_get(api) -> None:
     env_id = await api.begin()
     await api.post("/scored_data", build.group())
     assert await api.get("/status-env", {"env_id": env_id}) == {
@@ -155,14 +149,14 @@ async def test_bad_requests_name_the_mistake(api, *, method, path, body, status,
     [("max_token_len", 2**63), ("save_checkpoint_interval", -(2**64)), ("starting_step", 1.5), ("max_staleness", -1),
      ("vocabulary", 0)],
 )  # fmt: skip
-async def test_a_registration_with_impossible_numbers_is_refused(api, build, field, value) -> None:
+async def test_a_registration_with_impossible_numbers_is_refused(api, field, value) -> None:
     answer = await api.http.post("/register", json=build.trainer_registration(**{field: value}))
     assert (answer.status_code, field in answer.text) == (422, True), answer.text
     assert (await api.get("/info"))["batch_size"] == -1, "nobody has registered"
 
 
 @pytest.mark.parametrize(("field", "value"), [("max_token_length", 10**400), ("weight", 1e308), ("group_size", 2**63)])
-async def test_an_environment_of_impossible_size_affects_no_other_status(api, build, field, value) -> None:
+async def test_an_environment_of_impossible_size_affects_no_other_status(api, field, value) -> None:
     env_id = await api.begin()
     answer = await api.http.post("/register-env", json=build.env_registration(**{field: value}))
     assert (answer.status_code, field in answer.text) == (422, True), answer.text
@@ -174,13 +168,13 @@ async def test_no_header_admits_a_browser_of_another_origin(api) -> None:
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
-async def test_environments_without_a_name_get_one(api, build) -> None:
+async def test_environments_without_a_name_get_one(api) -> None:
     await api.begin()
     answer = await api.post("/register-env", build.env_registration(desired_name=None))
     assert answer["wandb_name"] == "environment_0"
 
 
-async def test_simultaneous_registrations_get_different_numbers(api, build) -> None:
+async def test_simultaneous_registrations_get_different_numbers(api) -> None:
     await api.begin()
     answers = await asyncio.gather(*(api.post("/register-env", build.env_registration()) for _ in range(4)))
     assert sorted(answer["env_id"] for answer in answers) == [1, 2, 3, 4]
@@ -200,7 +194,7 @@ async def test_the_last_environment_can_disconnect_and_still_ask(api) -> None:
 # Groups.
 
 
-async def test_a_group_is_returned_as_it_was_sent(api, build) -> None:
+async def test_a_group_is_returned_as_it_was_sent(api) -> None:
     await api.begin(batch_size=2)
     sent = build.group(
         messages=[[{"role": "user", "content": "größer"}], []],
@@ -213,7 +207,7 @@ async def test_a_group_is_returned_as_it_was_sent(api, build) -> None:
     assert (await api.get("/batch"))["batch"] == [sent]
 
 
-async def test_gzip_bodies(api, build) -> None:
+async def test_gzip_bodies(api) -> None:
     await api.begin(batch_size=2)
     sent = build.group()
     body = gzip.compress(json.dumps(sent).encode())
@@ -223,7 +217,7 @@ async def test_gzip_bodies(api, build) -> None:
     assert (await api.get("/batch"))["batch"] == [sent]
 
 
-async def test_latest_example(api, build) -> None:
+async def test_latest_example(api) -> None:
     assert (await api.get("/latest_example"))["tokens"] == []
     await api.begin()
     for number in (1, 2):
@@ -233,7 +227,7 @@ async def test_latest_example(api, build) -> None:
     assert (await api.get("/latest_example"))["tokens"][0][0] == 2
 
 
-async def test_odd_sizes_wait_until_they_sum_to_the_group_size(api, build) -> None:
+async def test_odd_sizes_wait_until_they_sum_to_the_group_size(api) -> None:
     await api.post("/register", build.trainer_registration())
     await api.get("/batch")
     await api.post("/register-env", build.env_registration(group_size=4))
@@ -249,7 +243,7 @@ async def test_odd_sizes_wait_until_they_sum_to_the_group_size(api, build) -> No
     assert [len(group["tokens"]) for group in (await api.get("/batch"))["batch"]] == [3, 1]
 
 
-async def test_a_list_of_groups(api, build) -> None:
+async def test_a_list_of_groups(api) -> None:
     await api.begin()
     groups = [build.group(first_token=1), build.group(size=1), build.group(first_token=2)]
     assert await api.post("/scored_data_list", groups) == {
@@ -261,7 +255,7 @@ async def test_a_list_of_groups(api, build) -> None:
     assert [group["tokens"][0][0] for group in (await api.get("/batch"))["batch"]] == [1, 2]
 
 
-async def test_good_groups_of_a_list_survive_bad_ones(api, build) -> None:
+async def test_good_groups_of_a_list_survive_bad_ones(api) -> None:
     await api.begin()
     answer = await api.post("/scored_data_list", [build.group(scores=[1.0]), build.group(), build.group()])
     assert answer == {
@@ -295,7 +289,7 @@ async def test_an_empty_list_is_accepted(api) -> None:
         ({"env_id": "first"}, "env_id", "env_id: Input should be a valid integer"),
     ],
 )
-async def test_a_bad_group_is_refused_by_name_and_counted(api, build, changes, reason, message) -> None:
+async def test_a_bad_group_is_refused_by_name_and_counted(api, changes, reason, message) -> None:
     await api.begin()
     body = json.dumps(build.group(**changes))  # the standard encoder writes NaN, as BaseEnv does
     answer = await api.http.post("/scored_data", content=body)
@@ -316,7 +310,7 @@ FIELDS += ["group_overrides", "generation_params", "distill_token_ids", "distill
 
 @given(changes=st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=3))
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-async def test_whatever_an_environment_sends_is_stored_or_refused_and_counted(api, build, changes) -> None:
+async def test_whatever_an_environment_sends_is_stored_or_refused_and_counted(api, changes) -> None:
     before = (await api.books())["groups"]
     answer = await api.http.post("/scored_data", content=json.dumps(build.group() | changes))
     after = (await api.books())["groups"]
@@ -330,14 +324,14 @@ async def test_whatever_an_environment_sends_is_stored_or_refused_and_counted(ap
     assert counted == 1
 
 
-async def test_a_group_larger_than_a_batch_is_refused(api, build) -> None:
+async def test_a_group_larger_than_a_batch_is_refused(api) -> None:
     await api.begin(batch_size=4)
     answer = await api.http.post("/scored_data", json=build.group(size=5))
     assert answer.status_code == 422
     assert answer.json()["detail"] == "tokens has 5 rollouts; a batch holds 4 (batch_size)"
 
 
-async def test_numbers_that_are_not_json_do_not_spoil_a_batch(api, build) -> None:
+async def test_numbers_that_are_not_json_do_not_spoil_a_batch(api) -> None:
     await api.begin(batch_size=2)
     body = json.dumps(build.group(generation_params={"top_p": float("inf")}, messages=["NaN is a word"]))
     assert (await api.http.post("/scored_data", content=body)).status_code == 200
@@ -346,7 +340,7 @@ async def test_numbers_that_are_not_json_do_not_spoil_a_batch(api, build) -> Non
     assert group["messages"] == ["NaN is a word"]
 
 
-async def test_ids_unknown_to_the_model_are_refused(api, build) -> None:
+async def test_ids_unknown_to_the_model_are_refused(api) -> None:
     await api.begin(vocabulary=8)
     assert (await api.post("/scored_data", build.group(first_token=7)))["status"] == "received"
     answer = await api.http.post("/scored_data", json=build.group(first_token=8))
@@ -355,7 +349,7 @@ async def test_ids_unknown_to_the_model_are_refused(api, build) -> None:
     assert (await api.books())["rollouts"]["refused"] == {"tokens": 2}
 
 
-async def test_rollouts_of_several_sequences_count_once(api, build) -> None:
+async def test_rollouts_of_several_sequences_count_once(api) -> None:
     await api.begin(batch_size=4)
     long = build.group(size=3, first_token=1, scores=[0.0, 0.0, 1.0], group_overrides={"rollouts": [0, 0, 1]})
     await api.post("/scored_data", long)
@@ -399,7 +393,7 @@ async def test_a_client_that_is_still_sending_learns_why_its_body_is_refused(sta
 
 @pytest.mark.parametrize("headers", [{}, {"idempotency-key": "k1"}])
 @pytest.mark.parametrize("compresslevel", [1, 9])
-async def test_a_repeated_post_is_answered_like_the_first(api, build, headers, compresslevel) -> None:
+async def test_a_repeated_post_is_answered_like_the_first(api, headers, compresslevel) -> None:
     await api.begin()
     body = json.dumps([build.group(first_token=1), build.group(size=1), build.group(first_token=1)]).encode()
     gzipped = headers | {"content-encoding": "gzip"}
@@ -411,7 +405,7 @@ async def test_a_repeated_post_is_answered_like_the_first(api, build, headers, c
     assert books["groups"]["queued"] == 2, "equal groups within one POST are two groups"
 
 
-async def test_equal_groups_with_different_keys_are_two(api, build) -> None:
+async def test_equal_groups_with_different_keys_are_two(api) -> None:
     await api.begin()
     for key in ("k1", "k2", "k1"):
         answer = await api.http.post("/scored_data", json=build.group(), headers={"idempotency-key": key})
@@ -420,7 +414,7 @@ async def test_equal_groups_with_different_keys_are_two(api, build) -> None:
     assert (books["groups"]["received"], books["groups"]["duplicates"]) == (2, 1)
 
 
-async def test_a_repeat_is_recognized_after_a_restart(start_api, build) -> None:
+async def test_a_repeat_is_recognized_after_a_restart(start_api) -> None:
     for _ in range(2):
         async with start_api() as api:
             await api.post("/scored_data", build.group())
@@ -430,7 +424,7 @@ async def test_a_repeat_is_recognized_after_a_restart(start_api, build) -> None:
 # Waiting for a batch.
 
 
-async def test_a_waiting_trainer_gets_the_batch_when_it_is_full(api, build) -> None:
+async def test_a_waiting_trainer_gets_the_batch_when_it_is_full(api) -> None:
     await api.begin()
     waiting = asyncio.create_task(api.get("/batch?wait=20"))
     await api.post("/scored_data", build.group(first_token=1))
@@ -446,7 +440,7 @@ async def test_a_wait_ends_without_a_batch(api) -> None:
         assert await api.get("/batch?wait=0.05") == {"batch": None}
 
 
-async def test_a_batch_is_not_given_to_a_client_that_left(api, build) -> None:
+async def test_a_batch_is_not_given_to_a_client_that_left(api) -> None:
     await api.begin()
     async with httpx.AsyncClient(base_url=api.url, trust_env=False) as leaving:
         with pytest.raises(httpx.ReadTimeout):
@@ -455,7 +449,7 @@ async def test_a_batch_is_not_given_to_a_client_that_left(api, build) -> None:
     assert len((await api.get("/batch?wait=5"))["batch"]) == 2
 
 
-async def test_one_batch_goes_to_one_of_two_waiting_clients(api, build) -> None:
+async def test_one_batch_goes_to_one_of_two_waiting_clients(api) -> None:
     await api.begin()
     waiting = [asyncio.create_task(api.get("/batch?wait=0.5")) for _ in range(2)]
     await api.post("/scored_data_list", [build.group(), build.group()])
@@ -466,7 +460,7 @@ async def test_one_batch_goes_to_one_of_two_waiting_clients(api, build) -> None:
 # Batches by step.
 
 
-async def test_a_step_is_given_the_same_batch_until_a_checkpoint_covers_it(api, build) -> None:
+async def test_a_step_is_given_the_same_batch_until_a_checkpoint_covers_it(api) -> None:
     await api.begin()
     await api.post("/scored_data_list", [build.group(first_token=number) for number in range(4)])
     first = await api.get("/batch?step=0")
@@ -484,7 +478,7 @@ async def test_a_step_is_given_the_same_batch_until_a_checkpoint_covers_it(api, 
     assert await api.get("/batch?step=2") == {"batch": None, "ids": [], "step": 2}
 
 
-async def test_a_client_that_accepts_ndjson_gets_one_group_per_line(api, build) -> None:
+async def test_a_client_that_accepts_ndjson_gets_one_group_per_line(api) -> None:
     ndjson = {"accept": "application/x-ndjson, application/json"}
     await api.begin(batch_size=4)
     assert (await api.http.get("/batch?step=0", headers=ndjson)).json() == {"batch": None}
@@ -502,43 +496,11 @@ async def test_a_client_that_accepts_ndjson_gets_one_group_per_line(api, build) 
     assert lines == (await api.get("/batch?step=0"))["batch"]
 
 
-async def test_dropped_groups_are_replaced_and_counted(api, build) -> None:
-    await api.begin()
-    await api.post("/scored_data_list", [build.group(first_token=number) for number in range(2)])
-    await api.get("/batch?step=0")
-    assert await api.post("/rl/drop", {"ids": [1], "reason": "stale"}) == {"dropped": 1}
-    assert await api.post("/rl/drop", {"ids": [1], "reason": "stale"}) == {"dropped": 0}
-    waiting = asyncio.create_task(api.get("/batch?wait=20&step=0"))
-    await api.post("/scored_data", build.group(first_token=2))
-    async with asyncio.timeout(60):
-        assert (await waiting)["ids"] == [2, 3]
-    books = await api.books()
-    assert (books["groups"]["dropped"], books["rollouts"]["dropped"]) == ({"stale": 1}, {"stale": 2})
-
-
-async def test_a_trainer_that_names_no_step_has_trained_the_previous_batch(api, build) -> None:
-    env_id = await api.begin(num_steps=2)
-    await api.post("/scored_data_list", [build.group(first_token=number) for number in range(4)])
-    steps = []
-    for _ in range(3):
-        await api.get("/batch")
-        steps.append((await api.get("/status-env", {"env_id": env_id}))["current_step"])
-    assert steps == [0, 1, 2]
-    assert (await api.books())["groups"]["trained"] == 4
-
-
 async def test_the_trainers_totals_are_returned(api) -> None:
     assert (await api.get("/rl/books"))["totals"] is None
     await api.post("/rl/progress", {"steps_trained": 1, "totals": {"sampled_rollouts": 8}})
     await api.post("/rl/progress", {"steps_trained": 2})
     assert (await api.get("/rl/books"))["totals"] == {"sampled_rollouts": 8}
-
-
-async def test_an_environment_learns_how_much_room_there_is(api, build) -> None:
-    env_id = await api.begin(max_staleness=0)
-    assert (await api.get("/status-env", {"env_id": env_id}))["room"] == 4
-    await api.post("/scored_data", build.group())
-    assert (await api.get("/status-env", {"env_id": env_id}))["room"] == 2
 
 
 # A second registration: a restarted trainer.
@@ -547,9 +509,7 @@ async def test_an_environment_learns_how_much_room_there_is(api, build) -> None:
 @pytest.mark.parametrize(
     ("state", "silence", "seen"), [("failed", 0, "absent"), ("done", 0, "absent"), ("working", 16, "absent")]
 )
-async def test_a_restarted_trainer_forgets_how_the_last_environment_ended(
-    start_api, build, *, state, silence, seen
-) -> None:
+async def test_a_restarted_trainer_forgets_how_the_last_environment_ended(start_api, *, state, silence, seen) -> None:
     async with start_api() as api:
         await api.lease("environment", state)
         await api.post("/register", build.trainer_registration())
@@ -594,7 +554,7 @@ async def test_what_an_environment_warns_of_stands_until_its_next_heartbeat(api)
     assert too_many.status_code == 422
 
 
-async def test_an_environments_state_goes_to_the_trainer_and_to_the_one_that_replaces_it(api, build) -> None:
+async def test_an_environments_state_goes_to_the_trainer_and_to_the_one_that_replaces_it(api) -> None:
     """From the checkpoint, by the trainer's registration, until an environment reports a newer one."""
     await api.post("/register", build.trainer_registration(environment_state='{"level": 1}'))
     assert (await api.lease("environment", "starting"))["environment_state"] == '{"level": 1}'
@@ -622,22 +582,13 @@ async def test_a_gone_trainer_ends_the_run(api, state, silence) -> None:
     assert await api.get("/status") == {"current_step": 11, "queue_size": 0}
 
 
-async def test_steps_count_as_trained_not_as_formed(api, build) -> None:
+async def test_steps_count_as_trained_not_as_formed(api) -> None:
     env_id = await api.begin()
     await api.post("/scored_data_list", [build.group()] * 4)
     await api.get("/batch")
     assert (await api.get("/status-env", {"env_id": env_id}))["current_step"] == 0
     assert await api.post("/rl/progress", {"steps_trained": 1}) == {"current_step": 1}
     assert (await api.get("/status-env", {"env_id": env_id}))["current_step"] == 1
-
-
-async def test_training_done_ends_the_run_with_its_reason(api) -> None:
-    env_id = await api.begin(num_steps=10)
-    await api.post("/rl/progress", {"steps_trained": 10, "training_done": True})
-    assert (await api.get("/status-env", {"env_id": env_id}))["current_step"] == 11
-    answer = await api.lease("environment", "working")
-    assert (answer["run_over"], answer["current_step"]) == (True, 10)
-    assert api.service.over_reason() == "training is done"
 
 
 async def test_metrics_are_relayed_in_order(api) -> None:
@@ -739,7 +690,7 @@ async def test_head_is_refused_like_get(open_port) -> None:
     assert (await ask(own_address(), open_port, "HEAD", "/rl/books")).status_code == 403
 
 
-async def test_nothing_is_done_for_a_refused_peer(api, open_port, build) -> None:
+async def test_nothing_is_done_for_a_refused_peer(api, open_port) -> None:
     await api.begin()
     await api.post("/scored_data", build.group())
     for method, path in sorted(TRAINERS):

@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +17,8 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
+from tests.ports import free_port
+from tests.unit.tinker_atropos.trajectory_api import api_bodies as build
 
 from tinker_atropos.serving import bind, ops_app, serve
 from tinker_atropos.trajectory_api.api_worker import ServiceCollector, ops_status
@@ -62,14 +64,13 @@ class Environments:
 
     client: Client
     rng: random.Random
-    group: Callable[..., dict[str, Any]]
     acknowledged: int = 0
 
     async def send(self, sender: int, enough: asyncio.Event) -> None:
         for number in itertools.count():
             if enough.is_set():
                 return
-            group = self.group(first_token=10_000 * sender + number, images="x" * self.rng.randrange(20_000))
+            group = build.group(first_token=10_000 * sender + number, images="x" * self.rng.randrange(20_000))
             headers = {"idempotency-key": f"{sender}/{number}"} if sender % 2 == 0 else None
             await self.client.ask("POST", "/scored_data", group, headers)
             self.acknowledged += 1
@@ -124,11 +125,11 @@ class Trainer:
 
 
 @asynccontextmanager
-async def traffic(url: str, build: Any, seed: int) -> AsyncIterator[None]:
+async def traffic(url: str, seed: int) -> AsyncIterator[None]:
     """Environments and a trainer at work while the block runs. Then everything is trained and checked."""
     rng = random.Random(seed)
     async with connected(url) as client:
-        environments, trainer = Environments(client, rng, build.group), Trainer(client, rng)
+        environments, trainer = Environments(client, rng), Trainer(client, rng)
         await client.ask("POST", "/register", build.trainer_registration(num_steps=100_000))
         enough, all_sent = asyncio.Event(), asyncio.Event()
         async with asyncio.timeout(DEADLINE_SECONDS), asyncio.TaskGroup() as training:
@@ -140,10 +141,10 @@ async def traffic(url: str, build: Any, seed: int) -> AsyncIterator[None]:
                 enough.set()
             all_sent.set()
         assert client.interrupted, "no kill hit a request"
-        await check(client, build, trainer, environments.acknowledged)
+        await check(client, trainer, environments.acknowledged)
 
 
-async def check(client: Client, build: Any, trainer: Trainer, sent: int) -> None:
+async def check(client: Client, trainer: Trainer, sent: int) -> None:
     """Nothing lost, nothing twice, each sender's groups in order, and the totals agree."""
     books = await client.ask("GET", "/rl/books")
     assert build.balanced(books)
@@ -172,13 +173,11 @@ async def worker_pid(ops: str, other_than: int = 0) -> int:
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_a_worker_killed_at_random_moments_loses_and_repeats_nothing(
-    api_process, tmp_path: Path, build, seed
-) -> None:
+async def test_a_worker_killed_at_random_moments_loses_and_repeats_nothing(api_process, tmp_path: Path, seed) -> None:
     rng, away = random.Random(seed), list[float]()
     with api_process(tmp_path) as api:
         ops = str(api.ops.base_url)
-        async with traffic(str(api.http.base_url), build, seed):
+        async with traffic(str(api.http.base_url), seed):
             pid = await worker_pid(ops)
             for _ in range(10):
                 await asyncio.sleep(rng.random() * 0.3)  # the moment of the kill, not a wait for something
@@ -189,11 +188,11 @@ async def test_a_worker_killed_at_random_moments_loses_and_repeats_nothing(
     assert max(away) < BACK_SECONDS * SLACK, "seconds until the worker was back"
 
 
-async def test_the_whole_api_continues_in_a_new_process_after_a_kill(api_process, tmp_path: Path, build) -> None:
-    rng, port = random.Random(7), build.free_port()
+async def test_the_whole_api_continues_in_a_new_process_after_a_kill(api_process, tmp_path: Path) -> None:
+    rng, port = random.Random(7), free_port()
     with ExitStack() as processes:
         api = processes.enter_context(api_process(tmp_path, port))
-        async with traffic(str(api.http.base_url), build, 7):
+        async with traffic(str(api.http.base_url), 7):
             for _ in range(3):
                 worker = Path(f"/proc/{await worker_pid(str(api.ops.base_url))}")
                 await asyncio.sleep(rng.random())  # the moment of the kill
@@ -225,7 +224,7 @@ async def test_status_before_anything(ops) -> None:
     assert status["leases"]["trainer"] == {"state": "absent", "reason": None}
 
 
-async def test_status_of_a_run(api, ops, build) -> None:
+async def test_status_of_a_run(api, ops) -> None:
     await api.begin(num_steps=10)
     await api.post("/scored_data_list", [build.group()] * 3 + [build.group(size=1)])
     await api.get("/batch")
@@ -248,7 +247,7 @@ async def test_status_of_a_run(api, ops, build) -> None:
     assert (await ops.get("/status")).json()["environments"][0]["live"] is False
 
 
-async def test_metrics(api, ops, build) -> None:
+async def test_metrics(api, ops) -> None:
     await api.begin(batch_size=2)
     for number in range(4):
         await api.post("/scored_data", build.group(first_token=number))
@@ -287,7 +286,7 @@ async def test_metrics(api, ops, build) -> None:
     assert 0 < samples[("rl_api_oldest_queued_seconds",)] < 60
 
 
-async def test_readiness_follows_the_journal(api, ops, build) -> None:
+async def test_readiness_follows_the_journal(api, ops) -> None:
     assert (await ops.get("/healthz")).status_code == 200
     await api.begin()
     api.service.journal._writer.execute("PRAGMA max_page_count = 1")

@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 import pytest
+from tests.unit.tinker_atropos.trajectory_api import api_bodies as build
 
 from rl_contract.bundled import BUNDLED, resolve_tokenizer
 
@@ -63,7 +64,7 @@ def counting_env(api_url: str, **changes: Any) -> CountingEnv:
 
 
 @pytest.mark.parametrize("share", [None, 1.0])
-async def test_an_unmodified_environment_feeds_the_whole_run_and_ends_with_it(api, build, share) -> None:
+async def test_an_unmodified_environment_feeds_the_whole_run_and_ends_with_it(api, share) -> None:
     environment = counting_env(api.url, min_batch_allocation=share)
     registration = build.trainer_registration(num_steps=TOTAL_STEPS, batch_size=BATCH_SIZE)
     await api.post("/register", registration)

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal
 
@@ -27,7 +27,7 @@ import numpy as np
 
 from rl_contract.processes import ExitCode
 from tinker_atropos.check.checks import Finding, Verdict, counted, findings, worst
-from tinker_atropos.check.observations import AnswerSeen, BrokenOffError, HeldOutOverlap, Observations
+from tinker_atropos.check.observations import AnswerSeen, BrokenOffError, Observations
 from tinker_atropos.config.run_config import RunConfig, load_config
 from tinker_atropos.environments.runner.loading import process_setup
 from tinker_atropos.environments.runner.loading.environment_files import LocatedEnvironment, locate_environment
@@ -111,16 +111,13 @@ def to_wire(seen: Observations, found: list[Finding]) -> dict[str, object]:
         "seed": seen.seed,
         "tokenizer": seen.tokenizer,
         "verdict": worst([each.verdict for each in found]),
-        "checks": [{"check": each.check, "verdict": each.verdict, "said": each.said} for each in found],
+        "checks": list(map(asdict, found)),
         "seconds": {stage: round(seconds, 3) for stage, seconds in seen.seconds.items()},
         "requests": {"by_route": dict(seen.requests), "refused": dict(seen.requests_refused)},
         "groups": _groups(seen),
         "tokens": _tokens(seen),
         "rewards": _rewards(seen),
-        "graded": [
-            {"kind": each.kind, "answer": each.answer, "reward": each.reward, "certain": each.certain}
-            for each in seen.graded
-        ],
+        "graded": list(map(asdict, seen.graded)),
         "held_out": _held_out(seen),
         "item": None if group is None else {"prompt": group.prompt, "answers": list(map(_answer, group.answers))},
     }
@@ -169,17 +166,8 @@ def _held_out(seen: Observations) -> dict[str, object] | None:
     """Figures of the main set, and of others by their names."""
     if seen.held_out is None:
         return None
-    main, *others = ((name, _compared(items)) for name, items in seen.held_out.items())
+    main, *others = ((name, asdict(items)) for name, items in seen.held_out.items())
     return main[1] | ({"sets": dict(others)} if others else {})
-
-
-def _compared(items: HeldOutOverlap) -> dict[str, int]:
-    return {
-        "items": items.held_out,
-        "training_items": items.training,
-        "overlap": items.overlap,
-        "compared": items.compared,
-    }
 
 
 def _answer(answer: AnswerSeen) -> dict[str, object]:

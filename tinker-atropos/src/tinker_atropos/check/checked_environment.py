@@ -243,7 +243,7 @@ def compared(
             break
     found: dict[str, HeldOutOverlap] = {}
     for name, held_out in sets.items():
-        counted = HeldOutOverlap(len(training), len(held_out), overlap=0, compared=0)
+        counted = HeldOutOverlap(len(held_out), len(training))
         for item in held_out[:COMPARED_ITEMS]:
             if time.monotonic() > until + COMPARED_SECONDS:
                 break

@@ -135,23 +135,23 @@ def _held_out(seen: Observations) -> Judgment | None:
     if seen.held_out is None:
         return ("unknown", "the environment evaluates by code of its own") if seen.stage == "done" else None
     main = seen.held_out[MAIN_SET]
-    if not main.held_out:
+    if not main.items:
         return "warning", "there are no held-out items: what is learned cannot be told from what is memorized"
     for name, items in seen.held_out.items():
         if items.overlap:
             of_set = "" if name == MAIN_SET else f" of the set {name}"
             said = (
-                f"{items.overlap:,}{_compared(items)} of {counted(items.held_out, 'held-out item')}{of_set} ask what a "
+                f"{items.overlap:,}{_compared(items)} of {counted(items.items, 'held-out item')}{of_set} ask what a "
                 f"training item asks, so evaluations measure memory: keep them apart"
             )
             return "failed", said
-    others = "".join(f", {name} {each.held_out:,}" for name, each in seen.held_out.items() if name != MAIN_SET)
-    held_out = f"{main.held_out:,}{_compared(main)}{others}"
-    return "ok", f"{held_out}, none of them among the {counted(main.training, 'training item')}"
+    others = "".join(f", {name} {each.items:,}" for name, each in seen.held_out.items() if name != MAIN_SET)
+    held_out = f"{main.items:,}{_compared(main)}{others}"
+    return "ok", f"{held_out}, none of them among the {counted(main.training_items, 'training item')}"
 
 
 def _compared(items: HeldOutOverlap) -> str:
-    return "" if items.compared == items.held_out else f" of the first {items.compared:,}"
+    return "" if items.compared == items.items else f" of the first {items.compared:,}"
 
 
 def _close(seen: Observations) -> Judgment | None:

@@ -90,10 +90,10 @@ class GradedKind:
 class HeldOutOverlap:
     """Numbers of items of one set; `overlap` of them ask what a training item asks. `compared` were looked at."""
 
-    training: int
-    held_out: int
-    overlap: int
-    compared: int
+    items: int
+    training_items: int
+    overlap: int = 0
+    compared: int = 0
 
 
 class BrokenOffError(Exception):

@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 from weakref import WeakSet
@@ -79,13 +80,7 @@ class LocalSandbox(StreamSandbox):
 
 def _started(limits: SandboxLimits, folder: str, *, plain: bool) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """Our end of its stream, and its outer process. Raises OSError, and removes the folder."""
-    wanted = {
-        "memory_mb": limits.memory_mb,
-        "disk_mb": limits.disk_mb,
-        "processes": limits.processes,
-        "network": limits.network,
-        "plain": plain,
-    }
+    wanted = {**asdict(limits), "plain": plain}
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", ANSWER_SECONDS, 0))
     with theirs:

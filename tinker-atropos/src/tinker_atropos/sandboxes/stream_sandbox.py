@@ -7,6 +7,7 @@ import queue
 import socket
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, Final
 
 from tinker_atropos.sandboxes.sandbox import Command, CommandResult, Match, SandboxError, SandboxLostError
@@ -37,17 +38,7 @@ class StreamSandbox:
         self._receiver.start()
 
     def run(self, command: Command) -> CommandResult:
-        program = command.program if isinstance(command.program, str) else list(command.program)
-        answer = self._ask(
-            "run",
-            command.timeout,
-            program=program,
-            timeout=command.timeout,
-            env_vars=dict(command.env_vars),
-            stdin=command.stdin,
-            folder=command.folder,
-            max_output=command.max_output,
-        )
+        answer = self._ask("run", command.timeout, **asdict(command))
         return CommandResult(answer["exit_code"], answer["output"], answer["timed_out"], answer["dropped"])
 
     def read_file(self, path: str, max_bytes: int) -> bytes:

@@ -13,6 +13,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
+
 from rl_contract.env_vars import RL_API_URL, RL_OPS_PORT
 from tinker_atropos.errors import InternalError
 from tinker_atropos.serving import bind
@@ -84,7 +86,7 @@ async def _live(stop: asyncio.Event, options: WorkerOptions) -> int:
         "-P",  # the working directory may contain untrusted modules
         "-m",
         "tinker_atropos.trajectory_api.api_worker",
-        options.to_argument(),
+        orjson.dumps(options).decode(),
         stdin=asyncio.subprocess.PIPE,
         pass_fds=(options.data_socket, options.ops_socket),
         start_new_session=True,  # Ctrl-C reaches only the parent, which stops the worker cleanly

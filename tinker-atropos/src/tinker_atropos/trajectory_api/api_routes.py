@@ -55,20 +55,18 @@ from tinker_atropos.trajectory_api.messages.bodies import (
     split_list,
     step_of,
 )
-from tinker_atropos.trajectory_api.messages.records import (
-    NewGroupState,
-    PostedGroups,
-    ReceivedGroup,
-    RefusedGroup,
-    StepBatch,
-)
 from tinker_atropos.trajectory_api.messages.requests import (
     DropRequest,
     EnvIdentifier,
     EnvRegistration,
     LeaseReport,
     MetricsReport,
+    NewGroupState,
+    PostedGroups,
     ProgressReport,
+    ReceivedGroup,
+    RefusedGroup,
+    StepBatch,
     TrainerRegistration,
 )
 from tinker_atropos.trajectory_api.service.held_leases import PEERS, Role

@@ -13,9 +13,9 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import orjson
 from prometheus_client import CollectorRegistry
@@ -27,7 +27,7 @@ from rl_contract.processes import ExitCode
 from tinker_atropos.errors import RunError
 from tinker_atropos.serving import below, ops_app, serve
 from tinker_atropos.trajectory_api.api_routes import trajectory_app
-from tinker_atropos.trajectory_api.messages.records import Books
+from tinker_atropos.trajectory_api.messages.requests import Books
 from tinker_atropos.trajectory_api.service.held_leases import PEERS
 from tinker_atropos.trajectory_api.service.trajectory_service import TrajectoryService
 from tinker_atropos.trajectory_api.store.books import kept_batches, oldest_queued_at, read_books
@@ -140,13 +140,6 @@ class WorkerOptions:
     environment_grace: int | None = None
     path: str = ""
 
-    def to_argument(self) -> str:
-        return orjson.dumps(asdict(self)).decode()
-
-    @classmethod
-    def of_argument(cls, argument: str) -> Self:
-        return cls(**orjson.loads(argument))
-
 
 async def run_worker(options: WorkerOptions) -> None:
     """Serve until SIGTERM, or until the parent's pipe closes. Raises JournalError if the journal cannot be opened."""
@@ -181,7 +174,7 @@ def main() -> None:
     sys.setswitchinterval(0.0005)  # the journal's thread waits for the interpreter lock after each statement
     configure_logging(log_format_of())
     try:
-        asyncio.run(run_worker(WorkerOptions.of_argument(sys.argv[1])))
+        asyncio.run(run_worker(WorkerOptions(**orjson.loads(sys.argv[1]))))
     except RunError as error:
         logger.error("%s", error)  # noqa: TRY400 -- the message is enough
         sys.exit(error.exit_code)

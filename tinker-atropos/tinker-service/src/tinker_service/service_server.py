@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tinker_service.checkpoint_store import CheckpointStore
 from tinker_service.downloads import DOWNLOADS, Downloads
+from tinker_service.model.checkpoint_files import replace_text
 from tinker_service.model.engine import Engine
 from tinker_service.model.model_worker import AnswerSamples, Worker
 from tinker_service.model.registry import Registry
@@ -63,7 +64,7 @@ async def serve_model(
     async with serve(gate, listener) as port:
         log.info("the Tinker service listens on http://%s:%d", listener.getsockname()[0], port)
         if port_file is not None:
-            _write_port(port_file, port)
+            replace_text(port_file, f"{port}\n")  # whoever waits for the file never sees half of it
         tidying = asyncio.create_task(_tidy(service, futures, gate, idle_exit, stopped), name="tidy")
         await stopped.wait()
         tidying.cancel()
@@ -93,10 +94,3 @@ async def _tidy(service: Service, futures: Futures, gate: KeyGate, idle_exit: fl
         if idle_exit and gate.idle_seconds >= idle_exit:
             log.info("no request for %.0f s: the Tinker service ends", idle_exit)
             stopped.set()
-
-
-def _write_port(path: Path, port: int) -> None:
-    """Written atomically: a process that waits for the file never sees half of it."""
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_text(f"{port}\n", encoding="ascii")
-    temporary.rename(path)

@@ -3,6 +3,7 @@
 from functools import partial
 
 import pytest
+from tests.unit.tinker_atropos.trajectory_api import api_bodies as build
 
 from tinker_atropos.trajectory_api.messages.requests import LeaseReport
 from tinker_atropos.trajectory_api.service.held_leases import (
@@ -193,7 +194,7 @@ async def test_the_environment_in_the_runs_pod_is_missed_at_once_even_across_a_r
         assert (await api.lease("trainer", "working"))["peer"] == {"state": "failed", "reason": "boom"}
 
 
-async def test_a_restarted_trainer_forgets_ended_environments(api, build) -> None:
+async def test_a_restarted_trainer_forgets_ended_environments(api) -> None:
     await api.begin()
     await beat(api, "a", 0, "failed", "boom")
     await beat(api, "b", 1)

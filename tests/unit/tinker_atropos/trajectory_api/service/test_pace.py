@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinker_atropos.trajectory_api.messages.records import GroupCount, RegisteredEnv
-from tinker_atropos.trajectory_api.messages.requests import EnvRegistration, ProgressReport, TrainerRegistration
+from tinker_atropos.trajectory_api.messages.requests import (
+    EnvRegistration,
+    GroupCount,
+    ProgressReport,
+    RegisteredEnv,
+    TrainerRegistration,
+)
 from tinker_atropos.trajectory_api.service.held_leases import LeaseView
 from tinker_atropos.trajectory_api.service.pace import over_reason, pace, room_of, status_of_env
 

@@ -1,6 +1,7 @@
 """Numbers and names of environments, also if they are replaced by their index."""
 
 import pytest
+from tests.unit.tinker_atropos.trajectory_api import api_bodies as build
 
 from tinker_atropos.trajectory_api.messages.bodies import ApiRefusal
 from tinker_atropos.trajectory_api.messages.requests import MAX_ENVIRONMENTS, EnvRegistration
@@ -70,7 +71,7 @@ def test_slots_are_bounded() -> None:
 
 
 @pytest.mark.parametrize(("grace", "env_ids"), [(None, [0, 1, 2]), (300, [0, 1, 1])])
-async def test_over_http_the_index_counts_if_environments_are_replaceable(start_api, build, grace, env_ids) -> None:
+async def test_over_http_the_index_counts_if_environments_are_replaceable(start_api, grace, env_ids) -> None:
     async with start_api(environment_grace=grace) as api:
         await api.post("/register", build.trainer_registration(max_staleness=1))
         await api.get("/batch")

@@ -6,9 +6,15 @@ import itertools
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.unit.tinker_atropos.trajectory_api import api_bodies as build
 
-from tinker_atropos.trajectory_api.messages.records import PostedGroups, RefusedGroup, RegisteredEnv
-from tinker_atropos.trajectory_api.messages.requests import EnvRegistration, ProgressReport
+from tinker_atropos.trajectory_api.messages.requests import (
+    EnvRegistration,
+    PostedGroups,
+    ProgressReport,
+    RefusedGroup,
+    RegisteredEnv,
+)
 from tinker_atropos.trajectory_api.store.arrivals import REPEAT_SECONDS
 from tinker_atropos.trajectory_api.store.batches import drop_groups, take_batch
 from tinker_atropos.trajectory_api.store.books import group_counts, kept_batches, read_books
@@ -19,21 +25,21 @@ LARGE = "x" * 20_000
 LIMIT = 400_000
 
 
-async def fill(api, build) -> int:
+async def fill(api) -> int:
     """Send groups of 20 kB until one is answered 503, after it was held. Returns how many were acknowledged."""
     accepted = 0
-    while (await send(api, build, accepted)).status_code == 200:
+    while (await send(api, accepted)).status_code == 200:
         accepted += 1
     return accepted
 
 
-async def send(api, build, number: int):
+async def send(api, number: int):
     return await api.http.post("/scored_data", json=build.group(first_token=number, images=LARGE))
 
 
-async def held(api, build, number: int) -> asyncio.Task:
+async def held(api, number: int) -> asyncio.Task:
     """A POST that waits for room."""
-    sending = asyncio.create_task(send(api, build, number))
+    sending = asyncio.create_task(send(api, number))
     async with asyncio.timeout(60):
         while not api.service.intake.held:
             assert not sending.done(), (await sending).text
@@ -41,12 +47,12 @@ async def held(api, build, number: int) -> asyncio.Task:
     return sending
 
 
-async def test_a_client_that_waited_in_vain_is_told_to_retry(start_api, build) -> None:
+async def test_a_client_that_waited_in_vain_is_told_to_retry(start_api) -> None:
     async with start_api(max_bytes=LIMIT, hold_seconds=0.1) as api:
         await api.begin(num_steps=1000)
         await api.get("/batch?step=0")
-        accepted = await fill(api, build)
-        answer = await send(api, build, 99)
+        accepted = await fill(api)
+        answer = await send(api, 99)
         assert answer.status_code == 503
         assert f"holds its limit of {LIMIT} bytes" in answer.json()["detail"]
         books = await api.books()
@@ -62,13 +68,13 @@ async def test_a_client_that_waited_in_vain_is_told_to_retry(start_api, build) -
         ("/register", {"starting_step": 1}),
     ],
 )
-async def test_a_held_post_is_answered_as_soon_as_there_is_room(start_api, build, make_room) -> None:
+async def test_a_held_post_is_answered_as_soon_as_there_is_room(start_api, make_room) -> None:
     async with start_api(max_bytes=LIMIT, hold_seconds=0.1) as api:
         await api.begin(num_steps=1000)
-        await fill(api, build)
+        await fill(api)
         await api.get("/batch?step=0")
         api.service.intake._hold_seconds = 20
-        sending = await held(api, build, 100)
+        sending = await held(api, 100)
         path, body = make_room
         await api.post(path, build.trainer_registration(**body) if path == "/register" else body)
         async with asyncio.timeout(60):
@@ -76,14 +82,14 @@ async def test_a_held_post_is_answered_as_soon_as_there_is_room(start_api, build
         assert api.service.intake.held == 0
 
 
-async def test_a_waiting_trainer_is_never_locked_out_by_kept_groups(start_api, build) -> None:
+async def test_a_waiting_trainer_is_never_locked_out_by_kept_groups(start_api) -> None:
     """The journal holds nothing but trained batches and two queued groups: the batch needs a third one."""
     async with start_api(max_bytes=LIMIT, hold_seconds=20) as api:
         await api.begin(num_steps=1000, batch_size=6)
         number = 0
         for step in range(100):
             for _ in range(3):
-                sending = asyncio.create_task(send(api, build, number))
+                sending = asyncio.create_task(send(api, number))
                 number += 1
                 while not sending.done() and not api.service.intake.held:
                     await asyncio.sleep(0.005)
@@ -98,7 +104,7 @@ async def test_a_waiting_trainer_is_never_locked_out_by_kept_groups(start_api, b
         async with asyncio.timeout(60):
             assert (await sending).status_code == 200
             while not waiting.done():
-                await send(api, build, number)
+                await send(api, number)
                 number += 1
         books = await api.books()
         assert books["groups"]["replay_evicted"] > 0
@@ -106,13 +112,13 @@ async def test_a_waiting_trainer_is_never_locked_out_by_kept_groups(start_api, b
         assert len((await waiting)["batch"]) == 3
 
 
-async def test_a_full_disk_delays_posts_too_and_is_reported(start_api, build) -> None:
+async def test_a_full_disk_delays_posts_too_and_is_reported(start_api) -> None:
     """SQLite's own page limit gives the error code of a full disk; test_main.py fills a real one."""
     async with start_api(hold_seconds=0.1) as api:
         await api.begin(num_steps=1000)
         sql = api.service.journal._writer
         sql.execute("PRAGMA max_page_count = 60")
-        accepted = await fill(api, build)
+        accepted = await fill(api)
         assert "cannot grow: the disk is full" in (api.service.unready() or "")
         long_report = {"state": "working", "reason": "x" * 1000}
         answers = [await api.http.put("/rl/lease/environment", json=long_report | {"id": f"e{n}"}) for n in range(20)]
@@ -120,7 +126,7 @@ async def test_a_full_disk_delays_posts_too_and_is_reported(start_api, build) ->
         held_ids = [lease["id"] for lease in api.service.leases.to_wire() if lease["state"] == "working"]
         assert "e19" in held_ids, "who speaks is alive, also when it cannot be written"
         api.service.intake._hold_seconds = 20
-        sending = await held(api, build, 100)
+        sending = await held(api, 100)
         sql.execute("PRAGMA max_page_count = 1000")
         async with asyncio.timeout(60):
             assert (await sending).status_code == 200
@@ -136,7 +142,7 @@ def small_journal(tmp_path):
     journal.close()
 
 
-def test_a_repeat_is_answered_like_the_first_and_counted(journal, build) -> None:
+def test_a_repeat_is_answered_like_the_first_and_counted(journal) -> None:
     assert build.post(journal, build.delivery(1, 2)) == [("queued", "queued")]
     assert build.post(journal, build.delivery(2, 3), build.delivery(3), now=1.0) == [("queued", "queued"), ("queued",)]
     books = journal.read(read_books)
@@ -145,13 +151,13 @@ def test_a_repeat_is_answered_like_the_first_and_counted(journal, build) -> None
 
 
 @pytest.mark.parametrize(("later", "received"), [(REPEAT_SECONDS, 1), (REPEAT_SECONDS + 1, 2)])
-def test_repeats_are_remembered_for_longer_than_any_client_waits(journal, build, later, received) -> None:
+def test_repeats_are_remembered_for_longer_than_any_client_waits(journal, later, received) -> None:
     build.post(journal, build.delivery(1), now=1000.0)
     build.post(journal, build.delivery(1), now=1000.0 + later)
     assert journal.read(read_books)["groups"]["received"] == received
 
 
-def test_a_repeat_is_recognized_after_its_group_was_trained_or_dropped(journal, build) -> None:
+def test_a_repeat_is_recognized_after_its_group_was_trained_or_dropped(journal) -> None:
     build.post(journal, build.delivery(1, 2))
     batch = journal.write(take_batch, 0, 4, {})
     journal.write(drop_groups, batch.group_ids[:1], "stale")
@@ -160,7 +166,7 @@ def test_a_repeat_is_recognized_after_its_group_was_trained_or_dropped(journal, 
     assert journal.read(read_books)["groups"]["queued"] == 0
 
 
-def test_a_buffered_repeat_is_answered_as_buffered(journal, build) -> None:
+def test_a_buffered_repeat_is_answered_as_buffered(journal) -> None:
     register_env(journal, group_size=3)
     assert build.post(journal, build.delivery(1)) == [("buffered",)]
     assert build.post(journal, build.delivery(1), build.delivery(2, size=1)) == [("buffered",), ("buffered",)]
@@ -174,7 +180,7 @@ def register_env(journal: Journal, group_size: int) -> None:
 
 @given(sizes=st.lists(st.integers(1, 4), max_size=12))
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_buffered_groups_leave_as_soon_as_they_sum_to_the_group_size(tmp_path_factory, build, sizes) -> None:
+def test_buffered_groups_leave_as_soon_as_they_sum_to_the_group_size(tmp_path_factory, sizes) -> None:
     journal = Journal(tmp_path_factory.mktemp("journal"), 2**28)
     register_env(journal, group_size=4)
     build.post(journal, *(build.delivery(n, size=size) for n, size in enumerate(sizes)))
@@ -187,20 +193,20 @@ def test_buffered_groups_leave_as_soon_as_they_sum_to_the_group_size(tmp_path_fa
     assert (sum(sizes) - sum(waiting)) % 4 == 0
 
 
-def test_groups_of_one_post_are_stored_together_or_not_at_all(small_journal, build) -> None:
+def test_groups_of_one_post_are_stored_together_or_not_at_all(small_journal) -> None:
     large = build.delivery(1, 2, content=bytes(300_000))
     assert build.post(small_journal, large, build.delivery(3)) == [None, ("queued",)]
     assert small_journal.read(read_books)["groups"]["received"] == 1
     assert build.post(small_journal, large) == [None], "what was not stored is no repeat"
 
 
-def test_a_repeat_needs_no_room(small_journal, build) -> None:
+def test_a_repeat_needs_no_room(small_journal) -> None:
     large = build.delivery(1, content=bytes(300_000))
     assert build.post(small_journal, large) == [("queued",)]
     assert build.post(small_journal, large, build.delivery(2, content=bytes(300_000))) == [("queued",), None]
 
 
-def test_only_a_waiting_trainer_takes_the_room_kept_for_replay(small_journal, build) -> None:
+def test_only_a_waiting_trainer_takes_the_room_kept_for_replay(small_journal) -> None:
     for step in range(3):
         build.post(small_journal, build.delivery(step, content=bytes(80_000)))
         small_journal.write(take_batch, step, 2, {})
@@ -215,12 +221,12 @@ def test_only_a_waiting_trainer_takes_the_room_kept_for_replay(small_journal, bu
     assert build.balanced(books)
 
 
-def test_when_nothing_can_be_given_up_there_is_no_room(small_journal, build) -> None:
+def test_when_nothing_can_be_given_up_there_is_no_room(small_journal) -> None:
     build.post(small_journal, build.delivery(1, content=bytes(300_000)))
     assert build.post(small_journal, build.delivery(2, content=bytes(300_000)), evict=True) == [None]
 
 
-def test_refused_groups_are_counted_by_reason(journal, build) -> None:
+def test_refused_groups_are_counted_by_reason(journal) -> None:
     refused = (RefusedGroup("tokens", 4), RefusedGroup("tokens", 2), RefusedGroup("size", 0))
     build.post(journal, PostedGroups(refused=refused))
     books = journal.read(read_books)

@@ -2,12 +2,12 @@
 
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from tests.unit.tinker_atropos.trajectory_api import api_bodies as build
 
 from tinker_atropos.trajectory_api.messages.requests import ProgressReport
 from tinker_atropos.trajectory_api.store.batches import QueuedGroup, drop_groups, first_exact, form_batch, take_batch
@@ -31,7 +31,7 @@ def totals(journal) -> dict[str, int]:
     return {state: books[state] for state in ("queued", "delivered", "trained")} | books["dropped"]
 
 
-def test_a_batch_is_returned_unchanged(journal, build) -> None:
+def test_a_batch_is_returned_unchanged(journal) -> None:
     build.post(journal, build.delivery(*range(5)))
     first = journal.write(take_batch, 0, 4, {})
     assert first.contents == (b"0", b"1")
@@ -40,12 +40,12 @@ def test_a_batch_is_returned_unchanged(journal, build) -> None:
     assert totals(journal) == {"queued": 1, "delivered": 4, "trained": 0}
 
 
-def test_while_groups_are_missing_no_batch_is_taken(journal, build) -> None:
+def test_while_groups_are_missing_no_batch_is_taken(journal) -> None:
     build.post(journal, build.delivery(1))
     assert (journal.write(take_batch, 0, 4, {}).missing, totals(journal)["queued"]) == (4, 1)
 
 
-def test_a_batch_that_lost_groups_is_filled_up_in_queue_order(journal, build) -> None:
+def test_a_batch_that_lost_groups_is_filled_up_in_queue_order(journal) -> None:
     build.post(journal, build.delivery(*range(4)))
     first = journal.write(take_batch, 0, 4, {})
     assert journal.write(drop_groups, first.group_ids[:1], "stale") == 1
@@ -55,7 +55,7 @@ def test_a_batch_that_lost_groups_is_filled_up_in_queue_order(journal, build) ->
     assert totals(journal) == {"queued": 1, "delivered": 2, "trained": 0, "stale": 1}
 
 
-def test_a_batch_waits_when_nothing_can_replace_dropped_groups(journal, build) -> None:
+def test_a_batch_waits_when_nothing_can_replace_dropped_groups(journal) -> None:
     build.post(journal, build.delivery(*range(2)))
     journal.write(drop_groups, journal.write(take_batch, 0, 4, {}).group_ids[:1], "stale")
     assert journal.write(take_batch, 0, 4, {}).missing == 2
@@ -63,12 +63,12 @@ def test_a_batch_waits_when_nothing_can_replace_dropped_groups(journal, build) -
     assert journal.write(take_batch, 0, 4, {}).contents == (b"1", b"7")
 
 
-def test_groups_in_the_queue_are_not_dropped_by_id(journal, build) -> None:
+def test_groups_in_the_queue_are_not_dropped_by_id(journal) -> None:
     build.post(journal, build.delivery(1))
     assert journal.write(drop_groups, [1], "stale") == 0
 
 
-def test_odd_sizes_are_regrouped_when_the_rest_cannot_be_filled(journal, build) -> None:
+def test_odd_sizes_are_regrouped_when_the_rest_cannot_be_filled(journal) -> None:
     build.post(journal, build.delivery(1, size=1), build.delivery(3, size=3))
     first = journal.write(take_batch, 0, 4, {})
     journal.write(drop_groups, first.group_ids[:1], "stale")
@@ -77,7 +77,7 @@ def test_odd_sizes_are_regrouped_when_the_rest_cannot_be_filled(journal, build) 
     assert totals(journal) == {"queued": 1, "delivered": 1, "trained": 0, "stale": 1}
 
 
-def test_a_trained_batch_is_kept_until_a_checkpoint_covers_it_and_counted_once(journal, build) -> None:
+def test_a_trained_batch_is_kept_until_a_checkpoint_covers_it_and_counted_once(journal) -> None:
     build.post(journal, build.delivery(*range(6)))
     batches = []
     for step in range(3):
@@ -92,7 +92,7 @@ def test_a_trained_batch_is_kept_until_a_checkpoint_covers_it_and_counted_once(j
     assert (journal.read(kept_batches), totals(journal)["trained"]) == (0, 6)
 
 
-def test_covered_content_is_removed_from_disk(journal, build) -> None:
+def test_covered_content_is_removed_from_disk(journal) -> None:
     for step in range(20):
         build.post(journal, build.delivery(step, content=bytes(100_000)))
         journal.write(take_batch, step, 2, {})
@@ -101,7 +101,7 @@ def test_covered_content_is_removed_from_disk(journal, build) -> None:
     assert totals(journal)["trained"] == 20
 
 
-def test_a_group_dropped_in_a_replay_is_no_longer_trained(journal, build) -> None:
+def test_a_group_dropped_in_a_replay_is_no_longer_trained(journal) -> None:
     build.post(journal, build.delivery(*range(3)))
     batch = journal.write(take_batch, 0, 4, {})
     journal.write(record_progress, trained(1))
@@ -115,7 +115,7 @@ def test_a_group_dropped_in_a_replay_is_no_longer_trained(journal, build) -> Non
 # A trainer that does not name its steps.
 
 
-def test_asking_for_the_next_batch_means_the_previous_ones_are_trained(journal, build) -> None:
+def test_asking_for_the_next_batch_means_the_previous_ones_are_trained(journal) -> None:
     build.post(journal, build.delivery(*range(4)))
     for step in range(2):
         journal.write(finish_delivered)
@@ -132,7 +132,7 @@ def test_asking_for_the_next_batch_means_the_previous_ones_are_trained(journal, 
 
 
 @pytest.fixture
-def three_steps(journal, build):
+def three_steps(journal):
     """Three batches of one group, two of them trained, the first of those covered."""
     journal.write(register, build.registration(batch_size=2), [])
     build.post(journal, build.delivery(*range(4)))
@@ -151,13 +151,13 @@ def three_steps(journal, build):
         (3, {"queued": 1, "delivered": 0, "trained": 3}),
     ],
 )
-def test_a_restarted_trainer_retrains_what_its_checkpoint_lacks(three_steps, build, starting_step, expected) -> None:
+def test_a_restarted_trainer_retrains_what_its_checkpoint_lacks(three_steps, starting_step, expected) -> None:
     three_steps.write(register, build.registration(batch_size=2, starting_step=starting_step), [])
     assert totals(three_steps) == expected
     assert build.balanced(three_steps.read(read_books))
 
 
-def test_a_restarted_trainer_does_without_discarded_groups(three_steps, build) -> None:
+def test_a_restarted_trainer_does_without_discarded_groups(three_steps) -> None:
     three_steps.max_bytes = 0
     build.post(three_steps, build.delivery(9), evict=True)
     three_steps.write(register, build.registration(batch_size=2, starting_step=1), [])
@@ -169,7 +169,7 @@ def test_a_restarted_trainer_does_without_discarded_groups(three_steps, build) -
     ("changes", "dropped"),
     [({"batch_size": 1}, {"larger_than_batch": 1}), ({"vocabulary": 9}, {"outside_vocabulary": 1}), ({}, {})],
 )
-def test_a_registration_drops_groups_it_cannot_train(journal, build, changes, dropped) -> None:
+def test_a_registration_drops_groups_it_cannot_train(journal, changes, dropped) -> None:
     build.post(journal, build.delivery(1))
     journal.write(register, build.registration(**changes), [])
     assert journal.read(read_books)["groups"]["dropped"] == dropped
@@ -182,13 +182,13 @@ def test_a_registration_drops_groups_it_cannot_train(journal, build, changes, dr
 class Life(RuleBasedStateMachine):
     """A trainer and an environment with random actions, and SIGKILLs in between."""
 
-    def __init__(self, folder: Path, build: Any) -> None:
+    def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.folder, self.build = folder, build
+        self.folder = folder
         self.open()
         self.sent = self.steps = self.checkpoint = 0
         self.seen: dict[int, int] = {}
-        self.journal.write(register, self.build.registration(), [])
+        self.journal.write(register, build.registration(), [])
 
     def open(self) -> None:
         self.journal = Journal(self.folder, 600_000)
@@ -197,8 +197,8 @@ class Life(RuleBasedStateMachine):
     @rule(size=st.integers(1, 4), evict=st.booleans())
     def send(self, size: int, *, evict: bool) -> None:
         self.sent += 1
-        delivery = self.build.delivery(self.sent, size=size, content=b"%d" % self.sent + b" " * 60_000)
-        self.build.post(self.journal, delivery, delivery, evict=evict)
+        delivery = build.delivery(self.sent, size=size, content=b"%d" % self.sent + b" " * 60_000)
+        build.post(self.journal, delivery, delivery, evict=evict)
 
     @rule(ahead=st.integers(-2, 1))
     def take(self, ahead: int) -> None:
@@ -224,7 +224,7 @@ class Life(RuleBasedStateMachine):
     @rule(back=st.integers(0, 2))
     def live_again(self, back: int) -> None:
         self.steps = self.checkpoint = max(0, self.steps - back)
-        self.journal.write(register, self.build.registration(starting_step=self.steps), [])
+        self.journal.write(register, build.registration(starting_step=self.steps), [])
 
     @rule()
     def ask_without_a_step(self) -> None:
@@ -241,16 +241,16 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def books_balance(self) -> None:
         books = self.journal.read(read_books)
-        assert self.build.balanced(books), books
+        assert build.balanced(books), books
         assert books["groups"]["duplicates"] <= books["groups"]["received"]
 
     def teardown(self) -> None:
         self.journal.close()
 
 
-def test_the_totals_balance_whatever_happens(tmp_path_factory, build) -> None:
+def test_the_totals_balance_whatever_happens(tmp_path_factory) -> None:
     def life() -> Life:
-        return Life(tmp_path_factory.mktemp("journal"), build)
+        return Life(tmp_path_factory.mktemp("journal"))
 
     run_state_machine_as_test(life, settings=settings(max_examples=60, stateful_step_count=30, deadline=None))
 

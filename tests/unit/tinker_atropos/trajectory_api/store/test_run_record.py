@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.unit.tinker_atropos.trajectory_api import api_bodies as build
 
 from tinker_atropos.trajectory_api.messages.requests import LeaseReport, MetricsReport, ProgressReport
 from tinker_atropos.trajectory_api.store.run_record import (
@@ -16,7 +17,7 @@ from tinker_atropos.trajectory_api.store.run_record import (
 )
 
 
-async def test_a_restart_keeps_everything(start_api, build) -> None:
+async def test_a_restart_keeps_everything(start_api) -> None:
     async def everything(api: Any, env_id: int) -> list[Any]:
         asked = [await api.get("/status"), await api.get("/status-env", {"env_id": env_id}), await api.get("/info")]
         return [*asked, await api.books(), await api.get("/latest_example"), await api.get("/batch?step=1")]
@@ -100,21 +101,21 @@ def test_the_end_is_final(journal) -> None:
     assert journal.read(run_state).progress == ProgressReport(steps_trained=5, training_done=True, reason="stopped")
 
 
-def test_a_new_registration_starts_at_its_starting_step(journal, build) -> None:
+def test_a_new_registration_starts_at_its_starting_step(journal) -> None:
     journal.write(record_progress, ProgressReport(steps_trained=8, training_done=True, checkpoint_step=8))
     journal.write(register, build.registration(starting_step=7), [])
     state = journal.read(run_state)
     assert (state.progress, state.covered_step) == (ProgressReport(steps_trained=7), 7)
 
 
-def test_a_new_registration_removes_lost_leases(journal, build) -> None:
+def test_a_new_registration_removes_lost_leases(journal) -> None:
     for role in ("trainer", "environment"):
         journal.write(record_lease, role, LeaseReport(state="failed", reason="it broke"))
     journal.write(register, build.registration(), ["environment"])
     assert list(journal.read(run_state).leases) == ["trainer"]
 
 
-async def test_counts_are_reread_only_after_a_commit(api, build) -> None:
+async def test_counts_are_reread_only_after_a_commit(api) -> None:
     await api.post("/scored_data", build.group())
     first = api.service.group_counts()
     assert api.service.group_counts() is first

@@ -19,8 +19,7 @@ from starlette.requests import Request
 from rl_contract.scored_group import ScoredGroup
 from tinker_atropos.errors import first_fault
 from tinker_atropos.serving import read_limited
-from tinker_atropos.trajectory_api.messages.records import ReceivedGroup
-from tinker_atropos.trajectory_api.messages.requests import TrainerRegistration
+from tinker_atropos.trajectory_api.messages.requests import ReceivedGroup, TrainerRegistration
 
 MAX_BODY_BYTES = 256 * 2**20
 """Both as sent and decompressed. A group of 64 x 32,768 tokens is about 60 MB of JSON."""

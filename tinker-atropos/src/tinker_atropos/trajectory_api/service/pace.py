@@ -20,8 +20,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tinker_atropos.trajectory_api.messages.records import GroupCount, RegisteredEnv
-from tinker_atropos.trajectory_api.messages.requests import ProgressReport, TrainerRegistration
+from tinker_atropos.trajectory_api.messages.requests import (
+    GroupCount,
+    ProgressReport,
+    RegisteredEnv,
+    TrainerRegistration,
+)
 from tinker_atropos.trajectory_api.service.held_leases import LeaseView
 from tinker_atropos.trajectory_api.store.batches import first_exact
 

@@ -15,14 +15,17 @@ from functools import partial
 from typing import TypeVar
 
 from tinker_atropos.trajectory_api.messages.bodies import ApiRefusal
-from tinker_atropos.trajectory_api.messages.records import GroupCount, PostedGroups, RegisteredEnv, StepBatch
 from tinker_atropos.trajectory_api.messages.requests import (
     MAX_ENVIRONMENTS,
     DropRequest,
     EnvRegistration,
+    GroupCount,
     LeaseReport,
     MetricsReport,
+    PostedGroups,
     ProgressReport,
+    RegisteredEnv,
+    StepBatch,
     TrainerRegistration,
 )
 from tinker_atropos.trajectory_api.service.held_leases import HeldLeases, LeaseView, Role, lease_key

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from tinker_atropos.trajectory_api.messages.records import NewGroupState, PostedGroups, ReceivedGroup
+from tinker_atropos.trajectory_api.messages.requests import NewGroupState, PostedGroups, ReceivedGroup
 from tinker_atropos.trajectory_api.store.batches import evict_oldest_replay, first_exact
 from tinker_atropos.trajectory_api.store.books import post, post_refused
 from tinker_atropos.trajectory_api.store.journal import DiskFullError, JournalError, used_bytes

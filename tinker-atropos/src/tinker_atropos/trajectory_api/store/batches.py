@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from tinker_atropos.trajectory_api.messages.records import StepBatch
+from tinker_atropos.trajectory_api.messages.requests import StepBatch
 from tinker_atropos.trajectory_api.store.books import drop_rows, post
 
 

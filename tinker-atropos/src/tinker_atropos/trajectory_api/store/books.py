@@ -10,7 +10,7 @@ SIGKILL. Not in the sum: `duplicates` (repeats of a group that is already stored
 import sqlite3
 from collections.abc import Iterable
 
-from tinker_atropos.trajectory_api.messages.records import Books, GroupCount, RefusedGroup
+from tinker_atropos.trajectory_api.messages.requests import Books, GroupCount, RefusedGroup
 
 
 def post(sql: sqlite3.Connection, entry: str, groups: int, rollouts: int, reason: str = "") -> None:

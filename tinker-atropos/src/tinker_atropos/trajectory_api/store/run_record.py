@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from tinker_atropos.trajectory_api.messages.records import RegisteredEnv, RunState, StepBatch
 from tinker_atropos.trajectory_api.messages.requests import (
     EnvRegistration,
     LeaseReport,
     MetricsReport,
     ProgressReport,
+    RegisteredEnv,
+    RunState,
+    StepBatch,
     TrainerRegistration,
 )
 from tinker_atropos.trajectory_api.store.batches import cover, mark_trained, return_to, step_after_delivered, take_batch

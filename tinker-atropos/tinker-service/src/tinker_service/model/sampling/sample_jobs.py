@@ -30,10 +30,6 @@ class SampleFuture(Future[SampleAnswer]):
         return super().cancel()
 
 
-def _always() -> bool:
-    return True
-
-
 @dataclass(slots=True, eq=False)
 class SampleJob:
     """One sample request. `adapter` None: the base model; `has_client` returns whether its client is still there."""
@@ -41,7 +37,7 @@ class SampleJob:
     adapter: LoraAdapter | None
     request: SamplingRequest
     scoring: PromptScoring | None = None
-    has_client: Callable[[], bool] = _always
+    has_client: Callable[[], bool] = lambda: True
     future: SampleFuture = field(default_factory=SampleFuture)
     continuations: list[Continuation] = field(init=False)
     unfinished: int = field(init=False)
