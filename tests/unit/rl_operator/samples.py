@@ -8,7 +8,7 @@ from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, RUN_KIND, RUNTI
 from rl_operator.api.run_inputs import RunInputs, choose_environment
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.documents.parse import parse_run, parse_runtime
+from rl_operator.documents.parse import load_documents, parse_run, parse_runtime, run_among
 from rl_operator.documents.shipped import bundled_catalog, bundled_runtimes
 from rl_operator.documents.source_files import source_hash
 
@@ -25,6 +25,11 @@ def run_document(**spec: Any) -> dict[str, Any]:
         "metadata": {"name": "sorting", "namespace": "team-a", "uid": UID},
         "spec": {"environment": "sort_digits", "runtime": "tiny", **spec},
     }
+
+
+def load_run(text: str) -> TrainingRun:
+    """The only run of a file."""
+    return run_among(load_documents(text))
 
 
 def make_run(**spec: Any) -> TrainingRun:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 from tests.unit.rl_operator.pipeline import Outcome, outcome_of
+from tests.unit.rl_operator.samples import load_run
 from tests.unit.rl_operator.strategies import (
     ANNOTATIONS,
     ANY_CASES,
@@ -30,7 +31,7 @@ from tests.unit.rl_operator.strategies import (
 from rl_operator.api.model import ApiModel
 from rl_operator.api.refusal import Refusal
 from rl_operator.check.types import type_problem
-from rl_operator.documents.parse import DocumentError, load_run, parse_environment, parse_run, parse_runtime
+from rl_operator.documents.parse import DocumentError, parse_environment, parse_run, parse_runtime
 from rl_operator.documents.yaml_text import write_yaml
 
 pytestmark = pytest.mark.timeout(900)  # RL_EXAMPLES may ask for many

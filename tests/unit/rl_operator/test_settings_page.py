@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 from tests.refusals import ROWS, Row, runtimes
-from tests.unit.rl_operator.samples import CATALOG, TINY, make_run
+from tests.unit.rl_operator.samples import CATALOG, TINY, load_run, make_run
 from tests.unit.rl_operator.strategies import READY_STATUS, STALLED_STATUS
 
 from rl_operator.api.hints import FROZEN
@@ -15,7 +15,7 @@ from rl_operator.api.names import RUN_KIND
 from rl_operator.api.refusal import Refusal, RefusalCode
 from rl_operator.api.run_inputs import ParentRun, RunInputs, choose_environment
 from rl_operator.check.run_check import check_run, runtime_not_found
-from rl_operator.documents.parse import DocumentError, load_run, parse_environment, parse_runtime
+from rl_operator.documents.parse import DocumentError, parse_environment, parse_runtime
 from rl_operator.documents.yaml_text import write_yaml
 
 PAGE = Path("docs/reference/settings.md").read_text(encoding="utf-8")

@@ -73,11 +73,6 @@ def _items_of(document: object) -> list[Any]:
     return items if str(document.get("kind", "")).endswith("List") and isinstance(items, list) else [document]
 
 
-def load_run(text: str) -> TrainingRun:
-    """The only run of a text. Raises DocumentError unless there is exactly one."""
-    return run_among(load_documents(text))
-
-
 def run_among(documents: Sequence[Mapping[str, object]]) -> TrainingRun:
     """The only run among documents; other kinds are ignored. Raises DocumentError unless there is exactly one."""
     runs = [document for document in documents if document.get("kind") == RUN_KIND]

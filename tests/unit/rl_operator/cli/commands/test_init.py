@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, make_runtime, tasksets
+from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, load_run, make_runtime, tasksets
 
 from rl_operator.api.catalog import CatalogEnvironment
 from rl_operator.api.names import RUN_NAME_PATTERN
@@ -14,7 +14,7 @@ from rl_operator.api.run_inputs import ChosenEnvironment, RunInputs
 from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.check.run_check import check_run
 from rl_operator.cli.commands.init import accepts_of, object_name, own_environment_template, run_template, within
-from rl_operator.documents.parse import load_documents, load_run, parse_environment
+from rl_operator.documents.parse import load_documents, parse_environment
 
 SETTING = re.compile(r"^( *)#(\w+:.*)$", re.MULTILINE)
 SORT_DIGITS, AGENT = CATALOG.named("sort_digits"), CATALOG.named("calculator_agent")

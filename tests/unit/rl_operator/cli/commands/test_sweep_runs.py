@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.unit.rl_operator.samples import load_run
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
 from rl_operator.api.names import EXPERIMENT_LABEL
 from rl_operator.cli.commands.sweep_runs import Sweep, as_written, start_runs, sweep
 from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.options import OutputKind
-from rl_operator.documents.parse import load_run
 from rl_operator.experiments.grid import MOST_RUNS, parse_axis, points_of, runs_of
 from rl_operator.local.own_environments import FILE_ANNOTATION
 from rl_operator.operator_errors import ForbiddenError, RefusedError
