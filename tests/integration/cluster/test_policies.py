@@ -14,10 +14,10 @@ from tests.refusals import ROWS, Row, runtimes
 
 from generate.policies import MAX_MESSAGE
 from rl_operator.api import hints
-from rl_operator.api.refusal import Refusal, looks_like_a_key, redacted
+from rl_operator.api.refusal import Refusal, field_path, looks_like_a_key, redacted
 from rl_operator.api.value_text import text_of
 from rl_operator.check.run_check import selects
-from rl_operator.documents.parse import field_path, parse_runtime
+from rl_operator.documents.parse import parse_runtime
 from rl_operator.documents.yaml_text import json_value
 
 NAMESPACE = "policies"

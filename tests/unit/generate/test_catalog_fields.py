@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.rl_operator.samples import CATALOG
 
 from rl_operator.api.catalog import EnvironmentField
-from rl_operator.check.locks_and_bounds import constraint_problem
-from rl_operator.check.types import type_problem
+from rl_operator.check.field_rules import constraint_problem, type_problem
 from tinker_atropos.environments.bundled.sort_digits import SortDigits
 from tinker_atropos.environments.runner.loading.environment_config import overlay
 from tinker_atropos.errors import ConfigError

@@ -30,7 +30,7 @@ from tests.unit.rl_operator.strategies import (
 
 from rl_operator.api.model import ApiModel
 from rl_operator.api.refusal import Refusal
-from rl_operator.check.types import type_problem
+from rl_operator.check.field_rules import type_problem
 from rl_operator.documents.parse import DocumentError, parse_environment, parse_run, parse_runtime
 from rl_operator.documents.yaml_text import write_yaml
 

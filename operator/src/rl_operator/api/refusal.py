@@ -135,3 +135,15 @@ def redacted(value: object, field: str = "") -> object:
 
 def _cut(text: str) -> str:
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
+
+
+def field_path(location: Iterable[str | int]) -> str:
+    """`spec.wandb.tags[0]` from ("spec", "wandb", "tags", 0); a key that is not a plain name is quoted, and cut."""
+    return "".join(map(_step, location)).lstrip(".")
+
+
+def _step(part: str | int) -> str:
+    if isinstance(part, int):
+        return f"[{part}]"
+    plain = len(part) <= MAX_PLAIN_NAME and re.fullmatch(PLAIN_NAME, part) and not looks_like_a_key(part)
+    return f".{part}" if plain else f"[{text_of(redacted(part))}]"

@@ -5,12 +5,14 @@ force for it: which value wins is the environment's own < runtime defaults < the
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 from rl_operator.api.catalog import Catalog, CatalogEnvironment, EnvironmentField, is_taskset, needs_image
 from rl_operator.api.environment import Environment
 from rl_operator.api.names import OWN_PREFIX
-from rl_operator.api.runtime import Runtime
+from rl_operator.api.refusal import field_path
+from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.api.settings.fields import (
     ROLLOUT_SECONDS,
     SHARED_FIELDS,
@@ -18,6 +20,8 @@ from rl_operator.api.settings.fields import (
     WIRED_FIELDS,
     Section,
     flattened,
+    outer_names,
+    steps_of,
 )
 from rl_operator.api.status_fields import Condition, Phase, StartedFrom
 from rl_operator.api.training_run import TrainingRun
@@ -221,3 +225,89 @@ def _ordered(value: object) -> object:
 def _known_only(values: Mapping[str, object], known: Mapping[str, object]) -> dict[str, object]:
     """The values of known fields; all of them if nothing is known about the fields."""
     return {name: value for name, value in values.items() if not known or name in known or name in SHARED_FIELDS}
+
+
+SPEC_PATHS: Final[dict[Section, str]] = {"env": "spec.config", "trainer": "spec.trainer"}
+
+
+@dataclass(frozen=True)
+class SectionSubject:
+    """One section that a run may fill, by names of fields. `known` is empty if nothing is known about the fields."""
+
+    section: Section
+    owner: str
+    runtime: str
+    written: Mapping[str, Any]
+    """As the run's file has it: fields inside of a mapping are nested."""
+
+    given: Mapping[str, Any]
+    effective: Mapping[str, Any]
+    known: Mapping[str, EnvironmentField]
+    locked: Mapping[str, Any]
+    bounds: Mapping[str, Bound]
+
+    @cached_property
+    def outer(self) -> frozenset[str]:
+        """Names of mappings that hold fields."""
+        return outer_names(self.known)
+
+    def path(self, name: str) -> str:
+        return self.path_of(*steps_of(name, self.outer))
+
+    def path_of(self, *steps: str) -> str:
+        return field_path((*SPEC_PATHS[self.section].split("."), *steps))
+
+    @property
+    def in_force(self) -> dict[str, Any]:
+        """All values, with the defaults of fields that are not set."""
+        return {name: field.default for name, field in self.known.items()} | dict(self.effective)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A run and its inputs, as the check looks at them."""
+
+    run: TrainingRun
+    inputs: RunInputs
+
+    @property
+    def runtime(self) -> Runtime:
+        return self.inputs.runtime
+
+    @property
+    def environment_exists(self) -> bool:
+        return self.inputs.environment.known is not None
+
+    @cached_property
+    def environment(self) -> CatalogEnvironment:
+        """Without fields when it is not known."""
+        return self.inputs.environment.known or CatalogEnvironment(name=self.run.spec.environment)
+
+    @cached_property
+    def sections(self) -> Sections:
+        return effective_sections(self.run, self.runtime, self.environment)
+
+    @cached_property
+    def env(self) -> SectionSubject:
+        owner = f"environment {self.environment.name!r}"
+        return self._section("env", owner, self.run.spec.config, self.environment.fields_by_name)
+
+    @cached_property
+    def trainer(self) -> SectionSubject:
+        return self._section("trainer", "the trainer", self.run.spec.trainer, TRAINER_FIELDS)
+
+    def _section(
+        self, section: Section, owner: str, written: Mapping[str, Any], known: Mapping[str, EnvironmentField]
+    ) -> SectionSubject:
+        spec = self.runtime.spec
+        return SectionSubject(
+            section=section,
+            owner=owner,
+            runtime=self.runtime.metadata.name,
+            written=written,
+            given=flattened(written, known),
+            effective=getattr(self.sections, section),
+            known=known,
+            locked=flattened(getattr(spec.locked, section), known),
+            bounds=getattr(spec.bounds, section),
+        )

@@ -8,12 +8,11 @@ from typing import Final
 from pydantic.alias_generators import to_camel
 
 from rl_operator.api.refusal import Refusal, redacted
-from rl_operator.api.run_inputs import ParentRun, base_model
+from rl_operator.api.run_inputs import ParentRun, Subject, base_model
 from rl_operator.api.settings.fields import TRAINER_FIELDS
 from rl_operator.api.status_fields import TERMINAL_PHASES, StartedFrom
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.api.value_text import same_value, text_of
-from rl_operator.check.locks_and_bounds import Subject
 
 SHAPE: Final[Mapping[str, str]] = {
     "lora_rank": "a LoRA rank of",

@@ -5,10 +5,9 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Final
 
-from rl_operator.api.refusal import Refusal, RefusalCode, redacted
+from rl_operator.api.refusal import Refusal, RefusalCode, field_path, redacted
 from rl_operator.api.spec_parts.container_resources import ResourceRequirements, parse_quantity
 from rl_operator.api.spec_parts.sandboxes import LEAST
-from rl_operator.documents.parse import field_path
 
 _OWN: Final = ("cpu", "memory", "ephemeral-storage")
 _RESOURCE: Final = re.compile(rf"{'|'.join(_OWN)}|hugepages-.+|.+/.+")

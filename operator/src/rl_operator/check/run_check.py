@@ -11,17 +11,17 @@ from typing import Final, Generic, TypeVar
 from rl_contract.consistency import CONFIG_RULES, REQUEST_RULES, Names, Rule, inconsistencies, some_layer
 from rl_operator.api.hints import KEY_IN_RUN, NAMESPACE_NOT_ALLOWED, NO_PRICES, OTHER_CURRENCY
 from rl_operator.api.names import LAST_APPLIED_ANNOTATION, OPENENV_ENVIRONMENT, OWN_PREFIX
-from rl_operator.api.refusal import Refusal, RefusalCode, first_refusals, redacted, text_holds_a_key
-from rl_operator.api.run_inputs import RunInputs, base_model
+from rl_operator.api.refusal import Refusal, RefusalCode, field_path, first_refusals, redacted, text_holds_a_key
+from rl_operator.api.run_inputs import RunInputs, Subject, base_model
 from rl_operator.api.runtime import Bound, LabelSelector, Runtime, SecretKey
 from rl_operator.api.settings.fields import SHARED_NUMBERS
 from rl_operator.api.training_run import TrainingRun
+from rl_operator.check.field_rules import field_refusals, refuse_outside
 from rl_operator.check.lineage import lineage_refusals
-from rl_operator.check.locks_and_bounds import Subject, field_refusals, refuse_outside
 from rl_operator.check.name_lists import MOST_NAMES, listed, unknown_environment
 from rl_operator.check.runtime_rules import check_runtime
 from rl_operator.check.sandbox_rules import sandbox_refusals
-from rl_operator.documents.parse import field_path, nearest
+from rl_operator.documents.parse import nearest
 
 Model = TypeVar("Model")
 

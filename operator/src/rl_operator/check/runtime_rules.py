@@ -7,14 +7,14 @@ from ipaddress import ip_network
 from typing import Any, Final
 
 from rl_operator.api import hints
-from rl_operator.api.refusal import Refusal, RefusalCode, first_refusals, looks_like_a_key, redacted
+from rl_operator.api.refusal import Refusal, RefusalCode, field_path, first_refusals, looks_like_a_key, redacted
 from rl_operator.api.runtime import ALL_PRICES, RESERVED_VARIABLES, SOME_PRICES, TRAINER_KEYS, Bound, Runtime
 from rl_operator.api.settings.fields import TRAINER_FIELDS, WIRED_FIELDS, Section, flattened, outer_names, steps_of
 from rl_operator.api.spec_parts.rollout_sinks import ONE_AUTHORITY, ONE_SINK
 from rl_operator.api.value_text import text_of
-from rl_operator.check.locks_and_bounds import nested_hint, refuse_outside, value_problem
+from rl_operator.check.field_rules import nested_hint, refuse_outside, value_problem
 from rl_operator.check.quantities import quantity_faults, resource_faults, small_limits
-from rl_operator.documents.parse import field_path, nearest
+from rl_operator.documents.parse import nearest
 
 _SECTIONS: Final[tuple[Section, ...]] = ("env", "openai", "trainer")
 

@@ -5,15 +5,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from rl_operator.api import hints
-from rl_operator.api.refusal import Refusal, redacted
-from rl_operator.api.run_inputs import field_of_rollout_seconds, rollout_seconds
+from rl_operator.api.refusal import Refusal, field_path, redacted
+from rl_operator.api.run_inputs import Subject, field_of_rollout_seconds, rollout_seconds
 from rl_operator.api.runtime import Bound
 from rl_operator.api.spec_parts.container_resources import parse_quantity
 from rl_operator.api.spec_parts.sandboxes import RunSandboxes, RuntimeSandboxes, sandbox_resources
 from rl_operator.api.value_text import text_of
-from rl_operator.check.locks_and_bounds import Subject, refuse_outside
+from rl_operator.check.field_rules import refuse_outside
 from rl_operator.check.quantities import resource_faults, small_limits
-from rl_operator.documents.parse import field_path
 
 TERMINAL_BACKEND: Final = "terminal_backend"
 """A field of all environments whose agents have tools for a sandbox, and of no others."""

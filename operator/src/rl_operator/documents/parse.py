@@ -26,7 +26,7 @@ from rl_operator.api.names import (
     RUN_NAME_PATTERN,
     RUNTIME_KIND,
 )
-from rl_operator.api.refusal import MAX_PLAIN_NAME, PLAIN_NAME, Refusal, first_refusals, looks_like_a_key, redacted
+from rl_operator.api.refusal import PLAIN_NAME, Refusal, field_path, first_refusals, redacted
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.settings.size_limits import MAX_LABELS, section_problem
 from rl_operator.api.training_run import TrainingRun
@@ -245,18 +245,6 @@ def _budget_in_full(location: Sequence[str | int], given: object) -> str:
     if tuple(location) == ("spec", "budget") and isinstance(given, int | float) and not isinstance(given, bool):
         return f"it has an amount and a currency: write {{amount: {text_of(given)}, currency: USD}}"
     return ""
-
-
-def field_path(location: Iterable[str | int]) -> str:
-    """`spec.wandb.tags[0]` from ("spec", "wandb", "tags", 0); a key that is not a plain name is quoted, and cut."""
-    return "".join(map(_step, location)).lstrip(".")
-
-
-def _step(part: str | int) -> str:
-    if isinstance(part, int):
-        return f"[{part}]"
-    plain = len(part) <= MAX_PLAIN_NAME and re.fullmatch(PLAIN_NAME, part) and not looks_like_a_key(part)
-    return f".{part}" if plain else f"[{text_of(redacted(part))}]"
 
 
 MAX_COMPARED: Final = 500

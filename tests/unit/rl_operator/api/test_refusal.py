@@ -13,6 +13,7 @@ from rl_operator.api.refusal import (
     SECRET_INSIDE,
     Refusal,
     and_more,
+    field_path,
     first_refusals,
     holds_a_secret,
     redacted,
@@ -122,3 +123,19 @@ def test_no_more_is_looked_for_than_is_listed() -> None:
     assert and_more(refusals[:3]) == " (and 2 more)"
     assert and_more(refusals[:1]) == ""
     assert first_refusals(refusals[:MAX_REFUSALS]) == refusals[:MAX_REFUSALS]
+
+
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [
+        ("group_size", "spec.group_size"),
+        ("x-y", "spec.x-y"),
+        ("", 'spec[""]'),
+        ("a.b", 'spec["a.b"]'),
+        ("a\nb", 'spec["a\\nb"]'),
+        ("a\u2028b", 'spec["a\\u2028b"]'),
+        ("x" * 1000, f'spec["{"x" * 119}…"]'),
+    ],
+)
+def test_a_path_is_one_short_line_whatever_its_keys_are(key: str, path: str) -> None:
+    assert field_path(("spec", key)) == path

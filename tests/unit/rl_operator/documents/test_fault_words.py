@@ -8,7 +8,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from rl_operator.api.environment import Environment
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.check.types import type_problem
+from rl_operator.check.field_rules import type_problem
 from rl_operator.documents.fault_words import _PATTERNS, allowed_instead
 
 

@@ -13,7 +13,6 @@ from rl_operator.api.refusal import MAX_REFUSALS, REST_UNCHECKED, Refusal
 from rl_operator.documents.parse import (
     MAX_COMPARED,
     DocumentError,
-    field_path,
     load_documents,
     nearest,
     parse_run,
@@ -244,19 +243,3 @@ LONG = [f"{n:0100000d}" for n in range(MAX_COMPARED)]
 )
 def test_the_nearest_names_are_said(name: str, known: list[str], said: str) -> None:
     assert nearest(name, known) == said
-
-
-@pytest.mark.parametrize(
-    ("key", "path"),
-    [
-        ("group_size", "spec.group_size"),
-        ("x-y", "spec.x-y"),
-        ("", 'spec[""]'),
-        ("a.b", 'spec["a.b"]'),
-        ("a\nb", 'spec["a\\nb"]'),
-        ("a\u2028b", 'spec["a\\u2028b"]'),
-        ("x" * 1000, f'spec["{"x" * 119}…"]'),
-    ],
-)
-def test_a_path_is_one_short_line_whatever_its_keys_are(key: str, path: str) -> None:
-    assert field_path(("spec", key)) == path

@@ -21,7 +21,7 @@ from rl_operator.api.settings.fields import (
     steps_of,
 )
 from rl_operator.api.training_run import RunSpec, TrainingRun
-from rl_operator.check.types import type_problem
+from rl_operator.check.field_rules import type_problem
 from rl_operator.documents.yaml_text import flow, json_value
 
 SPEC_SECTIONS: Final[Mapping[str, Section]] = {"config": "env", "trainer": "trainer"}

@@ -19,8 +19,8 @@ from rl_operator.api.runtime import Runtime
 from rl_operator.api.settings.fields import WIRED_FIELDS, WiredField, flattened, outer_names, steps_of
 from rl_operator.api.training_run import RunSpec, WandbSettings
 from rl_operator.api.value_text import same_value, text_of
+from rl_operator.check.field_rules import type_problem
 from rl_operator.check.name_lists import most_alike
-from rl_operator.check.types import type_problem
 from rl_operator.documents.parse import nearest, renamed
 from rl_operator.documents.yaml_text import json_value
 from rl_operator.targets.inputs.parameters import SettableField, fields_of
