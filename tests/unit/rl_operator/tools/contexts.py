@@ -40,6 +40,11 @@ def call_at(context: CallContext, tool: str, **arguments: Any) -> Outcome:
     return dispatch(BY_NAME[tool], context, arguments)
 
 
+def refusal(outcome: Outcome) -> dict[str, Any]:
+    assert outcome.code == "refused", outcome
+    return outcome.answer
+
+
 def drafted(context: CallContext, name: str = "sort_digits", **arguments: Any) -> str:
     outcome = call_at(context, "rl_select_environment", name=name, **arguments)
     assert outcome.code is None, outcome

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.tools.contexts import Call, Unattended, call_at, drafted
+from tests.unit.rl_operator.tools.contexts import Call, Unattended, call_at, drafted, refusal
 
 from rl_operator.api.names import API_VERSION, RUN_KIND
 from rl_operator.local.state.layout import Layout
@@ -31,11 +31,7 @@ class Counting(Unattended):
 
 
 class Clock:
-    def __init__(self) -> None:
-        self.now = START
-
-    def __call__(self) -> datetime:
-        return self.now
+    now = START
 
 
 @pytest.fixture
@@ -52,7 +48,7 @@ def counting_target(tmp_path: Path) -> Counting:
 
 @pytest.fixture
 def context(counting_target: Counting, waiting_clock: Clock) -> CallContext:
-    return CallContext(counting_target, "default", now=waiting_clock)
+    return CallContext(counting_target, "default", now=lambda: waiting_clock.now)
 
 
 @pytest.fixture
@@ -299,6 +295,4 @@ def test_deleting_the_run_ends_the_wait(
 
 @pytest.mark.parametrize("arguments", [{"wait_seconds": 241}, {"wait_seconds": -1}, {"until": "later"}, {"run_id": ""}])
 def test_invalid_arguments_are_refused(call: Call, arguments: dict[str, Any]) -> None:
-    outcome = call("rl_check_status", **{"run_id": "x", **arguments})
-    assert outcome.code == "refused"
-    assert next(iter(arguments)) in outcome.answer["error"]
+    assert next(iter(arguments)) in refusal(call("rl_check_status", **{"run_id": "x", **arguments}))["error"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.rl_operator.tools.contexts import Call, Unattended, drafted, write_status
+from tests.unit.rl_operator.tools.contexts import Call, Unattended, drafted, refusal, write_status
 
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.calls.rl_get_logs import LONGEST, MOST_LINES, NOTE, search_for
@@ -88,9 +88,7 @@ def test_long_lines_are_cut_and_old_ones_left_out(call: Call, write_log: Callabl
 
 def test_a_run_that_has_not_started_has_no_log(context: CallContext, call: Call) -> None:
     drafted(context)
-    outcome = call("rl_get_logs")
-    assert outcome.code == "refused"
-    assert "has not started" in outcome.answer["error"]
+    assert "has not started" in refusal(call("rl_get_logs"))["error"]
 
 
 @pytest.mark.parametrize(
@@ -98,9 +96,7 @@ def test_a_run_that_has_not_started_has_no_log(context: CallContext, call: Call)
 )
 def test_invalid_arguments_are_refused(call: Call, write_log: Callable[..., str], arguments: dict[str, Any]) -> None:
     write_log("line\n")
-    outcome = call("rl_get_logs", **arguments)
-    assert outcome.code == "refused"
-    assert next(iter(arguments)) in outcome.answer["error"]
+    assert next(iter(arguments)) in refusal(call("rl_get_logs", **arguments))["error"]
 
 
 LINE = "step 12/40 [WARN] loss=0.5 (a+b) C:\\temp"

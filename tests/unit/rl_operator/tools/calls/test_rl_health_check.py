@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, without_the_service
-from tests.unit.rl_operator.tools.contexts import Call, call_at, drafted
+from tests.unit.rl_operator.tools.contexts import Call, call_at, drafted, refusal
 
 from rl_operator.targets import local_needs
 from rl_operator.tools.call_context import CallContext
@@ -34,9 +34,7 @@ def test_the_tinker_service_is_missing_with_the_command_that_installs_it(
     assert service["how"] == "install it beside rlctl: pip install tinker-atropos tinker-service"
     run_id = drafted(context)
     assert [each["name"] for each in call("rl_start_training", dry_run=True).answer["missing"]] == ["tinker-service"]
-    refused = call("rl_start_training")
-    assert refused.code == "refused"
-    assert f"{run_id} is not started: program tinker-service is missing" in refused.answer["error"]
+    assert f"{run_id} is not started: program tinker-service is missing" in refusal(call("rl_start_training"))["error"]
 
 
 def test_each_key_is_missing_once(context: CallContext) -> None:

@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.tools.contexts import Call, drafted, write_status
+from tests.unit.rl_operator.tools.contexts import Call, drafted, refusal, write_status
 from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 
 from rl_operator.api.training_run import TrainingRun
@@ -40,9 +40,7 @@ def test_pages_hold_every_run_once(context: CallContext, call: Call) -> None:
 
 def test_a_page_after_a_deleted_run(context: CallContext, call: Call) -> None:
     drafted(context)
-    outcome = call("rl_list_runs", after="gone")
-    assert outcome.code == "refused"
-    assert "list again without after" in outcome.answer["error"]
+    assert "list again without after" in refusal(call("rl_list_runs", after="gone"))["error"]
 
 
 def test_one_state_only(context: CallContext, call: Call) -> None:
@@ -63,9 +61,7 @@ def test_a_run_of_a_newer_version_does_not_hide_others(context: CallContext, cal
     outcome = call("rl_list_runs")
     assert names(outcome) == [readable]
     assert outcome.answer["not_understood"] == [newer]
-    named = call("rl_get_current_config", run_id=newer)
-    assert named.code == "refused"
-    assert "spec.color" in named.answer["error"]
+    assert "spec.color" in refusal(call("rl_get_current_config", run_id=newer))["error"]
     assert call("rl_get_current_config").answer["run_id"] == readable
 
 

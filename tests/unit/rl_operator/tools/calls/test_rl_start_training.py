@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.samples import DEFAULT, inputs_of, make_run, make_runtime, own_environment, own_inputs
 from tests.unit.rl_operator.targets.fakes import MemoryTarget
-from tests.unit.rl_operator.tools.contexts import Call, Unattended, call_at, drafted, spec_of, write_status
+from tests.unit.rl_operator.tools.contexts import Call, Unattended, call_at, drafted, refusal, spec_of, write_status
 
 from rl_operator.api.kubernetes_objects import Manifest
 from rl_operator.api.names import STARTED_AS_ANNOTATION
@@ -192,9 +192,7 @@ def test_on_this_machine_the_start_needs_the_variable(tmp_path: Path, monkeypatc
         monkeypatch.delenv(key, raising=False)
     context = CallContext(Unattended(Layout(tmp_path), "", print), "default")
     name = drafted(context, runtime="default")
-    outcome = call_at(context, "rl_start_training")
-    assert outcome.code == "refused"
-    assert "export TINKER_API_KEY=…" in outcome.answer["error"]
+    assert "export TINKER_API_KEY=…" in refusal(call_at(context, "rl_start_training"))["error"]
     assert suspended(context, name)
     monkeypatch.setenv("TINKER_API_KEY", "tml-made-up-for-a-test")
     assert call_at(context, "rl_start_training").code is None
@@ -210,9 +208,7 @@ def test_a_run_kept_in_git_gets_a_warning(context: CallContext, call: Call) -> N
 def test_without_a_draft_nothing_starts(context: CallContext, call: Call) -> None:
     drafted(context)
     other = replace(context, agent="another")
-    outcome = call_at(other, "rl_start_training")
-    assert outcome.code == "refused"
-    assert "rl_select_environment" in outcome.answer["error"]
+    assert "rl_select_environment" in refusal(call_at(other, "rl_start_training"))["error"]
 
 
 CLUSTER = {"runs_files": False}

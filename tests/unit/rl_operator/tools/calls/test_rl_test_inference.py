@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.tools.contexts import Call, drafted
+from tests.unit.rl_operator.tools.contexts import Call, drafted, refusal
 
 from rl_operator.tools.call_context import CallContext
 
@@ -16,6 +16,7 @@ def test_an_openenv_server_is_tried_by_a_run(context: CallContext, call: Call, m
     }
     context.target.apply(environment)
     drafted(context, "own/echo")
-    outcome = call("rl_test_inference", models=["small"])
-    assert outcome.code == "refused"
-    assert "own/echo needs its OpenEnv server beside it; start a run of a few steps" in outcome.answer["error"]
+    assert (
+        "own/echo needs its OpenEnv server beside it; start a run of a few steps"
+        in refusal(call("rl_test_inference", models=["small"]))["error"]
+    )

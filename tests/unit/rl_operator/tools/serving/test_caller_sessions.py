@@ -25,14 +25,6 @@ REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 RUNS = "/apis/rl-operator.dev/v1alpha1/namespaces/default/rltrainingruns"
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
 def reviewed(username: str) -> Answer:
     return Answer({"status": {"userInfo": {"username": username}}}, 201)
 
@@ -86,13 +78,13 @@ async def test_each_caller_is_known_only_by_their_own_token(api: FakeApi, counte
 
 async def test_after_a_minute_the_api_server_is_asked_again(api: FakeApi, counted_target: ClusterTarget) -> None:
     api.answers("POST", REVIEWS, reviewed("ann"), Answer({"message": "Unauthorized"}, 401))
-    clock = Clock()
-    sessions = ClusterSessions(counted_target, context_for, now=clock)
+    seconds = 0.0
+    sessions = ClusterSessions(counted_target, context_for, now=lambda: seconds)
     await asyncio.to_thread(list_runs, sessions, "token")
-    clock.seconds = TRUSTED_SECONDS - 1
+    seconds = TRUSTED_SECONDS - 1
     assert sessions.knows("token")
     await asyncio.to_thread(list_runs, sessions, "token")
-    clock.seconds = TRUSTED_SECONDS
+    seconds = TRUSTED_SECONDS
     assert (sessions.knows("token"), sessions.has_met("token")) == (False, True)
     with pytest.raises(UnauthenticatedError, match="does not know the token, or it has expired"):
         await asyncio.to_thread(list_runs, sessions, "token")
