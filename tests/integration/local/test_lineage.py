@@ -76,9 +76,3 @@ def test_a_different_rank_is_refused_before_anything_starts(
         assert ended.returncode == 2, ended
         assert said in ended.stderr
     assert shared_rlctl.status("wider")["refusals"][0]["allowed"] == {"loraRank": 8}
-
-
-def test_a_parent_that_does_not_exist_is_named(rlctl: Rlctl, write_run: WriteRun) -> None:
-    ended = rlctl("run", write_run("orphan", startFrom={"run": "nobody"}), "--local")
-    assert ended.returncode == 2, ended
-    assert 'spec.startFrom.run is "nobody": there is no such run in namespace default' in ended.stderr

@@ -148,15 +148,6 @@ def test_a_broken_file_is_refused_with_its_line_until_it_is_fixed(
     assert "rlctl resume broken --local" in fixed.stdout
 
 
-def test_paths_are_relative_to_the_file_not_to_the_caller(rlctl: Rlctl, write_run: WriteRun, own_file: Path) -> None:
-    file = write_run("elsewhere", environment="./sort_down.py")
-    assert rlctl("validate", file, "--local").returncode == 0
-    own_file.rename(own_file.with_name("moved.py"))
-    missing = rlctl("validate", file, "--local")
-    assert missing.returncode == 2
-    assert f"There is no file {own_file}" in missing.stderr
-
-
 def _objects(rlctl: Rlctl, run: str) -> list[tuple[str, str]]:
     """Kinds and names of what belongs to a run."""
     kinds = ("ConfigMap", "NetworkPolicy", "Service", "Pod")

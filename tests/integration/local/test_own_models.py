@@ -49,9 +49,3 @@ def test_a_model_of_ones_own_is_trained_and_shown(
     (model / "config.json").write_text((bundled_model_folder() / "config.json").read_text())
     exchanged = rlctl("sample", "own-model", "sort 4 1 3 2", "--local")
     assert (exchanged.returncode, "it is no longer the model of runtime" in exchanged.stderr) == (2, True), exchanged
-
-
-def test_a_folder_without_a_model_starts_nothing(rlctl: Rlctl, write_run: Callable[..., str], tmp_path: Path) -> None:
-    refused = rlctl("run", write_run("none"), "--local", "--model", str(tmp_path / "none"))
-    assert (refused.returncode, "there is no folder" in refused.stderr) == (2, True), refused
-    assert "No runs" in rlctl("list", "--local").stdout

@@ -24,7 +24,7 @@ GREEDY = ("sample", "sorting", "sort 4 1 3 2", "--local", "--temperature", "0", 
 
 @pytest.fixture(scope="module")
 def rlctl_with_weights(process: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rlctl]:
-    """A state folder with the finished run `sorting` (one step) and its weights, and the run `early` without any."""
+    """A state folder with the finished run `sorting` (one step) and its weights."""
     rlctl = Rlctl(tmp_path_factory.mktemp("state"))
     env_vars = LocalTarget.open(rlctl.root, print, asked=True).tinker_env_vars("tiny")
     assert env_vars is not None
@@ -36,7 +36,6 @@ def rlctl_with_weights(process: None, tmp_path_factory: pytest.TempPathFactory) 
     }
     service.close("success").result()
     rlctl.store.create(run_manifest("sorting", phase="Succeeded", weights=weights))
-    rlctl.store.create(run_manifest("early", phase="Running"))
     yield rlctl
     end_everything(rlctl.root)
 
@@ -110,11 +109,3 @@ def test_export_writes_a_peft_folder(rlctl_with_weights: Rlctl, tmp_path: Path) 
     again = rlctl_with_weights("export", "sorting", "--to", str(tmp_path / "adapter"), "--local")
     assert again.returncode == 2
     assert "is there already" in again.stderr
-
-
-@pytest.mark.parametrize("command", [("sample", "early", "x"), ("export", "early", "--to", "adapter")])
-def test_without_weights_the_user_is_told_to_wait(rlctl_with_weights: Rlctl, command: tuple[str, ...]) -> None:
-    ended = rlctl_with_weights(*command, "--local")
-    assert ended.returncode == 2
-    assert "it has trained no checkpoint yet; wait for it: " in ended.stderr
-    assert ended.stderr.endswith("rlctl wait early --local\n")

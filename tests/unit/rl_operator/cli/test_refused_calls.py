@@ -115,12 +115,35 @@ current-context: lab
 """
 
 
-def test_a_context_that_does_not_exist(call_rlctl: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def two_contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The caller's kubeconfig."""
     file = tmp_path / "kubeconfig"
     file.write_text(KUBECONFIG)
+    monkeypatch.setenv("KUBECONFIG", str(file))
     monkeypatch.setattr("rl_operator.cluster.api_server.connection.KUBE_CONFIG_DEFAULT_LOCATION", str(file))
-    code, _, errors = call_rlctl("list", "--context", "nope")
-    assert (code, errors) == (3, f"error: there is no context 'nope' in kubeconfig '{file}'; it has farm, lab\n")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ended", "said"),
+    [
+        (("list", "--context", "nope"), 3, "there is no context 'nope' in kubeconfig '{file}'; it has farm, lab"),
+        (
+            ("tools", "serve", "--token-file", "tokens"),
+            2,
+            "--token-file is for --local: in front of a cluster callers bring Kubernetes tokens",
+        ),
+    ],
+)
+def test_of_a_cluster(call_rlctl: Call, two_contexts: Path, arguments: tuple[str, ...], ended: int, said: str) -> None:
+    code, _, errors = call_rlctl(*arguments)
+    assert (code, errors) == (ended, f"error: {said.format(file=two_contexts)}\n")
+
+
+def test_an_address_that_is_not_this_machines(call_rlctl: Call) -> None:
+    code, _, errors = call_rlctl("tools", "serve", "--local", "--host", "203.0.113.1", "--port", "0")
+    assert (code, "cannot listen on 203.0.113.1 port 0" in errors) == (2, True), errors
 
 
 PROGRESS = {"step": 40, "totalSteps": 40, "percent": 100}

@@ -1,5 +1,6 @@
 """Own environments of local mode: files and RLEnvironments, read by the real reader."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -151,17 +152,22 @@ async def test_an_openenv_server_needs_no_reading(
     assert counted_reader.calls == 0
 
 
-async def test_an_openenv_image_needs_a_cluster(own_code: OwnEnvironments, store: StateStore) -> None:
-    put(store, None, openenv={"image": "team/echo:1"})
-    said = fault(await read(own_code))
-    assert said.startswith('NeedsCluster: spec.openenv.image is "team/echo:1": local mode runs no images')
-    assert "spec.openenv.command" in said
-
-
-async def test_images_need_a_cluster(own_code: OwnEnvironments, store: StateStore) -> None:
-    put(store, None, image={"reference": "team/env:1", "entry": "shout"})
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (
+            {"openenv": {"image": "team/echo:1"}},
+            'spec.openenv.image is "team/echo:1": local mode runs no images.*spec.openenv.command',
+        ),
+        ({"image": {"reference": "team/env:1", "entry": "shout"}}, "Local mode runs no images"),
+    ],
+)
+async def test_images_need_a_cluster(
+    own_code: OwnEnvironments, store: StateStore, spec: dict[str, Any], said: str
+) -> None:
+    put(store, None, **spec)
     found = await read(own_code)
-    assert fault(found).startswith("NeedsCluster: Local mode runs no images")
+    assert re.match(f"NeedsCluster: {said}", fault(found))
     assert await own_code.files(found) is None
 
 

@@ -38,19 +38,6 @@ def add(
     store.create(manifest)
 
 
-def test_two_runs_side_by_side(store_of_rlctl: StateStore, call_rlctl: Call) -> None:
-    add(store_of_rlctl, "one", 0.81, trainer={"learning_rate": 1e-4})
-    add(store_of_rlctl, "two", 0.94)
-    code, out, _ = call_rlctl("compare", "one", "two", "--local")
-    lines = out.splitlines()
-    assert code == 0
-    assert lines[0].split() == ["one", "two"]
-    assert [line.split() for line in lines if line.startswith("trainer.")] == [
-        ["trainer.learning_rate", "0.0001", "0.001"]
-    ]
-    assert lines[-1].startswith("two is better: held-out 0.940 [0.910, 0.970] against 0.810")
-
-
 def test_another_held_out_set_gives_no_verdict(store_of_rlctl: StateStore, call_rlctl: Call) -> None:
     add(store_of_rlctl, "one", 0.81, config={"eval_items": 100})
     add(store_of_rlctl, "two", 0.94)
@@ -156,17 +143,15 @@ two is better: held-out 0.940 [0.910, 0.970] against 0.810 [0.780, 0.840] of one
     )
 
 
-@pytest.mark.parametrize(("width", "heads"), [(200, ["r0 r1 r2"]), (60, ["r0 r1", "r2"]), (40, ["r0", "r1", "r2"])])
+@pytest.mark.parametrize(
+    ("width", "heads"),
+    [(200, ["r0 r1 r2"]), (60, ["r0 r1", "r2"]), (40, ["r0", "r1", "r2"]), (1, ["r0", "r1", "r2"])],
+)
 def test_a_narrow_terminal_gets_more_blocks(width: int, heads: list[str]) -> None:
     rows = [row(f"r{at}", 0.5) for at in range(3)]
     blocks = [block.splitlines() for block in side_by_side(rows, width) if "phase" in block]
     assert [" ".join(lines[0].split()) for lines in blocks] == heads
-    assert max(len(line) for lines in blocks for line in lines) <= width
-
-
-def test_each_block_has_a_run_however_narrow_it_is() -> None:
-    blocks = [block for block in side_by_side([ONE, TWO], 1) if "phase" in block]
-    assert len(blocks) == 2
+    assert max(len(line) for lines in blocks for line in lines) <= max(width, 40), "a run in each, however narrow it is"
 
 
 def test_that_nothing_differs_is_said() -> None:

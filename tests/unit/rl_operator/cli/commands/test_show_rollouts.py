@@ -141,9 +141,3 @@ def test_a_run_without_any(call_rollouts: Call, kept_folder: Path) -> None:
     assert (
         "it kept none (trainer.keep_rollouts_mb is 0, or the disk was full), or an older version trained it" in errors
     )
-
-
-def test_an_account_that_does_not_balance_says_so(call_rollouts: Call, kept_folder: Path) -> None:
-    (kept_folder / "000003-1.jsonl.zst").write_bytes(frame(step(3, {"trained": 5}), group(0, rollout(1.0, "abc"))))
-    _, printed, _ = call_rollouts("sorting")
-    assert "the account does NOT balance; what the step says, and what its groups hold: trained 5 and 3" in printed

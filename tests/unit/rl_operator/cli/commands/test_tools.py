@@ -41,32 +41,6 @@ def test_without_the_extra_it_explains_how_to_install_it(tmp_path: Path) -> None
     assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", sentence)
 
 
-def test_a_token_file_works_only_on_this_machine(tmp_path: Path) -> None:
-    kubeconfig = tmp_path / "kubeconfig"
-    context = {"name": "test", "context": {"cluster": "test", "user": "test"}}
-    cluster = {"name": "test", "cluster": {"server": "https://127.0.0.1:1"}}
-    document = {
-        "contexts": [context],
-        "current-context": "test",
-        "clusters": [cluster],
-        "users": [{"name": "test", "user": {}}],
-    }
-    kubeconfig.write_text(json.dumps({"apiVersion": "v1", "kind": "Config"} | document))
-    ended = rlctl("serve", "--token-file", str(kubeconfig), KUBECONFIG=str(kubeconfig), HOME=str(tmp_path))
-    assert ended.returncode == 2
-    assert ended.stderr == (
-        "error: --token-file is for --local: in front of a cluster callers bring Kubernetes tokens\n"
-    )
-
-
-def test_an_address_in_use_is_refused(tmp_path: Path) -> None:
-    ended = rlctl(
-        "serve", "--local", "--host", "203.0.113.1", "--port", "0", RL_STATE_DIR=str(tmp_path), HOME=str(tmp_path)
-    )
-    assert ended.returncode == 2
-    assert "cannot listen on 203.0.113.1 port 0" in ended.stderr
-
-
 def test_on_this_machine_it_creates_a_token_and_prints_its_path(tmp_path: Path) -> None:
     command = [RLCTL, "tools", "serve", "--local", "--port", "0", "--state-dir", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

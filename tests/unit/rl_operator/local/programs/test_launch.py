@@ -28,9 +28,9 @@ OURS = Interpreters(Layout(Path("/state")), {})
 MOUNTS = {"/etc/rl": "/state/config", "/tmp": "/state/tmp", "/etc/rl/deep": "/state/deep"}
 
 
-def plan(caller: dict[str, str] | None = None, backend: dict[str, str] | None = None, **fields: Any) -> Any:
+def plan(caller: dict[str, str] | None = None, folder: PodFolder = FOLDER, **fields: Any) -> Any:
     container = {"name": "trainer", "command": [sys.executable], **fields}
-    return plan_launch(container, Surroundings(FOLDER, PORTS, caller or {}, OURS), backend or {})
+    return plan_launch(container, Surroundings(folder, PORTS, caller or {}, OURS), {})
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,10 @@ def test_the_callers_keys_only_reach_containers_that_name_them() -> None:
         "WANDB_API_KEY": "w",
         "AWS_SECRET_ACCESS_KEY": "a",
         "HOME": "/h",
+        "RL_LOG_FORMAT": "json",
     }
     variables = plan(caller).env_vars
-    assert variables["PATH"] == "/bin"
+    assert (variables["PATH"], variables["RL_LOG_FORMAT"]) == ("/bin", "json")
     assert not {"TINKER_API_KEY", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY"} & set(variables)
 
 
@@ -145,14 +146,8 @@ def test_a_port_where_something_listens_is_not_chosen(monkeypatch: pytest.Monkey
 
 
 def test_all_attempts_share_one_folder_for_unsent_wandb_data() -> None:
-    container = {"name": "trainer", "command": [sys.executable]}
-    folders = {
-        plan_launch(
-            container, Surroundings(PodFolder(Path(f"/state/run-0a1b2-{attempt}")), PORTS, {}, OURS), {}
-        ).env_vars["WANDB_DIR"]
-        for attempt in (1, 2)
-    }
-    assert folders == {"/state/run-0a1b2-wandb"}
+    launches = [plan(folder=PodFolder(Path(f"/state/run-0a1b2-{attempt}"))) for attempt in (1, 2)]
+    assert {launch.env_vars["WANDB_DIR"] for launch in launches} == {"/state/run-0a1b2-wandb"}
 
 
 def test_wandb_is_reached_with_the_callers_settings() -> None:
@@ -162,14 +157,8 @@ def test_wandb_is_reached_with_the_callers_settings() -> None:
     assert "WANDB_API_KEY" not in variables
     own = plan(caller, env=[{"name": "WANDB_BASE_URL", "value": "http://runtime"}]).env_vars
     assert own["WANDB_BASE_URL"] == "http://runtime"
-    environment = plan_launch(
-        {"name": "environment", "command": [sys.executable]}, Surroundings(FOLDER, PORTS, caller, OURS), {}
-    )
+    environment = plan(caller, name="environment")
     assert not [name for name in environment.env_vars if name.startswith("WANDB")]
-
-
-def test_the_log_format_is_the_callers() -> None:
-    assert plan({"RL_LOG_FORMAT": "json"}).env_vars["RL_LOG_FORMAT"] == "json"
 
 
 @pytest.fixture

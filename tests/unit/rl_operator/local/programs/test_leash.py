@@ -82,7 +82,7 @@ def test_the_lock_holder_is_killed_with_its_group(tmp_path: Path) -> None:
 
 def test_a_pid_on_disk_is_never_trusted(tmp_path: Path) -> None:
     """After a reboot a container's PID may belong to any process."""
-    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    bystander = sleeper()
     lock = FileLock(tmp_path / "trainer.lock")
     assert lock.take()
     lock.sign(bystander.pid)
