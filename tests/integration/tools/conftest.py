@@ -6,8 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.integration.cluster.admin import AdminClient
-from tests.integration.cluster.control_plane import ADMIN_TOKEN, GUEST, ControlPlane
+from tests.integration.cluster.control_plane import ADMIN_TOKEN, ControlPlane
 from tests.integration.cluster.operator_process import OperatorProcess
 from tests.integration.cluster.polling import wait_for
 from tests.integration.cluster.runs import RunsNamespace
@@ -80,22 +79,3 @@ def call(context: CallContext) -> Call:
         return call_at(at or context, tool, **arguments)
 
     return call_
-
-
-def right(group: str, resource: str, *verbs: str) -> dict[str, Any]:
-    return {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
-
-
-def allow(admin: AdminClient, namespace: str, *rules: dict[str, Any]) -> None:
-    """Give the guest these rights in the namespace, and those of reading runs and runtimes."""
-    kinds = right("rl-operator.dev", "*", "get", "list")
-    rbac, group = "/apis/rbac.authorization.k8s.io/v1", "rbac.authorization.k8s.io"
-    user = {"kind": "User", "name": GUEST, "apiGroup": group}
-    role, metadata = {"apiGroup": group, "kind": "Role", "name": "few"}, {"metadata": {"name": "few"}}
-    admin.post(f"{rbac}/namespaces/{namespace}/roles", {**metadata, "rules": [kinds, *rules]})
-    binding = {**metadata, "roleRef": role, "subjects": [user]}
-    admin.post(f"{rbac}/namespaces/{namespace}/rolebindings", binding)
-    cluster = {"metadata": {"name": f"few-{namespace}"}}
-    admin.post(f"{rbac}/clusterroles", {**cluster, "rules": [kinds]})
-    cluster_role = {"apiGroup": group, "kind": "ClusterRole", "name": f"few-{namespace}"}
-    admin.post(f"{rbac}/clusterrolebindings", {**cluster, "roleRef": cluster_role, "subjects": [user]})

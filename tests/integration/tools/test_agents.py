@@ -14,9 +14,7 @@ import pytest
 import yaml
 from tests.integration.cluster.control_plane import ADMIN_TOKEN, ControlPlane
 from tests.integration.cluster.kubelet import End, result
-from tests.integration.cluster.node import LogNode
-from tests.integration.cluster.polling import wait_for
-from tests.integration.cluster.runs import RunsNamespace, install_runtime
+from tests.integration.cluster.runs import RunsNamespace
 from tests.integration.local.conftest import end_everything
 from tests.integration.tools.agents import Agent, agent_over_http, agent_over_stdio, tools_server
 from tests.unit.tinker_atropos.environments.trial.provider import KEY, ScriptedProvider
@@ -150,24 +148,6 @@ def test_every_tool_reports_an_unreachable_cluster(tmp_path: Path) -> None:
 
 
 # --- a cluster -------------------------------------------------------------------------------------------------------
-ASKED = "asked"
-"""A runtime that names a provider."""
-
-PROVIDER = {
-    "url": "https://models.example/v1",
-    "keySecret": {"name": "tinker-service", "key": "api-key"},
-    "models": ["small"],
-}
-
-
-@pytest.fixture(scope="module")
-def with_provider(control_plane: ControlPlane, cluster_target: ClusterTarget) -> Iterator[str]:
-    install_runtime(control_plane.admin, "tiny", ASKED, inference=PROVIDER)
-    wait_for("its catalog", lambda: cluster_target.catalog(cluster_target.runtimes()[ASKED]))
-    yield ASKED
-    control_plane.admin.delete(f"/apis/rl-operator.dev/v1alpha1/rlruntimes/{ASKED}")
-
-
 @pytest.fixture(scope="module")
 def kubeconfig(control_plane: ControlPlane, cluster_target: ClusterTarget) -> dict[str, str]:
     """The server's, which does nothing with its own rights."""
@@ -186,27 +166,6 @@ def namespace_with_key(runs: RunsNamespace) -> str:
     key = {"metadata": {"name": "tinker-service"}, "stringData": {"api-key": "tml-made-up-for-a-test"}}
     runs.admin.post(f"/api/v1/namespaces/{runs.namespace}/secrets", key)
     return runs.namespace
-
-
-@on_cluster
-def test_an_agent_tries_an_environment_on_a_cluster(
-    tools_address: str, namespace_with_key: str, runs: RunsNamespace, node: LogNode, with_provider: str
-) -> None:
-    with agent_over_http(tools_address, ADMIN_TOKEN, namespace=namespace_with_key) as agent:
-        agent("rl_select_environment", name="sort_digits", runtime=with_provider)
-        test_id = agent("rl_test_inference", num_steps=1, group_size=2)["test_id"]
-        job = runs.admin.get(f"/apis/batch/v1/namespaces/{namespace_with_key}/jobs/{test_id}")
-        pod = {"metadata": {"name": test_id, "labels": job["spec"]["template"]["metadata"]["labels"]}}
-        runs.admin.post(
-            f"/api/v1/namespaces/{namespace_with_key}/pods", pod | {"spec": job["spec"]["template"]["spec"]}
-        )
-        runs.kubelet.bind(test_id)
-        step = {"event": "step", "step": 1, "completions": 2, "correct": 1, "scores": [1.0, 0.0], "seconds": 1.0}
-        printed = "\n".join(map(json.dumps, (step, {"event": "summary", "accuracy": 0.5})))
-        node.logs[f"{namespace_with_key}/{test_id}/model-0"] = f"{printed}\n"
-        runs.kubelet.end(test_id, "Succeeded")
-        over = agent("rl_test_inference", test_id=test_id, wait_seconds=SOON)
-        assert (over["status"], over["models"][0]["accuracy"]) == ("completed", 0.5)
 
 
 @on_cluster

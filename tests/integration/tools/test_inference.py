@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.cluster.control_plane import GUEST_TOKEN, ControlPlane
+from tests.integration.cluster.admin import AdminClient
+from tests.integration.cluster.control_plane import GUEST, GUEST_TOKEN, ControlPlane
 from tests.integration.cluster.kubelet import End, running, waiting
 from tests.integration.cluster.node import LogNode
 from tests.integration.cluster.polling import wait_for
 from tests.integration.cluster.runs import RunsNamespace, install_runtime
-from tests.integration.tools.conftest import allow, right
 from tests.unit.rl_operator.tools.contexts import call_at
 from tests.unit.tinker_atropos.environments.trial.provider import KEY, ScriptedProvider
 
@@ -158,31 +158,6 @@ def test_a_test_outlives_its_call_is_found_again_and_is_deleted_with_its_run(
     assert call_at(local_context, "rl_test_inference", test_id=tested["test_id"]).code == "refused"
 
 
-REFUSED = {
-    "no provider": ({}, {}, "runtime tiny names no provider"),
-    "no URL": ({"RL_INFERENCE_URL": "models.example"}, {}, "RL_INFERENCE_URL is 'models.example'; it must be a URL"),
-    "no model": ({"RL_INFERENCE_URL": "http://127.0.0.1:9/v1"}, {}, "name the models to test in `models`"),
-    "too many steps": ({}, {"num_steps": 10_000}, "num_steps is 10000"),
-}
-
-
-@pytest.mark.parametrize(("env_vars", "arguments", "said"), REFUSED.values(), ids=REFUSED)
-def test_an_impossible_test_is_refused_with_what_to_do(
-    local_context: CallContext,
-    monkeypatch: pytest.MonkeyPatch,
-    env_vars: dict[str, str],
-    arguments: dict[str, Any],
-    said: str,
-) -> None:
-    monkeypatch.delenv("RL_INFERENCE_URL", raising=False)
-    for name, value in env_vars.items():
-        monkeypatch.setenv(name, value)
-    answer(local_context, "rl_select_environment", name="sort_digits")
-    outcome = call_at(local_context, "rl_test_inference", **arguments)
-    assert outcome.code == "refused"
-    assert said in outcome.answer["error"]
-
-
 # --- a cluster ------------------------------------------------------------------------------------------------------
 PROVIDER = {
     "url": "https://models.example/v1",
@@ -271,6 +246,25 @@ def test_a_job_of_the_caller_tries_the_models_of_the_runtime(
     runs.kubelet.end(pod, "Failed", **{"model-1": End(137, reason="OOMKilled")})
     over = answer(tried, "rl_test_inference", test_id=test_id, wait_seconds=60)
     assert (over["status"], over["summary"]["avg_accuracy"]) == ("completed", 0.375)
+
+
+def right(group: str, resource: str, *verbs: str) -> dict[str, Any]:
+    return {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
+
+
+def allow(admin: AdminClient, namespace: str, *rules: dict[str, Any]) -> None:
+    """Give the guest these rights in the namespace, and those of reading runs and runtimes."""
+    kinds = right("rl-operator.dev", "*", "get", "list")
+    rbac, group = "/apis/rbac.authorization.k8s.io/v1", "rbac.authorization.k8s.io"
+    user = {"kind": "User", "name": GUEST, "apiGroup": group}
+    role, metadata = {"apiGroup": group, "kind": "Role", "name": "few"}, {"metadata": {"name": "few"}}
+    admin.post(f"{rbac}/namespaces/{namespace}/roles", {**metadata, "rules": [kinds, *rules]})
+    binding = {**metadata, "roleRef": role, "subjects": [user]}
+    admin.post(f"{rbac}/namespaces/{namespace}/rolebindings", binding)
+    cluster = {"metadata": {"name": f"few-{namespace}"}}
+    admin.post(f"{rbac}/clusterroles", {**cluster, "rules": [kinds]})
+    cluster_role = {"apiGroup": group, "kind": "ClusterRole", "name": f"few-{namespace}"}
+    admin.post(f"{rbac}/clusterrolebindings", {**cluster, "roleRef": cluster_role, "subjects": [user]})
 
 
 LOOKING = right("batch", "jobs", "get", "list")

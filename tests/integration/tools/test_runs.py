@@ -10,15 +10,12 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.integration.cluster.control_plane import GUEST_TOKEN
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.node import LogNode
 from tests.integration.cluster.runs import RunsNamespace
-from tests.integration.local.scripted import LEAVES, SUCCEEDS, WORKS_ON, start_scripted
-from tests.integration.tools.conftest import allow, right
+from tests.integration.local.scripted import WORKS_ON, start_scripted
 from tests.unit.rl_operator.tools.contexts import call_at
 
-from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.targets.local_target import LocalTarget
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.toolset import Outcome
@@ -120,20 +117,6 @@ def test_a_run_without_the_backends_key_is_not_started(caller: Caller, runs: Run
 
 
 @on_cluster
-def test_a_caller_who_may_not_read_secrets_may_start(
-    cluster_target: ClusterTarget, runs: RunsNamespace, threads: ThreadPoolExecutor
-) -> None:
-    allow(runs.admin, runs.namespace, right("rl-operator.dev", "rltrainingruns", "*"))
-    target = cluster_target.acting_as(GUEST_TOKEN)
-    caller = Caller(CallContext(target, runs.namespace), threads)
-    caller("rl_select_environment", name="sort_digits", runtime="tiny")
-    [missing] = caller("rl_start_training")["missing"]
-    assert (missing["name"], missing["needed"]) == ("tinker-service", False)
-    assert "it may be there" in missing["why"]
-    target.close()
-
-
-@on_cluster
 def test_stop_and_resume(caller: Caller, runs: RunsNamespace, training_run: str) -> None:
     stopping = caller.later("rl_stop_training", run_id=training_run)
     pod = runs.until_pod(name=training_run)
@@ -145,24 +128,6 @@ def test_stop_and_resume(caller: Caller, runs: RunsNamespace, training_run: str)
     assert "nothing to stop" in caller("rl_stop_training", run_id=training_run)["message"]
     assert "continues from step 2" in caller("rl_start_training")["message"]
     assert runs.until_pod(2, training_run)
-
-
-@on_cluster
-def test_a_failure_explains_what_to_do(caller: Caller, runs: RunsNamespace, training_run: str) -> None:
-    waiting = caller.later("rl_check_status", run_id=training_run, wait_seconds=NOT_HANGING)
-    runs.kubelet.end(runs.until_pod(name=training_run), "Failed", trainer=End(2, "error: no such field\n"))
-    runs.until_phase("Failed", training_run)
-    answer = waiting.result(NOT_HANGING).answer
-    if answer["status"] != "failed":  # the wait ends with the first change, which may come before the end
-        answer = caller("rl_check_status", run_id=training_run, wait_seconds=NOT_HANGING, until="finished")
-    assert answer["failure"] == {
-        "code": "ConfigInvalid",
-        "hint": "Fix what the message names.",
-        "retryable": False,
-        "message": "no such field",
-    }
-    assert caller("rl_get_results")["failure"] == answer["failure"]
-    assert "it is failed" in caller("rl_stop_training", run_id=training_run)["message"]
 
 
 @on_cluster
@@ -200,15 +165,6 @@ def scripted(here: Caller, trainer: str, environment: str) -> str:
     name = f"scripted-{next(_numbers)}"
     start_scripted(here.context.target._store, name, trainer=trainer, environment=environment)
     return name
-
-
-def test_a_local_run_is_followed_to_its_weights(here: Caller) -> None:
-    name = scripted(here, SUCCEEDS, LEAVES)
-    answer = here("rl_check_status", run_id=name, wait_seconds=NOT_HANGING, until="finished")
-    assert answer["status"] == "completed", answer
-    assert here("rl_get_results", run_id=name)["weights"]["sampler_path"] == "tinker://s/sampler_weights/3"
-    assert here("rl_get_logs", run_id=name)["untrusted_output"] == "trained"
-    assert here("rl_start_training", run_id=name)["weights"]["state_path"] == "tinker://s/weights/3"
 
 
 def test_a_local_run_is_stopped_and_deleted(here: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
