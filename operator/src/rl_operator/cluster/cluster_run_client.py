@@ -22,14 +22,13 @@ from rl_operator.api.status_fields import RunStatus
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.cluster.api_server.client import JSON_PATCH, METADATA_ONLY, ClusterClient
 from rl_operator.cluster.api_server.event_recorder import EventRecorder
-from rl_operator.cluster.api_server.resources import CONFIG_MAPS, PODS, RUNS, create_ours, find
+from rl_operator.cluster.api_server.resources import CONFIG_MAPS, PODS, RUNS, create_ours, find, save_config_map
 from rl_operator.cluster.cache.caches import Caches, UnreadableRuntime
 from rl_operator.cluster.cache.resource_cache import Key, key_of
 from rl_operator.documents.merge_patch import merge_patch
 from rl_operator.documents.parse import parse_stored_run
-from rl_operator.operator_errors import ConflictError, GoneError, InvalidError, NameTakenError
-from rl_operator.render.config_maps import history_config_map, history_content, stored_history
-from rl_operator.render.labels import controller_uid
+from rl_operator.operator_errors import ConflictError, GoneError, InvalidError
+from rl_operator.render.config_maps import history_config_map, stored_history
 from rl_operator.status.attempt.restored import mark_of
 from rl_operator.status.attempt.view import QueuePosition
 from rl_operator.status.observed.attempt_metrics import AttemptMetrics, MetricsSource
@@ -243,15 +242,6 @@ async def write_history(
 
     Raises NameTakenError if it does not belong to this run.
     """
-    name, namespace = run.status.history_name or "", run.metadata.namespace
-    if existing is None:
-        return await create_ours(client, history_config_map(run, name, thinned(points)))
-    if controller_uid(existing) != run.metadata.uid:
-        raise NameTakenError(f"ConfigMap {namespace}/{name} exists and is not this run's")
-    metadata = existing["metadata"]
-    merged = thinned(joined(read_points(stored_history(existing)), points))
-    body = {
-        "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
-        "data": history_content(merged),
-    }
-    return await client.patch(CONFIG_MAPS.path(namespace, name), body)
+    before = read_points(stored_history(existing)) if existing else ()
+    manifest = history_config_map(run, run.status.history_name or "", thinned(joined(before, points)))
+    return await (save_config_map(client, manifest, existing) if existing else create_ours(client, manifest))

@@ -15,14 +15,14 @@ from rl_operator.cluster.api_server.resources import (
     RUNTIMES,
     create_ours,
     find,
+    save_config_map,
 )
 from rl_operator.cluster.cache.caches import Caches, UnreadableRuntime
 from rl_operator.cluster.cache.resource_cache import Key
 from rl_operator.documents.merge_patch import merge_patch
-from rl_operator.operator_errors import ConflictError, GoneError, NameTakenError
+from rl_operator.operator_errors import ConflictError, GoneError
 from rl_operator.render.config_maps import ImageCatalog
 from rl_operator.render.discovery import CONTAINER, DISCOVERY_SELECTOR
-from rl_operator.render.labels import controller_uid
 from rl_operator.status.image_reading import MAX_OUTPUT_BYTES, ReadingPod, observe_reading_pod
 
 
@@ -87,18 +87,8 @@ class KindsClient:
             return
 
     async def save_config_map(self, manifest: ConfigMapObject, live: ConfigMapObject | None) -> None:
-        """Make the ConfigMap match the manifest. Raises NameTakenError if it belongs to someone else."""
-        if live is None:
-            live = await create_ours(self._client, manifest, owner="runtime")
-        metadata = live["metadata"]
-        if controller_uid(live) != controller_uid(manifest):
-            what = f"ConfigMap {metadata['namespace']}/{metadata['name']}"
-            raise NameTakenError(f"{what} exists and is not this runtime's: delete or rename it, or rename the runtime")
-        if live.get("data") == manifest["data"]:
-            return
-        identity = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
-        body = {"metadata": identity, "data": merge_patch(live.get("data", {}), manifest["data"])}
-        await self._client.patch(CONFIG_MAPS.path(metadata["namespace"], metadata["name"]), body)
+        """Raises NameTakenError if it belongs to someone else."""
+        await save_config_map(self._client, manifest, live, owner="runtime")
 
     async def write_environment_status(self, environment: Environment, status: EnvironmentStatus) -> None:
         path = ENVIRONMENTS.path(*environment.key, "status")

@@ -146,27 +146,25 @@ class TrainerPoller:
         """The latest response, however old: the trainer itself reports when it made its last step. None: it cannot be
         reached (anymore).
         """
-        known = self._known.get(pod.uid)
-        return known.status if known else None
+        return self._known_of(pod).status
 
     def unreachable(self, pod: PodObservation) -> bool:
         """Whether it did not respond SILENT_POLLS times in a row while its container was ready."""
-        known = self._known.get(pod.uid)
-        return known is not None and known.unreachable
+        return self._known_of(pod).unreachable
 
     def unheard(self, pod: PodObservation) -> bool:
         """Whether it was not heard for STARTING_SILENCE_SECONDS while it started, and not since."""
-        known = self._known.get(pod.uid)
-        return known is not None and known.unheard
+        return self._known_of(pod).unheard
 
     def points(self, pod: PodObservation) -> tuple[Point, ...]:
         """The attempt's history, as far as it was read; kept until the pod's finalizer is removed."""
-        known = self._known.get(pod.uid)
-        return known.history.points if known else ()
+        return self._known_of(pod).history.points
 
     def has_points(self, pod: PodObservation) -> bool:
-        known = self._known.get(pod.uid)
-        return known is not None and bool(known.history)
+        return bool(self._known_of(pod).history)
+
+    def _known_of(self, pod: PodObservation) -> _Known:
+        return self._known.get(pod.uid) or _Known()
 
     async def run(self) -> None:
         """Poll forever; ends only by cancellation."""
@@ -254,15 +252,13 @@ class TrainerPoller:
     def _not_heard(self, pod: PodObservation, known: _Known) -> None:
         """Only a ready container is expected to respond: the kubelet reaches it. One that starts has some time."""
         trainer = pod.container(TRAINER_CONTAINER)
-        if trainer is None or trainer.state not in ("Running", "Ready"):
-            return
-        if trainer.state == "Running":
+        if trainer and trainer.state == "Running":
             self._not_heard_yet(pod, known)
-            return
-        known.silent += 1
-        if known.silent == SILENT_POLLS:
-            known.status = None  # other sources may know more by now
-            self._changed(pod)
+        elif trainer and trainer.state == "Ready":
+            known.silent += 1
+            if known.silent == SILENT_POLLS:
+                known.status = None  # other sources may know more by now
+                self._changed(pod)
 
     def _not_heard_yet(self, pod: PodObservation, known: _Known) -> None:
         now = time.monotonic()

@@ -34,7 +34,7 @@ from rl_operator.local.sweep import remove_expired
 from rl_operator.metrics.metrics_source import PolledMetrics
 from rl_operator.metrics.trainer_poller import TrainerPoller
 from rl_operator.operator_errors import ConflictError, GoneError, OperatorError, TargetUnreachableError
-from rl_operator.reconcile.reconcile import ReconcilePace, reconcile
+from rl_operator.reconcile.reconcile import ReconcilePace, reconcile, soonest
 from rl_operator.reconcile.run_client import Key
 
 PACE = ReconcilePace(backoff_seconds=2.0, progress_seconds=1.0)
@@ -68,7 +68,7 @@ class Supervisor:
                 self._changed.clear()
                 self._seen = self._version()
                 # Processes follow what is written, even while nothing new can be written.
-                delay = _sooner(await self._attempt(self._reconcile), await self._attempt(self._sync))
+                delay = soonest(await self._attempt(self._reconcile), await self._attempt(self._sync))
                 if (delay is None or self._finished()) and self._settled() and self._retire(lock):
                     return
                 with contextlib.suppress(TimeoutError):
@@ -127,10 +127,6 @@ class Supervisor:
 
     def _version(self) -> tuple[int, int] | None:
         return self._store.version(RUN_KIND, *self._key)
-
-
-def _sooner(*delays: float | None) -> float | None:
-    return min((delay for delay in delays if delay is not None), default=None)
 
 
 async def supervise(layout: Layout, key: Key, caller: Mapping[str, str]) -> None:

@@ -134,7 +134,7 @@ async def reconcile(key: Key, client: RunClient, clock: Callable[[], datetime], 
     unwritten = await _report(view, assessment, client, pace)
     await _remove_recorded_finalizers(view, assessment, client)
     await drop_old_pods(view.run, client)
-    return _soonest(
+    return soonest(
         requeue_after(view, assessment),
         pace.progress_seconds if unwritten else None,
         TROUBLE_SECONDS if view.trouble else None,
@@ -301,7 +301,7 @@ def _owns(run: TrainingRun | None, pod: PodObservation) -> bool:
     return run is not None and run.metadata.deletion_timestamp is None and pod.run_uid == run.metadata.uid
 
 
-def _soonest(*delays: float | None) -> float | None:
+def soonest(*delays: float | None) -> float | None:
     return min((delay for delay in delays if delay is not None), default=None)
 
 

@@ -12,6 +12,7 @@ from typing import Final
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import ConfigMapSource, Environment
 from rl_operator.api.runtime import FieldsReference, Runtime, RuntimeStatus
+from rl_operator.api.status_fields import Condition
 from rl_operator.check.openenv_rules import server_faults
 from rl_operator.check.quantities import resource_faults
 from rl_operator.check.runtime_rules import check_runtime
@@ -65,7 +66,6 @@ READY_SECONDS: Final = 60.0
 WAITING_SECONDS: Final = 5.0
 """How often a user's ConfigMap is looked at: it is not ours, so its changes are not reported."""
 
-
 TROUBLE_SECONDS: Final = 30.0
 """How soon a refused write is retried."""
 
@@ -107,7 +107,7 @@ async def _look_at_config_map(
     try:
         catalog = await discover_files(files, source.entry)
     except OperatorError as error:  # the reader itself is missing or unfit: not the author's fault
-        return EnvironmentReading(Verdict(Readiness.RECONCILING, "DiscoveryFailed", str(error)))
+        return EnvironmentReading(Verdict(Readiness.RECONCILING, DISCOVERY_FAILED, str(error)))
     return warned_of_requirements(look_at_source(where, files, source.entry, catalog), files)
 
 
@@ -135,18 +135,26 @@ async def _read(reading: ImageReading, client: KindsClient, now: datetime) -> Im
     try:
         return await read_image(reading, client, now)
     except (ForbiddenError, InvalidError, NameTakenError) as error:  # a quota, an admission policy, someone else's pod
-        return Wait("DiscoveryFailed", f"Image {reading.image} cannot be read: {error}", TROUBLE_SECONDS)
+        return Wait(DISCOVERY_FAILED, f"Image {reading.image} cannot be read: {error}", TROUBLE_SECONDS)
 
 
 async def _report(environment: Environment, look: EnvironmentReading, client: KindsClient, now: datetime) -> None:
     """One write if something changed, one Event if a reason is new."""
     status = environment_status(environment, look, now)
-    if status == environment.status:
-        return
-    await client.write_environment_status(environment, status)
-    if reasons_of(status.conditions) != reasons_of(environment.status.conditions):
-        bad = look.verdict.readiness is Readiness.STALLED or look.verdict.reason == "DiscoveryFailed"
-        client.record_event(environment, "Warning" if bad else "Normal", look.verdict.reason, look.verdict.message)
+    if status != environment.status:
+        await client.write_environment_status(environment, status)
+        _tell(environment, status.conditions, look.verdict, client)
+
+
+def _tell(
+    subject: Environment | Runtime | UnreadableRuntime,
+    conditions: Sequence[Condition],
+    verdict: Verdict,
+    client: KindsClient,
+) -> None:
+    if reasons_of(conditions) != reasons_of(subject.status.conditions):
+        bad = verdict.readiness is Readiness.STALLED or verdict.reason in (DISCOVERY_FAILED, "CatalogNotWritten")
+        client.record_event(subject, "Warning" if bad else "Normal", verdict.reason, verdict.message)
 
 
 async def read_image(reading: ImageReading, client: KindsClient, now: datetime) -> ImageCatalog | Wait:
@@ -183,9 +191,6 @@ async def _begin(reading: ImageReading, attempt: int, pods: Sequence[ReadingPod]
     return Wait("Discovering", f"Image {reading.image} is being read by {where}.", POLL_SECONDS)
 
 
-"""How soon a refused write (no permission, name taken, namespace missing) is retried."""
-
-
 @dataclass(frozen=True, slots=True)
 class RuntimeReading:
     """What was seen. `seconds`: until the next look; None: on events only."""
@@ -207,7 +212,10 @@ async def reconcile_runtime(
     look = await _look_at_runtime(runtime, client, now, namespace)
     if await _is_anothers(runtime, client, namespace):
         return look.seconds
-    await _report_runtime(runtime, _status_of_runtime(runtime, look, now, namespace), look.verdict, client)
+    status = _status_of_runtime(runtime, look, now, namespace)
+    if status != runtime.status:
+        await client.write_runtime_status(runtime, status)
+        _tell(runtime, status.conditions, look.verdict, client)
     return look.seconds
 
 
@@ -276,15 +284,3 @@ async def _is_anothers(runtime: Runtime | UnreadableRuntime, client: KindsClient
         return await client.read_config_map(reference.namespace, reference.name) is not None
     except ForbiddenError:
         return True  # it cannot be known to be gone
-
-
-async def _report_runtime(
-    runtime: Runtime | UnreadableRuntime, status: RuntimeStatus, verdict: Verdict, client: KindsClient
-) -> None:
-    """One write if something changed, one Event if a reason is new."""
-    if status == runtime.status:
-        return
-    await client.write_runtime_status(runtime, status)
-    if reasons_of(status.conditions) != reasons_of(runtime.status.conditions):
-        bad = verdict.readiness is Readiness.STALLED or verdict.reason in (DISCOVERY_FAILED, "CatalogNotWritten")
-        client.record_event(runtime, "Warning" if bad else "Normal", verdict.reason, verdict.message)

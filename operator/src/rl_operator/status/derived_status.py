@@ -11,7 +11,6 @@ from rl_contract.trainer_messages import TrainerResult
 from rl_operator.api.hints import FROZEN
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.status_fields import (
-    Condition,
     ContainerStatus,
     Failure,
     FrozenSettings,
@@ -53,7 +52,14 @@ def derive(view: View, assessment: Assessment) -> RunStatus:
         observed_generation=view.run.metadata.generation,
         phase=row.phase,
         message=shorten(assessment.message),
-        conditions=_conditions(view, assessment),
+        conditions=conditions_of(
+            row.conditions,
+            view.run.status.conditions,
+            assessment.reason,
+            shorten(assessment.message),
+            generation=view.run.metadata.generation,
+            now=format_time(view.now),
+        ),
         refusals=view.refusals[:KEPT_REFUSALS],
         config_hash=previous.config_hash if view.started else view.config_hash,
         containers=_containers(pod) or previous.containers,
@@ -162,17 +168,6 @@ def _seconds_since_write(previous: RunStatus, now: datetime) -> float:
         moments.append(previous.sandboxes.observed_at)
     # A time in the future means that a clock was set back: nothing can be derived from it.
     return min((abs((now - parse_time(moment)).total_seconds()) for moment in moments), default=float("inf"))
-
-
-def _conditions(view: View, assessment: Assessment) -> tuple[Condition, ...]:
-    return conditions_of(
-        TABLE[assessment.situation],
-        view.run.status,
-        assessment.reason,
-        shorten(assessment.message),
-        generation=view.run.metadata.generation,
-        now=format_time(view.now),
-    )
 
 
 def _containers(pod: PodObservation | None) -> tuple[ContainerStatus, ...]:

@@ -49,7 +49,7 @@ def put_back(status: RunStatus, generation: int, now: datetime) -> RunStatus:
         return status
     reason, message = told
     row, at = ROWS[status.phase or ""], format_time(now)
-    conditions = conditions_of(row, status, reason, message, generation=generation, now=at)
+    conditions = conditions_of(row.conditions, status.conditions, reason, message, generation=generation, now=at)
     return fit_size(status.with_changes(message=message, conditions=conditions))
 
 

@@ -20,7 +20,7 @@ from rl_operator.api.status_fields import Condition
 from rl_operator.documents.parse import nearest
 from rl_operator.documents.source_files import chosen_entry, source_hash
 from rl_operator.status.observed.observation import format_time
-from rl_operator.status.text.phase_table import holds_since
+from rl_operator.status.text.phase_table import conditions_of
 from rl_operator.status.text.sentences import cut, joined
 
 
@@ -48,22 +48,9 @@ class Verdict:
     message: str
 
 
-def conditions_of(
-    verdict: Verdict, previous: Sequence[Condition], generation: int, now: datetime
-) -> tuple[Condition, ...]:
-    """The table's row, with the times at which its conditions came to hold."""
-    before = {condition.type: condition for condition in previous}
-    return tuple(
-        Condition(
-            type=type_,
-            status=status,
-            reason=verdict.reason,
-            message=verdict.message,
-            last_transition_time=holds_since(before.get(type_), status, format_time(now)),
-            observed_generation=generation,
-        )
-        for type_, status in CONDITIONS[verdict.readiness].items()
-    )
+def _conditions(verdict: Verdict, before: Sequence[Condition], generation: int, now: datetime) -> tuple[Condition, ...]:
+    values, moment = CONDITIONS[verdict.readiness], format_time(now)
+    return conditions_of(values, before, verdict.reason, verdict.message, generation=generation, now=moment)
 
 
 def reasons_of(conditions: Sequence[Condition]) -> frozenset[tuple[str, str]]:
@@ -100,7 +87,7 @@ def environment_status(environment: Environment, look: EnvironmentReading, now: 
     verdict = Verdict(look.verdict.readiness, look.verdict.reason, cut(look.verdict.message + left_out, MAX_TEXT))
     return EnvironmentStatus(
         observed_generation=generation,
-        conditions=conditions_of(verdict, environment.status.conditions, generation, now),
+        conditions=_conditions(verdict, environment.status.conditions, generation, now),
         source_hash=look.content,
         image_id=look.image_id,
         entry=look.entry,
@@ -267,7 +254,7 @@ def runtime_status(
     environments = catalog.outline if catalog else ()
     return RuntimeStatus(
         observed_generation=generation,
-        conditions=conditions_of(verdict, previous.conditions, generation, now),
+        conditions=_conditions(verdict, previous.conditions, generation, now),
         environments=tuple(
             RuntimeEnvironment(name=each.name, description=cut(each.description, MAX_DESCRIPTION))
             for each in environments

@@ -5,7 +5,6 @@ from typing import Any
 from tests.unit.rl_operator import samples
 
 from rl_operator.api.names import ATTEMPT_LABEL, POD_FINALIZER, RUN_LABEL
-from rl_operator.api.status_fields import RunStatus
 from rl_operator.status.final_status import ROWS
 from rl_operator.status.text.phase_table import conditions_of
 
@@ -23,7 +22,7 @@ def finished_status(phase: str, **more: Any) -> dict[str, Any]:
     reason = "Succeeded" if phase == "Succeeded" else "TrainerFailed"
     failure = {} if phase == "Succeeded" else {"failure": {"reason": reason}}
     message, now = f"{reason}.", "2026-01-01T00:00:00Z"
-    conditions = conditions_of(ROWS[phase], RunStatus(), reason, message, generation=1, now=now)
+    conditions = conditions_of(ROWS[phase].conditions, (), reason, message, generation=1, now=now)
     wire = [each.to_wire() for each in conditions]
     return {"phase": phase, "message": message, "conditions": wire, **failure, **more}
 

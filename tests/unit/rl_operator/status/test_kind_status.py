@@ -11,6 +11,7 @@ from rl_operator.api.catalog import Catalog, EnvironmentField
 from rl_operator.api.environment import Environment
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.runtime import FieldsReference, RuntimeStatus
+from rl_operator.api.status_fields import Condition
 from rl_operator.documents.parse import parse_environment
 from rl_operator.documents.source_files import source_hash
 from rl_operator.status.kind_status import (
@@ -20,7 +21,6 @@ from rl_operator.status.kind_status import (
     EnvironmentReading,
     Readiness,
     Verdict,
-    conditions_of,
     environment_status,
     faults_verdict,
     files_in,
@@ -148,18 +148,25 @@ def test_a_misspelled_entry_of_a_library_is_told_the_nearest() -> None:
     assert look.verdict.message.endswith("(it has: toy, verifiers/NAME); did you mean 'verifiers/sorting'?")
 
 
+def conditions_after(
+    before: tuple[Condition, ...], readiness: Readiness, reason: str, generation: int = 1, hours: int = 0
+) -> tuple[Condition, ...]:
+    verdict, now = Verdict(readiness, reason, "A sentence."), NOW + timedelta(hours=hours)
+    return runtime_status(RuntimeStatus(conditions=before), verdict, generation=generation, now=now).conditions
+
+
 @pytest.mark.parametrize("readiness", Readiness)
 def test_a_condition_exists_only_while_it_says_something(readiness: Readiness) -> None:
     """kstatus: an abnormal condition that is false is absent."""
-    conditions = conditions_of(Verdict(readiness, "Word", "A sentence."), (), 3, NOW)
+    conditions = conditions_after((), readiness, "Word", 3)
     assert {c.type: c.status for c in conditions} == CONDITIONS[readiness]
     assert {(c.reason, c.message, c.observed_generation) for c in conditions} == {("Word", "A sentence.", 3)}
 
 
 def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
-    first = conditions_of(Verdict(Readiness.STALLED, "One", "1"), (), 1, NOW)
-    second = conditions_of(Verdict(Readiness.STALLED, "Two", "2"), first, 2, NOW + timedelta(hours=1))
-    third = conditions_of(Verdict(Readiness.READY, "Three", "3"), second, 3, NOW + timedelta(hours=2))
+    first = conditions_after((), Readiness.STALLED, "One")
+    second = conditions_after(first, Readiness.STALLED, "Two", hours=1)
+    third = conditions_after(second, Readiness.READY, "Three", hours=2)
     assert {c.last_transition_time for c in second} == {"2026-01-02T03:04:05Z"}
     assert {c.last_transition_time for c in third} == {"2026-01-02T05:04:05Z"}
     assert reasons_of(first) != reasons_of(second)

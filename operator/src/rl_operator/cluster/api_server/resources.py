@@ -17,6 +17,7 @@ from rl_operator.api.kubernetes_objects import (
     KubernetesObject,
     LeaseObject,
     Manifest,
+    ManifestMetadata,
     NetworkPolicyObject,
     PodObject,
     ServiceObject,
@@ -30,6 +31,7 @@ from rl_operator.api.names import (
     RUNTIME_PLURAL,
 )
 from rl_operator.cluster.api_server.client import JSON, ApiPath, ClusterClient, Held
+from rl_operator.documents.merge_patch import merge_patch
 from rl_operator.operator_errors import ConflictError, GoneError, NameTakenError, OperatorError
 from rl_operator.render.labels import controller_uid
 
@@ -119,6 +121,30 @@ async def _labeled(client: ClusterClient, resource: Resource[Held], live: Held, 
         return live
     body = {"metadata": {"uid": metadata["uid"], "labels": labels}}
     return await client.patch(resource.path(metadata["namespace"], metadata["name"]), body)
+
+
+async def save_config_map(
+    client: ClusterClient, manifest: ConfigMapObject, live: ConfigMapObject | None, owner: str = "run"
+) -> ConfigMapObject:
+    """Make the ConfigMap hold the manifest's data: created, or changed where it differs from `live`.
+
+    Raises NameTakenError if it belongs to someone else.
+    """
+    if live is None:
+        live = await create_ours(client, manifest, owner)
+    metadata, before = live["metadata"], live.get("data", {})
+    if controller_uid(live) != controller_uid(manifest):
+        what = f"ConfigMap {metadata['namespace']}/{metadata['name']}"
+        raise NameTakenError(f"{what} exists and is not this {owner}'s: delete or rename it, or rename the {owner}")
+    if before == manifest["data"]:
+        return live
+    body = {"metadata": version_in(metadata), "data": merge_patch(before, manifest["data"])}
+    return await client.patch(CONFIG_MAPS.path(metadata["namespace"], metadata["name"]), body)
+
+
+def version_in(metadata: ManifestMetadata) -> ManifestMetadata:
+    """The API server takes a patch with it only while this version of the object is the live one."""
+    return {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
 
 
 class KindsMissingError(OperatorError):

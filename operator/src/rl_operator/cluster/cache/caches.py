@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from sys import intern
 from typing import Any, Final, Literal
@@ -223,39 +223,25 @@ def _nothing(_: KubernetesObject) -> None:
     return None
 
 
-def _existence() -> ResourceCache[Held, None]:
-    return ResourceCache(_nothing, run_of_child)
-
-
-@dataclass(frozen=True, slots=True)
 class Caches:
     """`namespaces` reports each by its own key; the other stores without runs report nothing."""
 
-    catalogs: Catalogs = field(default_factory=Catalogs)
-    immutable_config_maps: ImmutableConfigMaps = field(default_factory=ImmutableConfigMaps)
-    runs: ResourceCache[Manifest, TrainingRun] = field(default_factory=lambda: ResourceCache(project_run, key_of))
-    runtimes: ResourceCache[Manifest, Runtime | UnreadableRuntime] = field(
-        default_factory=lambda: ResourceCache(project_runtime, _nothing)
-    )
-    environments: ResourceCache[Manifest, Environment] = field(
-        default_factory=lambda: ResourceCache[Manifest, Environment](parse_environment, _nothing)
-    )
-    namespaces: ResourceCache[KubernetesObject, Mapping[str, str]] = field(
-        default_factory=lambda: ResourceCache(_labels, key_of)
-    )
-    pods: ResourceCache[PodObject, HeldPod] = field(init=False)
-    config_maps: ResourceCache[ConfigMapObject, None] = field(default_factory=_existence)
-    services: ResourceCache[ServiceObject, None] = field(default_factory=_existence)
-    network_policies: ResourceCache[NetworkPolicyObject, None] = field(default_factory=_existence)
-    live_pods: dict[Key, PodObservation] = field(default_factory=dict)
-    """Pods that run or are still unread: few among thousands, and scanned every second."""
+    def __init__(self, catalogs: Catalogs | None = None) -> None:
+        self.catalogs = catalogs or Catalogs()
+        self.immutable_config_maps = ImmutableConfigMaps()
+        self.runs: ResourceCache[Manifest, TrainingRun] = ResourceCache(project_run, key_of)
+        self.runtimes: ResourceCache[Manifest, Runtime | UnreadableRuntime] = ResourceCache(project_runtime, _nothing)
+        self.environments: ResourceCache[Manifest, Environment] = ResourceCache(parse_environment, _nothing)
+        self.namespaces: ResourceCache[KubernetesObject, Mapping[str, str]] = ResourceCache(_labels, key_of)
+        self.pods: ResourceCache[PodObject, HeldPod] = ResourceCache(self._project_pod, run_of_child)
+        self.config_maps: ResourceCache[ConfigMapObject, None] = ResourceCache(_nothing, run_of_child)
+        self.services: ResourceCache[ServiceObject, None] = ResourceCache(_nothing, run_of_child)
+        self.network_policies: ResourceCache[NetworkPolicyObject, None] = ResourceCache(_nothing, run_of_child)
+        self.live_pods: dict[Key, PodObservation] = {}
+        """Pods that run or are still unread: few among thousands, and scanned every second."""
 
-    unstarted: Unstarted = field(default_factory=Unstarted)
-    runtime_queues: RuntimeQueues = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "pods", ResourceCache(self._project_pod, run_of_child))
-        object.__setattr__(self, "runtime_queues", RuntimeQueues(self.active_limit))
+        self.unstarted = Unstarted()
+        self.runtime_queues = RuntimeQueues(self.active_limit)
         self.runs.on_change(self._run_changed)
         self.pods.on_change(self._pod_changed)
 

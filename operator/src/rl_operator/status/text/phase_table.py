@@ -1,11 +1,11 @@
 """Phases and conditions, as data: one row per situation. Docs and tests are generated from this table."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
 
-from rl_operator.api.status_fields import Condition, Phase, RunStatus
+from rl_operator.api.status_fields import Condition, Phase
 
 
 class Situation(Enum):
@@ -54,19 +54,26 @@ SILENT: Final = frozenset({"Finished"})
 
 
 def conditions_of(
-    row: SituationRow, before: RunStatus, reason: str, message: str, *, generation: int, now: str
+    values: Mapping[str, Literal["True", "False"]],
+    before: Iterable[Condition],
+    reason: str,
+    message: str,
+    *,
+    generation: int,
+    now: str,
 ) -> tuple[Condition, ...]:
-    """The row's conditions, with the times at which they came to hold."""
+    """A row's conditions, with the times at which they came to hold. For objects of any kind."""
+    held = {condition.type: condition for condition in before}
     return tuple(
         Condition(
             type=type_,
             status=value,
             reason=reason_of(type_, value, reason),
             message="" if type_ in SILENT or is_plain(type_, value) else message,
-            last_transition_time=holds_since(before.condition(type_), value, now),
+            last_transition_time=_holds_since(held.get(type_), value, now),
             observed_generation=generation,
         )
-        for type_, value in row.conditions.items()
+        for type_, value in values.items()
     )
 
 
@@ -80,6 +87,6 @@ def is_plain(type_: str, value: str) -> bool:
     return (type_, value) == ("Accepted", "True")
 
 
-def holds_since(before: Condition | None, status: str, now: str) -> str:
+def _holds_since(before: Condition | None, status: str, now: str) -> str:
     """When a condition came to hold: the moment stays while its status does."""
     return before.last_transition_time if before and before.status == status else now

@@ -29,6 +29,10 @@ def _ends(means: str, advice: str) -> Meaning:
     return Meaning((_FAILED,), means, advice)
 
 
+def _starts(means: str, advice: str) -> Meaning:
+    return Meaning((_STARTING,), means, advice)
+
+
 def _refuses(means: str, advice: str) -> Meaning:
     return Meaning((_REFUSED,), means, advice)
 
@@ -41,8 +45,7 @@ _BEFORE_AND_AT_START: Final[Mapping[str, Meaning]] = {
         "As many runs of the runtime as may are active: the run waits for its place.",
         "Wait; spec.priority moves it in the line, and an administrator may raise limits.maxActiveRuns.",
     ),
-    "Gated": Meaning(
-        (_STARTING,),
+    "Gated": _starts(
         "The pod has a scheduling gate: Kueue, or whatever set the gate, has not admitted it yet.",
         "Look at that queue; the start deadline begins when the gate is gone.",
     ),
@@ -69,8 +72,7 @@ _BEFORE_AND_AT_START: Final[Mapping[str, Meaning]] = {
         "The RLEnvironment's code has not been read yet.",
         "Wait; if it takes minutes, see the RLEnvironment's conditions.",
     ),
-    "PodStarting": Meaning(
-        (_STARTING,),
+    "PodStarting": _starts(
         "The attempt's pod is being created, or its containers start.",
         "Nothing; the message says which containers are awaited.",
     ),
@@ -88,68 +90,56 @@ _TROUBLE_AT_START: Final[Mapping[str, Meaning]] = {
         " is made from is gone.",
         "Do what the message says. It is tried again every few seconds.",
     ),
-    "BackendSilent": Meaning(
-        (_STARTING,),
+    "BackendSilent": _starts(
         "The trainer cannot reach its backend: its name does not resolve, the connection is refused or dropped, or TLS"
         " fails.",
         "Do what the message asks: start the Tinker service, correct the runtime's backend.url, or let the pod out"
         " through the namespace's NetworkPolicies. It is tried until trainer.backend_deadline_seconds have passed.",
     ),
-    "TrainerUnheard": Meaning(
-        (_STARTING,),
+    "TrainerUnheard": _starts(
         "The trainer runs, is not ready, and has not answered the operator: it takes long to start, or a NetworkPolicy"
         " keeps the operator from it, and perhaps it from its backend.",
         "Read its log: rlctl logs NAME -c trainer. In a namespace that denies everything, let the operator in to port"
         f" {TRAINER_PORT}, and the trainer out to DNS and its backend.",
     ),
-    "Unschedulable": Meaning(
-        (_STARTING,),
+    "Unschedulable": _starts(
         "No node takes the pod.",
         "Read the scheduler's words in the message; add nodes, or change the RLRuntime's resources, nodeSelector or"
         " tolerations and start a new run.",
     ),
-    "PodNotPrepared": Meaning(
-        (_STARTING,),
+    "PodNotPrepared": _starts(
         "The node has not mounted the pod's volumes or given it a network for a minute.",
         "The pod's events say which: kubectl describe pod. A ConfigMap that is named and gone must come back.",
     ),
-    "SecretMissing": Meaning(
-        (_STARTING,),
+    "SecretMissing": _starts(
         "A Secret, or a key in it, that a container takes a variable from does not exist.",
         "Create it with the command in the message; the kubelet retries on its own.",
     ),
-    "ClaimMissing": Meaning(
-        (_STARTING,),
+    "ClaimMissing": _starts(
         "The PersistentVolumeClaim in which the runtime keeps rollouts does not exist in the run's namespace.",
         "Create it, and the run starts; or have spec.rollouts of the RLRuntime changed, and start a new run.",
     ),
-    "ImageNotPulled": Meaning(
-        (_STARTING,),
+    "ImageNotPulled": _starts(
         "An image cannot be pulled.",
         "Fix the image's name, its registry or imagePullSecrets; the kubelet retries on its own.",
     ),
-    "ContainerConfigMissing": Meaning(
-        (_STARTING,),
+    "ContainerConfigMissing": _starts(
         "A container takes variables from a ConfigMap or Secret that the kubelet cannot use.",
         "The message is the kubelet's; it retries on its own.",
     ),
-    "ContainerNotCreated": Meaning(
-        (_STARTING,),
+    "ContainerNotCreated": _starts(
         "The node's container runtime refuses to create or start a container.",
         "Read its words in the message; the image or the RLRuntime's settings do not fit the node.",
     ),
-    "ContainerCrashing": Meaning(
-        (_STARTING,),
+    "ContainerCrashing": _starts(
         "A container ends again and again, and the kubelet waits before it starts it once more.",
         "The message says how it ended last; its log says more: rlctl logs, and on a cluster kubectl logs --previous.",
     ),
-    "SandboxFailing": Meaning(
-        (_STARTING,),
+    "SandboxFailing": _starts(
         "None of the run's sandbox pods runs, and what they wait for does not resolve by itself.",
         "Read the message: most often the image of spec.sandbox cannot be pulled, or has no /bin/sh.",
     ),
-    "EnvironmentFailing": Meaning(
-        (_STARTING,),
+    "EnvironmentFailing": _starts(
         "A pod of an environment that runs apart failed and is replaced.",
         "Read the environment's words in the message; fix its code and start a new run.",
     ),
