@@ -58,7 +58,6 @@ class KindsClient:
         return await find(self._client, CONFIG_MAPS, namespace, name)
 
     async def reading_pods(self, namespace: str) -> list[ReadingPod]:
-        """All pods of a namespace that read images."""
         pods: list[ReadingPod] = []
         await self._client.each(
             PODS.path(namespace),

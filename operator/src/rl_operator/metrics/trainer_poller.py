@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from rl_contract.processes import TRAINER_PORT
 from rl_contract.status_metrics import HISTORY_METRICS
 from rl_operator.api.names import TRAINER_CONTAINER, TRAINING_COMPONENT
-from rl_operator.metrics.outage import UnreadableAnswerError, read_json
 from rl_operator.status.observed.history import Point, joined, read_points, thinned
 from rl_operator.status.observed.observation import ObservedTrainer, PodObservation
 from rl_operator.telemetry import TRAINER_POLLS
@@ -59,7 +58,6 @@ class PolledHistory:
 
     @property
     def size(self) -> int:
-        """The size in bytes."""
         return len(self._packed)
 
 
@@ -297,6 +295,23 @@ async def _get(session: aiohttp.ClientSession, url: str, seconds: float, most_by
             raise UnreadableAnswerError(f"HTTP {response.status}")
         answer: object = await read_json(response, most_bytes)
         return answer
+
+
+class UnreadableAnswerError(Exception):
+    """The response is not JSON, or is longer than anything that we asked for."""
+
+
+async def read_json(response: aiohttp.ClientResponse, most_bytes: int) -> object:
+    """The body as JSON; raises UnreadableAnswerError, and never holds more than `most_bytes` (and one chunk)."""
+    held = bytearray()
+    async for piece in response.content.iter_any():
+        held += piece
+        if len(held) > most_bytes:
+            raise UnreadableAnswerError(f"more than {most_bytes} bytes")
+    try:
+        return orjson.loads(held)
+    except orjson.JSONDecodeError as error:
+        raise UnreadableAnswerError(f"no JSON: {error}") from error
 
 
 async def _until(moment: float) -> None:

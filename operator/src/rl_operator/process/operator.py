@@ -310,7 +310,6 @@ def _queues(caches: Caches) -> Queues:
 
 
 def _bundled_images(settings: OperatorSettings) -> frozenset[str]:
-    """Images whose catalog came with this package."""
     if settings.bundled_image:
         return frozenset({settings.bundled_image})
     return frozenset(runtime.spec.image for runtime in bundled_runtimes().values())

@@ -71,7 +71,6 @@ class WorkQueue:
         return self._kind
 
     def begin(self) -> None:
-        """Take keys from now on."""
         self._standing_by = False
 
     def add(self, key: Key) -> None:
@@ -95,7 +94,6 @@ class WorkQueue:
     # --- read by probes and scrapes -----------------------------------------------------------------------------
     @property
     def depth(self) -> int:
-        """How many keys wait for a worker."""
         return len(self._waiting)
 
     def oldest_waiting_seconds(self) -> float:
@@ -165,8 +163,6 @@ RawEvent = WatchEvent[Manifest]
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """One per kind."""
-
     runs: WorkQueue
     environments: WorkQueue
     runtimes: WorkQueue

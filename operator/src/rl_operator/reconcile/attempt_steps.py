@@ -214,11 +214,6 @@ async def create_network(run: TrainingRun, templates: Templates, client: RunClie
         await _create_absent(run, templates.network, client)
 
 
-async def create_sandbox_network(run: TrainingRun, templates: Templates, client: RunClient) -> None:
-    """Create the missing parts of what the run's sandboxes need."""
-    await _create_absent(run, templates.sandbox_network, client)
-
-
 async def _create_absent(run: TrainingRun, children: Iterable[KubernetesObject], client: RunClient) -> None:
     there = client.children(run.key)
     for child in children:
@@ -268,7 +263,7 @@ async def reconcile_sandbox_pods(view: View, client: RunClient) -> None:
             name = f"ConfigMap {view.run.metadata.namespace}/{view.run.status.config_map_name}"
             what = "is gone" if templates is None else "holds no sandboxes: the runtime had none when the run started"
             raise InvalidError(f"{name} {what}; the run gets no new ones, so start a new run in its place")
-        await create_sandbox_network(view.run, templates, client)
+        await _create_absent(view.run, templates.sandbox_network, client)
         for place in plan.create:
             pod = sandbox_pod(templates.sandbox, view.run.status.attempt or 1, place.slot, place.incarnation)
             await client.create_child(pod)

@@ -42,7 +42,6 @@ STATES: Final = ("Waiting", "Running", "Ready", "Terminated")
 
 
 def derive(view: View, assessment: Assessment) -> RunStatus:
-    """The status for this assessment."""
     if is_restored(view.run):
         view = replace(view, run=without_former_life(view.run))
     previous, pod = view.run.status, view.pod

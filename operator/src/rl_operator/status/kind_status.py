@@ -25,8 +25,6 @@ from rl_operator.status.text.sentences import cut, joined
 
 
 class Readiness(Enum):
-    """The situation of the object."""
-
     READY = "runs can use it"
     RECONCILING = "it is being read, or will be again, without further action"
     FAILING = "it could not be read, and is tried again"

@@ -97,7 +97,6 @@ def _next_start(view: View) -> Action:
 
 
 def assess(view: View) -> Assessment:
-    """The assessment of a run that is not finished."""
     if is_restored(view.run):
         return restored_finding(view.run, view.left_over)
     if not view.started:
@@ -127,7 +126,6 @@ def requeue_after(view: View, assessment: Assessment) -> float | None:
 
 
 def _moments(view: View) -> Iterator[datetime]:
-    """When time alone may change something."""
     if view.last_attempt:
         yield next_attempt_due(view)
     yield from (deadline.at for deadline in deadlines(view))

@@ -68,8 +68,6 @@ ListMetadata = TypedDict("ListMetadata", {"resourceVersion": str, "continue": st
 
 
 class Page(TypedDict, Generic[Held]):
-    """A chunk of a list."""
-
     items: list[Held] | None
     metadata: ListMetadata
 

@@ -214,7 +214,6 @@ def cluster_context(name: str = "") -> ClusterContext:
 
 
 def in_cluster() -> bool:
-    """Whether this process runs in a pod."""
     return SERVICE_ACCOUNT_NAMESPACE.is_file()
 
 

@@ -48,7 +48,6 @@ class WatchAges:
         self._streams[plural] = (stream, 0)  # the first event may be here already
 
     def answered(self) -> None:
-        """The API server responded to some call."""
         now = self._clock()
         if self._away(now):
             self._answering_since = now

@@ -88,7 +88,6 @@ class ResourceCache(Generic[Held, Value]):
         return tuple(sorted(name for _, name in self._by_run.get(run, ())))
 
     def runs(self) -> tuple[Key, ...]:
-        """The runs that own an object in here."""
         return tuple(self._by_run)
 
     def put(self, document: Held) -> bool:

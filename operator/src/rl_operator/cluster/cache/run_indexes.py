@@ -186,7 +186,6 @@ class Unstarted:
         return iter(self._runs.values())
 
     def begin_from(self, parent: Key) -> tuple[Key, ...]:
-        """The runs that start from that run's weights."""
         return tuple(sorted(self._children.get(parent, ())))
 
     def changed(self, key: Key, run: TrainingRun | None) -> None:

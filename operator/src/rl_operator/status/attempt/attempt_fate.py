@@ -110,7 +110,6 @@ def classify(
 
 
 def environment_ending(pod: PodObservation) -> Ending:
-    """How an environment in its own pod failed."""
     container = pod.container(ENVIRONMENT_CONTAINER)
     if container is None or container.exit_code is None:
         return Ending(Fate.APPLICATION, CONTAINER_FAILED[ENVIRONMENT_CONTAINER], ENVIRONMENT_CONTAINER)
@@ -235,16 +234,12 @@ def _wordless(container: ContainerObservation) -> str:
     return clean(told) or "it did not say why: its log may"
 
 
-IMAGE_ADVICE: Final = "Push that image, or correct spec.openenv of the RLEnvironment and start a new run."
-CREATION_ADVICE: Final = "spec.openenv.command must name a program of the image; it runs as user 65533."
-LOG_ADVICE: Final = "Its log says more: rlctl logs -c openenv, and on a cluster kubectl logs --previous -c openenv."
-MEMORY_ADVICE: Final = "Raise spec.openenv.resources.limits.memory of the RLEnvironment and start a new run."
-READ_ONLY_ADVICE: Final = "It may write to /tmp only, unless spec.openenv.readOnlyRootFilesystem is false."
-
 ADVICE: Final = {
-    "ImageNotPulled": IMAGE_ADVICE,
-    "ContainerNotCreated": CREATION_ADVICE,
-    "ContainerCrashing": LOG_ADVICE,
+    "ImageNotPulled": "Push that image, or correct spec.openenv of the RLEnvironment and start a new run.",
+    "ContainerNotCreated": "spec.openenv.command must name a program of the image; it runs as user 65533.",
+    "ContainerCrashing": (
+        "Its log says more: rlctl logs -c openenv, and on a cluster kubectl logs --previous -c openenv."
+    ),
 }
 """By the reason in our condition. The settings are the RLEnvironment's, and frozen: a run that started keeps them."""
 
@@ -252,9 +247,9 @@ ADVICE: Final = {
 def server_advice(reason: str, server: ContainerObservation) -> str | None:
     """None: what is said of any container holds for it, too."""
     if reason == "ContainerCrashing" and OUT_OF_MEMORY in server.ended_before:
-        return MEMORY_ADVICE
+        return "Raise spec.openenv.resources.limits.memory of the RLEnvironment and start a new run."
     if reason == "ContainerCrashing" and "Read-only file system" in server.ended_before:
-        return READ_ONLY_ADVICE
+        return "It may write to /tmp only, unless spec.openenv.readOnlyRootFilesystem is false."
     return ADVICE.get(reason)
 
 

@@ -325,13 +325,11 @@ def _from_step(status: RunStatus, pod: PodObservation | None) -> int:
 
 
 def _steps(status: RunStatus, pod: PodObservation | None) -> int:
-    """The step that the attempt reached, as far as known."""
     result, progress = pod.result if pod else None, status.progress
     known = progress.step if progress and progress.from_step == _from_step(status, pod) else 0
     return max(known, result.steps_trained) if result else known
 
 
 def _ended(pod: PodObservation | None) -> datetime | None:
-    """When the trainer ended, if known."""
     trainer = pod.container(TRAINER_CONTAINER) if pod else None
     return trainer.finished_at if trainer else None

@@ -76,7 +76,6 @@ def at_start(run: TrainingRun, limit: int | None) -> EnvironmentPods | None:
 
 
 def observed(view: View) -> EnvironmentPods | None:
-    """`status.environments` as it is now."""
     if view.run.status.environments is None:
         return None
     return EnvironmentPods(desired=len(_wanted(view)), ready=len(_ready(view)), failures=len(failures(view)))
@@ -121,7 +120,6 @@ def given_up(view: View) -> bool:
 
 
 def last_failure(view: View) -> Ending | None:
-    """How the most recently failed environment failed."""
     failed = failures(view)
     return environment_ending(failed[-1]) if failed else None
 
@@ -130,7 +128,7 @@ def failures(view: View) -> tuple[PodObservation, ...]:
     """The pods of this attempt that failed by themselves while there was work to do, oldest first."""
     trainer = view.pod.container(TRAINER_CONTAINER) if view.pod else None
     until = trainer.finished_at if trainer else None
-    failed = [p for p in _mine(view) if _failed(p) and (until is None or _ended(p) <= until)]
+    failed = [p for p in view.of_attempt(view.environments) if _failed(p) and (until is None or _ended(p) <= until)]
     failed = [p for p in failed if _exit_code(p) or (_believed(p) <= view.now and not _trained(view))]
     return tuple(sorted(failed, key=lambda pod: (_ended(pod), pod.slot, pod.incarnation)))
 
@@ -139,11 +137,6 @@ def any_ready(view: View) -> bool:
     """Whether a group from any environment was accepted, wherever it runs."""
     inside = view.pod.container(ENVIRONMENT_CONTAINER) if view.pod else None
     return (inside is not None and inside.state == "Ready") or bool(_ready(view))
-
-
-def live_environments(view: View) -> tuple[PodObservation, ...]:
-    """The pods of this attempt that run or will run."""
-    return tuple(pod for pod in _mine(view) if not pod.over and not pod.deleting)
 
 
 def is_over(view: View) -> bool:
@@ -176,8 +169,8 @@ def replica_sentence(view: View) -> str:
 
 def _missing(view: View) -> Iterator[tuple[Slot, datetime]]:
     """Requested slots without a live pod, and when each may be filled: a pod that ended is replaced after a pause."""
-    mine = _mine(view)
-    living = {pod.slot for pod in live_environments(view)}
+    mine = view.of_attempt(view.environments)
+    living = {pod.slot for pod in view.living(view.environments)}
     for slot in _wanted(view):
         former = [pod for pod in mine if pod.slot == slot]
         if slot in living or (_trained(view) and not _evaluates_yet(slot, former)):
@@ -196,7 +189,9 @@ def _evaluates_yet(slot: int, former: list[PodObservation]) -> bool:
 def _needless(view: View) -> Iterator[PodObservation]:
     """Surplus slots, other attempts, replaced pods, and failures beyond those that are kept."""
     wanted, failed = _wanted(view), failures(view)
-    living = {pod.slot: pod.incarnation for pod in sorted(live_environments(view), key=lambda pod: pod.incarnation)}
+    living = {
+        pod.slot: pod.incarnation for pod in sorted(view.living(view.environments), key=lambda pod: pod.incarnation)
+    }
     for pod in view.environments:
         if pod.attempt != view.run.status.attempt:
             yield pod
@@ -215,15 +210,11 @@ def _slots(run: TrainingRun, wanted: int) -> range:
     return range(0 if runs_apart(run.spec.environment) else 1, wanted)
 
 
-def _mine(view: View) -> tuple[PodObservation, ...]:
-    return tuple(pod for pod in view.environments if pod.attempt == view.run.status.attempt)
-
-
 def _ready(view: View) -> tuple[PodObservation, ...]:
     """Only while the run's own pod exists: afterwards no groups are accepted."""
     if view.pod is None or view.pod.over:
         return ()
-    found = ((pod, pod.container(ENVIRONMENT_CONTAINER)) for pod in live_environments(view))
+    found = ((pod, pod.container(ENVIRONMENT_CONTAINER)) for pod in view.living(view.environments))
     return tuple(pod for pod, container in found if container and container.state == "Ready")
 
 

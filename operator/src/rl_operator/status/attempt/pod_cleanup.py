@@ -60,7 +60,6 @@ def lost_at(pod: PodObservation) -> datetime | None:
 
 
 def with_loss(pod: PodObservation, now: datetime) -> PodObservation:
-    """The pod, marked as lost if it is."""
     moment = lost_at(pod)
     return replace(pod, lost=True) if moment and moment <= now else pod
 

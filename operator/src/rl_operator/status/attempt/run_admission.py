@@ -51,7 +51,6 @@ def has_room(position: QueuePosition) -> bool:
 
 
 def must_wait(view: View) -> bool:
-    """Whether a run that is to start has to wait for a slot."""
     return view.queue_position is not None and not holds_slot(view.run) and not has_room(view.queue_position)
 
 

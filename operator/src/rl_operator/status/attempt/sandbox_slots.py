@@ -34,7 +34,7 @@ def observed_sandboxes(view: View) -> SandboxPods | None:
     asked = view.run.spec.sandbox
     if asked is None or not view.started:
         return None
-    mine = _mine(view)
+    mine = view.of_attempt(view.sandboxes)
     running = sum(1 for pod in mine if view.training and not pod.over and not pod.deleting and _is_ready(pod))
     newest = {slot: max(p.incarnation for p in mine if p.slot == slot) for slot in {pod.slot for pod in mine}}
     before = view.run.status.sandboxes
@@ -59,14 +59,9 @@ def plan_sandboxes(view: View) -> Plan:
     )
 
 
-def live_sandboxes(view: View) -> tuple[PodObservation, ...]:
-    """The pods of this attempt that run or will run."""
-    return tuple(pod for pod in _mine(view) if not pod.over and not pod.deleting)
-
-
 def failed_sandbox(view: View) -> str:
     """How the pod that failed last did so; empty if none of those that are left has."""
-    failed = [pod for pod in _mine(view) if _has_failed(pod)]
+    failed = [pod for pod in view.of_attempt(view.sandboxes) if _has_failed(pod)]
     if not failed:
         return ""
     pod = max(failed, key=_ended)
@@ -130,12 +125,8 @@ def _ended(pod: PodObservation) -> datetime:
 
 def _by_slot(view: View, size: int) -> dict[int, list[PodObservation]]:
     """The pods of this attempt in each slot, oldest first."""
-    mine = sorted(_mine(view), key=lambda pod: pod.incarnation)
+    mine = sorted(view.of_attempt(view.sandboxes), key=lambda pod: pod.incarnation)
     return {slot: [pod for pod in mine if pod.slot == slot] for slot in range(size)}
-
-
-def _mine(view: View) -> tuple[PodObservation, ...]:
-    return tuple(pod for pod in view.sandboxes if pod.attempt == view.run.status.attempt)
 
 
 def _is_ready(pod: PodObservation) -> bool:

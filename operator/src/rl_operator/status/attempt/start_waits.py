@@ -11,9 +11,9 @@ from typing import Final
 from rl_contract.processes import TRAINER_PORT
 from rl_operator.api.names import API_CONTAINER, OPENENV_CONTAINER, TRAINER_CONTAINER
 from rl_operator.status.attempt.attempt_fate import is_unanswered, server_advice
-from rl_operator.status.attempt.environment_slots import live_environments, replacement_sentence
+from rl_operator.status.attempt.environment_slots import replacement_sentence
 from rl_operator.status.attempt.run_admission import gated_detail
-from rl_operator.status.attempt.sandbox_slots import failed_sandbox, live_sandboxes, observed_sandboxes
+from rl_operator.status.attempt.sandbox_slots import failed_sandbox, observed_sandboxes
 from rl_operator.status.attempt.view import View
 from rl_operator.status.observed.observation import (
     CONFIG_MISSING,
@@ -82,7 +82,7 @@ def starting_detail(view: View) -> tuple[str, str]:
     if sentence := sandbox_sentence(view):
         return "SandboxFailing", sentence
     waiting = [c.name for c in pod.containers if c.state != "Ready"]
-    apart = [f"environment pod {each.name}{_what_of(each)}" for each in live_environments(view)]
+    apart = [f"environment pod {each.name}{_what_of(each)}" for each in view.living(view.environments)]
     waits = f"Waiting for {', '.join([*waiting, *apart]) or 'the kubelet'}."
     if view.unheard or view.unreachable:
         return "TrainerUnheard", joined(waits, UNHEARD)
@@ -108,7 +108,7 @@ def ended_sentence(pod: PodObservation) -> str:
 
 def environment_trouble(view: View) -> tuple[str, str] | None:
     """What the first of the environment pods waits for that will not resolve by itself."""
-    return next((trouble for pod in live_environments(view) if (trouble := _trouble(pod, view.now))), None)
+    return next((trouble for pod in view.living(view.environments) if (trouble := _trouble(pod, view.now))), None)
 
 
 def sandbox_sentence(view: View) -> str:
@@ -116,7 +116,7 @@ def sandbox_sentence(view: View) -> str:
     asked, there = view.run.spec.sandbox, observed_sandboxes(view)
     if asked is None or there is None or there.ready:
         return ""
-    trouble = next((trouble for pod in live_sandboxes(view) if (trouble := _trouble(pod, view.now))), None)
+    trouble = next((trouble for pod in view.living(view.sandboxes) if (trouble := _trouble(pod, view.now))), None)
     failed = None if trouble else failed_sandbox(view)
     why = trouble[1] if trouble else failed
     return f"None of {asked.size} sandboxes is ready: {why}" if why else ""

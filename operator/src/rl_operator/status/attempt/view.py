@@ -1,5 +1,6 @@
 """What is known about one run at one moment, and its assessment."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -79,6 +80,14 @@ class View:
         """The current attempt's record, once it has ended."""
         attempts = self.run.status.attempts
         return attempts[-1] if attempts and attempts[-1].attempt == self.run.status.attempt else None
+
+    def of_attempt(self, pods: Iterable[PodObservation]) -> tuple[PodObservation, ...]:
+        """Those of the current attempt."""
+        return tuple(pod for pod in pods if pod.attempt == self.run.status.attempt)
+
+    def living(self, pods: Iterable[PodObservation]) -> tuple[PodObservation, ...]:
+        """Those of the current attempt that run or will run."""
+        return tuple(pod for pod in self.of_attempt(pods) if not pod.over and not pod.deleting)
 
     @property
     def wandb_fills_in(self) -> bool:

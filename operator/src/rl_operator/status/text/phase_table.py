@@ -9,8 +9,6 @@ from rl_operator.api.status_fields import Condition, Phase
 
 
 class Situation(Enum):
-    """The situation of a run."""
-
     WAITING = "not started yet, or between two attempts"
     REFUSED = "refused until spec, runtime or environment is fixed"
     DRAFT = "suspended before the start: checked, nothing started"
