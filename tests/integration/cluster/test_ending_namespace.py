@@ -50,7 +50,6 @@ def test_a_pod_waits_for_the_next_operator_otherwise(served: tuple[RunsNamespace
     pod = runs.until_pod()
     assert operator.stop() == 0
     live = runs.kubelet.pod(pod)
-    assert live
     assert live["metadata"]["finalizers"] == [POD_FINALIZER]
     operator.start()
     wait_for("the next operator has the lease", lambda: "working: all is looked at" in operator.log)

@@ -90,7 +90,6 @@ def come_to_rest(runs: RunsNamespace, pod: str) -> None:
 def identity(runs: RunsNamespace) -> tuple[Any, ...]:
     """What a new run or an edit would change."""
     run = runs.find()
-    assert run
     metadata = run["metadata"]
     pods = [pod["metadata"]["name"] for pod in runs.kubelet.pods()]
     return metadata["uid"], metadata["generation"], metadata["annotations"][MARK], run["spec"], pods

@@ -72,7 +72,6 @@ def apply(runs: RunsNamespace, **spec: Any) -> str:
     )
     pod = runs.until_pod()
     found = runs.kubelet.pod(pod)
-    assert found
     assert found["metadata"]["labels"][QUEUE] == "team"
     assert [gate["name"] for gate in found["spec"]["schedulingGates"]] == [GATE]
     return pod
@@ -112,7 +111,6 @@ def test_a_deleted_gated_pod_is_recreated_for_the_same_attempt(runs: RunsNamespa
     runs.until_reason("Reconciling", "Gated")
     for _ in range(3):
         found = runs.kubelet.pod(pod)
-        assert found
         before = found["metadata"]["uid"]
         runs.admin.delete(path_of(runs, pod))
         wait_for(

@@ -12,7 +12,6 @@ STATE = f"tinker://m/weights/{TOTAL_STEPS:06d}"
 def told(runs: RunsNamespace, pod: str) -> dict[str, str]:
     """The start variables of a pod's trainer."""
     found: dict[str, Any] | None = runs.kubelet.pod(pod)
-    assert found is not None
     variables = next(c for c in found["spec"]["containers"] if c["name"] == TRAINER)["env"]
     return {v["name"]: v["value"] for v in variables if v["name"].startswith(("RL_START_FROM", "RL_PARENT_"))}
 
@@ -25,7 +24,6 @@ def refusal(runs: RunsNamespace, name: str, words: str) -> dict[str, Any]:
         return first if words in first.get("hint", "") else None
 
     found = wait_for(f"run {name} is refused with {words!r}", look)
-    assert found
     assert (found["code"], found["field"]) == ("StartFromRefused", "spec.startFrom.run")
     return found
 
@@ -75,7 +73,6 @@ def test_a_different_rank_is_named_with_both_values_and_fixed(runs: RunsNamespac
     refused = refusal(runs, "child", "it trained with a LoRA rank of 8, and this run has 4")
     assert (refused["given"], refused["allowed"]) == ("sorting", {"loraRank": 8})
     condition = runs.condition("Accepted", "child")
-    assert condition is not None
     assert (condition["status"], condition["reason"]) == ("False", "StartFromRefused")
     assert [pod["metadata"]["labels"]["rl-operator.dev/run"] for pod in runs.kubelet.pods()] == ["sorting"]
 

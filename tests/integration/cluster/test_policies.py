@@ -58,7 +58,6 @@ def test_admission(admin: AdminClient, row: Row) -> None:
     said = door(admin, NAMESPACE, row.run())
     match row.first:
         case "schema":
-            assert said is not None
             assert row.door in said
         case "policy":
             assert said is not None
@@ -135,7 +134,6 @@ def test_several_faults_are_named_at_once(admin: AdminClient) -> None:
         "refusals-lab", config={"total_steps": 1, "use_wandb": True}, trainer={"seed": 1}, environmentReplicas=9
     )
     said = door(admin, NAMESPACE, asked)
-    assert said
     assert {part.split(" ")[0] for part in said.split("; ")} == {
         "spec.config.total_steps", "spec.config.use_wandb", "spec.trainer.seed", "spec.environmentReplicas",
     }  # fmt: skip
@@ -145,7 +143,6 @@ def test_two_hundred_fields_pass_and_two_hundred_faults_fit_in_a_message(admin: 
     right = {f"v{i}": i for i in range(200)}
     assert door(admin, NAMESPACE, run("wide", config=right, trainer={f"t{i}": "x" * 100 for i in range(200)})) is None
     said = door(admin, NAMESPACE, run("wide", config=dict.fromkeys(right, "☃" * 200)))
-    assert said
     assert len(said) == MAX_MESSAGE
     assert said.count("locks it to") > 3
 

@@ -22,7 +22,6 @@ class Backup:
 
     def __init__(self, runs: RunsNamespace, name: str = "sorting") -> None:
         found = runs.find(name)
-        assert found
         self._runs = runs
         self.uid = found["metadata"]["uid"]
         metadata = {field: value for field, value in found["metadata"].items() if field not in SERVERS_OWN}
@@ -53,7 +52,6 @@ def test_one_write_before_the_pod_and_the_mark_before_the_next(runs: RunsNamespa
     runs.kubelet.start(runs.until_pod())
     wait_for("its containers are told", lambda: runs.status().get("containers"))
     found = runs.find()
-    assert found
     assert found["metadata"]["annotations"][MARK] == f"sorting.{run['metadata']['uid']}"
     first, status = ("update", "rltrainingruns/status"), ("patch", "rltrainingruns/status")
     order = [(w.verb, w.resource) for w in runs.writes()]
@@ -79,7 +77,6 @@ def test_objects_a_backup_tool_restores_before_the_run_are_named_and_released(ru
     """In Velero's order: ConfigMaps, pods, and finally the runs; without owners, with finalizers."""
     pod = runs.train()
     backup, found = Backup(runs), runs.kubelet.pod(pod)
-    assert found
     copied = {"labels": found["metadata"]["labels"], "finalizers": found["metadata"]["finalizers"]}
     runs.delete()
     wait_for("the pod is let go", lambda: not backup.of_pod(pod).get("finalizers"))

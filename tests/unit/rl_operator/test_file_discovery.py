@@ -50,13 +50,11 @@ def test_an_environment_and_its_fields() -> None:
 
 def test_a_broken_file_is_named_with_its_line() -> None:
     problem = discover({"env.py": "x = 1\ndef f(:"}, None).problem
-    assert problem is not None
     assert problem.sentence == "env.py, line 2: this is not valid Python: invalid syntax"
 
 
 def test_names_are_refused_before_any_program_starts() -> None:
     problem = discover({"../env.py": PLAIN}, None, program="/nowhere").problem
-    assert problem is not None
     assert problem.reason == "Unreadable"
 
 
@@ -65,7 +63,6 @@ def test_the_files_code_is_not_run(tmp_path: Path) -> None:
     marks = f"open({str(tmp_path / 'ran')!r}, 'w')\n"
     files = dict.fromkeys(("typer.py", "ast.py", "json.py", "sitecustomize.py", "tinker_atropos.py"), marks)
     catalog = discover({**files, "env.py": marks + PLAIN}, "env.py")
-    assert catalog.problem is not None
     assert catalog.problem.reason == "NotImportable"
     assert not (tmp_path / "ran").exists()
 
@@ -107,7 +104,6 @@ def test_a_misbehaving_program_is_a_problem_of_the_file(
     write_program: Callable[[str], str], body: str, message: str
 ) -> None:
     problem = discover({"env.py": ""}, None, program=write_program(body)).problem
-    assert problem is not None
     assert (problem.reason, problem.file) == ("Unreadable", "env.py")
     assert message in problem.message
 
@@ -124,7 +120,6 @@ def test_a_config_that_no_status_holds_is_a_problem_of_the_file(
 ) -> None:
     (tmp_path / "answer").write_text(json.dumps({"environments": [{"name": "env", "fields": fields}]}))
     catalog = discover({"env.py": PLAIN}, None, program=write_program(f"cat {tmp_path / 'answer'}"))
-    assert catalog.problem is not None
     assert message in catalog.problem.message
 
 

@@ -84,7 +84,6 @@ async def test_a_runs_inputs_come_from_the_caches(api: FakeApi, run_client: RunC
     caches.environments.put(environment_document())
     caches.namespaces.put({"metadata": {"name": "team-a", "resourceVersion": "2", "labels": {"team": "a"}}})
     own = await run_client.environment(run)
-    assert own is not None
     assert own.key == ("team-a", "maze")
     assert await run_client.environment(samples.make_run(environment="maze")) is None
     assert run_client.namespace_labels("team-a") == {"team": "a"}
@@ -101,7 +100,6 @@ async def test_an_unreadable_runtime_is_not_called_missing(run_client: RunClient
     assert run_client.unreadable_runtime("tiny") is None
     assert run_client.runtime("newer") is None
     fault = run_client.unreadable_runtime("newer")
-    assert fault is not None
     assert fault.field == "spec.novelty"
     assert run_client.runtime_names() == ("newer", "tiny")
 
@@ -277,7 +275,6 @@ async def test_a_lost_race_puts_the_winner_into_the_cache(api: FakeApi, run_clie
     with pytest.raises(ConflictError):
         await run_client.write_status(run, run.status.with_changes(phase="Running"))
     winner = run_client.run(KEY)
-    assert winner is not None
     assert winner.status.phase == "Stopping"
 
 
@@ -309,7 +306,6 @@ async def test_another_run_with_the_name_is_not_marked(api: FakeApi, run_client:
     with pytest.raises(ConflictError):
         await run_client.mark_started(run)
     held = run_client.run(KEY)
-    assert held is not None
     assert held.metadata.uid == "another"
 
 

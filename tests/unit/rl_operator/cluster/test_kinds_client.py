@@ -64,7 +64,6 @@ async def test_a_status_is_written_against_the_version_read_and_known_at_once(
 ) -> None:
     caches.environments.put(environment_document(4))
     environment = kinds.environment(("team-a", "maze"))
-    assert environment is not None
     path = "/apis/rl-operator.dev/v1alpha1/namespaces/team-a/rlenvironments/maze/status"
     api.answers("PATCH", path, Answer(environment_document(5) | {"status": {"className": "Maze"}}))
     await kinds.write_environment_status(environment, environment.status.with_changes(class_name="Maze"))
@@ -73,7 +72,6 @@ async def test_a_status_is_written_against_the_version_read_and_known_at_once(
         "status": {"className": "Maze"},
     }
     written = kinds.environment(("team-a", "maze"))
-    assert written is not None
     assert written.status.class_name == "Maze"
 
 
@@ -82,7 +80,6 @@ async def test_the_status_of_an_unreadable_runtime_is_written_anyway(
 ) -> None:
     caches.runtimes.put(runtime_document(4, novelty=1))
     runtime = kinds.runtime("tiny")
-    assert runtime is not None
     api.answers("PATCH", "/apis/rl-operator.dev/v1alpha1/rlruntimes/tiny/status", Answer(runtime_document(5)))
     await kinds.write_runtime_status(runtime, runtime.status.with_changes(observed_generation=1))
     assert api.requests[0].body["status"] == {"observedGeneration": 1}

@@ -24,7 +24,6 @@ async def test_only_news_is_reported() -> None:
         await until_asked(trainer, 2)
         assert changed == [POD.uid, POD.uid]
         status = poller.status_of(POD)
-        assert status is not None
         assert (status.step, status.total_steps) == (2, 40)
 
 

@@ -79,7 +79,6 @@ async def test_a_run_is_found_by_its_id_alone(runs_server: WandbServer) -> None:
     async with polling(runs) as poller:
         await until("it is known", lambda: poller.run_of(run_of("u-1")) is not None)
         found = poller.run_of(run_of("u-1"))
-        assert found is not None
         assert (found.state, found.metrics.loss) == ("running", 0.25)
         assert poller.run_of(run_of("u-2")) is None
     assert runs_server.authorizations == {BASIC}

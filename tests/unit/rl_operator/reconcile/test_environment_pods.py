@@ -104,7 +104,6 @@ async def test_frozen_files_are_used_in_attempt_2_too(life: Life) -> None:
     assert list(life.environments) == ["2-env-0-0"], "those of attempt 1 are gone"
     volumes = {v["name"]: v for v in life.environments["2-env-0-0"]["spec"]["volumes"]}
     source = life.store.get("ConfigMap", KEY[0], volumes["source"]["configMap"]["name"])
-    assert source is not None
     assert source["data"] == {"digits.py": "class Digits: first = 1"}
 
 
@@ -161,7 +160,6 @@ async def test_too_many_failures_end_the_attempt_with_the_last_error(life: Life)
     stop(life, steps=3)
     await life.settle()
     failure = life.status.failure
-    assert failure is not None
     assert (life.status.phase, failure.reason, failure.exit_code) == ("Failed", "EnvironmentFailed", 1)
     assert failure.message.startswith("failure 3 (pod sorting-")
     assert failure.message.endswith("-1-env-0-3)")
@@ -176,7 +174,6 @@ async def test_a_bad_configuration_ends_the_run_at_once(life: Life) -> None:
     stop(life, steps=0)
     await life.settle()
     assert life.status.phase == "Failed"
-    assert life.status.failure is not None
     assert life.status.failure.reason == "ConfigInvalid"
 
 
@@ -274,7 +271,6 @@ async def test_a_finished_run_leaves_no_environment_running(life: Life) -> None:
     life.apply_own()
     await work(life, "1-env-0-0")
     finished = life.client.run(KEY)
-    assert finished is not None
     await life.client.write_status(finished, finished.status.with_changes(phase="Succeeded"))
     await reconcile(KEY, life.client, lambda: life.now, PACE)
     life.kubelet()

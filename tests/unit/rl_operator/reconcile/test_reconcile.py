@@ -44,8 +44,6 @@ async def test_a_config_map_is_restored_unchanged(life: Life) -> None:
     remove_config_map(life)
     await life.settle()
     after = config_map(life)
-    assert before
-    assert after
     assert after["data"] == before["data"]
     assert life.status.phase == "Running"
 
@@ -62,7 +60,6 @@ async def test_a_config_map_that_would_differ_is_not_restored(life: Life) -> Non
     assert len(life.pods) == 1
     await life.fail(inside=False)
     assert (life.status.phase, len(life.pods)) == ("Failed", 1)
-    assert life.status.failure
     assert life.status.failure.reason == "ConfigLost"
     assert "was deleted" in (life.status.failure.message or "")
 
@@ -190,7 +187,6 @@ async def test_stop_and_resume(life: Life) -> None:
     stopped = result(outcome="stopped", stepsTrained=12, samplerPath=None)
     await life.report("Failed", ready(), terminated(0, stopped), terminated(0))
     assert life.status.phase == "Stopped"
-    assert life.status.checkpoint is not None
     assert life.status.checkpoint.step == 12
     await life.change(suspend=False)
     assert (life.status.phase, life.status.attempt) == ("Starting", 2)

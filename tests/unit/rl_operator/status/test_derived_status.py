@@ -90,9 +90,7 @@ def test_a_status_stays_small() -> None:
 
 def test_success_carries_the_weights() -> None:
     status = status_of(ROWS["success"][0])
-    assert status.weights is not None
     assert status.weights.sampler_path == "tinker://m/sampler_weights/end"
-    assert status.progress is not None
     assert status.progress.percent == 100
     assert status.completion_time is not None
 
@@ -125,7 +123,6 @@ def test_history_has_at_most_ten_samples_over_the_run() -> None:
 def test_steps_never_decrease() -> None:
     ahead = make_view(status_of(WORKING).to_wire(), pod=WORKING.pod, trainer=TRAINER.with_changes(step=3))
     progress = status_of(ahead).progress
-    assert progress is not None
     assert progress.step == 12
 
 
@@ -194,7 +191,6 @@ def test_the_expiry_of_a_checkpoint_is_in_the_status() -> None:
     failed = failed_result("internal", "bug", checkpoint={"expiresAt": expires})
     over = ended_pod(terminated(1, failed))
     found = status_of(make_view(RUNNING, pod=over)).checkpoint
-    assert found is not None
     assert found.expires_at == expires
 
 

@@ -139,7 +139,6 @@ def test_an_images_entry_may_be_of_a_library(entry: str) -> None:
     """Its fields are its own and those of the library."""
     look = look_at_image(tasksets(), entry, "hash", "sha256:1")
     assert look.verdict.readiness is Readiness.READY
-    assert look.found is not None
     assert {"taskset.size", "group_size"} <= look.found.fields_by_name.keys()
 
 

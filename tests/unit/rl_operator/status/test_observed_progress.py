@@ -57,11 +57,9 @@ def test_a_run_that_ended_early_is_complete_at_its_last_step() -> None:
     """While it ends, and after: nothing is left, whatever its pace was."""
     ending = TRAINER.with_changes(step=15, stopped_early="good enough", eta_seconds=7)
     shown = status_of(after(WORKING, trainer=ending)).progress
-    assert shown is not None
     assert (shown.step, shown.total_steps, shown.stopped_early, shown.eta_seconds) == (15, 40, "good enough", 7)
     told = result(stepsTrained=15, stoppedEarly="good enough")
     over = status_of(after(WORKING, pod=make_pod(ready(), terminated(0, told), terminated(0), phase="Succeeded")))
-    assert over.progress is not None
     assert (over.phase, over.progress.step, over.progress.eta_seconds) == ("Succeeded", 15, 0)
     assert over.progress.stopped_early == "good enough"
     assert over.message == "Stopped early at step 15: good enough. The weights are saved."
@@ -73,7 +71,6 @@ def test_wandbs_metrics_are_used_while_the_trainer_is_unreachable() -> None:
     found, progress = metrics(unheard), status_of(unheard).progress
     assert (found.source, found.rollout_reward, found.loss) == ("wandb", 0.8, -0.1)
     assert found.observed_at == "2026-05-01T12:01:00Z"
-    assert progress is not None
     assert (progress.step, progress.total_steps, progress.eta_seconds) == (20, 40, 8)
 
 
@@ -87,14 +84,12 @@ def test_wandbs_metrics_are_used_while_the_trainer_is_unreachable() -> None:
 )
 def test_the_time_left_is_the_trainers(told: int | None, shown: int) -> None:
     progress = status_of(replace(WORKING, trainer=TRAINER.with_changes(eta_seconds=told))).progress
-    assert progress is not None
     assert (progress.step, progress.eta_seconds) == (12, shown)
 
 
 def test_the_time_left_of_an_earlier_step_is_not_shown() -> None:
     behind = after(WORKING, trainer=TRAINER.with_changes(step=10, eta_seconds=300))
     progress = status_of(behind).progress
-    assert progress is not None
     assert (progress.step, progress.eta_seconds) == (12, 14)
 
 
@@ -102,7 +97,6 @@ def test_an_unreachable_trainer_has_the_steps_the_run_asks_for() -> None:
     pod = TRAINING
     spec = {"config": {"total_steps": 80}}
     progress = status_of(make_view(RUNNING, pod=pod, spec=spec, unreachable=True, wandb=WANDB)).progress
-    assert progress is not None
     assert (progress.step, progress.total_steps, progress.percent) == (20, 80, 25)
     unknown = status_of(make_view(RUNNING, pod=pod, unreachable=True, wandb=WANDB))
     assert (unknown.progress, unknown.history) == (None, ())
@@ -127,9 +121,7 @@ def test_a_later_attempt_has_no_figures_of_wandb(trainer: Any, changes: dict[str
     second = SECOND | {"phase": phase}
     status = status_of(make_view(second, pod=make_pod(ready(), trainer, ready()), wandb=LOST, **changes))
     assert (status.phase, status.metrics) == (phase, None)
-    assert status.progress is not None
     assert status.progress.step == 40
-    assert status.wandb is not None
     assert status.wandb.state == "running"
     assert "50" not in (status.message or "")
     assert "come from W&B" not in (status.message or "")
@@ -144,9 +136,7 @@ def test_wandb_has_no_figures_for_an_attempt_that_starts() -> None:
 def test_a_step_that_the_trainer_reports_later_wins_over_wandbs() -> None:
     told = after(after(WORKING, trainer=None, unreachable=True, wandb=WANDB), trainer=TRAINER, unreachable=False)
     status = status_of(told)
-    assert status.progress is not None
     assert (status.progress.step, status.progress.percent) == (12, 30)
-    assert status.metrics is not None
     assert (status.metrics.source, status.metrics.rollout_reward) == ("trainer", 0.7123)
 
 
@@ -155,8 +145,6 @@ def test_a_step_that_the_result_reports_wins_over_wandbs() -> None:
     stopped = result(outcome="stopped", stepsTrained=15, samplerPath=None)
     over = make_pod(ready(), terminated(0, stopped), terminated(0), phase="Succeeded")
     status = status_of(after(unheard, pod=over, unreachable=False, wandb=None))
-    assert status.progress is not None
-    assert status.metrics is not None
     assert (status.progress.step, status.metrics.source, status.metrics.rollout_reward) == (15, "result", 0.91)
 
 
@@ -167,8 +155,6 @@ def test_the_last_checkpoint_of_a_trainer_that_failed_is_not_where_it_was(outcom
     failed = result(outcome=outcome, stepsTrained=10, samplerPath=None, metrics={"rolloutReward": 0.21})
     over = ended_pod(terminated(1, failed))
     status = status_of(after(unheard, pod=over, unreachable=False, wandb=None))
-    assert status.progress is not None
-    assert status.metrics is not None
     assert (status.progress.step, status.attempts[0].steps) == (WANDB.step, WANDB.step)
     assert (status.metrics.source, status.metrics.rollout_reward) == ("wandb", 0.8)
 
@@ -179,7 +165,6 @@ def test_an_attempt_that_ends_before_its_training_is_open_has_the_step_it_began_
     over = ended_pod(terminated(4, failed))
     begun = SECOND | {"metrics": {"baseline": {"value": 0.1}, "source": "wandb"}}
     status = status_of(make_view(begun, pod=over))
-    assert status.progress is not None
     assert (status.progress.step, status.progress.from_step) == (40, 40)
 
 
@@ -204,9 +189,7 @@ def test_the_result_of_a_killed_trainer_is_older_than_its_metrics() -> None:
     killed = result(outcome="running", stepsTrained=10, metrics={"rolloutReward": 0.5}, samplerPath=None)
     over = ended_pod(terminated(137, killed), terminated(1))
     status = status_of(after(WORKING, trainer=None, pod=over))
-    assert status.metrics is not None
     assert (status.metrics.source, status.metrics.rollout_reward) == ("trainer", 0.7123)
-    assert status.checkpoint is not None
     assert status.checkpoint.step == 10
 
 
@@ -223,9 +206,7 @@ def test_answers_about_a_finished_attempt_change_nothing() -> None:
     ended = after(over, trainer=TRAINER.model_copy(update={"step": 13}), wandb=WANDB)
     assert ended.run.status.attempts[-1].attempt == 1
     for status in (ended.run.status, status_of(ended)):
-        assert status.wandb is not None
         assert (status.wandb.state, status.wandb.url) == (None, "https://w/e/p/runs/u-1")
-        assert status.progress is not None
         assert status.progress.step == 12
 
 
@@ -233,7 +214,6 @@ def test_answers_about_a_finished_attempt_change_nothing() -> None:
 def test_an_unreachable_trainer_is_reported_once(wandb: WandbRun | None, source: str) -> None:
     unheard = after(WORKING, trainer=None, unreachable=True, wandb=wandb)
     status = status_of(unheard)
-    assert status.message is not None
     assert "cannot read the metrics" in status.message
     assert source in status.message
     assert status.phase == "Running"
@@ -283,7 +263,6 @@ FIGURES = (("percent_correct", 0.5), ("pass_at_4", 0.8123), ("hard/percent_corre
 def test_all_figures_of_an_evaluation_as_the_trainer_tells_them() -> None:
     trainer = ObservedTrainer.model_validate({"step": 12, "totalSteps": 40, **told_figures(11, *FIGURES)})
     found = status_of(after(WORKING, trainer=trainer)).evaluation
-    assert found is not None
     assert (found.step, [each.name for each in found.figures]) == (11, [name for name, _ in FIGURES])
     assert found.figures[1] == EvaluatedFigure.model_validate(told_figures(11, *FIGURES)["evaluation"]["figures"][1])
     silent = after(after(WORKING, trainer=trainer), trainer=TRAINER)
@@ -397,9 +376,7 @@ def test_the_trainer_knows_where_its_attempt_began(from_step: int, checkpoint: d
     told = {"step": from_step + 2, "fromStep": from_step, "totalSteps": 150, "metrics": {"rolloutReward": 0.3}}
     trainer = ObservedTrainer.model_validate({**told, "checkpoint": checkpoint})
     status = status_of(make_view({**RUNNING, **begun}, pod=TRAINING, trainer=trainer))
-    assert status.progress is not None
     assert (status.progress.from_step, status.progress.step) == (from_step, from_step + 2)
-    assert status.metrics is not None
     held_out = status.metrics.held_out
     assert (status.metrics.rollout_reward, held_out and held_out.step) == (0.3, 50 if from_step else None)
     assert (status.checkpoint.step if status.checkpoint else None) == (checkpoint["step"] if checkpoint else None)
@@ -444,7 +421,6 @@ def test_a_result_leaves_out_what_it_says_already() -> None:
     """The best weights are the last ones: their paths are the result's own."""
     told = {"outcome": "succeeded", "fromStep": 0, "statePath": "tinker://m/s", "samplerPath": "tinker://m/w"}
     found = TrainerResult.model_validate({**told, "best": {"step": 150, "heldOut": {"value": 0.9}}})
-    assert found.best_checkpoint is not None
     assert (found.best_checkpoint.state_path, found.best_checkpoint.sampler_path) == ("tinker://m/s", "tinker://m/w")
     nowhere = TrainerResult.model_validate({"outcome": "running", "best": {"step": 150, "heldOut": {"value": 0.9}}})
     assert nowhere.best_checkpoint is None

@@ -162,7 +162,6 @@ def test_the_figures_of_an_evaluation_are_bounded_and_cost_the_status_nothing() 
     )
     without, status = (status_of(make_view(LARGEST, pod=TRAINING, trainer=each)) for each in
                        (trainer.with_changes(evaluation=None), trainer))  # fmt: skip
-    assert status.evaluation is not None
     assert (len(status.evaluation.figures), status.evaluation.more) == (MOST_FIGURES, 300 + MOST_FIGURES)
     assert size_of(status) - size_of(without) < WHILE_IT_LIVES + 512
     assert status.with_changes(evaluation=None) == without
@@ -177,5 +176,4 @@ def test_a_deadline_keeps_its_cause_whatever_is_cut() -> None:
     """The final report relies on `message`, which is never cut for size."""
     view = make_view(LARGEST, pod=TRAINING, trainer=TRAINER, spec={"progressDeadlineSeconds": 1})
     status = status_of(view)
-    assert status.message is not None
     assert "Last seen: Training: step 1912 of 2500." in status.message

@@ -60,12 +60,10 @@ class LeaseApi:
 
     @property
     def version(self) -> str:
-        assert self.lease
         return str(self.lease["metadata"]["resourceVersion"])
 
     @property
     def spec(self) -> dict[str, Any]:
-        assert self.lease
         spec: dict[str, Any] = self.lease["spec"]
         return spec
 
@@ -202,7 +200,6 @@ async def test_another_holder_ends_the_leadership(api: LeaseApi, elect: Elect) -
 
 async def test_a_label_added_by_others_is_harmless_and_kept(api: LeaseApi, elect: Elect) -> None:
     async with keeping(elect("one")) as task:
-        assert api.lease
         api._stored({**api.lease, "metadata": {**api.lease["metadata"], "labels": {"seen": "yes"}}})
         version = api.versions
         await until("it is renewed again", lambda: api.versions > version + 1)
@@ -363,7 +360,6 @@ class ElsewhereApi:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._runner
         asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(60)

@@ -21,7 +21,6 @@ def test_a_finished_run_keeps_its_identity_and_phase_only() -> None:
     document["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "x" * 1000}
     caches.runs.put(document)
     run = caches.runs.get(("team-a", "sorting"))
-    assert run is not None
     assert (run.metadata.uid, run.status.phase, run.status.finished) == (document["metadata"]["uid"], "Succeeded", True)
     assert (run.metadata.annotations, run.spec.config, run.status.message) == ({}, {}, None)
 
@@ -31,7 +30,6 @@ def test_a_finished_run_that_someone_edited_is_kept_whole() -> None:
     caches = Caches()
     caches.runs.put(run_document(status={**finished_status("Succeeded"), "message": "edited"}))
     run = caches.runs.get(("team-a", "sorting"))
-    assert run is not None
     assert run.status.message == "edited"
 
 
@@ -39,7 +37,6 @@ def test_an_unfinished_run_is_kept_whole() -> None:
     caches = Caches()
     caches.runs.put(run_document(config={"group_size": 8}, status={"phase": "Running", "message": "m"}))
     run = caches.runs.get(("team-a", "sorting"))
-    assert run is not None
     assert (run.spec.config, run.status.message) == ({"group_size": 8}, "m")
 
 
@@ -123,7 +120,6 @@ def test_an_expiring_finished_run_keeps_its_expiry() -> None:
     status = finished_status("Failed", completionTime="2026-01-01T00:00:00Z")
     caches.runs.put(run_document(1, status, ttlSecondsAfterFinished=60))
     run = caches.runs.get(("team-a", "sorting"))
-    assert run is not None
     assert expires_at(run) == datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
     assert run.status.message is None
 
@@ -147,7 +143,6 @@ def test_slots_follow_the_cache_of_runs_and_the_runtimes_limit() -> None:
 def test_the_operators_own_image_is_known_and_others_once_they_are_read() -> None:
     catalogs = Catalogs(frozenset({"ours:1"}))
     known = catalogs.of("ours:1")
-    assert known is not None
     assert known.catalog == bundled_catalog()
     assert catalogs.of("theirs:1") is None
     found = ImageCatalog(samples.catalog_of(), "sha256:1")

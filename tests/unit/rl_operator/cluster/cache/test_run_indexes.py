@@ -17,7 +17,6 @@ from rl_operator.cluster.cache.resource_cache import Key
 from rl_operator.cluster.cache.run_indexes import RuntimeQueues, Unstarted
 from rl_operator.operator_errors import ConflictError, ForbiddenError, TargetUnreachableError
 from rl_operator.status.attempt.run_admission import has_room, order_of, queue_place
-from rl_operator.status.attempt.view import QueuePosition
 
 WAITING = RunStatus(phase="Pending", queue=QueueStatus(place=1, active=1, limit=1))
 ACTIVE = RunStatus(phase="Running", start_time="2026-05-01T12:00:00Z", attempt=1)
@@ -46,17 +45,30 @@ class RecordedLine:
             start=lambda key: self.started.append(key[1]), moved=lambda key: self.moved.append(key[1])
         )
 
+    @property
+    def waiting(self) -> list[str]:
+        return [name for _, name in self.queues.waiting("tiny")]
+
     def hold(self, *runs: TrainingRun) -> None:
         for each in runs:
             self.queues.changed(each.key, each)
+
+    def position(self, run: TrainingRun) -> tuple[int, int]:
+        """How many are active, and how many wait before it."""
+        found = self.queues.queue_position(run)
+        assert found is not None
+        return found.active, found.before
 
     def heard(self) -> list[str]:
         started, self.started = self.started, []
         return started
 
 
+FIRST, SECOND = run("first", created=1), run("second", created=2)
+
+
 @pytest.fixture
-def recorded_line() -> RecordedLine:
+def line() -> RecordedLine:
     return RecordedLine()
 
 
@@ -64,139 +76,131 @@ def test_without_a_limit_there_is_no_queue() -> None:
     assert RecordedLine(limit=None).queues.queue_position(run("a")) is None
 
 
-def test_the_position_of_a_run(recorded_line: RecordedLine) -> None:
-    recorded_line.hold(run("active", ACTIVE), run("first", created=1), run("second", created=2))
-    assert recorded_line.queues.queue_position(run("second", created=2)) == QueuePosition(limit=1, active=1, before=1)
-    assert recorded_line.queues.queue_position(run("urgent", created=9, priority=1)) == QueuePosition(
-        limit=1, active=1, before=0
-    )
-    assert recorded_line.queues.queue_position(run("active", ACTIVE)) == QueuePosition(limit=1, active=0, before=0), (
-        "of the others"
-    )
-    assert recorded_line.queues.waiting("tiny") == (key("first"), key("second"))
+def test_the_position_of_a_run(line: RecordedLine) -> None:
+    line.hold(run("active", ACTIVE), FIRST, SECOND)
+    assert line.position(SECOND) == (1, 1)
+    assert line.position(run("urgent", created=9, priority=1)) == (1, 0)
+    assert line.position(run("active", ACTIVE)) == (0, 0), "of the others"
+    assert line.waiting == ["first", "second"]
 
 
 @pytest.mark.parametrize("end", [OVER, RunStatus(phase="Stopped", start_time="t", attempt=1), None])
-def test_the_head_is_told_of_a_free_slot(recorded_line: RecordedLine, end: RunStatus | None) -> None:
-    recorded_line.hold(run("active", ACTIVE), run("second", created=2), run("first", created=1))
-    assert recorded_line.heard() == []
-    recorded_line.queues.changed(key("active"), run("active", end) if end else None)
-    assert recorded_line.heard() == ["first"]
+def test_the_head_is_told_of_a_free_slot(line: RecordedLine, end: RunStatus | None) -> None:
+    line.hold(run("active", ACTIVE), SECOND, FIRST)
+    assert line.heard() == []
+    line.queues.changed(key("active"), run("active", end) if end else None)
+    assert line.heard() == ["first"]
 
 
-def test_irrelevant_changes_of_a_run_wake_no_run(recorded_line: RecordedLine) -> None:
-    recorded_line.hold(run("active", ACTIVE), run("first"))
-    recorded_line.hold(run("active", ACTIVE.with_changes(message="step 3")))
-    assert (recorded_line.heard(), recorded_line.moved) == ([], [])
+def test_irrelevant_changes_of_a_run_wake_no_run(line: RecordedLine) -> None:
+    line.hold(run("active", ACTIVE), run("first"))
+    line.hold(run("active", ACTIVE.with_changes(message="step 3")))
+    assert (line.heard(), line.moved) == ([], [])
 
 
-def test_when_the_head_leaves_the_next_is_the_head(recorded_line: RecordedLine) -> None:
-    recorded_line.hold(run("first", created=1), run("second", created=2))
-    recorded_line.heard()
-    recorded_line.hold(run("first", WAITING, created=1, suspend=True))
-    assert recorded_line.heard() == ["second"]
+def test_when_the_head_leaves_the_next_is_the_head(line: RecordedLine) -> None:
+    line.hold(FIRST, SECOND)
+    line.heard()
+    line.hold(run("first", WAITING, created=1, suspend=True))
+    assert line.heard() == ["second"]
 
 
-def test_a_higher_priority_goes_first(recorded_line: RecordedLine) -> None:
-    recorded_line.hold(run("active", ACTIVE), run("first", created=1), run("second", created=2))
-    recorded_line.hold(run("second", created=2, priority=3))
-    assert recorded_line.queues.waiting("tiny") == (key("second"), key("first"))
-    assert "first" in recorded_line.moved
+def test_a_higher_priority_goes_first(line: RecordedLine) -> None:
+    line.hold(run("active", ACTIVE), FIRST, SECOND)
+    line.hold(run("second", created=2, priority=3))
+    assert line.waiting == ["second", "first"]
+    assert "first" in line.moved
 
 
-def test_a_run_that_changes_its_runtime_changes_queues(recorded_line: RecordedLine) -> None:
-    recorded_line.hold(run("active", ACTIVE), run("first", created=1), run("second", created=2))
+def test_a_run_that_changes_its_runtime_changes_queues(line: RecordedLine) -> None:
+    line.hold(run("active", ACTIVE), FIRST, SECOND)
     moved = run("first", created=1, runtime="other")
-    recorded_line.hold(moved)
-    assert (recorded_line.queues.waiting("tiny"), recorded_line.queues.waiting("other")) == (
+    line.hold(moved)
+    assert (line.queues.waiting("tiny"), line.queues.waiting("other")) == (
         (key("second"),),
         (key("first"),),
     )
-    assert recorded_line.queues.queue_position(moved) == QueuePosition(limit=1, active=0, before=0)
-    assert recorded_line.heard() == ["first"], "there is room at the other one"
+    assert line.position(moved) == (0, 0)
+    assert line.heard() == ["first"], "there is room at the other one"
 
 
-def test_a_raised_limit_wakes_as_many_as_fit(recorded_line: RecordedLine) -> None:
-    recorded_line.hold(run("active", ACTIVE), *(run(f"w{n}", created=n) for n in range(5)))
-    recorded_line.limit = 4
-    recorded_line.queues.wake("tiny")
-    assert recorded_line.heard() == ["w0", "w1", "w2"]
+def test_a_raised_limit_wakes_as_many_as_fit(line: RecordedLine) -> None:
+    line.hold(run("active", ACTIVE), *(run(f"w{n}", created=n) for n in range(5)))
+    line.limit = 4
+    line.queues.wake("tiny")
+    assert line.heard() == ["w0", "w1", "w2"]
 
 
-def test_a_lowered_limit_takes_no_slot_away(recorded_line: RecordedLine) -> None:
-    recorded_line.limit = 3
-    recorded_line.hold(*(run(f"active{n}", ACTIVE) for n in range(3)), run("waits"))
-    recorded_line.limit = 1
-    recorded_line.heard()
-    recorded_line.queues.changed(key("active0"), None)
-    recorded_line.queues.changed(key("active1"), None)
-    assert recorded_line.heard() == [], "one is active still"
-    assert recorded_line.queues.queue_position(run("waits")) == QueuePosition(limit=1, active=1, before=0)
-    recorded_line.queues.changed(key("active2"), None)
-    assert recorded_line.heard() == ["waits"]
+def test_a_lowered_limit_takes_no_slot_away(line: RecordedLine) -> None:
+    line.limit = 3
+    line.hold(*(run(f"active{n}", ACTIVE) for n in range(3)), run("waits"))
+    line.limit = 1
+    line.heard()
+    line.queues.changed(key("active0"), None)
+    line.queues.changed(key("active1"), None)
+    assert line.heard() == [], "one is active still"
+    assert line.position(run("waits")) == (1, 0)
+    line.queues.changed(key("active2"), None)
+    assert line.heard() == ["waits"]
 
 
-def test_a_claimed_slot_is_taken(recorded_line: RecordedLine) -> None:
-    recorded_line.hold(run("first", created=1), run("second", created=2))
-    with recorded_line.queues.claimed(run("first", created=1)):
-        assert recorded_line.queues.queue_position(run("second", created=2)) == QueuePosition(
-            limit=1, active=1, before=0
-        )
-        assert recorded_line.queues.waiting("tiny") == (key("second"),)
-        recorded_line.hold(run("first", ACTIVE, created=1))
-    assert recorded_line.queues.queue_position(run("second", created=2)) == QueuePosition(limit=1, active=1, before=0)
+def test_a_claimed_slot_is_taken(line: RecordedLine) -> None:
+    line.hold(FIRST, SECOND)
+    with line.queues.claimed(FIRST):
+        assert line.position(SECOND) == (1, 0)
+        assert line.waiting == ["second"]
+        line.hold(run("first", ACTIVE, created=1))
+    assert line.position(SECOND) == (1, 0)
 
 
-def test_a_rejected_start_does_not_hold_up_other_runs(recorded_line: RecordedLine) -> None:
-    recorded_line.hold(run("first", created=1), run("second", created=2))
-    recorded_line.heard()
-    with pytest.raises(ForbiddenError), recorded_line.queues.claimed(run("first", created=1)):
+def test_a_rejected_start_does_not_hold_up_other_runs(line: RecordedLine) -> None:
+    line.hold(FIRST, SECOND)
+    line.heard()
+    with pytest.raises(ForbiddenError), line.queues.claimed(FIRST):
         raise ForbiddenError
-    assert recorded_line.queues.waiting("tiny") == (key("second"),)
-    assert recorded_line.heard()[-1] == "second"
-    recorded_line.hold(run("first", created=1))
-    assert recorded_line.queues.waiting("tiny") == (key("first"), key("second")), "there is news of it"
+    assert line.waiting == ["second"]
+    assert line.heard()[-1] == "second"
+    line.hold(FIRST)
+    assert line.waiting == ["first", "second"], "there is news of it"
 
 
-def test_a_rejected_further_attempt_keeps_the_slot_of_its_run(recorded_line: RecordedLine) -> None:
+def test_a_rejected_further_attempt_keeps_the_slot_of_its_run(line: RecordedLine) -> None:
     """Between two attempts a run is active: if its slot were given away, one more than the limit would run."""
-    recorded_line.hold(run("active", ACTIVE), run("first", created=1))
-    recorded_line.heard()
-    with pytest.raises(ForbiddenError), recorded_line.queues.claimed(run("active", ACTIVE)):
+    line.hold(run("active", ACTIVE), FIRST)
+    line.heard()
+    with pytest.raises(ForbiddenError), line.queues.claimed(run("active", ACTIVE)):
         raise ForbiddenError
-    assert recorded_line.queues.queue_position(run("first", created=1)) == QueuePosition(limit=1, active=1, before=0)
-    assert recorded_line.heard() == []
+    assert line.position(FIRST) == (1, 0)
+    assert line.heard() == []
 
 
-def test_a_lost_start_frees_the_slot_and_wakes_the_head(recorded_line: RecordedLine) -> None:
-    recorded_line.hold(run("first", created=1), run("second", created=2))
-    recorded_line.heard()
-    with pytest.raises(ConflictError), recorded_line.queues.claimed(run("first", created=1)):
+def test_a_lost_start_frees_the_slot_and_wakes_the_head(line: RecordedLine) -> None:
+    line.hold(FIRST, SECOND)
+    line.heard()
+    with pytest.raises(ConflictError), line.queues.claimed(FIRST):
         raise ConflictError
-    assert recorded_line.queues.waiting("tiny") == (key("first"), key("second"))
-    assert recorded_line.heard()[-1] == "first"
+    assert line.waiting == ["first", "second"]
+    assert line.heard()[-1] == "first"
 
 
-def test_an_unconfirmed_start_keeps_its_slot_until_the_cache_has_news(recorded_line: RecordedLine) -> None:
-    recorded_line.hold(run("first", created=1), run("second", created=2))
-    with pytest.raises(TargetUnreachableError), recorded_line.queues.claimed(run("first", created=1)):
+def test_an_unconfirmed_start_keeps_its_slot_until_the_cache_has_news(line: RecordedLine) -> None:
+    line.hold(FIRST, SECOND)
+    with pytest.raises(TargetUnreachableError), line.queues.claimed(FIRST):
         raise TargetUnreachableError
-    second = run("second", created=2)
-    assert recorded_line.queues.queue_position(second) == QueuePosition(limit=1, active=1, before=0)
-    assert recorded_line.queues.queue_position(run("first", created=1)) == QueuePosition(limit=1, active=0, before=0), (
-        "it may try again"
-    )
-    with recorded_line.queues.claimed(run("first", created=1)):
-        recorded_line.hold(run("first", ACTIVE, created=1))  # it was written: the next try's conflict has it read
-    assert recorded_line.queues.queue_position(second) == QueuePosition(limit=1, active=1, before=0)
+    second = SECOND
+    assert line.position(second) == (1, 0)
+    assert line.position(FIRST) == (0, 0), "it may try again"
+    with line.queues.claimed(FIRST):
+        line.hold(run("first", ACTIVE, created=1))  # it was written: the next try's conflict has it read
+    assert line.position(second) == (1, 0)
 
 
-def test_a_claim_ends_when_the_cache_disagrees(recorded_line: RecordedLine) -> None:
-    recorded_line.hold(run("first"))
-    with pytest.raises(TargetUnreachableError), recorded_line.queues.claimed(run("first")):
+def test_a_claim_ends_when_the_cache_disagrees(line: RecordedLine) -> None:
+    line.hold(run("first"))
+    with pytest.raises(TargetUnreachableError), line.queues.claimed(run("first")):
         raise TargetUnreachableError
-    recorded_line.hold(run("first", suspend=True))
-    assert recorded_line.queues.queue_position(run("second")) == QueuePosition(limit=1, active=0, before=0)
+    line.hold(run("first", suspend=True))
+    assert line.position(run("second")) == (0, 0)
 
 
 def test_only_queued_runs_with_a_changed_position_are_told() -> None:

@@ -154,7 +154,6 @@ def test_a_missed_one_ends_the_attempt_and_names_what_was_observed(view: View, r
     assert (failed.situation, failed.reason) == (Situation.FAILED, reason)
     assert seen in failed.message
     status = derive(over, failed)
-    assert status.failure is not None
     assert seen in status.failure.message
     assert (status.attempts[-1].reason, status.attempts[-1].steps) == (reason, 7)
     assert status.checkpoint is not None
@@ -229,7 +228,6 @@ def test_a_run_in_backoff_past_the_active_deadline_has_failed() -> None:
     assert (assessment.situation, assessment.reason) == (Situation.FAILED, "ActiveDeadlineExceeded")
     status = derive(view, assessment)
     assert [attempt.attempt for attempt in status.attempts] == [1], "no attempt is recorded twice"
-    assert status.failure is not None
     assert "attempt 1 ended (TrainerFailed)" in status.failure.message
 
 

@@ -204,10 +204,8 @@ def test_the_verdict_is_recorded_before_the_pod_is_deleted() -> None:
     assert decide(apart(*FOUR, status=recorded)) is Action.STOP
     over = make_pod(ready(), terminated(0, result(outcome="stopped", stepsTrained=3)), phase="Failed", deleting=True)
     assessment = assess(apart(*FOUR, pod=over, status=recorded))
-    assert assessment.ending is not None
     assert (assessment.ending.reason, assessment.ending.exit_code) == ("EnvironmentFailed", 1)
     unrecorded = assess(apart(*FOUR, pod=over))
-    assert unrecorded.ending is not None
     assert unrecorded.ending.reason == "PodDeleted", "somebody else deleted it"
 
 
@@ -215,10 +213,8 @@ def test_a_trainer_without_environments_says_how_the_last_one_failed() -> None:
     lost = failed_result("environment", "no environment lived for 300 s")
     pod = make_pod(ready(), terminated(1, lost), phase="Failed")
     ending = assess(apart(failed(0, 0, seconds_ago=300, said="error: boom"), pod=pod)).ending
-    assert ending is not None
     assert (ending.reason, ending.message) == ("EnvironmentFailed", "boom (pod sorting-u1abc-1-env-0-0)")
     ending = assess(apart(gone("Evicted"), pod=pod)).ending
-    assert ending is not None
     assert (ending.fate.name, ending.reason) == ("INFRASTRUCTURE", "EnvironmentLost")
 
 
@@ -326,5 +322,4 @@ def test_the_plan_leads_to_the_wanted_pods_whatever_there_is(pods: list[PodObser
     assert set(filled) == set(range(wanted))
     assert all(pod.attempt == 1 for pod in left)
     seen = observed(view)
-    assert seen is not None
     assert seen.failures <= len(pods)

@@ -70,7 +70,6 @@ def test_a_full_runtime_makes_a_new_run_wait_with_its_position() -> None:
     )
     status = derive(view, assessment)
     assert status.phase == "Pending"
-    assert status.queue is not None
     assert status.queue.to_wire() == {"place": 3, "active": 2, "limit": 2}
     [reconciling] = [c for c in status.conditions if c.type == "Reconciling"]
     assert (reconciling.status, reconciling.reason) == ("True", "Queued")
@@ -227,7 +226,6 @@ def test_one_deleted_to_stop_the_run_is_not_recreated(spec: dict[str, Any]) -> N
     view = make_view(GATED_STATUS, pod=gated(deleting=True), spec=spec)
     assert decide(view) is Action.REST
     ending = assess(view).ending
-    assert ending is not None
     assert ending.reason == "Stopped"
 
 

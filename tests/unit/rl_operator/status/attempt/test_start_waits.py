@@ -89,8 +89,6 @@ def test_the_same_secret_is_named_once() -> None:
 
 def test_only_a_container_that_waits_for_secrets_lists_them() -> None:
     trainer, environment = (pod_with(trainer=NO_KEY).container(name) for name in ("trainer", "environment"))
-    assert trainer is not None
-    assert environment is not None
     assert trainer.secrets == (SecretUse("TINKER_API_KEY", "tinker", "TINKER_API_KEY"),)
     assert environment.secrets == ()
 
