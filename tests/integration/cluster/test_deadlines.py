@@ -3,11 +3,10 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.integration.cluster.kubelet import ENVIRONMENT, NOW, TRAINER, End, result, running, waiting
+from tests.integration.cluster.kubelet import ENVIRONMENT, TRAINER, End, result, running, waiting
 from tests.integration.cluster.operator_process import OperatorProcess
-from tests.integration.cluster.polling import stays, wait_for
+from tests.integration.cluster.polling import wait_for
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
-from tests.integration.cluster.trainer import trainer_status
 
 STOPPED = End(0, result("stopped", steps=2, total=TOTAL_STEPS))
 
@@ -51,32 +50,6 @@ def test_an_unschedulable_pod_is_deleted_at_once(runs: RunsNamespace) -> None:
     assert status["failure"]["reason"] == "StartDeadlineExceeded"
     assert "0/3 nodes are available" in status["failure"]["message"]
     wait_for("the pod is gone", lambda: runs.kubelet.pod(pod) is None)
-
-
-def test_no_progress_names_what_the_trainer_waits_for_and_keeps_the_checkpoint(runs: RunsNamespace) -> None:
-    runs.apply(progressDeadlineSeconds=4)
-    pod = runs.until_pod()
-    figures = {"step": 2, "totalSteps": TOTAL_STEPS, "lastStepAt": NOW, "waiting": "The backend does not answer."}
-    with trainer_status("127.255.0.41", {"phase": "training", **figures}):
-        runs.kubelet.start(pod, "127.255.0.41")
-        runs.kubelet.work(pod)
-        status = end_when_asked(runs, pod)
-    assert status["failure"]["reason"] == "ProgressDeadlineExceeded"
-    assert "The backend does not answer." in status["failure"]["message"]
-    assert (status["checkpoint"]["step"], status["progress"]["step"]) == (2, 2)
-    assert "The checkpoint of step 2 is kept" in status["message"]
-
-
-def test_an_unreachable_trainer_is_not_ended_for_it(runs: RunsNamespace) -> None:
-    """Its kubelet finds it ready: it is no fault of the run that the operator may not reach pods."""
-    pod = runs.train(progressDeadlineSeconds=1)
-    stays("it runs", lambda: runs.status()["phase"] == "Running", seconds=3)
-    assert "deletionTimestamp" not in (runs.kubelet.pod(pod) or {})["metadata"]
-
-
-def test_the_active_deadline_ends_a_training_run(runs: RunsNamespace) -> None:
-    pod = runs.train(activeDeadlineSeconds=4)
-    assert end_when_asked(runs, pod)["failure"]["reason"] == "ActiveDeadlineExceeded"
 
 
 def test_one_that_passes_while_the_operator_is_down_is_noticed_on_its_return(

@@ -1,7 +1,7 @@
 """Runs whose environments run in separate pods, on a real API server; the test is their kubelet."""
 
 import pytest
-from tests.integration.cluster.kubelet import ENVIRONMENT, NOW, End, child_paths, result, running, waiting
+from tests.integration.cluster.kubelet import End, child_paths, result
 from tests.integration.cluster.operator_process import OperatorProcess
 from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
@@ -112,54 +112,6 @@ def test_a_dead_environment_is_replaced_and_training_continues(own_runs: OwnRuns
     wait_for("none runs any more", lambda: own_runs.names() == ["1-env-0-0"])
 
 
-def test_four_failures_end_the_attempt_with_the_last_error(own_runs: OwnRuns) -> None:
-    pod = own_runs.apply(backoffLimit=0)
-    own_runs.kubelet.start(pod)
-    for n in range(4):
-        names = own_runs.until(*(f"1-env-0-{k}" for k in range(n + 1)))
-        own_runs.fail(names[-1], f"error: this is failure {n}")
-    wait_for("the run's pod is asked to end", lambda: "deletionTimestamp" in own_runs.kubelet.pod(pod)["metadata"])
-    own_runs.kubelet.end(pod, "Failed", trainer=End(0, STOPPED))
-    failure = own_runs.runs.until_phase("Failed")["failure"]
-    prefix = pod.rpartition("-")[0]
-    assert failure == {
-        "reason": "EnvironmentFailed",
-        "container": "environment",
-        "exitCode": 1,
-        "message": f"this is failure 3 (pod {prefix}-1-env-0-3)",
-    }
-
-
-def test_the_reason_an_environment_pod_waits_is_shown(own_runs: OwnRuns) -> None:
-    pod = own_runs.apply()
-    own_runs.kubelet.start(pod)
-    [environment] = own_runs.until("1-env-0-0")
-    own_runs.kubelet.bind(environment)
-    states = {ENVIRONMENT: waiting("ImagePullBackOff", "no such image")}
-    own_runs.kubelet.write(environment, "Pending", states)
-    condition = own_runs.runs.until_reason("Reconciling", "ImageNotPulled", "no such image")
-    assert environment in condition["message"]
-
-
-def test_replicas_change_while_it_runs(runs: RunsNamespace) -> None:
-    own = OwnRuns(runs)
-    runs.apply(environmentReplicas=2)
-    pod = runs.until_pod()
-    runs.kubelet.start(pod)
-    [second] = own.until("1-env-1-0")
-    runs.kubelet.work(pod)
-    runs.until_phase("Running")
-    runs.edit(environmentReplicas=4)
-    own.until("1-env-1-0", "1-env-2-0", "1-env-3-0")
-    wait_for("three pods are desired", lambda: runs.status()["environments"]["desired"] == 3)
-    runs.kubelet.start(second)
-    runs.edit(environmentReplicas=2)
-    own.until("1-env-1-0")
-    runs.edit(environmentReplicas=1)
-    wait_for("none is left", lambda: own.names() == [])
-    assert runs.status()["phase"] == "Running"
-
-
 def test_a_training_run_costs_no_calls(runs: RunsNamespace) -> None:
     own = OwnRuns(runs)
     with trainer_status("127.255.0.4", {"phase": "training", "step": 2, "totalSteps": TOTAL_STEPS}):
@@ -193,26 +145,6 @@ def test_the_operator_is_killed_between_two_environments(own_runs: OwnRuns, oper
     operator.start()
     own_runs.until("1-env-0-0", "1-env-0-1")
     own_runs.runs.one_pod_per_attempt(3)
-
-
-def test_a_stop_removes_the_environments_last(own_runs: OwnRuns) -> None:
-    pod, environment = own_runs.start()
-    own_runs.runs.edit(suspend=True)
-    own_runs.runs.until_phase("Stopping")
-    stays("the environment is left alone", lambda: own_runs.names() == ["1-env-0-0"])
-    own_runs.kubelet.end(pod, "Succeeded", trainer=End(0, STOPPED))
-    own_runs.runs.until_phase("Stopped")
-    wait_for("the environment is gone", lambda: own_runs.names() == [])
-    own_runs.kubelet.remove(environment)
-    own_runs.kubelet.remove(pod)
-    own_runs.runs.edit(suspend=False)
-    second = own_runs.runs.until_pod(attempt=2)
-    own_runs.kubelet.start(second)
-    [again] = own_runs.until("2-env-0-0")
-    own_runs.kubelet.write(second, "Running", {c: running(ready=True) for c in ("api", "trainer")}, podIP="127.255.0.1")
-    own_runs.kubelet.start(again)
-    own_runs.kubelet.work(again)
-    assert own_runs.runs.until_phase("Running")["attempts"][0]["ended"] == NOW
 
 
 def test_nothing_is_left_of_a_deleted_run(own_runs: OwnRuns) -> None:

@@ -177,14 +177,6 @@ def test_suspend_and_resume_make_a_second_attempt(runs: RunsNamespace) -> None:
     assert status["startTime"] == stopped["startTime"]
 
 
-def test_a_draft_starts_nothing_until_it_is_released(runs: RunsNamespace) -> None:
-    runs.apply(suspend=True)
-    assert "startTime" not in runs.until_phase("Draft")
-    stays("nothing is created", lambda: not runs.kubelet.pods())
-    runs.edit(suspend=False)
-    runs.succeed(runs.until_pod())
-
-
 def test_deletion_leaves_no_finalizers(runs: RunsNamespace) -> None:
     runs.apply()
     pod = runs.until_pod()

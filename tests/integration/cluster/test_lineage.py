@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.integration.cluster.kubelet import TRAINER, End, result
+from tests.integration.cluster.kubelet import TRAINER, End
 from tests.integration.cluster.polling import wait_for
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
 
@@ -53,41 +53,3 @@ def test_a_child_waits_for_its_parent_and_starts_from_its_weights(runs: RunsName
     second = runs.until_pod(attempt=2, name="child")
     assert told(runs, second) == first
     assert runs.status("child")["startedFrom"] == status["startedFrom"]
-
-
-def test_a_failed_parent_gives_its_newest_checkpoint(runs: RunsNamespace) -> None:
-    runs.apply(backoffLimit=0)
-    pod = runs.until_pod()
-    runs.kubelet.start(pod)
-    runs.kubelet.end(pod, "Failed", trainer=End(1, result("failed", steps=2, total=TOTAL_STEPS)))
-    runs.until_phase("Failed")
-    runs.apply("child", startFrom={"run": "sorting"})
-    assert told(runs, runs.until_pod(name="child"))["RL_START_FROM"] == "tinker://m/weights/000002"
-    assert runs.status("child")["startedFrom"]["step"] == 2
-
-
-def test_a_different_rank_is_named_with_both_values_and_fixed(runs: RunsNamespace) -> None:
-    runs.apply(trainer={"lora_rank": 8})
-    runs.succeed(runs.until_pod())
-    runs.apply("child", startFrom={"run": "sorting"}, trainer={"lora_rank": 4})
-    refused = refusal(runs, "child", "it trained with a LoRA rank of 8, and this run has 4")
-    assert (refused["given"], refused["allowed"]) == ("sorting", {"loraRank": 8})
-    condition = runs.condition("Accepted", "child")
-    assert (condition["status"], condition["reason"]) == ("False", "StartFromRefused")
-    assert [pod["metadata"]["labels"]["rl-operator.dev/run"] for pod in runs.kubelet.pods()] == ["sorting"]
-
-    runs.edit("child", trainer={"lora_rank": 8})
-    assert told(runs, runs.until_pod(name="child"))["RL_PARENT_RUN"] == "sorting"
-
-
-def test_a_parent_without_its_config_map_cannot_be_compared(runs: RunsNamespace) -> None:
-    runs.apply()
-    runs.succeed(runs.until_pod())
-    name = runs.status()["configMapName"]
-    runs.admin.delete(f"/api/v1/namespaces/{runs.namespace}/configmaps/{name}")
-    runs.apply("child", startFrom={"run": "sorting"})
-    hint = refusal(runs, "child", "its ConfigMap is gone")["hint"]
-    assert hint.endswith(f"set spec.startFrom to {{checkpoint: {STATE}}}")
-    runs.delete("child")
-    runs.apply("child", startFrom={"checkpoint": STATE})
-    assert told(runs, runs.until_pod(name="child")) == {"RL_START_FROM": STATE}

@@ -10,7 +10,7 @@ from tests.integration.cluster.admin import RUNTIMES
 from tests.integration.cluster.control_plane import ControlPlane
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.operator_process import OperatorProcess
-from tests.integration.cluster.polling import stays, wait_for
+from tests.integration.cluster.polling import wait_for
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_runtime
 
 SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)
@@ -28,9 +28,6 @@ class Line:
         for name in names:
             self.runs.apply(name, runtime=self.runtime, **spec)
 
-    def limit(self, limit: int | None) -> None:
-        self.runs.admin.patch(f"{RUNTIMES}/{self.runtime}", {"spec": {"limits": {"maxActiveRuns": limit}}})
-
     def end(self, name: str) -> None:
         pod = self.runs.until_pod(name=name)
         self.runs.kubelet.start(pod)
@@ -47,10 +44,6 @@ class Line:
             return status if (status.get("queue") or {}).get("place") == place else None
 
         return wait_for(f"run {name} has place {place}", look)
-
-    def at(self, status: dict[str, Any]) -> dict[str, Any] | None:
-        """The status, if it mentions this runtime's queue."""
-        return status if repr(self.runtime) in status.get("message", "") and "queue" in status else None
 
     def until_started(self, *names: str) -> None:
         wait_for(f"{names} have started", lambda: self.started() >= set(names))
@@ -111,21 +104,6 @@ def over(made: Line, names: list[str]) -> set[str]:
     return {name for name in names if made.runs.status(name).get("phase") == "Succeeded"}
 
 
-def test_a_higher_priority_goes_first_even_if_it_is_set_while_waiting(line: Made) -> None:
-    made = line(1)
-    made.apply("first")
-    made.until_started("first")
-    made.apply("second", "third")
-    made.until_queued("third", 2)
-    made.apply("urgent", priority=10)
-    made.until_queued("urgent", 1)
-    made.runs.edit("third", priority=20)
-    made.until_queued("third", 1)
-    for ended, next_one in (("first", "third"), ("third", "urgent"), ("urgent", "second")):
-        made.end(ended)
-        made.until_started(next_one)
-
-
 def test_a_stopped_run_frees_its_slot_and_waits_for_another(line: Made) -> None:
     made = line(1)
     made.apply("first")
@@ -139,63 +117,6 @@ def test_a_stopped_run_frees_its_slot_and_waits_for_another(line: Made) -> None:
     made.until_queued("first", 1)
     made.end("second")
     assert made.runs.until_pod(2, "first").endswith("-2")
-
-
-def _leave(made: Line, how: str, other: Line) -> None:
-    """Let the second leave the queue."""
-    match how:
-        case "deleted":
-            made.runs.delete("second")
-        case "suspended":
-            made.runs.edit("second", suspend=True)
-        case _:
-            made.runs.edit("second", runtime=other.runtime)
-
-
-@pytest.mark.parametrize("gone", ["deleted", "suspended", "moved to another runtime"])
-def test_a_run_that_leaves_the_queue_delays_no_other(line: Made, gone: str) -> None:
-    made, other = line(1), line(0)
-    made.apply("first")
-    made.until_started("first")
-    made.apply("second")
-    made.until_queued("second", 1)
-    made.apply("third")
-    made.until_queued("third", 2)
-    _leave(made, gone, other)
-    made.until_queued("third", 1)
-    if gone == "moved to another runtime":
-        status = wait_for("it waits there", lambda: other.at(made.runs.status("second")))
-        assert (status["queue"]["place"], status["queue"]["limit"]) == (1, 0)
-    made.end("first")
-    made.until_started("third")
-    assert "second" not in made.started()
-
-
-def test_limits_are_raised_lowered_and_removed(line: Made) -> None:
-    made = line(0)
-    made.apply("run-1", "run-2", "run-3", "run-4")
-    assert "no run starts until an administrator raises it" in made.until_queued("run-1", 1)["message"]
-    stays("nobody starts", lambda: not made.started())
-    made.limit(2)
-    made.until_started("run-1", "run-2")
-    made.limit(1)
-    made.end("run-1")
-    stays("the limit was lowered, and one is active still", lambda: made.started() == {"run-1", "run-2"})
-    made.until_queued("run-3", 1)
-    made.end("run-2")
-    made.until_started("run-3")
-    made.limit(None)
-    made.until_started("run-4")
-
-
-def test_a_deleted_active_run_frees_its_slot(line: Made) -> None:
-    made = line(1)
-    made.apply("first")
-    made.until_started("first")
-    made.apply("second")
-    made.until_queued("second", 1)
-    made.runs.delete("first")
-    made.until_started("second")
 
 
 def test_a_deleted_runtime_takes_its_queue_with_it(line: Made) -> None:

@@ -5,14 +5,11 @@ from typing import Any
 import pytest
 from tests.integration.cluster.admin import RUNS
 from tests.integration.cluster.control_plane import OPERATOR, OPERATOR_NAMESPACE, RBAC_GROUP, ControlPlane
-from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.operator_process import FAST, OperatorProcess
 from tests.integration.cluster.polling import stays, wait_for
-from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
+from tests.integration.cluster.runs import RunsNamespace
 
 MARK = "rl-operator.dev/started-as"
-SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)
-CHECKPOINTED = result("stopped", steps=2, total=TOTAL_STEPS)
 ELSEWHERE = "rl-operator-moved"
 SERVERS_OWN = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields")
 
@@ -90,40 +87,6 @@ def test_objects_a_backup_tool_restores_before_the_run_are_named_and_released(ru
     runs.until_reason("Suspended", "Restored", f"Pod {pod} came back with it and works unwatched: delete it.")
     assert not backup.of_pod(pod).get("finalizers"), "it can be deleted"
     assert len(runs.kubelet.pods()) == 1
-
-
-def test_a_restored_run_explains_how_to_continue_from_its_checkpoint(runs: RunsNamespace) -> None:
-    pod = runs.train()
-    runs.edit(suspend=True)
-    runs.until_phase("Stopping")
-    wait_for("its end is asked for", lambda: "deletionTimestamp" in (runs.kubelet.pod(pod) or {})["metadata"])
-    runs.kubelet.end(pod, "Succeeded", trainer=End(0, CHECKPOINTED))
-    runs.until_phase("Stopped")
-    runs.until_released(pod)
-    runs.edit(suspend=False)
-    runs.until_pod(2)
-    Backup(runs).restore(with_status=True)
-    message = runs.until_reason("Suspended", "Restored", "startFrom.checkpoint")["message"]
-    assert "from step 2, create a new run with startFrom.checkpoint: tinker://m/weights/000002." in message
-
-
-@pytest.mark.parametrize("with_status", [True, False], ids=["with status", "without status"])
-def test_a_finished_restored_run_does_not_run_again(runs: RunsNamespace, with_status: bool) -> None:
-    runs.apply()
-    runs.succeed(runs.until_pod())
-    Backup(runs).restore(with_status=with_status)
-    if with_status:
-        wait_for("it is over still", lambda: runs.status().get("phase") == "Succeeded")
-    else:
-        runs.until_reason("Suspended", "Restored")
-    stays("nothing starts", lambda: not runs.kubelet.pods())
-
-
-def test_a_copy_under_another_name_starts(runs: RunsNamespace) -> None:
-    runs.train()
-    document = Backup(runs).document
-    runs.create({**document, "metadata": {**document["metadata"], "name": "copy"}})
-    assert runs.until_pod(name="copy").startswith("copy-")
 
 
 def test_a_new_installation_continues_with_existing_objects(

@@ -57,14 +57,6 @@ def test_the_time_may_be_set_after_the_end(runs: RunsNamespace) -> None:
     until_gone(runs)
 
 
-def test_the_time_may_be_removed_before_it_passes(runs: RunsNamespace) -> None:
-    runs.apply(ttlSecondsAfterFinished=SHORT + 1)
-    end(runs)
-    runs.until_phase("Succeeded")
-    runs.edit(ttlSecondsAfterFinished=None)
-    stays("the run stays", lambda: runs.find() is not None, seconds=SHORT + 2.5)
-
-
 def test_its_time_passed_while_the_operator_was_down(runs: RunsNamespace, operator: OperatorProcess) -> None:
     runs.apply(ttlSecondsAfterFinished=SHORT)
     end(runs)
