@@ -1,4 +1,4 @@
-"""What follows from the end of a pod. Every way to end is in tests/unit/rl_operator/status/attempt/test_attempt_fate.py."""
+"""What follows from the end of a pod; the unit tests of status/attempt/attempt_fate.py have every way to end."""
 
 from typing import Any
 
