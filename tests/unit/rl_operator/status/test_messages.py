@@ -10,7 +10,6 @@ from tests.unit.rl_operator.status.builders import (
     NOW,
     RUNNING,
     STARTED,
-    TRAINING,
     disruption,
     ended_pod,
     failed_result,
@@ -19,7 +18,6 @@ from tests.unit.rl_operator.status.builders import (
     make_sandbox,
     make_view,
     ready,
-    result,
     running,
     terminated,
     waiting,
@@ -31,7 +29,7 @@ from rl_operator.api.refusal import Refusal, RefusalCode
 from rl_operator.status.attempt.attempt_fate import DISRUPTIONS
 from rl_operator.status.attempt.view import Assessment, QueuePosition, View
 from rl_operator.status.derived_status import derive
-from rl_operator.status.observed.observation import ObservedTrainer, PodObservation
+from rl_operator.status.observed.observation import PodObservation
 from rl_operator.status.phase_and_action import assess
 from rl_operator.status.text.phase_table import Situation
 from rl_operator.status.text.reasons import REASONS
@@ -142,45 +140,9 @@ def test_every_reason_of_the_table_is_reached() -> None:
     assert set(REASONS) - said - told_by_events_only - {"Accepted"} == set()
 
 
-def test_the_trainers_message_is_shown_while_it_starts() -> None:
-    """The backend is awaited before the trainer is ready: a missed start deadline names it."""
-    trainer = ObservedTrainer(phase="starting", waiting="The backend does not answer yet.")
-    view = make_view(STARTED, pod=make_pod(ready(), running(), running()), trainer=trainer)
-    assert assess(view).message == "Waiting for trainer, environment. The backend does not answer yet."
-
-
-def test_the_trainers_warnings_are_sentences_of_the_message() -> None:
-    trainer = ObservedTrainer(phase="sampling", step=12, total_steps=40, warnings=("held-out accuracy fell", "Slow."))
-    view = make_view(RUNNING, pod=TRAINING, trainer=trainer)
-    assert assess(view).message == "Training: step 12 of 40. Held-out accuracy fell. Slow."
-
-
-def test_a_run_that_ends_early_says_why_while_it_ends() -> None:
-    trainer = ObservedTrainer(phase="done", step=12, total_steps=40, stopped_early="held-out 0.97 reached 0.95")
-    view = make_view(RUNNING, pod=TRAINING, trainer=trainer)
-    assert assess(view).message == (
-        "Training stopped early at step 12: held-out 0.97 reached 0.95. The weights are being saved and evaluated."
-    )
-
-
-def test_what_the_trainer_waits_for_is_a_sentence_of_the_message() -> None:
-    trainer = ObservedTrainer(phase="sampling", total_steps=6, waiting="the trainer opens its backend again")
-    view = make_view(RUNNING, trainer=trainer, pod=TRAINING)
-    assert assess(view).message == "Training: step 0 of 6. The trainer opens its backend again."
-
-
 def test_a_pod_that_never_ran_has_nothing_to_save() -> None:
     assert FINDINGS["late: start: no image"].message.endswith("Stopping: the pod is deleted.")
     assert FINDINGS["late: start"].message.endswith("Stopping: the trainer saves a checkpoint.")
-
-
-def test_a_permanent_failure_mentions_that_its_checkpoint_is_kept() -> None:
-    refused = terminated(3, failed_result("credentials", "401"))
-    view = make_view(RUNNING, pod=ended_pod(refused))
-    assert assess(view).message == (
-        "CredentialsRefused in trainer (exit code 3): 401. Trying again cannot help."
-        " The checkpoint of step 7 is kept: a new run can start from it (spec.startFrom)."
-    )
 
 
 LOST = terminated(1, failed_result("checkpoint", "the backend has neither the checkpoint after step 7 nor a newer one"))
@@ -200,9 +162,3 @@ def test_a_lost_checkpoint_ends_the_run_unless_it_may_restart(spec: dict[str, An
     assert (status.phase, status.failure and status.failure.reason) == (phase, "CheckpointLost")
     assert assessment.message.startswith("CheckpointLost in trainer (exit code 1): the backend has neither")
     assert assessment.message.endswith(end)
-
-
-def test_a_failure_without_a_checkpoint_says_what_to_do() -> None:
-    words = result(outcome="failed", stepsTrained=0, statePath=None, samplerPath=None)
-    view = make_view(RUNNING, pod=ended_pod(terminated(2, words)))
-    assert assess(view).message.endswith("Trying again cannot help. Fix that and start a new run.")
