@@ -321,8 +321,8 @@ SAID: dict[str, tuple[View, str]] = {
     "an unmounted volume": (
         ROWS["its volumes are not mounted"][0],
         (
-            "…node n1 has not mounted its volumes (ConfigMap sorting-0a1b2c3d, Secret tls, PersistentVolumeClaim rollouts)"
-            f"…kubectl -n team-a describe pod {POD}…"
+            "…node n1 has not mounted its volumes (ConfigMap sorting-0a1b2c3d, Secret tls, PersistentVolumeClaim rollouts"
+            f")…kubectl -n team-a describe pod {POD}…"
         ),
     ),
     "how a crashing container ended": (
@@ -347,8 +347,8 @@ SAID: dict[str, tuple[View, str]] = {
     "a claim that is missing": (
         ROWS["no claim"][0],
         (
-            "PersistentVolumeClaim team-a/rollouts, in which the runtime keeps rollouts, does not exist: create it, and "
-            "the run starts; or have spec.rollouts of the RLRuntime changed, and start a new run."
+            "PersistentVolumeClaim team-a/rollouts, in which the runtime keeps rollouts, does not exist: create it, "
+            "and the run starts; or have spec.rollouts of the RLRuntime changed, and start a new run."
         ),
     ),
     "a claim that is not bound is no matter of room": (
