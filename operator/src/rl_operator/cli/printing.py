@@ -35,9 +35,9 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def cut_columns(header: Sequence[str], rows: Sequence[Sequence[str]], width: int = TEXT_WIDTH) -> str:
-    """Columns whose lines are cut where they would be longer than `width`."""
-    return "\n".join(cut(line, width) for line in columns(header, rows).splitlines())
+def cut_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns whose lines are cut where they would be longer than TEXT_WIDTH."""
+    return "\n".join(cut(line, TEXT_WIDTH) for line in columns(header, rows).splitlines())
 
 
 def fitting_columns(

@@ -166,14 +166,11 @@ def _ends_of(path: Path, file: Path) -> tuple[dict[str, Any], bytes]:
         header, end = None, b""
     tensors = header if isinstance(header, dict) else {}
     tensors.pop("__metadata__", None)
-    if not tensors or not all(map(_has_shape, tensors.values())):
+    shapes = [tensor.get("shape") if isinstance(tensor, dict) else None for tensor in tensors.values()]
+    known = all(isinstance(shape, list) and all(isinstance(size, int) for size in shape) for shape in shapes)
+    if not tensors or not known:
         raise _refused(path, f"{file.name} is not a safetensors file (a Git LFS pointer, or cut short)")
     return tensors, end
-
-
-def _has_shape(tensor: object) -> bool:
-    shape = tensor.get("shape") if isinstance(tensor, dict) else None
-    return isinstance(shape, list) and all(isinstance(size, int) for size in shape)
 
 
 def _refused(path: Path, why: str) -> RefusedError:

@@ -36,15 +36,15 @@ class TextSearch:
     pattern: "regex.Pattern[str]"
 
     @classmethod
-    def of(cls, text: str, name: str = "--grep") -> Self:
-        """`name`: of the option, for errors. Raises RefusedError."""
+    def of(cls, text: str) -> Self:
+        """What --grep asks for. Raises RefusedError."""
         if len(text) > LONGEST_PATTERN:
-            raise RefusedError(f"{name} has {len(text):,} characters; {LONGEST_PATTERN:,} are allowed")
+            raise RefusedError(f"--grep has {len(text):,} characters; {LONGEST_PATTERN:,} are allowed")
         try:
             return cls(regex.compile(text, regex.VERSION0))
         except (regex.error, RecursionError) as error:
             hint = r"put \ before characters that are meant as they are, like \( or \["
-            raise RefusedError(f"{name} is {text!r}, which is not a regular expression: {error}; {hint}") from None
+            raise RefusedError(f"--grep is {text!r}, which is not a regular expression: {error}; {hint}") from None
 
     def finds(self, texts: Iterable[str]) -> bool:
         """Raises RefusedError if the pattern takes too long."""

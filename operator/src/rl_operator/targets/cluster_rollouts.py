@@ -9,7 +9,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Final
 
-from pydantic import BaseModel, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from rl_contract.processes import TRAINER_PORT
 from rl_operator.api.kubernetes_objects import PodObject
@@ -28,7 +28,7 @@ from rl_operator.operator_errors import (
 from rl_operator.render.labels import controller_uid
 from rl_operator.render.manifests import templates_of
 from rl_operator.render.rollout_reader import READER_CONTAINER, keeps_rollouts, rollout_reader_job
-from rl_operator.rollouts.rollout_source import RolloutFile, RolloutListing
+from rl_operator.rollouts.rollout_source import RolloutListing
 from rl_operator.targets.target import JOB_NAME_LABEL, Note, job_pod
 from rl_operator.targets.target_loop import LoopThread
 
@@ -47,12 +47,8 @@ KEEP_THEM: Final = (
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-class _Listing(BaseModel):
-    """What `GET /rollouts` answers."""
-
-    files: tuple[RolloutFile, ...]
-    every: int = 1
-    note: str | None = None
+_LISTING: Final = TypeAdapter(RolloutListing)
+"""What `GET /rollouts` answers."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +64,11 @@ class PodRollouts:
 
     def listing(self) -> RolloutListing:
         try:
-            told = _Listing.model_validate_json(self._get("", MAX_LISTING_BYTES))
+            return _LISTING.validate_json(self._get("", MAX_LISTING_BYTES))
         except GoneError as error:
             raise RefusedError(f"{self.where} has no rollouts: it is gone, or older than they are ({error})") from error
         except ValidationError as error:
             raise TargetUnreachableError(f"{self.where} lists its rollouts in a way that is not known here") from error
-        return RolloutListing(told.files, told.every, told.note)
 
     def content(self, name: str, begin: int = 0) -> bytes:
         if not _PLAIN_NAME.fullmatch(name):

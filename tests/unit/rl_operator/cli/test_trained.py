@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
-from rl_operator.cli.commands.trained_weights import base_model, best_weights, call_tinker_atropos, weights_path
+from rl_operator.cli.commands.trained_weights import base_model, call_tinker_atropos, chosen_weights
 from rl_operator.cli.views.run_lines import best_line
 from rl_operator.operator_errors import RefusedError
 from rl_operator.targets.runs.run_weights import tokenizer_of
@@ -14,8 +14,10 @@ CHECKPOINT = {"step": 20, "statePath": "tinker://r/weights/20"}
 
 
 def test_a_finished_run_has_its_weights(capsys: pytest.CaptureFixture[str]) -> None:
-    run = parsed(run_manifest(phase="Succeeded", checkpoint=CHECKPOINT))
-    assert weights_path(run, MemoryTarget(), "tinker://r/sampler_weights/40") == "tinker://r/sampler_weights/40"
+    weights = {"samplerPath": "tinker://r/sampler_weights/40", "statePath": "tinker://r/weights/40"}
+    run = parsed(run_manifest(phase="Succeeded", checkpoint=CHECKPOINT, weights=weights))
+    paths = [chosen_weights(run, MemoryTarget(), to_sample=each) for each in (True, False)]
+    assert paths == list(weights.values())
     assert not capsys.readouterr().err
 
 
@@ -24,7 +26,7 @@ def test_an_unfinished_run_uses_its_newest_checkpoint_and_says_so(
     phase: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = parsed(run_manifest(phase=phase, checkpoint=CHECKPOINT))
-    assert weights_path(run, MemoryTarget(), None) == "tinker://r/weights/20"
+    assert chosen_weights(run, MemoryTarget(), to_sample=True) == "tinker://r/weights/20"
     assert capsys.readouterr().err == f"sorting is {phase}: these are its weights after step 20\n"
 
 
@@ -37,7 +39,7 @@ def test_an_unfinished_run_uses_its_newest_checkpoint_and_says_so(
 )
 def test_a_run_without_weights_explains_what_to_do(status: dict[str, Any], hint: str) -> None:
     with pytest.raises(RefusedError) as refused:
-        weights_path(parsed(run_manifest(**status)), MemoryTarget(), None)
+        chosen_weights(parsed(run_manifest(**status)), MemoryTarget(), to_sample=True)
     assert str(refused.value) == f"there are no weights of run sorting in memory: {hint}"
 
 
@@ -51,14 +53,14 @@ BEST = {
 
 def test_the_best_weights_are_those_of_the_status(capsys: pytest.CaptureFixture[str]) -> None:
     run = parsed(run_manifest(phase="Succeeded", best=BEST))
-    best = best_weights(run, MemoryTarget())
-    assert (best.sampler_path, best.state_path) == ("tinker://r/sampler_weights/20", "tinker://r/weights/20")
-    assert capsys.readouterr().err == "the best weights of sorting: step 20, held-out 0.93\n"
+    paths = [chosen_weights(run, MemoryTarget(), to_sample=each, best=True) for each in (True, False)]
+    assert paths == [BEST["samplerPath"], BEST["statePath"]]
+    assert capsys.readouterr().err == "the best weights of sorting: step 20, held-out 0.93\n" * 2
 
 
 def test_a_run_without_best_weights_says_why() -> None:
     with pytest.raises(RefusedError, match=r"^run sorting in memory has no best weights: .*; leave --best out"):
-        best_weights(parsed(run_manifest(phase="Succeeded", checkpoint=CHECKPOINT)), MemoryTarget())
+        chosen_weights(parsed(run_manifest(phase="Succeeded")), MemoryTarget(), to_sample=True, best=True)
 
 
 WORSE = [

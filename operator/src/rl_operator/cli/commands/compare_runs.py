@@ -65,17 +65,6 @@ def _shown(value: object) -> str:
     return cut(flow(value), LONGEST_VALUE)
 
 
-def comparison_values(rows: Sequence[RunFigures]) -> dict[str, object]:
-    """The same as JSON; the settings of each run are left out, but for those that differ."""
-    names = [row.name for row in rows]
-    settings = {field: dict(zip(names, values, strict=True)) for field, values in differing_settings(rows).items()}
-    return {
-        "runs": [row.kept for row in rows],
-        "differences": settings,
-        "verdicts": [each.to_wire() for each in verdicts(rows)],
-    }
-
-
 # --- the runs of an experiment, from best to worst ------------------------------------------------------------------
 _DISPENSABLE: Final = ("TOOK", "ROLLOUT REWARD", "STEP", "PHASE")
 """Columns that a narrow terminal does without, in this order, before what was swept: names of runs say most of that."""
@@ -154,7 +143,14 @@ def compare(
         return
     rows = _rows(target, namespace, named)
     if output in (OutputKind.JSON, OutputKind.YAML):
-        print_object({"target": target.label, "namespace": namespace, **comparison_values(rows)}, output)
+        names = [row.name for row in rows]
+        differing = differing_settings(rows).items()  # other settings are left out
+        values = {
+            "runs": [row.kept for row in rows],
+            "differences": {field: dict(zip(names, values, strict=True)) for field, values in differing},
+            "verdicts": [each.to_wire() for each in verdicts(rows)],
+        }
+        print_object({"target": target.label, "namespace": namespace, **values}, output)
     else:
         typer.echo(fitted(side_by_side(rows, text_width(TEXT_WIDTH))))
 

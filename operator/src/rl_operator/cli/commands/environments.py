@@ -57,9 +57,21 @@ def install(
     """
     target = _local_target(local=local, state_dir=state_dir)
     if what.endswith(".py") or what.startswith("own/"):
-        _install_requirements(target, what, packages or [], namespace or target.namespace)
+        interpreter, changed = _install_requirements(target, what, packages or [], namespace or target.namespace)
+        base = "tinker-atropos"
     else:
-        _install_library(target, what, packages or [])
+        interpreter, changed = _install_library(target, what, packages or [])
+        base = f"tinker-atropos[{what}]"
+    told = interpreter.marker
+    assert told is not None, "it was installed"
+    installs = ", ".join([base, *told.packages])
+    if changed:
+        typer.echo(f"{interpreter.name} is installed in {duration(told.seconds)}, {_size(told)}: {installs}")
+    else:
+        typer.echo(f"{interpreter.name} is installed already, nothing to do: {installs}")
+    if what == LIBRARY:
+        typer.echo(f"What it brings: {program()} environments {what}{target.flags}")
+        typer.echo(f"Check one: {interpreter.program(told)} check {what}/NAME")
 
 
 def installed(*, local: Local = True, state_dir: StateDir = None, output: OutputFormat = OutputKind.TEXT) -> None:
@@ -107,45 +119,28 @@ def uninstall(
     typer.echo(f"{name} is removed ({target.label})")
 
 
-def _install_library(target: LocalTarget, family: str, packages: list[str]) -> None:
+def _install_library(target: LocalTarget, family: str, packages: list[str]) -> tuple[Interpreter, bool]:
     if family != LIBRARY:
         raise RefusedError(f"there is no library {family!r} with an interpreter of its own (there is: {LIBRARY})")
-    interpreter = target.interpreters.named(family)
     with installing(" ".join([family, *packages])) as progress:
         changed = target.interpreters.install_library(packages, progress)
-    told = interpreter.marker
-    assert told is not None, "it was installed"
-    _say(interpreter, told, f"tinker-atropos[{family}]", changed=changed)
-    typer.echo(f"What it brings: {program()} environments {family}{target.flags}")
-    typer.echo(f"Check one: {interpreter.program(told)} check {family}/NAME")
+    return target.interpreters.named(family), changed
 
 
-def _install_requirements(target: LocalTarget, environment: str, packages: list[str], namespace: str) -> None:
+def _install_requirements(
+    target: LocalTarget, environment: str, packages: list[str], namespace: str
+) -> tuple[Interpreter, bool]:
     if packages:
         raise RefusedError(f"{environment} names its packages in the requirements.txt beside it: add them there")
-    text = requirements_of(
-        with_file(plain_run(environment, target.usual_runtime, namespace), Path.cwd(), target), target.read
-    )
-    if text is None:
+    run = with_file(plain_run(environment, target.usual_runtime, namespace), Path.cwd(), target)
+    if (text := requirements_of(run, target.read)) is None:
         raise RefusedError(f"there is no requirements.txt beside {environment}, so it runs in our own interpreter")
     with installing(f"the requirements.txt of {environment}") as progress:
         changed = target.interpreters.install_requirements(text, progress)
-    interpreter = target.interpreters.of_requirements(text)
-    told = interpreter.marker
-    assert told is not None, "it was installed"
-    _say(interpreter, told, "tinker-atropos", changed=changed)
-
-
-def _say(interpreter: Interpreter, told: Marker, base: str, *, changed: bool) -> None:
-    what = ", ".join([base, *told.packages])
-    if changed:
-        typer.echo(f"{interpreter.name} is installed in {duration(told.seconds)}, {_size(told)}: {what}")
-    else:
-        typer.echo(f"{interpreter.name} is installed already, nothing to do: {what}")
+    return target.interpreters.of_requirements(text), changed
 
 
 def _local_target(*, local: bool, state_dir: StateDir) -> LocalTarget:  # noqa: ARG001 -- the option may be given, as in all commands
-
     target = opened_target(local=True, kubeconfig="", context="", state_dir=state_dir)
     assert isinstance(target, LocalTarget)
     return target

@@ -13,7 +13,6 @@ from typing import Annotated
 
 import typer
 
-from rl_contract.trainer_messages import BestCheckpoint
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.options import OutputFormat, OutputKind, RunName, Scope, on_target
@@ -21,7 +20,7 @@ from rl_operator.cli.printing import program
 from rl_operator.operator_errors import RefusedError
 from rl_operator.programs import ProgramMissingError, find_program
 from rl_operator.targets.runs.run_lookup import existing_run
-from rl_operator.targets.runs.run_weights import BACKEND_AWAY, backend_env_vars, best_of, tokenizer_of, weights_of
+from rl_operator.targets.runs.run_weights import BACKEND_AWAY, backend_env_vars, best_of, tokenizer_of
 from rl_operator.targets.runs.trained_settings import TrainedSettings
 from rl_operator.targets.target import Target
 
@@ -62,7 +61,7 @@ def sample(
     if base:
         asked = ["--base-model", base_model(run, target)]
     else:
-        asked = ["--model-path", sampler_path(run, target, best=best)]
+        asked = ["--model-path", chosen_weights(run, target, to_sample=True, best=best)]
     sampling = ["-n", str(count), "--max-tokens", str(max_tokens), "--temperature", str(temperature)]
     chosen = [*([] if seed is None else ["--seed", str(seed)]), *(["--raw"] if raw else []), "-o", output.value]
     where = [*asked, *tokenizer_of(run, target)]
@@ -85,17 +84,8 @@ def export(
     """
     target = scope.target
     run = TrainingRun.model_validate(existing_run(target, scope.namespace, name))
-    weights = run.status.weights
-    final = weights.state_path if weights else None
-    path = best_weights(run, target).state_path if best else weights_path(run, target, final)
+    path = chosen_weights(run, target, to_sample=False, best=best)
     call_tinker_atropos(run, target, ["export", "--model-path", path, "--to", str(to)])
-
-
-def sampler_path(run: TrainingRun, target: Target, *, best: bool) -> str:
-    """Raises RefusedError if there is none."""
-    weights = run.status.weights
-    final = weights.sampler_path if weights else None
-    return best_weights(run, target).sampler_path if best else weights_path(run, target, final)
 
 
 def base_model(run: TrainingRun, target: Target) -> str:
@@ -108,28 +98,27 @@ def base_model(run: TrainingRun, target: Target) -> str:
     )
 
 
-def weights_path(run: TrainingRun, target: Target, final: str | None) -> str:
-    """`final` if the run has it, else its newest checkpoint, with a note. Raises RefusedError if it has none."""
-    weights, status, name = weights_of(run, final), run.status, run.metadata.name
-    if weights is not None:
-        if weights.step is not None:
-            typer.echo(f"{name} is {status.phase}: these are its weights after step {weights.step}", err=True)
-        return weights.path
+def chosen_weights(run: TrainingRun, target: Target, *, to_sample: bool, best: bool = False) -> str:
+    """The path of the final weights, else of the newest checkpoint; or of the best ones. Says which, unless they are
+    final. `to_sample`: else they are exported. Raises RefusedError if there are none.
+    """
+    status, name = run.status, run.metadata.name
+    if best:
+        found, first = best_of(run, target), status.metrics.baseline if status.metrics else None
+        figure = found.held_out.value
+        below = f"; before training it was {first.value:g}" if first is not None and first.value > figure else ""
+        typer.echo(f"the best weights of {name}: step {found.step}, held-out {figure:g}{below}", err=True)
+        return found.sampler_path if to_sample else found.state_path
+    if (weights := status.weights) and (final := weights.sampler_path if to_sample else weights.state_path):
+        return final
+    if checkpoint := status.checkpoint:
+        typer.echo(f"{name} is {status.phase}: these are its weights after step {checkpoint.step}", err=True)
+        return checkpoint.state_path
     if run.at_rest:
         hint = f"it is {status.phase} and has no checkpoint; why: {program()} get {name}{target.flags}"
     else:
         hint = f"it has trained no checkpoint yet; wait for it: {program()} wait {name}{target.flags}"
     raise RefusedError(f"there are no weights of run {name} in {target.label}: {hint}")
-
-
-def best_weights(run: TrainingRun, target: Target) -> BestCheckpoint:
-    """The run's best weights, with a note which these are. Raises RefusedError if it has none."""
-    best, metrics = best_of(run, target), run.status.metrics
-    first, figure = metrics.baseline if metrics else None, best.held_out.value
-    below = f"; before training it was {first.value:g}" if first is not None and first.value > figure else ""
-    said = f"the best weights of {run.metadata.name}: step {best.step}, held-out {figure:g}{below}"
-    typer.echo(said, err=True)
-    return best
 
 
 def call_tinker_atropos(run: TrainingRun, target: Target, arguments: Sequence[str]) -> None:

@@ -121,15 +121,14 @@ def terminal_size() -> os.terminal_size:
 def screen_lines(render: Render, size: os.terminal_size) -> tuple[ScreenLine, ...]:
     """One column stays free, so that no line wraps, and one row, for the cursor."""
     console = Console(width=max(1, size.columns - 1), height=max(1, size.lines - 1))
-    return tuple(_screen_line(console, text) for text in render(console)[: console.height])
-
-
-def _screen_line(console: Console, text: Text) -> ScreenLine:
-    line = text.copy()
-    line.truncate(console.width, overflow="ellipsis")
-    with console.capture() as captured:
-        console.print(line, end="", no_wrap=True, overflow="crop", highlight=False)
-    return ScreenLine(captured.get(), line.cell_len)
+    lines = []
+    for text in render(console)[: console.height]:
+        line = text.copy()
+        line.truncate(console.width, overflow="ellipsis")
+        with console.capture() as captured:
+            console.print(line, end="", no_wrap=True, overflow="crop", highlight=False)
+        lines.append(ScreenLine(captured.get(), line.cell_len))
+    return tuple(lines)
 
 
 @contextmanager

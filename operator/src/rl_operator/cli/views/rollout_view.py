@@ -108,7 +108,10 @@ def summary_lines(run: str, summary: StepSummary) -> Iterator[str]:
     reward = "" if summary.batch_reward is None else f", batch reward {summary.batch_reward:.3f}"
     by = f" (attempt {summary.attempt})" if summary.attempt is not None and summary.attempt > 1 else ""
     state = "" if summary.record else ", not trained"
-    yield f"{run}, step {summary.step}{by}{state}{reward}: {_groups_by_fate(summary)}"
+    total = sum(summary.groups.values())
+    fates = [f"{summary.groups[fate]} {words}" for fate, words in FATE_WORDS.items() if fate in summary.groups]
+    groups = ", ".join([f"{total} group{'' if total == 1 else 's'}", *fates])
+    yield f"{run}, step {summary.step}{by}{state}{reward}: {groups}"
     if summary.record or summary.found:
         yield from (f"  {sentence}" for sentence in summary.ledger.sentences())
     yield from _evaluation_line(summary)
@@ -141,12 +144,6 @@ def _evaluation_line(summary: StepSummary) -> Iterator[str]:
 def _held_out_figures(told: Mapping[str, float | None], name: str, words: str) -> Iterator[str]:
     if (figure := EvaluatedFigure.found(told, name)) is not None:
         yield f"{words} {figure.text}"
-
-
-def _groups_by_fate(summary: StepSummary) -> str:
-    parts = [f"{summary.groups[fate]} {words}" for fate, words in FATE_WORDS.items() if fate in summary.groups]
-    total = sum(summary.groups.values())
-    return f"{total} group{'' if total == 1 else 's'}{', ' if parts else ''}{', '.join(parts)}"
 
 
 def _reason_lines(what: str, reasons: Reasons) -> Iterator[str]:

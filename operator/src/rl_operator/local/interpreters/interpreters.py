@@ -39,10 +39,6 @@ NOT_INSTALLED: Final = (
     "conflict with ours"
 )
 
-_REQUIREMENTS_MISSING: Final = (
-    f"its requirements.txt is not installed in an interpreter of its own: {INSTALL} FILE.py, or own/NAME"
-)
-
 KEPT_SECONDS: Final = 24 * 3600.0
 """How long an interpreter of a requirements.txt outlives the last run that used it: its author is about to start the
 next one.
@@ -80,7 +76,11 @@ class Interpreters:
             if not (entry.endswith(".py") and beside.is_file()):
                 return None
             interpreter = self.of_requirements(beside.read_text(encoding="utf-8"))
-            absence = None if interpreter.marker else f"environment {Path(entry).name}: {_REQUIREMENTS_MISSING}"
+            missing = (
+                f"environment {Path(entry).name}: its requirements.txt is not installed in an interpreter of its own: "
+                f"{INSTALL} FILE.py, or own/NAME"
+            )
+            absence = None if interpreter.marker else missing
         if absence is not None:
             raise RefusedError(absence)
         marker = interpreter.marker

@@ -60,16 +60,6 @@ def read_probe(container: Container, kind: Literal["startupProbe", "readinessPro
     )
 
 
-async def wait_started(answers: Answers, probe: Probe, stopping: asyncio.Event) -> bool:
-    """Wait until a startup probe passes; False once it has failed for good or the pod is stopping."""
-    deadline = time.monotonic() + probe.period * probe.failure_threshold
-    while time.monotonic() < deadline and not stopping.is_set():
-        if await answers(probe):
-            return True
-        await asyncio.sleep(IMPATIENT_SECONDS)
-    return False
-
-
 async def watch_readiness(answers: Answers, probe: Probe, report: Callable[[bool], None]) -> None:
     """Report every change, forever; its owner cancels it when the container ends. As in a kubelet, one success makes a
     container ready, and only as many failures in a row as the probe says make it unready: a busy machine is slow.
@@ -233,11 +223,13 @@ class PodWorker:
         if self._stopping.is_set():
             return
         probe = read_probe(sidecar, "startupProbe", self._surroundings.ports)
-        while probe and not self._stopping.is_set():
-            if await wait_started(self._answers, probe, self._stopping):
-                return
-            if process := self._processes.get(sidecar["name"]):
-                process.kill()
+        deadline = time.monotonic() + (probe.period * probe.failure_threshold if probe else 0)
+        while probe and not self._stopping.is_set() and not await self._answers(probe):
+            if time.monotonic() > deadline:
+                deadline += probe.period * probe.failure_threshold
+                if process := self._processes.get(sidecar["name"]):
+                    process.kill()
+            await asyncio.sleep(IMPATIENT_SECONDS)
 
     async def _stop_sidecars(self, keepers: Mapping[str, asyncio.Task[None]]) -> None:
         """In reverse order; each within the grace period."""
