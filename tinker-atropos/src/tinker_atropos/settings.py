@@ -6,53 +6,18 @@ sides, so they cannot disagree.
 
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, overload
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from rl_contract.env_vars import (
-    RL_API_URL,
-    RL_ATTEMPT,
-    RL_BEST_CHECKPOINT,
-    RL_BUDGET,
-    RL_CHECKPOINT_PATH,
-    RL_CHECKPOINT_STEP,
-    RL_ENVIRONMENT_GRACE,
-    RL_ENVIRONMENT_INDEX,
-    RL_INFERENCE_URL,
-    RL_OPS_HOST,
-    RL_OPS_PORT,
-    RL_PARENT_RUN,
-    RL_PARENT_STEP,
-    RL_PARENT_WANDB_URL,
-    RL_PRICES,
-    RL_REMOTE_ENVIRONMENTS,
-    RL_RESTART_IF_CHECKPOINT_LOST,
-    RL_RESULT_FILE,
-    RL_ROLLOUTS_DIR,
-    RL_ROLLOUTS_URL,
-    RL_RUN_NAME,
-    RL_RUN_NAMESPACE,
-    RL_RUN_UID,
-    RL_SANDBOX_HOST,
-    RL_SANDBOX_PORT,
-    RL_SANDBOX_SHARE,
-    RL_SPENT,
-    RL_SPENT_STEPS,
-    RL_START_FROM,
-    RL_START_FROM_OPTIMIZER,
-    RL_WANDB_CLOSE_SECONDS,
-    RL_WANDB_RUN_ID,
-)
+from rl_contract import env_vars as variables
 from rl_contract.prices import TokenPrices
 from rl_contract.processes import API_URL, INFERENCE_URL, OPS_PORTS
 from rl_contract.trainer_messages import BestCheckpoint
 from tinker_atropos.errors import ConfigError
-
-ONE_OR_NOTHING = {"": False, "0": False, "1": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +82,64 @@ class Spent:
     steps: int = 0
 
 
+Read = Callable[[str, str], Any]
+"""From a variable's name and what it holds to a setting. Raises ConfigError, which names both."""
+
+
+def _text(_name: str, value: str) -> str:
+    return value
+
+
+def _url(_name: str, value: str) -> str:
+    return value.rstrip("/")
+
+
+def _integer(name: str, value: str) -> int:
+    if not value.isdecimal():
+        raise ConfigError(f"{name} is {value!r}; it must be an integer")
+    return int(value)
+
+
+def _switch(name: str, value: str) -> bool:
+    if value not in ("0", "1"):
+        raise ConfigError(f"{name} is {value!r}; it must be 1, or 0 or empty for no")
+    return value == "1"
+
+
+def _amount(name: str, value: str) -> float:
+    try:
+        amount = float(value)
+    except ValueError:
+        amount = math.nan
+    if not 0 <= amount < math.inf:
+        raise ConfigError(f"{name} is {value!r}; it must be an amount of money of at least 0")
+    return amount
+
+
+def _best(name: str, value: str) -> BestCheckpoint:
+    try:
+        return BestCheckpoint.model_validate_json(value)
+    except ValidationError as error:
+        raise ConfigError(f"{name} is {value!r}; it must be status.best as JSON: {error!r}") from None
+
+
+def _prices(name: str, value: str) -> TokenPrices:
+    try:
+        return TokenPrices.from_json(value)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        where = ".".join(map(str, fault["loc"])) or "all of it"
+        raise ConfigError(
+            f"{name} is {value!r}; it must be JSON with prefill, sample and train, each the price of a million "
+            f"tokens, and currency: {where}: {fault['msg']}"
+        ) from None
+
+
+def _of(variable: str, default: Any, read: Read = _text) -> Any:
+    """The field that this variable sets."""
+    return field(default=default, metadata={"variable": variable, "read": read})
+
+
 @dataclass(frozen=True)
 class Settings:
     """The process's settings, read once at startup.
@@ -136,156 +159,75 @@ class Settings:
     earlier attempts (`spent`) included.
     """
 
-    api_url: str = API_URL
-    inference_url: str = INFERENCE_URL
-    ops_host: str = "0.0.0.0"  # noqa: S104 -- the kubelet and the operator reach the ops port from outside the pod
-    ops_port: int = 0
-    run_name: str = "run"
-    run_namespace: str = "default"
-    run_uid: str = ""
-    attempt: int = 1
+    api_url: str = _of(variables.RL_API_URL, API_URL, _url)
+    inference_url: str = _of(variables.RL_INFERENCE_URL, INFERENCE_URL, _url)
+    ops_host: str = _of(variables.RL_OPS_HOST, "0.0.0.0")  # noqa: S104 -- the kubelet and the operator reach it
+    ops_port: int = _of(variables.RL_OPS_PORT, 0, _integer)
+    run_name: str = _of(variables.RL_RUN_NAME, "run")
+    run_namespace: str = _of(variables.RL_RUN_NAMESPACE, "default")
+    run_uid: str = _of(variables.RL_RUN_UID, "")
+    attempt: int = _of(variables.RL_ATTEMPT, 1, _integer)
     recorded: RecordedCheckpoint | None = None
-    restart_if_lost: bool = False
-    best: BestCheckpoint | None = None
-    prices: TokenPrices | None = None
-    budget: float | None = None
+    restart_if_lost: bool = _of(variables.RL_RESTART_IF_CHECKPOINT_LOST, False, _switch)
+    best: BestCheckpoint | None = _of(variables.RL_BEST_CHECKPOINT, None, _best)  # noqa: RUF009 -- it is a field
+    prices: TokenPrices | None = _of(variables.RL_PRICES, None, _prices)  # noqa: RUF009 -- likewise
+    budget: float | None = _of(variables.RL_BUDGET, None, _amount)
     spent: Spent = Spent()
-    start_from: str | None = None
-    start_from_optimizer: bool = False
+    start_from: str | None = _of(variables.RL_START_FROM, None)
+    start_from_optimizer: bool = _of(variables.RL_START_FROM_OPTIMIZER, False, _switch)
     parent: Parent = Parent()
-    remote_environments: bool = False
-    environment_grace: int = 300
-    environment_index: int | None = None
+    remote_environments: bool = _of(variables.RL_REMOTE_ENVIRONMENTS, False, _switch)
+    environment_grace: int = _of(variables.RL_ENVIRONMENT_GRACE, 300, _integer)
+    environment_index: int | None = _of(variables.RL_ENVIRONMENT_INDEX, None, _integer)
     sandboxes: SandboxService | None = None
-    rollouts_dir: str | None = None
-    rollouts_url: str | None = None
-    result_file: str | None = None
-    wandb_run_id: str | None = None
-    wandb_close_seconds: int = 4
+    rollouts_dir: str | None = _of(variables.RL_ROLLOUTS_DIR, None)
+    rollouts_url: str | None = _of(variables.RL_ROLLOUTS_URL, None)
+    result_file: str | None = _of(variables.RL_RESULT_FILE, None)
+    wandb_run_id: str | None = _of(variables.RL_WANDB_RUN_ID, None)
+    wandb_close_seconds: int = _of(variables.RL_WANDB_CLOSE_SECONDS, 4, _integer)
 
     @property
     def api_address(self) -> Address:
-        return Address.of_url(RL_API_URL, self.api_url)
+        return Address.of_url(variables.RL_API_URL, self.api_url)
 
     @property
     def inference_address(self) -> Address:
-        return Address.of_url(RL_INFERENCE_URL, self.inference_url)
+        return Address.of_url(variables.RL_INFERENCE_URL, self.inference_url)
 
 
 def load_settings(container: str, environ: Mapping[str, str] = os.environ) -> Settings:
-    """Read the `RL_*` variables of one container (`api`, `trainer` or `environment`)."""
+    """Read the `RL_*` variables of one container (`api`, `trainer` or `environment`); an empty one is an absent one."""
+
+    def value(name: str, read: Read, default: Any = None) -> Any:
+        return read(name, environ[name]) if environ.get(name) else default
+
+    own = {each.name: each.metadata for each in fields(Settings) if each.metadata}
+    found = {name: value(how["variable"], how["read"], MISSING) for name, how in own.items()}
+    step = value(variables.RL_CHECKPOINT_STEP, _integer)
+    path = value(variables.RL_CHECKPOINT_PATH, _text)
     return Settings(
-        api_url=environ.get(RL_API_URL, API_URL).rstrip("/"),
-        inference_url=environ.get(RL_INFERENCE_URL, INFERENCE_URL).rstrip("/"),
-        ops_host=environ.get(RL_OPS_HOST, Settings.ops_host),
-        ops_port=_integer(environ, RL_OPS_PORT, OPS_PORTS[container]),
-        run_name=environ.get(RL_RUN_NAME, Settings.run_name),
-        run_namespace=environ.get(RL_RUN_NAMESPACE, Settings.run_namespace),
-        run_uid=environ.get(RL_RUN_UID, Settings.run_uid),
-        attempt=_integer(environ, RL_ATTEMPT, Settings.attempt),
-        recorded=_recorded(environ),
-        restart_if_lost=_switch(environ, RL_RESTART_IF_CHECKPOINT_LOST),
-        best=_best(environ),
-        prices=_prices(environ),
-        budget=_number(environ, RL_BUDGET),
-        spent=Spent(_number(environ, RL_SPENT) or 0.0, _integer(environ, RL_SPENT_STEPS, 0)),
-        start_from=environ.get(RL_START_FROM) or None,
-        start_from_optimizer=_switch(environ, RL_START_FROM_OPTIMIZER),
-        parent=_parent(environ),
-        remote_environments=_switch(environ, RL_REMOTE_ENVIRONMENTS),
-        environment_grace=_integer(environ, RL_ENVIRONMENT_GRACE, Settings.environment_grace),
-        environment_index=_integer(environ, RL_ENVIRONMENT_INDEX, Settings.environment_index),
-        sandboxes=_sandboxes(environ),
-        rollouts_dir=environ.get(RL_ROLLOUTS_DIR) or None,
-        rollouts_url=environ.get(RL_ROLLOUTS_URL) or None,
-        result_file=environ.get(RL_RESULT_FILE) or None,
-        wandb_run_id=environ.get(RL_WANDB_RUN_ID) or None,
-        wandb_close_seconds=_integer(environ, RL_WANDB_CLOSE_SECONDS, Settings.wandb_close_seconds),
+        **{"ops_port": OPS_PORTS[container], **{name: each for name, each in found.items() if each is not MISSING}},
+        recorded=RecordedCheckpoint(step, path) if step is not None and path else None,
+        spent=Spent(value(variables.RL_SPENT, _amount, 0.0), value(variables.RL_SPENT_STEPS, _integer, 0)),
+        parent=Parent(
+            value(variables.RL_PARENT_RUN, _text),
+            value(variables.RL_PARENT_STEP, _integer),
+            value(variables.RL_PARENT_WANDB_URL, _text),
+        ),
+        sandboxes=_sandboxes(
+            value(variables.RL_SANDBOX_HOST, _text),
+            value(variables.RL_SANDBOX_PORT, _integer, 0),
+            value(variables.RL_SANDBOX_SHARE, _integer, 0),
+        ),
     )
 
 
-def _recorded(environ: Mapping[str, str]) -> RecordedCheckpoint | None:
-    step, path = _integer(environ, RL_CHECKPOINT_STEP, None), environ.get(RL_CHECKPOINT_PATH)
-    return RecordedCheckpoint(step, path) if step is not None and path else None
-
-
-def _best(environ: Mapping[str, str]) -> BestCheckpoint | None:
-    value = environ.get(RL_BEST_CHECKPOINT)
-    try:
-        return BestCheckpoint.model_validate_json(value) if value else None
-    except ValidationError as error:
-        raise ConfigError(f"RL_BEST_CHECKPOINT is {value!r}; it must be status.best as JSON: {error!r}") from None
-
-
-def _prices(environ: Mapping[str, str]) -> TokenPrices | None:
-    value = environ.get(RL_PRICES)
-    try:
-        return TokenPrices.from_json(value) if value else None
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        where = ".".join(map(str, fault["loc"])) or "all of it"
-        raise ConfigError(
-            f"RL_PRICES is {value!r}; it must be JSON with prefill, sample and train, each the price of a million "
-            f"tokens, and currency: {where}: {fault['msg']}"
-        ) from None
-
-
-def _number(environ: Mapping[str, str], name: str) -> float | None:
-    value = environ.get(name)
-    try:
-        return _amount(value) if value else None
-    except ValueError:
-        raise ConfigError(f"{name} is {value!r}; it must be an amount of money of at least 0") from None
-
-
-def _amount(value: Any) -> float:
-    """Raises ValueError or TypeError."""
-    amount = float(value)
-    if not 0 <= amount < math.inf:
-        raise ValueError(f"{value!r} is not a number of at least 0")
-    return amount
-
-
-def _parent(environ: Mapping[str, str]) -> Parent:
-    return Parent(
-        run=environ.get(RL_PARENT_RUN) or None,
-        step=_integer(environ, RL_PARENT_STEP, None),
-        wandb_url=environ.get(RL_PARENT_WANDB_URL) or None,
-    )
-
-
-def _sandboxes(environ: Mapping[str, str]) -> SandboxService | None:
-    host = environ.get(RL_SANDBOX_HOST)
-    if not host:
+def _sandboxes(host: str | None, port: int, share: int) -> SandboxService | None:
+    if host is None:
         return None
-    port, share = _integer(environ, RL_SANDBOX_PORT, 0), _integer(environ, RL_SANDBOX_SHARE, 0)
     if not (0 < port < 65536 and share > 0):
         raise ConfigError(
             f"RL_SANDBOX_PORT is {port} and RL_SANDBOX_SHARE is {share}; with RL_SANDBOX_HOST they must be a port and "
             f"a number of sandboxes from 1"
         )
     return SandboxService(host, port, share)
-
-
-def _switch(environ: Mapping[str, str], name: str) -> bool:
-    value = environ.get(name, "")
-    if value not in ONE_OR_NOTHING:
-        raise ConfigError(f"{name} is {value!r}; it must be 1, or 0 or empty for no")
-    return ONE_OR_NOTHING[value]
-
-
-@overload
-def _integer(environ: Mapping[str, str], name: str, default: int) -> int: ...
-
-
-@overload
-def _integer(environ: Mapping[str, str], name: str, default: None) -> int | None: ...
-
-
-def _integer(environ: Mapping[str, str], name: str, default: int | None) -> int | None:
-    value = environ.get(name, "")
-    if not value:
-        return default
-    if not value.isdecimal():
-        raise ConfigError(f"{name} is {value!r}; it must be an integer")
-    return int(value)

@@ -57,14 +57,10 @@ def parse_config(document: Mapping[str, object]) -> RunConfig:
         config = RunConfig.model_validate(document)
     except ValidationError as error:
         raise ConfigError(_explain(error)) from None
-    _check_together(config)
-    return config
-
-
-def _check_together(config: RunConfig) -> None:
     found = next(inconsistencies(config.env.model_dump(), values_of(config.tinker), CONFIG_RULES), None)
     if found is not None:
         raise ConfigError(found.sentence(CONFIG_FILE))
+    return config
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

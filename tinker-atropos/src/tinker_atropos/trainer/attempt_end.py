@@ -118,7 +118,8 @@ class AttemptEnd:
 
     async def over(self) -> None:
         """Training did not complete. Returns if that is in order; otherwise raises the error that ended it."""
-        self._log_losses()
+        if self._lost_because is not None:
+            logger.warning("the last %d steps are lost: %s", self._lost_steps, self._lost_because)
         if self.stop.cause is not None:
             raise self.stop.cause
         if self._lost_because is not None:
@@ -135,10 +136,6 @@ class AttemptEnd:
     @property
     def _lost_steps(self) -> int:
         return self.state.progress.counted - self.state.progress.saved
-
-    def _log_losses(self) -> None:
-        if self._lost_because is not None:
-            logger.warning("the last %d steps are lost: %s", self._lost_steps, self._lost_because)
 
     async def _dropped(self) -> dict[str, int]:
         """Rollouts that are queued at the api of this machine: they are lost when it stops."""

@@ -12,10 +12,6 @@ from tinker_atropos.trainer.best_weights import BestWeights, Candidate
 from tinker_atropos.trainer.trainer_state import TrainerState, no_failure
 
 
-def restart_warning(opened: Opened) -> str:
-    return f"training restarted from step {opened.step}: {opened.lost}"
-
-
 @dataclass(frozen=True)
 class CurrentWeights:
     state: TrainerState
@@ -35,7 +31,7 @@ class CurrentWeights:
         if opened.resumed and opened.resumed.stopped_early:
             state.ends_early(opened.step, opened.resumed.stopped_early)
         if opened.lost:
-            state.status.warn("checkpoint", restart_warning(opened))
+            state.status.warn("checkpoint", f"training restarted from step {opened.step}: {opened.lost}")
         state.status.training_run_id = opened.training.run_id
         state.status.checkpoint = opened.resumed.message if opened.resumed else None
         state.policy.swap(Policy(opened.step, opened.sampler), opened=True)

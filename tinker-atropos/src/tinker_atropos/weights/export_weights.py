@@ -51,7 +51,8 @@ def how_to_use(adapter: Path) -> str:
     """What to pass to peft and vLLM for an exported folder, from its own config: a line each."""
     config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
     base, rank = str(config.get("base_model_name_or_path") or "BASE_MODEL"), int(config.get("r", 0))
-    larger = f" --max-lora-rank {_vllm_rank(rank)}" if rank > VLLM_RANKS[0] else ""
+    allowed = next((allowed for allowed in VLLM_RANKS if rank <= allowed), rank)
+    larger = f" --max-lora-rank {allowed}" if rank > VLLM_RANKS[0] else ""
     lines = [
         f"  peft   PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained({base!r}), {str(adapter)!r})",
         f"  vllm   vllm serve {quote(base)} --enable-lora{larger} --lora-modules {quote(f'{adapter.name}={adapter}')}",
@@ -59,10 +60,6 @@ def how_to_use(adapter: Path) -> str:
     if "lm_head" in config.get("target_modules", ()):
         lines.append("  merge  it changes lm_head: where the base ties that to its embedding, untie them first")
     return "\n".join([f"a PEFT adapter of {base}, rank {rank}. To use it:", *lines])
-
-
-def _vllm_rank(rank: int) -> int:
-    return next((allowed for allowed in VLLM_RANKS if rank <= allowed), rank)
 
 
 def _check_free(to: Path) -> None:

@@ -126,15 +126,11 @@ class TrainingOpener:
             await sampler.sample(self.probe_T, 1, PROBE)
         except SampleRefusedError as error:
             raise ConfigError(f"the backend refuses to sample from {base_model!r}: {error}") from error
-        await self._check_loss(training)
+        if not POLICY_LOSSES[self.config.tinker.loss].everywhere:
+            await training.check_loss(self.probe_T[:1].repeat(2))
         await self._check_base_model(training)
         context_length = await backend.context_length(base_model)
         return Opened(backend, training, resumed.step if resumed else 0, resumed, context_length, sampler, lost)
-
-    async def _check_loss(self, training: Training) -> None:
-        """Before anything is sampled for it."""
-        if not POLICY_LOSSES[self.config.tinker.loss].everywhere:
-            await training.check_loss(self.probe_T[:1].repeat(2))
 
     async def _check_base_model(self, training: Training) -> None:
         """With a KL to the base model in the advantages, no step could be trained without one."""
@@ -176,9 +172,7 @@ class TrainingOpener:
             return await backend.create(self.config.base_model, self._metadata)
         optimizer = "and the optimizer " if settings.start_from_optimizer else ""
         logger.info("starting at step 0 from the weights %sof %s", optimizer, settings.start_from)
-        return await self._start_from(backend, settings.start_from)
-
-    async def _start_from(self, backend: TinkerBackend, path: str) -> Training:
+        path = settings.start_from
         try:
             self._check_fits(path, await self.stored.describe(path))
             return await backend.load(path, self._metadata, with_optimizer=self.settings.start_from_optimizer)

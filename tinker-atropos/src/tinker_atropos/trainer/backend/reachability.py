@@ -99,7 +99,9 @@ def reason(error: BaseException, host: str) -> str:
     """What an error of a connection means for who must act."""
     for cause in _causes(error):
         if isinstance(cause, socket.gaierror):
-            return _no_address(cause, host)
+            if cause.errno == socket.EAI_AGAIN:
+                return f"DNS gives no answer about {host}: {POLICY} the cluster's DNS?"
+            return f"DNS knows no {host}: is its Service there, and does the URL name its namespace?"
         if isinstance(cause, ConnectionRefusedError):
             return "the connection is refused: nothing listens at that port, so is the service running?"
         if isinstance(cause, ssl.SSLError):
@@ -113,12 +115,6 @@ def reason(error: BaseException, host: str) -> str:
         if isinstance(cause, OSError) and cause.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
             return f"no route leads there: {POLICY} it?"
     return f"{type(error).__name__}: {error}"
-
-
-def _no_address(error: socket.gaierror, host: str) -> str:
-    if error.errno == socket.EAI_AGAIN:
-        return f"DNS gives no answer about {host}: {POLICY} the cluster's DNS?"
-    return f"DNS knows no {host}: is its Service there, and does the URL name its namespace?"
 
 
 def _no_http(error: Exception) -> str:

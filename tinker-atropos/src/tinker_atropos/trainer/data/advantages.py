@@ -55,20 +55,13 @@ PENALTY_TOKENS = 1000.0
 TruncationPolicy = Callable[[Floats, Bools], Floats]
 
 
-def _as_it_is(rewards_R: Floats, _truncated_R: Bools) -> Floats:
-    return rewards_R
-
-
-def _zero(rewards_R: Floats, truncated_R: Bools) -> Floats:
-    return np.where(truncated_R, 0.0, rewards_R)
-
-
-def _clamp(rewards_R: Floats, truncated_R: Bools) -> Floats:
-    return np.where(truncated_R, np.minimum(rewards_R, 0.0), rewards_R)
-
-
 TRUNCATION: Mapping[str, TruncationPolicy] = MappingProxyType(
-    {"train": _as_it_is, "mask": _as_it_is, "zero": _zero, "clamp": _clamp}
+    {
+        "train": lambda rewards_R, _truncated_R: rewards_R,
+        "mask": lambda rewards_R, _truncated_R: rewards_R,
+        "zero": lambda rewards_R, truncated_R: np.where(truncated_R, 0.0, rewards_R),
+        "clamp": lambda rewards_R, truncated_R: np.where(truncated_R, np.minimum(rewards_R, 0.0), rewards_R),
+    }
 )
 """What `trainer.truncated_rollouts` may name: the reward of a rollout that was cut off by length. `mask` keeps it in
 the baseline, and trains none of its tokens (DAPO's overlong filtering, arXiv:2503.14476).

@@ -86,16 +86,8 @@ class TokenRequest(WireRequest):
     request_id: str | None = None
 
 
-def token_answer(body: TokenRequest, generation: GeneratedSamples) -> dict[str, object]:
-    """All sampled tokens of each sample, the stop that ended it included, each with its logprob."""
-    return {
-        "request_id": body.request_id or uuid.uuid4().hex,
-        "choices": [_choice(index, sample) for index, sample in enumerate(generation.samples)],
-        "policy_step": generation.policy_step,
-    }
-
-
 def _choice(index: int, sample: Sample) -> dict[str, object]:
+    """All sampled tokens, the stop that ended it included, each with its logprob."""
     tokens, logprobs = sample.tokens_T.tolist(), sample.logprobs_T.tolist()
     content = [
         {"token": f"token_id:{token}", "logprob": logprob} for token, logprob in zip(tokens, logprobs, strict=True)
@@ -206,7 +198,12 @@ class InferenceServer:
         prompt_T = encoded(self._renderer, body.token_ids)
         limit = params.answer_limit(len(prompt_T), self._default_max_tokens)
         generation = await self._sampled(request, params, prompt_T, limit)
-        return json_response(token_answer(body, generation))
+        answer = {
+            "request_id": body.request_id or uuid.uuid4().hex,
+            "choices": [_choice(index, sample) for index, sample in enumerate(generation.samples)],
+            "policy_step": generation.policy_step,
+        }
+        return json_response(answer)
 
     async def _sampled(
         self, request: Request, body: InferenceRequest, prompt_T: Ints, max_tokens: int

@@ -16,7 +16,7 @@ from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.reporting.spending import Spending
 from tinker_atropos.trainer.reporting.trainer_status import LiveStatus
 from tinker_atropos.trainer.reporting.wait_reasons import GroupsMade, WaitForBatch, slow_call, why_no_batch
-from tinker_atropos.trainer.trajectories.api_client import ApiClient, BooksAnswer
+from tinker_atropos.trainer.trajectories.api_client import ApiClient
 from tinker_atropos.trainer.trajectories.lease import TrainerLease
 
 POLL_SECONDS = 2.0
@@ -48,13 +48,10 @@ class Accounting:
     async def keep(self) -> Never:
         while True:
             with contextlib.suppress(RunError):  # for display only: the lease detects that the api is gone
-                self._show(await self.api.books())
+                books = await self.api.books()
+                self._dropped, came_at = books.rollouts.dropped, books.oldest_queued_at
+                self.status.oldest_queued_step = None if came_at is None else self._step_at(came_at)
             await asyncio.sleep(POLL_SECONDS)
-
-    def _show(self, books: BooksAnswer) -> None:
-        self._dropped = books.rollouts.dropped
-        came_at = books.oldest_queued_at
-        self.status.oldest_queued_step = None if came_at is None else self._step_at(came_at)
 
     def _step_at(self, moment: float) -> int:
         """The policy step at a moment (seconds since the epoch): what arrived then is from it or an older one."""

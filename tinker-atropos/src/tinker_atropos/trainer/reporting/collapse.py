@@ -114,7 +114,14 @@ class CollapseWatch:
         if mean > self._best[0]:
             self._best = (mean, step)
         self._watch_reward(mean, scored)
-        return self._sentence(mean) if self._has_collapsed(mean) else None
+        due = self._row * self._mixed / self._made if self._made else 0.0
+        if self._row < MIN_ROW or due < EXPECTED_MIXED or not self._is_low(mean):
+            return None
+        best, of_step = self._best
+        return (
+            f"the policy has collapsed: the rewards of each of the last {self._row:.0f} groups were equal, with a mean "
+            f"of {mean:.3g}, and the best mean over {REWARD_GROUPS} groups or more was {best:.3g}, after step {of_step}"
+        )
 
     def _watch_reward(self, mean: float, groups: float) -> None:
         """`fallen` is a warning, once the reward has been low for MIN_ROW groups: it may still recover."""
@@ -128,17 +135,6 @@ class CollapseWatch:
     def _is_low(self, mean: float) -> bool:
         best, _ = self._best
         return best > 0 and mean < FALLEN_BELOW * best
-
-    def _has_collapsed(self, mean: float) -> bool:
-        due = self._row * self._mixed / self._made if self._made else 0.0
-        return self._row >= MIN_ROW and due >= EXPECTED_MIXED and self._is_low(mean)
-
-    def _sentence(self, mean: float) -> str:
-        best, step = self._best
-        return (
-            f"the policy has collapsed: the rewards of each of the last {self._row:.0f} groups were equal, with a mean "
-            f"of {mean:.3g}, and the best mean over {REWARD_GROUPS} groups or more was {best:.3g}, after step {step}"
-        )
 
     def _mean_with(self, groups: float, reward: float) -> float | None:
         """The mean reward of the last REWARD_GROUPS groups, or of a few more; None as long as there are fewer."""

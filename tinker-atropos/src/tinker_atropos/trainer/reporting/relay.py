@@ -79,10 +79,8 @@ def curves(environment: int | None, metrics: Mapping[str, float]) -> dict[str, f
 def _curve(environment: int, name: str) -> str:
     if environment and name.startswith("env/"):
         return f"env_{environment}/{name.removeprefix('env/')}"
-    return f"env_{environment}/{name}" if _belongs_to_the_run(name) else name
-
-
-def _belongs_to_the_run(name: str) -> bool:
     metric = describe(name)
     taken = any(fnmatchcase(name, pattern) for pattern in NOT_FOR_ENVIRONMENTS)
-    return taken or (metric is not None and metric.source == "trainer")
+    if taken or (metric is not None and metric.source == "trainer"):
+        return f"env_{environment}/{name}"
+    return name

@@ -20,7 +20,7 @@ import numpy as np
 from rl_contract.rollout_fates import DROP_REASONS
 from tinker_atropos.chat.sampling import Floats
 from tinker_atropos.trainer.data.datums import TrainingBatch, lengths, of_trained, policy_steps, sequence_means
-from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, Shaping, TokenSequence
+from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
 from tinker_atropos.trainer.update.ess_steering import effective_sample_size
 
@@ -108,21 +108,13 @@ LONGEST_NAME: Final = 48
 def rollout_metrics(groups: Sequence[Group]) -> Metrics:
     scores_R = np.concatenate([group.scores_R for group in groups])
     tokens_R = np.concatenate([group.sampled_tokens_R for group in groups])
-    return (
-        reward_metrics(scores_R)
-        | length_metrics(tokens_R, scores_R)
-        | entropy_metrics(groups)
-        | component_metrics(groups)
-    )
-
-
-def reward_metrics(scores_R: Floats) -> dict[str, float]:
-    return {
+    rewards = {
         "reward/mean": float(scores_R.mean()),
         "reward/std": float(scores_R.std()),
         "reward/min": float(scores_R.min()),
         "reward/max": float(scores_R.max()),
     }
+    return rewards | length_metrics(tokens_R, scores_R) | entropy_metrics(groups) | component_metrics(groups)
 
 
 def length_metrics(tokens_R: Floats, scores_R: Floats) -> dict[str, float]:
@@ -145,15 +137,11 @@ def entropy_metrics(groups: Sequence[Group]) -> dict[str, float]:
     drawn = [
         sequence.logprobs_T[_drawn(sequence)]
         for group in groups
-        if _is_plain(group.shaping)
+        if (how := group.shaping) and how.temperature == 1.0 and how.top_p >= 1.0 and how.top_k < 1
         for sequence in group.sequences_S
     ]
     logprobs_N = np.concatenate(drawn) if drawn else np.empty(0)
     return {"train/entropy": 0.0 - float(logprobs_N.mean())} if len(logprobs_N) else {}
-
-
-def _is_plain(shaping: Shaping | None) -> bool:
-    return shaping is not None and shaping.temperature == 1.0 and shaping.top_p >= 1.0 and shaping.top_k < 1
 
 
 def _drawn(sequence: TokenSequence) -> Any:

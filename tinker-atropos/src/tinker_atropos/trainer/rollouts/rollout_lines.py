@@ -35,7 +35,7 @@ from tinker_atropos.trainer.data.advantages import group_advantages, masked_roll
 from tinker_atropos.trainer.data.datums import Datum, TrainingBatch
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
 from tinker_atropos.trainer.rollouts.reported_rollouts import RolloutReport, UntrainedGroup
-from tinker_atropos.trainer.trajectories.batch_collector import Collected, DroppedGroup
+from tinker_atropos.trainer.trajectories.batch_collector import Collected
 from tinker_atropos.trainer.trajectories.deliveries import read_group
 from tinker_atropos.trainer.update.trust_region import clipped_tokens
 
@@ -200,11 +200,8 @@ def group_facts(step: TrainedStep, config: TrainerSettings) -> Iterator[GroupFac
         else:
             yield GroupFacts(group, "no_advantage", left_out, advantages_R, masked_S=masked_S)
             left_out += 1
-    yield from map(_dropped, range(len(step.collected.unusable)), step.collected.unusable)
-
-
-def _dropped(number: int, dropped: DroppedGroup) -> GroupFacts:
-    return GroupFacts(dropped.group, "dropped", number, reason=dropped.reason, why=dropped.why)
+    for number, dropped in enumerate(step.collected.unusable):
+        yield GroupFacts(dropped.group, "dropped", number, reason=dropped.reason, why=dropped.why)
 
 
 def trained_sequence(datum: Datum, logprobs_T: Floats, config: TrainerSettings) -> TrainedSequence:
@@ -275,7 +272,8 @@ def _fates(facts: GroupFacts, shared: int) -> Iterator[Codes]:
 def shared_prompt(sequences_S: Sequence[TokenSequence]) -> int:
     """How many tokens all sequences begin with that the environment did not mark as generated."""
     first = sequences_S[0]
-    length = min(_unmarked(sequence) for sequence in sequences_S)
+    marked_S = [marked_tokens(sequence) for sequence in sequences_S]
+    length = min(int(marked_T.argmax()) if marked_T.any() else len(marked_T) for marked_T in marked_S)
     for other in sequences_S[1:]:
         different = first.tokens_T[:length] != other.tokens_T[:length]
         if different.any():
@@ -283,12 +281,15 @@ def shared_prompt(sequences_S: Sequence[TokenSequence]) -> int:
     return length
 
 
+def marked_tokens(sequence: TokenSequence) -> Bools:
+    return sequence.generated_T if sequence.marked_T is None else sequence.marked_T
+
+
 def token_fates(
     sequence: TokenSequence, fate: GroupFate, trained: TrainedSequence | None, *, masked: bool = False
 ) -> Codes:
     """The code of each token of the whole sequence."""
-    marked_T = sequence.generated_T if sequence.marked_T is None else sequence.marked_T
-    fates_T = np.where(marked_T, _CODE["not_sampled"], _CODE["prompt"]).astype(np.int8)
+    fates_T = np.where(marked_tokens(sequence), _CODE["not_sampled"], _CODE["prompt"]).astype(np.int8)
     sampled_T = sequence.generated_T
     if fate in ("dropped", "evaluated"):
         fates_T[sampled_T] = _CODE["dropped" if fate == "dropped" else "evaluated"]
@@ -314,11 +315,6 @@ def runs(values_T: npt.NDArray[np.integer[Any]]) -> Iterator[tuple[int, int, int
     for end in ends:
         yield start, end, int(values_T[start])
         start = end
-
-
-def _unmarked(sequence: TokenSequence) -> int:
-    marked_T = sequence.generated_T if sequence.marked_T is None else sequence.marked_T
-    return int(marked_T.argmax()) if marked_T.any() else len(marked_T)
 
 
 def _sampled(sequence: TokenSequence, shared: int, pieces: Pieces) -> Line:

@@ -7,7 +7,7 @@ api refills the batch, until all of it is usable.
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -100,7 +100,9 @@ class Collector:
             if usable.keys() >= groups.keys():
                 admitted = [usable[key] for key in groups]
                 dropped = self.dropped - dropped_before
-                self._take_back_warnings(dropped)
+                for reason in DROP_REASONS:  # the problem is over; with replaced groups, any batch shows that
+                    if reason == "no_gradient" or not dropped[reason]:
+                        self._warn(reason, None)
                 return Collected(
                     groups=tuple(one.group for one in admitted),
                     dropped=dropped,
@@ -114,20 +116,24 @@ class Collector:
     async def _look_at(self, groups: Mapping[int, Group], step: int, usable: dict[int, Admitted]) -> None:
         """Add those that can be trained to `usable`, and drop the others at the api."""
         # One by one: most are admitted without waiting, and a task for each would let other work come between.
-        found = [await _error_as_value(self._admission.admit(group, step)) for group in groups.values()]
         unusable: dict[int, UnusableError] = {}
-        for key, admitted in zip(groups, found, strict=True):
-            if isinstance(admitted, Admitted):
-                usable[key] = admitted
+        for key, group in groups.items():
+            try:
+                usable[key] = await self._admission.admit(group, step)
+            except UnusableError as error:
+                unusable[key] = error
+                self._note_unusable(group, error)
+            else:
                 self._unusable_in_a_row.clear()
                 self._replaced_in_a_row = 0
-            else:
-                unusable[key] = admitted
-                self._note_unusable(groups[key], admitted)
         for reason in sorted({error.reason for error in unusable.values()}):
             await self._api.drop([key for key, error in unusable.items() if error.reason == reason], reason)
         if self._unusable_in_a_row.total() >= PATIENCE:
-            raise self._nothing_usable()
+            counts = ", ".join(f"{count} {reason}" for reason, count in self._unusable_in_a_row.most_common())
+            raise EnvironmentLostError(
+                f"nothing that the environment sends can be trained on: the last groups were all dropped ({counts}); "
+                f"the trainer's log says why"
+            )
 
     def _note_unusable(self, group: Group, why: UnusableError) -> None:
         self.dropped[why.reason] += group.rollout_count
@@ -151,19 +157,6 @@ class Collector:
                 f"task is solved, too hard, or its reward does not tell answers apart",
             )
 
-    def _take_back_warnings(self, dropped: Counter[DropReason]) -> None:
-        """A batch without such drops shows that the problem is over; with replaced groups, any batch does."""
-        for reason in DROP_REASONS:
-            if reason == "no_gradient" or not dropped[reason]:
-                self._warn(reason, None)
-
-    def _nothing_usable(self) -> EnvironmentLostError:
-        counts = ", ".join(f"{count} {reason}" for reason, count in self._unusable_in_a_row.most_common())
-        return EnvironmentLostError(
-            f"nothing that the environment sends can be trained on: the last groups were all dropped ({counts}); the "
-            f"trainer's log says why"
-        )
-
     def _note_overrides(self, admitted: Sequence[Admitted]) -> int:
         unknown = [name for one in admitted for name in one.group.unknown_overrides]
         for name in unknown:
@@ -178,11 +171,3 @@ class Collector:
         if topic not in self._logged:
             self._logged.add(topic)
             logger.warning("%s", sentence)
-
-
-async def _error_as_value(look: Coroutine[object, object, Admitted]) -> Admitted | UnusableError:
-    """A RunError propagates: the run is over then."""
-    try:
-        return await look
-    except UnusableError as error:
-        return error

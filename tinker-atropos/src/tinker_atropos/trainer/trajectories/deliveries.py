@@ -57,7 +57,8 @@ def read_group(group: Mapping[str, Any], received_at: float = math.inf) -> Group
     """One group of the wire format (`ScoredGroup`). Rollouts are numbered in the order of their first sequences."""
     size = len(group["tokens"])
     overrides_S = group.get("overrides") or [{}] * size
-    rollouts_S = (group.get("group_overrides") or {}).get("rollouts") or range(size)
+    told = group.get("group_overrides") or {}
+    rollouts_S = told.get("rollouts") or range(size)
     number = {rollout: index for index, rollout in enumerate(dict.fromkeys(rollouts_S))}
     of_each_sequence = {"masks": group["masks"], "scores": group["scores"], "overrides": overrides_S}
     for name, rows in {**of_each_sequence, "group_overrides.rollouts": rollouts_S}.items():
@@ -71,17 +72,12 @@ def read_group(group: Mapping[str, Any], received_at: float = math.inf) -> Group
         rollout_of_S=np.array([number[rollout] for rollout in rollouts_S], np.int64),
         unknown_overrides=tuple(sorted({name for overrides in overrides_S for name in overrides} - {MUTE})),
         received_at=received_at,
-        story=_story(group),
+        story=Story(told.get("item"), told.get("components"), group.get("messages"), told.get("environment")),
     )
 
 
-def _story(group: Mapping[str, Any]) -> Story:
-    told = group.get("group_overrides") or {}
-    return Story(told.get("item"), told.get("components"), group.get("messages"), told.get("environment"))
-
-
 def _sequence(group: Mapping[str, Any], index: int, overrides: Mapping[str, Any], candidates: int) -> TokenSequence:
-    tokens = group["tokens"][index]
+    tokens, advantages_S = group["tokens"][index], _given(group, "advantages")
     length = len(tokens)
     tokens_T = np.fromiter(tokens, np.int64, length)
     marked_T = _row("masks", group["masks"][index], length, np.int64) != scored_group.PROMPT_MASK
@@ -91,7 +87,7 @@ def _sequence(group: Mapping[str, Any], index: int, overrides: Mapping[str, Any]
         logprobs_T=_reported_logprobs(_given(group, "inference_logprobs"), index, length),
         policy_step_T=np.full(length, UNKNOWN_STEP, np.int64),
         score=float(group["scores"][index]),
-        advantages_T=_advantages(_given(group, "advantages"), index, length),
+        advantages_T=None if advantages_S is None else _row("advantages", advantages_S[index], length, np.float64),
         teacher_logprobs_T=_teacher_logprobs(group, index, tokens_T) if candidates == 1 else None,
         muted=bool(overrides.get(MUTE)),
         marked_T=marked_T,
@@ -106,10 +102,6 @@ def _reported_logprobs(rows_S: Sequence[Any] | None, index: int, length: int) ->
     logprobs_T = _row("inference_logprobs", rows_S[index], length, np.float64)
     logprobs_T[logprobs_T > 0] = np.nan
     return logprobs_T
-
-
-def _advantages(rows_S: Sequence[Any] | None, index: int, length: int) -> Floats | None:
-    return None if rows_S is None else _row("advantages", rows_S[index], length, np.float64)
 
 
 def _teacher_logprobs(group: Mapping[str, object], index: int, tokens_T: Ints) -> Floats | None:

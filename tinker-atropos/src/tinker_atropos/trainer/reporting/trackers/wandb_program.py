@@ -189,7 +189,8 @@ def _finish(run: Any, folder: Path, exit_code: int) -> None:
     except TimeoutError:
         tell(state=_unsent_state([folder]), failure="its server has not taken everything")
     else:
-        _mark_sent(folder, run.id)
+        with contextlib.suppress(OSError):
+            _mark(folder, run.id).touch()
         tell(state="finished")
 
 
@@ -202,7 +203,7 @@ def _answers(base_url: str) -> bool:
 
 
 def _unsent_state(folders: Sequence[Path]) -> str:
-    return f"offline; to send it: {_sync_command(folders)}"
+    return f"offline; to send it: {shlex.join(['wandb', *SYNC_ARGUMENTS, *map(str, folders)])}"
 
 
 def _unsent_folders(wandb_folder: Path, run_id: str) -> list[Path]:
@@ -210,17 +211,6 @@ def _unsent_folders(wandb_folder: Path, run_id: str) -> list[Path]:
     named = [*wandb_folder.glob(f"run-*-{run_id}"), *wandb_folder.glob(f"offline-run-*-{run_id}")]
     unsent = [folder for folder in named if _has_rows(folder, run_id) and not _mark(folder, run_id).exists()]
     return sorted(unsent, key=lambda folder: folder.name.removeprefix("offline-"))
-
-
-def _mark_sent(folder: Path, run_id: str) -> None:
-    """Mark a folder as sent, as `wandb sync` does."""
-    with contextlib.suppress(OSError):
-        _mark(folder, run_id).touch()
-
-
-def _sync_command(folders: Sequence[Path]) -> str:
-    """The shell command that sends the folders."""
-    return shlex.join(["wandb", *SYNC_ARGUMENTS, *map(str, folders)])
 
 
 def _send(folders: Sequence[Path], run_id: str, seconds: float) -> list[Path]:
@@ -239,6 +229,7 @@ def _has_rows(folder: Path, run_id: str) -> bool:
 
 
 def _mark(folder: Path, run_id: str) -> Path:
+    """Of a folder that is sent, as `wandb sync` marks it."""
     return folder / f"run-{run_id}.wandb.synced"
 
 

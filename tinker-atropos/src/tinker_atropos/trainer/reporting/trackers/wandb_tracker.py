@@ -226,9 +226,10 @@ def enabled(environ: Mapping[str, str]) -> bool:
 
 
 def wandb_settings(settings: Settings, config: RunConfig, environ: Mapping[str, str]) -> WandbArguments | None:
-    """What W&B shows of the run. None: W&B is not used."""
+    """What W&B shows of the run: its config, where it runs, what it started from. None: W&B is not used."""
     if not enabled(environ):
         return None
+    place = {"name": settings.run_name, "namespace": settings.run_namespace, "uid": settings.run_uid}
     notes = [environ.get(WANDB_NOTES), settings.start_from and f"Started from the weights {settings.start_from}"]
     return WandbArguments(
         id=settings.wandb_run_id or f"{settings.run_namespace}-{settings.run_name}",
@@ -236,7 +237,7 @@ def wandb_settings(settings: Settings, config: RunConfig, environ: Mapping[str, 
         group=config.tinker.wandb_group,
         name=config.tinker.wandb_run_name or settings.run_name,
         notes="\n".join(filter(None, notes)) or None,
-        config=_described(settings, config),
+        config={**config.model_dump(mode="json"), "run": place, **_start(settings)},
     )
 
 
@@ -270,12 +271,6 @@ def _ways(settings: WandbArguments, environ: Mapping[str, str], finish_seconds: 
     online = Way(PROGRAM, arguments | {"mode": "online"}, env_vars, "its server did not answer", connects=True)
     offline = Way(PROGRAM, arguments | {"mode": "offline"}, env_vars, "its process ended")
     return [offline] if environ.get(WANDB_MODE) == "offline" else [online, offline]
-
-
-def _described(settings: Settings, config: RunConfig) -> dict[str, object]:
-    """The run's config, where it runs, and the weights that it started from."""
-    place = {"name": settings.run_name, "namespace": settings.run_namespace, "uid": settings.run_uid}
-    return {**config.model_dump(mode="json"), "run": place, **_start(settings)}
 
 
 def _start(settings: Settings) -> dict[str, object]:
