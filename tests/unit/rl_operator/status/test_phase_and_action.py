@@ -321,8 +321,8 @@ SAID: dict[str, tuple[View, str]] = {
     "an unmounted volume": (
         ROWS["its volumes are not mounted"][0],
         (
-            "…node n1 has not mounted its volumes (ConfigMap sorting-0a1b2c3d, Secret tls, PersistentVolumeClaim rollouts"
-            f")…kubectl -n team-a describe pod {POD}…"
+            "…node n1 has not mounted its volumes (ConfigMap sorting-0a1b2c3d, Secret tls, PersistentVolumeClaim "
+            f"rollouts)…kubectl -n team-a describe pod {POD}…"
         ),
     ),
     "how a crashing container ended": (

@@ -68,7 +68,7 @@ FIRST, SECOND = run("first", created=1), run("second", created=2)
 
 
 @pytest.fixture
-def line() -> RecordedLine:
+def slots() -> RecordedLine:
     return RecordedLine()
 
 
@@ -76,151 +76,151 @@ def test_without_a_limit_there_is_no_queue() -> None:
     assert RecordedLine(limit=None).queues.queue_position(run("a")) is None
 
 
-def test_the_position_of_a_run(line: RecordedLine) -> None:
-    line.hold(run("active", ACTIVE), FIRST, SECOND)
-    assert line.position(SECOND) == (1, 1)
-    assert line.position(run("urgent", created=9, priority=1)) == (1, 0)
-    assert line.position(run("active", ACTIVE)) == (0, 0), "of the others"
-    assert line.waiting == ["first", "second"]
+def test_the_position_of_a_run(slots: RecordedLine) -> None:
+    slots.hold(run("active", ACTIVE), FIRST, SECOND)
+    assert slots.position(SECOND) == (1, 1)
+    assert slots.position(run("urgent", created=9, priority=1)) == (1, 0)
+    assert slots.position(run("active", ACTIVE)) == (0, 0), "of the others"
+    assert slots.waiting == ["first", "second"]
 
 
 @pytest.mark.parametrize("end", [OVER, RunStatus(phase="Stopped", start_time="t", attempt=1), None])
-def test_the_head_is_told_of_a_free_slot(line: RecordedLine, end: RunStatus | None) -> None:
-    line.hold(run("active", ACTIVE), SECOND, FIRST)
-    assert line.heard() == []
-    line.queues.changed(key("active"), run("active", end) if end else None)
-    assert line.heard() == ["first"]
+def test_the_head_is_told_of_a_free_slot(slots: RecordedLine, end: RunStatus | None) -> None:
+    slots.hold(run("active", ACTIVE), SECOND, FIRST)
+    assert slots.heard() == []
+    slots.queues.changed(key("active"), run("active", end) if end else None)
+    assert slots.heard() == ["first"]
 
 
-def test_irrelevant_changes_of_a_run_wake_no_run(line: RecordedLine) -> None:
-    line.hold(run("active", ACTIVE), run("first"))
-    line.hold(run("active", ACTIVE.with_changes(message="step 3")))
-    assert (line.heard(), line.moved) == ([], [])
+def test_irrelevant_changes_of_a_run_wake_no_run(slots: RecordedLine) -> None:
+    slots.hold(run("active", ACTIVE), run("first"))
+    slots.hold(run("active", ACTIVE.with_changes(message="step 3")))
+    assert (slots.heard(), slots.moved) == ([], [])
 
 
-def test_when_the_head_leaves_the_next_is_the_head(line: RecordedLine) -> None:
-    line.hold(FIRST, SECOND)
-    line.heard()
-    line.hold(run("first", WAITING, created=1, suspend=True))
-    assert line.heard() == ["second"]
+def test_when_the_head_leaves_the_next_is_the_head(slots: RecordedLine) -> None:
+    slots.hold(FIRST, SECOND)
+    slots.heard()
+    slots.hold(run("first", WAITING, created=1, suspend=True))
+    assert slots.heard() == ["second"]
 
 
-def test_a_higher_priority_goes_first(line: RecordedLine) -> None:
-    line.hold(run("active", ACTIVE), FIRST, SECOND)
-    line.hold(run("second", created=2, priority=3))
-    assert line.waiting == ["second", "first"]
-    assert "first" in line.moved
+def test_a_higher_priority_goes_first(slots: RecordedLine) -> None:
+    slots.hold(run("active", ACTIVE), FIRST, SECOND)
+    slots.hold(run("second", created=2, priority=3))
+    assert slots.waiting == ["second", "first"]
+    assert "first" in slots.moved
 
 
-def test_a_run_that_changes_its_runtime_changes_queues(line: RecordedLine) -> None:
-    line.hold(run("active", ACTIVE), FIRST, SECOND)
+def test_a_run_that_changes_its_runtime_changes_queues(slots: RecordedLine) -> None:
+    slots.hold(run("active", ACTIVE), FIRST, SECOND)
     moved = run("first", created=1, runtime="other")
-    line.hold(moved)
-    assert (line.queues.waiting("tiny"), line.queues.waiting("other")) == (
+    slots.hold(moved)
+    assert (slots.queues.waiting("tiny"), slots.queues.waiting("other")) == (
         (key("second"),),
         (key("first"),),
     )
-    assert line.position(moved) == (0, 0)
-    assert line.heard() == ["first"], "there is room at the other one"
+    assert slots.position(moved) == (0, 0)
+    assert slots.heard() == ["first"], "there is room at the other one"
 
 
-def test_a_raised_limit_wakes_as_many_as_fit(line: RecordedLine) -> None:
-    line.hold(run("active", ACTIVE), *(run(f"w{n}", created=n) for n in range(5)))
-    line.limit = 4
-    line.queues.wake("tiny")
-    assert line.heard() == ["w0", "w1", "w2"]
+def test_a_raised_limit_wakes_as_many_as_fit(slots: RecordedLine) -> None:
+    slots.hold(run("active", ACTIVE), *(run(f"w{n}", created=n) for n in range(5)))
+    slots.limit = 4
+    slots.queues.wake("tiny")
+    assert slots.heard() == ["w0", "w1", "w2"]
 
 
-def test_a_lowered_limit_takes_no_slot_away(line: RecordedLine) -> None:
-    line.limit = 3
-    line.hold(*(run(f"active{n}", ACTIVE) for n in range(3)), run("waits"))
-    line.limit = 1
-    line.heard()
-    line.queues.changed(key("active0"), None)
-    line.queues.changed(key("active1"), None)
-    assert line.heard() == [], "one is active still"
-    assert line.position(run("waits")) == (1, 0)
-    line.queues.changed(key("active2"), None)
-    assert line.heard() == ["waits"]
+def test_a_lowered_limit_takes_no_slot_away(slots: RecordedLine) -> None:
+    slots.limit = 3
+    slots.hold(*(run(f"active{n}", ACTIVE) for n in range(3)), run("waits"))
+    slots.limit = 1
+    slots.heard()
+    slots.queues.changed(key("active0"), None)
+    slots.queues.changed(key("active1"), None)
+    assert slots.heard() == [], "one is active still"
+    assert slots.position(run("waits")) == (1, 0)
+    slots.queues.changed(key("active2"), None)
+    assert slots.heard() == ["waits"]
 
 
-def test_a_claimed_slot_is_taken(line: RecordedLine) -> None:
-    line.hold(FIRST, SECOND)
-    with line.queues.claimed(FIRST):
-        assert line.position(SECOND) == (1, 0)
-        assert line.waiting == ["second"]
-        line.hold(run("first", ACTIVE, created=1))
-    assert line.position(SECOND) == (1, 0)
+def test_a_claimed_slot_is_taken(slots: RecordedLine) -> None:
+    slots.hold(FIRST, SECOND)
+    with slots.queues.claimed(FIRST):
+        assert slots.position(SECOND) == (1, 0)
+        assert slots.waiting == ["second"]
+        slots.hold(run("first", ACTIVE, created=1))
+    assert slots.position(SECOND) == (1, 0)
 
 
-def test_a_rejected_start_does_not_hold_up_other_runs(line: RecordedLine) -> None:
-    line.hold(FIRST, SECOND)
-    line.heard()
-    with pytest.raises(ForbiddenError), line.queues.claimed(FIRST):
+def test_a_rejected_start_does_not_hold_up_other_runs(slots: RecordedLine) -> None:
+    slots.hold(FIRST, SECOND)
+    slots.heard()
+    with pytest.raises(ForbiddenError), slots.queues.claimed(FIRST):
         raise ForbiddenError
-    assert line.waiting == ["second"]
-    assert line.heard()[-1] == "second"
-    line.hold(FIRST)
-    assert line.waiting == ["first", "second"], "there is news of it"
+    assert slots.waiting == ["second"]
+    assert slots.heard()[-1] == "second"
+    slots.hold(FIRST)
+    assert slots.waiting == ["first", "second"], "there is news of it"
 
 
-def test_a_rejected_further_attempt_keeps_the_slot_of_its_run(line: RecordedLine) -> None:
+def test_a_rejected_further_attempt_keeps_the_slot_of_its_run(slots: RecordedLine) -> None:
     """Between two attempts a run is active: if its slot were given away, one more than the limit would run."""
-    line.hold(run("active", ACTIVE), FIRST)
-    line.heard()
-    with pytest.raises(ForbiddenError), line.queues.claimed(run("active", ACTIVE)):
+    slots.hold(run("active", ACTIVE), FIRST)
+    slots.heard()
+    with pytest.raises(ForbiddenError), slots.queues.claimed(run("active", ACTIVE)):
         raise ForbiddenError
-    assert line.position(FIRST) == (1, 0)
-    assert line.heard() == []
+    assert slots.position(FIRST) == (1, 0)
+    assert slots.heard() == []
 
 
-def test_a_lost_start_frees_the_slot_and_wakes_the_head(line: RecordedLine) -> None:
-    line.hold(FIRST, SECOND)
-    line.heard()
-    with pytest.raises(ConflictError), line.queues.claimed(FIRST):
+def test_a_lost_start_frees_the_slot_and_wakes_the_head(slots: RecordedLine) -> None:
+    slots.hold(FIRST, SECOND)
+    slots.heard()
+    with pytest.raises(ConflictError), slots.queues.claimed(FIRST):
         raise ConflictError
-    assert line.waiting == ["first", "second"]
-    assert line.heard()[-1] == "first"
+    assert slots.waiting == ["first", "second"]
+    assert slots.heard()[-1] == "first"
 
 
-def test_an_unconfirmed_start_keeps_its_slot_until_the_cache_has_news(line: RecordedLine) -> None:
-    line.hold(FIRST, SECOND)
-    with pytest.raises(TargetUnreachableError), line.queues.claimed(FIRST):
+def test_an_unconfirmed_start_keeps_its_slot_until_the_cache_has_news(slots: RecordedLine) -> None:
+    slots.hold(FIRST, SECOND)
+    with pytest.raises(TargetUnreachableError), slots.queues.claimed(FIRST):
         raise TargetUnreachableError
     second = SECOND
-    assert line.position(second) == (1, 0)
-    assert line.position(FIRST) == (0, 0), "it may try again"
-    with line.queues.claimed(FIRST):
-        line.hold(run("first", ACTIVE, created=1))  # it was written: the next try's conflict has it read
-    assert line.position(second) == (1, 0)
+    assert slots.position(second) == (1, 0)
+    assert slots.position(FIRST) == (0, 0), "it may try again"
+    with slots.queues.claimed(FIRST):
+        slots.hold(run("first", ACTIVE, created=1))  # it was written: the next try's conflict has it read
+    assert slots.position(second) == (1, 0)
 
 
-def test_a_claim_ends_when_the_cache_disagrees(line: RecordedLine) -> None:
-    line.hold(run("first"))
-    with pytest.raises(TargetUnreachableError), line.queues.claimed(run("first")):
+def test_a_claim_ends_when_the_cache_disagrees(slots: RecordedLine) -> None:
+    slots.hold(run("first"))
+    with pytest.raises(TargetUnreachableError), slots.queues.claimed(run("first")):
         raise TargetUnreachableError
-    line.hold(run("first", suspend=True))
-    assert line.position(run("second")) == (0, 0)
+    slots.hold(run("first", suspend=True))
+    assert slots.position(run("second")) == (0, 0)
 
 
 def test_only_queued_runs_with_a_changed_position_are_told() -> None:
-    line = RecordedLine(limit=0)
-    line.hold(*(run(f"w{n:02}", created=n) for n in range(30)))
-    line.moved.clear()
-    line.queues.changed(key("w00"), None)
-    assert line.moved == [f"w{n:02}" for n in range(1, 11)] + ["w14", "w24"]
+    slots = RecordedLine(limit=0)
+    slots.hold(*(run(f"w{n:02}", created=n) for n in range(30)))
+    slots.moved.clear()
+    slots.queues.changed(key("w00"), None)
+    assert slots.moved == [f"w{n:02}" for n in range(1, 11)] + ["w14", "w24"]
 
 
 def test_ten_thousand_queued_runs_are_not_all_scanned() -> None:
-    line = RecordedLine(limit=0)
+    slots = RecordedLine(limit=0)
     for number in range(10_000):
-        line.hold(run(f"w{number:05}"))
+        slots.hold(run(f"w{number:05}"))
     begin = time.process_time()
     for number in range(1_000):
         waiting = run(f"w{number:05}")
-        with line.queues.claimed(waiting):
-            line.hold(waiting.with_changes(status=ACTIVE))
-        line.queues.queue_position(run("w09999"))
+        with slots.queues.claimed(waiting):
+            slots.hold(waiting.with_changes(status=ACTIVE))
+        slots.queues.queue_position(run("w09999"))
     assert time.process_time() - begin < 2.0
 
 
