@@ -120,3 +120,18 @@ def test_values_that_are_metrics(value: float) -> None:
 @pytest.mark.parametrize(("value", "rounded"), [(0.712345, 0.7123), (2.34567e-6, 2.346e-6), (123456.7, 123500.0)])
 def test_significant_digits_are_kept(value: float, rounded: float) -> None:
     assert round_metric(value) == rounded
+
+
+def test_wandb_does_not_know_what_the_environment_calls_a_figure() -> None:
+    told = EvaluatedFigure(metric="eval/mean_reward", value=0.5, step=4, temperature=0.0)
+    assert EvaluatedFigure(value=0.5, samples=64).after(told) == told.with_changes(samples=64)
+    assert told.after(EvaluatedFigure(value=0.5, samples=64)) == told.with_changes(samples=64)
+    other = told.with_changes(metric="eval/hard/mean_reward")
+    assert other.after(told) == other
+
+
+def test_the_full_text_says_how_a_figure_was_made() -> None:
+    figure = EvaluatedFigure(value=0.5, low=0.4, high=0.6)
+    assert figure.full_text == figure.text
+    made = figure.with_changes(metric="eval/mean_reward", temperature=0.0)
+    assert made.full_text == f"{figure.text} (eval/mean_reward, temperature 0)"

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from starlette.routing import Route
 from tests.unit.tinker_atropos.trajectory_api import api_bodies as build
 
+from rl_contract.status_metrics import EvaluatedFigure
 from tinker_atropos.serving import bind, serve
+from tinker_atropos.trainer.trajectories.api_client import MetricsRecord
 from tinker_atropos.trajectory_api import api_routes
 from tinker_atropos.trajectory_api.api_routes import ROUTES, trajectory_app
 
@@ -603,6 +605,15 @@ async def test_metrics_are_relayed_in_order(api) -> None:
     ]
     assert [record["seq"] for record in (await api.get("/rl/metrics?after=1"))["records"]] == [2]
     assert await api.get("/rl/metrics?after=2") == {"records": [], "last": 2}
+
+
+async def test_what_an_evaluation_says_of_its_figure_reaches_the_trainer(api) -> None:
+    report = {"step": 4, "metrics": {"eval/percent_correct": 0.5}, "source": "evaluation"}
+    await api.post("/rl/metrics", report | {"metric": "eval/mean_reward", "temperature": 0.7})
+    await api.post("/rl/metrics", report)
+    told, untold = map(MetricsRecord.model_validate, (await api.get("/rl/metrics"))["records"])
+    assert told.held_out == EvaluatedFigure(metric="eval/mean_reward", value=0.5, step=4, temperature=0.7)
+    assert untold.held_out == EvaluatedFigure(value=0.5, step=4)
 
 
 async def test_a_client_that_leaves_mid_body_is_not_an_internal_error(api) -> None:

@@ -71,7 +71,7 @@ class EvaluatedFigure(WireModel):
 
     metric: str = Field(
         default=HELD_OUT_METRIC,
-        description="Its name among the metrics. eval/percent_correct is the held-out one, whatever eval_metric chose.",
+        description="Its name in the environment: eval/percent_correct, or what eval_metric chose in its place.",
     )
     value: float = Field(allow_inf_nan=False, description="A fraction, or the score of another metric.")
     low: float | None = Field(default=None, allow_inf_nan=False, description="Lower end of its 95 % interval.")
@@ -79,7 +79,7 @@ class EvaluatedFigure(WireModel):
     samples: int | None = Field(default=None, ge=0, le=MAX_STEPS, description="Samples behind it.")
     step: int | None = Field(default=None, ge=0, le=MAX_STEPS, description="The step whose weights were evaluated.")
     temperature: float | None = Field(
-        default=None, allow_inf_nan=False, description="The temperature it was sampled at; left out if none was told."
+        default=None, allow_inf_nan=False, description="Sampling temperature; left out if unknown or mixed."
     )
 
     @classmethod
@@ -116,16 +116,26 @@ class EvaluatedFigure(WireModel):
         return f"{self.value:.3f}" + (f" [{self.low:.3f}, {self.high:.3f}]" if known else "")
 
     @property
+    def full_text(self) -> str:
+        """With what is known of how it was made: `0.812 [0.780, 0.840] (eval/mean_reward, temperature 0)`."""
+        known = [self.metric] if self.metric != HELD_OUT_METRIC else []
+        known += [] if self.temperature is None else [f"temperature {self.temperature:g}"]
+        return f"{self.text} ({', '.join(known)})" if known else self.text
+
+    @property
     def brief(self) -> Self:
         """Without its interval and samples, for where space is short."""
         return self.with_changes(low=None, high=None, samples=None, temperature=None)
 
     def after(self, before: Self | None) -> Self:
-        """With what was said before of the same figure. Figures of two evaluations do not mix."""
+        """With what was said before of the same figure. Figures of two evaluations do not mix. W&B knows it by
+        HELD_OUT_METRIC alone.
+        """
         if before is None:
             return self
-        told = self.model_dump(exclude_none=True, exclude={"metric"}, by_alias=False)
-        agrees = all(getattr(before, name) in (None, value) for name, value in told.items())
+        unknown = {"metric"} if self.metric == HELD_OUT_METRIC else set()
+        told = self.model_dump(exclude_none=True, exclude=unknown, by_alias=False)
+        agrees = all(getattr(before, name) in (None, HELD_OUT_METRIC, value) for name, value in told.items())
         return before.with_changes(**told) if agrees else self
 
     def is_above(self, other: "EvaluatedFigure") -> bool:

@@ -6,14 +6,13 @@ time the backend is lost, and continues from a checkpoint.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Never
 
 from prometheus_client import CollectorRegistry
 
-from rl_contract.status_metrics import EvaluatedFigure
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.errors import (
@@ -54,7 +53,7 @@ from tinker_atropos.trainer.step_surroundings import StepSurroundings
 from tinker_atropos.trainer.stop_request import StopRequest, beside, cancelled, forever, unless_stopped
 from tinker_atropos.trainer.trainer_state import TrainerState
 from tinker_atropos.trainer.trajectories.admission import Admission
-from tinker_atropos.trainer.trajectories.api_client import ApiClient
+from tinker_atropos.trainer.trajectories.api_client import ApiClient, MetricsRecord
 from tinker_atropos.trainer.trajectories.batch_collector import Collector
 from tinker_atropos.trainer.trajectories.lease import TrainerLease
 from tinker_atropos.trainer.update.ess_steering import AllowedStaleness
@@ -313,11 +312,11 @@ class Run:
             companions=(lease.keep, relay.keep, accounting.keep),
         )
 
-    def _evaluated_at(self, step: int, metrics: Mapping[str, float]) -> None:
-        if (figure := EvaluatedFigure.found(metrics, step=step)) is not None:
+    def _evaluated_at(self, step: int, record: MetricsRecord) -> None:
+        if (figure := record.held_out) is not None:
             self._early_stop.evaluated(step, figure)  # it compares with the best before this one
             self._best.evaluated(step, figure)
-        self.keeper.evaluated(step, metrics)
+        self.keeper.evaluated(step, record.metrics)
 
     def _sampling_failed(self, error: RunError) -> None:
         self.attempt.sampling_failed(error)

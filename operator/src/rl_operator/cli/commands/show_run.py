@@ -80,7 +80,7 @@ def _metrics(run: TrainingRun) -> Iterator[str]:
     if metrics and metrics.batch_reward is not None:
         yield f"  batch reward    {metrics.batch_reward:.3f}"
     if metrics and metrics.held_out is not None:
-        yield f"  held-out        {metrics.held_out.text}"
+        yield f"  held-out        {metrics.held_out.full_text}"
     yield from held_out_table(run)
 
 

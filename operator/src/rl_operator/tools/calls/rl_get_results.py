@@ -212,13 +212,16 @@ def _history(run: TrainingRun, kept: Sequence[Point], samples: int) -> list[Answ
 
 
 def _intervals(run: TrainingRun) -> Answer:
-    """95 % intervals of the held-out metrics, and the samples behind them."""
+    """95 % intervals of the held-out metrics, and what the newest one is of."""
     metrics = run.status.metrics
     if metrics is None:
         return {}
     held_out, before = metrics.held_out, metrics.baseline
-    known = {"eval_interval": _ends(held_out), "baseline_interval": _ends(before)}
-    return without_empty({**known, "eval_samples": held_out.samples if held_out else None})
+    known: Answer = {"eval_interval": _ends(held_out), "baseline_interval": _ends(before)}
+    if held_out is not None:
+        said = plain(held_out, "metric", "samples", "temperature")
+        return without_empty(known | {f"eval_{name}": value for name, value in said.items()})
+    return without_empty(known)
 
 
 def _best(best: BestCheckpoint | None) -> Answer:

@@ -222,9 +222,9 @@ def _figures(run: TrainingRun) -> Iterator[tuple[str, str]]:
     if metrics.batch_reward is not None:
         yield "batch reward", f"{metrics.batch_reward:.3f}"
     if metrics.baseline is not None:
-        yield "held-out before", metrics.baseline.text
+        yield "held-out before", short(metrics.baseline.full_text)
     if metrics.held_out is not None:
-        yield "held-out now", metrics.held_out.text
+        yield "held-out now", short(metrics.held_out.full_text)
     if metrics.learning_rate is not None:
         yield "learning rate", f"{metrics.learning_rate:.3g}"
 

@@ -76,6 +76,7 @@ def test_metrics_and_weights_of_a_success(context: CallContext, call: Call) -> N
         "eval_percent_correct": 0.8,
         "baseline": 0.1,
         "eval_interval": [0.7, 0.9],
+        "eval_metric": "eval/percent_correct",
         "eval_samples": 64,
     }
 

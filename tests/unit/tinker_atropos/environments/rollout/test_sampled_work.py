@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from rl_contract.bundled import bundled_model_folder
-from tinker_atropos.environments.rollout.sampled_work import SampledAnswers, greedily, sampling, watch
+from tinker_atropos.environments.rollout.sampled_work import SampledAnswers, SampledWork, greedily, sampling, watch
 from tinker_atropos.serving import bind, serve
 
 MESSAGES = [{"role": "user", "content": "sort 1 2"}]
@@ -139,9 +139,20 @@ async def test_what_is_asked_greedily_is_at_temperature_0_on_every_route(recordi
         with greedily():
             await ask(servers)
 
-    with sampling("evaluation", step=20):
+    with sampling("evaluation", step=20) as evaluation:
         await asyncio.gather(greedy(), ask(servers))
     assert sorted(seen.temperatures) == [0.0] * 4 + [0.7] * 4
+    assert evaluation.temperature == 0.7, "greedy answers have figures of their own"
     with sampling("training"), greedily():
         await ask(servers)
     assert seen.temperatures[8:] == [0.7] * 4, "what is trained never is"
+
+
+@pytest.mark.parametrize(
+    ("temperatures", "told"), [([], None), ([0.7, 0.7], 0.7), ([0.7, 1.0], None), ([0.7, None], None)]
+)
+def test_the_temperature_of_an_evaluation_is_told_if_there_is_one(temperatures, told):
+    work = SampledWork("evaluation")
+    for number, temperature in enumerate(temperatures):
+        work.add(number, 1, 5, temperature)
+    assert work.temperature == told

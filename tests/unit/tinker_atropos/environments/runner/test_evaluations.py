@@ -44,6 +44,8 @@ class Slow:
         await self.finish.wait()
         sampled = _current.get()
         self.sampled_steps.append(sampled.step if sampled else None)
+        if sampled:
+            sampled.add("prompt", 1, 5, 0.7)
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return self.outcome
@@ -56,6 +58,12 @@ class Slow:
 
     async def tell(self) -> None:
         pass
+
+    @property
+    def figure(self) -> tuple[str | None, float | None]:
+        """What the last report says of the held-out figure: its name in the environment, and its temperature."""
+        told = self.shared.metrics.records[-1]
+        return told.metric, told.temperature
 
     @property
     def reported(self) -> list[tuple[int | None, float]]:
@@ -113,6 +121,7 @@ async def test_a_mean_reward_is_reported_by_the_name_that_status_knows() -> None
     slow.evaluations.begin(slow, 20)
     await slow.evaluations.wait(slow)
     assert slow.reported == [(20, 0.75)]
+    assert slow.figure == ("eval/mean_reward", 0.7)
 
 
 async def test_another_figure_of_the_same_evaluation_may_count() -> None:
@@ -124,6 +133,15 @@ async def test_another_figure_of_the_same_evaluation_may_count() -> None:
     slow.evaluations.begin(slow, 20)
     await slow.evaluations.wait(slow)
     assert slow.reported == [(20, 0.25)]
+
+
+async def test_the_figure_of_greedy_answers_is_at_temperature_0() -> None:
+    greedy = {"eval/greedy_percent_correct": Estimate(0.5, 4, 0.1, 0.9)}
+    slow = Slow(EvaluationPlan(metric="eval/greedy_percent_correct"), Evaluation(3, 4, others=greedy))
+    slow.finish.set()
+    slow.evaluations.begin(slow, 20)
+    await slow.evaluations.wait(slow)
+    assert (slow.reported, slow.figure) == ([(20, 0.5)], ("eval/greedy_percent_correct", 0.0))
 
 
 async def test_a_run_may_name_the_metric_that_counts() -> None:

@@ -69,6 +69,14 @@ def test_a_long_name_has_no_room() -> None:
     assert ([row.name for row in told.figures], told.more) == (["percent_correct", "greedy"], 1)
 
 
+def test_a_figure_has_the_name_of_its_environment_and_its_temperature() -> None:
+    status = LiveStatus(total_steps=4)
+    told = {"metric": "eval/mean_reward", "temperature": 0.0}
+    status.relayed(evaluation(0, 0.25).model_copy(update=told))
+    assert status.baseline == EvaluatedFigure(value=0.25, step=0, metric="eval/mean_reward", temperature=0.0)
+    assert status.held_out == status.baseline
+
+
 def evaluation(step: int, value: float, **rest: float) -> MetricsRecord:
     return MetricsRecord(step=step, source="evaluation", metrics={"eval/percent_correct": value, **rest})
 

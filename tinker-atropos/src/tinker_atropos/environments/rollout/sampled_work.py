@@ -31,7 +31,8 @@ class SampledAnswers:
 @dataclass(slots=True)
 class SampledWork:
     """What came back so far. `step`: the weights that an evaluation is of. `prompts`: hashes of the different ones.
-    `tokens_failed`: those of rollouts that failed. `keep` is told of all answers.
+    `tokens_failed`: those of rollouts that failed. `temperatures`: of what is not asked `greedily`; None: not known.
+    `keep` is told of all answers.
     """
 
     purpose: Literal["training", "evaluation"]
@@ -40,12 +41,20 @@ class SampledWork:
     tokens: int = 0
     tokens_failed: int = 0
     prompts: set[int] = field(default_factory=set)
+    temperatures: set[float | None] = field(default_factory=set)
     keep: Callable[[SampledAnswers], None] | None = None
 
     @property
     def independent(self) -> int:
         """How many completions can be taken for independent: those of one prompt are not."""
         return min(self.completions, len(self.prompts))
+
+    @property
+    def temperature(self) -> float | None:
+        """The one that all was sampled at, greedy answers beside it left out; None: there are several, or it is not
+        known.
+        """
+        return next(iter(self.temperatures)) if len(self.temperatures) == 1 else None
 
     @property
     def marks(self) -> dict[str, object]:
@@ -55,9 +64,11 @@ class SampledWork:
         greedy = {"temperature": 0.0} if _greedy.get() else {}
         return {"rl_purpose": "evaluation", "rl_evaluation": self.step, **greedy}
 
-    def add(self, prompt: Any, completions: int, tokens: int) -> None:
+    def add(self, prompt: Any, completions: int, tokens: int, temperature: float | None = None) -> None:
         """So many completions of one prompt (token ids, a text, or messages) came back."""
         self.prompts.add(hash(str(prompt)))
+        if not _greedy.get():
+            self.temperatures.add(temperature)
         self.completions += completions
         self.tokens += tokens
 
@@ -113,7 +124,7 @@ def _by_tokens(request: Wrapper) -> Wrapper:
         answer = await request(**kwargs)
         if sampled is not None:
             prompt, outputs, logprobs, _ = answer
-            sampled.add(_prompt(kwargs), len(outputs), sum(map(len, outputs)))
+            sampled.add(_prompt(kwargs), len(outputs), sum(map(len, outputs)), _temperature(kwargs))
             if sampled.keep is not None:
                 sampled.keep(SampledAnswers(prompt, outputs, logprobs))
         return answer
@@ -131,7 +142,8 @@ def _by_usage(request: Wrapper) -> Wrapper:
             kwargs["extra_body"] = {**(kwargs.get("extra_body") or {}), **ids, **sampled.marks}
         answer = await request(**kwargs)
         if sampled is not None:
-            sampled.add(_prompt(kwargs), len(answer.choices), answer.usage.completion_tokens if answer.usage else 0)
+            tokens = answer.usage.completion_tokens if answer.usage else 0
+            sampled.add(_prompt(kwargs), len(answer.choices), tokens, _temperature(kwargs))
             if sampled.keep is not None and (kept := _answers_of(answer)) is not None:
                 sampled.keep(kept)
         return answer
@@ -148,3 +160,9 @@ def _answers_of(answer: Any) -> SampledAnswers | None:
 
 def _prompt(request: Mapping[str, object]) -> object:
     return next((request[name] for name in ("input_ids", "prompt", "messages") if name in request), None)
+
+
+def _temperature(request: Mapping[str, object]) -> float | None:
+    """Of all dialects it is 1 if nothing is said; None: what is said is not a number."""
+    asked = request.get("temperature", 1.0)
+    return 1.0 if asked is None else float(asked) if isinstance(asked, int | float) else None

@@ -21,6 +21,7 @@ from typing import Any
 import httpx
 
 from rl_contract.scored_group import PROMPT_LOGPROB, PROMPT_MASK
+from rl_contract.status_metrics import GREEDY_PREFIX
 from tinker_atropos.environments.base import SampledEnvironment
 from tinker_atropos.environments.items.held_out import EVAL_METRIC, Evaluation, fraction_metrics
 from tinker_atropos.environments.rollout.failures import describe, environment_failed
@@ -89,6 +90,9 @@ SNAPSHOT_SECONDS = 10.0
 
 ENDS = ("_low", "_high")
 """Of the metrics that are ends of an interval: the log leaves them out, as there may be many figures."""
+
+LONGEST_METRIC = 128
+"""Characters that the trajectory API takes of a name."""
 
 SECONDS = "env/evaluation_seconds"
 """By it the trainer knows how long the final one will take."""
@@ -171,27 +175,33 @@ class Evaluations:
     async def _evaluate(self, env: Any, due_step: int) -> None:
         """Evaluate and report. A failed evaluation is reported and does not affect the run otherwise."""
         self._shared.phase = f"evaluating step {due_step}"
+        metric = self.plan.metric or str(getattr(env, "eval_metric", EVAL_METRIC))
         begun = time.monotonic()
         try:
             async with self._snapshots.pinned(due_step) as step:
-                metrics = await self._measure(env, step)
+                metrics, temperature = await self._measure(env, step, metric)
         except SystemExit as error:
             raise environment_failed(f"while {self._shared.phase}", error, self._reports.source) from error
         except Exception as error:  # noqa: BLE001 -- the environment's code: see the docstring
             logger.warning("the evaluation at step %d failed: %s", due_step, describe(error, self._reports.source))
         else:
             took = {SECONDS: time.monotonic() - begun} if metrics else {}
-            self._shared.metrics.put({**metrics, **took}, step, "evaluation")
+            self._shared.metrics.put(
+                {**metrics, **took},
+                step,
+                "evaluation",
+                metric=metric[:LONGEST_METRIC] if metrics else None,
+                temperature=temperature,
+            )
             await self._heartbeat.tell()
             shown = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if not name.endswith(ENDS))
             logger.info("evaluation at step %d: %s", step, shown or "no result")
 
-    async def _measure(self, env: Any, step: int) -> dict[str, float]:
-        """Our base class returns counts. Others pass one number to `wandb_log` the next time it is called; how many
-        completions are behind it is counted as they arrive. Which of them are of one item is not known: those of one
-        prompt count once in the interval.
+    async def _measure(self, env: Any, step: int, metric: str) -> tuple[dict[str, float], float | None]:
+        """The metrics, and the temperature that the figure of `metric` was sampled at. Our base class returns counts.
+        Others pass one number to `wandb_log` the next time it is called; how many completions are behind it is counted
+        as they arrive. Which of them are of one item is not known: those of one prompt count once in the interval.
         """
-        metric = self.plan.metric or str(getattr(env, "eval_metric", EVAL_METRIC))
         queue = self._shared.metrics
         queue.latest.clear()
         keep = None if isinstance(env, SampledEnvironment) else functools.partial(self._keep, step)
@@ -199,7 +209,8 @@ class Evaluations:
             outcome = await env.evaluate()
             if isinstance(outcome, Evaluation):
                 if (metrics := outcome.decided_by(metric)) is not None:
-                    return metrics
+                    greedy = metric.rpartition("/")[2].startswith(GREEDY_PREFIX)
+                    return metrics, 0.0 if greedy else sampled.temperature
                 queue.latest |= {name: outcome.to_metrics()[name] for name in (outcome.metric, *outcome.others)}
             await env.wandb_log({})  # with an argument, as BaseEnv calls it: some have no default
             untold = self._reports.take_evaluation(outcome)
@@ -209,8 +220,8 @@ class Evaluations:
                 value = queue.take_latest(metric)
         if value is None:
             logger.warning("%s", _no_metric(metric, queue.latest))
-            return {}
-        return fraction_metrics(value, sampled.completions, effective_n=sampled.independent)
+            return {}, None
+        return fraction_metrics(value, sampled.completions, effective_n=sampled.independent), sampled.temperature
 
     def _keep(self, step: int, answers: SampledAnswers) -> None:
         """Our base class reports its rollouts itself, with their rewards. Of others only the requests are known."""

@@ -15,7 +15,7 @@ from rl_contract.logged_metrics import describe
 from tinker_atropos.errors import DivergedError
 from tinker_atropos.trainer.reporting.trackers.tracker import Tracker
 from tinker_atropos.trainer.reporting.trainer_status import LiveStatus
-from tinker_atropos.trainer.trajectories.api_client import ApiClient
+from tinker_atropos.trainer.trajectories.api_client import ApiClient, MetricsRecord
 
 POLL_SECONDS = 1.0
 MAX_NAMES = 2_000
@@ -28,14 +28,14 @@ logger = logging.getLogger(__name__)
 
 
 class Relay:
-    """`on_evaluation` gets the step and the metrics of each result."""
+    """`on_evaluation` gets the step and the record of each result."""
 
     def __init__(
         self,
         api: ApiClient,
         status: LiveStatus,
         sink: Tracker,
-        on_evaluation: Callable[[int, Mapping[str, float]], None],
+        on_evaluation: Callable[[int, MetricsRecord], None],
     ) -> None:
         self._on_evaluation = on_evaluation
         self._api = api
@@ -57,7 +57,7 @@ class Relay:
         for record in answer.records:
             self._status.relayed(record)
             if record.evaluated_step is not None:
-                self._on_evaluation(record.evaluated_step, record.metrics)
+                self._on_evaluation(record.evaluated_step, record)
             self._sink.log_report(record.step, self._bounded(curves(record.environment, record.metrics)))
             if self._status.collapsed:
                 raise DivergedError(self._status.collapsed)

@@ -220,7 +220,7 @@ class LiveStatus:
     def relayed(self, record: MetricsRecord) -> None:
         """Record what an environment reported."""
         if record.evaluated_step is not None:
-            self._evaluated(record.evaluated_step, record.metrics)
+            self._evaluated(record.evaluated_step, record.metrics, record.held_out)
             if _EVALUATION_SECONDS in record.metrics:
                 self.time_left.evaluated(record.evaluated_step, record.metrics[_EVALUATION_SECONDS])
         environment = record.environment or 0
@@ -263,10 +263,9 @@ class LiveStatus:
         self.groups_made = self.groups_made.plus(increase)
         return increase
 
-    def _evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+    def _evaluated(self, step: int, metrics: Mapping[str, float], found: EvaluatedFigure | None) -> None:
         """Record one evaluation; that of step 0 is also the baseline. A newer one's result stays, if this is late."""
         self.warn("evaluation", not_numbers(step, metrics))
-        found = EvaluatedFigure.found(metrics, step=step)
         if found is None:
             return
         if step == 0:

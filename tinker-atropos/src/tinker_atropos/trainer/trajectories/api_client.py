@@ -10,6 +10,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rl_contract.processes import API_URL, PeerState, ReportedState
+from rl_contract.status_metrics import EvaluatedFigure
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.errors import InternalError, in_one_line
 from tinker_atropos.trainer.trajectories.deliveries import DeliveredBatch, read_delivery
@@ -72,17 +73,27 @@ class QueueSize(_Wire):
 
 
 class MetricsRecord(_Wire):
-    """One relayed report: metrics by name, the environment's own step, and which environment it is."""
+    """One relayed report: metrics by name, the environment's own step, and which environment it is. Of an evaluation,
+    `metric` is the environment's own name of the held-out figure, and `temperature` what it was sampled at.
+    """
 
     step: int | None = None
     metrics: dict[str, float]
     source: str
     environment: int | None = None
+    metric: str | None = None
+    temperature: float | None = None
 
     @property
     def evaluated_step(self) -> int | None:
         """The step whose evaluation this is the result of. Only the runner knows it; None for any other report."""
         return self.step if self.source == "evaluation" else None
+
+    @property
+    def held_out(self) -> EvaluatedFigure | None:
+        """The held-out figure, if this is the result of an evaluation that has one."""
+        found = None if self.evaluated_step is None else EvaluatedFigure.found(self.metrics, step=self.evaluated_step)
+        return found and found.with_changes(metric=self.metric or found.metric, temperature=self.temperature)
 
 
 class MetricsAnswer(_Wire):

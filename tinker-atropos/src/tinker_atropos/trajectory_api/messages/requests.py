@@ -143,12 +143,16 @@ class DropRequest(_Body):
 
 
 class MetricsReport(_Body):
-    """`POST /rl/metrics`. `environment` is the index of the reporting environment."""
+    """`POST /rl/metrics`. `environment` is the index of the reporting environment. Of an evaluation, `metric` is the
+    environment's own name of the held-out figure, and `temperature` what it was sampled at.
+    """
 
     step: Count | None = None
     metrics: dict[Name, FiniteFloat] = Field(max_length=MAX_METRICS)
     source: Name
     environment: Index | None = None
+    metric: Name | None = None
+    temperature: FiniteFloat | None = None
 
 
 NewGroupState = Literal["buffered", "queued"]

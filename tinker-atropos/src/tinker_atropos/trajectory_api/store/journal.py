@@ -16,7 +16,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from tinker_atropos.errors import InternalError
 
 FILE_NAME = "journal.sqlite"
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 PAGE_BYTES = 8192
 
 SCHEMA = """
@@ -38,7 +38,7 @@ CREATE TABLE books (entry TEXT NOT NULL CHECK (entry IN ('received', 'duplicates
 CREATE TABLE receipts (key TEXT PRIMARY KEY, state TEXT NOT NULL, received_at REAL NOT NULL) WITHOUT ROWID;
 CREATE INDEX receipts_by_time ON receipts (received_at);
 CREATE TABLE metrics (seq INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, step INTEGER, source TEXT NOT NULL,
-                      environment INTEGER, metrics TEXT NOT NULL);
+                      environment INTEGER, metric TEXT, temperature REAL, metrics TEXT NOT NULL);
 """
 
 

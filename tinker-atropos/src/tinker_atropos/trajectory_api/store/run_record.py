@@ -24,7 +24,7 @@ from tinker_atropos.trajectory_api.store.batches import cover, mark_trained, ret
 from tinker_atropos.trajectory_api.store.books import drop_rows
 
 METRICS_KEPT = 1_000
-METRICS_FIELDS = ("seq", "time", "step", "source", "environment", "metrics")
+METRICS_FIELDS = ("seq", "time", "step", "source", "environment", "metric", "temperature", "metrics")
 EVALUATION = "evaluation"
 """The source of a record that holds the result of an evaluation."""
 
@@ -117,9 +117,12 @@ def add_metrics(sql: sqlite3.Connection, report: MetricsReport, received_at: flo
     """Returns the record's sequence number."""
     if report.source == EVALUATION and report.step is not None:
         _put(sql, "evaluated_step", max(report.step, run_state(sql).evaluated_step or 0))
+    of_figure = (report.metric, report.temperature)
+    metrics = orjson.dumps(report.metrics).decode()
     added = sql.execute(
-        "INSERT INTO metrics (time, step, source, environment, metrics) VALUES (?, ?, ?, ?, ?)",
-        (received_at, report.step, report.source, report.environment, orjson.dumps(report.metrics).decode()),
+        "INSERT INTO metrics (time, step, source, environment, metric, temperature, metrics) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (received_at, report.step, report.source, report.environment, *of_figure, metrics),
     )
     sequence = int(added.lastrowid or 0)
     sql.execute("DELETE FROM metrics WHERE seq <= ?", (sequence - METRICS_KEPT,))

@@ -24,6 +24,14 @@ def test_only_finite_numbers_are_relayed():
     ]
 
 
+def test_a_metric_that_is_not_finite_is_warned_about_once(caplog):
+    queue = MetricsQueue()
+    for step in (1, 2):
+        queue.put({"loss": math.nan, "reward": math.inf, "right": 0.5}, step, "environment")
+    assert [record.args for record in caplog.records] == [("loss", math.nan), ("reward", math.inf)]
+    assert [record.metrics for record in queue.records] == [{"right": 0.5}] * 2
+
+
 def test_no_metrics_make_no_record():
     queue = MetricsQueue()
     queue.put(LEFT, None, "environment")

@@ -3,6 +3,7 @@ W&B run that the trainer writes. An environment neither has nor needs a W&B key.
 """
 
 import contextlib
+import logging
 import math
 import sys
 from collections import deque
@@ -18,17 +19,28 @@ from tinker_atropos.environments.rollout.sampled_work import SampledWork
 MAX_RECORDS = 1_000
 """Records kept while the trajectory API does not answer; the oldest are dropped first."""
 
+MAX_NAMES = 1_000
+"""Of metrics that were warned about: environments choose them."""
+
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class ReportedMetrics:
-    """One call of `POST /rl/metrics`."""
+    """One call of `POST /rl/metrics`. Of an evaluation, `metric` is the name in the environment of the held-out figure,
+    and `temperature` what it was sampled at, if all was sampled at one.
+    """
 
     metrics: dict[str, float]
     step: int | None
     source: str
+    metric: str | None = None
+    temperature: float | None = None
 
     def to_wire(self) -> dict[str, object]:
-        return {"step": self.step, "metrics": self.metrics, "source": self.source}
+        of_figure = {"metric": self.metric, "temperature": self.temperature}
+        known = {name: value for name, value in of_figure.items() if value is not None}
+        return {"step": self.step, "metrics": self.metrics, "source": self.source, **known}
 
 
 @dataclass
@@ -38,16 +50,25 @@ class MetricsQueue:
     records: deque[ReportedMetrics] = field(default_factory=lambda: deque(maxlen=MAX_RECORDS))
     latest: dict[str, float] = field(default_factory=dict)
     _judged: tuple[str, SampledWork] | None = None
+    _left_out: set[str] = field(default_factory=set)
 
-    def put(self, metrics: Mapping[str, object], step: int | None, source: str) -> None:
-        numbers = dict(_numbers(metrics))
+    def put(
+        self,
+        metrics: Mapping[str, object],
+        step: int | None,
+        source: str,
+        *,
+        metric: str | None = None,
+        temperature: float | None = None,
+    ) -> None:
+        numbers = dict(self._numbers(metrics))
         if self._judged is not None:
             suffix, sampled = self._judged
             for name in [name for name in numbers if name.endswith(suffix)]:
                 numbers |= fraction_metrics(numbers[name], sampled.completions, name, effective_n=sampled.independent)
                 step = sampled.step  # of the weights that were evaluated, whatever is trained by now
         if numbers:
-            self.records.append(ReportedMetrics(numbers, step, source))
+            self.records.append(ReportedMetrics(numbers, step, source, metric, temperature))
             self.latest.update(numbers)
 
     @contextlib.contextmanager
@@ -66,6 +87,17 @@ class MetricsQueue:
         for name in [name for name in self.latest if name.endswith(suffix)]:
             return self.latest.pop(name)
         return None
+
+    def _numbers(self, metrics: Mapping[str, object]) -> Iterator[tuple[str, float]]:
+        """The finite ones among the metrics. Tables and images are skipped; NaN and infinity, too, with a warning."""
+        for name, value in metrics.items():
+            if not isinstance(value, Real):
+                continue
+            if math.isfinite(value):
+                yield str(name), float(value)
+            elif name not in self._left_out and len(self._left_out) < MAX_NAMES:
+                self._left_out.add(name)
+                logger.warning("the metric %.200s is %s: it is left out each time that it is not finite", name, value)
 
 
 def install(queue: MetricsQueue) -> None:
@@ -97,10 +129,3 @@ class _Inert:
         return self
 
     def __setitem__(self, _key: object, _value: object) -> None: ...
-
-
-def _numbers(metrics: Mapping[str, object]) -> Iterator[tuple[str, float]]:
-    """The finite numbers among the metrics: tables, images and NaN are skipped."""
-    for name, value in metrics.items():
-        if isinstance(value, Real) and math.isfinite(value):
-            yield str(name), float(value)
