@@ -155,7 +155,7 @@ def _is_wired(settings: str) -> Cel:
 
 
 def _wired(settings: str) -> Cel:
-    table = {name: field.instead for (of, name), field in sorted(WIRED_FIELDS.items()) if of == SETTINGS[settings]}
+    table = {name: instead for (of, name), instead in sorted(WIRED_FIELDS.items()) if of == SETTINGS[settings]}
     hint = listed(f"{literal(table)}[k]")
     return _each(settings, literal(sorted(table)), f"k in variables.{settings}", hint)
 

@@ -38,10 +38,10 @@ def test_the_policy_with_parameters_fails_open_and_the_other_closed() -> None:
 
 def test_every_row_of_the_tables_is_in_the_policy() -> None:
     rules = variables(RUNS)
-    for (section, name), field in WIRED_FIELDS.items():
+    for (section, name), instead in WIRED_FIELDS.items():
         settings = {"env": "config", "trainer": "trainer"}.get(section)
         if settings:
-            assert f"{literal(name)}: {literal(field.instead)}" in rules[f"wired_{settings}"]
+            assert f"{literal(name)}: {literal(instead)}" in rules[f"wired_{settings}"]
     for (section, name), smallest in SMALLEST.items():
         rule = rules["too_small_config" if section == "env" else "too_small_trainer"]
         assert f"{literal(name.rpartition('.')[2])}: {smallest.value}" in rule

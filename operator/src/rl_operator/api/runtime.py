@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import ConfigDict, Field
 
 from rl_contract.env_vars import TINKER_API_KEY, WANDB_API_KEY
+from rl_contract.prices import TokenPrices
 from rl_operator.api.model import (
     ApiModel,
     LabelValue,
@@ -88,13 +89,12 @@ class BackendPrices(ApiModel):
         default_factory=dict, max_length=64, description="By base model, where they are others."
     )
 
-    def of_model(self, base_model: str | None) -> ModelPrices | None:
+    def of_model(self, base_model: str | None) -> TokenPrices | None:
         """None: it has none here."""
-        if base_model in self.models:
-            return self.models[base_model]
-        if self.prefill is None or self.sample is None or self.train is None:
+        found = self.models.get(base_model or "", self)
+        if found.prefill is None or found.sample is None or found.train is None:
             return None
-        return ModelPrices(prefill=self.prefill, sample=self.sample, train=self.train)
+        return TokenPrices(found.prefill, found.sample, found.train, self.currency)
 
 
 class Backend(ApiModel):

@@ -8,6 +8,7 @@ numbers and strings as Go's `strconv.FormatFloat(x, 'g', -1, 64)` and `strconv.Q
 import math
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from functools import lru_cache
 from typing import Final
 
 _INT64: Final = range(-(2**63), 2**63)
@@ -87,26 +88,12 @@ def _shortest(value: float) -> str:
 def _quoted(text: str) -> str:
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
-    return f'"{text.translate(_ESCAPED)}"'
+    return f'"{"".join(map(_escaped, text))}"'
 
 
-class _Escaped(dict[int, str]):
-    """How each character is written, by its code. Texts may be long: what most of them consist of is looked up."""
-
-    def __missing__(self, code: int) -> str:
-        written = _escaped(chr(code))
-        if code < _LOOKED_UP:
-            self[code] = written
-        return written
-
-
-_LOOKED_UP: Final = 0x10000
-"""Codes below it: all of everyday scripts, some megabytes if each of them has been seen."""
-
-_ESCAPED: Final = _Escaped()
-
-
+@lru_cache(maxsize=65_536)
 def _escaped(character: str) -> str:
+    """How it is written. Texts may be long: each of their characters is looked at once."""
     if character in _ESCAPES or character.isprintable():
         return _ESCAPES.get(character, character)
     code = ord(character)

@@ -75,8 +75,8 @@ def _not_a_mapping(field: GivenField) -> Refusal | None:
 
 
 def _wired(field: GivenField) -> Refusal | None:
-    wired = WIRED_FIELDS.get((field.of.section, field.name))
-    return field.refuse("WiredField", wired.instead) if wired else None
+    instead = WIRED_FIELDS.get((field.of.section, field.name))
+    return field.refuse("WiredField", instead) if instead else None
 
 
 def _key(field: GivenField) -> Refusal | None:

@@ -165,10 +165,8 @@ def limit_refusals(subject: Subject) -> Iterator[Refusal]:
         ("spec.activeDeadlineSeconds", spec.active_deadline_seconds, limits.active_deadline_seconds),
         ("spec.environmentReplicas", spec.environment_replicas, limits.environment_replicas),
     )
-    for field, given, limit in cases:
-        refusal = refuse_outside(field, given, Bound(max=limit), subject.runtime.metadata.name)
-        if refusal is not None:
-            yield refusal
+    runtime = subject.runtime.metadata.name
+    yield from filter(None, (refuse_outside(field, given, Bound(max=limit), runtime) for field, given, limit in cases))
 
 
 def budget_refusals(subject: Subject) -> Iterator[Refusal]:

@@ -18,7 +18,7 @@ from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.api.settings.fields import flattened
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.operator_errors import InvalidError
-from rl_operator.render.labels import child_metadata, managed_labels, owned_by
+from rl_operator.render.labels import child_metadata, config_map_of, managed_labels, owned_by
 
 CATALOG_COMPONENT: Final = "catalog"
 CATALOG_SELECTOR: Final = f"{names.MANAGED_BY_LABEL}={names.MANAGER},{names.COMPONENT_LABEL}={CATALOG_COMPONENT}"
@@ -54,26 +54,20 @@ def catalog_name(runtime: str) -> str:
 
 def catalog_config_map(runtime: Runtime, namespace: str, found: ImageCatalog) -> k8s.ConfigMapObject:
     """Raises InvalidError if it would not fit into a ConfigMap."""
-    metadata = runtime.metadata
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": catalog_name(metadata.name),
-            "namespace": namespace,
-            "labels": {
-                **managed_labels("rl-catalog", CATALOG_COMPONENT),
-                "app.kubernetes.io/instance": metadata.name,
-            },
-            "ownerReferences": [{**owned_by(names.RUNTIME_KIND, metadata), "controller": True}],
-        },
-        "data": {
-            CATALOG_KEY: _catalog_text(runtime, found.catalog),
-            _IMAGE_KEY: runtime.spec.image_of_environments,
-            _IMAGE_ID_KEY: found.image_id or "",
-            _REDISCOVER_KEY: metadata.annotations.get(names.REDISCOVER_ANNOTATION, ""),
-        },
+    owner, labels = runtime.metadata, managed_labels("rl-catalog", CATALOG_COMPONENT)
+    metadata: k8s.ManifestMetadata = {
+        "name": catalog_name(owner.name),
+        "namespace": namespace,
+        "labels": {**labels, "app.kubernetes.io/instance": owner.name},
+        "ownerReferences": [{**owned_by(names.RUNTIME_KIND, owner), "controller": True}],
     }
+    data = {
+        CATALOG_KEY: _catalog_text(runtime, found.catalog),
+        _IMAGE_KEY: runtime.spec.image_of_environments,
+        _IMAGE_ID_KEY: found.image_id or "",
+        _REDISCOVER_KEY: owner.annotations.get(names.REDISCOVER_ANNOTATION, ""),
+    }
+    return config_map_of(metadata, data)
 
 
 def stored_catalog(config_map: k8s.ConfigMapObject) -> StoredCatalog | None:
@@ -133,12 +127,7 @@ HISTORY_COMPONENT: Final = "history"
 
 def history_config_map(run: TrainingRun, name: str, points: Sequence[Mapping[str, float]]) -> k8s.ConfigMapObject:
     """Not immutable: a further attempt continues it."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": child_metadata(run, name, HISTORY_COMPONENT),
-        "data": history_content(points),
-    }
+    return config_map_of(child_metadata(run, name, HISTORY_COMPONENT), history_content(points))
 
 
 def history_content(points: Sequence[Mapping[str, float]]) -> dict[str, str]:

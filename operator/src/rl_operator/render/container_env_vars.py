@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from rl_contract import env_vars as variables
-from rl_contract.prices import TokenPrices
 from rl_contract.processes import API_PORT, API_URL, INFERENCE_PORT, INFERENCE_URL, OPS_PORTS, SANDBOX_PORT
 from rl_operator.api import kubernetes_objects as k8s
 from rl_operator.api.run_inputs import ParentRun, RunInputs, base_model
@@ -178,7 +177,7 @@ def _prices(run: TrainingRun, inputs: RunInputs) -> str | None:
         return None
     sections = inputs.sections(run)
     found = prices.of_model(base_model(sections.env, sections.openai))
-    return TokenPrices(found.prefill, found.sample, found.train, prices.currency).to_json() if found else None
+    return found.to_json() if found else None
 
 
 def _wandb_settings(run: TrainingRun, runtime: Runtime) -> dict[str, str | None]:

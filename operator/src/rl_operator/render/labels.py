@@ -1,4 +1,4 @@
-"""Labels, annotations and owner of every child."""
+"""Labels, annotations and owner of every child, and what ConfigMaps are made of."""
 
 from rl_operator.api import kubernetes_objects as k8s
 from rl_operator.api import names
@@ -10,6 +10,13 @@ def controller_uid(document: k8s.KubernetesObject) -> str | None:
     """The uid of the object that owns this one."""
     owners = document["metadata"].get("ownerReferences", ())
     return next((owner["uid"] for owner in owners if owner.get("controller")), None)
+
+
+def config_map_of(
+    metadata: k8s.ManifestMetadata, data: dict[str, str], *, immutable: bool = False
+) -> k8s.ConfigMapObject:
+    made: k8s.ConfigMapObject = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+    return made | {"immutable": True} if immutable else made
 
 
 def managed_labels(name: str, component: str) -> dict[str, str]:

@@ -17,7 +17,7 @@ from rl_operator.documents.yaml_text import write_yaml
 from rl_operator.operator_errors import InvalidError
 from rl_operator.render.container_template import CONFIG_KEY, mounting
 from rl_operator.render.environment_pod import environment_template
-from rl_operator.render.labels import child_metadata
+from rl_operator.render.labels import child_metadata, config_map_of
 from rl_operator.render.network import network_children, sandbox_network_children
 from rl_operator.render.pod import pod_name_prefix, pod_template
 from rl_operator.render.sandbox_pod import sandbox_template
@@ -87,9 +87,8 @@ def render_run(run: TrainingRun, inputs: RunInputs, files: Mapping[str, str] | N
     }
     config_hash = _hash(*texts.values())
     name = config_map_name(run, config_hash)
-    config_map = _immutable(run, name, "config", texts)
-    templates = _templates(name, pod, environments, sandboxes)
-    return Rendered(config, config_hash, config_map, source, templates)
+    held = config_map_of(child_metadata(run, name, "config"), texts, immutable=True)
+    return Rendered(config, config_hash, held, source, _templates(name, pod, environments, sandboxes))
 
 
 def render_config(run: TrainingRun, inputs: RunInputs) -> dict[str, object]:
@@ -147,17 +146,8 @@ def _templates(config_map: str, pod: k8s.PodObject, apart: PodsApart, sandboxes:
 def _source(run: TrainingRun, files: Mapping[str, str]) -> k8s.ConfigMapObject:
     """The frozen copy of the files: later content of the user's ConfigMap is for later runs."""
     content = _hash(run.metadata.uid, source_hash(files))
-    return _immutable(run, f"{run.metadata.name}-source-{content}", "source", dict(files))
-
-
-def _immutable(run: TrainingRun, name: str, component: str, texts: dict[str, str]) -> k8s.ConfigMapObject:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": child_metadata(run, name, component),
-        "immutable": True,
-        "data": texts,
-    }
+    metadata = child_metadata(run, f"{run.metadata.name}-source-{content}", "source")
+    return config_map_of(metadata, dict(files), immutable=True)
 
 
 def _text(content: object) -> str:

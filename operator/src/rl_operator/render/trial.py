@@ -37,7 +37,7 @@ from rl_operator.render.environment_pod import (
     environment_pull_secrets,
     environment_resources,
 )
-from rl_operator.render.labels import helper_labels, owned_by
+from rl_operator.render.labels import config_map_of, helper_labels, owned_by
 from rl_operator.render.manifests import render_config
 from rl_operator.render.pod import placement, pod_name_prefix
 
@@ -114,13 +114,9 @@ def trial_config_map(
 ) -> k8s.ConfigMapObject:
     """Without an owner: the creator of the Job knows its uid."""
     prompts = {PROMPTS_KEY: json.dumps(trial.prompts, ensure_ascii=False)} if trial.prompts else {}
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": run.metadata.namespace, "labels": _labels(run)},
-        "immutable": True,
-        "data": {CONFIG_KEY: write_yaml(render_config(run, inputs)), **prompts, **files},
-    }
+    metadata: k8s.ManifestMetadata = {"name": name, "namespace": run.metadata.namespace, "labels": _labels(run)}
+    texts = {CONFIG_KEY: write_yaml(render_config(run, inputs)), **prompts, **files}
+    return config_map_of(metadata, texts, immutable=True)
 
 
 def model_container(index: int) -> str:

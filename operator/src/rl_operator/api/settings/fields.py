@@ -5,7 +5,6 @@ name, so that it is like every other; files, runtimes and the rendered config ha
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from rl_contract.setting_rows import Setting, Smallest, settings_of
@@ -91,36 +90,25 @@ LARGEST: Final[Mapping[tuple[Section, str], float]] = {
 """The largest values that any run could mean."""
 
 
-@dataclass(frozen=True, slots=True)
-class WiredField:
-    """A value that the renderer sets. `instead` says how to get the desired effect."""
-
-    section: Section
-    name: str
-    instead: str
-
-
 _ADDRESS = "addresses are chosen by the platform and travel as environment variables: leave the field out"
 _KEY = "keys come from the Secrets that the runtime names: leave the field out, and never write a key into a run"
 _WANDB = "set spec.wandb.{} instead"
 _FILES = "checkpoints are kept by the backend, and folders are chosen by the platform: leave the field out"
 
-WIRED_FIELDS: Final = {
-    (field.section, field.name): field
-    for field in (
-        WiredField("env", "rollout_server_url", _ADDRESS),
-        WiredField("env", "base_url", _ADDRESS),
-        WiredField("env", "api_key", _KEY),
-        WiredField("openai", "base_url", _ADDRESS),
-        WiredField("openai", "api_key", _KEY),
-        WiredField("trainer", "base_url", _ADDRESS),
-        WiredField("trainer", "api_key", _KEY),
-        WiredField("trainer", "checkpoint_dir", _FILES),
-        WiredField("trainer", "wandb_project", _WANDB.format("project")),
-        WiredField("trainer", "wandb_group", _WANDB.format("group")),
-        WiredField("trainer", "wandb_run_name", _WANDB.format("name")),
-    )
+WIRED_FIELDS: Final[Mapping[tuple[Section, str], str]] = {
+    ("env", "rollout_server_url"): _ADDRESS,
+    ("env", "base_url"): _ADDRESS,
+    ("env", "api_key"): _KEY,
+    ("openai", "base_url"): _ADDRESS,
+    ("openai", "api_key"): _KEY,
+    ("trainer", "base_url"): _ADDRESS,
+    ("trainer", "api_key"): _KEY,
+    ("trainer", "checkpoint_dir"): _FILES,
+    ("trainer", "wandb_project"): _WANDB.format("project"),
+    ("trainer", "wandb_group"): _WANDB.format("group"),
+    ("trainer", "wandb_run_name"): _WANDB.format("name"),
 }
+"""Fields whose values the renderer sets, and how to get the desired effect instead."""
 
 
 def _field(setting: Setting) -> EnvironmentField:

@@ -16,7 +16,7 @@ from rl_operator.api.catalog import CatalogEnvironment, EnvironmentField
 from rl_operator.api.hints import KEY_IN_RUN
 from rl_operator.api.refusal import looks_like_a_key, redacted
 from rl_operator.api.runtime import Runtime
-from rl_operator.api.settings.fields import WIRED_FIELDS, WiredField, flattened, outer_names, steps_of
+from rl_operator.api.settings.fields import WIRED_FIELDS, flattened, outer_names, steps_of
 from rl_operator.api.training_run import RunSpec, WandbSettings
 from rl_operator.api.value_text import same_value, text_of
 from rl_operator.check.field_rules import type_problem
@@ -98,8 +98,8 @@ class RunFields:
         return field.name if tuple(found) == (field,) else field.path
 
     def _unknown(self, name: str) -> ToolRefusedError:
-        if wired := _wired(name):
-            return ToolRefusedError(f"{name} is not yours to set: {wired.instead}")
+        if instead := _wired(name):
+            return ToolRefusedError(f"{name} is not yours to set: {instead}")
         if other := ELSEWHERE.get(name.removeprefix("spec.")):
             return ToolRefusedError(f"{name} is not edited: {other}")
         names = [self.called(field) for field in self.all]
@@ -142,12 +142,11 @@ def _limits(info: FieldInfo) -> str:
     return ", ".join(f"{words[word]} {limit}" for word, limit in limits.items())
 
 
-def _wired(name: str) -> WiredField | None:
-    """What belongs to the platform, by any of the names that agents know."""
-    section, _, inner = name.removeprefix("spec.").replace("config.", "env.", 1).rpartition(".")
-    return next(
-        (field for field in WIRED_FIELDS.values() if field.name == inner and section in ("", field.section)), None
-    )
+def _wired(name: str) -> str | None:
+    """What to do instead of setting what belongs to the platform, by any of the names that agents know."""
+    given, _, inner = name.removeprefix("spec.").replace("config.", "env.", 1).rpartition(".")
+    found = (said for (section, field), said in WIRED_FIELDS.items() if field == inner and given in ("", section))
+    return next(found, None)
 
 
 _PYTHON_WORDS: Final[Mapping[str, str]] = {"True": "true", "False": "false", "None": "null"}

@@ -93,9 +93,9 @@ def _settable(run: TrainingRun, field: SettableField, settings: Settings) -> Con
 
 def _wired() -> Iterator[ConfigRow]:
     words = {section: name for name, section in SPEC_SECTIONS.items()}
-    for field in WIRED_FIELDS.values():
-        if field.section in words:
-            yield ConfigRow(f"{words[field.section]}.{field.name}", "", "wired", meaning=field.instead)
+    for (section, name), instead in WIRED_FIELDS.items():
+        if section in words:
+            yield ConfigRow(f"{words[section]}.{name}", "", "wired", meaning=instead)
 
 
 def _value_at(run: TrainingRun, place: Sequence[str]) -> object:
