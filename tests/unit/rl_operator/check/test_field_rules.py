@@ -142,28 +142,13 @@ def test_the_bundled_environments_own_values_are_accepted(field: EnvironmentFiel
 @pytest.mark.parametrize(
     ("value", "annotation"),
     [
-        (1, "int"),
-        (1, "float"),
-        (1.5, "float"),
-        ("x", "str"),
-        (True, "bool"),
-        (None, "int | None"),
-        (1, "int | None"),
-        (None, "Optional[str]"),
         (None, "typing.Optional[str]"),
         (1, "Union[str, int]"),
-        ("a", "Literal['a', 'b']"),
-        ("a", "Optional[Literal['a', 'b']]"),
-        ([1, 2], "list[int]"),
         ([1, None], "List[Optional[int]]"),
-        ([1, 2], "tuple[int, ...]"),
-        ([1, "x"], "tuple[int, str]"),
-        ([], "tuple[int, ...]"),
         ({"1": "a"}, "dict[int, str]"),
         (-1, "Literal[-1, 1]"),
         ("x", "Literal[Color.RED]"),
         ([1, "x"], "list"),
-        ({"a": 1.5}, "dict[str, float]"),
         ({"a": []}, "Dict[str, Any]"),
         (1, "Annotated[int, Field(gt=0)]"),
         ("STOP_TRAIN", "EvalHandlingEnum"),  # a class of the environment's own: it decides at its start
@@ -174,6 +159,7 @@ def test_the_bundled_environments_own_values_are_accepted(field: EnvironmentFiel
     ],
 )
 def test_fits(value: Any, annotation: str) -> None:
+    """What the comparison with pydantic below does not try."""
     assert type_problem(value, annotation) is None
 
 
@@ -181,20 +167,14 @@ def test_fits(value: Any, annotation: str) -> None:
     ("value", "annotation", "expected"),
     [
         ("8", "int", "an integer"),
-        (1.5, "int", "an integer"),
-        (True, "int", "an integer"),
-        (True, "float", "a number"),
         (1, "bool", "true or false"),
         (1, "str", "a string"),
-        (None, "int", "an integer"),
         ("8", "int | None", "an integer or null"),
-        ("8", "Optional[int]", "an integer or null"),
         (1.5, "Union[str, int]", "a string or an integer"),
         ("c", "Literal['a', 'b']", "one of a, b"),
         ("c", "float | Literal['auto']", "a number or auto"),
         (True, "Literal[1, 2]", "one of 1, 2"),
         ([1, "x"], "list[int]", "a list, each item an integer"),
-        ("x", "tuple[int, ...]", "a list, each item an integer"),
         ({"a": "x"}, "dict[str, float]", "a mapping, each value a number"),
         ([1], "tuple[int, str]", "a list, each item an integer"),
         ({"a": "x"}, "dict[int, str]", "a mapping, each value a string"),
@@ -203,22 +183,6 @@ def test_fits(value: Any, annotation: str) -> None:
 )
 def test_does_not_fit(value: Any, annotation: str, expected: str) -> None:
     assert type_problem(value, annotation) == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "annotation"),
-    [
-        ("red", "Color"),
-        ("red", "Color | None"),
-        (None, "Optional[Color]"),
-        (["red", "blue"], "list[Color]"),
-        ({"a": "red"}, "dict[str, Color]"),
-        (1, "Color | int"),
-        (1, "Color | Any"),
-    ],
-)
-def test_an_enums_choices_are_taken(value: Any, annotation: str) -> None:
-    assert type_problem(value, annotation, ["red", "blue"]) is None
 
 
 @pytest.mark.parametrize(

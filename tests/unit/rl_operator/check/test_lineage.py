@@ -12,6 +12,7 @@ from tests.unit.rl_operator.samples import TINY, inputs_of, make_run, make_runti
 from rl_contract.trainer_settings import TrainerSettings
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run_inputs import ParentRun
+from rl_operator.api.runtime import Runtime
 from rl_operator.api.status_fields import RunStatus, StartedFrom
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.check.lineage import ParentAdapter, adapter_of, describe_parent
@@ -103,21 +104,19 @@ def test_other_layers_are_named_with_both_values() -> None:
     assert on.hint.startswith("it trained with train_unembed true, and this run has false: ")
 
 
-def test_an_unset_rank_is_the_trainers_default() -> None:
+@pytest.mark.parametrize(
+    ("runtime", "advice"),
+    [
+        (make_runtime(), "set spec.trainer.lora_rank to 16"),  # and the trainer's default is another
+        (make_runtime(locked={"trainer": {"lora_rank": 32}}), "choose a runtime that does not lock it to another"),
+    ],
+)
+def test_a_rank_that_the_run_does_not_set_counts(runtime: Runtime, advice: str) -> None:
     run = make_run(runtime="lab", startFrom={"run": "sorting-1"})
-    inputs = replace(inputs_of(run, make_runtime()), parent=PARENT)
-    [refusal] = [r for r in check_run(run, inputs) if r.allowed == {"loraRank": 16}]
-    assert "this run has 32" in refusal.hint
-
-
-def test_a_locked_rank_must_be_changed_in_the_runtime() -> None:
-    run = make_run(runtime="lab", startFrom={"run": "sorting-1"})
-    inputs = replace(inputs_of(run, make_runtime(locked={"trainer": {"lora_rank": 32}})), parent=PARENT)
-    [refusal] = [r for r in check_run(run, inputs) if r.allowed == {"loraRank": 16}]
-    assert refusal.hint == (
-        "it trained with a LoRA rank of 16, and this run has 32: choose a runtime that does not lock it to another, "
-        "or start from another run"
-    )
+    found = check_run(run, replace(inputs_of(run, runtime), parent=PARENT))
+    [refusal] = [each for each in found if each.allowed == {"loraRank": 16}]
+    given = "it trained with a LoRA rank of 16, and this run has 32"
+    assert refusal.hint == f"{given}: {advice}, or start from another run"
 
 
 def test_no_hint_repeats_a_key_or_a_long_value() -> None:

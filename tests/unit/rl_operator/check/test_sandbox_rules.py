@@ -7,9 +7,7 @@ from tests.unit.rl_operator.check.lab import check
 from tests.unit.rl_operator.samples import CATALOG, catalog_of, make_run, make_runtime, own_environment, own_inputs
 
 from rl_operator.api.catalog import Catalog
-from rl_operator.api.environment import Environment
 from rl_operator.api.run_inputs import UNSET_WORKER_TIMEOUT, WORKER_TIMEOUT
-from rl_operator.api.training_run import TrainingRun
 from rl_operator.check.run_check import check_run
 from rl_operator.check.sandbox_rules import TERMINAL_BACKEND
 
@@ -127,25 +125,20 @@ def test_the_rule_knows_the_fields_of_the_bundled_agents() -> None:
     assert {fields[WORKER_TIMEOUT].default for fields in agents} == {UNSET_WORKER_TIMEOUT}
 
 
-def test_of_an_environment_whose_fields_are_not_known_the_runs_own_value_counts() -> None:
-    run, unread = unread_environment(rollout_seconds=60, sandbox={"timeoutSeconds": 59})
-    [refusal] = check_run(run, own_inputs(run, RUNTIME, unread))
-    assert refusal.field == "spec.sandbox.timeoutSeconds"
-
-
 @pytest.mark.parametrize("seconds", ["long", True, -1, None])
 def test_a_value_that_is_no_time_is_refused_only_as_such(seconds: Any) -> None:
     [refusal] = check({"config": {"rollout_seconds": seconds}, "sandbox": {"timeoutSeconds": 1}}, RUNTIME, AGENT)
     assert refusal.field == "spec.config.rollout_seconds"
 
 
-def test_an_own_environment_whose_fields_are_not_known_has_no_limit() -> None:
-    run, unread = unread_environment(sandbox={"timeoutSeconds": 1})
-    assert check_run(run, own_inputs(run, RUNTIME, unread)) == ()
-
-
-def unread_environment(sandbox: dict[str, Any], **config: Any) -> tuple[TrainingRun, Environment]:
+@pytest.mark.parametrize(
+    ("config", "fields"), [({"rollout_seconds": 60}, ["spec.sandbox.timeoutSeconds"]), ({}, [])], ids=["set", "unset"]
+)
+def test_of_an_environment_whose_fields_are_not_known_the_runs_own_value_counts(
+    config: dict[str, Any], fields: list[str]
+) -> None:
     own = own_environment()
-    config |= {"total_steps": 1, "group_size": 2, "batch_size": 2, "max_token_length": 8, "tokenizer_name": "bundled"}
-    run = make_run(environment="own/digits", config=config, sandbox=sandbox)
-    return run, own.with_changes(status=own.status.with_changes(fields=()))
+    unread = own.with_changes(status=own.status.with_changes(fields=()))
+    shared = {"total_steps": 1, "group_size": 2, "batch_size": 2, "max_token_length": 8, "tokenizer_name": "bundled"}
+    run = make_run(environment="own/digits", config=shared | config, sandbox={"timeoutSeconds": 59})
+    assert [refusal.field for refusal in check_run(run, own_inputs(run, RUNTIME, unread))] == fields

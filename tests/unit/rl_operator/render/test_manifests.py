@@ -31,7 +31,6 @@ from rl_operator.documents.shipped import bundled_runtimes
 from rl_operator.documents.yaml_text import write_yaml
 from rl_operator.render.environment_pod import environment_pod
 from rl_operator.render.manifests import Rendered, config_map_name, pod_name, render_config, render_run, templates_of
-from rl_operator.render.network import network_names
 from rl_operator.render.pod import pod_of_attempt
 from rl_operator.render.sandbox_pod import sandbox_pod
 
@@ -73,6 +72,7 @@ CASES: dict[str, tuple[TrainingRun, Runtime]] = {
 }
 
 
+RUN, RUNTIME = CASES["tiny"]
 APART_RUNTIME = make_runtime(
     secretEnvironment=[{"name": "judge", "key": "OPENROUTER_API_KEY"}, {"name": "judge", "key": "OTHER_KEY"}],
     environmentEgress=[{"cidr": "0.0.0.0/0", "ports": [443]}, {"cidr": "2001:db8::/32"}],
@@ -145,11 +145,12 @@ def test_golden(name: str, page: str) -> None:
     assert path.read_text() == text
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_the_config_map_holds_the_templates(name: str) -> None:
-    rendered = render(*CASES[name])
+@pytest.mark.parametrize(
+    "run", [RUN, make_run(sandbox={}), make_run(environmentReplicas=2)], ids=["one pod", "sandboxes", "replicas"]
+)
+def test_the_config_map_holds_the_templates(run: TrainingRun) -> None:
+    rendered = render(run, RUNTIME)
     assert templates_of(rendered.config_map) == rendered.templates
-    assert rendered.config_map["data"].keys() == {"config.yaml", "pod.json", "environments.json"}
 
 
 def test_names_follow_from_run_and_hash() -> None:
@@ -165,9 +166,6 @@ def test_names_follow_from_run_and_hash() -> None:
     for template in (rendered.templates.pod, rendered.templates.environment):
         [volume] = [volume for volume in template["spec"]["volumes"] if volume["name"] == "config"]
         assert volume["configMap"]["name"] == name
-
-
-RUN, RUNTIME = CASES["tiny"]
 
 
 @pytest.mark.parametrize(
@@ -198,11 +196,6 @@ def test_the_largest_source_fits_next_to_the_run() -> None:
     rendered = render_own({"digits.py": "x" * 900_000})
     assert all(len(json.dumps(each)) < 2**20 for each in rendered.config_maps)
     assert len(json.dumps(rendered.config_map)) < 32_768
-
-
-def test_the_network_names_are_known_without_rendering() -> None:
-    children = render_own().templates.network
-    assert {(child["kind"], child["metadata"]["name"]) for child in children} == network_names(OWN_RUN)
 
 
 def test_what_may_change_later_is_not_in_the_hash() -> None:

@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.samples import UID, inputs_of, make_run, make_runtime, openenv_environment, own_inputs
+from tests.unit.rl_operator.samples import UID, make_run, make_runtime, openenv_environment, own_inputs
 
 from rl_operator.render.environment_pod import environment_pod, environment_template
-from rl_operator.render.network import DATA_PORTS, network_children, network_names, service_host
+from rl_operator.render.network import DATA_PORTS, network_children, network_names
 from rl_operator.render.pod import pod_of_attempt, pod_template
 
 OWN_RUN = make_run(environment="own/digits")
@@ -52,15 +52,6 @@ def test_the_data_ports_are_for_the_runs_environments() -> None:
     assert ports(ops) == [("TCP", 8003), ("TCP", 8002)]
 
 
-def test_the_ops_port_of_a_bundled_environment_is_reachable_too() -> None:
-    run = make_run(environmentReplicas=2)
-    assert ports(network_children(run, inputs_of(run))[0]["spec"]["ingress"][1]) == [
-        ("TCP", 8003),
-        ("TCP", 8002),
-        ("TCP", 8004),
-    ]
-
-
 def test_an_environment_reaches_its_run_and_dns() -> None:
     trainer, _ = pods_of()
     spec = ENVIRONMENT["spec"]
@@ -96,12 +87,6 @@ def test_a_wide_range_excludes_the_nodes_credentials(cidr: str, excepted: list[s
     assert peer["ipBlock"]["cidr"] == cidr
     assert peer["ipBlock"].get("except", []) == excepted
     assert ports(rule) == [("TCP", 443)]
-
-
-def test_the_service_publishes_the_address_before_the_pod_is_ready() -> None:
-    assert SERVICE["spec"]["clusterIP"] == "None"
-    assert SERVICE["spec"]["publishNotReadyAddresses"] is True
-    assert service_host(OWN_RUN) == f"sorting-{UID[:5]}.team-a.svc"
 
 
 def test_names_fit_and_are_known() -> None:

@@ -11,7 +11,7 @@ from rl_operator.api.runtime import Runtime
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.container_env_vars import share_env_vars
 from rl_operator.render.environment_pod import environment_pod
-from rl_operator.render.manifests import SANDBOXES_KEY, render_run, templates_of
+from rl_operator.render.manifests import SANDBOXES_KEY, render_run
 from rl_operator.render.network import network_children, sandbox_network_children, sandbox_network_names
 from rl_operator.render.pod import pod_of_attempt
 from rl_operator.render.sandbox_pod import sandbox_pod, sandbox_template
@@ -146,12 +146,6 @@ def test_shares_add_up_to_all_of_them() -> None:
 def test_more_environments_later_change_nothing_that_is_frozen() -> None:
     few, many = (make_run(sandbox={"size": 5}, environmentReplicas=count) for count in (1, 4))
     assert render_run(few, inputs_of(few)).config_hash == render_run(many, inputs_of(many)).config_hash
-
-
-def test_templates_survive_the_config_map() -> None:
-    rendered = render_run(RUN, inputs_of(RUN))
-    assert SANDBOXES_KEY in rendered.config_map["data"]
-    assert templates_of(rendered.config_map) == rendered.templates
 
 
 def test_a_run_without_them_is_what_it_was() -> None:
