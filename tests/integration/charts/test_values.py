@@ -87,17 +87,26 @@ def test_every_setting_of_the_operator_can_be_set() -> None:
 
 def test_settings_arrive_as_the_operator_reads_them(rendering_helm: Helm) -> None:
     values = {"settings": {"workers": 1_000_000, "pollSeconds": 0.25, "logLevel": "debug"}, "scope.namespaces": ["a"]}
-    settings = OperatorSettings.from_command_line(
-        operators_arguments(rendering_helm.rendered(OPERATOR_CHART, values)), {}
-    )
+    settings = OperatorSettings.from_command_line(container_of(rendering_helm, "rl-operator", values)["args"], {})
     assert (settings.workers, settings.poll_seconds, settings.log_level) == (1_000_000, 0.25, "debug")
     assert (settings.namespace, settings.lease_name) == ("a", "rl-operator")
 
 
-def operators_arguments(documents: list[Document]) -> list[str]:
-    (container,) = of_kind(documents, "Deployment", "rl-operator")["spec"]["template"]["spec"]["containers"]
-    arguments: list[str] = container["args"]
-    return arguments
+def pod_of(documents: list[Document], deployment: str) -> Document:
+    spec: Document = of_kind(documents, "Deployment", deployment)["spec"]["template"]["spec"]
+    return spec
+
+
+def container_of(helm: Helm, deployment: str, values: dict[str, Any]) -> Document:
+    (container,) = pod_of(helm.rendered(OPERATOR_CHART, values), deployment)["containers"]
+    found: Document = container
+    return found
+
+
+def notes(helm: Helm, values: dict[str, Any]) -> str:
+    """What a person reads after the installation."""
+    said = helm("install", "rl-operator", OPERATOR_CHART, "--dry-run=client", *flags(values))
+    return said[said.index("NOTES:") :]
 
 
 def snake(name: str) -> str:
@@ -151,9 +160,7 @@ def test_the_gateways_arguments(rendering_helm: Helm) -> None:
         "tools": {"enabled": True, "readOnly": True, "ui": True, "allowedHosts": ["rl.example.com"]},
         "scope.namespaces": ["a"],
     }
-    (container,) = of_kind(rendering_helm.rendered(OPERATOR_CHART, values), "Deployment", "rl-operator-tools")["spec"][
-        "template"
-    ]["spec"]["containers"]
+    container = container_of(rendering_helm, "rl-operator-tools", values)
     said = CliRunner().invoke(tools, [*container["command"][2:], *container["args"], "--help"])
     assert container["command"] == ["rlctl", "tools", "serve"]
     assert said.exit_code == 0, said.output
@@ -167,25 +174,21 @@ def test_the_gateways_arguments(rendering_helm: Helm) -> None:
 def test_the_notes_say_when_a_namespace_is_required(
     rendering_helm: Helm, path: str, namespace: Any, asked: bool
 ) -> None:
-    values = flags({"tools.enabled": True, path: namespace})
-    said = rendering_helm("install", "rl-operator", OPERATOR_CHART, "--dry-run=client", *values)
-    notes = said[said.index("NOTES:") :]
-    assert "service/rl-operator-tools 8080:8080" in notes
-    assert ("-H 'X-RL-Namespace: NAMESPACE' \\\n" in notes) is asked
+    said = notes(rendering_helm, {"tools.enabled": True, path: namespace})
+    assert "service/rl-operator-tools 8080:8080" in said
+    assert ("-H 'X-RL-Namespace: NAMESPACE' \\\n" in said) is asked
 
 
 @pytest.mark.parametrize("ui", [True, False])
 def test_the_notes_say_where_the_page_is(rendering_helm: Helm, ui: bool) -> None:
-    values = flags({"tools.enabled": True, "tools.ui": ui})
-    said = rendering_helm("install", "rl-operator", OPERATOR_CHART, "--dry-run=client", *values)
-    assert ("http://127.0.0.1:8080/ui" in said[said.index("NOTES:") :]) is ui
+    said = notes(rendering_helm, {"tools.enabled": True, "tools.ui": ui})
+    assert ("http://127.0.0.1:8080/ui" in said) is ui
 
 
 def test_the_gateway_has_no_rights(rendering_helm: Helm) -> None:
     documents = rendering_helm.rendered(OPERATOR_CHART, {"tools.enabled": True})
     account = of_kind(documents, "ServiceAccount", "rl-operator-tools")["metadata"]["name"]
-    pod = of_kind(documents, "Deployment", "rl-operator-tools")["spec"]["template"]["spec"]
-    assert pod["serviceAccountName"] == account
+    assert pod_of(documents, "rl-operator-tools")["serviceAccountName"] == account
     subjects = [subject["name"] for document in documents for subject in document.get("subjects", ())]
     assert subjects
     assert account not in subjects
@@ -195,25 +198,17 @@ def test_the_gateway_has_no_rights(rendering_helm: Helm) -> None:
 def test_checkpoints_are_on_a_claim_or_the_notes_warn(rendering_helm: Helm, kept: bool) -> None:
     values = {"tinkerService.enabled": True} | ({} if kept else {"tinkerService.persistence.enabled": False})
     documents = rendering_helm.rendered(OPERATOR_CHART, values)
-    [volume] = [
-        each
-        for each in of_kind(documents, "Deployment", "tinker-service")["spec"]["template"]["spec"]["volumes"]
-        if each["name"] == "checkpoints"
-    ]
+    [volume] = [each for each in pod_of(documents, "tinker-service")["volumes"] if each["name"] == "checkpoints"]
     assert ("persistentVolumeClaim" in volume) is kept
     assert ("PersistentVolumeClaim" in [document["kind"] for document in documents]) is kept
-    said = rendering_helm("install", "rl-operator", OPERATOR_CHART, "--dry-run=client", *flags(values))
-    assert ("CheckpointLost" in said[said.index("NOTES:") :]) is not kept
+    assert ("CheckpointLost" in notes(rendering_helm, values)) is not kept
 
 
 @pytest.mark.parametrize(("file", "name"), [("operator", "rl-operator"), ("tinker-service", "tinker-service")])
 def test_pods_match_the_example(rendering_helm: Helm, file: str, name: str) -> None:
     """Except for the operator's name for its Lease, and its W&B key, which a value names."""
     values = {"tinkerService.enabled": True, "wandb.secretName": "rl-operator-wandb"}
-    pods = [
-        of_kind(documents, "Deployment", name)["spec"]["template"]["spec"]
-        for documents in (rendering_helm.rendered(OPERATOR_CHART, values), example(file))
-    ]
+    pods = [pod_of(each, name) for each in (rendering_helm.rendered(OPERATOR_CHART, values), example(file))]
     for pod in pods:
         pod.pop("topologySpreadConstraints", None)
         if pod["containers"][0].get("args") == ["--lease-name=rl-operator"]:
