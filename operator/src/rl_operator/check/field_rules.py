@@ -173,7 +173,9 @@ def refuse_outside(path: str, value: object, bound: Bound | None, runtime: str) 
     """
     if bound is None or not _is_outside(value, bound):
         return None
-    hint = hints.ALLOWS % (runtime, _range_text(bound)) + (hints.UNKNOWN_NUMBER if value == AUTO else "")
+    ends = ((hints.AT_LEAST, bound.min), (hints.AT_MOST, bound.max))
+    allowed = hints.AND.join(template % text_of(end) for template, end in ends if end is not None)
+    hint = hints.ALLOWS % (runtime, allowed) + (hints.UNKNOWN_NUMBER if value == AUTO else "")
     return Refusal(code="OutOfBounds", field=path, given=value, allowed=bound.to_wire(), hint=hint)
 
 
@@ -183,12 +185,6 @@ def _is_outside(value: Any, bound: Bound) -> bool:
         return bound.min is not None or bound.max is not None
     below = is_number(value) and bound.min is not None and value < bound.min
     return below or (is_number(value) and bound.max is not None and value > bound.max)
-
-
-def _range_text(bound: Bound) -> str:
-    """`at least 1 and at most 2500`."""
-    ends = ((hints.AT_LEAST, bound.min), (hints.AT_MOST, bound.max))
-    return hints.AND.join(template % text_of(end) for template, end in ends if end is not None)
 
 
 _COMPARISONS: Final[tuple[tuple[str, str, Callable[[Any, Any], bool]], ...]] = (
@@ -214,7 +210,7 @@ def _limits(value: object, field: EnvironmentField) -> Iterator[tuple[str, bool]
     if is_number(value):
         for name, template, is_kept in _COMPARISONS:
             if (limit := getattr(field, name)) is not None:
-                yield template % _shown(limit), is_kept(value, limit)
+                yield template % text_of(limit), is_kept(value, limit)
     if isinstance(value, str | list | tuple | dict):
         unit = "characters" if isinstance(value, str) else "entries"
         if field.min_length is not None:
@@ -223,10 +219,6 @@ def _limits(value: object, field: EnvironmentField) -> Iterator[tuple[str, bool]
             yield f"at most {field.max_length} {unit} long", len(value) <= field.max_length
     if isinstance(value, str) and field.pattern is not None:
         yield f"a string that matches {field.pattern}", _matches(field.pattern, value)
-
-
-def _shown(limit: float) -> str:
-    return str(int(limit)) if limit.is_integer() else str(limit)
 
 
 def _matches(pattern: str, text: str) -> bool:
@@ -255,12 +247,8 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 _SIMPLE: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
-    "int": ("an integer", _is_integer),
+    "int": ("an integer", lambda value: isinstance(value, int) and not isinstance(value, bool)),
     "float": ("a number", is_number),
     "str": ("a string", lambda value: isinstance(value, str)),
     "Path": ("a string", lambda value: isinstance(value, str)),
@@ -360,7 +348,8 @@ def _fits(value: object, node: ast.expr, choices: Sequence[object] | None) -> bo
 
 def _entries_fit(values: Sequence[object], node: ast.expr, choices: Sequence[object] | None) -> bool:
     types = _arguments(node)
-    if _name(node) == "tuple" and types and not any(map(_is_ellipsis, types)):
+    any_length = any(isinstance(each, ast.Constant) and each.value is Ellipsis for each in types)
+    if _name(node) == "tuple" and types and not any_length:
         return len(values) == len(types) and all(
             _fits_any(value, each, choices) for value, each in zip(values, types, strict=True)
         )
@@ -381,10 +370,6 @@ def _key_fits(key: str, node: ast.expr, choices: Sequence[object] | None) -> boo
 
 def _is_among(value: object, choices: Sequence[object]) -> bool:
     return any(type(value) is type(choice) and value == choice for choice in choices)
-
-
-def _is_ellipsis(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is Ellipsis
 
 
 def _literals(node: ast.expr) -> list[object] | None:

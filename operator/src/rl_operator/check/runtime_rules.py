@@ -174,12 +174,7 @@ def _egress(runtime: Runtime) -> Iterator[Refusal]:
 
 
 def _resources(runtime: Runtime) -> Iterator[Refusal]:
-    resources = runtime.spec.resources
-    for name, container in (
-        ("api", resources.api),
-        ("trainer", resources.trainer),
-        ("environment", resources.environment),
-    ):
+    for name, container in runtime.spec.resources:
         yield from resource_faults(("spec", "resources", name), container)
 
 

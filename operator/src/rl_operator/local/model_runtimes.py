@@ -116,7 +116,7 @@ def model_runtime(model: ModelFolder) -> Manifest:
 def local_runtimes(store: StateStore) -> dict[str, Runtime]:
     """The runtimes of this machine, by name: those that ship, and those of own models."""
     own = [parse_runtime(manifest) for manifest in store.list_all(RUNTIME_KIND, PLACE)]
-    return bundled_runtimes() | {runtime.metadata.name: runtime for runtime in own}
+    return {**bundled_runtimes(), **{runtime.metadata.name: runtime for runtime in own}}
 
 
 def model_of(store: StateStore, runtime: str) -> str | None:

@@ -102,6 +102,10 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs, source: str | None) -> k8s.Po
     image = environment_image(inputs)
     env_vars = remote_environment_env_vars(run, inputs, service_host(run), sandbox_host(run))
     env_vars += settings_env_vars(openenv) if openenv else []
+    only_name: k8s.PodSpec = {
+        **NO_DNS,
+        "hostAliases": [{"ip": UNKNOWN_ADDRESS, "hostnames": [service_host(run)]}],
+    }
     server: k8s.PodSpec = {"initContainers": [server_container(beside)]} if beside else {}
     return {
         **CONFINED_POD,
@@ -112,15 +116,10 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs, source: str | None) -> k8s.Po
             container(names.ENVIRONMENT_CONTAINER, image, command, env_vars, resources=resources, mounts=mounts)
         ],
         "volumes": volumes,
-        **({} if resolves_names(inputs) else _without_dns(service_host(run))),
+        **({} if resolves_names(inputs) else only_name),
         **environment_pull_secrets(inputs),
         **placement(inputs.runtime),
     }
-
-
-def _without_dns(host: str) -> k8s.PodSpec:
-    """Only the run's pod has a name."""
-    return {**NO_DNS, "hostAliases": [{"ip": UNKNOWN_ADDRESS, "hostnames": [host]}]}
 
 
 def environment_openenv(inputs: RunInputs) -> OpenEnv | None:
@@ -195,7 +194,9 @@ def server_container(openenv: OpenEnv) -> k8s.Container:
     The only probe is that one, of a route that every OpenEnv server has: a server that is busy with a step answers no
     probe, and to restart it then would cost all of its sessions.
     """
-    command: k8s.Container = {"command": _with_port(openenv.command)} if openenv.command else {}
+    # The words as they are, but for the port: that is the only variable that the kubelet expands in them.
+    words = [_PORT_WORD.sub(f"$({PORT_VARIABLE})", word) for word in literal(openenv.command)]
+    command: k8s.Container = {"command": words} if words else {}
     image = Image(openenv.image or "", openenv.pull_policy)
     return {
         "name": names.OPENENV_CONTAINER,
@@ -205,7 +206,12 @@ def server_container(openenv: OpenEnv) -> k8s.Container:
         "env": literals({"HOME": SCRATCH, "TMPDIR": SCRATCH, PORT_VARIABLE: str(openenv.port)}),
         "ports": [{"name": names.OPENENV_CONTAINER, "containerPort": openenv.port}],
         "restartPolicy": "Always",
-        "startupProbe": _start_probe(openenv.port),
+        "startupProbe": {
+            "httpGet": {"path": "/health", "port": openenv.port},
+            "periodSeconds": START_PERIOD_SECONDS,
+            "timeoutSeconds": 3,
+            "failureThreshold": START_FAILURES,
+        },
         "resources": _resources(openenv),
         "securityContext": CONTAINER_SECURITY | {"readOnlyRootFilesystem": openenv.read_only_root_filesystem},
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -215,20 +221,6 @@ def server_container(openenv: OpenEnv) -> k8s.Container:
 
 def server_volume(openenv: OpenEnv) -> k8s.Volume:
     return folder(scratch_volume(names.OPENENV_CONTAINER), _resources(openenv))
-
-
-def _with_port(command: tuple[str, ...]) -> list[str]:
-    """The words as they are, but for the port: that is the only variable that the kubelet expands in them."""
-    return [_PORT_WORD.sub(f"$({PORT_VARIABLE})", word) for word in literal(command)]
-
-
-def _start_probe(port: int) -> k8s.ContainerProbe:
-    return {
-        "httpGet": {"path": "/health", "port": port},
-        "periodSeconds": START_PERIOD_SECONDS,
-        "timeoutSeconds": 3,
-        "failureThreshold": START_FAILURES,
-    }
 
 
 def _resources(openenv: OpenEnv) -> k8s.Resources:

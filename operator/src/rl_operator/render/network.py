@@ -162,14 +162,8 @@ def _metadata_within(cidr: str) -> list[str]:
         network = ipaddress.ip_network(cidr, strict=False)
     except ValueError:
         return []
-    return [each for each in METADATA if _strictly_within(ipaddress.ip_network(each), network)]
-
-
-def _strictly_within(
-    inner: ipaddress.IPv4Network | ipaddress.IPv6Network, outer: ipaddress.IPv4Network | ipaddress.IPv6Network
-) -> bool:
-    overlaps = inner.version == outer.version and inner.overlaps(outer)
-    return overlaps and inner.prefixlen > outer.prefixlen
+    served = [each for each in map(ipaddress.ip_network, METADATA) if each.version == network.version]
+    return [str(each) for each in served if each.overlaps(network) and each.prefixlen > network.prefixlen]
 
 
 ANYWHERE: Final = ("0.0.0.0/0", "::/0")

@@ -14,7 +14,7 @@ from rl_contract.env_vars import (
 )
 from rl_operator.api import kubernetes_objects as k8s
 from rl_operator.api.runtime import Runtime, SecretKey
-from rl_operator.api.spec_parts.rollout_sinks import CertificatesKey, ObjectStore
+from rl_operator.api.spec_parts.rollout_sinks import CertificatesKey
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.render.container_env_vars import literals, secret_env_var
 
@@ -38,24 +38,20 @@ CLAIM_SECURITY: Final[k8s.PodSecurity] = {"fsGroupChangePolicy": "OnRootMismatch
 
 
 def sink_env_vars(run: TrainingRun, runtime: Runtime) -> list[k8s.EnvVar]:
-    """For the trainer alone; nothing if the runtime keeps no rollouts."""
+    """For the trainer alone, by the names that Amazon's own tools read; nothing if the runtime keeps no rollouts."""
     sinks = runtime.spec.rollouts
     if sinks is None:
         return []
     if sinks.object_store is None:
         return literals({RL_ROLLOUTS_DIR: ROLLOUT_FOLDER})
-    return _store_env_vars(f"{run.metadata.namespace}/{_folder(run)}", sinks.object_store)
-
-
-def _store_env_vars(folder: str, store: ObjectStore) -> list[k8s.EnvVar]:
-    """The names that Amazon's own tools read."""
+    store = sinks.object_store
     plain = {
-        RL_ROLLOUTS_URL: f"{store.url.rstrip('/')}/{folder}",
+        RL_ROLLOUTS_URL: f"{store.url.rstrip('/')}/{run.metadata.namespace}/{_folder(run)}",
         RL_ROLLOUTS_SECRET: store.secret_name,
         AWS_ENDPOINT_URL: (store.endpoint or "").rstrip("/"),
         AWS_REGION: store.region,
     }
-    if found := _authority(store):
+    if found := _authority(runtime):
         kind, place = found
         plain[RL_ROLLOUTS_CA_FILE] = f"{AUTHORITY_FOLDER}/{AUTHORITY_FILE}"
         plain[RL_ROLLOUTS_CA_SOURCE] = f"key {place.key} of {kind} {place.name}"
@@ -69,7 +65,7 @@ def sink_mounts(run: TrainingRun, runtime: Runtime) -> list[k8s.VolumeMount]:
     """For the trainer: only the run's own folder of the claim, or the authority of the bucket's server."""
     if _claim(runtime):
         return [{"name": ROLLOUT_VOLUME, "mountPath": ROLLOUT_FOLDER, "subPath": _folder(run)}]
-    if _authority(_object_store(runtime)):
+    if _authority(runtime):
         return [{"name": AUTHORITY_VOLUME, "mountPath": AUTHORITY_FOLDER, "readOnly": True}]
     return []
 
@@ -77,7 +73,7 @@ def sink_mounts(run: TrainingRun, runtime: Runtime) -> list[k8s.VolumeMount]:
 def sink_volumes(runtime: Runtime) -> list[k8s.Volume]:
     if claim := _claim(runtime):
         return [{"name": ROLLOUT_VOLUME, "persistentVolumeClaim": {"claimName": claim}}]
-    if found := _authority(_object_store(runtime)):
+    if found := _authority(runtime):
         kind, place = found
         # As for the store's keys: what is missing is a warning of the trainer's, and no reason not to train.
         items: list[k8s.KeyToPath] = [{"key": place.key, "path": AUTHORITY_FILE}]
@@ -98,12 +94,9 @@ def _claim(runtime: Runtime) -> str | None:
     return claim.claim_name if claim else None
 
 
-def _object_store(runtime: Runtime) -> ObjectStore | None:
-    return runtime.spec.rollouts.object_store if runtime.spec.rollouts else None
-
-
-def _authority(store: ObjectStore | None) -> tuple[Literal["ConfigMap", "Secret"], CertificatesKey] | None:
+def _authority(runtime: Runtime) -> tuple[Literal["ConfigMap", "Secret"], CertificatesKey] | None:
     """In what it is, and where in it."""
+    store = runtime.spec.rollouts.object_store if runtime.spec.rollouts else None
     authority = store.certificate_authority if store else None
     if authority is None:
         return None

@@ -84,6 +84,7 @@ def trial_job(
 ) -> k8s.JobObject:
     """The Job. `files` are the names of an own environment's files; the Job's ConfigMap has its name."""
     labels = _labels(run)
+    volume: k8s.Volume = {"name": "config", "configMap": {"name": name, "items": _items(trial, files)}}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -103,7 +104,7 @@ def trial_job(
                     "labels": inputs.runtime.spec.pod_labels | labels,
                     "annotations": inputs.runtime.spec.pod_annotations,
                 },
-                "spec": _pod_spec(run, inputs, provider, trial, _volume(name, trial, files)),
+                "spec": _pod_spec(run, inputs, provider, trial, volume),
             },
         },
     }
@@ -146,10 +147,6 @@ def _pod_spec(
         ],
         "volumes": [volume, *(folder(scratch_volume(name), resources) for name in names)],
     }
-
-
-def _volume(config_map: str, trial: Trial, files: Sequence[str]) -> k8s.Volume:
-    return {"name": "config", "configMap": {"name": config_map, "items": _items(trial, files)}}
 
 
 def _items(trial: Trial, files: Sequence[str]) -> list[k8s.KeyToPath]:

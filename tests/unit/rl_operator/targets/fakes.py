@@ -97,7 +97,7 @@ class MemoryTarget:
         return self.others.get((kind, namespace, name))
 
     def runtimes(self) -> dict[str, Runtime]:
-        return bundled_runtimes()
+        return dict(bundled_runtimes())
 
     def catalog(self, runtime: Runtime) -> Catalog | None:
         assert runtime.metadata.name
