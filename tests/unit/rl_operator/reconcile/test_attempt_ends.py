@@ -116,25 +116,6 @@ async def test_pods_held_since_a_crash_are_released_before_the_end(life: Life) -
     assert (life.status.attempt, held(life, 1), held(life, 2)) == (2, False, True)
 
 
-async def test_an_eviction_after_hours_of_training_is_followed_by_another_attempt(life: Life) -> None:
-    await life.train(progressDeadlineSeconds=600)
-    name = life.status.pod_name or ""
-    life.now += timedelta(hours=5)
-    life.attempt_metrics[name] = ObservedTrainer(step=7, total_steps=40, last_step_at=format_time(life.now))
-    await life.settle()
-    assert life.status.phase == "Running"
-    delete(life)
-    saved = result(outcome="stopped", stepsTrained=8, samplerPath=None)
-    await play(life, 1, "Failed", terminated(0, saved, at=format_time(life.now)))
-    assert (life.status.phase, [(a.reason, a.steps) for a in life.status.attempts]) == ("Pending", [("PodDeleted", 8)])
-
-
-async def test_a_restarted_operator_waits_for_the_trainers_answer(life: Life) -> None:
-    await life.train(progressDeadlineSeconds=600)
-    await life.later(5 * 3600)
-    assert (life.status.phase, "deletionTimestamp" in pod(life)["metadata"]) == ("Running", False)
-
-
 async def test_a_deadline_is_recorded_before_the_pod_is_deleted(life: Life) -> None:
     await life.start(startDeadlineSeconds=300)
     await life.report("Pending", waiting("ImagePullBackOff", "no such image"), waiting(), waiting())
@@ -163,28 +144,6 @@ async def test_killed_at_any_write_a_deadline_ends_the_run_the_same_way(life: Li
     assert (life.status.phase, reasons, len(life.pods)) == ("Failed", ["StartDeadlineExceeded"], 1)
     assert not held(life)
     assert life.client.dies_at is None or life.client.writes < nth, "the kill did not happen"
-
-
-async def test_a_clock_set_back_an_hour_delays_nothing(life: Life) -> None:
-    await life.start()
-    await life.fail()
-    await life.later(-1 * 3600)
-    assert (life.status.attempt, len(life.pods)) == (2, 2)
-    await play(life, 2, "Running", ready())
-    await play(life, 2, "Succeeded", terminated(0, result()))
-    assert (life.status.phase, life.status.attempt) == ("Succeeded", 2)
-
-
-async def test_five_attempts_without_a_new_step_end_the_run(life: Life) -> None:
-    """No fault of the run, and no gain: the first attempt trained seven steps, five more trained none."""
-    await life.start(startDeadlineSeconds=None)
-    for _ in range(6):
-        assert life.status.phase == "Starting"
-        await play(life, life.status.attempt or 0, "Failed", terminated(4, result(outcome="running", stepsTrained=7)))
-        await life.settle()
-        await life.later(400)
-    assert (life.status.phase, life.status.attempt) == ("Failed", 6)
-    assert "5 attempts in a row" in life.status.message
 
 
 # --- writes ---------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The life of a run whose environments run in pods of their own; the test plays the kubelet."""
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -68,13 +69,6 @@ async def test_an_own_environment_from_apply_to_weights(life: Life) -> None:
     assert life.client.writes == 14
 
 
-async def test_the_environment_pod_the_run_waits_for_is_named(life: Life) -> None:
-    life.apply_own()
-    await start(life, "1-env-0-0")
-    await life.later(61)
-    assert life.status.message == f"Waiting for environment pod {life.environments['1-env-0-0']['metadata']['name']}."
-
-
 async def test_unread_environments_do_not_start(life: Life) -> None:
     """The files changed between the environment's check and the start."""
     life.apply_own()
@@ -107,33 +101,6 @@ async def test_frozen_files_are_used_in_attempt_2_too(life: Life) -> None:
     assert source["data"] == {"digits.py": "class Digits: first = 1"}
 
 
-async def test_a_dead_environment_is_replaced_after_a_pause(life: Life) -> None:
-    life.apply_own()
-    await work(life, "1-env-0-0")
-    life.fail_environment("1-env-0-0", message="error: ZeroDivisionError in score")
-    delay = await life.reconcile()
-    assert delay == pytest.approx(PACE.backoff_seconds, abs=1.5)
-    await life.settle()
-    assert list(life.environments) == ["1-env-0-0"]
-    assert life.status.environments == EnvironmentPods(desired=1, ready=0, failures=1)
-    await life.later(11)
-    assert list(life.environments) == ["1-env-0-0", "1-env-0-1"], "the failed one stays for its log"
-    assert life.status.phase == "Running"
-
-
-async def test_an_evicted_or_deleted_one_is_replaced_and_not_counted(life: Life) -> None:
-    life.apply_own()
-    await work(life, "1-env-0-0")
-    life.play_environment("1-env-0-0", terminated(137), "Failed", reason="Evicted")
-    await life.later(21)
-    life.kubelet()
-    assert list(life.environments) == ["1-env-0-1"]
-    life.store.delete("Pod", KEY[0], life.environments["1-env-0-1"]["metadata"]["name"])
-    await life.later(61)
-    assert list(life.environments) == ["1-env-0-1", "1-env-0-2"], "it does not wait for the one on its way out"
-    assert life.status.environments == EnvironmentPods(desired=1, ready=0, failures=0)
-
-
 async def fail_four_times(life: Life) -> None:
     for n in range(4):
         life.fail_environment(f"1-env-0-{n}", message=f"error: failure {n}")
@@ -149,42 +116,6 @@ async def test_one_that_vanishes_with_its_run_is_not_replaced(life: Life) -> Non
     with pytest.raises(GoneError):
         await life.reconcile()
     assert list(life.environments) == ["1-env-0-0"]
-
-
-async def test_too_many_failures_end_the_attempt_with_the_last_error(life: Life) -> None:
-    life.apply_own(backoffLimit=0)
-    await start(life, "1-env-0-0")
-    await fail_four_times(life)
-    assert "deletionTimestamp" in life.pods[0]["metadata"], "the trainer saves"
-    assert sorted(life.environments) == [f"1-env-0-{n}" for n in range(4)]
-    stop(life, steps=3)
-    await life.settle()
-    failure = life.status.failure
-    assert (life.status.phase, failure.reason, failure.exit_code) == ("Failed", "EnvironmentFailed", 1)
-    assert failure.message.startswith("failure 3 (pod sorting-")
-    assert failure.message.endswith("-1-env-0-3)")
-    assert life.status.failed_attempts == 1
-
-
-async def test_a_bad_configuration_ends_the_run_at_once(life: Life) -> None:
-    life.apply_own()
-    await start(life, "1-env-0-0")
-    life.fail_environment("1-env-0-0", code=2, message="error: env.x is not known")
-    await life.settle()
-    stop(life, steps=0)
-    await life.settle()
-    assert life.status.phase == "Failed"
-    assert life.status.failure.reason == "ConfigInvalid"
-
-
-async def test_an_environment_that_ends_after_the_last_step_has_not_failed(life: Life) -> None:
-    life.apply_own()
-    await work(life, "1-env-0-0")
-    life.attempt_metrics[life.pods[0]["metadata"]["name"]] = ObservedTrainer(phase="saving", step=40, total_steps=40)
-    life.play_environment("1-env-0-0", terminated(0), "Succeeded")
-    await life.later(100)
-    assert list(life.environments) == ["1-env-0-0"]
-    assert life.status.environments == EnvironmentPods(desired=1, ready=0, failures=0)
 
 
 async def test_replicas_change_while_it_runs(life: Life) -> None:
@@ -295,23 +226,6 @@ async def _live(life: Life) -> tuple[Any, ...]:
     return life.status.phase, life.status.attempt, len(life.pods), held, list(life.environments), children
 
 
-EXPECTED = ("Succeeded", 1, 1, [False], ["1-env-0-0"], [2, 1, 2])
-WRITES = 19
-
-
-async def test_the_number_of_writes_of_a_whole_run(life: Life) -> None:
-    assert await _live(life) == EXPECTED
-    assert life.client.writes == WRITES
-
-
-@BEFORE_OR_AFTER
-@pytest.mark.parametrize("nth", range(1, WRITES + 1))
-async def test_killed_at_any_write_the_end_is_the_same(life: Life, nth: int, before: bool) -> None:
-    life.client.dies_at, life.client.dies_before = nth, before
-    assert await _live(life) == EXPECTED
-    assert life.client.dies_at is None, "the kill did not happen"
-
-
 async def _fail(life: Life) -> tuple[Any, ...]:
     """A run that ends because of its environment."""
     life.apply_own(backoffLimit=0)
@@ -321,22 +235,6 @@ async def _fail(life: Life) -> tuple[Any, ...]:
     await life.settle()
     failure = life.status.failure
     return life.status.phase, life.status.failed_attempts, failure and failure.message.split(" (")[0], len(life.pods)
-
-
-FIRST_FAILURE, LAST_WRITE = 11, 20
-
-
-async def test_the_number_of_writes_of_a_failing_run(life: Life) -> None:
-    await _fail(life)
-    assert life.client.writes == LAST_WRITE
-
-
-@BEFORE_OR_AFTER
-@pytest.mark.parametrize("nth", range(FIRST_FAILURE, LAST_WRITE + 1))
-async def test_killed_while_its_environment_fails_the_end_is_the_same(life: Life, nth: int, before: bool) -> None:
-    life.client.dies_at, life.client.dies_before = nth, before
-    assert await _fail(life) == ("Failed", 1, "failure 3", 1)
-    assert life.client.dies_at is None, "the kill did not happen"
 
 
 async def _resume(life: Life) -> tuple[Any, ...]:
@@ -356,20 +254,32 @@ async def _resume(life: Life) -> tuple[Any, ...]:
     return left, stopped, life.status.attempt, len(life.pods), list(life.environments)
 
 
-RESUMED = (["1-env-0-0"], ("Stopped", []), 2, 2, ["2-env-0-0", "2-env-1-0", "2-env-2-0"])
-SCALED_DOWN, RESUME_WRITES = 11, 24
+Story = tuple[Callable[[Life], Awaitable[tuple[Any, ...]]], tuple[Any, ...], int, int]
+STORIES: dict[str, Story] = {
+    "an environment dies": (_live, ("Succeeded", 1, 1, [False], ["1-env-0-0"], [2, 1, 2]), 1, 19),
+    "its environment fails": (_fail, ("Failed", 1, "failure 3", 1), 11, 20),
+    "it is scaled, stopped and resumed": (
+        _resume,
+        (["1-env-0-0"], ("Stopped", []), 2, 2, ["2-env-0-0", "2-env-1-0", "2-env-2-0"]),
+        11,
+        24,
+    ),
+}
+"""What happens, its end, the first write that the stories before do not have, and how many writes it takes."""
 
 
-async def test_the_number_of_writes_of_a_resumed_run(life: Life) -> None:
-    assert await _resume(life) == RESUMED
-    assert life.client.writes == RESUME_WRITES
+@pytest.mark.parametrize(("live", "end", "_", "writes"), STORIES.values(), ids=STORIES)
+async def test_the_end_and_the_number_of_writes(life: Life, live: Any, end: Any, _: int, writes: int) -> None:
+    assert await live(life) == end
+    assert life.client.writes == writes
 
 
 @BEFORE_OR_AFTER
-@pytest.mark.parametrize("nth", range(SCALED_DOWN, RESUME_WRITES + 1))
-async def test_killed_while_it_is_scaled_stopped_or_resumed_the_end_is_the_same(
-    life: Life, nth: int, before: bool
-) -> None:
+@pytest.mark.parametrize(
+    ("story", "nth"), [(name, nth) for name, story in STORIES.items() for nth in range(story[2], story[3] + 1)]
+)
+async def test_killed_at_any_write_the_end_is_the_same(life: Life, story: str, nth: int, before: bool) -> None:
+    live, end, *_ = STORIES[story]
     life.client.dies_at, life.client.dies_before = nth, before
-    assert await _resume(life) == RESUMED
+    assert await live(life) == end
     assert life.client.dies_at is None, "the kill did not happen"

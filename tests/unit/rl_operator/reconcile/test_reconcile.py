@@ -132,27 +132,6 @@ async def test_an_unrelated_config_map_is_not_read(life: Life) -> None:
     assert (reconciling.reason, len(life.pods)) == ("NameTaken", 1)
 
 
-async def test_success(life: Life) -> None:
-    await life.start()
-    assert (life.status.phase, life.status.attempt, len(life.pods)) == ("Starting", 1, 1)
-    assert life.pods[0]["metadata"]["name"] == life.status.pod_name
-
-    await life.report("Running", ready(), ready(), ready())
-    assert life.status.phase == "Running"
-
-    await life.succeed()
-    assert life.status.weights is not None
-    assert POD_FINALIZER not in life.pods[0]["metadata"]["finalizers"]
-    assert life.client.writes <= 8
-
-
-async def test_a_draft_starts_nothing_until_it_is_released(life: Life) -> None:
-    await life.start(suspend=True)
-    assert (life.status.phase, life.status.start_time, life.pods) == ("Draft", None, ())
-    await life.change(suspend=False)
-    assert (life.status.phase, len(life.pods)) == ("Starting", 1)
-
-
 async def test_a_refused_run_starts_once_it_is_fixed(life: Life) -> None:
     await life.start(config={"group_sise": 8})
     assert life.status.phase == "Pending"
@@ -166,17 +145,6 @@ async def test_an_unknown_runtime_is_refused_naming_the_existing_ones(life: Life
     await life.start(runtime="tyni")
     refusal = life.status.refusals[0]
     assert (refusal.code, refusal.allowed) == ("RuntimeNotFound", ["default", "tiny"])
-
-
-async def test_a_failed_attempt_is_followed_by_another_after_the_backoff(life: Life) -> None:
-    await life.start()
-    await life.fail()
-    assert (life.status.phase, life.status.attempt, len(life.pods)) == ("Pending", 1, 1)
-    await life.later(11)
-    assert (life.status.phase, life.status.attempt, len(life.pods)) == ("Starting", 2, 2)
-    first, second = life.pods
-    assert first["spec"]["volumes"] == second["spec"]["volumes"], "attempt 2 is what attempt 1 was"
-    assert life.ends == ["TrainerFailed"]
 
 
 async def test_stop_and_resume(life: Life) -> None:
