@@ -102,6 +102,13 @@ class Missing:
         return asdict(self)
 
 
+def how_to_supply(target: "Target", namespace: str, variable: str, secret: "SecretKey") -> str:
+    """A key that is missing: from the caller's variables on this machine, from a Secret on a cluster."""
+    if target.runs_files:
+        return f"export {variable}=… where this is called from"
+    return f"kubectl -n {namespace} create secret generic {secret.name} --from-literal={secret.key}=…"
+
+
 @dataclass(frozen=True)
 class TargetHealth:
     """The programs that serve the runs of a target. `versions` by name; `operator`: what reconciles, and whether it is

@@ -28,7 +28,7 @@ from rl_operator.status.attempt.restored import is_restored
 from rl_operator.status.text.reasons import REASONS
 from rl_operator.targets.inputs.file_inputs import FileInputs, judged
 from rl_operator.targets.runs.run_control import suspend_warning
-from rl_operator.targets.target import Missing, Target
+from rl_operator.targets.target import Missing, Target, how_to_supply
 from rl_operator.tools.agent_tool import Answer, Arguments, OptionalRun, Run, ToolRefusedError, agent_tool
 from rl_operator.tools.answers.polls import forget, looked_at, next_look
 from rl_operator.tools.answers.run_status import checkpoint_of, headline, without_empty
@@ -96,14 +96,13 @@ def _missing_keys(
     for variable, secret, why, needed in keys:
         if secret is None or (there := target.has_key(namespace, runtime, variable, secret)):
             continue
-        name = secret.name
+        name, how = secret.name, how_to_supply(target, namespace, variable, secret)
         if target.runs_files:
-            yield Missing("variable", variable, why, f"export {variable}=… where this is called from", needed)
+            yield Missing("variable", variable, why, how, needed)
         elif there is None:
             unseen = f"{why}; you may not look at Secrets, so it may be there"
             yield Missing("Secret", name, unseen, f"kubectl -n {namespace} get secret {name}")
         else:
-            how = f"kubectl -n {namespace} create secret generic {name} --from-literal={secret.key}=…"
             yield Missing("Secret", name, why, how, needed)
 
 
