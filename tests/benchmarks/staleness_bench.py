@@ -39,8 +39,7 @@ from tinker_atropos.trainer.update.trust_region import TrustRegion, within
 from tinker_service.model.adamw import AdamSettings
 from tinker_service.model.engine import Engine
 from tinker_service.model.lora import LoraAdapter, LoraSpec
-from tinker_service.model.sampling.continuations import SamplingRequest
-from tinker_service.model.sampling.sample_jobs import SampleJob
+from tinker_service.model.sampling.sample_jobs import SampleJob, SamplingRequest
 from tinker_service.model.training import Trainee, TrainingDatum, forward_backward, optim_step
 
 STEPS, GROUPS, GROUP_SIZE, RANK, ANSWER_TOKENS = 60, 4, 8, 16, 16

@@ -23,7 +23,7 @@ from tinker_atropos.trainer.update.trust_region import DPPO_SHIFT, ICEPOP_RATIOS
 from tinker_service.model.adamw import AdamSettings
 from tinker_service.model.lora import ALPHA, LoraSpec
 from tinker_service.model.losses import LOSSES
-from tinker_service.model.sampling.continuations import SamplingRequest
+from tinker_service.model.sampling.sample_jobs import SamplingRequest
 from tinker_service.sdk.operations import DEFAULT_LORA, MIN_TTL_SECONDS
 
 COOKBOOK = importlib.util.find_spec("tinker_cookbook")

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from tinker_service.model.engine import SAMPLING_BYTES
 from tinker_service.model.lora import LoraAdapter, LoraModel
-from tinker_service.model.sampling.continuations import Continuation, Decode, SamplingRequest
-from tinker_service.model.sampling.sample_jobs import SampleJob
+from tinker_service.model.sampling.sample_jobs import Continuation, Decode, SampleJob, SamplingRequest
 from tinker_service.model.sampling.sampling_batch import SamplingBatch
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tinker_atropos.chat.anthropic_requests import error_answer, message_answer
 from tinker_atropos.chat.chat_endpoint import chat_events, messages_events
+from tinker_atropos.chat.request_handling import RefusedRequestError
 
 CHAT = {"messages": [{"role": "user", "content": "2 + 3"}]}
 ADD = {
@@ -245,7 +246,8 @@ def test_a_message_and_its_events(answer) -> None:
 
 
 def test_errors_have_anthropics_types() -> None:
-    kinds = {status: error_answer(status, "x")["error"]["type"] for status in (400, 401, 409, 413, 500, 503)}
+    refusals = [RefusedRequestError("x", status=status) for status in (400, 401, 409, 413, 500, 503)]
+    kinds = {refusal.status: error_answer(refusal)["error"]["type"] for refusal in refusals}
     assert kinds == {
         400: "invalid_request_error",
         401: "authentication_error",

@@ -279,14 +279,6 @@ def test_a_wrong_command_is_refused_without_a_report(
     assert reason in ended.stderr
 
 
-def test_a_field_that_the_environment_does_not_have_is_refused(run_check: Run, tmp_path: Path) -> None:
-    shared = "total_steps: 3, group_size: 4, batch_size: 8, tokenizer_name: bundled, max_token_length: 64"
-    (tmp_path / "config.yaml").write_text(f"env: {{{shared}, no_such_field: 1}}\n")
-    ended = run_check("sort_digits", "--config", str(tmp_path / "config.yaml"))
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "error: env.no_such_field is not a field of this environment" in ended.stderr
-
-
 def test_a_providers_model_answers_instead(run_check: Run) -> None:
     with ScriptedProvider() as provider:
         given = {"RL_INFERENCE_URL": provider.url, "RL_INFERENCE_API_KEY": KEY}

@@ -18,7 +18,7 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from tinker_service.model.adamw import AdamSettings
 from tinker_service.model.lora import LoraModel, LoraSpec
-from tinker_service.model.sampling.continuations import SamplingRequest
+from tinker_service.model.sampling.sample_jobs import SamplingRequest
 from tinker_service.model.training import Trainee, TrainingDatum, forward_backward, optim_step
 from tinker_service.service_errors import StartError
 

@@ -8,9 +8,7 @@ import torch
 
 from tinker_service.model.engine import Engine
 from tinker_service.model.model_worker import Job, Worker
-from tinker_service.model.sampling.continuations import SamplingRequest
-from tinker_service.model.sampling.sample_jobs import SampleJob
-from tinker_service.model.sampling.scoring import PromptScoring
+from tinker_service.model.sampling.sample_jobs import PromptScoring, SampleJob, SamplingRequest
 from tinker_service.service_errors import CANCELLED, DroppedError, RequestError
 
 SHORT = SamplingRequest(prompt=(5, 6), num_samples=1, max_tokens=3, seed=1)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tinker_service.model.recordings import KEPT_SECONDS, Recordings
-from tinker_service.model.sampling.continuations import Continuation, SamplingRequest
+from tinker_service.model.sampling.sample_jobs import Continuation, SamplingRequest
 from tinker_service.service_errors import MissingError
 
 

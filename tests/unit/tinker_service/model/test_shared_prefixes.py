@@ -11,7 +11,7 @@ from tests.unit.tinker_service.sampled import sampled
 
 from tinker_service.model.engine import Engine
 from tinker_service.model.lora import LoraSpec
-from tinker_service.model.sampling.continuations import SamplingRequest
+from tinker_service.model.sampling.sample_jobs import SamplingRequest
 from tinker_service.model.shared_prefixes import PackedSequences, SharedPrefix, shared_prefixes
 from tinker_service.model.training import Trainee, TrainingDatum, forward_backward
 

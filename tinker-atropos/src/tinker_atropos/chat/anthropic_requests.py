@@ -330,6 +330,6 @@ def _additions(value: Json, known: frozenset[str]) -> Json:
     return {name: each for name, each in value.items() if name not in known and each is not None}
 
 
-def error_answer(status: int, message: str) -> Json:
-    kind = ERROR_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    return {"type": "error", "error": {"type": kind, "message": message}}
+def error_answer(refusal: RefusedRequestError) -> Json:
+    other = "api_error" if refusal.status >= 500 else "invalid_request_error"
+    return {"type": "error", "error": {"type": ERROR_TYPES.get(refusal.status, other), "message": str(refusal)}}

@@ -21,7 +21,6 @@ from tinker_atropos.chat.chat_rendering import ChatRenderer
 from tinker_atropos.chat.openai_answers import ChatCaller, answer_chat, completion_answer, ping_answer, sampled
 from tinker_atropos.chat.openai_requests import ChatRequest, CompletionRequest, OpenAIRequest
 from tinker_atropos.chat.request_handling import (
-    RefusedAnswer,
     RefusedRequestError,
     Told,
     guarded,
@@ -35,7 +34,7 @@ from tinker_atropos.chat.sampling import GeneratedSamples, Ints, SampleSource
 from tinker_atropos.serving import json_response
 
 Json = dict[str, Any]
-Dialects = list[tuple[str, Callable[..., Awaitable[Response]], Callable[[RefusedAnswer], Json]]]
+Dialects = list[tuple[str, Callable[..., Awaitable[Response]], Callable[[RefusedRequestError], Json]]]
 """A path, its handler, and the shape of its errors."""
 
 IGNORED_HEADER = "x-rl-ignored-fields"
@@ -73,8 +72,8 @@ class Endpoint:
         dialects: Dialects = [
             ("/v1/chat/completions", self._chat, openai_error),
             ("/v1/completions", self._completions, openai_error),
-            ("/v1/messages", self._messages, _anthropic_error),
-            ("/v1/messages/count_tokens", self._count_tokens, _anthropic_error),
+            ("/v1/messages", self._messages, error_answer),
+            ("/v1/messages/count_tokens", self._count_tokens, error_answer),
         ]
         posts = {path: guarded(partial(handler, told=told), told, shape) for path, handler, shape in dialects}
         return [
@@ -164,10 +163,6 @@ def _object(body: bytes) -> Json:
     if not isinstance(given, dict):
         raise RefusedRequestError("the body must be an object")
     return given
-
-
-def _anthropic_error(refusal: RefusedAnswer) -> Json:
-    return error_answer(refusal.status, refusal.message)
 
 
 DONE: Final = b"data: [DONE]\n\n"

@@ -143,7 +143,12 @@ def _with_tokens(
     answer: dict[str, Any], body: OpenAIRequest, generation: GeneratedSamples, prompt_T: Ints
 ) -> dict[str, Any]:
     """The usage, and the token ids in the names and places of vLLM, if they were asked for."""
-    answer["usage"] = _usage(generation, prompt_T)
+    prompt, completion = len(prompt_T), sum(len(sample.tokens_T) for sample in generation.samples)
+    answer["usage"] = {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
     if body.return_token_ids:
         answer["prompt_token_ids"] = prompt_T.tolist()
         for choice, sample in zip(answer["choices"], generation.samples, strict=True):
@@ -153,15 +158,6 @@ def _with_tokens(
 
 def _head(prefix: str, kind: str, model: str) -> dict[str, Any]:
     return {"id": f"{prefix}-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": model}
-
-
-def _usage(generation: GeneratedSamples, prompt_T: Ints) -> dict[str, int]:
-    completion = sum(len(sample.tokens_T) for sample in generation.samples)
-    return {
-        "prompt_tokens": len(prompt_T),
-        "completion_tokens": completion,
-        "total_tokens": len(prompt_T) + completion,
-    }
 
 
 Json = dict[str, Any]

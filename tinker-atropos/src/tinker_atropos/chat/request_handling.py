@@ -5,7 +5,6 @@ import contextlib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -40,20 +39,10 @@ class RefusedRequestError(Exception):
         self.status, self.code, self.field = status, code, field or None
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedAnswer:
-    """An answer that says why there is no other."""
-
-    status: int
-    message: str
-    code: str | None = None
-    field: str | None = None
-
-
-def openai_error(refusal: RefusedAnswer) -> dict[str, object]:
+def openai_error(refusal: RefusedRequestError) -> dict[str, object]:
     """OpenAI's shape, which sglang's clients do not read."""
     kind = "unavailable" if refusal.status == 503 else "invalid_request_error"
-    return {"error": {"message": refusal.message, "type": kind, "param": refusal.field, "code": refusal.code}}
+    return {"error": {"message": str(refusal), "type": kind, "param": refusal.field, "code": refusal.code}}
 
 
 class Told:
@@ -70,7 +59,7 @@ class Told:
 
 
 def guarded(
-    handler: Handler, told: Told, shape: Callable[[RefusedAnswer], dict[str, object]] = openai_error
+    handler: Handler, told: Told, shape: Callable[[RefusedRequestError], dict[str, object]] = openai_error
 ) -> Handler:
     """Refusals are 4xx (the client must change something), unavailability is 503 (it may try again)."""
 
@@ -82,20 +71,19 @@ def guarded(
         except (RefusedRequestError, SampleRefusedError, ChatError, UnavailableError) as error:
             refusal = _refusal(error)
         if refusal.status == 400 and not refusal.code:  # sglang's clients discard the message; codes are for programs
-            told.tell(f"refused a request to {request.url.path}: {refusal.message}")
+            told.tell(f"refused a request to {request.url.path}: {refusal}")
         return json_response(shape(refusal), refusal.status)
 
     return handle
 
 
-def _refusal(error: Exception) -> RefusedAnswer:
+def _refusal(error: Exception) -> RefusedRequestError:
     if isinstance(error, RefusedRequestError):
-        return RefusedAnswer(error.status, str(error), error.code, error.field)
+        return error
     if isinstance(error, UnavailableError):
-        return RefusedAnswer(503, str(error))
-    return RefusedAnswer(
-        400, str(error), "context_length_exceeded" if isinstance(error, ContextOverflowError) else None
-    )
+        return RefusedRequestError(str(error), status=503)
+    code = "context_length_exceeded" if isinstance(error, ContextOverflowError) else None
+    return RefusedRequestError(str(error), code=code)
 
 
 async def parse(request: Request, model: type[Body]) -> Body:

@@ -8,7 +8,7 @@ import inspect
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -130,10 +130,6 @@ class EnvironmentCheck:
     run: RunConfig | None
     provider: Provider | None
     seen: Observations
-    _source: Path = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._source = self.located.file
 
     async def check(self) -> None:
         """Raises BrokenOffError if it cannot go on, ConfigError if the config file is wrong."""
@@ -176,7 +172,7 @@ class EnvironmentCheck:
                     env.check_config()
             try:
                 collection = GroupCollection(
-                    env, self._source, self.seen, judge, None if policy is None else policy.sampler
+                    env, self.located.file, self.seen, judge, None if policy is None else policy.sampler
                 )
                 await collection.collect(self.seen.groups_asked)
                 if isinstance(env, SampledEnvironment):
@@ -226,7 +222,7 @@ class EnvironmentCheck:
                 await env.close()
 
     def _explain(self, error: BaseException) -> str:
-        return str(error) if isinstance(error, RunError) else describe(error, self._source)
+        return str(error) if isinstance(error, RunError) else describe(error, self.located.file)
 
 
 def compared(

@@ -159,8 +159,9 @@ class RequestLog:
 
         self._requests[scope["path"]] += 1
         await self._app(scope, receive, watched)
-        if status >= 400 and _code(body) != SEQUENCE_FULL:
-            self._note(f"{scope['path']}: {status} {_said(body)}")
+        message, code = _refusal(body)
+        if status >= 400 and code != SEQUENCE_FULL:
+            self._note(f"{scope['path']}: {status} {message}")
 
     def _note(self, refusal: str) -> None:
         if refusal in self._refused or len(self._refused) < MAX_KINDS:
@@ -216,18 +217,10 @@ def _raise(error: RunError) -> None:
     raise error
 
 
-def _code(body: bytes) -> str | None:
-    """What a refusal is called, if it has a name."""
+def _refusal(body: bytes) -> tuple[str, str | None]:
+    """The message of a refusal, and what it is called, if it has a name."""
     try:
-        code = orjson.loads(body)["error"]["code"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        return None
-    return code if isinstance(code, str) else None
-
-
-def _said(body: bytes) -> str:
-    """The message in a refusal."""
-    try:
-        return str(orjson.loads(body)["error"]["message"])
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        return body.decode(errors="replace")[:300]
+        error = orjson.loads(body)["error"]
+        return str(error["message"]), error.get("code")
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        return body.decode(errors="replace")[:300], None

@@ -93,6 +93,11 @@ class Location:
         kind = next(kind for kind in KINDS if kind == match["kind"])
         return cls(match["run"], kind, match["name"])
 
+    @classmethod
+    def of(cls, run: str, kind: str, name: str) -> "Location":
+        """Raises RequestError for parts that no path may have."""
+        return cls.parse(f"tinker://{run}/{kind}/{name}")
+
     @property
     def path(self) -> str:
         return f"tinker://{self.training_run_id}/{self.kind}/{self.name}"

@@ -36,8 +36,7 @@ class Downloads:
 
     async def sign(self, request: Request) -> Response:
         """The URLs of an external checkpoint's files, on the host that the client used."""
-        params = request.path_params
-        location = Location.parse(f"tinker://{params['run']}/{params['kind']}/{params['name']}")
+        location = Location.of(**request.path_params)
         if location.kind != "external_weights":
             raise RequestError(f"{location.path} is not external weights; save_weights_external makes them")
         expires = int(time.time()) + VALID_SECONDS

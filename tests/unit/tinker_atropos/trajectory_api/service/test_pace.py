@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.tinker_atropos.trajectory_api import api_bodies as build
 
 from tinker_atropos.trajectory_api.messages.requests import (
     EnvRegistration,
@@ -19,18 +20,8 @@ from tinker_atropos.trajectory_api.service.pace import over_reason, pace, room_o
 WORKING = LeaseView("working")
 
 
-def registration(batch_size: int = 32, num_steps: int = 10, max_staleness: int | None = None) -> TrainerRegistration:
-    return TrainerRegistration(
-        wandb_group="g",
-        wandb_project="p",
-        batch_size=batch_size,
-        max_token_len=100,
-        checkpoint_dir="",
-        save_checkpoint_interval=0,
-        starting_step=0,
-        num_steps=num_steps,
-        max_staleness=max_staleness,
-    )
+def registration(**changes: int | None) -> TrainerRegistration:
+    return build.registration(**{"batch_size": 32} | changes)
 
 
 def environment(env_id: int = 0, group_size: int = 8, weight: float = 1.0, share: float | None = None) -> RegisteredEnv:

@@ -2,6 +2,7 @@
 
 import pytest
 from tests.unit.tinker_atropos.trajectory_api import api_bodies as build
+from tests.unit.tinker_atropos.trajectory_api.conftest import Clock
 
 from tinker_atropos.trajectory_api.messages.bodies import ApiRefusal
 from tinker_atropos.trajectory_api.messages.requests import MAX_ENVIRONMENTS, EnvRegistration
@@ -16,13 +17,6 @@ def joined(roster: Roster, name: str = "sort", index: int | None = None) -> str:
     env = roster.place_of(registration(name, index))
     roster.put(env)
     return f"{env.env_id} {env.wandb_name}"
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_without_an_index_a_silent_environment_frees_its_slot() -> None:

@@ -11,10 +11,9 @@ from tests.unit.tinker_service.sampled import finished, new_batch, sampled
 
 from tinker_service.model.engine import Engine
 from tinker_service.model.lora import LoraAdapter, LoraSpec
-from tinker_service.model.sampling.continuations import Continuation, SamplingRequest
-from tinker_service.model.sampling.sample_jobs import SampleJob
+from tinker_service.model.sampling.sample_jobs import Continuation, PromptScoring, SampleJob, SamplingRequest
 from tinker_service.model.sampling.sampling_batch import SamplingBatch
-from tinker_service.model.sampling.scoring import PromptScoring, score_prompts
+from tinker_service.model.sampling.scoring import score_prompts
 from tinker_service.model.sampling.sequence_cache import TOKENS_PER_STEP, KeyValues
 from tinker_service.service_errors import CANCELLED, DroppedError, RequestError
 

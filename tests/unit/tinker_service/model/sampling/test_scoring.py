@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from tinker_service.model.engine import Engine
-from tinker_service.model.sampling.scoring import PromptScores, PromptScoring, score_prompts
+from tinker_service.model.sampling.sample_jobs import PromptScores, PromptScoring
+from tinker_service.model.sampling.scoring import score_prompts
 
 PROMPT = (5, 6, 7, 8, 9)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tinker_service.model.sampling.continuations import SamplingRequest
+from tinker_service.model.sampling.sample_jobs import SamplingRequest
 from tinker_service.model.sampling.token_choice import choose, distribution
 
 

@@ -82,7 +82,8 @@ def _started(
 ) -> "tuple[subprocess.Popen[bytes], int]":
     """The process, and the end of a pipe that has its output."""
     program = request["program"]
-    arguments = [_shell(), "-c", program] if isinstance(program, str) else program
+    shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
+    arguments = [shell, "-c", program] if isinstance(program, str) else program
     if not arguments:
         raise ValueError("there is no program to run")
     stdin = _stdin(request["stdin"])
@@ -143,10 +144,6 @@ def _read(output: Any, kept: KeptOutput, until: float) -> bool:
             return False
         kept.add(written)
     return True
-
-
-def _shell() -> str:
-    return "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
 
 
 THREAD_STACK_BYTES = 512 * 1024

@@ -12,9 +12,9 @@ from transformers.utils import logging as transformers_logging
 
 from tinker_service.model.checkpoint_files import BaseModel
 from tinker_service.model.lora import LoraModel
-from tinker_service.model.sampling.sample_jobs import SampleAnswer, SampleJob
+from tinker_service.model.sampling.sample_jobs import PromptScores, SampleAnswer, SampleJob
 from tinker_service.model.sampling.sampling_batch import SamplingBatch
-from tinker_service.model.sampling.scoring import PromptScores, score_prompts
+from tinker_service.model.sampling.scoring import score_prompts
 from tinker_service.service_errors import StartError
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from tinker_service.model.sampling.continuations import Continuation
+from tinker_service.model.sampling.sample_jobs import Continuation
 from tinker_service.model.training import TrainingDatum
 from tinker_service.service_errors import MissingError, RequestError
 

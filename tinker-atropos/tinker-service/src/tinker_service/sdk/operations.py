@@ -272,7 +272,7 @@ class Service:
         model_id = model_id_of(session_id, model_seq_id)
         if self.registry.has_model(model_id):
             raise RequestError(f"model {model_id!r} exists: create another training client")
-        return Location.parse(Location(model_id, "weights", "new").path).training_run_id
+        return Location.of(model_id, "weights", "new").training_run_id
 
     def _check_base_model(self, base_model: str) -> None:
         if not self.engine.is_named(base_model):
@@ -299,7 +299,7 @@ def _sampler_id(session_id: str, seq_id: int) -> str:
 def _location(model_id: str, kind: Kind, name: str | None) -> Location:
     if not name:
         raise RequestError("the checkpoint needs a name (path)")
-    return Location.parse(Location(model_id, kind, name).path)
+    return Location.of(model_id, kind, name)
 
 
 def _lora_spec(config: types.LoraConfig) -> LoraSpec:

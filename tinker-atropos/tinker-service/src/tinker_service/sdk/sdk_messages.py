@@ -16,9 +16,14 @@ from tinker.proto import tinker_public_pb2 as pb
 
 from tinker_service.model.losses import LOSSES, MANY_TARGETS, Loss
 from tinker_service.model.recordings import Provenance, ProvenanceSpan
-from tinker_service.model.sampling.continuations import SamplingRequest, TopLogprobs
-from tinker_service.model.sampling.sample_jobs import SampleAnswer
-from tinker_service.model.sampling.scoring import NOTHING_ASKED, Integers, PromptScoring
+from tinker_service.model.sampling.sample_jobs import (
+    Integers,
+    PromptScoring,
+    SampleAnswer,
+    SamplingRequest,
+    TopLogprobs,
+)
+from tinker_service.model.sampling.scoring import NOTHING_ASKED
 from tinker_service.model.training import Array, LossOutput, TrainingDatum
 from tinker_service.service_errors import RequestError
 

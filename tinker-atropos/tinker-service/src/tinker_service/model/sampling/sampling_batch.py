@@ -12,8 +12,7 @@ import torch
 
 from tinker_service.model.lora import AdapterTokens, LoraAdapter, LoraModel
 from tinker_service.model.packed_attention import Piece, packed_attention
-from tinker_service.model.sampling.continuations import Decode
-from tinker_service.model.sampling.sample_jobs import Row, SampleJob
+from tinker_service.model.sampling.sample_jobs import Decode, Row, SampleJob
 from tinker_service.model.sampling.sequence_cache import (
     ROWS_GROW_BY,
     TOKENS_PER_STEP,

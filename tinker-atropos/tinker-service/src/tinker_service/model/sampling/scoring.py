@@ -5,52 +5,17 @@ has none before it and gets no value.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel
 
 from tinker_service.model.lora import LoraAdapter, LoraModel
-from tinker_service.model.sampling.continuations import TopLogprobs
+from tinker_service.model.sampling.sample_jobs import Floats, Integers, PromptScores, PromptScoring, TopLogprobs
 from tinker_service.model.sampling.token_choice import choose
 
 LOGITS_TENSORS = 3  # of [B, T, V] at the same time
 NOTHING_ASKED = -1  # a cell of `targets` without a token
-
-Floats = npt.NDArray[np.float32]
-Integers = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class PromptScoring:
-    """Which scores a request wants for its prompt of T tokens.
-
-    `last_n` limits `logprobs` and `top_k` to the last tokens (None: all). `targets` [T - 1, K]: token ids to score at
-    positions 1 to T - 1. `draws`: tokens drawn at every position after the first, at `temperature`.
-    """
-
-    logprobs: bool = False
-    last_n: int | None = None
-    top_k: int = 0
-    targets: Integers | None = None
-    draws: int = 0
-    temperature: float = 1.0
-    seed: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PromptScores:
-    """The scores; None for what was not requested. NaN (`logprobs` [T]) and -inf (`top` [T, K]) where not scored.
-
-    `targets` [T - 1, K] is 0 where nothing was requested. `drawn`: token ids and logprobs, both [T - 1, draws].
-    """
-
-    logprobs: Floats | None = None
-    top: TopLogprobs | None = None
-    targets: Floats | None = None
-    drawn: tuple[Integers, Floats] | None = None
 
 
 @torch.inference_mode()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tinker_service.model.sampling.continuations import Continuation, SamplingRequest
+from tinker_service.model.sampling.sample_jobs import Continuation, SamplingRequest
 
 MAX_LOGITS_AT_ONCE = 2**24  # a distribution takes several tensors of this size
 
