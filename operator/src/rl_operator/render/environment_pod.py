@@ -41,7 +41,7 @@ from rl_operator.render.container_template import (
     written_resources,
 )
 from rl_operator.render.network import resolves_names, sandbox_host, service_host
-from rl_operator.render.pod import apart_template, placement, pod_of_slot, pull_secrets
+from rl_operator.render.pod import owned_template, placement, pod_of_slot, pull_secrets
 
 SOURCE_FOLDER: Final = f"{CONFIG_FOLDER}/source"
 
@@ -65,7 +65,7 @@ def environment_template(run: TrainingRun, inputs: RunInputs, source: k8s.Config
     files of an own one.
     """
     spec = _pod_spec(run, inputs, source["metadata"]["name"] if source else None)
-    return apart_template(run, inputs.runtime, names.ENVIRONMENT_COMPONENT, ANNOTATIONS, spec)
+    return owned_template(run, inputs.runtime, names.ENVIRONMENT_COMPONENT, ANNOTATIONS, spec)
 
 
 def environment_pod(

@@ -66,26 +66,15 @@ ANNOTATIONS: Final = {
 
 def pod_template(run: TrainingRun, inputs: RunInputs) -> k8s.PodObject:
     """The pod without an attempt and without its config: `generateName` is the prefix of the attempts' names."""
-    runtime = inputs.runtime
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "generateName": pod_name_prefix(run),
-            "namespace": run.metadata.namespace,
-            "labels": queue_labels(run) | runtime.spec.pod_labels | pod_labels(run, TRAINING_COMPONENT),
-            "annotations": runtime.spec.pod_annotations | ANNOTATIONS,
-            "finalizers": [POD_FINALIZER],
-            "ownerReferences": [owner_reference(run)],
-        },
-        "spec": _pod_spec(run, inputs),
-    }
+    pod = owned_template(run, inputs.runtime, TRAINING_COMPONENT, ANNOTATIONS, _pod_spec(run, inputs))
+    labels = queue_labels(run) | pod["metadata"]["labels"]
+    return {**pod, "metadata": {**pod["metadata"], "labels": labels, "finalizers": [POD_FINALIZER]}}
 
 
-def apart_template(
+def owned_template(
     run: TrainingRun, runtime: Runtime, component: str, annotations: dict[str, str], spec: k8s.PodSpec
 ) -> k8s.PodObject:
-    """A pod beside the run's own one, without attempt, slot and incarnation."""
+    """A pod of a run, without attempt, slot and incarnation."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -29,7 +29,7 @@ from rl_operator.render.container_template import (
     runtime_image,
     written_resources,
 )
-from rl_operator.render.pod import apart_template, placement, pod_of_slot, pull_secrets
+from rl_operator.render.pod import owned_template, placement, pod_of_slot, pull_secrets
 
 SANDBOX_GROUP: Final = 65531
 FIRST_USER, USERS = 100_000, 1_000_000
@@ -62,7 +62,7 @@ def sandbox_template(run: TrainingRun, inputs: RunInputs) -> k8s.PodObject | Non
     if asked is None or bounds is None:
         return None
     spec = _pod_spec(run, inputs, asked, bounds)
-    return apart_template(run, inputs.runtime, SANDBOX_COMPONENT, ANNOTATIONS, spec)
+    return owned_template(run, inputs.runtime, SANDBOX_COMPONENT, ANNOTATIONS, spec)
 
 
 def sandbox_pod(template: k8s.PodObject, attempt: int, slot: int, incarnation: int) -> k8s.PodObject:
