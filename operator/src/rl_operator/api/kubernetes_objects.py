@@ -403,14 +403,10 @@ class ServerVersion(KubernetesObject, total=False):
     gitVersion: str
 
 
-class ResourceNames(TypedDict):
-    name: str
-
-
 class ApiResources(KubernetesObject, total=False):
     """What a group's version answers."""
 
-    resources: list[ResourceNames]
+    resources: list[NamedReference]
 
 
 class FailureStatus(TypedDict, total=False):

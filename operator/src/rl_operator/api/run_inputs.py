@@ -23,6 +23,7 @@ from rl_operator.api.settings.fields import (
     outer_names,
     steps_of,
 )
+from rl_operator.api.spec_parts.openenv import OpenEnv
 from rl_operator.api.status_fields import Condition, Phase, StartedFrom
 from rl_operator.api.training_run import TrainingRun
 
@@ -64,6 +65,11 @@ class ChosenEnvironment:
 
     pending: tuple[str, str] | None = None
     """Reason and sentence for something that will resolve itself: the run waits."""
+
+    @property
+    def openenv(self) -> OpenEnv | None:
+        """The OpenEnv server that it plays against, if it does."""
+        return self.own.spec.openenv if self.own else None
 
 
 @dataclass(frozen=True)

@@ -149,9 +149,7 @@ def _started_from(run: TrainingRun, state_path: str, step: int) -> StartedFrom:
 def _is_past(moment: str | None, now: datetime) -> bool:
     """Whether an RFC 3339 time has passed; False for anything that is not a time."""
     try:
-        parsed = datetime.fromisoformat(moment) if moment else None
+        parsed = datetime.fromisoformat(moment or "")
     except ValueError:
-        return False
-    if parsed is None:
         return False
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)) <= now

@@ -88,7 +88,7 @@ def environment_pod(
 
 
 def _pod_spec(run: TrainingRun, inputs: RunInputs, source: str | None) -> k8s.PodSpec:
-    resources, openenv = environment_resources(inputs), environment_openenv(inputs)
+    resources, openenv = environment_resources(inputs), inputs.environment.openenv
     beside = openenv if openenv and openenv.runs_beside else None
     volumes = [
         folder(scratch_volume(names.ENVIRONMENT_CONTAINER), resources),
@@ -122,11 +122,6 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs, source: str | None) -> k8s.Po
     }
 
 
-def environment_openenv(inputs: RunInputs) -> OpenEnv | None:
-    own = inputs.environment.own
-    return own.spec.openenv if own else None
-
-
 def environment_entry(run: TrainingRun, inputs: RunInputs) -> str:
     own = inputs.environment.own
     if own is None:
@@ -147,7 +142,7 @@ def environment_image(inputs: RunInputs) -> Image:
 def environment_pull_secrets(inputs: RunInputs) -> k8s.PodSpec:
     own = inputs.environment.own
     references = own.spec.image.pull_secrets if own and own.spec.image else inputs.runtime.spec.image_pull_secrets
-    openenv = environment_openenv(inputs)
+    openenv = inputs.environment.openenv
     return pull_secrets(dict.fromkeys((*references, *(openenv.pull_secrets if openenv else ()))))
 
 

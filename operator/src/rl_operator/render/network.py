@@ -65,7 +65,7 @@ def resolves_names(inputs: RunInputs) -> bool:
 
     An OpenEnv image is nobody's code here, and needs no name but that of the run's pod, unless it is let out.
     """
-    openenv = inputs.environment.own.spec.openenv if inputs.environment.own else None
+    openenv = inputs.environment.openenv
     return openenv is None or not openenv.runs_beside or bool(inputs.runtime.spec.environment_egress)
 
 
@@ -135,12 +135,11 @@ def _dns(inputs: RunInputs) -> list[k8s.PolicyRule]:
 
 
 def _server(inputs: RunInputs) -> list[k8s.PolicyRule]:
-    own = inputs.environment.own
-    url = own.spec.openenv.url if own and own.spec.openenv else None
-    if url is None:
+    openenv = inputs.environment.openenv
+    if openenv is None or openenv.url is None:
         return []
-    peers, ranges = server_peers(url)
-    return [{"to": [*peers, *map(_block, ranges)], "ports": tcp_ports(server_port(url))}]
+    peers, ranges = server_peers(openenv.url)
+    return [{"to": [*peers, *map(_block, ranges)], "ports": tcp_ports(server_port(openenv.url))}]
 
 
 def _egress(rule: EgressRule) -> k8s.PolicyRule:

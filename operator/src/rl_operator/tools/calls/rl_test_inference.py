@@ -301,7 +301,7 @@ def tried_inputs(context: CallContext, run: TrainingRun) -> RunInputs:
             f"{run.metadata.name} cannot be tested: {refusals[0].sentence}; fix it with rl_edit_config",
             refusals=[refusal.to_wire() for refusal in refusals],
         )
-    if inputs.environment.own and inputs.environment.own.spec.openenv:
+    if inputs.environment.openenv:
         raise ToolRefusedError(
             f"{run.metadata.name} cannot be tested: a test runs models alone, and {run.spec.environment} needs its "
             "OpenEnv server beside it; start a run of a few steps instead (total_steps)"
