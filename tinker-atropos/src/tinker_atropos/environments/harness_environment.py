@@ -125,7 +125,6 @@ def last_words(output: str, secret: str) -> str:
 
 
 def last_line(output: str) -> str:
-    """The last one that is not empty."""
     return next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "")
 
 
@@ -245,7 +244,8 @@ class HarnessEnvironment(SessionEnvironment[Item], Environment[Item], ABC):
             if not session.turns:
                 return 0.0  # a rollout in which nothing was sampled has failed, whatever it is worth
             if self.config.score == "result_file":
-                return await self._in_thread(self._own_rewards, sandbox)
+                content = await self._in_thread(self._file, sandbox, self.config.result_file)
+                return rewards_of(content, self.config.result_file)
             answer = await self._in_thread(self._answer, ended, session, sandbox)
         finally:
             leased.add_done_callback(self._end)
@@ -282,9 +282,6 @@ class HarnessEnvironment(SessionEnvironment[Item], Environment[Item], ABC):
             case "last_message":
                 return answer_text(self.tokenizer, session.last_output)
         return self._file(sandbox, self.config.answer_from).decode(errors="replace").strip()
-
-    def _own_rewards(self, sandbox: Sandbox) -> float | Mapping[str, float]:
-        return rewards_of(self._file(sandbox, self.config.result_file), self.config.result_file)
 
     def _file(self, sandbox: Sandbox, name: str) -> bytes:
         try:

@@ -77,7 +77,6 @@ class SessionEnvironment(SampledEnvironment[Item], ABC):
         await super().close()
 
     async def begin_session(self, split: str) -> RolloutSession:
-        """The session of a new rollout."""
         sample = partial(self.sampled, split)
         if not self.serves_sessions:
             return RolloutSession("", self.renderer, sample, self.context_length, split)
@@ -92,7 +91,6 @@ class SessionEnvironment(SampledEnvironment[Item], ABC):
 
     @property
     def model_name(self) -> str:
-        """The name of the policy, as its server calls it."""
         return str(self.server.servers[0].config.model_name)
 
     @property
@@ -112,7 +110,6 @@ class SessionEnvironment(SampledEnvironment[Item], ABC):
 
     @cached_property
     def _figures(self) -> defaultdict[str, list[float]]:
-        """Figures of the rollouts since the last `wandb_log`, by name."""
         return defaultdict(list)
 
     def requests_at_once(self, n: int) -> int:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
-from typing import Any, Concatenate, Final, ParamSpec
+from typing import Concatenate, Final, ParamSpec
 
 from tinker_atropos.environments.agents.tool import Json, Tool
 from tinker_atropos.errors import ConfigError
@@ -85,8 +85,9 @@ def search_files(
     return {"matches": [{"path": each.path, "line": each.line, "content": each.text} for each in found]}
 
 
-def _parameters(required: tuple[str, ...] = (), **properties: Mapping[str, Any]) -> Json:
-    return {"type": "object", "properties": properties, "required": list(required)}
+def _tool(function: Callable[..., Json], description: str, required: Sequence[str], **properties: Json) -> Tool:
+    parameters = {"type": "object", "properties": properties, "required": [*required]}
+    return Tool(function.__name__, description, parameters, function, in_sandbox=True)
 
 
 def _text(description: str) -> Json:
@@ -98,62 +99,46 @@ def _number(description: str) -> Json:
 
 
 SANDBOX_TOOLS: Final = (
-    Tool(
-        "terminal",
-        "Run a shell command in your sandbox. Files stay between calls; processes in the background end with it.",
-        _parameters(
-            ("command",),
-            command=_text("The command."),
-            timeout={"type": "number", "description": "Seconds after which it is ended."},
-        ),
+    _tool(
         terminal,
-        in_sandbox=True,
+        "Run a shell command in your sandbox. Files stay between calls; processes in the background end with it.",
+        ["command"],
+        command=_text("The command."),
+        timeout={"type": "number", "description": "Seconds after which it is ended."},
     ),
-    Tool(
-        "read_file",
-        "Read a text file.",
-        _parameters(
-            ("path",),
-            path=_text("The file."),
-            offset=_number("First line, from 1."),
-            limit=_number("Most lines."),
-        ),
+    _tool(
         read_file,
-        in_sandbox=True,
+        "Read a text file.",
+        ["path"],
+        path=_text("The file."),
+        offset=_number("First line, from 1."),
+        limit=_number("Most lines."),
     ),
-    Tool(
-        "write_file",
-        "Write a text file. What was in it is lost.",
-        _parameters(("path", "content"), path=_text("The file."), content=_text("All of its text.")),
+    _tool(
         write_file,
-        in_sandbox=True,
+        "Write a text file. What was in it is lost.",
+        ["path", "content"],
+        path=_text("The file."),
+        content=_text("All of its text."),
     ),
-    Tool(
-        "patch",
-        "Replace a text in a file.",
-        _parameters(
-            ("path", "old_string", "new_string"),
-            path=_text("The file."),
-            old_string=_text("The text as it is; it must be in the file once."),
-            new_string=_text("What takes its place."),
-            replace_all={"type": "boolean", "description": "Replace it wherever it is."},
-        ),
+    _tool(
         patch,
-        in_sandbox=True,
+        "Replace a text in a file.",
+        ["path", "old_string", "new_string"],
+        path=_text("The file."),
+        old_string=_text("The text as it is; it must be in the file once."),
+        new_string=_text("What takes its place."),
+        replace_all={"type": "boolean", "description": "Replace it wherever it is."},
     ),
-    Tool(
-        "search_files",
-        "Find lines by a regular expression, or files by a pattern of their names.",
-        _parameters(
-            ("pattern",),
-            pattern=_text("A regular expression; for files a glob such as *.py."),
-            target={"type": "string", "enum": ["content", "files"], "description": "What to find."},
-            path=_text("Where to look."),
-            file_glob=_text("Only in files with such names."),
-            limit=_number("Most results."),
-        ),
+    _tool(
         search_files,
-        in_sandbox=True,
+        "Find lines by a regular expression, or files by a pattern of their names.",
+        ["pattern"],
+        pattern=_text("A regular expression; for files a glob such as *.py."),
+        target={"type": "string", "enum": ["content", "files"], "description": "What to find."},
+        path=_text("Where to look."),
+        file_glob=_text("Only in files with such names."),
+        limit=_number("Most results."),
     ),
 )
 

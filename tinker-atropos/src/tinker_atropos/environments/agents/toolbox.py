@@ -74,7 +74,6 @@ class Toolbox:
             self._pool.give_back(reserved.sandbox)
 
     def give(self, task_id: str, reserved: "ReservedSandbox") -> None:
-        """It is this rollout's."""
         with self._lock:
             self._leases[task_id] = _Lease(reserved)
 
@@ -99,7 +98,6 @@ class Toolbox:
         self.release(task_id)
 
     def close(self) -> None:
-        """End all sandboxes."""
         if "_pool" in self.__dict__:
             self._pool.close()
         for executor in (self.executor, self._reserving):
@@ -211,7 +209,6 @@ _installed: Toolbox | None = None
 
 
 def install(toolbox: Toolbox | None) -> None:
-    """From now on it is this process' toolbox."""
     global _installed  # noqa: PLW0603 -- see the module's docstring
     _installed = toolbox
 

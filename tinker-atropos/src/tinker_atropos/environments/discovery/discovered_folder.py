@@ -109,7 +109,10 @@ def discover(folder: Path, relative_to: Path | None = None) -> Discovery:
             found += [_describe(sources, each, shown) for each in own_environments(sources, module)] if module else []
         except RecursionError:
             too_deep.append(f"{file} cannot be read: its classes are nested too deeply")
-    unread = [f"{each.file} cannot be read{_at(each.line)}: {each.message}" for each in sources.problems.values()]
+    unread = [
+        f"{each.file} cannot be read{f' (line {each.line})' if each.line else ''}: {each.message}"
+        for each in sources.problems.values()
+    ]
     warnings = [*unread, *too_deep, *_missing_packages(sources)]
     return Discovery(sorted(found, key=lambda environment: environment.name), warnings)
 
@@ -173,10 +176,6 @@ def _as_given(declared: ConfigField, given: GivenValues) -> ConfigField:
     return declared if given.complete else replace(declared, default=None)
 
 
-def _at(line: int | None) -> str:
-    return f" (line {line})" if line else ""
-
-
 def _missing_packages(sources: Sources) -> list[str]:
     return [
         f"{package} is not installed here: what its classes say is not known"
@@ -185,6 +184,5 @@ def _missing_packages(sources: Sources) -> list[str]:
 
 
 def _first_line(node: ast.ClassDef | ast.Module) -> str:
-    """The first line of the docstring."""
     lines = (ast.get_docstring(node) or "").strip().splitlines()
     return lines[0].strip() if lines else ""

@@ -181,7 +181,6 @@ def _none(sources: Sources, entry: Module) -> Problem:
 
 
 def _why_none(sources: Sources, source_class: SourceClass) -> str:
-    """What a class is instead of an environment."""
     if _is_abstract(source_class):
         return f"{source_class.name} lists ABC among its bases, so it is there to be derived from"
     unread = [each for each in sources.ancestry(source_class) if isinstance(each, Foreign) and each.module]

@@ -86,7 +86,6 @@ def import_problem(root: ImportRoot, module: Module) -> Problem | None:
 
 
 def _leaves(node: ast.ImportFrom, root: ImportRoot) -> str:
-    """Why the import cannot work, and what would."""
     why = (
         "it climbs above the package that the environment is in, or out of the folder that is read: import only from "
         "inside of it"

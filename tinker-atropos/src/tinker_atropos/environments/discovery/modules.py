@@ -128,7 +128,6 @@ class SourceClass:
         return [binding for statement in self.node.body for binding in _bindings(statement)]
 
     def attribute(self, name: str) -> ast.expr | None:
-        """The expression last assigned to a class attribute."""
         given = [value for bound, value in self.attributes if bound == name]
         return given[-1] if given else None
 
@@ -139,7 +138,6 @@ class SourceClass:
         return None
 
     def nested(self, name: str) -> "SourceClass | None":
-        """A class defined inside this one."""
         inside = (each for each in self.node.body if isinstance(each, ast.ClassDef) and each.name == name)
         return next((SourceClass(self.module, each) for each in inside), None)
 
@@ -236,7 +234,6 @@ def package_folders(package: str) -> tuple[str, ...]:
 
 @cache
 def package_module(name: str) -> Module | None:
-    """A module of an installed package, by its dotted name."""
     package, *parts = name.split(".")
     for folder in package_folders(package):
         path = Path(folder, *parts)

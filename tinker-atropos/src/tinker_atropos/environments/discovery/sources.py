@@ -93,7 +93,6 @@ class Sources:
         return self.find_module(absolute_name(module, each), module)
 
     def find_module(self, name: str, importer: Module) -> Module | None:
-        """A module by its absolute dotted name."""
         package = name.partition(".")[0]
         if package in READABLE_PACKAGES:
             self.missing_packages |= set() if package_folders(package) else {package}

@@ -67,7 +67,6 @@ class DifficultyPools(Generic[Item]):
 
     @property
     def aside(self) -> int:
-        """How many items are set aside."""
         return len(self._aside)
 
     def _chance(self, index: int) -> float:
@@ -89,7 +88,6 @@ class DifficultyPools(Generic[Item]):
 
 @lru_cache(maxsize=4)
 def _order(size: int, seed: int, number: int) -> tuple[int, ...]:
-    """The order of all items, in one pass."""
     order = list(range(size))
     random.Random(f"{seed}/{number}").shuffle(order)  # noqa: S311 -- an order
     return tuple(order)

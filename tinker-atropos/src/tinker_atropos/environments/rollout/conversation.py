@@ -60,7 +60,6 @@ class Conversation:
         self._continues = False
 
     def answered(self, output: Output) -> None:
-        """Add the policy's answer to `prompt`."""
         if self._continues:
             self.sequences[-1] = self.sequences[-1].continued(self.prompt, output)
         else:
@@ -70,7 +69,6 @@ class Conversation:
         self.messages.append({"role": "assistant", "content": answer_text(self._tokenizer, output)})
 
     def told(self, message: Message) -> None:
-        """Continue with a user's or a tool's message."""
         self.messages.append(message)
         asked, self._text = self._text, self._prompts.text(self.messages)
         rendered = self._prompts.ids(self.messages, self._text)

@@ -51,7 +51,6 @@ def describe(error: BaseException, source: Path) -> str:
 
 
 def _message(error: BaseException) -> str:
-    """What the error says in one line."""
     if isinstance(error, ValidationError):
         return in_one_line(error)
     message = error.msg if isinstance(error, SyntaxError) else str(error)

@@ -259,7 +259,6 @@ class AtroposPatches:
 
 @contextlib.contextmanager
 def _kept_in(variable: ContextVar[list[object] | None], groups: list[object]) -> Iterator[None]:
-    """Set the variable to `groups` while the block runs."""
     token = variable.set(groups)
     try:
         yield

@@ -21,6 +21,7 @@ import asyncio
 import logging
 import re
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +60,6 @@ async def restore_state(env: Any, heartbeat: Heartbeat) -> None:
         env.restore_state(state)
 
 
-def publish_state(env: Any, shared: SharedState) -> None:
-    if isinstance(env, SampledEnvironment):
-        shared.environment_state = env.saved_state()
-
-
 logger = logging.getLogger(__name__)
 
 SETUP_SECONDS = 600.0
@@ -85,33 +81,22 @@ KIND_CHARACTERS = 100
 """Less than what is shown: where that is cut off depends on its numbers."""
 
 
+@dataclass(slots=True)
 class Rollouts:
     """The life cycle of one environment, from its setup to the end of the run."""
 
-    def __init__(
-        self,
-        shared: SharedState,
-        heartbeat: Heartbeat,
-        ending: RunEnd,
-        evaluations: Evaluations,
-        deadlines: Deadlines,
-        *,
-        registration: EnvironmentRegistration,
-        source: Path,
-    ) -> None:
-        self.finished = False
-        self._registration = registration
-        self._evaluates = registration.index == EVALUATOR
-        self._shared = shared
-        self._heartbeat = heartbeat
-        self._ending = ending.settled
-        self._evaluations = evaluations
-        self._source = source
-        self._deadlines = deadlines
-        self._polls = StatusPolls()
-        self._steps_per_eval = 0
-        self._evaluated_at = 0
-        self._no_item_since: float | None = None
+    shared: SharedState
+    heartbeat: Heartbeat
+    ending: RunEnd
+    evaluations: Evaluations
+    deadlines: Deadlines
+    registration: EnvironmentRegistration
+    source: Path
+    finished: bool = False
+    _polls: StatusPolls = field(default_factory=StatusPolls)
+    _steps_per_eval: int = 0
+    _evaluated_at: int = 0
+    _no_item_since: float | None = None
 
     async def serve(self, env: Any) -> None:
         """Make rollouts until the run is over; then evaluate the result.
@@ -119,33 +104,33 @@ class Rollouts:
         Raises EnvironmentLostError if the environment fails, InternalError if the trainer never starts.
         """
         life = asyncio.create_task(self._live(env), name="rollouts")
-        await asyncio.wait({life, self._ending}, return_when=asyncio.FIRST_COMPLETED)
-        if self._shared.lease_state == "starting" and self._final_evaluation_due:
+        await asyncio.wait({life, self.ending.settled}, return_when=asyncio.FIRST_COMPLETED)
+        if self.shared.lease_state == "starting" and self._final_evaluation_due:
             await asyncio.wait({life}, timeout=SETUP_SECONDS)  # it sets up, and makes no rollouts
-        running = self._evaluations.running
+        running = self.evaluations.running
         await _let_go({life, *env.workers} | ({running} if running else set()))
-        for ended in (life, self._ending):
+        for ended in (life, self.ending.settled):
             if ended.done() and not ended.cancelled():
                 ended.result()  # raises what went wrong
-        answer = self._heartbeat.answer
+        answer = self.heartbeat.answer
         logger.info("the run is over: %s", answer.why if answer else "the trajectory API is silent")
-        if self._shared.lease_state == "working" and self._final_evaluation_due:
-            await self._evaluate(env, self._heartbeat.answer.steps_trained if self._heartbeat.answer else 0)
+        if self.shared.lease_state == "working" and self._final_evaluation_due:
+            await self._evaluate(env, self.heartbeat.answer.steps_trained if self.heartbeat.answer else 0)
         self.finished = True
 
     async def _live(self, env: Any) -> None:
         try:
-            self._shared.phase = "setting up"
+            self.shared.phase = "setting up"
             await env.setup()
-            self._shared.phase = "waiting for the trainer to start"
+            self.shared.phase = "waiting for the trainer to start"
             checking = asyncio.create_task(self._check(env), name="check")
-            await self._registration.register(env, self._deadlines.trainer)
+            await self.registration.register(env, self.deadlines.trainer)
             await env.get_server_info()
-            await restore_state(env, self._heartbeat)
+            await restore_state(env, self.heartbeat)
             await checking
-            self._shared.lease_state, self._shared.step = "working", min(env.curr_step, self._shared.total_steps)
+            self.shared.lease_state, self.shared.step = "working", min(env.curr_step, self.shared.total_steps)
             self._steps_per_eval, env.config.steps_per_eval = env.config.steps_per_eval, 0  # BaseEnv starts none itself
-            if self._ending.done():
+            if self.ending.settled.done():
                 return  # ready for the final evaluation, the only remaining work
             self._evaluated_at = env.curr_step
             async with kept_connection(env):
@@ -156,18 +141,22 @@ class Rollouts:
             raise
         except (Exception, SystemExit) as error:
             # The environment's own code runs in here: whatever it raises is its own failure, reported in one sentence.
-            raise environment_failed(f"while {self._shared.phase}", error, self._source) from error
+            raise environment_failed(f"while {self.shared.phase}", error, self.source) from error
 
     async def _check(self, env: Any) -> None:
         """While the trainer starts. Raises ConfigError."""
         if isinstance(env, SampledEnvironment):
             env.check_config()
-            self._shared.grader_warnings = await warnings_about_grader(env, self._source)
+            self.shared.grader_warnings = await warnings_about_grader(env, self.source)
+
+    @property
+    def _evaluates(self) -> bool:
+        return self.registration.index == EVALUATOR
 
     @property
     def _baseline_known(self) -> bool:
         """Whether an earlier environment process has evaluated, and reported it."""
-        answer = self._heartbeat.answer
+        answer = self.heartbeat.answer
         return answer is not None and answer.evaluated_step is not None
 
     @property
@@ -175,8 +164,8 @@ class Rollouts:
         """Whether training is done, and no earlier environment process has evaluated the result. Whether there are
         evaluations at all is known once it works.
         """
-        answer = self._heartbeat.answer
-        wanted = self._evaluates and (self._steps_per_eval > 0 or self._shared.lease_state == "starting")
+        answer = self.heartbeat.answer
+        wanted = self._evaluates and (self._steps_per_eval > 0 or self.shared.lease_state == "starting")
         return wanted and answer is not None and answer.training_done and answer.evaluated_step != answer.steps_trained
 
     async def _first_evaluation(self, env: Any) -> None:
@@ -186,8 +175,8 @@ class Rollouts:
         if self._evaluates:
             await self._evaluate(env, 0)
             return
-        self._shared.phase = "waiting for the first evaluation"
-        give_up_at = time.monotonic() + self._evaluations.plan.deadline
+        self.shared.phase = "waiting for the first evaluation"
+        give_up_at = time.monotonic() + self.evaluations.plan.deadline
         while not self._baseline_known and time.monotonic() < give_up_at:
             await env.get_status()
             if env.status_dict["current_step"] > 0:
@@ -196,28 +185,29 @@ class Rollouts:
 
     async def _evaluate(self, env: Any, step: int) -> None:
         """While no groups are made."""
-        self._evaluations.begin(env, step)
+        self.evaluations.begin(env, step)
         while _evaluating(env):
             await asyncio.wait({env.eval_runner}, timeout=LOOK_SECONDS)
-            self._shared.phase = _wait_of(env) or f"evaluating step {step}"
-            self._evaluations.release(env)
-        await self._evaluations.wait(env)
+            self.shared.phase = _wait_of(env) or f"evaluating step {step}"
+            self.evaluations.release(env)
+        await self.evaluations.wait(env)
 
     async def _roll_out(self, env: Any) -> None:
         """Keep the queue full until the trajectory API counts past the last step."""
-        first_group_due = time.monotonic() + self._deadlines.first_group
+        first_group_due = time.monotonic() + self.deadlines.first_group
         while True:
-            self._shared.phase = phase_of(env, self._shared)
+            self.shared.phase = phase_of(env, self.shared)
             await env.get_status()
             step = env.status_dict["current_step"]
-            if step > self._shared.total_steps:
-                await self._heartbeat.tell()  # its answer says how the run ended
-                await asyncio.wait({self._ending}, timeout=LET_GO_SECONDS)
+            if step > self.shared.total_steps:
+                await self.heartbeat.tell()  # its answer says how the run ended
+                await asyncio.wait({self.ending.settled}, timeout=LET_GO_SECONDS)
                 return
             await env.env_step_checks()
-            self._shared.step = step
-            publish_state(env, self._shared)
-            self._evaluations.release(env)
+            self.shared.step = step
+            if isinstance(env, SampledEnvironment):
+                self.shared.environment_state = env.saved_state()
+            self.evaluations.release(env)
             self._start_due_evaluation(env, step)
             respect_room(env)
             if has_room(env):
@@ -231,9 +221,9 @@ class Rollouts:
         """Starts that of the newest step at which one is due, if training is not over: the last one is made then."""
         every = self._steps_per_eval
         due = self._evaluates and every > 0 and step // every > self._evaluated_at // every
-        if due and not _evaluating(env) and step < self._shared.total_steps:
+        if due and not _evaluating(env) and step < self.shared.total_steps:
             self._evaluated_at = step
-            self._evaluations.begin(env, step // every * every)
+            self.evaluations.begin(env, step // every * every)
 
     def _drop_overdue(self, env: Any) -> None:
         """Give up on rollouts that take longer than `worker_timeout`, as BaseEnv does."""
@@ -247,27 +237,27 @@ class Rollouts:
                 running["worker"].cancel()
                 env.workers.discard(running["worker"])
                 env.running_items.pop(item_id)
-                self._shared.counters.has_failed("overdue", overdue)
-                self._shared.rollouts.lost("group", "overdue", overdue)
-        if self._shared.counters.hopeless:
-            raise EnvironmentLostError(f"the environment makes no groups: {self._shared.counters.last_failure}")
+                self.shared.counters.has_failed("overdue", overdue)
+                self.shared.rollouts.lost("group", "overdue", overdue)
+        if self.shared.counters.hopeless:
+            raise EnvironmentLostError(f"the environment makes no groups: {self.shared.counters.last_failure}")
 
     def _check_items(self, *, idle: bool, now: float) -> None:
         """There is room, but nothing was started: `get_next_item` returned None, and BaseEnv would retry forever."""
         if not idle:
             self._no_item_since = None
             return
-        self._shared.phase = "waiting for an item: get_next_item gives none"
+        self.shared.phase = "waiting for an item: get_next_item gives none"
         self._no_item_since = self._no_item_since or now
-        if now - self._no_item_since > self._deadlines.next_item:
+        if now - self._no_item_since > self.deadlines.next_item:
             raise EnvironmentLostError(
-                f"get_next_item gave no item for {self._deadlines.next_item:.0f} s, and the run is not over: after the "
+                f"get_next_item gave no item for {self.deadlines.next_item:.0f} s, and the run is not over: after the "
                 f"last item it must begin again with the first"
             )
 
     def _check_first_group(self, due: float) -> None:
-        if not self._shared.counters.accepted and time.monotonic() > due:
-            raise EnvironmentLostError(f"{self._shared.unready()} within {self._deadlines.first_group:.0f} s")
+        if not self.shared.counters.accepted and time.monotonic() > due:
+            raise EnvironmentLostError(f"{self.shared.unready()} within {self.deadlines.first_group:.0f} s")
 
 
 def phase_of(env: Any, shared: SharedState) -> str:

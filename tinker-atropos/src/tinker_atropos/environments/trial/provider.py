@@ -32,7 +32,6 @@ class Provider:
         return cls(url, model, environ.pop(RL_INFERENCE_API_KEY, ""))
 
     def server_fields(self) -> dict[str, object]:
-        """Fields of atroposlib's server config."""
         return {
             "server_type": "openai",
             "base_url": self.url,

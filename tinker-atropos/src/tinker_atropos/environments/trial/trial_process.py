@@ -81,7 +81,6 @@ async def run_trial(name_or_path: str, config_path: Path, options: TrialOptions)
 async def _set_up(
     located: LocatedEnvironment, run: RunConfig, provider: Provider, options: TrialOptions, group_size: int
 ) -> "Trying":
-    """The environment, connected to its provider."""
     process_setup.bypass_proxies([])
     os.environ["ATROPOS_ALLOW_DUMMY_MANAGED_SERVER"] = "1"  # placeholders for tokens that a provider does not return
     wandb_relay.install(wandb_relay.MetricsQueue())

@@ -68,7 +68,6 @@ class Step:
 
     @property
     def correct(self) -> int:
-        """How many scores are greater than 0."""
         return sum(score > 0 for score in self.scores)
 
     def to_wire(self) -> dict[str, object]:

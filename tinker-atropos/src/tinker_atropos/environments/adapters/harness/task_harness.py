@@ -18,7 +18,8 @@ def environment_class(name: str) -> type[HarnessEnvironment[object]]:
     """The class of `harness/NAME`. Raises ConfigError if there is no such task."""
     task = _task_class(name)
     task_config, servers = task.config_init()
-    config_class = _config_class(type(task_config))
+    made = create_model("TaskHarnessConfig", __base__=(HarnessConfig, type(task_config)))
+    config_class = cast("type[HarnessConfig]", made)
     values = {each: getattr(task_config, each) for each in type(task_config).model_fields}
 
     def config_init(_cls: type) -> tuple[HarnessConfig, list[object]]:
@@ -38,11 +39,6 @@ def environment_class(name: str) -> type[HarnessEnvironment[object]]:
         "close": close,
     }
     return type(HarnessEnvironment.__name__, (HarnessEnvironment, task), given)
-
-
-def _config_class(task_config: type[object]) -> type[HarnessConfig]:
-    """With the fields of a harness, and those of the task."""
-    return cast("type[HarnessConfig]", create_model("TaskHarnessConfig", __base__=(HarnessConfig, task_config)))
 
 
 def _task_class(name: str) -> type[Environment[object]]:

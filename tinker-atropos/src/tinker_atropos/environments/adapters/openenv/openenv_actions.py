@@ -113,7 +113,6 @@ def _in_words(schema: Schema) -> str:
 
 
 def _allowed(schema: Schema) -> list[object] | None:
-    """The values of an enum or a constant."""
     if "const" in schema:
         return [schema["const"]]
     values = schema.get("enum")

@@ -122,7 +122,6 @@ class OpenEnvEnvironment(SampledEnvironment[int]):
 
     @property
     def client(self) -> OpenEnvClient:
-        """The client of the server, once `setup` has found it."""
         assert self._client is not None, "setup comes first"
         return self._client
 

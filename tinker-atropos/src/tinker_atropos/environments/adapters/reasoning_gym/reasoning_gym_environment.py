@@ -66,7 +66,6 @@ class CurriculumProgress:
         return len(self._curriculum.levels) - 1 if self._curriculum else 0
 
     def fields_at(self, level: int) -> dict[str, Any]:
-        """What the curriculum sets at a level."""
         return {self._curriculum.field: self._curriculum.levels[level]} if self._curriculum else {}
 
     def rewarded(self, level: int, rewards: Sequence[float]) -> bool:
@@ -194,7 +193,8 @@ class ReasoningGymEnvironment(Environment[TaskItem], ABC):
         wanted = config.eval_items if config.steps_per_eval > 0 else ITEMS  # the grader is checked on some in any case
         share = -(-wanted // len(self.tasks))
         seed = config.seed + HELD_OUT_SEED
-        of_tasks = [await held_out(self._workers, self._goal(task), seed, share) for task in self.tasks]
+        last = self._progress.last_level
+        of_tasks = [await held_out(self._workers, self._settings(task, last), seed, share) for task in self.tasks]
         self._held_out = [item for items in zip_longest(*of_tasks) for item in items if item is not None]
         self._begin_streams()
 
@@ -282,7 +282,6 @@ class ReasoningGymEnvironment(Environment[TaskItem], ABC):
             await self._started.close()
 
     def _begin_streams(self) -> None:
-        """At the present level."""
         self._end_streams()
         config, level = self.config, self._progress.level
         for task in self.tasks:
@@ -298,9 +297,6 @@ class ReasoningGymEnvironment(Environment[TaskItem], ABC):
     def _settings(self, task: str, level: int) -> TaskSettings:
         size = max(self.config.size, self.config.eval_items)  # some datasets are made as a whole
         return TaskSettings(task, {**self.fields_of(task), **self._progress.fields_at(level), "size": size})
-
-    def _goal(self, task: str) -> TaskSettings:
-        return self._settings(task, self._progress.last_level)
 
     async def _check_settings(self) -> None:
         if self.config.difficulty_pools:

@@ -108,7 +108,6 @@ def _curriculum_descriptions(sources: Sources, module: Module) -> dict[str, str]
 
 
 def _comments(content: bytes) -> dict[int, str]:
-    """The comments by line."""
     tokens = tokenize.generate_tokens(io.StringIO(content.decode("utf-8")).readline)
     return {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
 

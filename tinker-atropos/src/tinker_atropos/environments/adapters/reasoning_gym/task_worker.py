@@ -187,7 +187,6 @@ class ItemChoice:
     level: int = 0
 
     def indexes(self) -> Iterator[int]:
-        """All in a random order, then in another, without end."""
         generator = random.Random(self.order)  # noqa: S311 -- an order
         while True:
             yield from generator.sample(range(self.size), self.size)
@@ -229,7 +228,6 @@ class ItemStream:
 
     @property
     def known(self) -> list[TaskItem]:
-        """The items to train on that were made so far."""
         return [item for item in self._made.values() if item.question not in self._withheld]
 
     async def _fill(self) -> None:

@@ -80,7 +80,6 @@ def _seats(traces: Iterator[Any]) -> Iterator[tuple[Seat, Rollout]]:
 
 
 def _components(trace: Any) -> dict[str, float]:
-    """The parts of a trace's reward that there are, by name."""
     scores = {name: reward.score for name, reward in trace.rewards.items() if reward is not None}
     return {name: float(score) for name, score in scores.items() if score is not None}
 

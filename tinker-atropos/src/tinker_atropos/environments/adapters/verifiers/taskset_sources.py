@@ -80,7 +80,6 @@ def taskset_sources() -> dict[str, TasksetSource]:
 
 
 def _places() -> Iterator[tuple[Path, Distribution | None]]:
-    """Files and package folders that may be tasksets."""
     installed = {_normalized(each.name): each for each in distributions()}
     for library in package_folders(LIBRARY):
         yield from ((place, installed.get(LIBRARY)) for place in _modules_in(Path(library) / BUNDLED))

@@ -10,11 +10,10 @@ in `MultiTurnEnvironment`. How many that were is reported.
 """
 
 import asyncio
-import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -110,15 +109,9 @@ class EpisodePlayer:
         return bool(trace.agent.trainable and trace.agent.config.client == self._client)
 
     async def _serve(self, ready: "asyncio.Future[None]") -> None:
-        async with _servers(self._env):
+        async with PolicyChat.connected(), self._env.serving():
             ready.set_result(None)
             await self._ended.wait()
-
-
-@contextlib.asynccontextmanager
-async def _servers(env: Any) -> AsyncIterator[None]:
-    async with PolicyChat.connected(), env.serving():
-        yield
 
 
 logging.getLogger("verifiers").setLevel(logging.ERROR)  # rollouts that fail are counted, and reported, here
@@ -228,7 +221,8 @@ class VerifiersEnvironment(SampledEnvironment[Any], ABC):
         await super().wandb_log({**(wandb_metrics or {}), **means})
 
     async def score_answer(self, item: Any, answer: str) -> float | None:
-        return await answer_reward(item, answer) if scores_answers(self._loaded.env) else None
+        """None if the environment adds turns of its own: then a task is more than one question."""
+        return await answer_reward(item, answer) if type(self._loaded.env) is vf.SingleAgentEnv else None
 
     def gold_answer(self, item: Any) -> str | None:
         """The task's `answer`, where the grader takes it as it is: many want it in a format."""
@@ -256,11 +250,6 @@ def environment_class(name: str) -> type[VerifiersEnvironment]:
 
     given = {"name": f"{FAMILY}/{taskset.module}", "taskset": taskset, "config_init": classmethod(config_init)}
     return type(VerifiersEnvironment.__name__, (VerifiersEnvironment,), given)
-
-
-def scores_answers(env: Any) -> bool:
-    """Whether a task is one question and its answer is what is scored: its environment adds no turns of its own."""
-    return type(env) is vf.SingleAgentEnv
 
 
 async def answer_reward(task: Any, answer: str) -> float | None:
