@@ -357,15 +357,6 @@ async def test_a_grader_works_in_a_pod(tmp_path: Path, monkeypatch: pytest.Monke
         assert (served.folder / "answer").read_text() == "5"
 
 
-def test_pods_that_the_run_does_not_have_are_told_at_once() -> None:
-    asked = agent_environment(Adds, ScriptedPolicy("5"), terminal_backend="kubernetes")
-    with (
-        pytest.raises(ConfigError, match=r"env\.terminal_backend is 'kubernetes'.*set spec\.sandbox of the run"),
-        asked,
-    ):
-        pass
-
-
 def test_unknown_toolsets_are_refused() -> None:
     asked = agent_environment(Adds, ScriptedPolicy("5"), enabled_toolsets=["shell"])
     with pytest.raises(ConfigError, match=r"env\.enabled_toolsets names 'shell'"), asked:

@@ -93,11 +93,11 @@ async def test_names_that_resolve_later_are_waited_for(run):
     assert await evaluated_steps(run) == [0, 3]
 
 
-def write_source(folder: Path, verdict: str) -> Path:
+def write_source(folder: Path) -> Path:
     """As a ConfigMap is mounted: links to a folder whose name begins with two dots. The entry imports its sibling."""
     files = folder / "source" / "..2026_11_21"
     files.mkdir(parents=True)
-    (files / "grading.py").write_text(f"def grade(item, completion):\n    return {verdict}\n")
+    (files / "grading.py").write_text("def grade(item, completion):\n    return float(completion[:1] < '5')\n")
     (files / "my_env.py").write_text(
         "from grading import grade\n"
         "from tinker_atropos.environments.bundled.sort_digits import SortDigits\n\n\n"
@@ -112,7 +112,7 @@ def write_source(folder: Path, verdict: str) -> Path:
 
 @in_a_namespace
 async def test_source_on_a_read_only_disk_and_a_user_without_a_name(run):
-    source = write_source(run.folder, "float(completion[:1] < '5')")
+    source = write_source(run.folder)
     config = source / "config.yaml"
     shutil.copy(run.write_config(), config)
     script = ["unshare", "-m", "sh", "-c", POD, "sh", str(source)]
@@ -122,25 +122,10 @@ async def test_source_on_a_read_only_disk_and_a_user_without_a_name(run):
 
 
 async def test_nothing_is_written_next_to_the_source(run):
-    source = write_source(run.folder, "float(completion[:1] < '5')")
+    source = write_source(run.folder)
     await run.served(source / "my_env.py")
     assert files_of(source) == ["..2026_11_21/grading.py", "..2026_11_21/my_env.py", "grading.py", "my_env.py"]
 
 
 def files_of(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-
-
-async def test_a_mistake_in_a_sibling_module_names_that_file_and_its_line(run):
-    source = write_source(run.folder, "{}['reward']")
-    environment = await run.failed(source / "my_env.py")
-    sentence = "the environment failed in every rollout: KeyError: 'reward' (grading.py, line 2, in grade)"
-    assert f"error: {sentence}" in environment.output
-    assert (await run.beat())["peer"] == {"state": "failed", "reason": sentence}
-
-
-async def test_a_sibling_module_that_does_not_parse_is_named(run):
-    source = write_source(run.folder, "(")
-    environment = await run.start_environment(source / "my_env.py")
-    assert await environment.ends() == 1
-    assert "while it was imported: SyntaxError: '(' was never closed (grading.py, line 2)" in environment.output

@@ -10,7 +10,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import cached_property, partial, wraps
 from pathlib import Path
@@ -210,13 +210,13 @@ class AgentEnvironment(SessionEnvironment[Item], ABC):
         """What keeps all rollouts from going on, if anything does."""
         return "a sandbox" if self._turns is not None and self._turns.all_wait else None
 
-    def in_play(self, split: str) -> AbstractAsyncContextManager[object]:
-        """With pods, a rollout begins when there is a sandbox for it: else it would wait for one, and lose its time."""
-        return super().in_play(split) if self._turns is None else self._with_sandbox(self._turns, split)
-
     @asynccontextmanager
-    async def _with_sandbox(self, turns: SandboxTurns, split: str) -> AsyncIterator[None]:
-        async with turns.turn(split) as reserved:
+    async def in_play(self, split: str) -> AsyncIterator[None]:
+        """With pods, a rollout begins when there is a sandbox for it: else it would wait for one, and lose its time."""
+        if self._turns is None:
+            yield
+            return
+        async with self._turns.turn(split) as reserved:
             token = _reserved.set(reserved)
             try:
                 yield

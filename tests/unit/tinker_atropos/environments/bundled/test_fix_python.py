@@ -3,17 +3,14 @@ fixes them, in real sandboxes: what each way to the end is worth.
 """
 
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.unit.tinker_atropos.environments.scripted_agent import ScriptedPolicy, agent_environment, rollout
-from tests.unit.tinker_atropos.environments.trial.provider import ScriptedProvider
 
 from tinker_atropos.environments.bundled import fix_python
 from tinker_atropos.environments.bundled.fix_python import TEMPLATES, BrokenProgram, FixPython
@@ -129,65 +126,6 @@ async def test_a_fix_counts_even_if_the_agent_never_ends() -> None:
     assert (await played(said(*FIXED), max_agent_turns=2))[0] == 0.875
 
 
-class Fixer(ScriptedProvider):
-    """A provider whose model reads the program that it is asked about, and writes it as it should be."""
-
-    def _completion(self, path: str, request: dict[str, Any], *, right: bool) -> dict[str, Any]:  # noqa: ARG002 -- all are
-        assert path.endswith("/chat/completions")
-        message = self._message(request["messages"])
-        finish_reason = "tool_calls" if "tool_calls" in message else "stop"
-        choice = {"index": 0, "finish_reason": finish_reason, "message": {"role": "assistant", **message}}
-        return {"id": "1", "object": "chat.completion", "created": 1, "model": request["model"], "choices": [choice]}
-
-    def _message(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
-        name = messages[0]["content"].partition("test_")[2].partition(".py")[0]
-        match messages[-1]["role"]:
-            case "user":
-                return _calling("read_file", path=f"{name}.py")
-            case "tool" if messages[-1]["name"] == "read_file":
-                broken = json.loads(messages[-1]["content"])["content"]
-                right = next(each.right for each in PROGRAMS if each.broken == broken)
-                return _calling("write_file", path=f"{name}.py", content=right)
-        return {"content": "Fixed."}
-
-
-def _calling(tool: str, **arguments: str) -> dict[str, Any]:
-    function = {"name": tool, "arguments": json.dumps(arguments)}
-    return {"content": None, "tool_calls": [{"id": "1", "type": "function", "function": function}]}
-
-
 def _changed_lines() -> tuple[str, str]:
     pairs = zip(ITEM.broken.splitlines(), ITEM.right.splitlines(), strict=True)
     return next((broken, right) for broken, right in pairs if broken != right)
-
-
-@pytest.fixture
-def fixer() -> Iterator[Fixer]:
-    with Fixer() as provider:
-        yield provider
-
-
-def run_mode(mode: str, provider: Fixer, folder: Path, **fields: Any) -> None:
-    fields = {"use_wandb": False, "group_size": 2, "ensure_scores_are_not_same": False, **fields}
-    options = [f"--env.{name}={value}" for name, value in fields.items()]
-    server = [f"--openai.base_url={provider.url}", "--openai.api_key=x", "--openai.model_name=right"]
-    program = "from tinker_atropos.environments.bundled.fix_python import FixPython; FixPython.cli()"
-    command = [sys.executable, "-c", program, mode, *options, *server]
-    env_vars = {**os.environ, "NO_PROXY": "*"}
-    done = subprocess.run(command, cwd=folder, env=env_vars, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.process
-def test_process_writes_groups(fixer: Fixer, tmp_path: Path) -> None:
-    groups = tmp_path / "groups.jsonl"
-    run_mode("process", fixer, tmp_path, total_steps=2, data_path_to_save_groups=groups)
-    written_groups = [json.loads(line) for line in groups.read_text().splitlines()]
-    assert [group["scores"] for group in written_groups] == [[1.0, 1.0], [1.0, 1.0]]
-
-
-@pytest.mark.process
-def test_evaluate_writes_the_mean_reward(fixer: Fixer, tmp_path: Path) -> None:
-    run_mode("evaluate", fixer, tmp_path, eval_size=2, data_dir_to_save_evals=tmp_path)
-    (metrics,) = tmp_path.glob("**/metrics.json")
-    assert '"eval/mean_reward": 1.0' in metrics.read_text()

@@ -5,7 +5,6 @@ import random
 import pytest
 
 from tinker_atropos.environments.base import _endless
-from tinker_atropos.environments.bundled import digits
 from tinker_atropos.environments.bundled.sort_digits import SortDigits
 
 SCORES = [("1234", 1.0), ("1243", 0.0), ("1234 ", 0.0), ("", 0.0), ("12345", 0.0)]
@@ -19,15 +18,6 @@ def bare_sort_digits():
 @pytest.mark.parametrize(("completion", "score"), SCORES)
 def test_only_the_sorted_digits_are_rewarded(bare_sort_digits, completion, score):
     assert bare_sort_digits.score((4, 1, 3, 2), completion) == score
-
-
-def test_prompt(bare_sort_digits):
-    assert bare_sort_digits.prompt((4, 1, 3, 2)) == [{"role": "user", "content": "sort 4 1 3 2"}]
-
-
-def test_held_out_items_are_never_trained(bare_sort_digits):
-    assert not set(bare_sort_digits.training_items()) & set(bare_sort_digits.held_out_items())
-    assert set(bare_sort_digits.held_out_items()) == set(digits.split().held_out)
 
 
 def test_every_item_comes_once_before_any_comes_twice():

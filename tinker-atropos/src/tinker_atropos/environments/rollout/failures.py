@@ -2,6 +2,7 @@
 from a hub, which its pod cannot reach.
 """
 
+import contextlib
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,15 @@ class IncompleteGroupError(Exception):
 def environment_failed(doing: str, error: BaseException, source: Path) -> EnvironmentLostError:
     """The error that ends the process: `the environment failed in setup: ValueError: no data (my_env.py, line 12)`."""
     return EnvironmentLostError(f"the environment failed {doing}: {describe(error, source)}")
+
+
+@contextlib.contextmanager
+def authors_code(doing: str, source: Path) -> Iterator[None]:
+    """Whatever is raised in the block is the failure of the environment: `environment_failed`."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        raise environment_failed(doing, error, source) from error
 
 
 def describe(error: BaseException, source: Path) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rl_contract.processes import ExitCode
 from tinker_atropos.config.run_config import RunConfig, load_config
-from tinker_atropos.environments.rollout.failures import environment_failed
+from tinker_atropos.environments.rollout.failures import authors_code
 from tinker_atropos.environments.runner.loading import process_setup
 from tinker_atropos.environments.runner.loading.environment_files import LocatedEnvironment, locate_environment
 from tinker_atropos.environments.runner.reporting import wandb_relay
@@ -100,10 +100,8 @@ async def _set_up(
     if options.prompts:
         refuse_unless_prompts_are_scored(env, loaded.environment_class.__name__)
     connect(env, options.wishes, options.limit_seconds * REQUEST_SHARE)
-    try:
+    with authors_code("in setup", loaded.source):
         await env.setup()
-    except (Exception, SystemExit) as error:  # the author's code
-        raise environment_failed("in setup", error, loaded.source) from error
     return Trying(env, loaded.source)
 
 

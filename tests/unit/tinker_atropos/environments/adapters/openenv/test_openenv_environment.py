@@ -267,12 +267,6 @@ async def test_it_serves_a_run(run, server):
     assert server.sessions == 0
 
 
-async def test_without_its_server_a_run_ends_with_a_sentence(run):
-    environment = await run.start_environment("openenv", RL_OPENENV='{"url": "http://127.0.0.1:8000", "maxSession": 8}')
-    assert await environment.ends() == 2, environment.output
-    assert "RL_OPENENV.maxSession is not a setting (known: url, maxSessions, " in environment.output
-
-
 async def test_an_episode_that_is_over_at_its_reset_is_the_environments_fault(server, opened):
     async def over(socket, _frame):
         await socket.send(observation({"hint": "The end."}, done=True))

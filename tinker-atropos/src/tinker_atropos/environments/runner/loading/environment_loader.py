@@ -17,7 +17,7 @@ from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.environments.discovery.import_check import TAKEN_NAMES, imports_relatively, taken_sentence
 from tinker_atropos.environments.discovery.modules import Module
 from tinker_atropos.environments.discovery.source_parser import UnreadableSourceError, parse_file
-from tinker_atropos.environments.rollout.failures import environment_failed
+from tinker_atropos.environments.rollout.failures import authors_code
 from tinker_atropos.environments.runner.loading.environment_config import Wiring, configure
 from tinker_atropos.environments.runner.loading.environment_files import LocatedEnvironment
 from tinker_atropos.environments.runner.policy_requests import install_policy_servers, install_prompt_logprobs
@@ -37,20 +37,16 @@ class LoadedEnvironment:
 
     def config_init(self) -> tuple[Any, Any]:
         """The author's own config, and server settings. Raises EnvironmentLostError if the class raises."""
-        try:
+        with authors_code("in config_init", self.source):
             config, servers = self.environment_class.config_init()
-        except (Exception, SystemExit) as error:  # the author's code
-            raise environment_failed("in config_init", error, self.source) from error
         return config, servers
 
     def _teacher_config_init(self) -> list[object] | None:
         """The servers of a teacher that atroposlib's TeacherDistillationEnv is built with; None for all others."""
         if TEACHER_SERVERS not in inspect.signature(self.environment_class).parameters:
             return None
-        try:
+        with authors_code("in teacher_config_init", self.source):
             found = self.environment_class.teacher_config_init()
-        except (Exception, SystemExit) as error:  # the author's code
-            raise environment_failed("in teacher_config_init", error, self.source) from error
         return found if isinstance(found, list) else [] if found is None else [found]
 
     def build(self, run: RunConfig, wiring: Wiring) -> Any:
@@ -65,11 +61,9 @@ class LoadedEnvironment:
         install_prompt_logprobs()
         if len(servers["server_configs"]) > 1:
             install_policy_servers()
-        try:
+        with authors_code("while it was built", self.source):
             # As atroposlib builds it: many environments default to slurm=True, and then look for a cluster.
             return self.environment_class(config=config, **servers, slurm=False, testing=False)
-        except (Exception, SystemExit) as error:  # the author's code
-            raise environment_failed("while it was built", error, self.source) from error
 
 
 def load_environment(located: LocatedEnvironment) -> LoadedEnvironment:
@@ -106,12 +100,9 @@ def _import_file(path: Path) -> ModuleType:
         _refuse_taken_package(top)
         sys.path.append(str(top.parent))  # for processes that it spawns; last: what is beside the package is not ours
         loaded, name = top / "__init__.py", ".".join([top.name, *path.relative_to(top).with_suffix("").parts])
-    try:
+    with authors_code("while it was imported", path):
         module = _executed(loaded, name.partition(".")[0])
         return module if top is None else importlib.import_module(name)
-    except (Exception, SystemExit) as error:
-        # The file is the user's: whatever it raises is its own failure, reported in one sentence.
-        raise environment_failed("while it was imported", error, path) from error
 
 
 def _executed(path: Path, name: str) -> ModuleType:
