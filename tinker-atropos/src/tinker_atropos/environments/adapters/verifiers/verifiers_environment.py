@@ -14,7 +14,6 @@ import logging
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from pydantic import ValidationError
@@ -49,34 +48,13 @@ NO_KEY: Final = "RL_NO_API_KEY"
 """A variable that nobody sets: the inference server asks for no key."""
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyEndpoint:
-    """Where the policy is sampled, and how its messages become tokens. `tokenizer` is a folder or a name.
-    `max_length` bounds prompt and answer together, in tokens.
+class EpisodePlayer:
+    """Starts and ends in a task of its own: what is opened there is closed there, whoever asks. `client` asks the
+    policy `model`; `max_length` bounds prompt and answer together, in tokens.
     """
 
-    url: str
-    model: str
-    tokenizer: str
-    renderer: str
-    max_length: int
-
-    def client(self) -> Any:
-        """The client of verifiers that keeps token ids. Raises ValidationError for an unknown renderer."""
-        return vf.TrainClientConfig(
-            base_url=self.url,
-            api_key_var=NO_KEY,
-            renderer_model_name=self.tokenizer,
-            renderer={"name": self.renderer},
-        )
-
-
-class EpisodePlayer:
-    """Starts and ends in a task of its own: what is opened there is closed there, whoever asks."""
-
-    def __init__(self, env: Any, endpoint: PolicyEndpoint) -> None:
-        self._env, self._endpoint = env, endpoint
-        self._client = endpoint.client()
+    def __init__(self, env: Any, client: Any, model: str, max_length: int) -> None:
+        self._env, self._client, self._model, self._max_length = env, client, model, max_length
         self._ended = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
 
@@ -97,10 +75,9 @@ class EpisodePlayer:
         """Play a task n times, at once. `marks` go with each request to the inference server, in the place of its own
         fields.
         """
-        length = self._endpoint.max_length
-        wanted = {"temperature": 1.0, "max_tokens": length, "rl_max_length": length}
+        wanted = {"temperature": 1.0, "max_tokens": self._max_length, "rl_max_length": self._max_length}
         sampling = vf.SamplingConfig(**(wanted | dict(marks)))
-        context = vf.ModelContext(model=self._endpoint.model, client=self._client, sampling=sampling)
+        context = vf.ModelContext(model=self._model, client=self._client, sampling=sampling)
         slots = self._env.slots(task, n)
         return await asyncio.gather(*(self._env.run_slot(slot, context) for slot in slots))
 
@@ -141,7 +118,8 @@ class VerifiersEnvironment(SampledEnvironment[Any], ABC):
         self._loaded = await asyncio.to_thread(load_tasks, self.taskset, self.config, wanted)
         check_seats(self._loaded.env, self.taskset.module, greedy=self.config.eval_greedy)
         check_task(self._loaded.held_out[0], self.taskset.module)
-        player = EpisodePlayer(self._loaded.env, self._endpoint())
+        model, length = self.server.servers[0].config.model_name, int(self.config.max_token_length) - 1
+        player = EpisodePlayer(self._loaded.env, self._policy_client(), model, length)
         await player.start()
         self._player = player
         self._knows_answers = await self._pays_for_plain_answers()
@@ -151,17 +129,18 @@ class VerifiersEnvironment(SampledEnvironment[Any], ABC):
         if self._player is not None:
             await self._player.close()
 
-    def _endpoint(self) -> PolicyEndpoint:
-        server = self.server.servers[0].config
-        tokenizer, renderer = self.config.tokenizer_name, self.config.renderer
-        endpoint = PolicyEndpoint(
-            server.base_url, server.model_name, tokenizer, renderer, int(self.config.max_token_length) - 1
-        )
+    def _policy_client(self) -> Any:
+        """The client of verifiers that keeps token ids. Raises ConfigError for an unknown renderer."""
+        renderer = self.config.renderer
         try:
-            endpoint.client()
+            return vf.TrainClientConfig(
+                base_url=self.server.servers[0].config.base_url,
+                api_key_var=NO_KEY,
+                renderer_model_name=self.config.tokenizer_name,
+                renderer={"name": renderer},
+            )
         except ValidationError as error:
             raise ConfigError(f"env.renderer is {renderer!r}: {error.errors()[0]['msg']}") from None
-        return endpoint
 
     def training_items(self) -> Sequence[Any]:
         return self._loaded.training
