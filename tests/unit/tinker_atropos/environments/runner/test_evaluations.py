@@ -105,59 +105,54 @@ async def test_an_evaluation_that_never_ends_makes_room_for_the_next() -> None:
     assert slow.kept == []
 
 
+async def evaluated(plan, outcome):
+    """An evaluation of step 20 that has this outcome, and has ended."""
+    slow = Slow(plan, outcome)
+    slow.finish.set()
+    slow.evaluations.begin(slow, 20)
+    await slow.evaluations.wait(slow)
+    return slow
+
+
 @pytest.mark.parametrize("outcome", [RuntimeError("no data"), {"eval/other": 0.5}, None])
-async def test_an_evaluation_without_a_result_lets_go_of_the_weights(outcome) -> None:
-    slow = Slow(EvaluationPlan(), outcome)
-    slow.finish.set()
-    slow.evaluations.begin(slow, 20)
-    await slow.evaluations.wait(slow)
-    assert slow.reported == []
-    assert slow.kept == []
+async def test_an_evaluation_without_a_result_lets_go_of_the_weights(outcome):
+    slow = await evaluated(EvaluationPlan(), outcome)
+    assert (slow.reported, slow.kept) == ([], [])
 
 
-async def test_a_mean_reward_is_reported_by_the_name_that_status_knows() -> None:
-    slow = Slow(EvaluationPlan(metric="eval/mean_reward"), Evaluation(correct=1.5, n=2, metric="eval/mean_reward"))
-    slow.finish.set()
-    slow.evaluations.begin(slow, 20)
-    await slow.evaluations.wait(slow)
-    assert slow.reported == [(20, 0.75)]
-    assert slow.figure == ("eval/mean_reward", 0.7)
+FIGURES = {
+    "its mean reward": (
+        ("eval/mean_reward", 0.7),
+        Evaluation(correct=1.5, n=2, metric="eval/mean_reward"),
+        0.75,
+    ),
+    "another one of the same evaluation": (
+        ("eval/hard/percent_correct", 0.7),
+        Evaluation(3, 4, others={"eval/hard/percent_correct": Estimate(0.25, 8, 0.1, 0.5)}),
+        0.25,
+    ),
+    "that of greedy answers": (
+        ("eval/greedy_percent_correct", 0.0),
+        Evaluation(3, 4, others={"eval/greedy_percent_correct": Estimate(0.5, 4, 0.1, 0.9)}),
+        0.5,
+    ),
+    "one of an environment's own": (
+        ("eval/overall_percent_correct", 0.7),
+        {"eval/overall_percent_correct": 0.25},
+        0.25,
+    ),
+}
 
 
-async def test_another_figure_of_the_same_evaluation_may_count() -> None:
-    hard = Estimate(0.25, 8, 0.1, 0.5)
-    slow = Slow(
-        EvaluationPlan(metric="eval/hard/percent_correct"), Evaluation(3, 4, others={"eval/hard/percent_correct": hard})
-    )
-    slow.finish.set()
-    slow.evaluations.begin(slow, 20)
-    await slow.evaluations.wait(slow)
-    assert slow.reported == [(20, 0.25)]
-
-
-async def test_the_figure_of_greedy_answers_is_at_temperature_0() -> None:
-    greedy = {"eval/greedy_percent_correct": Estimate(0.5, 4, 0.1, 0.9)}
-    slow = Slow(EvaluationPlan(metric="eval/greedy_percent_correct"), Evaluation(3, 4, others=greedy))
-    slow.finish.set()
-    slow.evaluations.begin(slow, 20)
-    await slow.evaluations.wait(slow)
-    assert (slow.reported, slow.figure) == ([(20, 0.5)], ("eval/greedy_percent_correct", 0.0))
-
-
-async def test_a_run_may_name_the_metric_that_counts() -> None:
-    slow = Slow(EvaluationPlan(metric="eval/overall_percent_correct"), {"eval/overall_percent_correct": 0.25})
-    slow.finish.set()
-    slow.evaluations.begin(slow, 20)
-    await slow.evaluations.wait(slow)
-    assert slow.reported == [(20, 0.25)]
+@pytest.mark.parametrize(("figure", "outcome", "value"), FIGURES.values(), ids=FIGURES)
+async def test_the_figure_that_counts_is_reported_by_the_name_that_status_knows(figure, outcome, value):
+    slow = await evaluated(EvaluationPlan(metric=figure[0]), outcome)
+    assert (slow.reported, slow.figure) == ([(20, value)], figure)
 
 
 @pytest.mark.parametrize("outcome", [{"eval/aime24": 0.5, "eval/overall": 0.25}, Evaluation(correct=3, n=4)])
-async def test_a_missing_metric_is_named_with_those_that_were_seen(outcome, caplog) -> None:
-    slow = Slow(EvaluationPlan(metric="eval/math"), outcome)
-    slow.finish.set()
-    slow.evaluations.begin(slow, 20)
-    await slow.evaluations.wait(slow)
+async def test_a_missing_metric_is_named_with_those_that_were_seen(outcome, caplog):
+    await evaluated(EvaluationPlan(metric="eval/math"), outcome)
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     seen = "eval/aime24, eval/overall" if isinstance(outcome, dict) else "eval/percent_correct"
     assert warning.startswith(f"the environment reports no eval/math (it reports {seen}")
