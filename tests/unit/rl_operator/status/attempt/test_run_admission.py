@@ -85,49 +85,11 @@ def test_a_limit_of_zero_says_who_can_help() -> None:
     assert "limits.maxActiveRuns is 0: no run starts until an administrator raises it" in assessment.message
 
 
-def test_a_free_slot_goes_to_those_ahead_first() -> None:
-    assert decide(make_view(queue_position=QueuePosition(limit=2, active=1, before=0))) is Action.START
-    assert decide(make_view(queue_position=QueuePosition(limit=2, active=1, before=1))) is Action.REST
-    assert decide(make_view(queue_position=None)) is Action.START
-
-
-def test_the_position_is_removed_when_the_run_starts() -> None:
-    view = make_view(QUEUED, queue_position=QueuePosition(limit=2, active=1, before=0))
-    assert decide(view) is Action.START
-    assert derive(make_view({**STARTED, **QUEUED}), assess(make_view(STARTED))).queue is None
-
-
-def test_a_stopped_run_waits_again_and_then_starts_without_backoff() -> None:
-    resumed = {"spec": {"suspend": False}}
-    assert decide(make_view(STOPPED, queue_position=FULL, **resumed)) is Action.REST
-    assert assess(make_view(STOPPED, queue_position=FULL, **resumed)).reason == "Queued"
-    assert (
-        decide(make_view(STOPPED, queue_position=QueuePosition(limit=2, active=1, before=0), **resumed)) is Action.START
-    )
-    waiting = {**STOPPED, **QUEUED}
-    assert assess(make_view(waiting, queue_position=FULL, **resumed)).reason == "Queued"
-    assert assess(make_view(waiting, queue_position=FULL, spec={"suspend": True})).reason == "Stopped"
-
-
-def test_between_two_attempts_a_run_keeps_its_slot() -> None:
-    failed = {**STOPPED, "phase": "Pending"}
-    assert holds_slot(make_run(failed))
-    assert assess(make_view(failed, queue_position=FULL)).reason == "BackOff"
-
-
-def test_a_draft_does_not_wait() -> None:
-    view = make_view(queue_position=FULL, spec={"suspend": True})
-    assert (decide(view), assess(view).reason) == (Action.RENDER, "Draft")
-
-
-def test_a_refused_run_is_not_queued() -> None:
-    assert not waits_in_queue(make_run({"phase": "Pending"}))
-
-
 @pytest.mark.parametrize(
     ("status", "holds", "waits"),
     [
         ({}, False, False),
+        ({"phase": "Pending"}, False, False),
         (QUEUED, False, True),
         (STARTED, True, False),
         (STOPPED, False, False),
@@ -187,12 +149,6 @@ def test_a_gated_pod_has_a_reason_of_its_own() -> None:
     assert "the controller that set the gate removes it" in assess(make_view(STARTED, pod=gated())).message
 
 
-def test_no_start_deadline_runs_while_the_pod_is_gated() -> None:
-    late = NOW + timedelta(days=9)
-    view = make_view(GATED_STATUS, pod=gated(), now=late, spec={"startDeadlineSeconds": 60})
-    assert (decide(view), assess(view).reason) == (Action.REST, "Gated")
-
-
 def test_the_start_deadline_begins_when_the_gate_is_removed() -> None:
     view = make_view(GATED_STATUS, pod=admitted(), spec={"startDeadlineSeconds": 60})
     status = status_of(view)
@@ -221,21 +177,54 @@ def test_a_deleted_gated_pod_is_released_and_recreated_for_the_same_attempt() ->
     assert derive(view, assessment).attempts == ()
 
 
-@pytest.mark.parametrize("spec", [{"suspend": True}])
-def test_one_deleted_to_stop_the_run_is_not_recreated(spec: dict[str, Any]) -> None:
-    view = make_view(GATED_STATUS, pod=gated(deleting=True), spec=spec)
-    assert decide(view) is Action.REST
-    ending = assess(view).ending
-    assert ending.reason == "Stopped"
-
-
-def test_one_deleted_for_a_deadline_is_not_recreated() -> None:
-    late = {**STARTED["conditions"][0], "reason": "ActiveDeadlineExceeded", "message": "Late."}
-    view = make_view({**STARTED, "conditions": [late]}, pod=gated(deleting=True), spec={"activeDeadlineSeconds": 60})
-    assert decide(view) is Action.REST
-    assert assess(view).reason == "ActiveDeadlineExceeded"
-
-
 def test_a_pod_deleted_after_admission_is_a_lost_attempt() -> None:
     pod = admitted(deleting=True, node="")
     assert assess(make_view({**STARTED, "admittedTime": CREATED}, pod=pod)).ending is not None
+
+
+ROOM = QueuePosition(limit=2, active=1, before=0)
+ASKED_TO_STOP = {"suspend": True}
+LATE = {"reason": "ActiveDeadlineExceeded", "message": "Late."}
+DECISIONS: dict[str, tuple[View, str]] = {
+    "a free slot": (make_view(queue_position=ROOM), "START Starting"),
+    "a free slot for one ahead": (make_view(queue_position=QueuePosition(limit=2, active=1, before=1)), "REST Queued"),
+    "no limit": (make_view(), "START Starting"),
+    "its turn": (make_view(QUEUED, queue_position=ROOM), "START Starting"),
+    "resumed at a full runtime": (make_view(STOPPED, queue_position=FULL), "REST Queued"),
+    "resumed, and waiting": (make_view(STOPPED | QUEUED, queue_position=FULL), "REST Queued"),
+    "resumed, and a free slot: no backoff": (make_view(STOPPED, queue_position=ROOM), "START BackOff"),
+    "suspended while it waits": (
+        make_view(STOPPED | QUEUED, queue_position=FULL, spec=ASKED_TO_STOP),
+        "REST Stopped",
+    ),
+    "between two attempts it keeps its slot": (
+        make_view(STOPPED | {"phase": "Pending"}, queue_position=FULL),
+        "REST BackOff",
+    ),
+    "a draft does not wait": (make_view(queue_position=FULL, spec=ASKED_TO_STOP), "RENDER Draft"),
+    "gated for longer than the start may take": (
+        make_view(GATED_STATUS, pod=gated(), now=NOW + timedelta(days=9), spec={"startDeadlineSeconds": 60}),
+        "REST Gated",
+    ),
+    "deleted while gated, to stop the run": (
+        make_view(GATED_STATUS, pod=gated(deleting=True), spec=ASKED_TO_STOP),
+        "REST Stopped",
+    ),
+    "deleted while gated, for a deadline": (
+        make_view(
+            STARTED | {"conditions": [STARTED["conditions"][0] | LATE]},
+            pod=gated(deleting=True),
+            spec={"activeDeadlineSeconds": 60},
+        ),
+        "REST ActiveDeadlineExceeded",
+    ),
+}
+
+
+@pytest.mark.parametrize(("view", "found"), DECISIONS.values(), ids=DECISIONS)
+def test_decisions(view: View, found: str) -> None:
+    assert f"{decide(view).name} {assess(view).reason}" == found
+
+
+def test_the_position_is_removed_when_the_run_starts() -> None:
+    assert derive(make_view({**STARTED, **QUEUED}), assess(make_view(STARTED))).queue is None
