@@ -392,12 +392,6 @@ async def test_an_unrelated_object_with_that_name_is_not_taken_over(api: FakeApi
     assert api.asked("PATCH", f"{FOLDER}/{NAME}") == []
 
 
-async def test_one_that_changed_meanwhile_is_left_alone(api: FakeApi, client: ClusterClient) -> None:
-    api.answers("PATCH", f"{FOLDER}/{NAME}", Answer({"message": "modified"}, 409))
-    with pytest.raises(ConflictError):
-        await write_history(client, ENDED, POINTS, config_map())
-
-
 async def test_the_view_reads_it_only_if_it_is_known_to_exist(
     api: FakeApi, client: ClusterClient, caches: Caches
 ) -> None:
