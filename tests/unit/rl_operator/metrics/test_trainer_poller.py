@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.unit.rl_operator.metrics.trainers import POD, UP, endless, pod_at, polling, serving, until, until_asked
+from tests.unit.rl_operator.metrics.trainers import POD, UP, endless, pod_at, polling, serving, until_asked
+from tests.unit.rl_operator.patience import until
 from tests.unit.rl_operator.status.builders import make_environment, make_pod, ready, running
 
 from rl_contract.status_metrics import HISTORY_METRICS, MAX_POINTS

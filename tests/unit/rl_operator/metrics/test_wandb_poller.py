@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import pytest
-from tests.unit.rl_operator.metrics.trainers import POD, until
+from tests.unit.rl_operator.metrics.trainers import POD
+from tests.unit.rl_operator.patience import until
 from tests.unit.rl_operator.status.builders import make_run
 from tests.wandb_server import (
     CLOSED_ENTITY,

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 from aiohttp import web
+from tests.unit.rl_operator.patience import until
 from tests.unit.rl_operator.status.builders import working_pod
 
 from rl_operator.metrics.trainer_poller import TrainerPoller
@@ -87,15 +88,6 @@ async def polling(
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def until(what: str, look: Callable[[], bool], seconds: float = 60.0) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            while not look():
-                await asyncio.sleep(0.005)
-    except TimeoutError:
-        raise AssertionError(f"{what}: not within {seconds:g} s") from None
 
 
 async def until_asked(trainer: Trainer, times: int) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import kopf
 import pytest
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
+from tests.unit.rl_operator.patience import until
 
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.operator_errors import ForbiddenError, TargetUnreachableError
-from rl_operator.process.kopf import GATHER_SECONDS, RETRY_SECONDS, Backoffs, Gaps, build_registry, configure
+from rl_operator.process.kopf import Backoffs, Gaps, build_registry, configure
 
 DISCOVERY = "/apis/rl-operator.dev/v1alpha1"
 PLURALS = ("rltrainingruns", "rlruntimes", "rlenvironments")
@@ -93,18 +94,12 @@ class Looks:
             raise TargetUnreachableError("the API server is away")
 
 
-async def until(looks: Looks, count: int) -> None:
-    async with asyncio.timeout(GATHER_SECONDS + RETRY_SECONDS + 5):
-        while looks.count < count:
-            await asyncio.sleep(0.02)
-
-
 async def closing(looks: Looks, count: int, notes: int = 1) -> None:
     gap = Gaps(looks)
     task = asyncio.create_task(gap.run())
     for _ in range(notes):
         gap.note()
-    await until(looks, count)
+    await until("all lists are looked at", lambda: looks.count >= count)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
@@ -132,6 +127,6 @@ async def test_a_list_that_starts_during_a_check_is_checked_as_well() -> None:
     gap = Gaps(look)
     task = asyncio.create_task(gap.run())
     gap.note()
-    await until(looks, 2)
+    await until("both lists are looked at", lambda: looks.count >= 2)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

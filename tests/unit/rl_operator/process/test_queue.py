@@ -15,6 +15,7 @@ from tests.unit.rl_operator.cluster.documents import (
     run_document,
     runtime_document,
 )
+from tests.unit.rl_operator.patience import until
 
 from rl_operator.cluster.cache.caches import Caches, Changes
 from rl_operator.operator_errors import ConflictError, TargetUnreachableError
@@ -33,13 +34,6 @@ async def working(work: Reconcile, *, workers: int = 3, deadline_seconds: float 
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def until(what: str, look: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = asyncio.get_running_loop().time() + seconds
-    while not look():
-        assert asyncio.get_running_loop().time() < deadline, f"{what}: not within {seconds} s"
-        await asyncio.sleep(0.005)
 
 
 async def test_a_key_added_many_times_runs_once() -> None:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from tests.unit.rl_operator import samples
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, Request
+from tests.unit.rl_operator.patience import until
 
 from rl_operator.cluster.api_server import event_recorder
 from rl_operator.cluster.api_server.client import ClusterClient
@@ -24,9 +25,7 @@ async def recorder(client: ClusterClient) -> AsyncIterator[EventRecorder]:
 
 
 async def until_asked(api: FakeApi, count: int) -> list[Request]:
-    async with asyncio.timeout(60):
-        while len(api.requests) < count:
-            await asyncio.sleep(0.01)
+    await until(f"{count} requests", lambda: len(api.requests) >= count)
     return api.requests
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from tests.unit.rl_operator.cluster.fake_api import write_kubeconfig
+from tests.unit.rl_operator.patience import until
 
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.cluster.api_server.leader_election import (
@@ -122,13 +123,6 @@ async def keeping(elector: LeaderElector) -> AsyncIterator[asyncio.Task[None]]:
 async def acquired(elector: LeaderElector) -> None:
     async with asyncio.timeout(60):
         await elector.acquire()
-
-
-async def until(what: str, look: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not look():
-            await asyncio.sleep(0.01)
-    assert look(), what
 
 
 async def test_the_first_candidate_creates_the_lease(api: LeaseApi, elect: Elect) -> None:

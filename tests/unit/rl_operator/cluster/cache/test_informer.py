@@ -1,11 +1,12 @@
 """List, watch, and list again: objects that vanished in between are noticed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
+from tests.unit.rl_operator.patience import until
 
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.cluster.api_server.resources import PODS
@@ -43,12 +44,6 @@ class Watched:
     def _tell(self, key: Key) -> None:
         self.told.append(key[1])
 
-    async def until(self, what: str, look: Callable[[], bool]) -> None:
-        deadline = asyncio.get_running_loop().time() + 10
-        while not look():
-            assert asyncio.get_running_loop().time() < deadline, f"{what}; told: {self.told}"
-            await asyncio.sleep(0.01)
-
 
 @asynccontextmanager
 async def watching(client: ClusterClient) -> AsyncIterator[Watched]:
@@ -68,10 +63,10 @@ async def test_the_list_is_reported_and_then_each_change(api: FakeApi, client: C
     changes = ({"type": "MODIFIED", "object": pod("a", 6)}, {"type": "DELETED", "object": pod("b", 7)})
     api.answers("WATCH", PATH, Answer(lines=changes), Answer(hangs=True))
     async with watching(client) as watched:
-        await watched.until("the deletion is told", lambda: watched.told.count("run-of-b") == 2)
+        await until("the deletion is told", lambda: watched.told.count("run-of-b") == 2)
         assert watched.told == ["run-of-a", "run-of-b", "run-of-a", "run-of-b"]
         assert list(watched.store) == ["6"]
-        await watched.until("it watches on from there", lambda: len(api.asked("WATCH", PATH)) == 2)
+        await until("it watches on from there", lambda: len(api.asked("WATCH", PATH)) == 2)
     assert [r.query["resourceVersion"] for r in api.asked("WATCH", PATH)] == ["5", "7"]
     assert {r.query["labelSelector"] for r in api.requests} == {"a=b"}
     assert len(api.asked("GET", PATH)) == 1
@@ -82,7 +77,7 @@ async def test_bookmarks_advance_the_watch(api: FakeApi, client: ClusterClient) 
     bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "90"}}}
     api.answers("WATCH", PATH, Answer(lines=(bookmark,)), Answer(hangs=True))
     async with watching(client) as watched:
-        await watched.until("it watches on", lambda: len(api.asked("WATCH", PATH)) == 2)
+        await until("it watches on", lambda: len(api.asked("WATCH", PATH)) == 2)
     assert api.asked("WATCH", PATH)[1].query["resourceVersion"] == "90"
     assert watched.told == []
 
@@ -91,7 +86,7 @@ async def test_objects_that_vanished_during_a_gap_are_reported(api: FakeApi, cli
     api.answers("GET", PATH, listed(5, pod("a", 1), pod("b", 2)), listed(50, pod("a", 1)))
     api.answers("WATCH", PATH, Answer(lines=(GONE,)), Answer(hangs=True))
     async with watching(client) as watched:
-        await watched.until("b is told again", lambda: watched.told.count("run-of-b") == 2)
+        await until("b is told again", lambda: watched.told.count("run-of-b") == 2)
         assert list(watched.store) == ["1"]
     assert watched.told.count("run-of-a") == 1
 
@@ -102,7 +97,7 @@ async def test_after_an_outage_the_watch_continues_where_it_was(api: FakeApi, cl
     news = Answer(lines=({"type": "MODIFIED", "object": pod("a", 6)},))
     api.answers("WATCH", PATH, down, down, news, Answer(hangs=True))
     async with watching(client) as watched:
-        await watched.until("the news is told", lambda: watched.told == ["run-of-a", "run-of-a"])
+        await until("the news is told", lambda: watched.told == ["run-of-a", "run-of-a"])
     assert len(api.asked("GET", PATH)) == 1
 
 
