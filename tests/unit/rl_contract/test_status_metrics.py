@@ -9,6 +9,7 @@ from rl_contract.status_metrics import (
     HELD_OUT_METRIC,
     HISTORY_METRICS,
     ORIGINS,
+    SHOWN,
     EvaluatedFigure,
     Origin,
     RunMetrics,
@@ -29,6 +30,20 @@ def test_an_entry_is_described_and_comes_from_the_table_of_metrics(name: str, or
 
 def test_a_figure_of_a_step_has_one_metric() -> None:
     assert all(len(origin.metrics) == 1 for origin in reduced("step").values())
+
+
+def test_each_metric_says_where_it_is_shown_and_under_which_words() -> None:
+    assert SHOWN.keys() == ORIGINS.keys()
+    assert len({each.label for each in SHOWN.values()}) == len(SHOWN)
+    figure = EvaluatedFigure(value=0.5, low=0.4, high=0.6, temperature=1.0)
+    metrics = RunMetrics(rollout_reward=0.25, held_out=figure, learning_rate=1e-4)
+    assert list(metrics.texts("line").values()) == [("rollout reward", "0.250"), ("held-out", figure.text)]
+    assert metrics.texts("page") == {
+        "rollout_reward": ("rollout reward", "0.250"),
+        "held_out": ("held-out", figure.full_text),
+        "learning_rate": ("learning rate", "0.0001"),
+    }
+    assert metrics.answers == {"reward_mean": 0.25, "eval_percent_correct": 0.5, "learning_rate": 1e-4}
 
 
 def test_before_training_and_after_it_the_same_is_measured() -> None:

@@ -1,4 +1,4 @@
-"""The metrics of a run's status. One entry each: its name, its meaning, and where it comes from.
+"""The metrics of a run's status. One entry each: its name, its meaning, where it comes from, and where it is shown.
 
 The trainer's `/status`, `/history` and result, what is read from W&B's summary, the kept history, the CRD and its page
 are derived from here.
@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Final, Literal, Self, TypeGuard
+from typing import Annotated, Any, Final, Literal, Self, TypeGuard, TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic.alias_generators import to_camel
@@ -42,6 +42,22 @@ class Origin:
 
     def matches(self, name: str) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in self.metrics)
+
+
+View = Literal["line", "details", "page", "tools"]
+"""Where metrics are read: a line of a run that is followed, `rlctl get NAME`, a run's page, and answers to agents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How a metric is read. `label`: in texts, and `form` of a number in them. `key`: in answers to agents; empty: the
+    field's name.
+    """
+
+    label: str
+    form: str = ".3f"
+    views: tuple[View, ...] = ("details", "page", "tools")
+    key: str = ""
 
 
 def is_metric(value: object) -> TypeGuard[float]:
@@ -163,33 +179,41 @@ class RunMetrics(WireModel):
     """The latest metrics; fractions are 0 to 1, rounded to 4 digits. Advisory: the phase never depends on them."""
 
     rollout_reward: Annotated[
-        Number, Origin(("env/reward_mean", "env_*/reward_mean"), "mean", history=True, weight=5)
+        Number,
+        Origin(("env/reward_mean", "env_*/reward_mean"), "mean", history=True, weight=5),
+        Shown("rollout reward", views=("line", "details", "page", "tools"), key="reward_mean"),
     ] = Field(
         default=None, description="Mean reward of all rollouts that environments scored, whatever became of them."
     )
-    batch_reward: Annotated[Number, Origin(("reward/mean",), "step", history=True, weight=1)] = Field(
-        default=None, description="Mean reward of the rollouts in the batch that the newest step trained."
+    batch_reward: Annotated[Number, Origin(("reward/mean",), "step", history=True, weight=1), Shown("batch reward")] = (
+        Field(default=None, description="Mean reward of the rollouts in the batch that the newest step trained.")
     )
-    train_accuracy: Annotated[Number, Origin(("*train/percent_correct",), "mean", history=True)] = Field(
-        default=None, description="Fraction of rollouts that were correct."
-    )
-    held_out: Annotated[Figure, Origin((HELD_OUT_METRIC,), "evaluation", history=True, weight=8, details=4)] = Field(
-        default=None, description="Latest held-out evaluation."
-    )
-    baseline: Annotated[Figure, Origin((HELD_OUT_METRIC,), "baseline", weight=6, details=2)] = Field(
-        default=None, description="Held-out evaluation before training."
-    )
-    loss: Annotated[Number, Origin(("train/loss",), "step", history=True)] = Field(
+    train_accuracy: Annotated[
+        Number,
+        Origin(("*train/percent_correct",), "mean", history=True),
+        Shown("accuracy", views=("tools",), key="percent_correct"),
+    ] = Field(default=None, description="Fraction of rollouts that were correct.")
+    held_out: Annotated[
+        Figure,
+        Origin((HELD_OUT_METRIC,), "evaluation", history=True, weight=8, details=4),
+        Shown("held-out", views=("line", "details", "page", "tools"), key="eval_percent_correct"),
+    ] = Field(default=None, description="Latest held-out evaluation.")
+    baseline: Annotated[
+        Figure,
+        Origin((HELD_OUT_METRIC,), "baseline", weight=6, details=2),
+        Shown("held-out before", views=("page", "tools")),
+    ] = Field(default=None, description="Held-out evaluation before training.")
+    loss: Annotated[Number, Origin(("train/loss",), "step", history=True), Shown("loss", views=("tools",))] = Field(
         default=None, description="Mean loss per trained token."
     )
-    learning_rate: Annotated[Number, Origin(("train/learning_rate",), "step")] = Field(
-        default=None, description="Adam's learning rate, as its schedule and `auto` make it."
+    learning_rate: Annotated[
+        Number, Origin(("train/learning_rate",), "step"), Shown("learning rate", ".3g", ("page", "tools"))
+    ] = Field(default=None, description="Adam's learning rate, as its schedule and `auto` make it.")
+    logprob_gap: Annotated[Number, Origin(("logprobs/gap",), "step", history=True), Shown("logprob gap", ".2g", ())] = (
+        Field(default=None, description="Mean absolute gap between sampling and training logprobs, staleness 0.")
     )
-    logprob_gap: Annotated[Number, Origin(("logprobs/gap",), "step", history=True)] = Field(
-        default=None, description="Mean absolute gap between sampling and training logprobs, staleness 0."
-    )
-    staleness: Annotated[Number, Origin(("staleness/mean",), "step", history=True)] = Field(
-        default=None, description="Mean policy steps between sampling and training."
+    staleness: Annotated[Number, Origin(("staleness/mean",), "step", history=True), Shown("staleness", views=())] = (
+        Field(default=None, description="Mean policy steps between sampling and training.")
     )
     source: str | None = Field(default=None, description="Where the metrics come from: trainer, result or wandb.")
     observed_at: str | None = Field(default=None, description="When they were read.")
@@ -206,6 +230,26 @@ class RunMetrics(WireModel):
     def known(self) -> dict[str, "float | EvaluatedFigure"]:
         """What is known, by field."""
         return {name: value for name in ORIGINS if (value := getattr(self, name)) is not None}
+
+    def texts(self, view: View) -> dict[str, tuple[str, str]]:
+        """By field: label and text of what is known and is shown there. A line does not say how a figure was made."""
+        found = {}
+        for name, shown, value in self._shown(view):
+            figure = value if isinstance(value, EvaluatedFigure) else None
+            text = (figure.text if view == "line" else figure.full_text) if figure else f"{value:{shown.form}}"
+            found[name] = (shown.label, text)
+        return found
+
+    @property
+    def answers(self) -> dict[str, float]:
+        """What is known, as agents are answered, by their keys."""
+        return {
+            shown.key or name: value.value if isinstance(value, EvaluatedFigure) else value
+            for name, shown, value in self._shown("tools")
+        }
+
+    def _shown(self, view: View) -> "Iterator[tuple[str, Shown, float | EvaluatedFigure]]":
+        yield from ((name, SHOWN[name], value) for name, value in self.known.items() if view in SHOWN[name].views)
 
     @property
     def rounded(self) -> Self:
@@ -234,13 +278,19 @@ class RunMetrics(WireModel):
         return self.with_changes(**{name: rest})
 
 
-def _origins() -> Iterator[tuple[str, Origin]]:
-    for name, field in RunMetrics.model_fields.items():
-        yield from ((name, each) for each in field.metadata if isinstance(each, Origin))
+Told = TypeVar("Told", Origin, Shown)
 
 
-ORIGINS: Final[Mapping[str, Origin]] = dict(_origins())
+def _told(kind: type[Told]) -> dict[str, Told]:
+    fields = RunMetrics.model_fields.items()
+    return {name: each for name, field in fields for each in field.metadata if isinstance(each, kind)}
+
+
+ORIGINS: Final[Mapping[str, Origin]] = _told(Origin)
 """By field of RunMetrics."""
+
+SHOWN: Final[Mapping[str, Shown]] = _told(Shown)
+"""By the same fields."""
 
 HISTORY_METRICS: Final = tuple(to_camel(name) for name, origin in ORIGINS.items() if origin.history)
 """A point's fields besides its step, on the wire, each a number: a ConfigMap is limited to 1 MiB, and a trainer's own

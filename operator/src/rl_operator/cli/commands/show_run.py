@@ -75,12 +75,9 @@ def _metrics(run: TrainingRun) -> Iterator[str]:
         yield f"  step            {progress.step} of {progress.total_steps} ({progress.percent} %){eta}"
         if progress.stopped_early:
             yield f"  stopped         early: {one_line(progress.stopped_early)}"
-    if metrics and metrics.rollout_reward is not None:
-        yield f"  rollout reward  {metrics.rollout_reward:.3f}  {sparkline([h.rollout_reward for h in status.history])}"
-    if metrics and metrics.batch_reward is not None:
-        yield f"  batch reward    {metrics.batch_reward:.3f}"
-    if metrics and metrics.held_out is not None:
-        yield f"  held-out        {metrics.held_out.full_text}"
+    for name, (label, text) in metrics.texts("details").items() if metrics else ():
+        curve = f"  {sparkline([each.rollout_reward for each in status.history])}" if name == "rollout_reward" else ""
+        yield f"  {label:<15} {one_line(text)}{curve}"
     yield from held_out_table(run)
 
 

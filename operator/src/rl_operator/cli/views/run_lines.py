@@ -47,10 +47,8 @@ def news(run: TrainingRun) -> str:
     if status.phase != "Running" or status.progress is None:
         return f"{status.phase or 'Pending':<9} {one_line(status.message or '')}".rstrip()
     parts = [f"{'Running':<9} step {status.progress.step}/{status.progress.total_steps}"]
-    if status.metrics and status.metrics.rollout_reward is not None:
-        parts.append(f"rollout reward {status.metrics.rollout_reward:.3f}")
-    if status.metrics and status.metrics.held_out is not None:
-        parts.append(f"held-out {status.metrics.held_out.text}")
+    if status.metrics:
+        parts += map(" ".join, status.metrics.texts("line").values())
     return "   ".join(parts)
 
 

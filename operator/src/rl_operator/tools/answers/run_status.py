@@ -108,13 +108,7 @@ def metrics_of(run: TrainingRun) -> Answer:
         {
             "step": progress.step if progress else None,
             "state": _wandb_word(wandb.state) if wandb and wandb.state else None,
-            "reward_mean": metrics.rollout_reward if metrics else None,
-            "batch_reward": metrics.batch_reward if metrics else None,
-            "percent_correct": metrics.train_accuracy if metrics else None,
-            "eval_percent_correct": metrics.held_out.value if metrics and metrics.held_out else None,
-            "loss": metrics.loss if metrics else None,
-            "learning_rate": metrics.learning_rate if metrics else None,
-            "baseline": metrics.baseline.value if metrics and metrics.baseline else None,
+            **(metrics.answers if metrics else {}),
         }
     )
 

@@ -193,7 +193,8 @@ def _facts(run: TrainingRun, now: datetime) -> Iterator[tuple[str, str]]:
     yield "environment", short(run.spec.environment)
     yield "runtime", short(run.spec.runtime)
     yield from _times(run, now)
-    yield from _figures(run)
+    if run.status.metrics:
+        yield from ((label, short(text)) for label, text in run.status.metrics.texts("page").values())
     if origin := run.status.started_from:
         yield "began with", short(f"the weights of {origin.run} after step {origin.step}")
     yield from _pods(run)
@@ -211,22 +212,6 @@ def _times(run: TrainingRun, now: datetime) -> Iterator[tuple[str, str]]:
         yield "pace", f"{status.progress.seconds_per_step:.2f} s per step"
     if status.cost:
         yield "cost", money_spent(status.cost.amount, status.cost.currency, status.cost.budget)
-
-
-def _figures(run: TrainingRun) -> Iterator[tuple[str, str]]:
-    metrics = run.status.metrics
-    if metrics is None:
-        return
-    if metrics.rollout_reward is not None:
-        yield "rollout reward", f"{metrics.rollout_reward:.3f}"
-    if metrics.batch_reward is not None:
-        yield "batch reward", f"{metrics.batch_reward:.3f}"
-    if metrics.baseline is not None:
-        yield "held-out before", short(metrics.baseline.full_text)
-    if metrics.held_out is not None:
-        yield "held-out now", short(metrics.held_out.full_text)
-    if metrics.learning_rate is not None:
-        yield "learning rate", f"{metrics.learning_rate:.3g}"
 
 
 def _pods(run: TrainingRun) -> Iterator[tuple[str, str]]:
