@@ -1,13 +1,18 @@
-"""The page as an application: its routes, what is static, and what is said when something goes wrong."""
+"""The page as an application: its routes, what is static, what is said when something goes wrong, and the stream of
+changes.
+"""
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Final
 
+import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -20,8 +25,9 @@ from rl_operator.operator_errors import (
     OperatorError,
     RefusedError,
 )
-from rl_operator.ui.pages import event_stream, rollouts_page, run_page, runs_page, talk_page
-from rl_operator.ui.ui_context import SAFE_METHODS, STATIC, STATIC_PATH, UiContext, context_of
+from rl_operator.ui.live_runs import Listener, NoLongerLiveError
+from rl_operator.ui.pages import rollouts_page, run_page, runs_page, talk_page
+from rl_operator.ui.ui_context import SAFE_METHODS, STATIC, STATIC_PATH, UiContext, context_of, visitor_of
 
 STATUS: Final[tuple[tuple[type[OperatorError], int], ...]] = (
     (ForbiddenError, 403),
@@ -61,12 +67,52 @@ async def go_home(request: Request) -> Response:
     return RedirectResponse(f"{context_of(request).root}/runs", 303)
 
 
+KEEP_ALIVE_SECONDS = 20.0
+"""Proxies end connections that are silent for a minute."""
+
+
+async def show_changes(request: Request) -> Response:
+    """Server-sent events: the runs that changed, as `[[namespace, name], …]`, of the namespace that the query names.
+    One connection per tab. `over` is the last event, with the reason why nothing more comes.
+    """
+    live = visitor_of(request).live(request.query_params.get("namespace"))
+    if request.method == "HEAD":
+        return Response(media_type="text/event-stream")
+
+    async def events() -> AsyncIterator[bytes]:
+        async with live.changes() as listener:
+            with context_of(request).streams.opened(listener):
+                async for event in _events_of(listener):
+                    yield event
+
+    return StreamingResponse(events(), media_type="text/event-stream")
+
+
+async def _events_of(listener: Listener) -> AsyncIterator[bytes]:
+    yield b": connected\n\n"
+    while True:
+        try:
+            changed = await asyncio.wait_for(listener.next(), KEEP_ALIVE_SECONDS)
+        except TimeoutError:
+            yield b": still here\n\n"
+        except NoLongerLiveError as error:
+            if sentence := str(error):  # else the page connects again, to the next server
+                yield _event("over", sentence)
+            return
+        else:
+            yield _event("changed", sorted(changed))
+
+
+def _event(name: str, content: object) -> bytes:
+    return b"event: " + name.encode() + b"\ndata: " + orjson.dumps(content) + b"\n\n"
+
+
 def ui_app(context: UiContext) -> Starlette:
     """Callers put a gate in front of it."""
     app = Starlette(
         routes=[
             Route("/", go_home),
-            *event_stream.ROUTES,
+            Route("/live", show_changes),
             *runs_page.ROUTES,
             *run_page.ROUTES,
             *rollouts_page.ROUTES,
