@@ -38,8 +38,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServiceAddress:
-    url: str
+    port: int
     key: str
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
     def env_vars(self) -> dict[str, str]:
         return {TINKER_BASE_URL: self.url, TINKER_API_KEY: self.key}
@@ -120,9 +124,7 @@ class TinkerService:
         if before is None:
             self._key_file.touch(mode=0o600)
             self._key_file.write_text(f"{key}\n", encoding="ascii")
-        port = int(before.url.rpartition(":")[2]) if before else 0
-        if not port or not is_free(port, again=True):
-            (port,) = free_ports(1)
+        port = before.port if before and is_free(before.port, again=True) else free_ports(1)[0]
         self._port_file.unlink(missing_ok=True)
         lock = FileLock(self._lock)
         if not lock.take():
@@ -131,14 +133,14 @@ class TinkerService:
         files = ("--port-file", self._port_file, "--key-file", self._key_file, "--idle-exit", str(IDLE_EXIT_SECONDS))
         words = [program, *map(str, (*arguments, *files))]
         start_detached(words, self._folder, self._log, passed_on(self._caller), lock)
-        return _at(port, key)
+        return ServiceAddress(port, key)
 
     def _address(self) -> ServiceAddress | None:
         try:
             port, key = self._port_file.read_text().strip(), self._key_file.read_text().strip()
         except FileNotFoundError:
             return None
-        return _at(port, key) if port and key else None
+        return ServiceAddress(int(port), key) if port and key else None
 
     async def _answers(self, address: ServiceAddress) -> bool:
         try:
@@ -148,10 +150,6 @@ class TinkerService:
                 return response.status == 200
         except (aiohttp.ClientError, TimeoutError, OSError):
             return False
-
-
-def _at(port: int | str, key: str) -> ServiceAddress:
-    return ServiceAddress(f"http://127.0.0.1:{port}", key)
 
 
 def _check_deadline(deadline: float, awaited: str, log: Path) -> None:

@@ -120,16 +120,12 @@ class StateStore:
         `resource_version`).
         """
         with self.exclusive():
-            current = self._current(kind, namespace, name, uid)
-            _require_version(current, resource_version)
-            return self._replace(current, change)
+            return self._replace(self._current(kind, namespace, name, uid, resource_version), change)
 
     def delete(self, kind: str, namespace: str, name: str, *, uid: str = "", resource_version: str = "") -> None:
         """Remove, or mark for deletion while finalizers hold it. Raises GoneError and ConflictError, like `update`."""
         with self.exclusive():
-            current = self._current(kind, namespace, name, uid)
-            _require_version(current, resource_version)
-            self._delete(current)
+            self._delete(self._current(kind, namespace, name, uid, resource_version))
 
     # --- under the lock -----------------------------------------------------------------------------------------
     def _create(self, created: Manifest) -> Manifest:
@@ -142,10 +138,12 @@ class StateStore:
         _write(self._path(*_identity(created)), created)
         return created
 
-    def _current(self, kind: str, namespace: str, name: str, uid: str) -> Manifest:
+    def _current(self, kind: str, namespace: str, name: str, uid: str, resource_version: str) -> Manifest:
         current = self.get(kind, namespace, name)
         if current is None or uid not in ("", current["metadata"]["uid"]):
             raise GoneError(f"there is no {kind} {namespace}/{name}")
+        if resource_version not in ("", current["metadata"]["resourceVersion"]):
+            raise ConflictError(f"{kind} {namespace}/{name} was changed by someone else in the meantime")
         return current
 
     def _replace(self, current: Manifest, change: Change) -> Manifest:
@@ -208,12 +206,6 @@ def _take_content(live: Any, wanted: Manifest) -> None:
     for part in ("labels", "annotations"):
         if live["metadata"].get(part, {}) != wanted["metadata"].get(part, {}):
             live["metadata"][part] = wanted["metadata"].get(part, {})
-
-
-def _require_version(current: Manifest, resource_version: str) -> None:
-    if resource_version not in ("", current["metadata"]["resourceVersion"]):
-        kind, namespace, name = _identity(current)
-        raise ConflictError(f"{kind} {namespace}/{name} was changed by someone else in the meantime")
 
 
 def _identity(manifest: KubernetesObject) -> tuple[str, str, str]:
