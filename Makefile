@@ -93,8 +93,7 @@ generate: $(VENV)/dev ## Write the generated files again: CRDs, catalog, example
 	@cp $(BUNDLED)/default.yaml $(BUNDLED)/tiny.yaml charts/rl-runtimes/files/
 	@$(GENERATE).kind_pages docs/reference
 	@$(GENERATE).status_page > docs/reference/status.md
-	@$(GENERATE).metric_page docs/reference/metrics.md
-	@$(GENERATE).contract_tables docs/reference/rollout-files.md docs/reference/trainer-settings.md
+	@$(GENERATE).contract_tables docs/reference/metrics.md docs/reference/rollout-files.md docs/reference/trainer-settings.md
 
 verify: $(VENV)/dev ## Check that the generated files are up to date
 	@$(GENERATE).crds crds --check
@@ -105,8 +104,7 @@ verify: $(VENV)/dev ## Check that the generated files are up to date
 	@for name in default tiny; do diff $(BUNDLED)/$$name.yaml charts/rl-runtimes/files/$$name.yaml || exit 1; done
 	@$(GENERATE).kind_pages docs/reference --check
 	@$(GENERATE).status_page | diff docs/reference/status.md - || (echo "stale: run 'make generate'"; exit 1)
-	@$(GENERATE).metric_page docs/reference/metrics.md --check
-	@$(GENERATE).contract_tables docs/reference/rollout-files.md docs/reference/trainer-settings.md --check
+	@$(GENERATE).contract_tables docs/reference/metrics.md docs/reference/rollout-files.md docs/reference/trainer-settings.md --check
 
 dist: $(VENV)/dev ## Build the distributions into dist/, check them, and use their wheels in a fresh virtual environment
 	@rm -rf dist

@@ -1,4 +1,4 @@
-"""Tables of reference pages from the contract: settings, the fields of other models, or the rows of a mapping.
+"""Tables of reference pages from the contract: settings, the fields of other models, the rows of a mapping, metrics.
 
 `python -m generate.contract_tables PAGE...` rewrites what is between each pair of markers; `--check` only compares.
 """
@@ -8,12 +8,13 @@ import importlib
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from pydantic import BaseModel
 
+from rl_contract.logged_metrics import METRICS, Metric, Source
 from rl_contract.setting_rows import Setting, settings_of
 
 MARKED: Final = re.compile(
@@ -37,7 +38,8 @@ SETTINGS: Final = ("TrainerSettings", "SharedEnvSection")
 
 def _table(marked: re.Match[str]) -> str:
     described = getattr(importlib.import_module(f"rl_contract.{marked['module']}"), marked["name"])
-    lines = _settings(described) if marked["name"] in SETTINGS else _meanings(described)
+    table = _settings if marked["name"] in SETTINGS else _metrics if described is METRICS else _meanings
+    lines = table(described)
     return "\n".join((marked["begin"], *lines, "", marked["end"]))
 
 
@@ -48,6 +50,22 @@ def _meanings(described: type[BaseModel] | Mapping[str, tuple[str, str]]) -> Ite
     else:
         fields = described.model_fields.items()
         yield from (f"| `{name}` | {field.description or ''} |" for name, field in fields if name != "record")
+
+
+METRIC_SECTIONS: Final[Mapping[Source, str]] = {
+    "trainer": "### Reported by the trainer, each step",
+    "runner": "\n### Reported by the environment's runner",
+    "environment": "\n### Reported by the environment itself",
+}
+
+
+def _metrics(described: Iterable[Metric]) -> Iterator[str]:
+    for source, title in METRIC_SECTIONS.items():
+        yield f"{title}\n\n| metric | unit | meaning |\n|---|---|---|"
+        for metric in described:
+            if metric.source == source:
+                meaning = metric.meaning.replace("|", "\\|")
+                yield f"| `{metric.name}` | {metric.unit} | {meaning} |"
 
 
 def _settings(described: type[BaseModel]) -> Iterator[str]:
