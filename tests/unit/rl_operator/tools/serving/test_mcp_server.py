@@ -41,7 +41,7 @@ ANNOTATIONS = {
 # --- the newest client, in its own protocol and in the one with a handshake ----------------------------------------
 @contextlib.asynccontextmanager
 async def connected(door: str, mode: str, gateway: Gateway, folder: Path) -> AsyncIterator[Client]:
-    async with httpx2.AsyncClient(headers=gateway.headers) as http_client:
+    async with httpx2.AsyncClient(headers=gateway.headers, timeout=END_SECONDS) as http_client:
         server = StdioServerParameters(command=sys.executable, args=[*STDIO_PROGRAM, str(folder)], cwd=ROOT)
         transport = (
             stdio_client(server)
@@ -123,7 +123,7 @@ async def test_a_wait_that_the_client_abandons_ends_on_the_server(
 
 
 async def test_a_client_without_a_token_is_rejected(gateway: Gateway) -> None:
-    async with httpx2.AsyncClient() as http_client:
+    async with httpx2.AsyncClient(timeout=END_SECONDS) as http_client:
         with pytest.raises(BaseExceptionGroup) as ended:
             async with Client(streamable_http_client(f"{gateway.address}/mcp", http_client=http_client)):
                 pass
