@@ -137,7 +137,7 @@ def test_a_page_gets_what_it_lacks() -> None:
     assert (first["whole"], first["attempt"], first["note"]) == (True, 1, "")
     assert first["tables"]["steps"]["step"] == [1, 2]
     assert first["tables"]["evaluations"]["columns"]["baseline"] == [0.4]
-    assert {chart["name"] for chart in first["charts"]} >= {"reward", "held-out", "seconds"}
+    assert {chart.name for chart in first["charts"]} >= {"reward", "held-out", "seconds"}
 
     source.files["metrics-1.jsonl.zst"] += frame(trained(3))
     more = cache.points(target, run, 2, 1)

@@ -121,8 +121,7 @@ def _points(target: Target, read: ReadCurves, namespace: str, name: str) -> byte
     """NaN is null."""
     run = parse_stored_run(existing_run(target, namespace, name))
     events = run_events(target.events(namespace, name, run.metadata.uid))
-    marks = [mark.to_wire() for mark in marks_of(run, events)]
-    return orjson.dumps({**read(target, run), "marks": marks})
+    return orjson.dumps({**read(target, run), "marks": marks_of(run, events)})
 
 
 async def change_run(request: Request) -> Response:

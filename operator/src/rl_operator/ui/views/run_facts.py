@@ -4,9 +4,9 @@ happened, as marks on the axis of its curves and as a list. Pure.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.training_run import TrainingRun
@@ -40,9 +40,6 @@ class Mark:
     text: str
     step: int | None = None
     time: float | None = None
-
-    def to_wire(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def run_events(lines: Iterable[str]) -> list[RunEvent]:
