@@ -129,8 +129,26 @@ class TrainingHalf:
         await eventually("the api answers", lambda: self.client.get(self.env_vars["RL_API_URL"]))
         return api
 
+    async def stop_api(self, api: Container) -> None:
+        api.stop()
+        await api.exit_code()
+
     async def start_trainer(self, config: Path, **env_vars: str) -> Container:
         return await self.start("trainer", "--config", str(config), RL_RESULT_FILE=str(self.result_file), **env_vars)
+
+    async def ready_trainer(self, config: Path, **env_vars: str) -> Container:
+        """A trainer with an api of its own."""
+        await self.start_api()
+        trainer = await self.start_trainer(config, **env_vars)
+        await self.ready(trainer)
+        return trainer
+
+    async def ends_well(self, *containers: Container, seconds: float = END_SECONDS) -> None:
+        for container in containers:
+            assert await container.exit_code(seconds) == 0, "\n".join(each.log for each in containers)
+
+    def has_succeeded(self, steps: int) -> bool:
+        return (self.result["outcome"], self.result["stepsTrained"]) == ("succeeded", steps)
 
     async def ready(self, container: Container) -> None:
         async def answers() -> bool:

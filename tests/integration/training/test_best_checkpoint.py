@@ -11,9 +11,7 @@ async def test_the_best_weights_outlive_those_that_came_after(half, scripted_env
         env={"total_steps": 6, "steps_per_eval": 2},
         tinker={"keep_checkpoints": 1, "save_checkpoint_interval": 100},
     )
-    await half.start_api()
-    trainer = await half.start_trainer(config)
-    await half.ready(trainer)
+    trainer = await half.ready_trainer(config)
     environment = scripted_environment(lingers=True)
     await environment.report(step=2, eval__percent_correct=HIGH)
 

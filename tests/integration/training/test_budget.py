@@ -28,8 +28,7 @@ async def test_a_run_stops_before_its_budget_is_passed_and_continues_with_a_high
     assert stopped["checkpoint"].get("expiresAt") is None
     assert BUDGET / 2 < cost["amount"] <= BUDGET, "it neither stops much too early nor too late"
     assert (cost["currency"], cost["budget"]) == ("EUR", BUDGET)
-    api.stop()
-    await api.exit_code()
+    await half.stop_api(api)
 
     await half.start_api()
     spent = {"RL_SPENT": str(cost["amount"]), "RL_SPENT_STEPS": str(trained)}

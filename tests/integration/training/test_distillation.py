@@ -20,8 +20,7 @@ async def test_a_run_learns_from_a_teacher_that_is_served_beside_it(half, top_k:
     environment = await half.start("environment", "sort_digits", "serve", "--config", str(config))
     await half.reached(trainer, 2)
     first = (await half.client.get(f"{trainer.ops_url}/history")).json()["points"][0]
-    assert await trainer.exit_code() == 0, trainer.log
-    assert await environment.exit_code() == 0, environment.log
+    await half.ends_well(trainer, environment)
     teacher.stop()
     assert await teacher.exit_code() == 0, teacher.log
 

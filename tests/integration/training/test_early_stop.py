@@ -29,8 +29,7 @@ async def test_a_run_ends_at_its_goal_and_an_attempt_after_it_trains_nothing(hal
     trained = half.result["stepsTrained"]
     assert (half.result["outcome"], half.result["stoppedEarly"]) == ("running", reason)
     assert half.result["checkpoint"].get("expiresAt") is None, first.log
-    api.stop()
-    await api.exit_code()
+    await half.stop_api(api)
 
     await half.start_api()
     second = await half.start_trainer(config, RL_ATTEMPT="2")

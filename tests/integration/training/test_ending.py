@@ -24,12 +24,9 @@ async def test_sigterm_saves_the_progress_and_the_next_attempt_continues(half, s
     assert stopped["outcome"] == "stopped"
     assert stopped["stepsTrained"] >= 2
     assert stopped["statePath"].endswith(f"attempt-1-step-{stopped['stepsTrained']:06d}")
-    api.stop()
-    await api.exit_code()
+    await half.stop_api(api)
 
-    await half.start_api()
-    second = await half.start_trainer(config, RL_ATTEMPT="2")
-    await half.ready(second)
+    second = await half.ready_trainer(config, RL_ATTEMPT="2")
     assert half.result["stepsTrained"] == stopped["stepsTrained"]
     assert half.result["statePath"] == stopped["statePath"]
     async with scripted_environment():
@@ -55,9 +52,7 @@ async def test_sigterm_before_the_backend_answers(half) -> None:
 
 async def test_a_lost_environment_ends_the_run_with_its_reason_and_a_checkpoint(half, scripted_environment) -> None:
     config = half.write_config(env={"total_steps": 50})
-    await half.start_api()
-    trainer = await half.start_trainer(config)
-    await half.ready(trainer)
+    trainer = await half.ready_trainer(config)
     async with scripted_environment() as environment:
         await half.reached(trainer, 1)
         environment.lease = {"state": "failed", "reason": "ValueError: no such dataset", "ttl_seconds": 15}
@@ -177,8 +172,7 @@ async def test_an_older_attempt_ends_when_a_newer_one_has_saved(half, scripted_e
     await half.ready(newer)
     async with scripted_environment():
         assert await newer.exit_code() == 0, newer.log
-    api.stop()
-    await api.exit_code()
+    await half.stop_api(api)
     await half.start_api()
     older = await half.start_trainer(half.write_config(), RL_ATTEMPT="2")
     assert await older.exit_code() == 1, older.log
@@ -215,9 +209,7 @@ async def test_checkpoints_are_few_and_those_of_a_stop_do_not_expire(
         env={"total_steps": 50},
         tinker={"save_checkpoint_interval": 1, "keep_checkpoints": 2, "keep_checkpoint_every": 3},
     )
-    await half.start_api()
-    trainer = await half.start_trainer(config)
-    await half.ready(trainer)
+    trainer = await half.ready_trainer(config)
     async with scripted_environment():
         await half.reached(trainer, 5, saved=True)
         assert (await half.status(trainer))["checkpoint"]["expiresAt"]
@@ -251,8 +243,7 @@ async def test_an_attempt_after_the_last_step_still_delivers_the_weights(
             await first.exit_code()
     assert half.result["stepsTrained"] == 1
     assert half.result.get("samplerPath") is None
-    api.stop()
-    await api.exit_code()
+    await half.stop_api(api)
 
     await half.start_api()
     second = await half.start_trainer(config, RL_ATTEMPT="2")

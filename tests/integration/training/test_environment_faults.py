@@ -85,8 +85,7 @@ async def test_an_openenv_server_that_is_killed_between_two_steps(half, start_se
     assert await asyncio.wait_for(first.wait(), 90) == -signal.SIGKILL, environment.log
     failed = await failed_rollouts(half, environment)
     await start_server("plain")
-    assert await trainer.exit_code() == 0, trainer.log + environment.log
-    assert await environment.exit_code() == 0, environment.log
+    await half.ends_well(trainer, environment)
     assert list(failed) == ["transport"]
     assert failed["transport"] <= 2 * GROUP
     assert (half.result["outcome"], half.result["stepsTrained"]) == ("succeeded", steps)
@@ -115,16 +114,14 @@ async def test_a_killed_environment_continues_at_its_level_with_the_next_attempt
     trained = half.result["stepsTrained"]
     assert half.result["statePath"] is not None
     await assert_balanced(half, trained)
-    api.stop()
-    await api.exit_code()
+    await half.stop_api(api)
 
     steps = trained + 3
     config = half.write_config(env={**env, "total_steps": steps})
     await half.start_api()
     second = await half.start_trainer(config, RL_ATTEMPT="2")
     continued = await serve(half, "reasoning-gym/countdown", config)
-    assert await second.exit_code() == 0, second.log + continued.log
-    assert await continued.exit_code() == 0, continued.log
+    await half.ends_well(second, continued)
     assert "continuing with the environment's state" in continued.log
     assert "curriculum: level 1 of 2" not in continued.log, "it would have begun at level 0"
     assert (half.result["outcome"], half.result["stepsTrained"]) == ("succeeded", steps)
@@ -140,8 +137,7 @@ async def test_a_grader_that_hangs_costs_the_rollout_that_it_grades(half) -> Non
     trainer = await half.start_trainer(config)
     environment = await serve(half, str(PROGRAMS / "hanging_grader.py"), config)
     failed = await failed_rollouts(half, environment)
-    assert await trainer.exit_code() == 0, trainer.log + environment.log
-    assert await environment.exit_code() == 0, environment.log
+    await half.ends_well(trainer, environment)
     assert list(failed) == ["timeout"]
     assert "reasoning-gym took longer than 1 s to score an answer" in environment.log
     assert half.result["stepsTrained"] == steps

@@ -49,8 +49,7 @@ async def test_environment_is_trained_on_what_was_sampled(half, name, evaluated)
     await half.reached(trainer, 2)
     points = (await half.client.get(f"{trainer.ops_url}/history")).json()["points"]
     figures = (await half.client.get(f"{trainer.ops_url}/metrics")).text
-    assert await trainer.exit_code() == 0, trainer.log
-    assert await environment.exit_code() == 0, environment.log
+    await half.ends_well(trainer, environment)
 
     assert half.result["stepsTrained"] == 3
     assert half.result["metrics"]["baseline"]["samples"] == evaluated
@@ -79,8 +78,7 @@ async def test_a_file_after_hermes_agents_guide_is_trained(half) -> None:
     await half.start_api()
     trainer = await half.start_trainer(config)
     environment = await half.start("environment", str(DATA / "guide_env.py"), "serve", "--config", str(config))
-    assert await trainer.exit_code() == 0, trainer.log + environment.log
-    assert await environment.exit_code() == 0, environment.log
+    await half.ends_well(trainer, environment)
     assert half.result["stepsTrained"] == 3
     assert half.result["metrics"]["baseline"]["value"] == pytest.approx(0.2), "for few turns"
 
@@ -106,8 +104,7 @@ async def test_rollouts_of_several_sequences_are_one_rollout_each(half) -> None:
     environment = await half.start("environment", str(DATA / "second_chance.py"), "serve", "--config", str(config))
     await half.reached(trainer, 2)
     points = (await half.client.get(f"{trainer.ops_url}/history")).json()["points"]
-    assert await trainer.exit_code() == 0, trainer.log + environment.log
-    assert await environment.exit_code() == 0, environment.log
+    await half.ends_well(trainer, environment)
     for point in points:
         assert point["batch/rollouts"] == point["batch/trained_rollouts"] == 16
         assert 16 < point["batch/trained_sequences"] <= 32

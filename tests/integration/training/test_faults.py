@@ -116,8 +116,7 @@ async def run_with(half, scripted_environment, tinker_service, case: Case) -> An
 
 async def test_errors_the_sdk_retries_only_cost_time(half, scripted_environment, tinker_service) -> None:
     trainer = await run_with(half, scripted_environment, tinker_service, RETRIED)
-    assert half.result["outcome"] == "succeeded"
-    assert half.result["stepsTrained"] == STEPS
+    assert half.has_succeeded(STEPS), half.result
     assert half.result["samplerPath"]
     assert "the backend was lost" not in trainer.log
     assert RETRIED.log in trainer.log
@@ -126,8 +125,7 @@ async def test_errors_the_sdk_retries_only_cost_time(half, scripted_environment,
 @named(REBUILT, merge=1)
 async def test_a_lost_backend_is_reopened(half, scripted_environment, tinker_service, case) -> None:
     trainer = await run_with(half, scripted_environment, tinker_service, case)
-    assert half.result["outcome"] == "succeeded"
-    assert half.result["stepsTrained"] == STEPS
+    assert half.has_succeeded(STEPS), half.result
     assert half.result["samplerPath"]
     assert trainer.log.count("the backend was lost after step") == case.rebuilds, trainer.log
     logged = [line.split(" step ")[1].split("/")[0] for line in trainer.log.splitlines() if f"/{STEPS}  " in line]
@@ -145,9 +143,7 @@ async def test_permanent_errors_are_reported_by_class(half, scripted_environment
 async def test_a_learning_rate_that_diverges(half, scripted_environment) -> None:
     """It is the run's own fault: the backend is not blamed, asked again, or given such weights to keep."""
     config = half.write_config(env={"total_steps": 200}, tinker={"learning_rate": 1.0, "weight_decay": 1_000.0})
-    await half.start_api()
-    trainer = await half.start_trainer(config)
-    await half.ready(trainer)
+    trainer = await half.ready_trainer(config)
     async with scripted_environment():
         assert await trainer.exit_code() == 1, trainer.log
     result = half.result
@@ -160,9 +156,7 @@ async def test_a_learning_rate_that_diverges(half, scripted_environment) -> None
 
 async def test_a_policy_that_collapses(half, scripted_environment) -> None:
     """By what an environment's runner reports. Weights from which nothing is learned are not saved over better ones."""
-    await half.start_api()
-    trainer = await half.start_trainer(half.write_config(env={"total_steps": 500}))
-    await half.ready(trainer)
+    trainer = await half.ready_trainer(half.write_config(env={"total_steps": 500}))
     async with scripted_environment() as environment:
         await half.reached(trainer, 1)
         await environment.report(1, env__groups_kept=50, env__groups_filtered_equal=0, env__reward_mean=0.75)
@@ -193,8 +187,7 @@ async def test_a_temporarily_unreachable_backend(half, scripted_environment, tin
             proxy.fix()
             assert await trainer.exit_code() == 0, trainer.log
     assert ready.status_code == 200, "it goes on to serve what it can"
-    assert half.result["outcome"] == "succeeded"
-    assert half.result["stepsTrained"] == STEPS
+    assert half.has_succeeded(STEPS), half.result
 
 
 async def test_a_backend_that_is_not_there_is_named_until_it_is(half, tinker_service) -> None:
@@ -245,8 +238,7 @@ async def test_a_restarted_service(half, scripted_environment, start_tinker_serv
             proxy.upstream = service.url
             async with scripted_environment():
                 assert await trainer.exit_code(RESTART_SECONDS) == 0, trainer.log
-    assert half.result["outcome"] == "succeeded"
-    assert half.result["stepsTrained"] == STEPS
+    assert half.has_succeeded(STEPS), half.result
 
 
 async def test_an_attempt_whose_checkpoint_is_gone(half, scripted_environment, tinker_service) -> None:
@@ -261,8 +253,7 @@ async def test_an_attempt_whose_checkpoint_is_gone(half, scripted_environment, t
         assert await first.exit_code(25) == 0, first.log
     newest, reached = half.result["statePath"], half.result["stepsTrained"]
     recorded = {"RL_CHECKPOINT_STEP": str(reached), "RL_CHECKPOINT_PATH": newest}
-    api.stop()
-    await api.exit_code()
+    await half.stop_api(api)
 
     await half.start_api()
     async with FaultProxy(tinker_service.url).running() as proxy:
@@ -296,8 +287,7 @@ async def test_no_checkpoint_is_left(half, scripted_environment, tinker_service)
         await half.reached(first, 2, saved=True)
         first.stop()
         assert await first.exit_code(25) == 0, first.log
-    api.stop()
-    await api.exit_code()
+    await half.stop_api(api)
 
     await half.start_api()
     async with FaultProxy(tinker_service.url).running() as proxy:

@@ -41,8 +41,7 @@ async def test_a_backend_lost_during_the_final_evaluation(half, scripted_environ
             assert "continuing after step 2" in trainer.log
             environment.lease = {**environment.lease, "state": "done"}
             assert await trainer.exit_code() == 0, trainer.log
-    assert half.result["outcome"] == "succeeded"
-    assert half.result["stepsTrained"] == 2
+    assert half.has_succeeded(2), half.result
     assert half.result["samplerPath"]
     assert (await books_of(half))["trained"] == 2 * BATCH
 
@@ -138,8 +137,7 @@ async def test_an_api_that_returns_with_an_empty_journal(half, scripted_environm
     await half.ready(trainer)
     async with scripted_environment():
         await half.reached(trainer, 2)
-        api.stop()
-        await api.exit_code()
+        await half.stop_api(api)
         await half.start_api()
         assert await trainer.exit_code() == 1, trainer.log
     result = half.result

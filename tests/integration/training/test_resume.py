@@ -68,8 +68,7 @@ async def killed_and_resumed(half, tape, config, _tinker_service) -> str:
         await half.reached(first, 3, saved=True)
         first.stop(signal.SIGKILL)
         await first.exit_code()
-    api.stop()
-    await api.exit_code()
+    await half.stop_api(api)
 
     api = await half.start_api()
     second = await half.start_trainer(config, RL_RUN_UID=uid(half, "killed"), RL_ATTEMPT="2")
@@ -111,8 +110,6 @@ async def lost_and_opened_again(half, tape, config, tinker_service) -> str:
 async def finished(half, api, trainer) -> str:
     """The final state's path."""
     assert await trainer.exit_code() == 0, trainer.log
-    assert half.result["outcome"] == "succeeded"
-    assert half.result["stepsTrained"] == STEPS
-    api.stop()
-    await api.exit_code()
+    assert half.has_succeeded(STEPS), half.result
+    await half.stop_api(api)
     return half.result["statePath"]

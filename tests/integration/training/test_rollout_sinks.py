@@ -23,9 +23,7 @@ async def test_a_bucket_has_all_attempts_and_is_read_with_the_trainer_and_withou
         (await half.client.put(address, content=content, headers=kind)).raise_for_status()
     bucket = {"RL_ROLLOUTS_URL": URL, "AWS_ENDPOINT_URL": s3, **KEYS}
     folder = tmp_path / "rollouts"
-    await half.start_api()
-    trainer = await half.start_trainer(half.write_config(), **bucket, RL_ROLLOUTS_DIR=str(folder), RL_ATTEMPT="2")
-    await half.ready(trainer)
+    trainer = await half.ready_trainer(half.write_config(), **bucket, RL_ROLLOUTS_DIR=str(folder), RL_ATTEMPT="2")
     await eventually("it knows what was left", lambda: _serves(half.client, trainer.ops_url, earlier))
     async with scripted_environment():
         assert await trainer.exit_code() == 0, trainer.log
@@ -73,9 +71,7 @@ async def test_a_place_that_fails_is_a_warning(
     half: TrainingHalf, scripted_environment, place: dict[str, str], complaint: str
 ) -> None:
     env_vars = {name: value.format(port=free_port()) for name, value in place.items()}
-    await half.start_api()
-    trainer = await half.start_trainer(half.write_config(env={"total_steps": 6}), **env_vars)
-    await half.ready(trainer)
+    trainer = await half.ready_trainer(half.write_config(env={"total_steps": 6}), **env_vars)
     async with scripted_environment():
 
         async def told() -> bool:

@@ -15,8 +15,7 @@ async def test_real_starts_of_four_programs_train_and_end_by_themselves(half, ti
     trainer = await half.start_trainer(config, RL_ROLLOUTS_DIR=str(half.folder / "rollouts"))
     environment = await half.start("environment", "sort_digits", "serve", "--config", str(config))
 
-    assert await trainer.exit_code() == 0, trainer.log
-    assert await environment.exit_code() == 0, environment.log
+    await half.ends_well(trainer, environment)
     totals = (await half.client.get(f"{half.env_vars['RL_API_URL']}/rl/books")).json()["totals"]
     assert 0 < totals["trained_rollouts"] <= totals["sampled_rollouts"]
     assert 0 < totals["trained_tokens"] <= totals["sampled_tokens"]
@@ -46,8 +45,7 @@ async def test_only_fresh_rollouts_neither_stall_a_run_nor_waste_it(half) -> Non
     await half.start_api()
     trainer = await half.start_trainer(config)
     environment = await half.start("environment", "sort_digits", "serve", "--config", str(config))
-    assert await trainer.exit_code() == 0, trainer.log
-    assert await environment.exit_code() == 0, environment.log
+    await half.ends_well(trainer, environment)
     assert half.result["stepsTrained"] == 4
     lines = [line for line in trainer.log.splitlines() if "/4  " in line]
     assert len(lines) == 4
@@ -59,9 +57,7 @@ async def test_only_fresh_rollouts_neither_stall_a_run_nor_waste_it(half) -> Non
 
 async def test_weights_change_and_the_sampler_follows_the_trainer(half, scripted_environment) -> None:
     """Tokens sampled from the current weights have the logprobs that training computes for them."""
-    await half.start_api()
-    trainer = await half.start_trainer(half.write_config(env={"total_steps": 6}, tinker={"learning_rate": "auto"}))
-    await half.ready(trainer)
+    trainer = await half.ready_trainer(half.write_config(env={"total_steps": 6}, tinker={"learning_rate": "auto"}))
     async with scripted_environment():
         await half.reached(trainer, 5)
         history = (await half.client.get(f"{trainer.ops_url}/history")).json()["points"]
@@ -87,9 +83,7 @@ async def test_weights_change_and_the_sampler_follows_the_trainer(half, scripted
 
 
 async def test_an_environment_that_drops_logprobs_is_trained_from_the_ledger(half, scripted_environment) -> None:
-    await half.start_api()
-    trainer = await half.start_trainer(half.write_config())
-    await half.ready(trainer)
+    trainer = await half.ready_trainer(half.write_config())
     async with scripted_environment(with_logprobs=False):
         await half.reached(trainer, 2)
         points = (await half.client.get(f"{trainer.ops_url}/history")).json()["points"]
@@ -98,9 +92,7 @@ async def test_an_environment_that_drops_logprobs_is_trained_from_the_ledger(hal
 
 
 async def test_a_batch_of_equal_scores_counts_as_a_step(half, scripted_environment) -> None:
-    await half.start_api()
-    trainer = await half.start_trainer(half.write_config())
-    await half.ready(trainer)
+    trainer = await half.ready_trainer(half.write_config())
     async with scripted_environment(equal_scores=True):
         await half.reached(trainer, 2)
         points = (await half.client.get(f"{trainer.ops_url}/history")).json()["points"]
@@ -134,8 +126,7 @@ async def test_a_run_starts_at_step_0_from_the_weights_of_another(half, scripted
     await half.ready(first)
     async with scripted_environment():
         assert await first.exit_code() == 0, first.log
-    api.stop()
-    await api.exit_code()
+    await half.stop_api(api)
     await half.start_api()
     state = half.result["statePath"]
     second = await half.start_trainer(half.write_config(), RL_START_FROM=state, RL_RUN_UID="another")

@@ -84,9 +84,7 @@ async def test_one_of_two_is_killed_and_replaced_and_the_run_ends_well(half, sev
     names = [environment["name"] for environment in (await run.api())["environments"]]
     assert sorted(names) == ["sort_digits_0", "sort_digits_1"]
 
-    assert await trainer.exit_code(300) == 0, trainer.log
-    assert await first.exit_code(60) == 0, first.log
-    assert await replacement.exit_code(60) == 0, replacement.log
+    await half.ends_well(trainer, first, replacement, seconds=300)
     assert (half.result["outcome"], half.result["stepsTrained"]) == ("succeeded", STEPS)
     assert half.result["metrics"]["baseline"]["samples"] == half.result["metrics"]["heldOut"]["samples"] == 20
     books = (await half.client.get(f"{half.env_vars['RL_API_URL']}/rl/books")).json()["rollouts"]
@@ -108,8 +106,7 @@ async def test_a_replaced_evaluator_evaluates_the_end_and_not_the_beginning_agai
     await run.side_is("away")
     assert "no environment has been live for" in (await run.api())["leases"]["environment"]["reason"]
     second = await run.environment(0)
-    assert await trainer.exit_code(300) == 0, trainer.log
-    assert await second.exit_code(60) == 0, second.log
+    await half.ends_well(trainer, second, seconds=300)
     assert first.log.count("evaluation at step 0") == 1
     assert "evaluation at step 0" not in second.log
     assert "evaluation at step 30" in second.log

@@ -43,8 +43,7 @@ async def trained(half, program, taskset, *, env=None, **env_vars):
     )
     await half.reached(trainer, 2, seconds=240)  # it imports for seconds, and the first evaluation comes first
     points = (await half.client.get(f"{trainer.ops_url}/history")).json()["points"]
-    assert await trainer.exit_code() == 0, trainer.log + environment.log
-    assert await environment.exit_code() == 0, environment.log
+    await half.ends_well(trainer, environment)
     assert half.result["stepsTrained"] == 3
     return points
 

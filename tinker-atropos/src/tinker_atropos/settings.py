@@ -155,7 +155,7 @@ class Settings:
     `environment_index` numbers them; 0 evaluates. None is the one in the run's own pod: it evaluates too, and is not
     replaced. `sandboxes` is None if the run asks for none in pods. `wandb_close_seconds` is how long W&B may take at
     the end: by default what is left of the 25 s of a stop if everything else takes its full time
-    (trainer/attempt_end.py). `prices` None: what the run costs is not known; `budget` is what it may cost in all,
+    (trainer/attempt.py). `prices` None: what the run costs is not known; `budget` is what it may cost in all,
     earlier attempts (`spent`) included.
     """
 

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.tinker_atropos.run_configs import run_config
 
 from rl_contract.status_metrics import EvaluatedFigure
 from rl_contract.trainer_messages import BestCheckpoint, TrainerResult
-from tinker_atropos.config.run_config import RunConfig, parse_config
+from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.result import ResultFile
 from tinker_atropos.trainer.data.step_counts import StepCounts
@@ -20,10 +21,7 @@ TOTAL = 200
 
 
 def config_of(steps_per_eval: int = 10, **early_stopping: Any) -> RunConfig:
-    env = {"total_steps": TOTAL, "group_size": 2, "batch_size": 4, "tokenizer_name": "t", "max_token_length": 64}
-    return parse_config(
-        {"env": {**env, "steps_per_eval": steps_per_eval}, "tinker": {"early_stopping": early_stopping}}
-    )
+    return run_config({"total_steps": TOTAL, "steps_per_eval": steps_per_eval}, early_stopping=early_stopping)
 
 
 def best(step: int, figure: float) -> BestCheckpoint:

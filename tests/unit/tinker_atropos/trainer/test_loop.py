@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator, Mapping
 import numpy as np
 import pytest
 import tinker
+from tests.unit.tinker_atropos.run_configs import run_config
 
 from rl_contract.logged_metrics import describe
 from rl_contract.policy_losses import POLICY_LOSSES
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.sampling import SamplingSettings
-from tinker_atropos.config.run_config import RunConfig, parse_config
+from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.trainer.backend.lora_weights import Training
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy, Sampler
@@ -24,12 +25,11 @@ from tinker_atropos.trainer.trajectories.batch_collector import Collected
 from tinker_atropos.trainer.trajectories.deliveries import read_group
 
 PROMPT = [5, 6, 7]
-ENV = {"total_steps": 8, "group_size": 4, "batch_size": 4, "tokenizer_name": "bundled", "max_token_length": 64}
 
 
-def run_config(steps_per_eval: int = 0, model: str = "bundled", batch_size: int = 4, **tinker) -> RunConfig:
-    env = ENV | {"steps_per_eval": steps_per_eval, "batch_size": batch_size}
-    return parse_config({"env": env, "openai": [{"model_name": model}], "tinker": tinker})
+def config_of(steps_per_eval: int = 0, batch_size: int = 4, **options) -> RunConfig:
+    env = {"total_steps": 8, "group_size": 4, "batch_size": batch_size, "steps_per_eval": steps_per_eval}
+    return run_config(env, **options)
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ async def test_three_steps_one_of_them_without_advantage(service_training: Train
     policy = CurrentPolicy()
     policy.swap(Policy(0, await service_training.snapshot()))
     run = Surroundings(policy, [[1.0, 0.0, 0.0, 1.0], [1.0] * 4, [0.0, 1.0, 1.0, 1.0]])
-    config = run_config(learning_rate=1e-3)
+    config = config_of(learning_rate=1e-3)
     samplers = [policy.latest.sampler]
 
     for step in range(3):
@@ -151,7 +151,7 @@ async def test_a_teacher_is_learned_although_no_reward_tells_rollouts_apart(
     policy = CurrentPolicy()
     policy.swap(Policy(0, await service_training.snapshot()))
     run = OfOneMind(policy, [[0.0] * 4] * 6, groups=2)
-    config = run_config(learning_rate=2e-2, num_substeps=2, batch_size=8, loss=loss)
+    config = config_of(learning_rate=2e-2, num_substeps=2, batch_size=8, loss=loss)
     training = with_settings(service_training, config.tinker)
     await train(run, training=training, policy=policy, config=config, steps=range(6))
     apart = [metrics["distil/forward_kl"] for metrics in run.logged]
@@ -171,7 +171,7 @@ async def test_tokens_that_nobody_knows_have_no_gap_and_a_warning(service_traini
     policy.swap(Policy(0, await service_training.snapshot()))
     run = Surroundings(policy, [[1.0, 0.0, 0.0, 1.0]])
     run.ledger.record = lambda *_: None  # an environment that tokenizes its texts again, with other ids
-    await train(run, training=service_training, policy=policy, config=run_config(), steps=range(1))
+    await train(run, training=service_training, policy=policy, config=config_of(), steps=range(1))
     (metrics,) = run.logged
     assert (metrics["batch/recomputed_logprobs"], metrics["staleness/unknown"]) == (4, 1.0)
     assert {name for name in metrics if name.startswith(("logprobs/gap", "logprobs/ess", "logprobs/kl"))} == set()
@@ -183,7 +183,7 @@ async def test_a_run_saves_at_its_interval_and_ends_on_request(service_training:
     policy = CurrentPolicy()
     policy.swap(Policy(0, await service_training.snapshot()))
     run = Surroundings(policy, [[1.0, 0.0, 0.0, 1.0]] * 3, off=-0.5)
-    await train(run, training=service_training, policy=policy, config=run_config(), steps=range(5))
+    await train(run, training=service_training, policy=policy, config=config_of(), steps=range(5))
     assert run.saved == [2]
     assert run.entered == ["sampling", "training", "sampling", "training", "saving", "sampling", "training", "sampling"]
     assert "more than trainer.kl_warning" in run.warnings["kl"]
@@ -214,7 +214,7 @@ async def apart_of(batch: TrainingBatch, base: Sampler) -> list[np.ndarray]:
 
 
 async def test_the_distance_from_the_base_model_is_measured_before_evaluations(service_training: Training) -> None:
-    run, base = await trained_from_the_start(service_training, run_config(steps_per_eval=2, learning_rate=1e-2))
+    run, base = await trained_from_the_start(service_training, config_of(steps_per_eval=2, learning_rate=1e-2))
     assert ["kl/base" in metrics for metrics in run.logged] == [False, True, False, True]
     assert run.warnings["base"] is None
     for step in (1, 3):
@@ -227,7 +227,7 @@ async def test_the_distance_from_the_base_model_is_measured_before_evaluations(s
 
 
 async def test_the_distance_from_the_base_model_is_a_part_of_the_advantages(service_training: Training) -> None:
-    config = run_config(learning_rate=1e-2, kl_penalty_coef=0.5)
+    config = config_of(learning_rate=1e-2, kl_penalty_coef=0.5)
     run, base = await trained_from_the_start(service_training, config)
     assert all("kl/base" in metrics for metrics in run.logged)
     for batch in run.batches:
@@ -242,7 +242,7 @@ async def test_the_distance_from_the_base_model_is_a_part_of_the_advantages(serv
 
 
 async def test_a_backend_without_the_base_model_is_a_warning(service_training: Training) -> None:
-    config = run_config(steps_per_eval=2, model="other/model")
+    config = config_of(steps_per_eval=2, model="other/model")
     run, _ = await trained_from_the_start(service_training, config)
     assert not any("kl/base" in metrics for metrics in run.logged)
     assert run.warnings["base"].startswith("the distance from the base model (kl/base) is unknown: opening a sampler")
@@ -254,7 +254,7 @@ async def test_several_optimizer_steps_of_a_batch_are_one_policy_step(service_tr
     policy = CurrentPolicy()
     policy.swap(Policy(0, await service_training.snapshot()))
     run = Surroundings(policy, SCORES, groups=2)
-    config = run_config(learning_rate=1e-2, num_substeps=2, batch_size=8)
+    config = config_of(learning_rate=1e-2, num_substeps=2, batch_size=8)
     await train(run, training=service_training, policy=policy, config=config, steps=range(2))
     assert policy.latest.step == 2
     for metrics in run.logged:
@@ -265,7 +265,7 @@ async def test_several_optimizer_steps_of_a_batch_are_one_policy_step(service_tr
 
 
 async def test_the_schedule_and_the_gradient_are_metrics(service_training: Training) -> None:
-    config = run_config(learning_rate=8e-3, learning_rate_schedule="linear", warmup_steps=2, grad_clip_norm=1e-3)
+    config = config_of(learning_rate=8e-3, learning_rate_schedule="linear", warmup_steps=2, grad_clip_norm=1e-3)
     run, _ = await trained_from_the_start(with_settings(service_training, config.tinker), config)
     rates = [metrics["train/learning_rate"] for metrics in run.logged]
     assert rates == pytest.approx([4e-3, 8e-3, 8e-3, 8e-3 * 5 / 6])
@@ -278,7 +278,7 @@ async def test_stale_tokens_outside_of_the_trust_region_are_not_trained(service_
     policy.swap(Policy(2, await service_training.snapshot()))
     run = Surroundings(policy, [[], [], [1.0, 0.0, 0.0, 1.0]], off=-1.0, behind=2)
     run.logged = [{}, {}]
-    config = run_config(trust_region="dppo")
+    config = config_of(trust_region="dppo")
     await train(run, training=service_training, policy=policy, config=config, steps=range(2, 3))
     metrics, (batch,) = run.logged[-1], run.batches
     shift = 1 - np.exp(-1.0)

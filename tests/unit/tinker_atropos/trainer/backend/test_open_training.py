@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.integration.training.faults import Fault, FaultProxy
+from tests.unit.tinker_atropos.run_configs import run_config
 from tests.unit.tinker_atropos.trainer.backend.conftest import METADATA, settings_of
 from tests.unit.tinker_atropos.trainer.backend.made_datums import datum
 
 from rl_contract.bundled import BUNDLED
-from tinker_atropos.config.run_config import RunConfig, parse_config
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.backend.backend import TinkerBackend
@@ -25,14 +25,11 @@ RANK = 4
 pytestmark = pytest.mark.usefixtures("addressed")
 
 
-def config(model: str = BUNDLED, rank: int = RANK, **tinker) -> RunConfig:
-    env = {"total_steps": 1, "group_size": 2, "batch_size": 2, "tokenizer_name": "bundled", "max_token_length": 64}
-    return parse_config({"env": env, "openai": [{"model_name": model}], "tinker": {"lora_rank": rank, **tinker}})
-
-
 def opening(path: str, *, with_optimizer: bool = False, **changes) -> TrainingOpener:
     settings = Settings(run_uid=f"child-{path}", start_from=path, start_from_optimizer=with_optimizer)
-    return TrainingOpener(settings, config(**changes), os.environ["TINKER_BASE_URL"], PROBE_T)
+    return TrainingOpener(
+        settings, run_config(**{"lora_rank": RANK, **changes}), os.environ["TINKER_BASE_URL"], PROBE_T
+    )
 
 
 async def step(training: Training, token: int):
@@ -71,7 +68,7 @@ async def test_a_run_starts_at_step_0_with_its_parents_weights(with_optimizer) -
 async def test_weights_of_another_shape_are_refused_with_both_values() -> None:
     path, _, _ = await parent()
     with pytest.raises(ConfigError) as caught:
-        await opening(path, model="Qwen/Qwen3-8B", rank=16).open()
+        await opening(path, model="Qwen/Qwen3-8B", lora_rank=16).open()
     assert str(caught.value) == (
         f"startFrom names weights ({path}) that do not fit: they are of the model 'bundled', and openai.0 names "
         "'Qwen/Qwen3-8B'; they have LoRA rank 4, and trainer.lora_rank is 16. Use the values that they were "

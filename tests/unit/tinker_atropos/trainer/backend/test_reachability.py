@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import numpy as np
 import pytest
+from tests.unit.tinker_atropos.run_configs import run_config
 
-from tinker_atropos.config.run_config import parse_config
 from tinker_atropos.errors import BackendError
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.backend import reachability
@@ -120,9 +120,7 @@ async def test_the_opening_of_training_says_it(listener: socket.socket, monkeypa
     monkeypatch.setattr(reachability, "FIRST_LOOK_SECONDS", 0.0)
     url, said = url_of(listener), list[str | None]()
     listener.close()
-    env = {"total_steps": 1, "group_size": 2, "batch_size": 2, "tokenizer_name": "bundled", "max_token_length": 64}
-    config = parse_config({"env": env, "tinker": {"backend_deadline_seconds": 1.0}})
-    opening = TrainingOpener(Settings(), config, url, np.array([1]), said.append)
+    opening = TrainingOpener(Settings(), run_config(backend_deadline_seconds=1.0), url, np.array([1]), said.append)
     with pytest.raises(
         BackendError, match=r"within trainer.backend_deadline_seconds \(1 s\): the connection is refused"
     ):

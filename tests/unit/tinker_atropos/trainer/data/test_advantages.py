@@ -66,19 +66,6 @@ def test_every_choice_has_a_row() -> None:
     assert set(TRUNCATION) == set(choices)
 
 
-def test_the_length_penalty_by_hand() -> None:
-    """Half of the group passed: r - 100 * 0.5 * N / 1000. Whether a truncated one passed is judged before it is cut."""
-    config = TrainerSettings(length_penalty=100.0)
-    assert shaped_rewards(MIXED, config) == pytest.approx([1.0 - 0.2, 1.0 - 0.4, 0.0 - 0.1, -0.5 - 0.4])
-    zero = TrainerSettings(length_penalty=100.0, truncated_rollouts="zero")
-    assert shaped_rewards(MIXED, zero) == pytest.approx([1.0 - 0.2, 0.0 - 0.4, 0.0 - 0.1, 0.0 - 0.4])
-
-
-def test_nothing_is_paid_where_nobody_passed() -> None:
-    graded = group((0.9, 4, False), (0.4, 8, False))
-    assert shaped_rewards(graded, TrainerSettings(length_penalty=100.0)).tolist() == [0.9, 0.4]
-
-
 def test_equal_rewards_of_different_lengths_have_a_gradient() -> None:
     solved = group((1.0, 4, False), (1.0, 8, False))
     assert not build_batch([solved], TrainerSettings()).datums

@@ -1,12 +1,11 @@
 import numpy as np
 import pytest
+from tests.unit.tinker_atropos.run_configs import run_config
 
-from tinker_atropos.config.run_config import parse_config
 from tinker_atropos.errors import DivergedError
 from tinker_atropos.trainer.data.divergence import check_gradient, check_loss, check_sample, diverged
 
 GOOD = np.array([-0.5, -2.0])
-ENV = {"total_steps": 9, "group_size": 4, "batch_size": 8, "tokenizer_name": "bundled", "max_token_length": 64}
 
 
 def test_finite_numbers_pass_however_large() -> None:
@@ -43,7 +42,6 @@ def test_other_figures_of_a_backend_are_its_own_business() -> None:
 def test_the_sentence_has_the_step_and_what_to_lower(
     env: dict[str, object], tinker: dict[str, object], remedies: str
 ) -> None:
-    config = parse_config({"env": {**ENV, **env}, "tinker": tinker})
-    sentence = str(diverged(DivergedError("the loss is nan"), 7, config))
+    sentence = str(diverged(DivergedError("the loss is nan"), 7, run_config(env, **tinker)))
     assert sentence.startswith(f"training diverged after step 7: the loss is nan; {remedies}")
     assert len(sentence) < 250

@@ -259,11 +259,12 @@ async def test_an_evaluation_samples_the_weights_that_it_began_with(inference) -
     evaluated = {"rl_purpose": "evaluation", "rl_evaluation": 7}
     for path, body in (
         ("/generate", {"text": "sort", "sampling_params": evaluated}),
+        ("/inference/v1/generate", {"token_ids": [5], "sampling_params": evaluated}),
         ("/v1/completions", {"prompt": "sort", **evaluated}),
         ("/v1/chat/completions", {**CHAT, **evaluated}),
     ):
         assert (await inference.client.post(path, json=body)).status_code == 200
-    assert (len(inference.sampler.asked), len(newer.asked)) == (3, 0)
+    assert (len(inference.sampler.asked), len(newer.asked)) == (4, 0)
     rollout = await inference.client.post("/generate", json={"text": "sort"})
     assert rollout.json()["meta_info"]["policy_step"] == 9
 

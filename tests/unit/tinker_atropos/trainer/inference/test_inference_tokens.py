@@ -9,7 +9,6 @@ import pytest
 
 from rl_contract.bundled import bundled_model_folder
 from tinker_atropos.chat.chat_rendering import chat_renderer
-from tinker_atropos.trainer.backend.policy import Policy
 
 PATH = "/inference/v1/generate"
 PROGRAM = Path(__file__).with_name("renderers_program.py")
@@ -40,15 +39,6 @@ async def test_every_sampled_token_has_its_id_and_logprob(inference) -> None:
     assert (settings.max_tokens, settings.temperature, settings.top_p, settings.stop) == (8, 0.7, 0.9, (2,))
 
 
-async def test_what_is_sampled_is_in_the_ledger(inference) -> None:
-    ids = inference.tokenizer.encode("sort 1").tolist()
-    await inference.client.post(PATH, json=request_for(ids))
-    output = inference.sampler.outputs[0]
-    remembered = inference.remembered(ids, output)
-    assert set(remembered.policy_step_T[len(ids) :]) == {7}
-    assert remembered.logprobs_T[len(ids) :].tolist() == pytest.approx([-0.1 * (at + 1) for at in range(len(output))])
-
-
 async def test_an_answer_at_the_limit_and_several_answers(inference) -> None:
     inference.sampler.outputs = [[5, 6], [7, 2]]
     body = {**request_for([5], n=2, max_tokens=2), "request_id": "mine"}
@@ -63,17 +53,6 @@ async def test_fields_of_renderers_without_effect(inference) -> None:
     body = {**request_for([5], routed_experts_prompt_start=3), "cache_salt": "s", "priority": 1, "features": None}
     assert (await inference.client.post(PATH, json=body)).status_code == 200
     assert inference.sampler.asked[0][2].max_tokens == 64
-
-
-async def test_an_evaluation_samples_the_weights_that_it_began_with(inference) -> None:
-    assert (await inference.client.post("/rl/evaluation", json={"due_step": 7})).json() == {"step": 7}
-    newer = type(inference.sampler)(inference.sampler.outputs)
-    inference.policy.swap(Policy(8, newer))
-    body = request_for([5], rl_purpose="evaluation", rl_evaluation=7)
-    assert (await inference.client.post(PATH, json=body)).json()["policy_step"] == 7
-    assert (await inference.client.post(PATH, json=request_for([5]))).json()["policy_step"] == 8
-    assert inference.generator.totals.evaluation.rollouts == 1
-    assert len(inference.ledger) == 1
 
 
 REFUSED = [

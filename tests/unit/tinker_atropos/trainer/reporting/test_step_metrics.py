@@ -62,19 +62,6 @@ def test_the_parts_of_a_lap_have_their_given_names() -> None:
     assert watch.lap()["time/reporting"] == 2.0  # after its step's metrics: named in the next lap
 
 
-def test_the_own_share_is_what_neither_rollouts_nor_the_backend_account_for() -> None:
-    clock = Clock()
-    watch = Stopwatch(clock)
-    for part, seconds in {"waiting": 4.0, "preparing": 0.5, "forward_backward": 3.0, "optim_step": 1.0}.items():
-        clock.now += seconds
-        watch.spent(part)
-    for part, seconds in {"snapshot": 0.5, "reporting": 0.25, "saving": 0.75}.items():
-        clock.now += seconds
-        watch.spent(part)
-    assert watch.lap()["time/own_share"] == 0.75 / 10
-    assert watch.lap()["time/own_share"] == 0.0  # nothing has happened since
-
-
 @given(st.lists(st.tuples(st.sampled_from([*PARTS, "lap"]), st.floats(0, 1e4)), max_size=30))
 def test_every_second_has_a_name(spent: list[tuple[str, float]]) -> None:
     clock = Clock()
@@ -193,12 +180,6 @@ def test_the_gap_by_hand() -> None:
     assert gap_metrics("_stale", sampling[:0], training[:0]) == {}
 
 
-def test_the_effective_sample_size_is_a_fraction_even_if_weights_overflow() -> None:
-    one_weight_counts = gap_metrics("", np.array([-2000.0, 0.0, 0.0, 0.0]), np.zeros(4))
-    assert one_weight_counts["logprobs/ess"] == pytest.approx(1 / 4)
-    assert gap_metrics("", np.full(4, -1.0), np.full(4, -2.0))["logprobs/ess"] == pytest.approx(1.0)
-
-
 def test_the_estimators_estimate_the_kl_divergence() -> None:
     q, p = np.array([0.5, 0.3, 0.2]), np.array([0.45, 0.35, 0.2])
     drawn = np.random.default_rng(0).choice(3, size=200_000, p=q)
@@ -265,26 +246,6 @@ def test_before_the_step() -> None:
         "staleness/unknown": 0,
     }
     assert metrics == pytest.approx(expected)
-
-
-def test_rewards_are_over_rollouts_not_sequences() -> None:
-    fields = {"tokens": [[1, 2], [1, 3], [1, 4]], "masks": [[-100, 2], [-100, 3], [-100, 4]]}
-    fields |= {"scores": [1.0, 1.0, 0.0], "group_overrides": {"rollouts": [0, 0, 1]}}
-    metrics = batch_metrics(batch_of(read_group(fields)), policy_step=5)
-    assert metrics["reward/mean"] == 0.5
-    assert (metrics["batch/rollouts"], metrics["batch/trained_sequences"]) == (2, 3)
-
-
-def test_the_teachers_terms() -> None:
-    teacher = {
-        "distill_token_ids": [[[0], [2], [9]], [[0], [4]]],
-        "distill_logprobs": [[[0.0], [-0.25], [-9.0]], [[0.0], [-0.25]]],
-    }
-    metrics = batch_metrics(batch_of(attributed(5, 5, **teacher)), policy_step=5)
-    terms = np.array([-0.25 + 0.125, -0.25 + 0.5])
-    assert (metrics["distil/tokens"], metrics["distil/other_token"]) == (2, 1)
-    assert metrics["distil/advantage_mean"] == pytest.approx(terms.mean())
-    assert metrics["distil/advantage_std"] == pytest.approx(terms.std())
 
 
 def test_rollouts_of_several_sequences_a_muted_one_and_a_teacher_together() -> None:

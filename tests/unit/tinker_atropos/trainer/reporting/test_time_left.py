@@ -1,8 +1,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.tinker_atropos.run_configs import run_config
 
-from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.trainer.reporting.time_left import Schedule, TimeLeft
 
 
@@ -33,15 +33,8 @@ def trained(
 def test_what_is_still_to_be_done_is_what_the_trainer_does(
     total: int, save_every: int, evaluate_every: int, step: int
 ) -> None:
-    config = RunConfig.model_validate(
-        {
-            "env": {
-                "total_steps": total, "group_size": 4, "batch_size": 8, "tokenizer_name": "bundled",
-                "max_token_length": 32, "steps_per_eval": evaluate_every,
-            },
-            "tinker": {"save_checkpoint_interval": save_every},
-        }
-    )  # fmt: skip
+    env = {"total_steps": total, "steps_per_eval": evaluate_every}
+    config = run_config(env, save_checkpoint_interval=save_every)
     schedule = Schedule.of(config)
     later = range(step + 1, total + 1)
     saves = [s for s in later if s % save_every == 0 or s == total or config.env.evaluates_at(s)]

@@ -80,6 +80,8 @@ async def test_missing_logprobs_are_recomputed_span_by_span_by_the_current_polic
     assert first.logprobs_T[first.generated_T].tolist() == [-0.5, -3.0, -4.0]
     assert first.policy_step_T.tolist() == [UNKNOWN_STEP, 8, *[UNKNOWN_STEP] * 3], "who sampled them stays unknown"
     assert (admitted.recomputed, gate.sampler.passes) == (1, [[1, 2, 9, 4, 5]])
+    assert first.recomputed_T.tolist() == [False, False, False, True, True]
+    assert admitted.group.sequences_S[1].recomputed_T is None
 
 
 async def test_a_group_without_logprobs_may_be_refused() -> None:
@@ -155,24 +157,3 @@ async def test_parts_that_were_sampled_in_two_ways_have_no_one_way() -> None:
         await gate.admit()
     assert caught.value.group is not None
     assert caught.value.group.shaping is None
-
-
-async def test_recomputed_logprobs_are_marked() -> None:
-    gate = Gate()
-    gate.sampled([1], [2])
-    gate.sampled([1, 2, 9], [4, 5])
-    first, second = (await gate.admit()).group.sequences_S
-    assert first.recomputed_T is None
-    assert second.recomputed_T is not None
-    assert second.recomputed_T.tolist() == [False, True]
-
-
-async def test_a_dropped_group_keeps_what_the_ledger_knows_of_it() -> None:
-    gate = Gate(max_staleness=1)
-    gate.sampled([1], [2], step=3)
-    gate.sampled([1, 2, 9], [4, 5])
-    gate.sampled([1], [3])
-    with pytest.raises(UnusableError) as caught:
-        await gate.admit()
-    assert caught.value.group is not None
-    assert caught.value.group.sequences_S[0].policy_step_T.tolist() == [UNKNOWN_STEP, 3, UNKNOWN_STEP, STEP, STEP]

@@ -12,28 +12,12 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from tests.unit.tinker_atropos.run_configs import run_config
 
-from tinker_atropos.config.run_config import parse_config
 from tinker_atropos.errors import EnvironmentLostError, InternalError
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.trainer.trajectories.api_client import ApiClient
 from tinker_atropos.trainer.trajectories.lease import TrainerLease
-
-CONFIG = {
-    "env": {
-        "total_steps": 40,
-        "group_size": 8,
-        "batch_size": 32,
-        "tokenizer_name": "bundled",
-        "max_token_length": 64,
-    },
-    "tinker": {
-        "max_token_trainer_length": 512,
-        "save_checkpoint_interval": 25,
-        "wandb_project": "project",
-        "wandb_group": "group",
-    },
-}
 
 
 class ScriptedApi:
@@ -149,7 +133,11 @@ async def test_the_totals_name_what_was_dropped_and_why(client_of) -> None:
 async def test_registration_has_the_upstream_fields(client_of) -> None:
     api = ScriptedApi(JSONResponse({"uuid": 1}))
     async with client_of(api) as client:
-        await client.register(parse_config(CONFIG), 10, vocabulary=512, max_staleness=8, environment_state=None)
+        config = run_config(
+            {"batch_size": 32}, max_token_trainer_length=512, save_checkpoint_interval=25, wandb_project="project",
+            wandb_group="group",
+        )  # fmt: skip
+        await client.register(config, 10, vocabulary=512, max_staleness=8, environment_state=None)
     assert api.bodies == [
         {
             "batch_size": 32,

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import httpx
 import numpy as np
 import pytest
+from tests.unit.tinker_atropos.run_configs import run_config
 
 from rl_contract.trainer_settings import TrainerSettings
-from tinker_atropos.config.run_config import parse_config
 from tinker_atropos.errors import EnvironmentLostError
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
@@ -23,8 +23,6 @@ from tinker_atropos.trajectory_api.service.trajectory_service import TrajectoryS
 from tinker_atropos.trajectory_api.store.journal import Journal
 
 STEP = 10
-ENV = {"total_steps": 40, "group_size": 2, "batch_size": 4, "tokenizer_name": "bundled", "max_token_length": 64}
-CONFIG = parse_config({"env": ENV})
 
 
 class Queue:
@@ -196,7 +194,7 @@ async def test_with_the_real_trajectory_api_every_dropped_group_is_in_its_totals
     service = TrajectoryService(journal, time.monotonic, hold_seconds=1)
     async with serve(trajectory_app(service), bind("127.0.0.1", 0, "RL_API_URL")) as port:
         client = ApiClient(f"http://127.0.0.1:{port}")
-        await client.register(CONFIG, STEP, vocabulary=512, max_staleness=8, environment_state=None)
+        await client.register(run_config(), STEP, vocabulary=512, max_staleness=8, environment_state=None)
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as environment:
             for token in (2, 3, 4, 5):
                 sent = {"tokens": [[1, token]] * 2, "masks": [[-100, token]] * 2, "scores": [1.0, 0.0]}

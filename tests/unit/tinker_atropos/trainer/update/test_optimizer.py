@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.tinker_atropos.run_configs import run_config
 
 from rl_contract.bundled import BUNDLED
-from tinker_atropos.config.run_config import RunConfig, parse_config
+from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.trainer.data.datums import Datum
 from tinker_atropos.trainer.update.optimizer import (
@@ -26,8 +27,7 @@ STEPS = 12
 
 
 def config(**tinker) -> RunConfig:
-    env = {"total_steps": STEPS, "group_size": 2, "batch_size": 8, "tokenizer_name": "bundled", "max_token_length": 64}
-    return parse_config({"env": env, "tinker": tinker})
+    return run_config({"total_steps": STEPS}, **tinker)
 
 
 @pytest.mark.parametrize("warmup", [0, 4])
@@ -81,9 +81,6 @@ def test_the_gradients_norm_is_a_metric_where_it_is_reported() -> None:
     assert gradient_metrics([{}, {"other": 1.0}]) == {}
 
 
-ENV = {"total_steps": 4, "group_size": 2, "batch_size": 2, "max_token_length": 64}
-
-
 def folder(path: Path, **config) -> str:
     path.mkdir()
     (path / "config.json").write_text(json.dumps(config))
@@ -130,8 +127,8 @@ def test_a_model_without_a_rule_is_refused(tmp_path, config, why) -> None:
 
 
 def test_the_config_gets_the_number_once() -> None:
-    auto = parse_config({"env": ENV | {"tokenizer_name": BUNDLED}, "tinker": {"learning_rate": "auto", "seed": 3}})
+    auto = run_config(learning_rate="auto", seed=3)
     found = with_learning_rate(auto).tinker
     assert (found.learning_rate, found.seed) == (automatic_learning_rate(BUNDLED, BUNDLED), 3)
-    given = parse_config({"env": ENV | {"tokenizer_name": "no/such-model"}})
+    given = run_config({"tokenizer_name": "no/such-model"})
     assert with_learning_rate(given) is given, "a number needs no config of the model"

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.tinker_atropos.run_configs import run_config
 from tests.wandb_server import WandbRun, WandbServer, running_wandb_server
 
-from tinker_atropos.config.run_config import parse_config
 from tinker_atropos.settings import Parent, Settings
 from tinker_atropos.trainer.reporting.trackers.wandb_tracker import (
     MAX_WAITING_BYTES,
@@ -146,14 +146,7 @@ finish one.
 RESULT = {"outcome": "succeeded", "stepsTrained": 3, "samplerPath": "tinker://r/sampler_weights/final"}
 SAMPLES = [(1, "sort 21", "12", 1.0, 0.5, 0), (1, "sort 43", "43", 0.0, -0.5, 0)]
 
-CONFIG = parse_config(
-    {
-        "env": {
-            "total_steps": 40, "group_size": 2, "batch_size": 4, "tokenizer_name": "bundled", "max_token_length": 64,
-        },
-        "tinker": {"lora_rank": 8, "wandb_project": "a-project", "wandb_group": "a-group", "wandb_run_name": "a-name"},
-    }
-)  # fmt: skip
+CONFIG = run_config(lora_rank=8, wandb_project="a-project", wandb_group="a-group", wandb_run_name="a-name")
 SETTINGS = Settings(
     run_name="sorting",
     run_namespace="team-a",
