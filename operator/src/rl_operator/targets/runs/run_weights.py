@@ -8,7 +8,6 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rl_contract.env_vars import TINKER_API_KEY, TINKER_BASE_URL
@@ -83,22 +82,6 @@ def _until_ended(
 
 BACKEND_AWAY: Final = 4
 """tinker-atropos' exit code for a backend that does not respond."""
-
-
-@dataclass(frozen=True)
-class KnownWeights:
-    """`step`: of the checkpoint that they are, unless they are the final weights."""
-
-    path: str
-    step: int | None = None
-
-
-def weights_of(run: "TrainingRun", final: str | None) -> KnownWeights | None:
-    """The `final` path if the run has it, else its newest checkpoint; None if it has neither."""
-    if final is not None:
-        return KnownWeights(final)
-    checkpoint = run.status.checkpoint
-    return KnownWeights(checkpoint.state_path, checkpoint.step) if checkpoint else None
 
 
 def best_of(run: "TrainingRun", target: Target) -> "BestCheckpoint":

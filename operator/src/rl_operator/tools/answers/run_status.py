@@ -95,7 +95,7 @@ def headline(run: TrainingRun) -> Answer:
 def _message(run: TrainingRun) -> str:
     """The operator's hint tells users what to write: agents are told what to call."""
     if run.is_draft and run.status.message in (None, "", DRAFT_MESSAGE):
-        return "A draft: nothing runs and nothing costs until rl_start_training."
+        return "Nothing runs and nothing costs until rl_start_training."
     said = run.status.message or "Not reconciled yet."
     said = said.replace(RAISE % run.metadata.name, "have someone raise spec.budget")
     return said.replace(RESUME % run.metadata.name, "call rl_start_training")

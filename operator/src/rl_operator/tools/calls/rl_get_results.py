@@ -18,7 +18,7 @@ from rl_operator.status.observed.history import Point
 from rl_operator.status.text.sentences import cut
 from rl_operator.targets.experiment_runs import figures, read_experiment
 from rl_operator.targets.runs.run_lookup import kept_points
-from rl_operator.targets.runs.run_weights import KnownWeights, asking_env_vars, completions, tokenizer_of, weights_of
+from rl_operator.targets.runs.run_weights import asking_env_vars, completions, tokenizer_of
 from rl_operator.tools.agent_tool import Answer, Arguments, OptionalRun, ToolRefusedError, agent_tool
 from rl_operator.tools.answers.changed_settings import SettingsInForce
 from rl_operator.tools.answers.polls import rests
@@ -125,21 +125,21 @@ class SampleArguments(Arguments):
 @agent_tool("Talk to trained weights", "Prompt the trained weights of a run, or its newest checkpoint.", "starts")
 def rl_sample(context: CallContext, asked: SampleArguments) -> Answer:
     run = chosen_run(context, asked.run_id)
-    weights = weights_of(run, run.status.weights.sampler_path if run.status.weights else None)
-    if weights is None:
+    final, checkpoint = run.status.weights, run.status.checkpoint
+    path = final.sampler_path if final else checkpoint.state_path if checkpoint else None
+    if path is None:
         waits = "rl_check_status with wait_seconds waits for them"
         hint = "rl_check_status says why, and what to do" if rests(run) else waits
         raise ToolRefusedError(f"{run.metadata.name} has no weights: it is {state_of(run)}; {hint}")
-    found = _sampled(context, run, weights, asked)
+    found = _sampled(context, run, path, asked)
     longest = MOST_CHARACTERS // len(found)
     shown = [{**each, "text": cut("\n".join(map(legible, each["text"].splitlines())), longest)} for each in found]
-    head = {"run_id": run.metadata.name, "weights": weights.path, "after_step": weights.step}
+    after_step = checkpoint.step if checkpoint and not final else None
+    head = {"run_id": run.metadata.name, "weights": path, "after_step": after_step}
     return without_empty(head) | {"untrusted_output": shown, "note": NOTE}
 
 
-def _sampled(
-    context: CallContext, run: TrainingRun, weights: KnownWeights, asked: SampleArguments
-) -> list[dict[str, Any]]:
+def _sampled(context: CallContext, run: TrainingRun, path: str, asked: SampleArguments) -> list[dict[str, Any]]:
     if context.variables is None:
         name = run.metadata.name
         raise ToolRefusedError(
@@ -148,7 +148,7 @@ def _sampled(
     options = {"-n": asked.count, "--max-tokens": asked.max_tokens, "--temperature": asked.temperature}
     seed = () if asked.seed is None else ("--seed", str(asked.seed))
     chosen = [text for name, value in options.items() for text in (name, str(value))]
-    where = ("--model-path", weights.path, *tokenizer_of(run, context.target))
+    where = ("--model-path", path, *tokenizer_of(run, context.target))
     env_vars = asking_env_vars(run, context.target, context.variables)
     given_up = context.given_up.is_set
     return completions((*where, *chosen, *seed), asked.prompt, env_vars, LONGEST_WAIT_SECONDS, given_up)
