@@ -21,6 +21,7 @@ from rl_operator.api.runtime import Runtime
 from rl_operator.api.status_fields import RunStatus
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.documents.shipped import bundled_catalog
+from rl_operator.local.garbage_collection import remove_traces
 from rl_operator.local.interpreters.installed_catalogs import local_catalog
 from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.model_runtimes import local_runtimes
@@ -28,7 +29,6 @@ from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.pods.kubelet import KUBELET_FINALIZER
 from rl_operator.local.state.pod_logs import Event, append_event
 from rl_operator.local.state.state_store import Change, StateStore
-from rl_operator.local.sweep import remove_traces
 from rl_operator.operator_errors import GoneError, NameTakenError
 from rl_operator.render.config_maps import history_config_map, history_content, stored_history
 from rl_operator.status.attempt.restored import mark_of

@@ -19,6 +19,7 @@ import aiohttp
 
 from rl_operator.api.names import RUN_KIND, TRAINER_CONTAINER
 from rl_operator.file_discovery import discover_files
+from rl_operator.local.garbage_collection import remove_expired
 from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.local_run_client import LocalRunClient, pods_of
 from rl_operator.local.own_environments import OwnEnvironments
@@ -30,7 +31,6 @@ from rl_operator.local.service import TinkerService
 from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.locks import FileLock
 from rl_operator.local.state.state_store import StateStore
-from rl_operator.local.sweep import remove_expired
 from rl_operator.metrics.metrics_source import PolledMetrics
 from rl_operator.metrics.trainer_poller import TrainerPoller
 from rl_operator.operator_errors import ConflictError, GoneError, OperatorError, TargetUnreachableError

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Self
 from rl_operator.api.kubernetes_objects import ConfigMapObject, JobObject, Manifest
 from rl_operator.api.names import NAMESPACE_NAME_LABEL, RUN_KIND
 from rl_operator.documents.merge_patch import merged
+from rl_operator.local.garbage_collection import collect_garbage, remove_traces
 from rl_operator.local.interpreters.interpreters import Interpreters
 from rl_operator.local.state.layout import STATE_DIR_VARIABLE, Layout, default_state_folder
 from rl_operator.local.state.pod_logs import follow_log, read_events, tail_log
 from rl_operator.local.state.state_store import StateStore
-from rl_operator.local.sweep import remove_traces, sweep
 from rl_operator.operator_errors import RefusedError, TargetUnreachableError
 from rl_operator.targets.local_processes import LocalJobs, Supervisors
 from rl_operator.targets.runs.run_lookup import parse_selector
@@ -77,7 +77,7 @@ class LocalTarget:
     def runs(self, namespace: str | None, selector: str) -> Iterator[Manifest]:
         matches = parse_selector(selector)
         with contextlib.suppress(TargetUnreachableError):  # a full disk must not prevent anyone from listing them
-            sweep(self._store, datetime.now(UTC), self.look_after)
+            collect_garbage(self._store, datetime.now(UTC), self.look_after)
         runs = self._store.list_all(RUN_KIND, namespace)
         return (run for run in runs if matches(run["metadata"].get("labels", {})))
 

@@ -12,10 +12,10 @@ from tests.integration.cluster.polling import wait_for
 from tests.integration.local.conftest import end_everything
 from tests.integration.local.scripted import WORKS_ON, start_scripted
 
+from rl_operator.local.garbage_collection import remove_traces
 from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.locks import holder
 from rl_operator.local.state.state_store import StateStore
-from rl_operator.local.sweep import remove_traces
 from rl_operator.operator_errors import ConflictError, GoneError, RefusedError
 from rl_operator.targets.local_processes import LocalJobs, Supervisors, is_at_rest, owner
 

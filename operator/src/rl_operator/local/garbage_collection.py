@@ -18,7 +18,7 @@ from rl_operator.operator_errors import ConflictError, GoneError
 Key = tuple[str, str]
 
 
-def sweep(store: StateStore, now: datetime, look_after: Callable[[str, str], None]) -> None:
+def collect_garbage(store: StateStore, now: datetime, look_after: Callable[[str, str], None]) -> None:
     """All of it. `look_after` gets namespace and name of a run whose deletion was interrupted."""
     remove_expired(store, now)
     for namespace, name in abandoned(store):

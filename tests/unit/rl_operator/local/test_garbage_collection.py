@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.targets.fakes import run_manifest
 
+from rl_operator.local.garbage_collection import abandoned, remove_expired, remove_orphaned_traces
 from rl_operator.local.state.pod_logs import Event, append_event
 from rl_operator.local.state.state_store import StateStore
-from rl_operator.local.sweep import abandoned, remove_expired, remove_orphaned_traces
 from rl_operator.status.observed.observation import parse_time
 
 COMPLETED = "2026-05-01T12:00:00Z"
