@@ -14,7 +14,7 @@ from tests.unit.rl_operator.tools.contexts import call_at
 
 from rl_operator.documents.parse import parse_runtime
 from rl_operator.documents.shipped import bundled_catalog
-from rl_operator.render.config_maps import ImageCatalog, catalog_config_map
+from rl_operator.render.catalog_and_history import ImageCatalog, catalog_config_map
 from rl_operator.tools.call_context import CallContext
 from rl_operator.tools.runs import named_run
 

@@ -28,7 +28,7 @@ from rl_operator.cluster.cache.resource_cache import Key, key_of
 from rl_operator.documents.merge_patch import merge_patch
 from rl_operator.documents.parse import parse_stored_run
 from rl_operator.operator_errors import ConflictError, GoneError, InvalidError
-from rl_operator.render.config_maps import history_config_map, stored_history
+from rl_operator.render.catalog_and_history import history_config_map, stored_history
 from rl_operator.status.attempt.restored import mark_of
 from rl_operator.status.attempt.view import QueuePosition
 from rl_operator.status.observed.attempt_metrics import AttemptMetrics, MetricsSource

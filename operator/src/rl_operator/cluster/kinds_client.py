@@ -21,7 +21,7 @@ from rl_operator.cluster.cache.caches import Caches, UnreadableRuntime
 from rl_operator.cluster.cache.resource_cache import Key
 from rl_operator.documents.merge_patch import merge_patch
 from rl_operator.operator_errors import ConflictError, GoneError
-from rl_operator.render.config_maps import ImageCatalog
+from rl_operator.render.catalog_and_history import ImageCatalog
 from rl_operator.render.discovery import CONTAINER, DISCOVERY_SELECTOR
 from rl_operator.status.image_reading import MAX_OUTPUT_BYTES, ReadingPod, observe_reading_pod
 

@@ -30,7 +30,7 @@ from rl_operator.local.pods.kubelet import KUBELET_FINALIZER
 from rl_operator.local.state.pod_logs import Event, append_event
 from rl_operator.local.state.state_store import Change, StateStore
 from rl_operator.operator_errors import GoneError, NameTakenError
-from rl_operator.render.config_maps import history_config_map, history_content, stored_history
+from rl_operator.render.catalog_and_history import history_config_map, history_content, stored_history
 from rl_operator.status.attempt.restored import mark_of
 from rl_operator.status.attempt.view import QueuePosition
 from rl_operator.status.observed.attempt_metrics import AttemptMetrics, MetricsSource

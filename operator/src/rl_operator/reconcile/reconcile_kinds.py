@@ -24,7 +24,7 @@ from rl_operator.file_discovery import discover_files
 from rl_operator.operator_errors import ForbiddenError, GoneError, InvalidError, NameTakenError, OperatorError
 from rl_operator.reconcile.inputs import off_loop
 from rl_operator.reconcile.run_client import Key
-from rl_operator.render.config_maps import ImageCatalog, catalog_config_map, catalog_name, stored_catalog
+from rl_operator.render.catalog_and_history import ImageCatalog, catalog_config_map, catalog_name, stored_catalog
 from rl_operator.render.discovery import (
     ImageReading,
     discovery_pod,

@@ -38,7 +38,7 @@ from rl_operator.cluster.api_server.resources import (
 from rl_operator.documents.parse import parse_environment
 from rl_operator.documents.shipped import bundled_catalog
 from rl_operator.operator_errors import ForbiddenError, GoneError, OperatorError, TargetUnreachableError
-from rl_operator.render.config_maps import stored_catalog
+from rl_operator.render.catalog_and_history import stored_catalog
 from rl_operator.rollouts.rollout_source import RolloutSource
 from rl_operator.targets.cluster_rollouts import rollouts_of
 from rl_operator.targets.target import JOB_NAME_LABEL, JobPod, Missing, Note, TargetHealth, job_pod

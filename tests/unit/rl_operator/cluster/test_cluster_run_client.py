@@ -26,7 +26,7 @@ from rl_operator.cluster.cache.caches import Caches, project_pod
 from rl_operator.cluster.cluster_run_client import ClusterRunClient, write_history
 from rl_operator.operator_errors import ConflictError, GoneError, NameTakenError
 from rl_operator.reconcile.run_client import RunClient
-from rl_operator.render.config_maps import ImageCatalog
+from rl_operator.render.catalog_and_history import ImageCatalog
 from rl_operator.render.labels import controller_uid
 from rl_operator.status.attempt.view import QueuePosition
 from rl_operator.status.observed.history import Point, history_map_name

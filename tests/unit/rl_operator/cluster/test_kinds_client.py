@@ -12,7 +12,7 @@ from rl_operator.cluster.api_server.event_recorder import EventRecorder
 from rl_operator.cluster.cache.caches import Caches
 from rl_operator.cluster.kinds_client import KindsClient
 from rl_operator.operator_errors import NameTakenError
-from rl_operator.render.config_maps import ImageCatalog, catalog_config_map
+from rl_operator.render.catalog_and_history import ImageCatalog, catalog_config_map
 
 CONFIG_MAPS = "/api/v1/namespaces/ops/configmaps"
 CONFIG_MAP = f"{CONFIG_MAPS}/rl-catalog-lab"

@@ -23,7 +23,7 @@ from rl_operator.reconcile.reconcile_kinds import (
     reconcile_runtime,
     tidy,
 )
-from rl_operator.render.config_maps import ImageCatalog
+from rl_operator.render.catalog_and_history import ImageCatalog
 from rl_operator.render.discovery import discovery_pod, runtime_reading
 from rl_operator.status.image_reading import FIRST_PAUSE_SECONDS, Wait
 

@@ -32,7 +32,7 @@ from rl_operator.cluster.cache.resource_cache import Held, Key, ResourceCache, V
 from rl_operator.cluster.cache.run_indexes import RuntimeQueues, Unstarted
 from rl_operator.documents.parse import DocumentError, parse_environment, parse_runtime, parse_stored_run
 from rl_operator.documents.shipped import bundled_catalog
-from rl_operator.render.config_maps import CATALOG_SELECTOR, ImageCatalog, stored_catalog
+from rl_operator.render.catalog_and_history import CATALOG_SELECTOR, ImageCatalog, stored_catalog
 from rl_operator.status.final_status import is_as_written
 from rl_operator.status.observed.observation import PodObservation, observe_pod
 

@@ -76,7 +76,7 @@ def environment_pods(names: Iterable[str], run_pod: str) -> dict[int, str]:
 
 def kept_points(run: "TrainingRun", target: Target) -> "tuple[Point, ...]":
     """In the order of steps; empty if the history is lost, not this run's, or not readable for the caller."""
-    from rl_operator.render.config_maps import stored_history
+    from rl_operator.render.catalog_and_history import stored_history
     from rl_operator.status.observed.history import read_points
 
     if run.status.history_name is None:

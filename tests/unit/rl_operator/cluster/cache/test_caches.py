@@ -10,7 +10,7 @@ from rl_operator.api.names import POD_FINALIZER
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.cluster.cache.caches import Caches, Catalogs, ImmutableConfigMaps, UnreadableRuntime, list_catalogs
 from rl_operator.documents.shipped import bundled_catalog
-from rl_operator.render.config_maps import ImageCatalog, catalog_config_map
+from rl_operator.render.catalog_and_history import ImageCatalog, catalog_config_map
 from rl_operator.status.attempt.pod_cleanup import expires_at
 from rl_operator.status.attempt.view import QueuePosition
 

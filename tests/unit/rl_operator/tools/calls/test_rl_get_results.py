@@ -11,7 +11,7 @@ from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 
 from rl_contract.trainer_messages import MOST_FIGURES
 from rl_operator.api.training_run import TrainingRun
-from rl_operator.render.config_maps import history_config_map
+from rl_operator.render.catalog_and_history import history_config_map
 from rl_operator.tools.answers.changed_settings import MOST_FIELDS
 from rl_operator.tools.answers.shown_text import tokens
 from rl_operator.tools.call_context import CallContext

@@ -9,7 +9,13 @@ from rl_operator.api.catalog import Catalog
 from rl_operator.api.names import REDISCOVER_ANNOTATION
 from rl_operator.api.runtime import Runtime
 from rl_operator.operator_errors import InvalidError
-from rl_operator.render.config_maps import CATALOG_KEY, MAX_BYTES, ImageCatalog, catalog_config_map, stored_catalog
+from rl_operator.render.catalog_and_history import (
+    CATALOG_KEY,
+    MAX_BYTES,
+    ImageCatalog,
+    catalog_config_map,
+    stored_catalog,
+)
 
 FIELDS = [
     {"name": "walls", "type": "int", "default": 2, "description": "How many.", "minimum": 0},
