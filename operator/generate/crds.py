@@ -80,7 +80,7 @@ _KINDS: Final = (
             _Column("Step", ".status.progress.step", "Optimizer steps trained.", type="integer"),
             _Column("Total", ".status.progress.totalSteps", "Optimizer steps of the whole run.", type="integer"),
             _Column(
-                "Rollout Reward",
+                "RolloutReward",
                 ".status.metrics.rolloutReward",
                 "Mean reward of all scored rollouts.",
                 type="number",

@@ -125,7 +125,7 @@ def test_from_the_list_to_a_token_and_back_without_a_mouse(local_page: LocalPage
     tab_to(page, ".charts .area")
     page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
-    expect(page.locator(".charts > [role=status]")).to_have_text(re.compile(r"^step 2: mean [\d.]+ \["))
+    expect(page.locator(".charts > [role=status]")).to_have_text(re.compile(r"^step 2: batch reward [\d.]+ \["))
     page.keyboard.press("Enter")
     page.wait_for_url("**/rollouts?step=2")
     tab_to(page, "[data-numbers]")

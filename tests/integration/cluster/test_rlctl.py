@@ -246,7 +246,7 @@ def test_the_queue_position_is_shown(rlctl: Call, runs: RunsNamespace) -> None:
     runs.apply("second", runtime="one-at-a-time")
     runs.until_reason("Reconciling", "Queued", name="second")
     assert "Pending (place 1)" in rlctl("list").stdout
-    assert "queue       place 1; 1 of 1 runs active at one-at-a-time" in rlctl("get", "second").stdout
+    assert re.search(r"queue +place 1; 1 of 1 runs active at one-at-a-time", rlctl("get", "second").stdout)
 
 
 def test_a_gitops_tool_that_would_revert_it_is_named(rlctl: Call, runs: RunsNamespace) -> None:

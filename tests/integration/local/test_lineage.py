@@ -48,7 +48,7 @@ def test_a_child_continues_with_its_parents_weights_and_optimizer(
         **({"wandbUrl": status["wandb"]["url"]} if status["wandb"].get("url") else {}),
     }
     assert (child["phase"], child["progress"]["step"]) == ("Succeeded", 3)
-    assert "began with  the weights of parent after step 3" in rlctl("get", "child", "--local").stdout
+    assert re.search(r"began with +the weights of parent after step 3", rlctl("get", "child", "--local").stdout)
     log = rlctl("logs", "child", "-c", "trainer", "--local").stdout
     assert f"starting at step 0 from the weights and the optimizer of {began['statePath']}" in log
     trained = status["metrics"]["heldOut"]["value"]
