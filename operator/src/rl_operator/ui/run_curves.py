@@ -66,6 +66,7 @@ OF_STEP: Final[Figures] = {
     "batch_reward": _of("reward/mean"),
     "batch_reward_low": _beside_mean(-1, "reward/min"),
     "batch_reward_high": _beside_mean(1, "reward/max"),
+    "rollout_reward": _of("env/reward_mean"),
     "loss": _of("train/loss"),
     "kl": _of("logprobs/kl_v2"),
     "kl_stale": _of("logprobs/kl_v2_stale"),

@@ -13,7 +13,7 @@ from rl_operator.rollouts.rollout_source import RolloutSource
 from rl_operator.ui.run_curves import CHARTS, EVERYTHING, KEPT, OF_EVALUATION, OF_STEP, CurveCache, kept_tables
 
 STEP = {
-    "reward/mean": 0.6, "reward/std": 0.5, "reward/min": 0.2, "reward/max": 1.0,
+    "reward/mean": 0.6, "reward/std": 0.5, "reward/min": 0.2, "reward/max": 1.0, "env/reward_mean": 0.7,
     "train/entropy": 0.25, "length/mean": 3.0, "time/waiting": 2.0,
     "staleness/allowed": 3.0, "batch/clipped_fraction": 0.1, "batch/masked_fraction": 0.2, "cost/total": 1.5,
 }  # fmt: skip
@@ -25,6 +25,7 @@ STEP = {
         ("batch_reward", 0.6),
         ("batch_reward_low", 0.2),  # 0.1 is below the lowest reward
         ("batch_reward_high", 1.0),
+        ("rollout_reward", 0.7),
         ("entropy", 0.25),
         ("length", 3.0),
         ("waiting", 2.0),

@@ -80,7 +80,7 @@ class StepSurroundings:
         self.allowed.trained(stale_tokens(trained.batch.datums, trained.logprobs, step - 1))
         status.warn("ess", self.allowed.sentence)
         metrics = {**metrics, **counts, **status.group_mix, "staleness/allowed": float(self.allowed.steps)}
-        self.keeper.step_trained(step, trained, metrics)
+        self.keeper.step_trained(step, trained, metrics | status.rewarded)
         status.warn("rollouts", self.keeper.warning)
         status.step_trained(step, seconds, metrics)
         sampled = interval and step % interval == 0

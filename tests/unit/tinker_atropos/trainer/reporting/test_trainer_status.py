@@ -129,7 +129,9 @@ def test_a_decline_is_a_warning_that_comes_and_goes() -> None:
     assert warning.startswith("held-out accuracy is far below its best: 0.3 after step 40, 0.9 after step 10;")
     status.relayed(evaluation(50, 0.85))
     assert [*status.message({}, None, None, silent=False).warnings] == []
+    assert status.rewarded == {}
     status.relayed(runner_report(0, 0.9, kept=1, equal=0))
+    assert status.rewarded == {"env/reward_mean": 0.9}, "files of the next step have it"
     status.step_trained(51, 1.0, {})
     status.relayed(runner_report(0, 0.1, kept=2, equal=0))
     for step in range(52, 80):

@@ -280,6 +280,12 @@ class LiveStatus:
         """The latest metrics, as messages have them."""
         return RunMetrics.of_numbers(self.metrics).with_changes(held_out=self.held_out, baseline=self.baseline)
 
+    @property
+    def rewarded(self) -> dict[str, float]:
+        """The rollout reward, for the files of a step. The tracker has it from the environment."""
+        reward = self.run_metrics.rollout_reward
+        return {} if reward is None else {"env/reward_mean": reward}
+
     def message(
         self, wandb: Mapping[str, Any], waiting: str | None, cost: RunCost | None, *, silent: bool
     ) -> TrainerStatus:
