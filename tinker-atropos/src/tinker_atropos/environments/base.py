@@ -60,7 +60,9 @@ class EnvironmentConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib ship
     eval_greedy: bool = Field(
         default=False, description="Whether an evaluation answers each item once more, at temperature 0."
     )
-    item_seed: int = Field(default=0, description="Seed of the order in which items are trained.")
+    item_seed: int | None = Field(
+        default=None, description="Seed of the order in which items are trained; null: the run's, trainer.seed."
+    )
     difficulty_pools: bool = Field(
         default=False,
         description="Whether items whose last group earned all the same, and taught nothing, are drawn less often.",

@@ -16,6 +16,9 @@ from typing import Any, Literal
 
 Wrapper = Callable[..., Awaitable[Any]]
 
+item_under_way: ContextVar[int | None] = ContextVar("item_under_way", default=None)
+"""The position of the training item that a group is made of, or the index of the held-out one that is answered."""
+
 
 @dataclass(frozen=True, slots=True)
 class SampledAnswers:

@@ -19,8 +19,8 @@ class Config(BaseEnvConfig):
     strictness: float = Field(0.5, ge=0, le=1)
 
 
-def configured(config_init=None, openai=(), **env):
-    run = parse_config({"env": SHARED | env, "openai": list(openai)})
+def configured(config_init=None, openai=(), tinker=None, **env):
+    run = parse_config({"env": SHARED | env, "openai": list(openai), "tinker": tinker or {}})
     return configure(config_init or (Config(), []), run, wired_to_run(run, SETTINGS), "mine")
 
 
@@ -37,6 +37,23 @@ def test_config_file_overrides_config_init_and_wiring_overrides_both():
     assert config.tokenizer_name == str(bundled_model_folder())
     assert config.use_wandb
     assert config.wandb_name == "mine"
+
+
+class Ordered(BaseEnvConfig):
+    item_seed: int | None = None
+
+
+SEEDS = {
+    "the run's": (None, {}, 7),
+    "the file's": (None, {"item_seed": 3}, 3),
+    "config_init's": (5, {}, 5),
+    "the run's, because the file says null": (5, {"item_seed": None}, 7),
+}
+
+
+@pytest.mark.parametrize(("own", "given", "expected"), SEEDS.values(), ids=SEEDS)
+def test_the_order_of_items_is_of_the_runs_seed_unless_it_has_its_own(own, given, expected):
+    assert configured((Ordered(item_seed=own), []), tinker={"seed": 7}, **given)[0].item_seed == expected
 
 
 INTERVALS = {

@@ -53,6 +53,8 @@ def configure(
         "use_wandb": True,  # `wandb` is the relay here: without this nothing would be logged at all
         "wandb_name": given.get("wandb_name") or env_config.wandb_name or name,
     }
+    if "item_seed" in type(env_config).model_fields and given.get("item_seed", env_config.item_seed) is None:
+        wired_env["item_seed"] = run.tinker.seed
     wired_server = {**wiring.server, "tokenizer_name": tokenizer}
     own = server_configs if isinstance(server_configs, list) else [server_configs]
     first, *others = run.openai or [{}]
