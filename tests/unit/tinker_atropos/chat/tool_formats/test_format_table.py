@@ -79,6 +79,18 @@ def test_tagged_calls_there_and_back(name, made) -> None:
     assert parsed == ParsedAnswer("", calls)
 
 
+@pytest.mark.parametrize("tool_format", TOOL_FORMATS.values(), ids=TOOL_FORMATS)
+@pytest.mark.parametrize("city", ["<think>", "</think>", "a</think>b<think>c", "<think>a</think>"])
+@pytest.mark.parametrize(
+    "thought", ["", "<think>like <tool_call> or <function=</think>", "Begun by the prompt.</think>"]
+)
+def test_a_mark_of_thinking_in_an_argument_is_text(tool_format, city, thought) -> None:
+    call = ToolCall("get_weather", json.dumps({"city": city}))
+    assert tool_format.parse(thought + tool_format.render_calls([call, call]), TOOLS) == ParsedAnswer(
+        thought, (call, call)
+    )
+
+
 MARKUP = ("{", '{"name": "now"', "<think>", "</think>", "</tool_call>", "[TOOL_CALLS]", "<tool_call>", "<function=")
 WRITTEN = [each["text"] for recordings in RECORDED.values() for each in recordings]
 FRAGMENTS = st.sampled_from([*WRITTEN, *(text[:40] for text in WRITTEN), *MARKUP, "[" * 9999])

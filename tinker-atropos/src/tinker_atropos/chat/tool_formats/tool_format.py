@@ -10,7 +10,7 @@ Tools = Sequence[Mapping[str, Any]]
 """In OpenAI's form: `{"type": "function", "function": {name, description, parameters}}`."""
 
 THOUGHT_ENDS = "</think>"
-THOUGHT_BEGINS = "<think>"
+THOUGHT_MARK = re.compile("</?think>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +70,31 @@ class ToolFormat:
 
     def parse(self, text: str, tools: Tools = ()) -> ParsedAnswer:
         """Never raises. Calls are looked for after the thinking; thinking that does not end has none."""
-        thought, mark, answer = text.rpartition(THOUGHT_ENDS)
-        if THOUGHT_BEGINS in answer:
-            return ParsedAnswer(text)
+        thought, answer = "", text
+        while (mark := self._mark_outside_calls(answer, tools)) is not None:
+            _, ends, answer = answer[mark:].partition(THOUGHT_ENDS)
+            if not ends:
+                return ParsedAnswer(text)
+            thought = text[: len(text) - len(answer)]
         said, calls, errors = self._scanned(answer, tools)
         if not calls:
             return ParsedAnswer(text, (), errors)
-        return ParsedAnswer(thought + mark + said, calls, errors)
+        return ParsedAnswer(thought + said, calls, errors)
+
+    def _mark_outside_calls(self, answer: str, tools: Tools) -> int | None:
+        """Where thinking first begins or ends. Within a call, a mark is part of an argument. A prompt may have begun
+        the thinking, so it can end without having begun here.
+        """
+        position = 0
+        while mark := THOUGHT_MARK.search(answer, position):
+            begun = self.syntax.begins.search(answer, position, mark.start())
+            if begun is None:
+                return mark.start()
+            try:
+                _, position = self.syntax.read(answer, begun.start(), tools)
+            except MalformedCallError:  # an attempt may well be a thought about calls
+                position = max(begun.end(), position + 1)
+        return None
 
     def _scanned(self, answer: str, tools: Tools) -> tuple[str, tuple[ToolCall, ...], tuple[str, ...]]:
         kept: list[str] = []
