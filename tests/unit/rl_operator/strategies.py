@@ -157,9 +157,10 @@ WANDB = some_of(
         "tags": st.lists(PRINTABLE, max_size=3, unique=True),
     }
 )
+ALONG = {"withOptimizer": st.booleans(), "data": st.sampled_from(["restart", "continue"])}
 START_FROM = st.fixed_dictionaries(
-    {"checkpoint": st.just("tinker://m/weights/10")}, optional={"withOptimizer": st.booleans()}
-) | st.fixed_dictionaries({"run": NAMES}, optional={"withOptimizer": st.booleans()})
+    {"checkpoint": st.just("tinker://m/weights/10")}, optional=ALONG
+) | st.fixed_dictionaries({"run": NAMES}, optional=ALONG)
 
 
 def _object(kind: str, metadata: Documents, spec: Documents, **more: st.SearchStrategy[Json]) -> Documents:

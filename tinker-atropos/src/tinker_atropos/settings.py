@@ -175,6 +175,7 @@ class Settings:
     spent: Spent = Spent()
     start_from: str | None = _of(variables.RL_START_FROM, None)
     start_from_optimizer: bool = _of(variables.RL_START_FROM_OPTIMIZER, False, _switch)
+    start_from_data: bool = _of(variables.RL_START_FROM_DATA, False, _switch)
     parent: Parent = Parent()
     remote_environments: bool = _of(variables.RL_REMOTE_ENVIRONMENTS, False, _switch)
     environment_grace: int = _of(variables.RL_ENVIRONMENT_GRACE, 300, _integer)

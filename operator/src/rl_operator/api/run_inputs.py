@@ -42,6 +42,8 @@ class ParentRun:
     expired: bool = False
     """Whether the backend has already deleted that state."""
 
+    environment: str | None = None
+
     base_model: str | None = None
     """What it trained, according to its own frozen config; None: the ConfigMap is gone."""
 

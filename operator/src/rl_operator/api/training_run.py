@@ -49,6 +49,11 @@ class StartFrom(ApiModel):
         default=None, pattern="^tinker://", max_length=1024, description="A tinker:// path of a state checkpoint."
     )
     with_optimizer: bool = Field(default=False, description="Also restore the optimizer's state.")
+    data: Literal["restart", "continue"] = Field(
+        default="restart",
+        description="continue: go on in the order of items behind what was trained there, and with the environment's "
+        "state (difficulty pools, a curriculum). restart: begin with the first item.",
+    )
 
 
 class RunBudget(ApiModel):

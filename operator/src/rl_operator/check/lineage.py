@@ -49,6 +49,7 @@ def describe_parent(run: TrainingRun, adapter: ParentAdapter | None, now: dateti
         state=state,
         expires_at=expires_at,
         expired=_is_past(expires_at, now),
+        environment=run.spec.environment,
         base_model=adapter.base_model if adapter else None,
         adapter_shape=adapter.shape if adapter else {},
     )
@@ -69,6 +70,12 @@ def lineage_refusals(subject: Subject) -> Iterator[Refusal]:
                 given=redacted(start_from.run),
                 allowed=allowed,
                 hint=hint,
+            )
+        if start_from.data == "continue" and parent.environment not in (None, subject.run.spec.environment):
+            there, here = _text(parent.environment), _text(subject.run.spec.environment)
+            hint = f"{parent.name} trained items of {there}, and this run trains those of {here}: use restart"
+            yield Refusal(
+                code="StartFromRefused", field="spec.startFrom.data", given="continue", allowed="restart", hint=hint
             )
 
 

@@ -156,14 +156,17 @@ def _start_from(run: TrainingRun, parent: ParentRun | None) -> dict[str, str | N
     start_from = run.spec.start_from
     if start_from is None:
         return {}
-    optimizer = {variables.RL_START_FROM_OPTIMIZER: "1" if start_from.with_optimizer else None}
+    along = {
+        variables.RL_START_FROM_OPTIMIZER: "1" if start_from.with_optimizer else None,
+        variables.RL_START_FROM_DATA: "1" if start_from.data == "continue" else None,
+    }
     if start_from.run is None:
-        return {variables.RL_START_FROM: start_from.checkpoint, **optimizer}
+        return {variables.RL_START_FROM: start_from.checkpoint, **along}
     assert parent is not None, "what spec.startFrom.run names is among the inputs"
     assert parent.state is not None, "an accepted run's parent has a state"
     return {
         variables.RL_START_FROM: parent.state.state_path,
-        **optimizer,
+        **along,
         variables.RL_PARENT_RUN: parent.state.run,
         variables.RL_PARENT_STEP: str(parent.state.step),
         variables.RL_PARENT_WANDB_URL: parent.state.wandb_url,

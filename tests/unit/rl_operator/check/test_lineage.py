@@ -93,6 +93,18 @@ def test_a_different_model_or_rank_is_named_with_both_values() -> None:
     )
 
 
+def test_data_are_continued_in_the_same_environment() -> None:
+    onward = {"run": "sorting-1", "data": "continue"}
+    assert refusals(replace(PARENT, environment="sort_digits"), startFrom=onward) == []
+    [refusal] = refusals(replace(PARENT, environment="gsm_synthetic"), startFrom=onward)
+    assert refusal.sentence == (
+        'spec.startFrom.data is "continue": sorting-1 trained items of "gsm_synthetic", and this run trains those of '
+        '"sort_digits": use restart'
+    )
+    assert (refusal.code, refusal.allowed) == ("StartFromRefused", "restart")
+    assert refusals(replace(PARENT, environment="gsm_synthetic")) == []
+
+
 def test_other_layers_are_named_with_both_values() -> None:
     off, on = refusals(replace(PARENT, adapter_shape=TRAINED | {"train_mlp": False}), trainer={"train_unembed": False})
     assert off.allowed == {"trainMlp": False}

@@ -28,11 +28,11 @@ def started(start_from: dict[str, Any], parent: ParentRun | None = None) -> dict
     return {name: value for name, value in given.items() if name.startswith(("RL_START_FROM", "RL_PARENT_"))}
 
 
-def test_a_state_may_come_with_its_optimizer() -> None:
-    begun = {"RL_START_FROM": "tinker://a/weights/b"}
-    assert started({"checkpoint": "tinker://a/weights/b"}) == begun
-    with_optimizer = {"checkpoint": "tinker://a/weights/b", "withOptimizer": True}
-    assert started(with_optimizer) == {**begun, "RL_START_FROM_OPTIMIZER": "1"}
+def test_a_state_may_come_with_its_optimizer_and_its_data() -> None:
+    begun, state = {"RL_START_FROM": "tinker://a/weights/b"}, {"checkpoint": "tinker://a/weights/b"}
+    assert started(state) == started({**state, "data": "restart"}) == begun
+    assert started({**state, "withOptimizer": True}) == {**begun, "RL_START_FROM_OPTIMIZER": "1"}
+    assert started({**state, "data": "continue"}) == {**begun, "RL_START_FROM_DATA": "1"}
 
 
 def test_a_parent_is_named_next_to_its_state() -> None:

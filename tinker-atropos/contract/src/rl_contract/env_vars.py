@@ -75,6 +75,9 @@ RL_START_FROM: Final = _variable("RL_START_FROM", _OPERATOR, ("trainer",), "the 
 RL_START_FROM_OPTIMIZER: Final = _variable(
     "RL_START_FROM_OPTIMIZER", _OPERATOR, ("trainer",), "1: with the optimizer of that state"
 )
+RL_START_FROM_DATA: Final = _variable(
+    "RL_START_FROM_DATA", _OPERATOR, ("trainer",), "1: behind its position in the data, with its environment's state"
+)
 RL_PARENT_RUN: Final = _variable("RL_PARENT_RUN", _OPERATOR, ("trainer",), "the run whose state that is")
 RL_PARENT_STEP: Final = _variable("RL_PARENT_STEP", _OPERATOR, ("trainer",), "its step")
 RL_PARENT_WANDB_URL: Final = _variable("RL_PARENT_WANDB_URL", _OPERATOR, ("trainer",), "its W&B run")

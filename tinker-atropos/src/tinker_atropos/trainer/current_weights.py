@@ -26,8 +26,8 @@ class CurrentWeights:
         state.progress.opened(opened.step)
         state.status.step = state.progress.counted
         state.status.from_step = opened.step if state.status.from_step is None else state.status.from_step
-        if opened.resumed and state.status.environment_state is None:
-            state.status.environment_state = opened.resumed.environment_state
+        if opened.data_from and state.status.environment_state is None:
+            state.status.environment_state = opened.data_from.environment_state
         if opened.resumed and opened.resumed.stopped_early:
             state.ends_early(opened.step, opened.resumed.stopped_early)
         if opened.lost:

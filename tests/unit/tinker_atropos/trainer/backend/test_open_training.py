@@ -14,7 +14,7 @@ from rl_contract.bundled import BUNDLED
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.backend.backend import TinkerBackend
-from tinker_atropos.trainer.backend.checkpoints import StoredCheckpoints
+from tinker_atropos.trainer.backend.checkpoints import StoredCheckpoints, checkpoint_metadata
 from tinker_atropos.trainer.backend.lora_weights import Training
 from tinker_atropos.trainer.backend.open_training import Opened, TrainingOpener
 
@@ -25,8 +25,10 @@ RANK = 4
 pytestmark = pytest.mark.usefixtures("addressed")
 
 
-def opening(path: str, *, with_optimizer: bool = False, **changes) -> TrainingOpener:
-    settings = Settings(run_uid=f"child-{path}", start_from=path, start_from_optimizer=with_optimizer)
+def opening(path: str, *, with_optimizer: bool = False, data: bool = False, **changes) -> TrainingOpener:
+    settings = Settings(
+        run_uid=f"child-{path}", start_from=path, start_from_optimizer=with_optimizer, start_from_data=data
+    )
     return TrainingOpener(
         settings, run_config(**{"lora_rank": RANK, **changes}), os.environ["TINKER_BASE_URL"], PROBE_T
     )
@@ -36,13 +38,13 @@ async def step(training: Training, token: int):
     return (await training.step([[datum(token)]], 1e-2)).sampler
 
 
-async def parent() -> tuple[str, list[float], list[float]]:
+async def parent(metadata: dict[str, str] = METADATA) -> tuple[str, list[float], list[float]]:
     """A state after two steps, its logprobs, and those after one more step of its own."""
     backend = await TinkerBackend.open(settings_of(lora_rank=RANK), METADATA)
     training = await backend.create(BUNDLED, METADATA)
     await step(training, 5)
     sampler = await step(training, 6)
-    path = await training.save_state("two-steps", METADATA, ttl_seconds=None)
+    path = await training.save_state("two-steps", metadata, ttl_seconds=None)
     saved = await sampler.logprobs(PROBE_T)
     on = await (await step(training, 7)).logprobs(PROBE_T)
     await backend.close("success")
@@ -63,6 +65,26 @@ async def test_a_run_starts_at_step_0_with_its_parents_weights(with_optimizer) -
     assert (stepped == on) is with_optimizer, "Adam's moments and its count of steps go into a step"
     assert stepped != saved
     await opened.backend.close("success")
+
+
+async def test_a_run_goes_on_behind_its_parents_data_only_if_it_is_asked_to() -> None:
+    path, _, _ = await parent(checkpoint_metadata("parent", 1, 2, environment_state="pools"))
+    for data in (False, True):
+        opened = await opening(path, data=data).open()
+        assert (opened.step, opened.resumed) == (0, None)
+        found = opened.data_from
+        assert (found and (found.path, found.environment_state)) == ((path, "pools") if data else None)
+        await opened.backend.close("success")
+
+
+async def test_data_that_a_checkpoint_does_not_know_are_not_continued() -> None:
+    path, _, _ = await parent({"made_by": "supervised fine-tuning"})
+    with pytest.raises(ConfigError) as caught:
+        await opening(path, data=True).open()
+    assert str(caught.value) == (
+        f"startFrom.data is continue, and {path} does not say which items it was trained with: allowed are states of "
+        "this account that a run of this product saved. Use data: restart"
+    )
 
 
 async def test_weights_of_another_shape_are_refused_with_both_values() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tinker.lib.base_url import DEFAULT_BASE_URL
@@ -36,7 +37,8 @@ REOPEN_PAUSE_SECONDS = 0.5
 class Opened:
     """Training that is ready to continue: `step` steps are trained; `resumed` is the checkpoint they came from.
 
-    `lost` says that the checkpoint to continue from is gone and training restarted from an earlier step.
+    `data_from` is the checkpoint whose data it goes on behind: `resumed`, or another run's with startFrom.data
+    continue. `lost` says that the checkpoint to continue from is gone and training restarted from an earlier step.
     """
 
     backend: TinkerBackend
@@ -45,6 +47,7 @@ class Opened:
     resumed: StoredCheckpoint | None
     context_length: int | None
     sampler: Sampler
+    data_from: StoredCheckpoint | None = None
     lost: str | None = None
 
 
@@ -119,7 +122,8 @@ class TrainingOpener:
     async def _open(
         self, backend: TinkerBackend, recorded: RecordedCheckpoint | None, *, restart_if_lost: bool
     ) -> Opened:
-        training, resumed, lost = await self._training(backend, recorded, restart_if_lost=restart_if_lost)
+        training, data_from, lost = await self._training(backend, recorded, restart_if_lost=restart_if_lost)
+        resumed = data_from if data_from and data_from.run_uid == self.settings.run_uid else None
         sampler = await training.snapshot()
         base_model = self.config.base_model
         try:
@@ -130,7 +134,8 @@ class TrainingOpener:
             await training.check_loss(self.probe_T[:1].repeat(2))
         await self._check_base_model(training)
         context_length = await backend.context_length(base_model)
-        return Opened(backend, training, resumed.step if resumed else 0, resumed, context_length, sampler, lost)
+        step = resumed.step if resumed else 0
+        return Opened(backend, training, step, resumed, context_length, sampler, data_from, lost)
 
     async def _check_base_model(self, training: Training) -> None:
         """With a KL to the base model in the advantages, no step could be trained without one."""
@@ -148,15 +153,15 @@ class TrainingOpener:
     async def _training(
         self, backend: TinkerBackend, recorded: RecordedCheckpoint | None, *, restart_if_lost: bool
     ) -> tuple[Training, StoredCheckpoint | None, str | None]:
-        """The run's training, the checkpoint that it continues from, and what is lost (see `Opened`)."""
-        settings = self.settings
-        left = listed = states_to_resume(await self.stored.list(), settings.run_uid, settings.attempt)
+        """The run's training, the checkpoint whose data it goes on behind, and what is lost (see `Opened`)."""
+        settings, stored = self.settings, await self.stored.list()
+        left = listed = states_to_resume(stored, settings.run_uid, settings.attempt)
         while True:
             lost = lost_sentence(recorded, listed, left)
             if lost and not restart_if_lost:
                 raise CheckpointLostError(lost)
             if not left:
-                return await self._from_the_beginning(backend), None, lost
+                return await self._from_the_beginning(backend), self._other_data(stored), lost
             state, left = left[0], left[1:]
             try:
                 training = await backend.load(state.path, self._metadata, with_optimizer=True)
@@ -178,6 +183,19 @@ class TrainingOpener:
             return await backend.load(path, self._metadata, with_optimizer=self.settings.start_from_optimizer)
         except CheckpointGoneError as error:
             raise ConfigError(f"startFrom names weights that the backend does not have: {error}") from error
+
+    def _other_data(self, stored: Iterable[StoredCheckpoint]) -> StoredCheckpoint | None:
+        """The checkpoint of startFrom, if the run goes on behind its data. Raises ConfigError if none is known."""
+        path = self.settings.start_from
+        if path is None or not self.settings.start_from_data:
+            return None
+        found = next((each for each in stored if each.path == path), None)
+        if found is None:
+            raise ConfigError(
+                f"startFrom.data is continue, and {path} does not say which items it was trained with: allowed are "
+                f"states of this account that a run of this product saved. Use data: restart"
+            )
+        return found
 
     def _check_fits(self, path: str, stored: StoredWeights) -> None:
         """Adapters of another shape would be trained as they are, despite the config. Raises ConfigError."""
