@@ -181,11 +181,6 @@ class AgentEnvironment(SessionEnvironment[Item], ABC):
         self._toolbox.close()
         await super().close()
 
-    async def get_next_item(self) -> Item:
-        if not self.training_items():
-            raise ConfigError(f"{type(self).__name__} has no items: define training_items(), or get_next_item()")
-        return await super().get_next_item()
-
     async def roll_out(self, item: Item, n: int, split: str) -> list[Outcome]:
         schemas, _ = self._resolve_tools_for_group()
         token = _group_tools.set(schemas)

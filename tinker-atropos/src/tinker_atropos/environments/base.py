@@ -4,9 +4,8 @@ import asyncio
 import inspect
 import json
 import logging
-import random
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
@@ -24,6 +23,7 @@ from tinker_atropos.environments.items.held_out import (
     items_to_play,
     named_sets,
 )
+from tinker_atropos.environments.items.item_order import ItemOrder, LeftOut
 from tinker_atropos.environments.rollout.conversation import Output, SampledSequence, answer_text
 from tinker_atropos.environments.rollout.failures import IncompleteGroupError, describe, innermost
 from tinker_atropos.environments.rollout.prompt_tokens import Message, render
@@ -47,6 +47,9 @@ APIServerConfig.model_fields["api_key"].repr = False  # BaseEnv's command line p
 SOME_ITEMS = 8
 REPLACEMENT_ROUNDS = 3
 """How often the failed rollouts of a group are made again. A failure that comes back as often is not a chance one."""
+
+MOST_HELD_OUT = 1_000
+"""So many items in a row that are held out: there is hardly another one."""
 
 Item = TypeVar("Item")
 T = TypeVar("T")
@@ -102,6 +105,9 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
 
     env_config_cls = EnvironmentConfig
     eval_metric: ClassVar[str] = EVAL_METRIC
+
+    _position: int = 0
+    _held_out_in_row: int = 0
 
     @abstractmethod
     def training_items(self) -> Sequence[Item]:
@@ -178,12 +184,63 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         """What takes long is loaded here, once; the rest does not rely on it."""
 
     @cached_property
-    def _items(self) -> Iterator[Item]:
-        return self._pools or _endless(self.training_items(), random.Random(self.config.item_seed))  # noqa: S311 -- an order
+    def _training(self) -> Sequence[Item]:
+        """Raises ConfigError if there are none."""
+        items = self.training_items()
+        if len(items) == 0:
+            raise ConfigError(f"{type(self).__name__} has no items: define training_items(), or get_next_item()")
+        return items
+
+    @cached_property
+    def order(self) -> ItemOrder:
+        """The order of the items to train on."""
+        return ItemOrder(self.config.item_seed, len(self._training))
 
     @cached_property
     def _pools(self) -> DifficultyPools[Item] | None:
-        return DifficultyPools(self.training_items(), self.config.item_seed) if self.config.difficulty_pools else None
+        return DifficultyPools(self._training, self.config.item_seed) if self.config.difficulty_pools else None
+
+    @cached_property
+    def _withheld(self) -> frozenset[str]:
+        return frozenset(self.question(item) for items in self.all_held_out().values() for item in items)
+
+    def is_held_out(self, item: Item) -> bool:
+        """Whether a held-out item asks the same."""
+        if not self._withheld:
+            return False
+        try:
+            return self.question(item) in self._withheld
+        except Exception as error:  # noqa: BLE001 -- the author's code: rollouts will show what it raises
+            logger.warning("what an item asks is not known: %r", error)
+            return False
+
+    async def item_in_order(self, position: int) -> Item | LeftOut:
+        """The item at a position of `order`, unless it is set aside, by its own epoch and index only."""
+        place = self.order.at(position)
+        aside = self._pools is not None and self._pools.sets_aside(place.epoch, place.index)
+        return LeftOut("set_aside") if aside else self._training[place.index]
+
+    async def item_at(self, position: int) -> Item | LeftOut:
+        """The item that is trained at a position, which counts from 0 across epochs and processes; or why there is
+        none. Raises ConfigError if there is hardly one that is not held out.
+        """
+        return self.unless_held_out(await self.item_in_order(position))
+
+    def unless_held_out(self, item: Item | LeftOut) -> Item | LeftOut:
+        """Raises ConfigError after too many in a row."""
+        if isinstance(item, LeftOut):
+            return item
+        if not self.is_held_out(item):
+            self._held_out_in_row = 0
+            return item
+        self._held_out_in_row += 1
+        if self._held_out_in_row >= MOST_HELD_OUT:
+            raise ConfigError(
+                f"{type(self).__name__} has given {MOST_HELD_OUT:,} items in a row that ask what a held-out item asks, "
+                f"and these are not trained: make more different items, or hold fewer out (env.eval_items); if the "
+                f"prompt does not say which item it is of, define question(item)"
+            )
+        return LeftOut("held_out")
 
     @cached_property
     def _scores(self) -> list[float]:
@@ -191,7 +248,12 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         return []
 
     async def get_next_item(self) -> Item:
-        return next(self._items)
+        """The next one, in order. In a run `item_at` takes its place: the trajectory API deals positions out."""
+        while True:
+            item = await self.item_at(self._position)
+            self._position += 1
+            if not isinstance(item, LeftOut):
+                return item
 
     async def collect_trajectories(self, item: Item) -> tuple[dict[str, Any], list[Item]]:
         """One group: `group_size` rollouts of the same item. Raises IncompleteGroupError."""
@@ -377,7 +439,6 @@ async def together(work: Iterable[Coroutine[object, object, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
-def _endless(items: Sequence[Item], generator: random.Random) -> Iterator[Item]:
-    """All items in a random order, then again in another order, forever."""
-    while True:
-        yield from generator.sample(items, len(items))
+def draws_items(environment_class: type) -> bool:
+    """Whether it draws its items itself: there is no order of them that could be looked up."""
+    return getattr(environment_class, "get_next_item", None) is not SampledEnvironment.get_next_item

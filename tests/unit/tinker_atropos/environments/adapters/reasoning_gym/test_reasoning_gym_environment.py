@@ -60,13 +60,22 @@ async def test_a_run_of_one_task() -> None:
         assert await warnings_about_grader(env, __file__) == ()
 
 
-async def test_the_same_seeds_give_the_same_items_in_the_same_order() -> None:
-    told = []
-    for _ in range(2):
-        async with serving("spell_backward", item_seed=3, size=50) as env:
-            told.append([(await env.get_next_item()).question for _ in range(60)])
-    assert told[0] == told[1]
-    assert len(set(told[0])) <= 50
+async def test_which_item_is_at_a_position_follows_from_the_seed_alone() -> None:
+    """Whatever was asked before: of a task, and of a mixture."""
+    for name, config in (("spell_backward", {}), ("mix", {"tasks": {"chain_sum": 3.0, "spell_backward": 1.0}})):
+        told = []
+        for positions in (range(60), [*range(59, 0, -7), *range(60)]):
+            async with serving(name, item_seed=3, size=50, **config) as env:
+                told.append({each: await env.item_at(each) for each in positions})
+        assert told[0] == told[1]
+
+
+async def test_an_epoch_has_each_item_once() -> None:
+    async with serving("spell_backward", size=30, eval_items=1) as env:
+        indexes = [env.order.at(position).index for position in range(60)]
+        entries = [(await env.item_in_order(position)).entry["metadata"]["source_index"] for position in range(60)]
+    assert env.order.epoch_size == 30
+    assert sorted(indexes[:30]) == sorted(indexes[30:]) == sorted(entries[30:]) == list(range(30))
 
 
 async def test_graders_that_are_wrong_are_found() -> None:
@@ -89,7 +98,7 @@ async def test_a_mixture_has_all_of_its_tasks_by_weight() -> None:
         first, second, *_ = env.held_out_items()  # in turns, so that each grader is checked
         assert {first.settings.task, second.settings.task} == {"chain_sum", "spell_backward"}
         tasks = [(await env.get_next_item()).settings.task for _ in range(100)]
-        assert 60 <= tasks.count("chain_sum") <= 90
+        assert tasks.count("chain_sum") == 75
         answers(env, "<answer>0</answer>")
         await env.collect_trajectories(await env.get_next_item())
 
@@ -108,17 +117,6 @@ async def test_a_curriculum_raises_its_field_and_is_continued() -> None:
     async with serving("chain_sum", min_terms=2, curriculum=levels) as env:
         env.restore_state('{"level": 1}')
         assert {(await env.get_next_item()).level for _ in range(5)} == {1}
-
-
-async def test_who_waits_for_an_item_while_the_level_is_raised_gets_one_of_the_next() -> None:
-    levels = {"field": "max_terms", "levels": [2, 6], "raise_at": 0.9, "window": 8}
-    async with serving("chain_sum", min_terms=2, curriculum=levels) as env:
-        item = await env.get_next_item()
-        env._streams["chain_sum"]._ready = asyncio.Queue(1)  # nothing is ready, and what is made goes elsewhere
-        waiting = asyncio.create_task(env.get_next_item())
-        await asyncio.sleep(0)
-        env.was_rewarded(item, [1.0] * 8)
-        assert (await asyncio.wait_for(waiting, 60)).level == 1
 
 
 REFUSED = {

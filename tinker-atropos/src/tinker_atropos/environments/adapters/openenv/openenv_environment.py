@@ -153,6 +153,9 @@ class OpenEnvEnvironment(SampledEnvironment[int]):
             shown = self._untrusted(self._actions.instructions(), self.config.max_system_prompt_chars)
         return [{"role": "system", "content": shown}] if shown else []
 
+    def is_held_out(self, item: int) -> bool:
+        return item in self.held_out_items()
+
     def item_of_prompt(self, prompt: str) -> int | None:  # noqa: ARG002 -- nothing tells which seed leads to it
         return None
 

@@ -4,14 +4,16 @@ System prompt, answer format and grader are the library's, and so are the fields
 are those of another seed. A curriculum raises the value of one field once the policy is good at the present one.
 """
 
+import asyncio
+import contextlib
 import dataclasses
 import json
 import logging
-import random
 import typing
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -21,9 +23,8 @@ from tinker_atropos.config.run_config import nearest
 from tinker_atropos.environments.adapters.adapter_fields import VALUES
 from tinker_atropos.environments.adapters.reasoning_gym.task_catalog import FAMILY, MIX, OURS
 from tinker_atropos.environments.adapters.reasoning_gym.task_worker import (
-    ItemChoice,
-    ItemStream,
     TaskItem,
+    TaskItems,
     TaskSettings,
     TaskWorkers,
     forking_server,
@@ -32,12 +33,16 @@ from tinker_atropos.environments.adapters.reasoning_gym.task_worker import (
 from tinker_atropos.environments.base import Environment, EnvironmentConfig, Message
 from tinker_atropos.environments.items.grader_check import ITEMS
 from tinker_atropos.environments.items.held_out import MOST_SETS, HeldOutSets
+from tinker_atropos.environments.items.item_order import ItemOrder, LeftOut, shares_of
 from tinker_atropos.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
 HELD_OUT_SEED: Final = 1_000_000_000
 """Added to the seed. Item i of seed s is made from the random numbers of s + i, so another seed must be far away."""
+
+AHEAD: Final = 64
+"""Positions whose items are made ahead of use. A batch is a few groups, so this is some steps' worth."""
 
 
 class Curriculum(BaseModel):
@@ -171,6 +176,12 @@ class ReasoningGymEnvironment(Environment[TaskItem], ABC):
     _started: TaskWorkers | None = None
     """None until `setup`, which may refuse the settings before anything is started."""
 
+    _newest = -1
+    """The highest position that was asked for, and below, the highest whose item was made ahead."""
+
+    _prepared = -1
+    _making_ahead: asyncio.Task[None] | None = None
+
     @property
     @abstractmethod
     def tasks(self) -> Mapping[str, float]: ...
@@ -185,10 +196,9 @@ class ReasoningGymEnvironment(Environment[TaskItem], ABC):
         self._scores = []
         self._rewards: dict[str, list[float]] = defaultdict(list)
         self._unjudged: Counter[str] = Counter()
-        self._choice = random.Random(config.item_seed)  # noqa: S311 -- an order
         self._progress = CurriculumProgress(getattr(config, "curriculum", None))
         self._started = TaskWorkers(config.scoring_seconds)
-        self._streams: dict[str, ItemStream] = {}
+        self._items = TaskItems(self._started, config.seed)
         await self._check_settings()
         wanted = config.eval_items if config.steps_per_eval > 0 else ITEMS  # the grader is checked on some in any case
         share = -(-wanted // len(self.tasks))
@@ -196,22 +206,39 @@ class ReasoningGymEnvironment(Environment[TaskItem], ABC):
         last = self._progress.last_level
         of_tasks = [await held_out(self._workers, self._settings(task, last), seed, share) for task in self.tasks]
         self._held_out = [item for items in zip_longest(*of_tasks) for item in items if item is not None]
-        self._begin_streams()
 
     @property
     def _workers(self) -> TaskWorkers:
         assert self._started is not None, "setup comes first"
         return self._started
 
-    async def get_next_item(self) -> TaskItem:
-        [task] = self._choice.choices(list(self.tasks), list(self.tasks.values()))
-        while (item := await self._streams[task].next()) is None:
-            logger.debug("the items of the next level follow")
+    @cached_property
+    def order(self) -> ItemOrder:
+        """`size` items of each task. A curriculum's level makes other items of them, and leaves their order."""
+        return ItemOrder(self.config.item_seed, self.config.size, shares_of(list(self.tasks.values())))
+
+    async def item_in_order(self, position: int) -> TaskItem | LeftOut:
+        self._newest = max(self._newest, position)
+        item = await self._made(position)
+        if self._making_ahead is None or self._making_ahead.done():
+            self._making_ahead = asyncio.create_task(self._make_ahead(), name="items ahead")
         return item
+
+    async def _made(self, position: int) -> TaskItem:
+        place, level = self.order.at(position), self._progress.level
+        return await self._items.item(self._settings(list(self.tasks)[place.kind], level), place.index, level)
+
+    async def _make_ahead(self) -> None:
+        """One at a time: who waits for an item comes first. What fails is tried again when it is asked for."""
+        with contextlib.suppress(Exception):
+            while (position := max(self._prepared, self._newest) + 1) <= self._newest + AHEAD:
+                await self._made(position)
+                self._prepared = position
 
     def training_items(self) -> Sequence[TaskItem]:
         """Those that were made so far, at the present level."""
-        return [item for stream in self._streams.values() for item in stream.known]
+        level = self._progress.level
+        return [item for item in self._items.known if item.level == level and not self.is_held_out(item)]
 
     def held_out_items(self) -> Sequence[TaskItem]:
         """At the last level of a curriculum: what the policy is to become good at."""
@@ -258,7 +285,7 @@ class ReasoningGymEnvironment(Environment[TaskItem], ABC):
         self._rewards[item.settings.task] += rewards
         if self._progress.rewarded(item.level, rewards):
             logger.info("curriculum: level %d of %d", self._progress.level, self._progress.last_level)
-            self._begin_streams()
+            self._prepared = -1
 
     async def wandb_log(self, wandb_metrics: dict[str, Any] | None = None) -> None:
         level = {"curriculum/level": self._progress.level} if self._progress.last_level else {}
@@ -274,25 +301,12 @@ class ReasoningGymEnvironment(Environment[TaskItem], ABC):
 
     def restore_state(self, state: str) -> None:
         self._progress.restore(state)
-        self._begin_streams()
 
     async def close(self) -> None:
         if self._started is not None:
-            self._end_streams()
+            if self._making_ahead is not None:
+                self._making_ahead.cancel()
             await self._started.close()
-
-    def _begin_streams(self) -> None:
-        self._end_streams()
-        config, level = self.config, self._progress.level
-        for task in self.tasks:
-            choice = ItemChoice(config.seed, config.size, f"{config.item_seed} {task} {level}", level)
-            stream = ItemStream(self._workers, self._settings(task, level), choice)
-            stream.begin(frozenset(item.question for item in self._held_out))
-            self._streams[task] = stream
-
-    def _end_streams(self) -> None:
-        for stream in self._streams.values():
-            stream.end()
 
     def _settings(self, task: str, level: int) -> TaskSettings:
         size = max(self.config.size, self.config.eval_items)  # some datasets are made as a whole

@@ -1,4 +1,4 @@
-"""reasoning-gym's generators and graders, in processes of their own, and the items to train on, made ahead of use.
+"""reasoning-gym's generators and graders, in processes of their own, and the items that they make.
 
 They are pure Python that may take a second for an item, and graders evaluate what a policy wrote: in the environment's
 own process either would stop all rollouts. A call that takes too long ends its process, and another takes its place.
@@ -8,9 +8,8 @@ import asyncio
 import hashlib
 import logging
 import multiprocessing
-import random
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from typing import Any, Final, TypeVar
@@ -141,25 +140,17 @@ _DOING: Final[dict[Callable[..., Any], str]] = {
 
 logger = logging.getLogger(__name__)
 
-AHEAD: Final = 64
-"""Items that wait to be used. A batch is a few groups, so this is some steps' worth."""
-
 CHUNK: Final = 8
-KEPT: Final = 4096
-"""Items that are not made again when all have been used once."""
+"""Held-out items that are made in one call."""
 
-MOST_DUPLICATES: Final = 1_000
-"""This many items in a row that are held out: the task has too few different ones."""
+KEPT: Final = 4096
+"""Items that are not made again when their positions come again, or the next epoch does."""
 
 MOST_TIMEOUTS: Final = 3
 
 FEW_REPEAT: Final = 0.8
 SMALL_SHARE: Final = 0.2
 """If less than FEW_REPEAT of the held-out items are different, SMALL_SHARE of those are held out."""
-
-
-class TooFewItemsError(ValueError):
-    """Nearly all items that the task makes are held out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,94 +168,38 @@ class TaskItem:
         return str(self.entry["question"])
 
 
-@dataclass(frozen=True, slots=True)
-class ItemChoice:
-    """Items 0 to `size` - 1 of the dataset of `seed`, in orders that follow from `order`, at a curriculum's level."""
+class TaskItems:
+    """Items of the datasets of one seed, each made once when it is first asked for."""
 
-    seed: int
-    size: int
-    order: str
-    level: int = 0
+    def __init__(self, workers: TaskWorkers, seed: int) -> None:
+        self._workers, self._seed = workers, seed
+        self._made: dict[tuple[str, int], asyncio.Task[TaskItem]] = {}
 
-    def indexes(self) -> Iterator[int]:
-        generator = random.Random(self.order)  # noqa: S311 -- an order
-        while True:
-            yield from generator.sample(range(self.size), self.size)
-
-
-class ItemStream:
-    """Items of one task, in a random order, then again in another, without end. Those whose question is held out are
-    left out.
-    """
-
-    def __init__(self, workers: TaskWorkers, settings: TaskSettings, choice: ItemChoice) -> None:
-        self._workers, self._settings, self._choice = workers, settings, choice
-        self._indexes = choice.indexes()
-        self._made: dict[int, TaskItem] = {}
-        self._ready: asyncio.Queue[TaskItem] = asyncio.Queue(AHEAD)
-        self._filling: asyncio.Task[None] | None = None
-        self._withheld: frozenset[str] = frozenset()
-
-    def begin(self, withheld: frozenset[str]) -> None:
-        """Start making items. `withheld` are the questions of held-out items."""
-        self._withheld = withheld
-        self._filling = asyncio.create_task(self._fill(), name=f"items of {self._settings.task}")
-
-    async def next(self) -> TaskItem | None:
-        """None: it has ended meanwhile, and another has taken its place. Raises what kept items from being made."""
-        assert self._filling is not None, "it was begun"
-        waiting = asyncio.ensure_future(self._ready.get())
-        await asyncio.wait({waiting, self._filling}, return_when=asyncio.FIRST_COMPLETED)
-        if waiting.done():
-            return waiting.result()
-        waiting.cancel()
-        if not self._filling.cancelled():
-            self._filling.result()
-        return None
-
-    def end(self) -> None:
-        if self._filling is not None:
-            self._filling.cancel()
+    async def item(self, settings: TaskSettings, index: int, level: int) -> TaskItem:
+        """Raises TimeoutError, and what the library raises."""
+        key = settings.key, index
+        making = self._made.get(key)
+        if making is None or (making.done() and (making.cancelled() or making.exception())):
+            making = self._made[key] = asyncio.create_task(self._make(settings, index, level))
+            if len(self._made) > KEPT:
+                self._made.pop(next(iter(self._made)))
+        return await asyncio.shield(making)  # several may wait for it
 
     @property
     def known(self) -> list[TaskItem]:
-        return [item for item in self._made.values() if item.question not in self._withheld]
+        """Those that were made so far."""
+        done = (each for each in self._made.values() if each.done() and not each.cancelled())
+        return [each.result() for each in done if each.exception() is None]
 
-    async def _fill(self) -> None:
-        duplicates = 0
-        while True:
-            for item in await self._chunk():
-                if item.question in self._withheld:
-                    duplicates += 1
-                    if duplicates >= MOST_DUPLICATES:
-                        raise TooFewItemsError(
-                            f"{self._settings.task} has made {duplicates} items in a row that are held out: with "
-                            f"these settings it has too few different ones; widen its ranges, or lower env.eval_items"
-                        )
-                    continue
-                duplicates = 0
-                await self._ready.put(item)
-
-    async def _chunk(self) -> list[TaskItem]:
-        indexes = [next(self._indexes) for _ in range(CHUNK)]
-        missing = [index for index in dict.fromkeys(indexes) if index not in self._made]
-        made = dict(zip(missing, await self._entries(missing), strict=True)) if missing else {}
-        items = {index: made[index] if index in made else self._made[index] for index in indexes}
-        if len(self._made) < KEPT:
-            self._made |= made
-        return [items[index] for index in indexes]
-
-    async def _entries(self, indexes: list[int]) -> list[TaskItem]:
-        for attempt in range(1, MOST_TIMEOUTS + 1):
+    async def _make(self, settings: TaskSettings, index: int, level: int) -> TaskItem:
+        for _ in range(MOST_TIMEOUTS - 1):
             try:
-                entries = await self._workers.entries(self._settings, self._choice.seed, indexes)
+                [entry] = await self._workers.entries(settings, self._seed, [index])
+                return TaskItem(settings, entry, level)
             except TimeoutError as error:
-                if attempt == MOST_TIMEOUTS:
-                    raise
                 logger.warning("%s: again", error)
-            else:
-                return [TaskItem(self._settings, entry, self._choice.level) for entry in entries]
-        raise AssertionError("the last attempt raises")
+        [entry] = await self._workers.entries(settings, self._seed, [index])
+        return TaskItem(settings, entry, level)
 
 
 async def held_out(workers: TaskWorkers, settings: TaskSettings, seed: int, count: int) -> list[TaskItem]:
