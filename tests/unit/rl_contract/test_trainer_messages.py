@@ -5,7 +5,14 @@ import math
 import pytest
 
 from rl_contract.status_metrics import EvaluatedFigure, RunMetrics
-from rl_contract.trainer_messages import BestCheckpoint, EvaluatedFigures, ResultBest, TrainerResult, TrainerStatus
+from rl_contract.trainer_messages import (
+    BestCheckpoint,
+    EvaluatedFigures,
+    ItemAccount,
+    ResultBest,
+    TrainerResult,
+    TrainerStatus,
+)
 
 BEST = BestCheckpoint(
     step=5, held_out=EvaluatedFigure(value=0.9, low=0.8), state_path="state-5", sampler_path="sampler-5"
@@ -47,3 +54,20 @@ def test_what_is_no_figure_is_counted_and_costs_no_other(odd: object) -> None:
     told = {"step": 3, "figures": [odd, {"metric": "eval/b", "value": 0.5}], "more": 2}
     found = TrainerStatus.model_validate({"step": 3, "evaluation": told}).evaluation
     assert found == EvaluatedFigures(step=3, figures=(EvaluatedFigure(metric="eval/b", value=0.5),), more=3)
+
+
+ITEMS = ItemAccount(seen=540, trained=480, dropped={"too_long": 12, "equal": 40, "raised": 0}, under_way=8)
+
+
+@pytest.mark.parametrize(
+    ("items", "text"),
+    [
+        (ITEMS, "540 seen = 480 trained + 52 dropped (40 equal, 12 too_long) + 8 under way"),
+        (
+            ItemAccount(seen=5, trained=0, dropped={}, under_way=5, again=2, epoch_size=4),
+            "5 seen = 0 trained + 0 dropped + 5 under way; 2 dealt again; epoch 1.25 of 4 items",
+        ),
+    ],
+)
+def test_the_items_are_an_account(items: ItemAccount, text: str) -> None:
+    assert items.text == text

@@ -11,6 +11,7 @@ from rl_contract.trainer_messages import (
     MAX_BYTES,
     BestCheckpoint,
     EvaluatedFigures,
+    ItemAccount,
     ResultBest,
     ResultCheckpoint,
     ResultError,
@@ -128,6 +129,16 @@ def test_figures_of_the_evaluation_have_the_room_that_is_left() -> None:
     assert len(told["figures"]) + told["more"] == 19
     crowded = FULL.with_changes(error=ResultError(error_class="internal", message="long " * 300), evaluation=figures)
     assert encoded(crowded) == encoded(crowded.with_changes(evaluation=None))
+
+
+def test_items_have_room_before_figures_of_the_evaluation_and_after_metrics() -> None:
+    result = FULL.with_changes(items=ItemAccount(seen=9, trained=8, dropped={"equal": 1}, under_way=0), error=None)
+    assert json.loads(encoded(result))["items"] == {
+        "seen": 9, "trained": 8, "dropped": {"equal": 1}, "underWay": 0, "again": 0,
+    }  # fmt: skip
+    crowded = result.with_changes(error=ResultError(error_class="internal", message="long " * 185))
+    assert encoded(crowded) == encoded(crowded.with_changes(items=None))
+    assert json.loads(encoded(crowded))["metrics"] == json.loads(encoded(result))["metrics"]
 
 
 def test_the_best_at_the_last_step_does_not_repeat_its_paths() -> None:

@@ -15,6 +15,7 @@ from rl_contract.status_metrics import RunMetrics
 from rl_contract.trainer_messages import (
     MAX_BYTES,
     EvaluatedFigures,
+    ItemAccount,
     ResultError,
     RunCost,
     TrainerResult,
@@ -23,11 +24,13 @@ from tinker_atropos.errors import RunError
 
 
 def encoded(result: TrainerResult) -> bytes:
-    """The wire form, at most MAX_BYTES: figures of the evaluation are dropped first, then metrics, and the message is
-    cut before a path is lost. Metrics are rounded to 4 significant digits, unless they are integers.
+    """The wire form, at most MAX_BYTES: figures of the evaluation are dropped first, then the items, then metrics, and
+    the message is cut before a path is lost. Metrics are rounded to 4 significant digits, unless they are integers.
     """
     if result.evaluation is not None and len(_dumped(result)) > MAX_BYTES:
         return encoded(result.with_changes(evaluation=result.evaluation.shorter))
+    if result.items is not None and len(_dumped(result)) > MAX_BYTES:
+        return encoded(result.with_changes(items=None))
     fitting = _dumped(result)
     if len(fitting) > MAX_BYTES and (lighter := result.metrics.lighter) is not None:
         return encoded(result.with_changes(metrics=lighter))
@@ -85,13 +88,14 @@ class ResultFile:
         self.result = result
         self.cost: Callable[[], RunCost | None] = lambda: None
         self.evaluation: Callable[[], EvaluatedFigures | None] = lambda: None
+        self.items: Callable[[], ItemAccount | None] = lambda: None
 
     def hold(self, **changes: object) -> None:
         """Change the result; it is written with the next `write`."""
         self.result = self.result.with_changes(**changes)
 
     def write(self, **changes: object) -> None:
-        self.hold(cost=self.cost(), evaluation=self.evaluation(), **changes)
+        self.hold(cost=self.cost(), evaluation=self.evaluation(), items=self.items(), **changes)
         write_result(self._path, self.result)
 
     def write_failure(self, error: RunError, metrics: RunMetrics | None = None) -> None:

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from rl_contract.status_metrics import RunMetrics
-from rl_contract.trainer_messages import BestCheckpoint, EvaluatedFigures, RunCost, WandbStatus
+from rl_contract.trainer_messages import BestCheckpoint, EvaluatedFigures, ItemAccount, RunCost, WandbStatus
 from rl_operator.api.model import ObservedModel, keyed_by
 from rl_operator.api.refusal import Refusal
 
@@ -173,6 +173,9 @@ class RunStatus(ObservedModel):
         description="All figures of the newest evaluation, if it has several: held-out sets, pass@k, greedy answers.",
     )
     cost: RunCost | None = Field(default=None, description="What it has cost, if the runtime knows prices.")
+    items: ItemAccount | None = Field(
+        default=None, description="What became of the items that it was dealt; as its trainer told, advisory."
+    )
     history: tuple[HistorySample, ...] = Field(
         default=(), description="At most ten samples of the curve of the rollout reward."
     )

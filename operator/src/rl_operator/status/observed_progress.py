@@ -43,6 +43,7 @@ def continued(status: RunStatus, step: int) -> RunStatus:
         metrics=metrics,
         evaluation=evaluation if evaluation and evaluation.step <= step else None,
         history=tuple(sample for sample in status.history if sample.step <= step),
+        items=status.items if _step(status) <= step else None,
         checkpoint=checkpoint if checkpoint and checkpoint.step <= step else None,
     )
 
@@ -90,6 +91,7 @@ def with_trainer(status: RunStatus, trainer: ObservedTrainer, now: datetime) -> 
         best=_best(status, trainer.best, trainer.from_step),
         wandb=trainer.wandb or status.wandb,
         cost=trainer.cost.after(status.cost) if trainer.cost else status.cost,
+        items=trainer.items or status.items,
     )
 
 
@@ -124,6 +126,7 @@ def with_result(status: RunStatus, result: TrainerResult, now: datetime) -> RunS
         checkpoint=checkpoint,
         best=_best(status, result.best_checkpoint, result.from_step),
         cost=result.cost.after(status.cost) if result.cost else status.cost,
+        items=result.items or status.items,
     )
 
 

@@ -20,7 +20,7 @@ from tests.unit.rl_operator.status.builders import (
 )
 
 from rl_contract.status_metrics import EvaluatedFigure, RunMetrics
-from rl_contract.trainer_messages import EvaluatedFigures, RunCost, TrainerResult
+from rl_contract.trainer_messages import EvaluatedFigures, ItemAccount, RunCost, TrainerResult
 from rl_operator.api.status_fields import Progress, RunStatus
 from rl_operator.status.attempt.view import View
 from rl_operator.status.derived_status import started, worth_writing
@@ -447,6 +447,25 @@ def test_a_result_tells_the_cost_and_the_next_attempt_keeps_it() -> None:
         attempt=2, pod_name="p-2", config_map_name="c", config_hash="h",
     )  # fmt: skip
     assert again.cost == found.cost
+
+
+ITEMS = ItemAccount(seen=9, trained=6, dropped={"equal": 1}, under_way=2)
+
+
+def test_the_items_are_as_the_trainer_and_at_the_end_the_result_tells_them() -> None:
+    counted = replace(WORKING, trainer=TRAINER.with_changes(items=ITEMS))
+    assert status_of(counted).items == ITEMS
+    assert not worth_writing(status_of(WORKING), status_of(counted), NOW, 60.0), "they are no reason to write at once"
+    assert status_of(after(counted, trainer=TRAINER)).items == ITEMS, "one that has not asked yet"
+    last = ITEMS.with_changes(trained=8, under_way=0)
+    ended = replace(counted, pod=ended_pod(terminated(0, result(items=last.to_wire()))), trainer=None)
+    assert status_of(ended).items == last
+
+
+@pytest.mark.parametrize(("step", "items"), [(64, None), (65, ITEMS)])
+def test_an_account_of_steps_that_are_lost_is_not_shown(step: int, items: ItemAccount | None) -> None:
+    progress = Progress(step=65, total_steps=150, percent=43)
+    assert continued(RunStatus(progress=progress, items=ITEMS), step).items == items
 
 
 def test_a_cost_that_grows_is_no_reason_to_write_at_once() -> None:

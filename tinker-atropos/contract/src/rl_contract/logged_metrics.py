@@ -118,6 +118,16 @@ METRICS: tuple[Metric, ...] = (
            "policy: r is 1, and their staleness is unknown; past a tenth of the batch a warning"),
     Metric("batch/unknown_overrides", "keys", "keys of overrides that nothing here knows: they change nothing"),
     Metric("tokens/sampled", "tokens", "sampled for training since the process began"),
+    Metric("items/seen", "items", "dealt to environments so far in all attempts, each epoch's counted; like the next "
+           "ones at most some seconds old: seen = trained + dropped + under_way"),
+    Metric("items/trained", "items", "of these, their group was trained"),
+    Metric("items/dropped", "items", "of these, they are not trained"),
+    Metric("items/dropped/*", "items", "of these, for the reason of that name"),
+    Metric("items/under_way", "items", "of the items seen, in rollouts, in groups that wait, or waiting to be dealt "
+           "again"),
+    Metric("items/again", "items", "how often an item was dealt again, because its process or its step was lost"),
+    Metric("items/epoch", "epochs", "items seen by the number of items: 1.35 is within the second epoch; only of "
+           "environments that say how many there are"),
     Metric("tokens/trained", "tokens", "of these, trained on"),
     Metric("tokens/trained_fraction", "fraction", "trained / sampled: what was filtered, dropped or cancelled is not, "
            "and what waits in the queue is not yet"),

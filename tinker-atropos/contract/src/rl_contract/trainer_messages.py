@@ -1,7 +1,7 @@
 """What the trainer says of a run: its `/status`, and its result, the container's termination message."""
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
 
@@ -89,6 +89,35 @@ class RunCost(WireModel):
         return self.with_changes(amount=round(amount, 4))
 
 
+class ItemAccount(WireModel):
+    """What became of the items that the run was dealt, all attempts together: seen = trained + dropped + underWay."""
+
+    seen: int = Field(ge=0, description="Items dealt to environments, each epoch's counted.")
+    trained: int = Field(ge=0, description="Items whose group was trained.")
+    dropped: dict[str, Annotated[int, Field(ge=0)]] = Field(
+        default={}, description="Items that are not trained, by reason."
+    )
+    under_way: int = Field(ge=0, description="Items in rollouts, in groups that wait, or waiting to be dealt again.")
+    again: int = Field(
+        default=0, ge=0, description="How often an item was dealt again, because its process or its step was lost."
+    )
+    epoch_size: int | None = Field(default=None, description="Items of an epoch, if the environment says it.")
+
+    @property
+    def epoch(self) -> float | None:
+        """How often the order was gone through: 1.35 is within the second epoch."""
+        return self.seen / self.epoch_size if self.epoch_size else None
+
+    @property
+    def text(self) -> str:
+        """`540 seen = 480 trained + 52 dropped (40 equal, 12 too_long) + 8 under way; 3 dealt again; epoch 1.35`."""
+        reasons = ", ".join(f"{items} {reason}" for reason, items in sorted(self.dropped.items()) if items)
+        dropped = f"{sum(self.dropped.values())} dropped" + (f" ({reasons})" if reasons else "")
+        account = f"{self.seen} seen = {self.trained} trained + {dropped} + {self.under_way} under way"
+        again = f"; {self.again} dealt again" if self.again else ""
+        return account + again + ("" if self.epoch is None else f"; epoch {self.epoch:.2f} of {self.epoch_size} items")
+
+
 class WandbStatus(WireModel):
     """The run on Weights & Biases."""
 
@@ -152,6 +181,7 @@ class TrainerResult(WireModel):
     stopped_early: str | None = None
     dropped_at_stop: int | None = None
     cost: RunCost | None = None
+    items: ItemAccount | None = None
     error: ResultError | None = None
 
     @property
@@ -211,6 +241,7 @@ class TrainerStatus(WireModel):
     evaluation: EvaluatedFigures | None = None
     wandb: WandbStatus | None = None
     cost: RunCost | None = None
+    items: ItemAccount | None = None
     backend_silent: bool = False
 
     def to_wire(self) -> dict[str, Any]:

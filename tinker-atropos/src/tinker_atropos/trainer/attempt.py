@@ -85,6 +85,7 @@ class AttemptEnd:
             logger.warning("the final weights may not have been evaluated: %s", why)
         await unless_stopped(self.relay.collect(), self.stop)
         await unless_stopped(self.reports.done(), self.stop)
+        await unless_stopped(self.reports.accounting.read_books(), self.stop)
 
     async def succeeded(self) -> None:
         """Rollouts that wait are those that an early stop has no use for; after the last step there are none."""
@@ -160,7 +161,7 @@ class AttemptEnd:
     async def _dropped(self) -> dict[str, int]:
         """Rollouts that are queued at the api of this machine: they are lost when it stops."""
         with contextlib.suppress(TimeoutError, RunError):  # a count is not worth the grace period
-            rollouts = (await asyncio.wait_for(self.reports.api.books(), COUNT_SECONDS)).rollouts
+            rollouts = (await asyncio.wait_for(self.reports.accounting.read_books(), COUNT_SECONDS)).rollouts
             waiting = rollouts.buffered + rollouts.queued + rollouts.delivered
             logger.info("%d rollouts that were not trained yet are dropped with this attempt", waiting)
             return {"dropped_at_stop": waiting}

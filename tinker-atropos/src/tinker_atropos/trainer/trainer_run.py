@@ -68,6 +68,7 @@ class Run:
         self.spending = Spending(TokenUse(), settings.prices, settings.spent, settings.budget)
         results.cost = self.spending.cost_at_end
         results.evaluation = lambda: status.evaluated
+        results.items = lambda: status.items
         self._api = api = ApiClient(settings.api_url)
         lease = TrainerLease(api, status.heard_of)
         self._ledger = Ledger(ledger_folder)

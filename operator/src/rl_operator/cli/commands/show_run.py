@@ -78,6 +78,8 @@ def _metrics(run: TrainingRun) -> Iterator[str]:
     for name, (label, text) in metrics.texts("details").items() if metrics else ():
         curve = f"  {sparkline([each.rollout_reward for each in status.history])}" if name == "rollout_reward" else ""
         yield f"  {label:<15} {one_line(text)}{curve}"
+    if status.items:
+        yield f"  items           {status.items.text}"
     yield from held_out_table(run)
 
 
@@ -102,6 +104,7 @@ PARTS = (
     "metrics",
     "evaluation",
     "cost",
+    "items",
     "history",
     "historyName",
     "checkpoint",

@@ -184,6 +184,7 @@ def results_of(context: CallContext, run: TrainingRun, samples: int = SAMPLES) -
             "final_metrics": metrics_of(run) | _intervals(run),
             "held_out": _held_out(run),
             "cost": status.cost.to_wire() if status.cost else None,
+            "items": status.items.to_wire() if status.items else None,
             "history": _history(run, kept_points(run, context.target), samples),
             "weights": plain(status.weights, "sampler_path", "state_path", "expires_at"),
             "checkpoint": None if status.weights else checkpoint_of(run),

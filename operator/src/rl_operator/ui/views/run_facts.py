@@ -192,6 +192,8 @@ def _facts(run: TrainingRun, now: datetime) -> Iterator[tuple[str, str]]:
     yield from _times(run, now)
     if run.status.metrics:
         yield from ((label, short(text)) for label, text in run.status.metrics.texts("page").values())
+    if run.status.items:
+        yield "items", short(run.status.items.text)
     if origin := run.status.started_from:
         yield "began with", short(f"the weights of {origin.run} after step {origin.step}")
     yield from _pods(run)

@@ -92,6 +92,11 @@ def test_a_run_that_nobody_has_seen() -> None:
     assert found.facts == (("environment", "sort_digits"), ("runtime", "tiny"))
 
 
+def test_the_account_of_items() -> None:
+    items = {"seen": 9, "trained": 6, "dropped": {"equal": 1}, "underWay": 2}
+    assert ("items", "9 seen = 6 trained + 1 dropped (1 equal) + 2 under way") in head(items=items).facts
+
+
 @pytest.mark.parametrize(
     ("refusal", "row"),
     [

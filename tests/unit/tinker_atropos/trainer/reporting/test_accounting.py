@@ -53,7 +53,8 @@ async def test_a_stall_because_every_group_is_equal_is_reported_as_such(bookkeep
 
 async def test_the_totals_include_what_the_api_dropped() -> None:
     account = {"received": 12, "trained": 8, "dropped": {"stale": 4}}
-    answer = {"groups": account, "rollouts": account, "oldest_queued_at": time.time()}
+    items = {"seen": 12, "trained": 7, "dropped": {"equal": 3}, "under_way": 2, "again": 1, "epoch": 1, "epoch_size": 8}
+    answer = {"groups": account, "rollouts": account, "oldest_queued_at": time.time(), "items": items}
     app = Starlette(routes=[Route("/rl/books", lambda _: JSONResponse(answer))])
     async with serve(app, bind("127.0.0.1", 0, "RL_API_URL")) as port:
         api = ApiClient(f"http://127.0.0.1:{port}")
@@ -64,12 +65,19 @@ async def test_the_totals_include_what_the_api_dropped() -> None:
             while not books.books()["dropped"]:
                 await api.books()
 
+        assert not any(name.startswith("items/") for name in books.metrics()), "nobody has told yet"
         books.opened(25)
         await beside(filled(), books.keep())
         await api.close()
     assert books.status.oldest_queued_step == 0, "it came before the policy of step 25 was there"
     assert books.books()["dropped"] == {"stale": 4}
     assert set(books.books()) == {"sampled", "evaluation", "cancelled", "trained", "dropped"}
+    shown = {name: value for name, value in books.metrics().items() if name.startswith("items/")}
+    assert shown == {
+        "items/seen": 12, "items/trained": 7, "items/dropped": 3, "items/dropped/equal": 3, "items/under_way": 2,
+        "items/again": 1, "items/epoch": 1.5,
+    }  # fmt: skip
+    assert [name for name in shown if describe(name) is None] == []
     assert books.totals()["trained_rollouts"] == books.totals()["sampled_tokens"] == 0
     assert "dropped_stale" not in books.totals()
     progress = StepCounts(total=4, rebuilds=2, replayed=3)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Never
 
 from rl_contract.shared_env import SharedEnvSection
+from rl_contract.trainer_messages import ItemAccount
 from tinker_atropos.errors import RunError
 from tinker_atropos.trainer.backend.token_use import TokenUse
 from tinker_atropos.trainer.data.datums import TrainingBatch
@@ -16,7 +17,7 @@ from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.reporting.spending import Spending
 from tinker_atropos.trainer.reporting.trainer_status import LiveStatus
 from tinker_atropos.trainer.reporting.wait_reasons import GroupsMade, WaitForBatch, slow_call, why_no_batch
-from tinker_atropos.trainer.trajectories.api_client import ApiClient
+from tinker_atropos.trainer.trajectories.api_client import ApiClient, BooksAnswer
 from tinker_atropos.trainer.trajectories.lease import TrainerLease
 
 POLL_SECONDS = 2.0
@@ -48,10 +49,16 @@ class Accounting:
     async def keep(self) -> Never:
         while True:
             with contextlib.suppress(RunError):  # for display only: the lease detects that the api is gone
-                books = await self.api.books()
-                self._dropped, came_at = books.rollouts.dropped, books.oldest_queued_at
-                self.status.oldest_queued_step = None if came_at is None else self._step_at(came_at)
+                await self.read_books()
             await asyncio.sleep(POLL_SECONDS)
+
+    async def read_books(self) -> BooksAnswer:
+        """The api's, which are shown from now on. Raises InternalError."""
+        books = await self.api.books()
+        self._dropped, came_at = books.rollouts.dropped, books.oldest_queued_at
+        self.status.oldest_queued_step = None if came_at is None else self._step_at(came_at)
+        self.status.items = books.items or self.status.items
+        return books
 
     def _step_at(self, moment: float) -> int:
         """The policy step at a moment (seconds since the epoch): what arrived then is from it or an older one."""
@@ -87,6 +94,7 @@ class Accounting:
             "tokens/trained_fraction": trained / sampled if sampled else 0.0,
             "tokens/prefilled": float(self.spending.used.prefill),
             **self._of_step,
+            **_item_metrics(self.status.items),
         }
 
     def totals(self) -> dict[str, int]:
@@ -125,3 +133,18 @@ class Accounting:
                 batch_rollouts=self.env.batch_size,
             )
         )
+
+
+def _item_metrics(items: ItemAccount | None) -> dict[str, float]:
+    if items is None:
+        return {}
+    counts = {
+        "seen": items.seen,
+        "trained": items.trained,
+        "dropped": sum(items.dropped.values()),
+        **{f"dropped/{reason}": count for reason, count in items.dropped.items()},
+        "under_way": items.under_way,
+        "again": items.again,
+        "epoch": items.epoch,
+    }
+    return {f"items/{name}": float(count) for name, count in counts.items() if count is not None}

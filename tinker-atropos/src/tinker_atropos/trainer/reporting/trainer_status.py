@@ -19,6 +19,7 @@ from rl_contract.trainer_messages import (
     MOST_FIGURES,
     BestCheckpoint,
     EvaluatedFigures,
+    ItemAccount,
     Phase,
     RunCost,
     TrainerCheckpoint,
@@ -168,6 +169,7 @@ class LiveStatus:
     means: dict[str, dict[int, tuple[float, float]]] = field(default_factory=dict)
     queued_groups: int = 0
     oldest_queued_step: int | None = None
+    items: ItemAccount | None = None
     history: History = field(default_factory=History)
     collapse: CollapseWatch = field(default_factory=CollapseWatch)
     collapsed: str | None = None
@@ -314,6 +316,7 @@ class LiveStatus:
             evaluation=self.evaluated,
             wandb=WandbStatus.model_validate(wandb),
             cost=cost,
+            items=self.items,
             backend_silent=silent,
         )
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rl_contract.processes import API_URL, PeerState, ReportedState
 from rl_contract.status_metrics import EvaluatedFigure
+from rl_contract.trainer_messages import ItemAccount
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.errors import InternalError, in_one_line
 from tinker_atropos.trainer.trajectories.deliveries import DeliveredBatch, read_delivery
@@ -66,6 +67,7 @@ class BooksAnswer(_Wire):
     groups: Account
     rollouts: Account
     oldest_queued_at: float | None = None
+    items: ItemAccount | None = None
 
 
 class QueueSize(_Wire):
