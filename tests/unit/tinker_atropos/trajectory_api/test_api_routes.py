@@ -136,6 +136,12 @@ async def test_status_env_takes_its_json_body_with_get(api) -> None:
         ("POST", "/rl/progress", {"steps_trained": 1, "totals": {"sampled": 2**63}}, 422, "totals.sampled"),
         ("GET", "/rl/metrics?after=inf", None, 422, "after"),
         ("GET", "/rl/metrics?after=1e300", None, 422, "after"),
+        ("GET", "/rl/items/state", None, 422, "step is missing"),
+        ("POST", "/rl/items", {"id": "", "count": 1}, 422, "id"),
+        ("POST", "/rl/items", {"id": "a", "count": 1025}, 422, "count"),
+        ("POST", "/rl/items", {"id": "a", "count": 1, "epoch_size": 0}, 422, "epoch_size"),
+        ("POST", "/rl/items", {"id": "a", "count": 1, "ended": [{"position": 0, "reason": "x"}]}, 422, "'equal'"),
+        ("POST", "/register", build.trainer_registration(items="{}"), 422, "items is '{}', which is not a position"),
         ("GET", "/reset_data", None, 404, ""),
         ("DELETE", "/register", None, 405, ""),
     ],
@@ -573,6 +579,30 @@ async def test_an_environments_state_goes_to_the_trainer_and_to_the_one_that_rep
     assert too_long.status_code == 422
 
 
+async def test_items_are_dealt_followed_and_given_back_when_a_process_is_silent(api) -> None:
+    """From where the checkpoint was that training continues from; its group says which item it is of."""
+    assert await api.post("/rl/items", {"id": "a", "count": 2}) == {"positions": []}, "nobody knows yet where"
+    at = (await api.get("/rl/items/state?step=0"))["items"]
+    assert at == '{"next":0}'
+    await api.begin(items='{"next":5,"trained":5}')
+    assert await api.post("/rl/items", {"id": "a", "count": 2, "epoch_size": 4}) == {"positions": [5, 6]}
+    told = {"environment": 0, "position": 5, "holder": "a"}
+    await api.post("/scored_data", build.group(group_overrides=told))
+    report = {"state": "working", "ttl_seconds": 60}
+    await api.http.put("/rl/lease/environment", json=report | {"id": "a"})
+    api.clock.now += 20
+    assert await api.post("/rl/items", {"id": "b", "count": 1}) == {"positions": [7]}, "a still has its lease"
+    api.clock.now += 41
+    assert await api.post("/rl/items", {"id": "b", "count": 2}) == {"positions": [6, 8]}
+    await api.post("/scored_data", build.group(first_token=8, group_overrides=told | {"position": 6}))
+    books = await api.get("/rl/books")
+    assert books["groups"]["dropped"] == {"dealt_again": 1}
+    assert books["items"] == {
+        "seen": 9, "trained": 5, "dropped": {}, "under_way": 4, "again": 1, "epoch": 2, "epoch_size": 4,
+    }  # fmt: skip
+    assert (await api.get("/rl/items/state?step=0"))["items"].startswith('{"next":9,"open":')
+
+
 @pytest.mark.parametrize(("state", "silence"), [("failed", 0.0), ("working", 15.1)])
 async def test_a_gone_trainer_ends_the_run(api, state, silence) -> None:
     env_id = await api.begin(num_steps=10)
@@ -641,6 +671,7 @@ TRAINERS = {
     ("POST", "/rl/progress"),
     ("POST", "/rl/drop"),
     ("GET", "/rl/books"),
+    ("GET", "/rl/items/state"),
     ("GET", "/rl/metrics"),
 }
 

@@ -13,6 +13,14 @@ DropReason = Literal["stale", "no_logprobs", "untrainable_sampling", "too_long",
 
 DROP_REASONS: Final[tuple[DropReason, ...]] = get_args(DropReason)
 
+ItemEnd = Literal[
+    "equal", "too_long", "wrong_size", "by_environment", "raised", "empty", "overdue", "undelivered", "refused",
+    "set_aside", "held_out", "not_drawn",
+]  # fmt: skip
+"""Why an item that an environment was dealt became no group: as its counters name it; `set_aside` by difficulty pools;
+`held_out`, so never trained; `not_drawn`: an environment that draws its items itself is past it.
+"""
+
 TokenFate = Literal[
     "trained", "clipped", "masked", "no_advantage", "muted", "truncated", "not_sampled", "first", "dropped", "prompt",
     "evaluated",

@@ -17,9 +17,10 @@ address, not a header); all others get a 403.
 | `POST /scored_data`, `/scored_data_list` | environments | groups with any scores, under any number: that is an environment's purpose; bounded by body, vocabulary, batch and journal |
 | `PUT /rl/lease/environment` | environments | at most MAX_LEASES at a time; one can report that it is alive or failed |
 | `POST /rl/metrics` | environments | any metric, including an evaluation's, but none of the trainer's (`trainer/reporting/relay.py`); at most MAX_METRICS names and METRICS_BODY_BYTES per report, METRICS_KEPT reports |
+| `POST /rl/items` | environments | one can take items out of the run's order, and say that they ended: they are not trained; at most MOST_UNDER_WAY at a time |
 | `POST /register`, `GET /batch`, `POST /rl/drop`, `/rl/progress` | trainer | would wipe, steal, drop or end the run |
 | `PUT /rl/lease/trainer` | trainer | would end the run for everyone |
-| `GET /rl/books`, `/rl/metrics`, `/latest_example` | trainer | counts, metrics and rollouts of all environments: no other client needs them |
+| `GET /rl/books`, `/rl/items/state`, `/rl/metrics`, `/latest_example` | trainer | counts, metrics and rollouts of all environments: no other client needs them |
 
 So a hostile environment can spoil, stall or end its own run, which it could do by its scores alone, and drive this
 process to its container's limits: connections, POSTs that wait for room (each holds its body) and the request rate are
@@ -59,6 +60,7 @@ from tinker_atropos.trajectory_api.messages.requests import (
     DropRequest,
     EnvIdentifier,
     EnvRegistration,
+    ItemsRequest,
     LeaseReport,
     MetricsReport,
     NewGroupState,
@@ -73,6 +75,7 @@ from tinker_atropos.trajectory_api.service.held_leases import PEERS, Role
 from tinker_atropos.trajectory_api.service.trajectory_service import TrajectoryService
 from tinker_atropos.trajectory_api.store.batches import latest_group
 from tinker_atropos.trajectory_api.store.books import oldest_queued_at, read_books
+from tinker_atropos.trajectory_api.store.items import item_books
 from tinker_atropos.trajectory_api.store.journal import JournalError
 from tinker_atropos.trajectory_api.store.run_record import metrics_after
 
@@ -234,12 +237,24 @@ async def drop_groups(request: Request) -> Response:
 async def show_books(request: Request) -> Response:
     service = _service(request)
     oldest, totals = service.journal.read(oldest_queued_at), service.run_state.progress.totals
-    return json_response({**service.journal.read(read_books), "oldest_queued_at": oldest, "totals": totals})
+    told = {"items": service.journal.read(item_books), "oldest_queued_at": oldest, "totals": totals}
+    return json_response({**service.journal.read(read_books), **told})
 
 
 async def add_metrics(request: Request) -> Response:
     report = await read(MetricsReport, request, METRICS_BODY_BYTES)
     return json_response({"seq": await _service(request).add_metrics(report)})
+
+
+async def deal_items(request: Request) -> Response:
+    return json_response({"positions": await _service(request).deal(await read(ItemsRequest, request))})
+
+
+async def show_data_position(request: Request) -> Response:
+    step = step_of(request)
+    if step is None:
+        raise ApiRefusal(422, "step", "step is missing; name the step of the checkpoint, such as ?step=25")
+    return json_response({"items": await _service(request).data_position(step)})
 
 
 async def show_metrics(request: Request) -> Response:
@@ -311,6 +326,7 @@ ROUTES = [
     Route("/scored_data_list", receive_groups, methods=["POST"]),
     Route("/rl/lease/environment", partial(renew_lease, role="environment"), methods=["PUT"]),
     Route("/rl/metrics", add_metrics, methods=["POST"]),
+    Route("/rl/items", deal_items, methods=["POST"]),
     # For the trainer.
     trainers_only("/register", register, "POST"),
     trainers_only("/batch", take_batch),
@@ -319,6 +335,7 @@ ROUTES = [
     trainers_only("/rl/progress", record_progress, "POST"),
     trainers_only("/rl/drop", drop_groups, "POST"),
     trainers_only("/rl/books", show_books),
+    trainers_only("/rl/items/state", show_data_position),
     trainers_only("/rl/metrics", show_metrics),
 ]
 """Who may call them and why: above."""

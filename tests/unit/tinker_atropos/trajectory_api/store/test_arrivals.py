@@ -137,7 +137,7 @@ async def test_a_full_disk_delays_posts_too_and_is_reported(start_api) -> None:
 
 @pytest.fixture
 def small_journal(tmp_path):
-    journal = Journal(tmp_path / "small", 400_000)
+    journal = Journal(tmp_path / "small", 430_000)
     yield journal
     journal.close()
 

@@ -19,7 +19,7 @@ def test_a_file_that_is_not_a_journal(tmp_path) -> None:
 def test_a_journal_of_another_version(tmp_path) -> None:
     with sqlite3.connect(tmp_path / FILE_NAME) as sql:
         sql.execute("PRAGMA user_version = 99")
-    with pytest.raises(JournalError, match="has schema 99, this version reads 4: use another folder"):
+    with pytest.raises(JournalError, match="has schema 99, this version reads 5: use another folder"):
         Journal(tmp_path, 0)
 
 

@@ -7,7 +7,7 @@ the field that is wrong.
 import hashlib
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ from starlette.requests import Request
 from rl_contract.scored_group import ScoredGroup
 from tinker_atropos.errors import first_fault
 from tinker_atropos.serving import read_limited
-from tinker_atropos.trajectory_api.messages.requests import ReceivedGroup, TrainerRegistration
+from tinker_atropos.trajectory_api.messages.requests import ItemOfGroup, ReceivedGroup, TrainerRegistration
 
 MAX_BODY_BYTES = 256 * 2**20
 """Both as sent and decompressed. A group of 64 x 32,768 tokens is about 60 MB of JSON."""
@@ -78,10 +78,10 @@ async def read(model: type[Body], request: Request, limit: int = SMALL_BODY_BYTE
     return parse(model, (await read_body(request, limit)).json)
 
 
-def parse(model: type[Body], body: bytes) -> Body:
-    """Check a body against its model. Raises ApiRefusal naming the first field that is wrong."""
+def parse(model: type[Body], body: bytes | Mapping[str, object]) -> Body:
+    """Check a body, or a part of one, against its model. Raises ApiRefusal naming the first field that is wrong."""
     try:
-        return model.model_validate_json(body)
+        return model.model_validate_json(body) if isinstance(body, bytes) else model.model_validate(body)
     except ValidationError as error:
         raise _refusal(error, model) from None
 
@@ -130,8 +130,10 @@ def checked_group(body: JsonBody, key: str, registration: TrainerRegistration | 
     group = parse(ScoredGroup, body.json)
     if registration is not None:
         _check_sizes(group, registration)
-    kept = strict(body)
-    return ReceivedGroup(group.env_id, group.rollout_count, group.largest_token, kept.sent, kept.gzipped, key)
+    kept, item = strict(body), parse(ItemOfGroup, group.group_overrides or {})
+    return ReceivedGroup(
+        group.env_id, group.rollout_count, group.largest_token, kept.sent, kept.gzipped, key, item.position, item.holder
+    )
 
 
 def _check_sizes(group: ScoredGroup, registration: TrainerRegistration) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypedDict
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
 from rl_contract.processes import EVALUATOR, ReportedState
+from rl_contract.rollout_fates import ItemEnd
 
 DEFAULT_ENV_NAME = "environment"
 
@@ -18,6 +19,9 @@ MAX_ENVIRONMENTS = 256
 
 Index = Annotated[int, Field(ge=0, lt=MAX_ENVIRONMENTS)]
 """Index of an environment among those of the run."""
+
+Position = Annotated[int, Field(ge=0, lt=2**53)]
+"""Where an item is in the order of the run's data, through all epochs."""
 
 Integer = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """What can be returned as JSON."""
@@ -45,9 +49,9 @@ class _Body(BaseModel):
 class TrainerRegistration(_Body):
     """`POST /register`: the trainer announces what it will train. `batch_size` counts rollouts.
 
-    `max_staleness` (maximum age of a rollout in policy steps at first; None: any), `vocabulary` (size in token ids) and
-    `environment_state` (what the environment reported when the checkpoint was saved that training continues from) are
-    ours.
+    `max_staleness` (maximum age of a rollout in policy steps at first; None: any), `vocabulary` (size in token ids),
+    `environment_state` (what the environment reported when the checkpoint was saved that training continues from) and
+    `items` (what `GET /rl/items/state` answered then) are ours.
     """
 
     wandb_group: str
@@ -61,6 +65,7 @@ class TrainerRegistration(_Body):
     max_staleness: Count | None = None
     vocabulary: Count | None = Field(default=None, gt=0)
     environment_state: EnvironmentState | None = None
+    items: EnvironmentState | None = None
 
 
 class EnvRegistration(_Body):
@@ -135,6 +140,31 @@ class ProgressReport(_Body):
         )
 
 
+class ItemOfGroup(_Body):
+    """In `group_overrides` of the first group of an item: its position, and the id of the process it was dealt to."""
+
+    position: Position | None = None
+    holder: str = Field(default="", max_length=64)
+
+
+class EndedItem(_Body):
+    """An item that became no group, and why."""
+
+    position: Position
+    reason: ItemEnd
+
+
+class ItemsRequest(_Body):
+    """`POST /rl/items`: the environment process with the lease `id` asks for `count` positions in the run's data, and
+    says which of its items have ended without a group. `epoch_size`: how many items there are; None: that is not known.
+    """
+
+    id: str = Field(max_length=64, pattern=r"^[A-Za-z0-9._-]+$")
+    count: int = Field(ge=0, le=1_024)
+    epoch_size: int | None = Field(default=None, gt=0, lt=2**31)
+    ended: tuple[EndedItem, ...] = Field(default=(), max_length=4_096)
+
+
 class DropRequest(_Body):
     """`POST /rl/drop`: groups, by the ids of `GET /batch`, that will not be trained."""
 
@@ -169,7 +199,9 @@ class RegisteredEnv:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedGroup:
-    """One group: its JSON as sent (gzip if `gzipped`). A group with a known `key` is a repeat."""
+    """One group: its JSON as sent (gzip if `gzipped`). A group with a known `key` is a repeat. `position`: of its item,
+    which was dealt to the process `holder`, if it is the first group of one.
+    """
 
     env_id: int | None
     rollouts: int
@@ -177,6 +209,8 @@ class ReceivedGroup:
     content: bytes
     gzipped: bool
     key: str
+    position: int | None = None
+    holder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,3 +285,19 @@ class Books(TypedDict):
     trained: int
     dropped: dict[str, int]
     replay_evicted: int
+
+
+class ItemBooks(TypedDict):
+    """Where every item is that was dealt out. seen == trained + sum(dropped) + under_way.
+
+    `again`: how often an item was dealt once more, because its process or its step was lost. `epoch` is that of the
+    newest item, from 0; None: nobody has said how many items there are.
+    """
+
+    seen: int
+    trained: int
+    dropped: dict[str, int]
+    under_way: int
+    again: int
+    epoch: int | None
+    epoch_size: int | None

@@ -200,5 +200,10 @@ class HeldLeases:
             seen = view("environment", lease, now)
             yield {"id": key.partition("/")[2], "index": lease.report.index, "state": seen.state, "reason": seen.reason}
 
+    def live_ids(self) -> set[str]:
+        """The ids of the environment processes that are live."""
+        now, leases = self._clock(), self._of_environments().values()
+        return {lease.report.id for lease in leases if view("environment", lease, now).live}
+
     def _of_environments(self) -> dict[str, Lease]:
         return {key: lease for key, lease in self._leases.items() if key != TRAINER}

@@ -20,6 +20,7 @@ from tinker_atropos.trajectory_api.messages.requests import (
     DropRequest,
     EnvRegistration,
     GroupCount,
+    ItemsRequest,
     LeaseReport,
     MetricsReport,
     PostedGroups,
@@ -30,12 +31,16 @@ from tinker_atropos.trajectory_api.messages.requests import (
 )
 from tinker_atropos.trajectory_api.service.held_leases import HeldLeases, LeaseView, Role, lease_key
 from tinker_atropos.trajectory_api.service.pace import Pace, over_reason, pace, status_of_env
-from tinker_atropos.trajectory_api.store import batches, books, run_record
+from tinker_atropos.trajectory_api.store import batches, books, items, run_record
 from tinker_atropos.trajectory_api.store.arrivals import HOLD_SECONDS, Intake, Stored, add_deliveries
 from tinker_atropos.trajectory_api.store.journal import Journal, JournalError
 
 SILENT_SECONDS = 15.0
 """An environment that has not requested its status for this long has left (BaseEnv does so ten times a second)."""
+
+
+ASKED_SECONDS = 15.0
+"""For so long an environment that has asked for items is live without a heartbeat."""
 
 
 class Roster:
@@ -119,6 +124,7 @@ class TrajectoryService:
         self.intake = Intake(self._store, journal.full_sentence(), hold_seconds)
         self._missing = 0  # rollouts that the waiting trainer lacks
         self._failures: dict[str, str] = {}
+        self._asked_at: dict[str, float] = {}
         self._counts: tuple[int, list[GroupCount]] = (-1, [])
 
     def close(self) -> None:
@@ -131,7 +137,16 @@ class TrajectoryService:
         return self.run_state.registration
 
     async def register(self, registration: TrainerRegistration) -> None:
-        """A second registration is a restarted trainer: how the previous one's environment ended no longer matters."""
+        """A second registration is a restarted trainer: how the previous one's environment ended no longer matters.
+
+        Raises ApiRefusal for `items` that nobody can continue from.
+        """
+        try:
+            items.DataPosition.parse(registration.items or items.BEGINNING)
+        except ValueError as error:
+            raise ApiRefusal(
+                422, "items", f"items is {error}; leave it out, and the data begins with its first item"
+            ) from None
         ended = [] if self.registration is None else self.leases.ended()
         await self._change("register", run_record.register, registration, ended)
         self.leases.forget(ended)
@@ -244,6 +259,20 @@ class TrajectoryService:
     def buffered_rollouts(self, env_id: int | None) -> int:
         counts = self.group_counts()
         return sum(count.rollouts for count in counts if count.state == "buffered" and count.env_id == env_id)
+
+    async def deal(self, request: ItemsRequest) -> list[int]:
+        """The positions of the next items for an environment's process; none before a trainer has said where the run
+        is. One that asks is live, even if its next heartbeat is not here yet.
+        """
+        now = self._clock()
+        self._asked_at[request.id] = now
+        asked = {holder for holder, at in self._asked_at.items() if now - at <= ASKED_SECONDS}
+        count = 0 if self.registration is None else request.count
+        return await self._write("items", items.deal, request, count, self.leases.live_ids() | asked)
+
+    async def data_position(self, step: int) -> str:
+        """What a checkpoint after `step` steps keeps of the run's items."""
+        return await self._write("items", items.position_at, step)
 
     async def _store(self, deliveries: Sequence[PostedGroups]) -> list[Stored | None]:
         add = partial(add_deliveries, now=time.time(), max_bytes=self.journal.max_bytes, evict_replay=self._missing > 0)

@@ -22,11 +22,15 @@ import orjson
 from tinker_atropos.trajectory_api.messages.requests import NewGroupState, PostedGroups, ReceivedGroup
 from tinker_atropos.trajectory_api.store.batches import evict_oldest_replay, first_exact
 from tinker_atropos.trajectory_api.store.books import post, post_refused
+from tinker_atropos.trajectory_api.store.items import take
 from tinker_atropos.trajectory_api.store.journal import DiskFullError, JournalError, used_bytes
 
 HOLD_SECONDS = 280.0
 RETRY_SECONDS = 1.0
 """How often a held POST checks for room that is not signaled: space on the disk."""
+
+DEALT_AGAIN = "dealt_again"
+"""Why a group is dropped whose item is another process's by now: it would be trained twice."""
 
 REPEAT_SECONDS = 330.0
 """BaseEnv waits 300 s for an answer, and then sends the group again."""
@@ -115,14 +119,27 @@ def _first_state(group: ReceivedGroup, group_size: int | None) -> NewGroupState:
 
 
 def _insert(sql: sqlite3.Connection, fresh: Sequence[tuple[ReceivedGroup, NewGroupState]], now: float) -> None:
+    taken = take(sql, {group.position: group.holder for group, _ in fresh if group.position is not None})
+    late = [group for group, _ in fresh if group.position is not None and group.position not in taken]
     sql.executemany(
-        "INSERT INTO groups (env_id, rollouts, largest_token, state, received_at, gzipped, content)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO groups (env_id, rollouts, largest_token, state, received_at, gzipped, position, content)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         [
-            (group.env_id, group.rollouts, group.largest_token, state, now, group.gzipped, group.content)
+            (
+                group.env_id,
+                group.rollouts,
+                group.largest_token,
+                state,
+                now,
+                group.gzipped,
+                group.position,
+                group.content,
+            )
             for group, state in fresh
+            if group.position is None or group.position in taken
         ],
     )
+    post(sql, "dropped", len(late), sum(group.rollouts for group in late), DEALT_AGAIN)
     sql.executemany("INSERT INTO receipts VALUES (?, ?, ?)", [(group.key, state, now) for group, state in fresh])
     post(sql, "received", len(fresh), sum(group.rollouts for group, _ in fresh))
 

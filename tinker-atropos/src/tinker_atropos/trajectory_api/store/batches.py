@@ -14,6 +14,7 @@ import orjson
 
 from tinker_atropos.trajectory_api.messages.requests import StepBatch
 from tinker_atropos.trajectory_api.store.books import drop_rows, post
+from tinker_atropos.trajectory_api.store.items import item_covered
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,8 @@ def take_batch(sql: sqlite3.Connection, step: int, batch_size: int, minimum_shar
     """Batch `step`, the same one each time: the groups that it has, filled from the queue to `batch_size` rollouts.
 
     As long as the queue does not hold what is missing, nothing is taken from it. If sizes are odd, a group may go back
-    to the queue because the batch can only be filled without it.
+    to the queue because the batch can only be filled without it. The groups of a batch are in the order of the run's
+    items: it does not depend on which was made first.
     """
     drop_rows(sql, "replay_evicted", "step = ? AND content IS NULL", (step,))
     held = _candidates(sql, "step = ?", (step,))
@@ -96,7 +98,8 @@ def take_batch(sql: sqlite3.Connection, step: int, batch_size: int, minimum_shar
             "UPDATE groups SET state = 'queued', step = NULL WHERE id = ?", [(group.group_id,) for group in returned]
         )
     groups = sql.execute(
-        "SELECT id, received_at, gzipped, content FROM groups WHERE step = ? ORDER BY id", (step,)
+        "SELECT id, received_at, gzipped, content FROM groups WHERE step = ? ORDER BY position IS NULL, position, id",
+        (step,),
     ).fetchall()
     return StepBatch(
         group_ids=tuple(group_id for group_id, *_ in groups),
@@ -137,7 +140,8 @@ def cover(sql: sqlite3.Connection, covered_step: int) -> None:
         " ON CONFLICT DO UPDATE SET groups = groups + excluded.groups, rollouts = rollouts + excluded.rollouts",
         (covered_step,),
     )
-    sql.execute("DELETE FROM groups WHERE step < ?", (covered_step,))
+    gone = sql.execute("DELETE FROM groups WHERE step < ? RETURNING position", (covered_step,)).fetchall()
+    item_covered(sql, sum(position is not None for (position,) in gone))
 
 
 def return_to(sql: sqlite3.Connection, step: int) -> None:

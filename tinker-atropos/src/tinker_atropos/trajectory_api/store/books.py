@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterable
 
 from tinker_atropos.trajectory_api.messages.requests import Books, GroupCount, RefusedGroup
+from tinker_atropos.trajectory_api.store.items import drop_items
 
 
 def post(sql: sqlite3.Connection, entry: str, groups: int, rollouts: int, reason: str = "") -> None:
@@ -30,13 +31,13 @@ def post_refused(sql: sqlite3.Connection, refused: Iterable[RefusedGroup]) -> No
 
 def drop_rows(sql: sqlite3.Connection, reason: str, where: str, parameters: tuple[object, ...]) -> int:
     """Drop the groups that match a condition on `groups`, and count them. Returns how many there were."""
-    groups, rollouts = sql.execute(
-        f"SELECT count(*), coalesce(sum(rollouts), 0) FROM groups WHERE {where}",  # noqa: S608 -- our own condition
+    rows = sql.execute(
+        f"DELETE FROM groups WHERE {where} RETURNING rollouts, position",  # noqa: S608 -- our own condition
         parameters,
-    ).fetchone()
-    post(sql, "dropped", groups, rollouts, reason)
-    sql.execute(f"DELETE FROM groups WHERE {where}", parameters)  # noqa: S608 -- our own condition
-    return int(groups)
+    ).fetchall()
+    post(sql, "dropped", len(rows), sum(rollouts for rollouts, _ in rows), reason)
+    drop_items(sql, [position for _, position in rows if position is not None], reason)
+    return len(rows)
 
 
 def read_books(sql: sqlite3.Connection) -> dict[str, Books]:

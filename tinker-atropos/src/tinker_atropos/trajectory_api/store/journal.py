@@ -16,7 +16,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from tinker_atropos.errors import InternalError
 
 FILE_NAME = "journal.sqlite"
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 PAGE_BYTES = 8192
 
 SCHEMA = """
@@ -27,7 +27,7 @@ CREATE TABLE groups (id INTEGER PRIMARY KEY AUTOINCREMENT, env_id INTEGER, rollo
                      largest_token INTEGER NOT NULL,
                      state TEXT NOT NULL CHECK (state IN ('buffered', 'queued', 'delivered', 'trained')),
                      step INTEGER CHECK ((step IS NULL) = (state IN ('buffered', 'queued'))),
-                     received_at REAL NOT NULL, gzipped INTEGER NOT NULL, content BLOB);
+                     received_at REAL NOT NULL, gzipped INTEGER NOT NULL, position INTEGER, content BLOB);
 CREATE INDEX groups_by_state ON groups (state, env_id, rollouts);
 CREATE INDEX groups_by_step ON groups (step) WHERE step IS NOT NULL;
 CREATE TABLE covered (step INTEGER PRIMARY KEY, groups INTEGER NOT NULL, rollouts INTEGER NOT NULL);
@@ -35,6 +35,9 @@ CREATE TABLE books (entry TEXT NOT NULL CHECK (entry IN ('received', 'duplicates
                                                          'replay_evicted')),
                     reason TEXT NOT NULL, groups INTEGER NOT NULL, rollouts INTEGER NOT NULL,
                     PRIMARY KEY (entry, reason)) WITHOUT ROWID;
+CREATE TABLE items (position INTEGER PRIMARY KEY, holder TEXT NOT NULL);
+CREATE TABLE item_books (entry TEXT NOT NULL CHECK (entry IN ('trained', 'dropped', 'again')), reason TEXT NOT NULL,
+                         items INTEGER NOT NULL, PRIMARY KEY (entry, reason)) WITHOUT ROWID;
 CREATE TABLE receipts (key TEXT PRIMARY KEY, state TEXT NOT NULL, received_at REAL NOT NULL) WITHOUT ROWID;
 CREATE INDEX receipts_by_time ON receipts (received_at);
 CREATE TABLE metrics (seq INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, step INTEGER, source TEXT NOT NULL,

@@ -22,6 +22,7 @@ from tinker_atropos.trajectory_api.messages.requests import (
 )
 from tinker_atropos.trajectory_api.store.batches import cover, mark_trained, return_to, step_after_delivered, take_batch
 from tinker_atropos.trajectory_api.store.books import drop_rows
+from tinker_atropos.trajectory_api.store.items import continue_from
 
 METRICS_KEPT = 1_000
 METRICS_FIELDS = ("seq", "time", "step", "source", "environment", "metric", "temperature", "metrics")
@@ -34,14 +35,17 @@ LEASE = "lease/"
 def register(sql: sqlite3.Connection, registration: TrainerRegistration, lost_leases: Sequence[str]) -> None:
     """A new or restarted trainer, from its starting step on. Groups that it cannot train are dropped.
 
-    `lost_leases` belong to the previous one and are deleted.
+    `lost_leases` belong to the previous one and are deleted. Of the run's items this journal knows more than the
+    checkpoint does, unless it is new, or the checkpoint is older than what it has covered.
     """
-    start = registration.starting_step
+    start, before = registration.starting_step, run_state(sql)
     _put(sql, "registration", registration.model_dump())
     _put(sql, "progress", ProgressReport(steps_trained=start).model_dump())
     _put(sql, "covered_step", start)
     sql.executemany("DELETE FROM run WHERE key = ?", [(f"{LEASE}{key}",) for key in lost_leases])
     return_to(sql, start)
+    if before.registration is None or start < before.covered_step:
+        continue_from(sql, registration.items)
     drop_rows(sql, "larger_than_batch", "rollouts > ?", (registration.batch_size,))
     if registration.vocabulary is not None:
         drop_rows(sql, "outside_vocabulary", "largest_token >= ?", (registration.vocabulary,))
