@@ -7,6 +7,7 @@ much memory at the end as after a third of the time.
 
 import argparse
 import asyncio
+import contextlib
 import gzip
 import json
 import os
@@ -18,12 +19,23 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
 from tests.ports import free_port
 
 GROUP_SIZE, TOKENS, BATCH_GROUPS, CHECKPOINT_STEPS = 8, 512, 4, 20
+REGISTRATION = {
+    "wandb_group": "g",
+    "wandb_project": "p",
+    "max_token_len": 1024,
+    "checkpoint_dir": "",
+    "save_checkpoint_interval": 0,
+    "starting_step": 0,
+    "num_steps": 10**6,
+    "batch_size": BATCH_GROUPS * GROUP_SIZE,
+}
 
 
 def encoded_groups(count: int) -> list[bytes]:
@@ -82,20 +94,10 @@ def resident_mib(pid: int) -> float:
 
 async def measure(url: str, ops_url: str, connections: int, seconds: float, rate: float) -> int:
     """Print one row; returns the number of groups sent. `rate` in groups/s; 0: as fast as they are answered."""
-    registration = {
-        "wandb_group": "g",
-        "wandb_project": "p",
-        "max_token_len": 1024,
-        "checkpoint_dir": "",
-        "save_checkpoint_interval": 0,
-        "starting_step": 0,
-        "num_steps": 10**6,
-        "batch_size": BATCH_GROUPS * GROUP_SIZE,
-    }
     bodies = encoded_groups(16)
     async with aiohttp.ClientSession(url) as client:
         await until_ready(client)
-        await client.post("/register", json=registration, raise_for_status=True)
+        await client.post("/register", json=REGISTRATION, raise_for_status=True)
         stop, latencies = asyncio.Event(), list[float]()
         trainer = asyncio.create_task(train(client, stop))
         until = time.perf_counter() + seconds
@@ -141,18 +143,25 @@ def main() -> None:
             run_once(folder, options.connections, options.seconds, rate)
 
 
-def run_once(folder: str, connections: int, seconds: float, rate: float) -> None:
+@contextlib.contextmanager
+def api_process(folder: str) -> Iterator[tuple[str, str]]:
+    """Its URL, and that of its ops port."""
     port = free_port()
     ops_port = free_port()
     url, ops_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{ops_port}"
     env_vars = {**os.environ, "RL_API_URL": url, "RL_OPS_HOST": "127.0.0.1", "RL_OPS_PORT": str(ops_port)}
     command = [sys.executable, "-c", "from tinker_atropos.cli import main; main()", "api", "--data", folder]
-    used_before = cpu_seconds_of_children()
     with subprocess.Popen(command, env=env_vars, stderr=subprocess.DEVNULL) as api:
         try:
-            groups = asyncio.run(measure(url, ops_url, connections, seconds, rate))
+            yield url, ops_url
         finally:
             api.terminate()
+
+
+def run_once(folder: str, connections: int, seconds: float, rate: float) -> None:
+    used_before = cpu_seconds_of_children()
+    with api_process(folder) as (url, ops_url):
+        groups = asyncio.run(measure(url, ops_url, connections, seconds, rate))
     print(f"| api CPU {(cpu_seconds_of_children() - used_before) / groups * 1e3:.1f} ms/group |")
 
 
