@@ -23,8 +23,9 @@ class ApiReports:
     async def register(self, config: RunConfig, step: int, vocabulary: int) -> None:
         state = self.state.status.environment_state
         await self.api.register(
-            config, step, vocabulary=vocabulary, max_staleness=self.allowed.steps, environment_state=state
-        )
+            config, step, vocabulary=vocabulary, max_staleness=self.allowed.steps, environment_state=state,
+            items=self.state.items,
+        )  # fmt: skip
 
     @contextlib.asynccontextmanager
     async def trained(self) -> AsyncIterator[None]:

@@ -1,15 +1,23 @@
 """The weights being trained: opened, saved, lost, and reopened."""
 
+import asyncio
+import logging
 from dataclasses import dataclass
 
 from rl_contract.trainer_messages import ResultCheckpoint
 from rl_contract.wire import timestamp
-from tinker_atropos.errors import BackendLostError
-from tinker_atropos.trainer.backend.checkpoints import CheckpointKeeper
+from tinker_atropos.errors import BackendLostError, RunError
+from tinker_atropos.trainer.backend.checkpoints import BesideWeights, CheckpointKeeper
 from tinker_atropos.trainer.backend.open_training import Opened
 from tinker_atropos.trainer.backend.policy import Policy
 from tinker_atropos.trainer.best_weights import BestWeights, Candidate
 from tinker_atropos.trainer.trainer_state import TrainerState, no_failure
+from tinker_atropos.trainer.trajectories.api_client import ApiClient
+
+logger = logging.getLogger(__name__)
+
+ITEMS_SECONDS = 3.0
+"""A process that is stopped has a few seconds for all that it saves."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +25,7 @@ class CurrentWeights:
     state: TrainerState
     keeper: CheckpointKeeper
     best: BestWeights
+    api: ApiClient
 
     def continue_with(self, opened: Opened) -> None:
         """Train these from now on, and sample from them."""
@@ -27,9 +36,10 @@ class CurrentWeights:
         state.status.step = state.progress.counted
         state.status.from_step = opened.step if state.status.from_step is None else state.status.from_step
         if opened.data_from and state.status.environment_state is None:
-            state.status.environment_state = opened.data_from.environment_state
-        if opened.resumed and opened.resumed.stopped_early:
-            state.ends_early(opened.step, opened.resumed.stopped_early)
+            state.status.environment_state = opened.data_from.beside.environment_state
+        state.items = opened.data_from.beside.items if opened.data_from else None
+        if opened.resumed and opened.resumed.beside.stopped_early:
+            state.ends_early(opened.step, opened.resumed.beside.stopped_early)
         if opened.lost:
             state.status.warn("checkpoint", f"training restarted from step {opened.step}: {opened.lost}")
         state.status.training_run_id = opened.training.run_id
@@ -51,10 +61,13 @@ class CurrentWeights:
         """Save their state. The final one, and the one that a stop saves, is `forever`."""
         state, status = self.state, self.state.status
         final = state.progress.weights == state.progress.total
+        await self._note_items(state.progress.weights)
         checkpoint = await self.keeper.save_state(
-            state.session.training, state.progress.weights, status.environment_state,
-            status.stopped_early if final else None, forever=forever,
-        )  # fmt: skip
+            state.session.training,
+            state.progress.weights,
+            BesideWeights(status.environment_state, state.items, status.stopped_early if final else None),
+            forever=forever,
+        )
         state.progress.saved = checkpoint.step
         state.status.checkpoint = checkpoint.message
         state.results.write(
@@ -63,6 +76,15 @@ class CurrentWeights:
             checkpoint=ResultCheckpoint(expires_at=timestamp(checkpoint.expires_at)),
             metrics=state.metrics,
         )
+
+    async def _note_items(self, step: int) -> None:
+        """Weights are worth more than where they are in the data: without an answer the last one that is known stays,
+        and some items come again.
+        """
+        try:
+            self.state.items = await asyncio.wait_for(self.api.items(step), ITEMS_SECONDS)
+        except (TimeoutError, RunError) as error:
+            logger.warning("the trajectory API does not say which items are trained after step %d: %r", step, error)
 
     async def save_for_inference(self) -> None:
         """Save the final sampler weights, once all steps are trained."""

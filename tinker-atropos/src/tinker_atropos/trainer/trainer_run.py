@@ -79,7 +79,7 @@ class Run:
         self._accounting = accounting = Accounting(api, lease, status, self.generator, config.env, self.spending)
         checkpoints = CheckpointKeeper(settings, tinker)
         self._best = BestWeights(state, checkpoints, settings.best)
-        weights = CurrentWeights(state, checkpoints, self._best)
+        weights = CurrentWeights(state, checkpoints, self._best, api)
         self.keeper = rollout_writer(settings, config, tokenizer, ledger_folder)
         self._early_stop = EarlyStop(state, config)
         relay = Relay(api, status, tracker, self._evaluated_at)

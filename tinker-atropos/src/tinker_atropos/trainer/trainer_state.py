@@ -30,6 +30,7 @@ class TrainerState:
     """`progress` counts steps, `status` is what `/status` shows, `results` what remains after the process has exited.
 
     opened        the session with the backend; None before the backend answered
+    items         where the run is in its data, as the newest checkpoint has it; None: that is not known
     policy        the weights that inference samples from
     not_ready     why the trainer is not ready yet, or no longer ready
     silent        why the backend does not answer, while the trainer opens it
@@ -42,6 +43,7 @@ class TrainerState:
     status: LiveStatus
     results: ResultFile
     opened: Opened | None = None
+    items: str | None = None
     policy: CurrentPolicy = field(default_factory=CurrentPolicy)
     not_ready: str | None = "the trainer waits for its backend"
     silent: str | None = None

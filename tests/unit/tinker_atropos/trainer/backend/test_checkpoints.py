@@ -7,6 +7,7 @@ from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.errors import InternalError
 from tinker_atropos.settings import RecordedCheckpoint, Settings
 from tinker_atropos.trainer.backend.checkpoints import (
+    BesideWeights,
     CheckpointKeeper,
     StoredCheckpoint,
     StoredCheckpoints,
@@ -94,8 +95,10 @@ def test_metadata_round_trip() -> None:
     marked = StoredCheckpoint.from_metadata("p", "state", checkpoint_metadata("u", attempt=2, step=50))
     assert marked == StoredCheckpoint("p", "state", "u", 2, 50)
     state = '{"level": 2}'
-    marked = StoredCheckpoint.from_metadata("p", "state", checkpoint_metadata("u", 2, 50, state))
-    assert marked == StoredCheckpoint("p", "state", "u", 2, 50, environment_state=state)
+    marked = StoredCheckpoint.from_metadata(
+        "p", "state", checkpoint_metadata("u", 2, 50, BesideWeights(state, '{"next":7}'))
+    )
+    assert marked == StoredCheckpoint("p", "state", "u", 2, 50, beside=BesideWeights(state, '{"next":7}'))
 
 
 @pytest.mark.parametrize("metadata", [{}, {"run_uid": "u"}, {"run_uid": "u", "attempt": "x", "step": "1"}])

@@ -14,7 +14,7 @@ from rl_contract.bundled import BUNDLED
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.backend.backend import TinkerBackend
-from tinker_atropos.trainer.backend.checkpoints import StoredCheckpoints, checkpoint_metadata
+from tinker_atropos.trainer.backend.checkpoints import BesideWeights, StoredCheckpoints, checkpoint_metadata
 from tinker_atropos.trainer.backend.lora_weights import Training
 from tinker_atropos.trainer.backend.open_training import Opened, TrainingOpener
 
@@ -68,17 +68,18 @@ async def test_a_run_starts_at_step_0_with_its_parents_weights(with_optimizer) -
 
 
 async def test_a_run_goes_on_behind_its_parents_data_only_if_it_is_asked_to() -> None:
-    path, _, _ = await parent(checkpoint_metadata("parent", 1, 2, environment_state="pools"))
+    path, _, _ = await parent(checkpoint_metadata("parent", 1, 2, BesideWeights("pools", '{"next":7}')))
     for data in (False, True):
         opened = await opening(path, data=data).open()
         assert (opened.step, opened.resumed) == (0, None)
         found = opened.data_from
-        assert (found and (found.path, found.environment_state)) == ((path, "pools") if data else None)
+        assert (found and (found.path, found.beside[:2])) == ((path, ("pools", '{"next":7}')) if data else None)
         await opened.backend.close("success")
 
 
-async def test_data_that_a_checkpoint_does_not_know_are_not_continued() -> None:
-    path, _, _ = await parent({"made_by": "supervised fine-tuning"})
+@pytest.mark.parametrize("metadata", [{"made_by": "supervised fine-tuning"}, checkpoint_metadata("parent", 1, 2)])
+async def test_data_that_a_checkpoint_does_not_know_are_not_continued(metadata) -> None:
+    path, _, _ = await parent(metadata)
     with pytest.raises(ConfigError) as caught:
         await opening(path, data=True).open()
     assert str(caught.value) == (

@@ -137,7 +137,7 @@ async def test_registration_has_the_upstream_fields(client_of) -> None:
             {"batch_size": 32}, max_token_trainer_length=512, save_checkpoint_interval=25, wandb_project="project",
             wandb_group="group",
         )  # fmt: skip
-        await client.register(config, 10, vocabulary=512, max_staleness=8, environment_state=None)
+        await client.register(config, 10, vocabulary=512, max_staleness=8, environment_state=None, items=None)
     assert api.bodies == [
         {
             "batch_size": 32,
@@ -151,6 +151,7 @@ async def test_registration_has_the_upstream_fields(client_of) -> None:
             "max_staleness": 8,
             "vocabulary": 512,
             "environment_state": None,
+            "items": None,
         }
     ]
 

@@ -194,7 +194,7 @@ async def test_with_the_real_trajectory_api_every_dropped_group_is_in_its_totals
     service = TrajectoryService(journal, time.monotonic, hold_seconds=1)
     async with serve(trajectory_app(service), bind("127.0.0.1", 0, "RL_API_URL")) as port:
         client = ApiClient(f"http://127.0.0.1:{port}")
-        await client.register(run_config(), STEP, vocabulary=512, max_staleness=8, environment_state=None)
+        await client.register(run_config(), STEP, vocabulary=512, max_staleness=8, environment_state=None, items=None)
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as environment:
             for token in (2, 3, 4, 5):
                 sent = {"tokens": [[1, token]] * 2, "masks": [[-100, token]] * 2, "scores": [1.0, 0.0]}

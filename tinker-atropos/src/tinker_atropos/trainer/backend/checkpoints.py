@@ -8,7 +8,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import tinker
 
@@ -25,12 +25,27 @@ logger = logging.getLogger(__name__)
 Kind = Literal["state", "sampler"]
 
 
+class BesideWeights(NamedTuple):
+    """What an attempt needs to continue from a checkpoint, besides the weights.
+
+    `environment_state` is what the run's environment goes on from; None: it has none. `items` is where the run was in
+    its data, as the trajectory API says it; None: that is not known. `stopped_early`: why the run ended with this step;
+    None: it did not.
+    """
+
+    environment_state: str | None = None
+    items: str | None = None
+    stopped_early: str | None = None
+
+
+NOTHING_BESIDE = BesideWeights()
+
+
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
     """A saved state (trainable, with optimizer) or sampler weights, as described by its metadata.
 
-    `expires_at` is when the backend may delete it; None: never. `environment_state` is what the run's environment goes
-    on from; None: it has none. `stopped_early`: why the run ended with this step; None: it did not.
+    `expires_at` is when the backend may delete it; None: never. `beside` is what is kept with the weights.
     """
 
     path: str
@@ -39,8 +54,7 @@ class StoredCheckpoint:
     attempt: int
     step: int
     expires_at: datetime | None = None
-    environment_state: str | None = None
-    stopped_early: str | None = None
+    beside: BesideWeights = NOTHING_BESIDE
 
     @classmethod
     def from_metadata(
@@ -50,8 +64,8 @@ class StoredCheckpoint:
         attempt, step = metadata.get("attempt", ""), metadata.get("step", "")
         if "run_uid" not in metadata or not attempt.isdecimal() or not step.isdecimal():
             return None
-        state, stopped_early = metadata.get("environment_state"), metadata.get("stopped_early")
-        return cls(path, kind, metadata["run_uid"], int(attempt), int(step), expires_at, state, stopped_early)
+        beside = BesideWeights(**{name: metadata.get(name) for name in BesideWeights._fields})
+        return cls(path, kind, metadata["run_uid"], int(attempt), int(step), expires_at, beside)
 
     @property
     def message(self) -> TrainerCheckpoint:
@@ -65,10 +79,9 @@ def checkpoint_name(attempt: int, step: int, *, stopped_early: bool = False) -> 
 
 
 def checkpoint_metadata(
-    run_uid: str, attempt: int, step: int, environment_state: str | None = None, stopped_early: str | None = None
+    run_uid: str, attempt: int, step: int, beside: BesideWeights = NOTHING_BESIDE
 ) -> dict[str, str]:
-    said = {"environment_state": environment_state, "stopped_early": stopped_early}
-    known = {name: text for name, text in said.items() if text is not None}
+    known = {name: text for name, text in beside._asdict().items() if text is not None}
     return {"run_uid": run_uid, "attempt": str(attempt), "step": str(step), **known}
 
 
@@ -208,25 +221,19 @@ class CheckpointKeeper:
         self,
         training: Training,
         step: int,
-        environment_state: str | None = None,
-        stopped_early: str | None = None,
+        beside: BesideWeights = NOTHING_BESIDE,
         *,
         forever: bool,
     ) -> StoredCheckpoint:
-        """`environment_state` and `stopped_early` are kept beside the weights, for an attempt that continues from
-        them.
-        """
         ttl = self._ttl(forever=forever)
         path = await training.save_state(
-            checkpoint_name(self._attempt, step, stopped_early=stopped_early is not None),
-            checkpoint_metadata(self._run_uid, self._attempt, step, environment_state, stopped_early),
+            checkpoint_name(self._attempt, step, stopped_early=beside.stopped_early is not None),
+            checkpoint_metadata(self._run_uid, self._attempt, step, beside),
             ttl_seconds=ttl,
         )
         self._saved_last = path
         expires_at = None if ttl is None else datetime.now(UTC) + timedelta(seconds=ttl)
-        return StoredCheckpoint(
-            path, "state", self._run_uid, self._attempt, step, expires_at, environment_state, stopped_early
-        )
+        return StoredCheckpoint(path, "state", self._run_uid, self._attempt, step, expires_at, beside)
 
     async def save_sampler(
         self, training: Training, step: int, *, forever: bool = True, stopped_early: bool = False

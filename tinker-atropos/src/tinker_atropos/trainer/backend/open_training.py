@@ -190,7 +190,7 @@ class TrainingOpener:
         if path is None or not self.settings.start_from_data:
             return None
         found = next((each for each in stored if each.path == path), None)
-        if found is None:
+        if found is None or found.beside.items is None:
             raise ConfigError(
                 f"startFrom.data is continue, and {path} does not say which items it was trained with: allowed are "
                 f"states of this account that a run of this product saved. Use data: restart"

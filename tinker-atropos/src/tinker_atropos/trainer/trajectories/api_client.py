@@ -74,6 +74,10 @@ class QueueSize(_Wire):
     queue_size: int
 
 
+class ItemsAnswer(_Wire):
+    items: str
+
+
 class MetricsRecord(_Wire):
     """One relayed report: metrics by name, the environment's own step, and which environment it is. Of an evaluation,
     `metric` is the environment's own name of the held-out figure, and `temperature` what it was sampled at.
@@ -115,10 +119,17 @@ class ApiClient:
         await self._client.aclose()
 
     async def register(
-        self, config: RunConfig, step: int, *, vocabulary: int, max_staleness: int, environment_state: str | None
+        self,
+        config: RunConfig,
+        step: int,
+        *,
+        vocabulary: int,
+        max_staleness: int,
+        environment_state: str | None,
+        items: str | None,
     ) -> None:
-        """The run continues after `step`. The last three, in token ids and policy steps, are extensions of Atropos'
-        route, whose `batch_size` counts rollouts, and lengths are in tokens.
+        """The run continues after `step`. `vocabulary` (token ids), `max_staleness` (policy steps), and what follows
+        are extensions of Atropos' route, whose `batch_size` counts rollouts, and lengths are in tokens.
         """
         env, tinker = config.env, config.tinker
         body = {
@@ -133,8 +144,13 @@ class ApiClient:
             "max_staleness": max_staleness,
             "vocabulary": vocabulary,
             "environment_state": environment_state,
+            "items": items,
         }
         await self._call("POST", "/register", body=body)
+
+    async def items(self, step: int) -> str:
+        """Where the run is in its data after `step` steps, for a checkpoint and for `register`."""
+        return (await self._ask(ItemsAnswer, "GET", "/rl/items/state", query={"step": step})).items
 
     async def batch(self, step: int) -> DeliveredBatch | None:
         """Batch `step`, the same one each time it is requested; None if it was not full within BATCH_WAIT_SECONDS.
