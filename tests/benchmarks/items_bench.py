@@ -8,6 +8,7 @@ asks for positions, 8 at a time, says which it sends a group of, and the trainer
 import argparse
 import asyncio
 import gzip
+import os
 import random
 import tempfile
 import time
@@ -15,11 +16,12 @@ import uuid
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import orjson
-from tests.benchmarks.trajectory_api_bench import CHECKPOINT_STEPS, REGISTRATION, api_process, until_ready
+from tests.benchmarks.trajectory_api_bench import CHECKPOINT_STEPS, REGISTRATION, api_process, until_ready, worker_pid
 
 PROCESSES = (1, 2, 4, 8)
 GROUP_SIZE, TOKENS = 8, 128
@@ -94,17 +96,24 @@ async def register(url: str) -> None:
         await client.post("/register", json=REGISTRATION)
 
 
-def measured(processes: int, seconds: float, *, positions: bool) -> tuple[float, float]:
-    """Groups that were accepted, and that were trained, per second."""
+def cpu_seconds(pid: int) -> float:
+    user, system = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def measured(processes: int, seconds: float, *, positions: bool) -> tuple[float, float, float]:
+    """Groups that were accepted, and that were trained, per second, and the api's CPU of one, in ms."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        api_process(folder) as (url, _),
+        api_process(folder) as (url, ops_url),
         ProcessPoolExecutor(processes + 1, mp_context=get_context("spawn")) as pool,
     ):
         asyncio.run(register(url))
         trained = pool.submit(in_a_process, train, url, 0, seconds, positions)
         sent = [pool.submit(in_a_process, send, url, index, seconds, positions) for index in range(processes)]
-        return sum(each.result() for each in sent) / seconds, 4 * trained.result() / seconds
+        accepted, steps = sum(each.result() for each in sent), trained.result()
+        used = cpu_seconds(asyncio.run(worker_pid(ops_url)))
+        return accepted / seconds, 4 * steps / seconds, 1e3 * used / accepted
 
 
 def main() -> None:
@@ -112,13 +121,13 @@ def main() -> None:
     arguments.add_argument("--seconds", type=float, default=10)
     arguments.add_argument("--without", action="store_true", help="only without positions: an api that deals none")
     options = arguments.parse_args()
-    print("| processes | positions | groups/s accepted | groups/s trained |\n|---|---|---|---|")
+    print("| processes | positions | groups/s accepted | groups/s trained | api CPU |\n|---|---|---|---|---|")
     for processes in PROCESSES:
         for positions in (False,) if options.without else (False, True):
-            accepted, trained = measured(processes, options.seconds, positions=positions)
-            print(
-                f"| {processes} | {'with' if positions else 'without'} | {accepted:.0f} | {trained:.0f} |", flush=True
-            )
+            accepted, trained, used = measured(processes, options.seconds, positions=positions)
+            named = "with" if positions else "without"
+            row = f"| {processes} | {named} | {accepted:.0f} | {trained:.0f} | {used:.2f} ms/group |"
+            print(row, flush=True)
 
 
 if __name__ == "__main__":
