@@ -13,7 +13,6 @@ import logging
 import math
 import multiprocessing
 import os
-import random
 import signal
 import sys
 import threading
@@ -22,8 +21,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal
-
-import numpy as np
 
 from rl_contract.processes import ExitCode
 from tinker_atropos.check.checks import Finding, Verdict, counted, findings, worst
@@ -239,8 +236,7 @@ async def _check(
 
     process_setup.quieten_atroposlib()
     atropos_patches.list_token_ids()
-    random.seed(seen.seed)
-    np.random.seed(seen.seed % 2**32)  # noqa: NPY002 -- environments draw from it
+    process_setup.seed_generators(seen.seed)
     await EnvironmentCheck(located, run, provider, seen).check()
 
 

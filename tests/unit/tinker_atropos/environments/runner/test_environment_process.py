@@ -122,7 +122,7 @@ async def test_conversations_are_sent_with_every_answer_marked(run):
     groups = [group for batch in run.batches for group in batch]
     assert {score for group in groups for score in group["scores"]} == {0.0, 0.5, 1.0}
     for group in groups:
-        assert group["group_overrides"].keys() == {"environment", "item"}, "one sequence for each rollout"
+        assert group["group_overrides"].keys() == {"environment", "item", "position", "holder"}, "one sequence for each"
         for score, masks, logprobs in zip(group["scores"], group["masks"], group["inference_logprobs"], strict=True):
             answers = 1 if score == 1.0 else 2
             assert len([mask for mask in masks if mask != -100]) == 5 * answers

@@ -62,7 +62,7 @@ class Starting:
     def __init__(self, *, index: int, answer: HeartbeatAnswer, counted: int, steps_per_eval: int = 1) -> None:
         self.index, self.answer, self.counted = index, answer, counted
         self.shared = SharedState(total_steps=TOTAL_STEPS)
-        self.config = SimpleNamespace(steps_per_eval=steps_per_eval)
+        self.config = SimpleNamespace(steps_per_eval=steps_per_eval, batch_size=8, group_size=4)
         self.workers: set[Any] = set()
         self.eval_runner = None
         self.curr_step = 0
@@ -93,12 +93,14 @@ class Starting:
     async def tell(self) -> None:
         pass
 
+    report_last = tell
+
     async def live(self) -> list[int]:
         """The steps at which it evaluates."""
         itself: Any = self
         evaluations = Evaluations(self.shared, itself, itself, itself, EvaluationPlan())
         rollouts = Rollouts(
-            self.shared, itself, self.ending, evaluations, Deadlines(), registration=itself, source=Path("mine.py")
+            self.shared, itself, self.ending, evaluations, Deadlines(), itself, items=itself, source=Path("mine.py")
         )
         await rollouts.serve(self)
         assert rollouts.finished

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
-LeftOutReason = Literal["set_aside", "held_out"]
+LeftOutReason = Literal["set_aside", "held_out", "not_drawn"]
+"""`not_drawn`: an environment that draws its items itself is past it."""
 
 
 @dataclass(frozen=True, slots=True)

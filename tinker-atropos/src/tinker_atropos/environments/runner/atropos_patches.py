@@ -34,6 +34,7 @@ from tinker_atropos.environments.runner.reporting.counters import (
     has_full_reward,
     rewards,
 )
+from tinker_atropos.environments.runner.reporting.items_under_way import ItemsUnderWay
 from tinker_atropos.environments.runner.reporting.rollout_reports import WHY_UNSENT, RolloutReports
 from tinker_atropos.errors import EnvironmentLostError
 
@@ -107,17 +108,21 @@ class AtroposPatches:
         *,
         reports: RolloutReports | None = None,
         max_all_right_replaced: int | None = None,
+        items: ItemsUnderWay | None = None,
     ) -> None:
         """`reports`: where rollouts that are not trained are kept for people to read. `max_all_right_replaced`: as in
-        EqualGroups.
+        EqualGroups. `items`: those that a run has dealt.
         """
         self._env, self._source, self._counters, self._sender = env, source, counters, sender
         self._drops_equal, env.config.ensure_scores_are_not_same = env.config.ensure_scores_are_not_same, False
         self._equal_groups = EqualGroups(max_all_right_replaced, counters)
         self._reports = RolloutReports() if reports is None else reports
         self._give_up = give_up
+        self._items = items or ItemsUnderWay()
+        self._work = env.handle_env
         self._collect, self._handle = env.collect_trajectories, env.handle_send_to_api
         self._postprocess = env.postprocess_histories
+        env.handle_env = self.work
         env.collect_trajectories = self.collect
         env.postprocess_histories = self.postprocess
         env.handle_send_to_api = self.handle
@@ -127,6 +132,11 @@ class AtroposPatches:
             env.report_evaluated = self.rollouts_evaluated  # type: ignore[method-assign]  # as above
         for server in env.server.servers:
             watch(server)
+
+    async def work(self, item_uuid: Any) -> Any:
+        """All that BaseEnv does with one item."""
+        with self._items.worked_on(self._env.running_items[item_uuid]):
+            return await self._work(item_uuid)
 
     async def collect(self, item: Any) -> Any:
         """BaseEnv logs and ignores what a rollout raises: record it, and end if nothing else happens."""
@@ -143,6 +153,8 @@ class AtroposPatches:
         self._counters.tokens_failed += sampled.tokens_failed
         if not group and not handled:
             self._nothing_collected(sampled)
+            if backlog:
+                self._items.comes_back_as(backlog[0])
         return group, backlog
 
     def rollout_failed(self, rollout: FailedRollout) -> None:
@@ -166,7 +178,7 @@ class AtroposPatches:
         """An environment that sampled but returns nothing has filtered its group itself; otherwise it made none."""
         if sampled.completions:
             self._counters.scored([])
-            self._counters.was_filtered("by_environment", sampled.tokens)
+            self._was_filtered("by_environment", sampled.tokens)
             self._reports.lost("group", "by_environment", WHY_UNSENT["by_environment"], sampled.tokens)
             return
         nothing = "collect_trajectories returned no group"
@@ -209,11 +221,15 @@ class AtroposPatches:
         dropped = [(reason, group) for group in unsent if (reason := self._filter_reason(group))][:missing]
         unexplained = missing - len(dropped)
         for reason, group in dropped:
-            self._counters.was_filtered(reason, generated_tokens(group))
+            self._was_filtered(reason, generated_tokens(group))
             self._reports.dropped(self._env.curr_step + 1, reason, WHY_UNSENT[reason], group)
         for _ in range(unexplained):
-            self._counters.was_filtered("by_environment", 0)
+            self._was_filtered("by_environment", 0)
             self._reports.lost("group", "by_environment", WHY_UNSENT["by_environment"])
+
+    def _was_filtered(self, reason: FilterReason, tokens: int) -> None:
+        self._counters.was_filtered(reason, tokens)
+        self._items.lost(reason)
 
     def _filter_reason(self, group: Any) -> FilterReason | None:
         config = self._env.config
@@ -252,6 +268,7 @@ class AtroposPatches:
         self, reason: FailureReason, description: str, error: EnvironmentLostError, tokens: int = 0
     ) -> None:
         self._counters.has_failed(reason, description, tokens)
+        self._items.lost(reason)
         self._reports.lost("group", reason, description, tokens)
         if self._counters.hopeless:
             self._give_up(error)

@@ -25,25 +25,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from rl_contract.processes import EVALUATOR
-from tinker_atropos.environments.base import SampledEnvironment
+from tinker_atropos.environments.base import SampledEnvironment, draws_items
 from tinker_atropos.environments.items.grader_check import warnings_about_grader
+from tinker_atropos.environments.items.item_warnings import TOO_SLOW_TO_SKIP, warnings_about_items
 from tinker_atropos.environments.rollout.failures import describe, environment_failed
 from tinker_atropos.environments.runner import atropos_patches
+from tinker_atropos.environments.runner.dealt_items import DealtItems
 from tinker_atropos.environments.runner.evaluations import EvaluationPlan, Evaluations, PolicySnapshots, Reports
+from tinker_atropos.environments.runner.loading import process_setup
 from tinker_atropos.environments.runner.loading.environment_config import wired_to_run
 from tinker_atropos.environments.runner.loading.environment_files import Assignment, Deadlines
 from tinker_atropos.environments.runner.loading.environment_loader import load_environment
 from tinker_atropos.environments.runner.policy_requests import kept_connections
 from tinker_atropos.environments.runner.reporting.api_requests import (
+    REQUEST_TIMEOUT,
     EnvironmentRegistration,
     GroupSender,
     StatusPolls,
-    has_room,
+    free_workers,
     kept_connection,
     respect_room,
 )
 from tinker_atropos.environments.runner.reporting.heartbeat import Heartbeat
+from tinker_atropos.environments.runner.reporting.items_under_way import ItemsUnderWay
 from tinker_atropos.environments.runner.reporting.shared_state import SharedState
 from tinker_atropos.environments.runner.run_end import LINGER_SECONDS, RunEnd
 from tinker_atropos.errors import EnvironmentLostError, RunError
@@ -91,6 +98,7 @@ class Rollouts:
     evaluations: Evaluations
     deadlines: Deadlines
     registration: EnvironmentRegistration
+    items: DealtItems
     source: Path
     finished: bool = False
     _polls: StatusPolls = field(default_factory=StatusPolls)
@@ -109,6 +117,7 @@ class Rollouts:
             await asyncio.wait({life}, timeout=SETUP_SECONDS)  # it sets up, and makes no rollouts
         running = self.evaluations.running
         await _let_go({life, *env.workers} | ({running} if running else set()))
+        await self.items.report_last()
         for ended in (life, self.ending.settled):
             if ended.done() and not ended.cancelled():
                 ended.result()  # raises what went wrong
@@ -145,6 +154,9 @@ class Rollouts:
 
     async def _check(self, env: Any) -> None:
         """While the trainer starts. Raises ConfigError."""
+        draws, groups = draws_items(type(env)), env.config.batch_size // env.config.group_size
+        epoch_size = None if draws else env.order.epoch_size
+        self.shared.item_warnings += warnings_about_items(draws_items=draws, epoch_size=epoch_size, groups=groups)
         if isinstance(env, SampledEnvironment):
             env.check_config()
             self.shared.grader_warnings = await warnings_about_grader(env, self.source)
@@ -210,10 +222,11 @@ class Rollouts:
             self.evaluations.release(env)
             self._start_due_evaluation(env, step)
             respect_room(env)
-            if has_room(env):
+            if free_workers(env) > 0:
                 await env.add_train_workers()
                 self._check_items(idle=not work_of(env), now=time.monotonic())
             self._drop_overdue(env)
+            await self.items.report()
             self._check_first_group(first_group_due)
             await self._polls.next_event(env.status_dict, work_of(env))
 
@@ -237,6 +250,7 @@ class Rollouts:
                 running["worker"].cancel()
                 env.workers.discard(running["worker"])
                 env.running_items.pop(item_id)
+                self.items.end(running.get("position"), "overdue")
                 self.shared.counters.has_failed("overdue", overdue)
                 self.shared.rollouts.lost("group", "overdue", overdue)
         if self.shared.counters.hopeless:
@@ -299,6 +313,7 @@ async def serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbea
     """Raises RunError for what ends it."""
     settings, run = assignment.settings, assignment.run
     atropos_patches.list_token_ids()
+    process_setup.seed_generators(run.tinker.seed)
     loaded = load_environment(assignment.located)
     env = loaded.build(run, wired_to_run(run, settings))
     index = settings.environment_index or 0
@@ -306,12 +321,22 @@ async def serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbea
     plan = EvaluationPlan(run.tinker.eval_deadline_seconds, run.tinker.eval_metric)
     reports, snapshots = Reports(env, loaded.source), PolicySnapshots(settings.inference_url)
     evaluations = Evaluations(shared, heartbeat, reports, snapshots, plan)
+    under_way = ItemsUnderWay(heartbeat.lease_id)
+    client = httpx.AsyncClient(base_url=settings.api_url, timeout=REQUEST_TIMEOUT, trust_env=False)
+
+    def drawing_is_slow() -> None:
+        shared.item_warnings.append(TOO_SLOW_TO_SKIP)
+        process_setup.seed_generators(run.tinker.seed + 1 + index)  # else all processes draw the same
+
+    dealt = DealtItems(env, under_way, client, index, on_give_up=drawing_is_slow)
     rollouts = Rollouts(
-        shared, heartbeat, ending, evaluations, assignment.deadlines, registration=registration, source=loaded.source
+        shared, heartbeat, ending, evaluations, assignment.deadlines, registration, items=dealt, source=loaded.source
     )
     atropos_patches.widen_retries()
     atropos_patches.replace_env_manager(rollouts.serve)
-    sender = GroupSender(settings.api_url, shared.counters, ending.settle, reports=shared.rollouts, index=index)
+    sender = GroupSender(
+        settings.api_url, shared.counters, ending.settle, reports=shared.rollouts, index=index, items=under_way
+    )
     async with kept_connections(env.server.servers):
         atropos_patches.AtroposPatches(
             env,
@@ -321,6 +346,7 @@ async def serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbea
             ending.settle,
             reports=shared.rollouts,
             max_all_right_replaced=run.tinker.most_all_right_replaced,
+            items=under_way,
         )
         try:
             await _finish(env, rollouts, ending, loaded.source, plan)

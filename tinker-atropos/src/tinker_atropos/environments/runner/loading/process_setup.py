@@ -1,10 +1,14 @@
-"""Process setup before atroposlib is imported: environment variables and log levels."""
+"""Process setup before atroposlib is imported: environment variables, log levels and seeds."""
 
 import logging
 import os
+import random
+import sys
 import time
 from collections.abc import Iterable, MutableMapping
 from urllib.parse import urlsplit
+
+import numpy as np
 
 REPEAT_SECONDS = 60.0
 MAX_REMEMBERED = 1_000
@@ -21,6 +25,14 @@ def bypass_proxies(urls: Iterable[str], environ: MutableMapping[str, str] = os.e
     for variable in ("NO_PROXY", "no_proxy"):
         given = environ.get(variable, "").split(",")
         environ[variable] = ",".join(dict.fromkeys(host for host in [*given, *hosts] if host))
+
+
+def seed_generators(seed: int) -> None:
+    """Those that environments draw from without one of their own. Torch is not imported for it."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 -- see above
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)
 
 
 def quieten() -> None:

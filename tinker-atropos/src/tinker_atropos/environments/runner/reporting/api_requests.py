@@ -22,9 +22,10 @@ from typing import Any, Final
 import aiohttp
 import httpx
 import orjson
-from atroposlib.envs.base import BaseEnv
+from atroposlib.envs.base import BaseEnv, EvalHandlingEnum
 
 from tinker_atropos.environments.runner.reporting.counters import Counters
+from tinker_atropos.environments.runner.reporting.items_under_way import ItemsUnderWay
 from tinker_atropos.environments.runner.reporting.rollout_reports import RolloutReports, encode
 from tinker_atropos.errors import EnvironmentLostError, InternalError
 
@@ -153,21 +154,31 @@ async def get_status(session: aiohttp.ClientSession, env: Any) -> None:
     await env.server.update_weight(env.status_dict["env_weight"])
 
 
-def has_room(env: Any) -> bool:
-    """Whether there is room for more groups than are queued and in flight.
+def free_workers(env: Any) -> int:
+    """How many more groups `env.add_train_workers` starts now, beyond those queued and in flight; 0 or less: none.
 
-    Checked first because BaseEnv.add_train_workers cancels rollouts if a group is briefly counted as both.
+    Then it is not called: it cancels rollouts if a group is briefly counted as both, or once there is an evaluation.
     """
     room = env.config.max_batches_offpolicy * env.derived_batch_size // env.config.group_size
-    in_flight = len(env.workers)
-    return bool(in_flight < env.max_num_workers and env.status_dict["queue_size"] + in_flight < room)
+    return int(min(_most_workers(env), room - env.status_dict["queue_size"]) - len(env.workers))
+
+
+def _most_workers(env: Any) -> int:
+    if env.eval_runner is None or env.eval_runner.done():
+        return int(env.max_num_workers)
+    match env.config.eval_handling:
+        case EvalHandlingEnum.STOP_TRAIN:
+            return 0
+        case EvalHandlingEnum.LIMIT_TRAIN:
+            return int(env.max_num_workers * env.config.eval_limit_ratio)
+    return int(env.max_num_workers)
 
 
 def respect_room(env: Any) -> None:
     """No more groups in flight than the run still needs: `room`, in rollouts, is an extension of `/status-env`.
 
     The last group may exceed it: otherwise a room smaller than a group would never be used. BaseEnv resets the limit of
-    workers with each status, and `has_room` does not cancel those in flight.
+    workers with each status, and those in flight are not canceled (`free_workers`).
     """
     room = env.status_dict.get("room")
     if room is not None:
@@ -185,9 +196,12 @@ class GroupSender:
         *,
         reports: RolloutReports | None = None,
         index: int = 0,
+        items: ItemsUnderWay | None = None,
     ) -> None:
-        """`reports`: where refused groups are kept for people to read. `index` is the environment's."""
-        self._index = index
+        """`reports`: where refused groups are kept for people to read. `index` is the environment's. `items`: of which
+        groups are sent.
+        """
+        self._index, self._items = index, items or ItemsUnderWay()
         self._client = httpx.AsyncClient(base_url=api_url, timeout=REQUEST_TIMEOUT, trust_env=False)
         self._counters = counters
         self._reports = RolloutReports() if reports is None else reports
@@ -199,7 +213,7 @@ class GroupSender:
         Raises httpx.HTTPError if the API stays unreachable.
         """
         groups = [scored] if isinstance(scored, Mapping) else list(scored)
-        stamped = [self._stamped(group, env.env_id) for group in groups]
+        stamped = [self._stamped(group, env.env_id, self._items.claim()) for group in groups]
         self._counters.kept += len(groups)
         single = isinstance(scored, Mapping)
         try:
@@ -207,16 +221,22 @@ class GroupSender:
         except orjson.JSONEncodeError as error:
             refusals = [f"it cannot be written as JSON: {error}"] * len(groups)
         else:
-            response = await self._post("/scored_data" if single else "/scored_data_list", body)
+            try:
+                response = await self._post("/scored_data" if single else "/scored_data_list", body)
+            except httpx.HTTPError:
+                self._items.not_sent("undelivered")
+                raise
             refusals = _refusals(response, len(groups))
+        if len(refusals) == len(groups):
+            self._items.not_sent("refused")
         self._counters.accepted += len(groups) - len(refusals)
         for refusal in refusals:
             self._was_refused(refusal)
             self._reports.lost("group", "refused", refusal)
 
-    def _stamped(self, group: Mapping[str, Any], env_id: int) -> dict[str, Any]:
+    def _stamped(self, group: Mapping[str, Any], env_id: int, claim: Mapping[str, object]) -> dict[str, Any]:
         """With who sent it: `env_id` is the trajectory API's number, `environment` the one that people know."""
-        told = {**(group.get("group_overrides") or {}), "environment": self._index}
+        told = {**(group.get("group_overrides") or {}), "environment": self._index, **claim}
         return {**group, "env_id": env_id, "group_overrides": told}
 
     def _was_refused(self, reason: str) -> None:
@@ -227,22 +247,29 @@ class GroupSender:
 
     async def _post(self, path: str, body: bytes) -> httpx.Response:
         """A retry carries the key of the first: the API may have stored the groups, and only its answer was lost."""
-        headers = {"Content-Type": "application/json", "Idempotency-Key": str(uuid.uuid4())}
+        headers = {"Idempotency-Key": str(uuid.uuid4())}
         if len(body) >= GZIP_FROM_BYTES:
             body, headers["Content-Encoding"] = gzip.compress(body, compresslevel=1), "gzip"
-        give_up_at = time.monotonic() + RETRY_SECONDS
-        while True:
-            sent_at = time.monotonic()
-            try:
-                response = await self._client.post(path, content=body, headers=headers)
-            except httpx.TransportError:
-                if time.monotonic() > give_up_at:
-                    raise
-            else:
-                give_up_at += time.monotonic() - sent_at  # it held the request, and was not down
-                if not response.is_server_error or time.monotonic() > give_up_at:
-                    return response
-            await asyncio.sleep(REPEAT_AFTER_SECONDS)
+        return await post_until_answered(self._client, path, body, headers)
+
+
+async def post_until_answered(
+    client: httpx.AsyncClient, path: str, body: bytes, headers: Mapping[str, str]
+) -> httpx.Response:
+    """Post JSON, again for RETRY_SECONDS while the API is unavailable. Raises httpx.TransportError if it stays so."""
+    give_up_at = time.monotonic() + RETRY_SECONDS
+    while True:
+        sent_at = time.monotonic()
+        try:
+            response = await client.post(path, content=body, headers={"Content-Type": "application/json", **headers})
+        except httpx.TransportError:
+            if time.monotonic() > give_up_at:
+                raise
+        else:
+            give_up_at += time.monotonic() - sent_at  # it held the request, and was not down
+            if not response.is_server_error or time.monotonic() > give_up_at:
+                return response
+        await asyncio.sleep(REPEAT_AFTER_SECONDS)
 
 
 def _refusals(response: httpx.Response, groups: int) -> list[str]:

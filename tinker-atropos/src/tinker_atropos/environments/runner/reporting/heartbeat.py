@@ -83,7 +83,7 @@ class Heartbeat:
         first_answer_seconds: float = SILENCE_SECONDS,
     ) -> None:
         self.answer: HeartbeatAnswer | None = None
-        self._id = uuid.uuid4().hex
+        self.lease_id = uuid.uuid4().hex
         self._index = settings.environment_index or 0
         self._replaced = settings.environment_index is not None
         self._first_answer_seconds = first_answer_seconds
@@ -163,7 +163,7 @@ class Heartbeat:
 
     async def _beat(self) -> None:
         shared = self._shared
-        whose = {"id": self._id, "index": self._index, "replaced": self._replaced}
+        whose = {"id": self.lease_id, "index": self._index, "replaced": self._replaced}
         lease = {"state": shared.lease_state, "reason": shared.lease_reason, "ttl_seconds": TTL_SECONDS}
         said = {"warnings": shared.warnings, "environment_state": shared.environment_state}
         response = await self._client.put("/rl/lease/environment", json=lease | whose | said)

@@ -18,6 +18,7 @@ class SharedState:
     reason: str | None = None
     step: int = 0
     grader_warnings: tuple[str, ...] = ()
+    item_warnings: list[str] = field(default_factory=list)
     environment_state: str | None = None
     counters: Counters = field(default_factory=Counters)
     metrics: MetricsQueue = field(default_factory=MetricsQueue)
@@ -32,7 +33,7 @@ class SharedState:
     def warnings(self) -> list[str]:
         """Sentences for the run's status that stand now."""
         failing = self.counters.rollouts.warning
-        return [*([failing] if failing else []), *self.grader_warnings]
+        return [*([failing] if failing else []), *self.grader_warnings, *self.item_warnings]
 
     def unready(self) -> str | None:
         """Why the container is not ready: it is ready once the trajectory API has accepted its first group."""
