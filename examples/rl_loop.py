@@ -24,11 +24,10 @@ import numpy as np
 import tinker
 from tinker import types
 
-MODEL = "bundled"
-RANK = 16
-LEARNING_RATE = 1e-3
-PROMPTS = 4  # P
-GROUP = 8  # G
+from tinker_atropos.trainer.backend.lora_weights import ADAM_BETA1, ADAM_BETA2, ADAM_EPS
+
+MODEL, RANK, LEARNING_RATE = "bundled", 16, 1e-3
+PROMPTS, GROUP = 4, 8  # P, G
 MAX_TOKENS, HELD_OUT = 8, 128
 SECONDS = 120.0  # the longest wait for one answer from the service
 
@@ -120,7 +119,8 @@ def update(training: tinker.TrainingClient, groups: list[list[Rollout]]) -> tink
     datums = [datum(rollout) for group in groups for rollout in group if any(each.advantage for each in group)]
     if datums:
         gradient = training.forward_backward(datums, "importance_sampling")
-        step = training.optim_step(types.AdamParams(learning_rate=LEARNING_RATE, beta1=0.9, beta2=0.95, eps=1e-12))
+        adam = types.AdamParams(learning_rate=LEARNING_RATE, beta1=ADAM_BETA1, beta2=ADAM_BETA2, eps=ADAM_EPS)
+        step = training.optim_step(adam)
         gradient.result(SECONDS)
         step.result(SECONDS)
     return training.save_weights_and_get_sampling_client().result(SECONDS)
