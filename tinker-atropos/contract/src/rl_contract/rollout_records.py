@@ -107,7 +107,9 @@ class RolloutRecord(_Record):
         default=None, description="the parts of the reward by name, if the environment says them"
     )
     advantage: Number = Field(
-        default=None, description="of the rollout within its group; `null` where none was computed"
+        default=None,
+        description="of the rollout within its group, or the mean of those that its environment gave its tokens; "
+        "`null` where none was computed",
     )
     messages: list[JsonValue] | None = Field(default=None, description="the conversation, if the environment keeps it")
     sequences: list[SequenceRecord] = Field(

@@ -266,10 +266,19 @@ def test_clipped_tokens_have_no_gradient(loss, settings, added, expected) -> Non
 def test_advantages_are_told_where_they_differ_from_the_rollouts() -> None:
     per_token = [[0.0, 0.0, 0.25, -2.0], [0.0, 0.0, -0.5]]
     first, second = record_of({**PAIR, "advantages": per_token})["rollouts"]
-    assert (first["advantage"], first["sequences"][0]["advantages"]) == (0.5, [0.25, -2.0])
+    assert (first["advantage"], first["sequences"][0]["advantages"]) == (-0.875, [0.25, -2.0])
+    assert second["advantage"] == -0.5
     assert "advantages" not in second["sequences"][0]
     muted = record_of({**PAIR, "overrides": [{"set_advantage_to_zero": True}, {}]})["rollouts"][0]
     assert (muted["advantage"], muted["sequences"][0]["advantages"]) == (0.5, [0.0, 0.0])
+
+
+def test_a_rollout_has_the_advantage_that_its_environment_gave_it() -> None:
+    """Also where that is no fraction that a mean keeps, and where all rewards are equal."""
+    own = [[0.0, 0.0, 1.1, 1.1], [0.0, 0.0, -0.37]]
+    record = record_of({**PAIR, "scores": [1.0, 1.0], "advantages": own}, advantage="group_normalized")
+    assert [rollout["advantage"] for rollout in record["rollouts"]] == [1.1, -0.37]
+    assert all("advantages" not in rollout["sequences"][0] for rollout in record["rollouts"])
 
 
 def test_what_is_not_known_is_null() -> None:

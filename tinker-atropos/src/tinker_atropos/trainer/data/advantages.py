@@ -3,6 +3,7 @@
 The rewards that people see (`reward/mean`, rollout files) stay the environment's own. Axis: _R rollouts of one group.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -90,8 +91,19 @@ def shaped_rewards(group: Group, config: TrainerSettings) -> Floats:
 
 
 def group_advantages(group: Group, config: TrainerSettings) -> Floats:
-    """The advantage of each rollout."""
-    return advantages(shaped_rewards(group, config), ADVANTAGES[config.advantage])
+    """The advantage of each rollout: where the environment gave its tokens advantages of their own, the mean of those
+    that can be trained.
+    """
+    advantages_R = advantages(shaped_rewards(group, config), ADVANTAGES[config.advantage])
+    own: defaultdict[int, list[Floats]] = defaultdict(list)
+    for sequence, rollout in zip(group.sequences_S, group.rollout_of_S.tolist(), strict=True):
+        if sequence.advantages_T is not None:
+            own[rollout].append(sequence.advantages_T[1:][sequence.generated_T[1:]])
+    for rollout, rows in own.items():
+        own_N = np.concatenate(rows)
+        if len(own_N):  # equal ones as they are: rounding in a mean must not make another number of them
+            advantages_R[rollout] = own_N[0] if (own_N == own_N[0]).all() else own_N.mean()
+    return advantages_R
 
 
 def masked_rollouts(group: Group, config: TrainerSettings) -> Bools:
