@@ -7,6 +7,12 @@ step. Each result is a line of FILE; those that are there already are not comput
 
 Guards: `none`; `min_ess`, as `trainer.min_ess` does it; `shrink`, steps by sqrt(ESS) (VCPO, arXiv:2602.17616); `dppo`
 and `icepop`, the trust regions; and pairs of them.
+
+Gaps: `none`; `rounded`, a sampler whose weights have 2 bits of mantissa; `cold`, one at temperature 0.7. Held-out
+accuracy is always of the trainer's own weights, at temperature 1.
+
+`time` is by a simulated clock, in which a step takes as long as sampling a batch does in the mean, and a batch begins
+when the weights that sample it are there: 1 if both are always busy, 2 if one always waits for the other.
 """
 
 import argparse
@@ -31,9 +37,9 @@ from rl_contract.policy_losses import POLICY_LOSSES, LossName
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.sampling import Floats
 from tinker_atropos.environments.bundled import digits
-from tinker_atropos.trainer.data.datums import Datum, TrainingBatch, build_batch, loss_config
+from tinker_atropos.trainer.data.datums import Datum, TrainingBatch, build_batch, log_ratios, loss_config, policy_steps
 from tinker_atropos.trainer.data.groups import Group, TokenSequence
-from tinker_atropos.trainer.update.ess_steering import AllowedStaleness, has_stale_tokens, stale_tokens
+from tinker_atropos.trainer.update.ess_steering import AllowedStaleness, effective_sample_size, ess_losses
 from tinker_atropos.trainer.update.policy_update import at_rest
 from tinker_atropos.trainer.update.trust_region import TrustRegion, within
 from tinker_service.model.adamw import AdamSettings
@@ -78,14 +84,34 @@ class Case:
     stale: int
     learning_rate: float
     seed: int
+    gap: str = "none"
 
 
 @cache
-def engine() -> Engine:
+def engine(bits: int = 0) -> Engine:
+    """`bits` of mantissa of the base model's weights; 0: all."""
     torch.set_num_threads(1)
     loaded = Engine("bundled", bundled_model_folder(), "cpu")
     loaded.use_threads(1)
+    for weight in loaded.model.model.parameters() if bits else ():
+        weight.data.copy_(rounded(weight.data, bits))
     return loaded
+
+
+def rounded(weights: torch.Tensor, bits: int) -> torch.Tensor:
+    mantissa, exponent = torch.frexp(weights)
+    return torch.ldexp(torch.round(mantissa * 2**bits) / 2**bits, exponent)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How the sampler is another policy than the trainer, of the same weights."""
+
+    bits: int = 0
+    temperature: float = 1.0
+
+
+GAPS = {"none": Gap(), "rounded": Gap(bits=2), "cold": Gap(temperature=0.7)}
 
 
 @cache
@@ -96,14 +122,19 @@ def prompt_tokens(item: Any) -> tuple[int, ...]:
     return tuple(tokenizer.encode(text, add_special_tokens=False))
 
 
-def sampled(adapter: LoraAdapter, items: Sequence[Any], n: int, seed: int) -> list[list[Scored]]:
+def sampled(
+    adapter: LoraAdapter, items: Sequence[Any], n: int, seed: int, gap: Gap = GAPS["none"]
+) -> list[list[Scored]]:
     """Of each item n samples."""
     tokenizer: Any = engine().tokenizer
-    batch = engine().new_batch()
+    batch = engine(gap.bits).new_batch()
     stops = engine().stop_tokens
     jobs = [
         SampleJob(
-            adapter, SamplingRequest(prompt_tokens(item), n, ANSWER_TOKENS, seed=seed * 100_003 + at, stop_tokens=stops)
+            adapter,
+            SamplingRequest(
+                prompt_tokens(item), n, ANSWER_TOKENS, gap.temperature, seed=seed * 100_003 + at, stop_tokens=stops
+            ),
         )
         for at, item in enumerate(items)
     ]
@@ -147,9 +178,9 @@ def group_of(rows: Sequence[Scored], step: int) -> Group:
 class Sampler:
     """Keeps `allowed + 1` batches ahead, each sampled by the newest weights."""
 
-    def __init__(self, seed: int) -> None:
-        self.tokens = 0
-        self._seed, self._made, self._barren = seed, 0, 0
+    def __init__(self, seed: int, gap: Gap) -> None:
+        self.made: list[tuple[int, int]] = []  # of each batch: the steps before it was sampled, and its tokens
+        self._seed, self._gap, self._barren = seed, gap, 0
         self._tries = 1
         self._queue: list[list[Group]] = []
 
@@ -162,13 +193,17 @@ class Sampler:
                 self._queue.append(groups)
         return self._queue.pop(0) if self._queue else None
 
+    @property
+    def tokens(self) -> int:
+        return sum(tokens for _, tokens in self.made)
+
     def _groups(self, adapter: LoraAdapter, step: int) -> list[Group]:
         found: list[Group] = []
-        self._made += 1
+        self.made.append((step, 0))
         tries = self._tried(adapter)
         for used, rows_of_items in enumerate(tries, 1):
             self._tries = used
-            self.tokens += sum(len(row[1]) for rows in rows_of_items for row in rows)
+            self.made[-1] = (step, self.made[-1][1] + sum(len(row[1]) for rows in rows_of_items for row in rows))
             found += [group_of(rows, step) for rows in rows_of_items if len({row[3] for row in rows}) > 1]
             if len(found) >= GROUPS:
                 break
@@ -179,14 +214,25 @@ class Sampler:
         needed of them is as if it had not been.
         """
         training = digits.split().training
-        rng = np.random.default_rng([self._seed, self._made])
+        rng = np.random.default_rng([self._seed, len(self.made)])
         drawn = rng.integers(0, len(training), (TRIES, GROUPS))
         ahead = self._tries
         for start in range(0, TRIES, ahead):
             items = [training[at] for at in drawn[start : start + ahead].flat]
-            seed = (self._seed * 1_000 + self._made) * 64 + start
-            rows = sampled(adapter, items, GROUP_SIZE, seed)
+            seed = (self._seed * 1_000 + len(self.made)) * 64 + start
+            rows = sampled(adapter, items, GROUP_SIZE, seed, self._gap)
             yield from (rows[at : at + GROUPS] for at in range(0, len(rows), GROUPS))
+
+
+def time_taken(made: Sequence[tuple[int, int]], steps: int) -> float:
+    """By the simulated clock, with a barren batch's sampling as part of the next one's."""
+    training = sum(tokens for _, tokens in made) / max(steps, 1)
+    sampled_at, trained_at = 0.0, [0.0]
+    for step, tokens in made:
+        sampled_at = max(sampled_at, trained_at[min(step, len(trained_at) - 1)]) + tokens
+        if len(trained_at) <= steps:
+            trained_at.append(max(trained_at[-1], sampled_at) + training)
+    return trained_at[-1] / (training * max(steps, 1))
 
 
 def sent(datum: Datum, loss: LossName) -> TrainingDatum:
@@ -205,11 +251,12 @@ class Trainer:
         self.ess: list[float] = []
         self.ages: list[float] = []
         self.masked: list[float] = []
+        self.fresh: list[float] = []
 
     def train(self, groups: list[Group], step: int) -> None:
         """As `update_policy` does it, which needs a service."""
         datums = build_batch(groups, self.config).datums
-        region = self.guard.region if has_stale_tokens(datums, step) else None
+        region = self.guard.region
         anchored = POLICY_LOSSES[self.case.loss].pulls_back
         if region or anchored:
             before = self._pass(datums, backward=False, loss="importance_sampling")
@@ -218,12 +265,16 @@ class Trainer:
         batch = TrainingBatch(groups, list(datums))
         self.masked.append(batch.masked_tokens / batch.trained_tokens)
         before = self._pass(datums, backward=True, loss=self.case.loss)
-        stale = stale_tokens(datums, before, step)
-        scale = math.sqrt(stale.ess) if stale is not None and self.guard.shrink else 1.0
+        ratios, fresh = log_ratios(datums, before), policy_steps(datums) == step
+        ess = 1.0 if fresh.all() else effective_sample_size(ratios[~fresh])
+        scale = math.sqrt(ess) if self.guard.shrink else 1.0
         optim_step(self.trainee, AdamSettings(self.case.learning_rate * scale, 0.9, 0.95, 1e-8, 0.0, 0.0))
-        self.allowed.trained(stale)
-        self.ess.append(1.0 if stale is None else stale.ess)
-        self.ages.append(0.0 if stale is None else stale.age)
+        losses = ess_losses(batch, before, step)
+        self.allowed.trained(losses)
+        self.ess.append(ess)
+        self.ages.append(losses.age)
+        if fresh.any():
+            self.fresh.append(effective_sample_size(ratios[fresh]))
 
     def _pass(self, datums: Sequence[Datum], *, backward: bool, loss: LossName) -> list[Floats]:
         config = loss_config(self.config) or {} if backward else {}
@@ -236,7 +287,7 @@ class Trainer:
 
 def run(case: Case) -> dict[str, Any]:
     began = time.process_time()
-    trainer, sampler = Trainer(case), Sampler(case.seed)
+    trainer, sampler = Trainer(case), Sampler(case.seed, GAPS[case.gap])
     for step in range(STEPS):
         groups = sampler.next_batch(trainer.trainee.adapter.snapshot(), step, trainer.allowed.steps)
         if groups is None:
@@ -246,11 +297,17 @@ def run(case: Case) -> dict[str, Any]:
         **asdict(case),
         "held_out": round(accuracy(trainer.trainee.adapter, case.seed + 99_991), 4),
         "ess": round(float(np.mean(trainer.ess)), 3),
+        "fresh": round(float(np.mean(trainer.fresh)), 3),
+        "time": round(time_taken(sampler.made, len(trainer.ess)), 3),
         "age": round(float(np.mean(trainer.ages)), 2),
         "masked": round(float(np.mean(trainer.masked)), 4),
         "sampled": sampler.tokens,
         "cpu": round(time.process_time() - began, 1),
     }
+
+
+MEANS = ("age", "time", "fresh", "masked")
+"""What the table has the mean of, over losses and seeds."""
 
 
 def results(path: Path | None) -> list[dict[str, Any]]:
@@ -259,20 +316,17 @@ def results(path: Path | None) -> list[dict[str, Any]]:
 
 def table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Markdown: the mean and the lowest of the seeds, and how many they are, by guard and loss."""
-    found: dict[tuple[int, float, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[tuple[str, float, int, str], dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        found[row["stale"], row["learning_rate"], row["guard"]][row["loss"]].append(row["held_out"])
+        found[row["gap"], row["learning_rate"], row["stale"], row["guard"]][row["loss"]].append(row)
     losses = [loss for loss in POLICY_LOSSES if any(loss in by_loss for by_loss in found.values())]
-    yield f"| staleness | learning rate | guard | {' | '.join(losses)} |"
-    yield "|" + "---|" * (3 + len(losses))
-    for (stale, rate, guard), by_loss in sorted(
-        found.items(), key=lambda each: (each[0][:2], list(GUARDS).index(each[0][2]))
-    ):
-        cells = [
-            f"{np.mean(seeds):.2f} ({min(seeds):.2f}, n {len(seeds)})" if (seeds := by_loss.get(loss)) else ""
-            for loss in losses
-        ]
-        yield f"| {stale} | {rate:g} | {guard} | {' | '.join(cells)} |"
+    yield f"| gap | learning rate | staleness | guard | {' | '.join(losses)} | {' | '.join(MEANS)} |"
+    yield "|" + "---|" * (4 + len(losses) + len(MEANS))
+    for case, by_loss in sorted(found.items(), key=lambda each: (*each[0][:3], list(GUARDS).index(each[0][3]))):
+        ends = {loss: [row["held_out"] for row in by_loss[loss]] for loss in losses}
+        cells = [f"{np.mean(end):.3f} ({min(end):.3f}, n {len(end)})" if end else "" for end in ends.values()]
+        means = [f"{np.mean([row[name] for each in by_loss.values() for row in each]):.3g}" for name in MEANS]
+        yield f"| {' | '.join(map(str, case))} | {' | '.join(cells + means)} |"
 
 
 def compute(cases: Sequence[Case], workers: int, path: Path | None) -> Iterator[dict[str, Any]]:
@@ -290,6 +344,7 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="the whole table: 5 seeds of 170 cases")
     parser.add_argument("--losses", nargs="+", choices=get_args(LossName), default=get_args(LossName))
     parser.add_argument("--guards", nargs="+", choices=list(GUARDS), default=["none", "min_ess"])
+    parser.add_argument("--gaps", nargs="+", choices=list(GAPS), default=["none"])
     parser.add_argument("--stale", nargs="+", type=int, default=[8])
     parser.add_argument("--learning-rates", nargs="+", type=float, default=[3e-3])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
@@ -299,10 +354,14 @@ def main() -> None:
     if options.all:
         options.guards, options.seeds = ["none", "dppo", "icepop", "min_ess"], range(5)
         options.stale, options.learning_rates = [0, 2, 4, 8, 16], [1e-3, 3e-3]
-    axes = itertools.product(options.seeds, options.stale, options.learning_rates, options.guards, options.losses)
+    axes = itertools.product(
+        options.seeds, options.stale, options.learning_rates, options.guards, options.losses, options.gaps
+    )
     wanted = [
-        Case(loss, guard, stale, rate, seed) for seed, stale, rate, guard, loss in axes if stale or guard == "none"
-    ]  # without a stale token, a guard does nothing
+        Case(loss, guard, stale, rate, seed, gap)
+        for seed, stale, rate, guard, loss, gap in axes
+        if stale or gap != "none" or guard == "none"
+    ]  # on policy, a guard does nothing
     rows = results(options.out)
     known = {Case(**{name: row[name] for name in Case.__dataclass_fields__}) for row in rows}
     missing = [] if options.show else [case for case in wanted if case not in known]

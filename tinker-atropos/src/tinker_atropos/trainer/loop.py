@@ -73,7 +73,7 @@ async def train(
             policy.swap(Policy(step + 1, updated.sampler))
             metrics |= updated.metrics
             metrics |= training_metrics(updated.batch, updated.logprobs, updated.loss_sum, step, updated.first_datums)
-            trained = TrainedStep(collected, updated.batch, updated.logprobs)
+            trained = TrainedStep(collected, updated.batch, updated.logprobs, updated.first_datums)
             for topic, warning in updated.warnings.items():
                 surroundings.warn(topic, warning)
             surroundings.warn("kl", kl_warning(metrics, config.tinker.kl_warning))

@@ -20,7 +20,7 @@ from tinker_atropos.trainer.rollouts.rollout_writer import RolloutWriter
 from tinker_atropos.trainer.stop_request import StopRequest, unless_stopped
 from tinker_atropos.trainer.trainer_state import TrainerState
 from tinker_atropos.trainer.trajectories.batch_collector import Collected, Collector
-from tinker_atropos.trainer.update.ess_steering import AllowedStaleness, stale_tokens
+from tinker_atropos.trainer.update.ess_steering import AllowedStaleness, ess_losses
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class StepSurroundings:
         status, interval = self.state.status, self.config.tinker.wandb_samples_interval
         self.accounting.trained(step, trained.batch, seconds)
         counts = self.generator.metrics() | self.accounting.metrics() | self.state.progress.metrics()
-        self.allowed.trained(stale_tokens(trained.batch.datums, trained.logprobs, step - 1))
+        self.allowed.trained(ess_losses(trained.batch, trained.logprobs, step - 1, trained.first_datums))
         status.warn("ess", self.allowed.sentence)
         metrics = {**metrics, **counts, **status.group_mix, "staleness/allowed": float(self.allowed.steps)}
         self.keeper.step_trained(step, trained, metrics | status.rewarded)

@@ -81,6 +81,11 @@ class Shaping:
     top_p: float
     top_k: int
 
+    @property
+    def plain(self) -> bool:
+        """From the policy's own distribution."""
+        return self.temperature == 1.0 and self.top_p >= 1.0 and self.top_k < 1
+
 
 @dataclass(frozen=True, slots=True)
 class Group:

@@ -137,7 +137,7 @@ def entropy_metrics(groups: Sequence[Group]) -> dict[str, float]:
     drawn = [
         sequence.logprobs_T[_drawn(sequence)]
         for group in groups
-        if (how := group.shaping) and how.temperature == 1.0 and how.top_p >= 1.0 and how.top_k < 1
+        if group.shaping and group.shaping.plain
         for sequence in group.sequences_S
     ]
     logprobs_N = np.concatenate(drawn) if drawn else np.empty(0)

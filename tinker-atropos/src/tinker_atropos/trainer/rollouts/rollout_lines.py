@@ -58,11 +58,14 @@ Lines = Iterator[Line]
 
 @dataclass(frozen=True, slots=True)
 class TrainedStep:
-    """`logprobs` are those of forward_backward, for each datum of the batch; empty if nothing was trained."""
+    """`logprobs` are those of forward_backward, for each datum of the batch; empty if nothing was trained. The
+    `first_datums` are of its first optimizer step; None: all.
+    """
 
     collected: Collected
     batch: TrainingBatch
     logprobs: Sequence[Floats] = ()
+    first_datums: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

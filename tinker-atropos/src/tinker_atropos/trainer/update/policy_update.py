@@ -34,7 +34,6 @@ from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.data.datums import Datum, TrainingBatch
 from tinker_atropos.trainer.data.divergence import check_loss
 from tinker_atropos.trainer.data.groups import TeacherTopK
-from tinker_atropos.trainer.update.ess_steering import has_stale_tokens
 from tinker_atropos.trainer.update.optimizer import dealt_out, gradient_metrics, learning_rate_at
 from tinker_atropos.trainer.update.trust_region import clip_metrics, mask_metrics, within
 
@@ -103,17 +102,12 @@ def penalized(datums: Sequence[Datum], apart: Sequence[Floats], coefficient: flo
     ]
 
 
-async def adjusted(
-    training: Training, batch: TrainingBatch, config: TrainerSettings, policy_step: int
-) -> tuple[TrainingBatch, float]:
+async def adjusted(training: Training, batch: TrainingBatch, config: TrainerSettings) -> tuple[TrainingBatch, float]:
     """The batch as the loss is to see it, and the seconds that the backend took for that.
 
-    A trust region needs the pass if a token was sampled by older weights; a loss that pulls all tokens back to their
-    logprobs needs it always. Raises DivergedError.
+    A trust region needs a pass, and so does a loss that pulls all tokens back to their logprobs. Raises DivergedError.
     """
     region, anchored = config.trust_region, POLICY_LOSSES[config.loss].pulls_back
-    if region != "none" and not has_stale_tokens(batch.datums, policy_step):
-        region = "none"
     if region == "none" and not anchored:
         return batch, 0.0
     begun = time.perf_counter()
@@ -170,7 +164,7 @@ class Updated:
 async def update_policy(training: Training, batch: TrainingBatch, config: RunConfig, step: int) -> Updated:
     """Train on a batch after `step` policy steps. Raises DivergedError."""
     compared = await compared_to_base(training, batch, config, step)
-    batch, forward_seconds = await adjusted(training, compared.batch, config.tinker, step)
+    batch, forward_seconds = await adjusted(training, compared.batch, config.tinker)
     learning_rate = learning_rate_at(step, config)
     shares = dealt_out(batch.datums, config.tinker.num_substeps)
     output = await training.step(shares, learning_rate)
