@@ -192,7 +192,7 @@ CHARTS: Final = (
     ),
     Chart(
         "grad-norm", "Gradient norm", "1",
-        "Before clipping; only of backends that report it.",
+        "Of a sum over tokens, before clipping; only of backends that report it.",
         (Line("grad_norm", "norm"),),
     ),
     Chart(

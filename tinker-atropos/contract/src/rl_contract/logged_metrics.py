@@ -34,8 +34,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("train/loss", "per token", "the loss's SUM over all trained tokens, divided by their number; with the "
            "cross-entropy to a teacher's top-k, times trainer.distill_coefficient"),
     Metric("train/learning_rate", "1", "Adam's learning rate in this step, by trainer.learning_rate and its schedule"),
-    Metric("train/grad_norm", "1", "the gradient's norm before clipping, mean over the step's optimizer steps; only of "
-           "backends that report it"),
+    Metric("train/grad_norm", "1", "the norm of the gradient of a SUM over tokens, before clipping, mean over the "
+           "step's optimizer steps; only of backends that report it"),
+    Metric("train/grad_norm_per_token", "1", "the same of the mean over the trained tokens, as TRL has it"),
     Metric("kl/base", "nats", "KL(policy || base model) per trained token as it was sampled, estimator k3: mean of "
            "exp(-d) - 1 + d, d = log q - log p_base; before evaluations, with trainer.kl_penalty_coef at every step"),
     Metric("kl/base_v1", "nats", "the same by estimator k1: mean of d; unbiased, may be negative"),

@@ -83,7 +83,12 @@ class TrainerSettings(BaseModel):
         default=0.0,
         ge=0,
         le=1_000_000_000,
-        description="largest norm of a gradient, longer ones are scaled down; 0: none",
+        description="largest norm of a gradient, longer ones are scaled down, by grad_clip_scale; 0: none",
+    )
+    grad_clip_scale: Literal["sum", "mean"] = Field(
+        default="sum",
+        description="what grad_clip_norm is of: the loss as it is, a sum over tokens (train/grad_norm, often 50 and "
+        "more), or its mean over the trained tokens (train/grad_norm_per_token), as in TRL",
     )
     num_substeps: int = Field(
         default=1, ge=1, le=1_000_000, description="optimizer steps per batch, each on its share of the groups"
@@ -109,7 +114,7 @@ class TrainerSettings(BaseModel):
         default="none", description="which stale tokens are not trained because their probability moved too far"
     )
     min_ess: float = Field(
-        default=0.95, ge=0, le=1, description="effective sample size of stale tokens that training steers for; 0: none"
+        default=0.95, ge=0, le=1, description="effective sample size that their age is to leave stale tokens; 0: none"
     )
     distill_coefficient: float = Field(
         default=1.0, ge=0, le=1_000, description="weight of what a teacher says, per token"

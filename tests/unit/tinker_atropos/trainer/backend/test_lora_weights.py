@@ -13,7 +13,7 @@ from tests.unit.tinker_atropos.trainer.backend.made_datums import datum
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.trainer.backend.checkpoints import StoredCheckpoints
 from tinker_atropos.trainer.backend.lora_weights import StepOutput, Training
-from tinker_atropos.trainer.data.datums import Datum
+from tinker_atropos.trainer.data.datums import Datum, trained_tokens
 from tinker_atropos.trainer.data.groups import TeacherTopK
 from tinker_atropos.trainer.update.policy_update import teacher_metrics
 
@@ -32,10 +32,15 @@ async def saved(training: Training, name: str, folder: Path) -> dict[str, np.nda
     return {key.removeprefix("base_model.model."): tensor for file in files for key, tensor in load_file(file).items()}
 
 
-@pytest.mark.parametrize(("clip", "decay"), [(0.0, 0.0), (1e-3, 0.0), (0.0, 0.5), (1e-3, 0.5)])
-async def test_clipping_and_decay_are_torchs(clip, decay, folder, new_training) -> None:
+@pytest.mark.parametrize(
+    ("clip", "decay", "scale"),
+    [(0.0, 0.0, "sum"), (1e-3, 0.0, "sum"), (0.0, 0.5, "mean"), (1e-3, 0.5, "sum"), (1e-3, 0.5, "mean")],
+)
+async def test_clipping_and_decay_are_torchs(clip, decay, scale, folder, new_training) -> None:
     """The first moment after one step is a tenth of the clipped gradient: torch makes the same step of it."""
-    training = await new_training(weight_decay=decay, grad_clip_norm=clip)
+    training = await new_training(weight_decay=decay, grad_clip_norm=clip, grad_clip_scale=scale)
+    tokens = trained_tokens([datum(6), datum(7)])
+    clip *= tokens if scale == "mean" else 1
     await training.step([[datum(5)]], 1e-2)  # then B is not zero, and A has a gradient too
     before = await saved(training, "before", folder)
     output = await training.step([[datum(6), datum(7)]], 1e-2)

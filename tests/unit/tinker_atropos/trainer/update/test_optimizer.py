@@ -75,10 +75,12 @@ def test_groups_are_dealt_out_whole_in_order_and_evenly(groups, substeps) -> Non
 
 
 def test_the_gradients_norm_is_a_metric_where_it_is_reported() -> None:
-    assert gradient_metrics([{"grad_norm": 1.0, "optimizer_step": 3.0}, {"grad_norm:mean": 3.0}]) == {
-        "train/grad_norm": 2.0
+    """Of a sum over the tokens of each optimizer step, and of their mean."""
+    assert gradient_metrics([{"grad_norm": 1.0, "optimizer_step": 3.0}, {"grad_norm:mean": 3.0}], [10, 6]) == {
+        "train/grad_norm": 2.0,
+        "train/grad_norm_per_token": pytest.approx(0.3),
     }
-    assert gradient_metrics([{}, {"other": 1.0}]) == {}
+    assert gradient_metrics([{}, {"other": 1.0}], [10, 6]) == {}
 
 
 def folder(path: Path, **config) -> str:

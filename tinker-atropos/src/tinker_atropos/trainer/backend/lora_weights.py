@@ -29,7 +29,7 @@ from tinker_atropos.errors import BackendLostError, ConfigError
 from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.backend.sdk_calls import TinkerSampler, answered, gone, refused, submitted
 from tinker_atropos.trainer.backend.token_use import TokenUse
-from tinker_atropos.trainer.data.datums import Datum, loss_config
+from tinker_atropos.trainer.data.datums import Datum, loss_config, trained_tokens
 from tinker_atropos.trainer.data.divergence import check_gradient, check_loss
 from tinker_atropos.trainer.data.groups import TeacherTopK
 
@@ -114,20 +114,15 @@ class Training:
         ConfigError if the backend refuses what a teacher said.
         """
         settings = self._settings
-        adam = types.AdamParams(
-            learning_rate=learning_rate,
-            beta1=ADAM_BETA1,
-            beta2=ADAM_BETA2,
-            eps=ADAM_EPS,
-            weight_decay=settings.weight_decay,
-            grad_clip_norm=settings.grad_clip_norm,  # 0: no clipping, for Tinker too
-        )
         contents = [
             (to_policy(datums, settings.loss), to_teacher(datums, settings.distill_coefficient))
             for datums in minibatches
         ]
         clock = Laps()
-        updates = [self._submitted(policy, teacher, adam) for policy, teacher in contents]
+        updates = [
+            self._submitted(policy, teacher, self._adam(learning_rate, trained_tokens(datums)))
+            for (policy, teacher), datums in zip(contents, minibatches, strict=True)
+        ]
         snapshot = self._client.save_weights_and_get_sampling_client()
         sent = [datum for policy, teacher in contents for datum in (*policy, *teacher)]
         self.used.train += sum(datum.model_input.length for datum in sent)
@@ -136,6 +131,19 @@ class Training:
         finally:
             for future in (*(each for update in updates for each in update if each), snapshot):
                 future.future().cancel()  # what is not done by now must not continue after a failed call
+
+    def _adam(self, learning_rate: float, tokens: int) -> types.AdamParams:
+        """Of an optimizer step whose loss is a sum over so many tokens."""
+        settings = self._settings
+        return types.AdamParams(
+            learning_rate=learning_rate,
+            beta1=ADAM_BETA1,
+            beta2=ADAM_BETA2,
+            eps=ADAM_EPS,
+            weight_decay=settings.weight_decay,
+            # 0: no clipping, for Tinker too
+            grad_clip_norm=settings.grad_clip_norm * (tokens if settings.grad_clip_scale == "mean" else 1),
+        )
 
     def _submitted(
         self, policy: list[types.Datum], teacher: list[types.Datum], adam: types.AdamParams

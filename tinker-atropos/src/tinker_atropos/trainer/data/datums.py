@@ -76,7 +76,7 @@ class TrainingBatch:
 
     @property
     def trained_tokens(self) -> int:
-        return sum(int(np.count_nonzero(datum.trained_T)) for datum in self.datums)
+        return trained_tokens(self.datums)
 
     @property
     def masked_tokens(self) -> int:
@@ -181,6 +181,10 @@ def policy_steps(datums: Sequence[Datum]) -> Ints:
 def log_ratios(datums: Sequence[Datum], logprobs: Sequence[Floats]) -> Floats:
     """The log ratios of the trained tokens, [N]: log p - log q. `logprobs` are the trainer's, for each datum."""
     return of_trained(datums, logprobs) - of_trained(datums, (datum.logprobs_T for datum in datums))
+
+
+def trained_tokens(datums: Sequence[Datum]) -> int:
+    return sum(int(np.count_nonzero(datum.trained_T)) for datum in datums)
 
 
 def lengths(datums: Sequence[Datum]) -> Ints:

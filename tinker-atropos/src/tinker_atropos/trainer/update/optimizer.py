@@ -60,12 +60,21 @@ def dealt_out(datums: Sequence[Datum], substeps: int) -> list[list[Datum]]:
     return [[datum for datum in datums if datum.group in share] for share in shares]
 
 
-def gradient_metrics(answers: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def gradient_metrics(answers: Sequence[Mapping[str, float]], tokens: Sequence[int]) -> dict[str, float]:
     """`train/grad_norm`, before clipping: the mean over a policy step's optimizer steps, of a backend that reports it
-    (`grad_norm`, or `grad_norm:REDUCTION` as Tinker names metrics).
+    (`grad_norm`, or `grad_norm:REDUCTION` as Tinker names metrics). Each is of a loss that is a sum over so many
+    `tokens`: `train/grad_norm_per_token` is that of their mean.
     """
-    norms = [norm for answer in answers for name, norm in answer.items() if name.split(":")[0] == "grad_norm"]
-    return {"train/grad_norm": sum(norms) / len(norms)} if norms else {}
+    norms = [
+        (norm, norm / count)
+        for answer, count in zip(answers, tokens, strict=True)
+        for name, norm in answer.items()
+        if name.split(":")[0] == "grad_norm"
+    ]
+    if not norms:
+        return {}
+    of_sum, of_mean = np.mean(norms, axis=0).tolist()
+    return {"train/grad_norm": of_sum, "train/grad_norm_per_token": of_mean}
 
 
 logger = logging.getLogger(__name__)

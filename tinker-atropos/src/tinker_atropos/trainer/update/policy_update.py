@@ -31,7 +31,7 @@ from tinker_atropos.chat.sampling import Floats, SampleRefusedError
 from tinker_atropos.config.run_config import RunConfig
 from tinker_atropos.trainer.backend.lora_weights import Training, taught
 from tinker_atropos.trainer.backend.policy import Sampler
-from tinker_atropos.trainer.data.datums import Datum, TrainingBatch
+from tinker_atropos.trainer.data.datums import Datum, TrainingBatch, trained_tokens
 from tinker_atropos.trainer.data.divergence import check_loss
 from tinker_atropos.trainer.data.groups import TeacherTopK
 from tinker_atropos.trainer.update.optimizer import dealt_out, gradient_metrics, learning_rate_at
@@ -168,7 +168,8 @@ async def update_policy(training: Training, batch: TrainingBatch, config: RunCon
     learning_rate = learning_rate_at(step, config)
     shares = dealt_out(batch.datums, config.tinker.num_substeps)
     output = await training.step(shares, learning_rate)
-    metrics = {"train/learning_rate": learning_rate} | gradient_metrics(output.optimizer_metrics)
+    metrics = {"train/learning_rate": learning_rate}
+    metrics |= gradient_metrics(output.optimizer_metrics, [trained_tokens(share) for share in shares])
     clipped = clip_metrics(batch.datums, output.logprobs, config.tinker)
     learned = teacher_metrics(batch.datums, output.teacher_logprobs)
     return Updated(
