@@ -274,7 +274,7 @@ def test_advantages_are_told_where_they_differ_from_the_rollouts() -> None:
 
 
 def test_a_rollout_has_the_advantage_that_its_environment_gave_it() -> None:
-    """Also where that is no fraction that a mean keeps, and where all rewards are equal."""
+    """Also where a mean of equal values would be rounded, and where all rewards are equal."""
     own = [[0.0, 0.0, 1.1, 1.1], [0.0, 0.0, -0.37]]
     record = record_of({**PAIR, "scores": [1.0, 1.0], "advantages": own}, advantage="group_normalized")
     assert [rollout["advantage"] for rollout in record["rollouts"]] == [1.1, -0.37]
