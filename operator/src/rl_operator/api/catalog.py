@@ -35,7 +35,18 @@ class CatalogEnvironment(ObservedModel):
     file_path: str = ""
     description: str = ""
     family: str | None = None
+    draws_items: bool = False
     fields: tuple[EnvironmentField, ...] = ()
+
+    @property
+    def about_items(self) -> str:
+        """What does not hold for its items; empty: all does (docs/explanation/data.md)."""
+        if not self.draws_items:
+            return ""
+        return (
+            "It draws its items itself (get_next_item): with several processes, or after a restart, nothing promises "
+            "that none is missed or comes again."
+        )
 
     @property
     def fields_by_name(self) -> dict[str, EnvironmentField]:

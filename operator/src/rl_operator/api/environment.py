@@ -98,6 +98,9 @@ class EnvironmentStatus(ObservedModel):
     entry: str | None = Field(default=None, description="The file that defines the environment.")
     class_name: str | None = Field(default=None, description="The class that was found.")
     description: str | None = Field(default=None, description="First line of its docstring.")
+    draws_items: bool | None = Field(
+        default=None, description="true: it draws its items itself (get_next_item), in no order that a run could keep."
+    )
     fields: tuple[EnvironmentField, ...] = Field(
         default=(), description="The config's fields.", json_schema_extra=keyed_by("name")
     )

@@ -136,6 +136,7 @@ def _own(name: str, own: Environment) -> ChosenEnvironment:
         class_name=status.class_name or "",
         file_path=status.entry or "",
         description=status.description or "",
+        draws_items=bool(status.draws_items),
         fields=status.fields,
     )
     return ChosenEnvironment(known=found, own=own)

@@ -91,6 +91,7 @@ def environment_status(environment: Environment, look: EnvironmentReading, now: 
         entry=look.entry,
         class_name=cut(found.class_name, MAX_TEXT) if found else None,
         description=cut(found.description, MAX_TEXT) if found else None,
+        draws_items=(found is not None and found.draws_items) or None,
         fields=fields,
     )
 

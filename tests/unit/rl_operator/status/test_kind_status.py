@@ -5,11 +5,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.samples import tasksets
+from tests.unit.rl_operator.samples import make_runtime, tasksets
 
 from rl_operator.api.catalog import Catalog, EnvironmentField
 from rl_operator.api.environment import Environment
 from rl_operator.api.refusal import Refusal
+from rl_operator.api.run_inputs import choose_environment
 from rl_operator.api.runtime import FieldsReference, RuntimeStatus
 from rl_operator.api.status_fields import Condition
 from rl_operator.documents.parse import parse_environment
@@ -95,6 +96,16 @@ def test_findings_are_in_the_status() -> None:
     assert (status.observed_generation, status.source_hash) == (5, source_hash(FILES))
     assert [field.name for field in status.fields] == ["walls"]
     assert status.conditions[0].type == "Ready"
+    assert status.draws_items is None
+
+
+def test_what_draws_its_items_itself_is_said_wherever_an_own_environment_is_described() -> None:
+    catalog = Catalog.model_validate({"environments": [{**FOUND, "draws_items": True}]})
+    status = environment_status(environment(5), look_at_source(WHERE, FILES, None, catalog), NOW)
+    own = environment(5).with_changes(status=status)
+    known = choose_environment("own/maze", make_runtime(), None, own).known
+    assert known is not None
+    assert known.about_items.startswith("It draws its items itself (get_next_item): ")
 
 
 ENTRIES = {"by name": ("maze", "Maze"), "by path": ("/app/maze.py", "Maze"), "another": ("labyrinth", None)}

@@ -223,6 +223,8 @@ def _show_one(environment: CatalogEnvironment, runtime: Runtime, target: Target,
         print_object({**where, **head, "fields": [field.to_wire() for field in fields]}, output)
         return
     typer.echo(f"{environment.name}: {environment.description}")
+    if environment.about_items:
+        typer.echo(environment.about_items)
     typer.echo(f"What a run may set with runtime {runtime.metadata.name} of {target.label}:\n")
     for section in ("config", "trainer"):
         typer.echo(_table(section, [field for field in fields if field.section == section], output) + "\n")

@@ -80,7 +80,7 @@ def rl_select_environment(context: CallContext, arguments: SelectEnvironment) ->
         **context.where(),
         "editable": [fields.called(field) for field in fields.all if not field.locked],
         "locked": [fields.called(field) for field in fields.all if field.locked],
-        **without_empty({"refusals": wire_refusals(refusals)}),
+        **without_empty({"refusals": wire_refusals(refusals), "note": environment.about_items}),
     }
 
 

@@ -51,6 +51,22 @@ def test_nothing_is_imported(write_modules):
     assert set(sys.modules) - before == set()
 
 
+OURS = "from tinker_atropos.environments.base import Environment\nclass Own(Environment):\n    "
+DRAWN = "async def get_next_item(self): ..."
+
+
+@pytest.mark.parametrize(
+    ("text", "draws"),
+    [
+        (f"{OURS}pass", None),
+        (f"{OURS}{DRAWN}", True),
+        (f"from atroposlib.envs.base import BaseEnv\nclass Own(BaseEnv):\n    {DRAWN}", True),
+    ],
+)
+def test_what_draws_its_items_itself_is_said(write_modules, text, draws):
+    assert one(discover(write_modules(own=text))).to_wire().get("draws_items") is draws
+
+
 NAMES = {
     "the class attribute": ('name = "mine"', "mine"),
     "an annotated attribute": ('name: str = "mine"', "mine"),

@@ -18,6 +18,7 @@ from tinker_atropos.environments.discovery.config_fields import (
 )
 from tinker_atropos.environments.discovery.environment_classes import (
     declared_config_class,
+    draws_items,
     entry_problem,
     files_imported,
     own_environments,
@@ -34,7 +35,7 @@ BUNDLED_FOLDER = Path(__file__).parents[1]
 @dataclass(frozen=True, slots=True)
 class DiscoveredEnvironment:
     """An environment. `file_path` is relative to the searched folder (or to this package). One of a family has the
-    family's fields, too: its own come after them.
+    family's fields, too: its own come after them. `draws_items`: in no order that a run could keep.
     """
 
     name: str
@@ -43,11 +44,13 @@ class DiscoveredEnvironment:
     description: str
     fields: list[ConfigField]
     family: str | None = None
+    draws_items: bool = False
 
     def to_wire(self) -> dict[str, object]:
         plain = {name: getattr(self, name) for name in ("name", "class_name", "file_path", "description")}
         family = {"family": self.family} if self.family else {}
-        return plain | family | {"fields": [each.to_wire() for each in self.fields]}
+        draws = {"draws_items": True} if self.draws_items else {}
+        return plain | family | draws | {"fields": [each.to_wire() for each in self.fields]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +153,7 @@ def _describe(sources: Sources, environment: SourceClass, file_path: str) -> Dis
         file_path=file_path,
         description=_first_line(environment.node) or _first_line(environment.module.tree),
         fields=_fields(sources, ancestry),
+        draws_items=draws_items(ancestry),
     )
 
 

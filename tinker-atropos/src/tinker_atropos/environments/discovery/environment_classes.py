@@ -3,6 +3,7 @@ not, why, with file and line. All by direct and indirect base classes.
 """
 
 import ast
+from collections.abc import Sequence
 from typing import Final
 
 from tinker_atropos.environments.discovery.import_check import (
@@ -54,6 +55,15 @@ def served_environments(sources: Sources, module: Module) -> list[SourceClass]:
     started = (sources.lookup(module, name) for name in module.started)
     found = [each for each in started if isinstance(each, SourceClass) and is_environment(sources, each)]
     return list(dict.fromkeys(found)) or own_environments(sources, module)
+
+
+OUR_BASE = ("tinker_atropos.environments.base", "SampledEnvironment")
+
+
+def draws_items(ancestry: Sequence[SourceClass]) -> bool:
+    """As `environments.base.draws_items`: whether the nearest `get_next_item` is not our base class'."""
+    owner = next((each for each in ancestry if each.method("get_next_item")), None)
+    return owner is None or (owner.module.name, owner.name) != OUR_BASE
 
 
 def _is_abstract(source_class: SourceClass) -> bool:
