@@ -78,7 +78,30 @@ async def test_a_good_environment_passes_everything(check: Check) -> None:
     }  # fmt: skip
     assert wire["tokens"]["trained"] == wire["tokens"]["sampled"] == wire["tokens"]["trained_and_sampled"] > 0
     assert wire["rewards"] == {"min": 0.0, "max": 1.0, "mean": 0.25}
-    assert wire["held_out"] == {"items": 2000, "training_items": 2000, "overlap": 0, "compared": 2000}
+    assert wire["held_out"] == {"items": 2000, "training_items": 2000, "overlap": 0, "compared": 2000, "left_out": 0}
+
+
+ITEMS_SEEN: dict[str, tuple[str, str, str, str]] = {
+    "what is held out is left out": (
+        "def held_out_sets(self):\n    return {'hard': digits.split().training[:3]}",
+        "held_out", "ok", "hard 3, none of them among the 2,000 training items; 3 items that would be are left out",
+    ),
+    "too few for a batch": (
+        "def training_items(self):\n    return digits.split().training[:3]",
+        "items", "warning", "the environment has 3 items to train on, and a batch takes 4 (env.batch_size / ",
+    ),
+    "drawn by the environment": (
+        "async def get_next_item(self):\n    return digits.split().training[0]",
+        "items", "ok", "the environment draws its items itself (get_next_item), in an order that only its code knows",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "name", "verdict", "said"), ITEMS_SEEN.values(), ids=ITEMS_SEEN)
+async def test_what_is_said_of_items(check: Check, body: str, name: str, verdict: str, said: str) -> None:
+    _, found = await check(body)
+    assert found[name].verdict == verdict
+    assert said in found[name].said
 
 
 async def test_a_seed_decides_all_answers(check: Check) -> None:
@@ -224,13 +247,15 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
         "the environment failed in a rollout: it called sys.exit(3)",
     ),
     "trains what it holds out": (
-        "def held_out_items(self):\n    return [*digits.split().held_out[:5], *digits.split().training[:3]]",
+        ("def held_out_items(self):\n    return [*digits.split().held_out[:5], *digits.split().training[:3]]\n"
+        "def is_held_out(self, item):\n    return False"),
         {"held_out": "failed"},
         "3 of 8 held-out items ask what a training item asks",
     ),
     "trains what another set holds out": (
         ("def held_out_sets(self):\n    parts = digits.split()\n"
-        "    return {'hard': parts.training[:3], 'easy': parts.held_out[:2]}"),
+        "    return {'hard': parts.training[:3], 'easy': parts.held_out[:2]}\n"
+        "def is_held_out(self, item):\n    return False"),
         {"held_out": "failed"},
         "3 of 3 held-out items of the set hard ask what a training item asks",
     ),

@@ -7,7 +7,6 @@ import asyncio
 import inspect
 import time
 import uuid
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -18,8 +17,10 @@ from tinker_atropos.check.group_judge import GroupJudge
 from tinker_atropos.check.observations import GradedKind, HeldOutOverlap, Observations
 from tinker_atropos.check.scripted_policy import RequestLog, ScriptedPolicy, ScriptedSampler
 from tinker_atropos.config.run_config import RunConfig, parse_config
-from tinker_atropos.environments.base import SampledEnvironment
+from tinker_atropos.environments.base import SampledEnvironment, draws_items
 from tinker_atropos.environments.items.grader_check import ITEMS, grade
+from tinker_atropos.environments.items.item_order import LeftOut
+from tinker_atropos.environments.items.item_warnings import warnings_about_items
 from tinker_atropos.environments.rollout.failures import describe
 from tinker_atropos.environments.runner.atropos_patches import AtroposPatches, groups_of
 from tinker_atropos.environments.runner.loading.environment_config import Wiring, wired_to_run
@@ -170,6 +171,7 @@ class EnvironmentCheck:
                 await env.setup()
                 if isinstance(env, SampledEnvironment):
                     env.check_config()
+                self._look_at_items(env, run.env.batch_size // env.config.group_size)
             try:
                 collection = GroupCollection(
                     env, self.located.file, self.seen, judge, None if policy is None else policy.sampler
@@ -178,7 +180,7 @@ class EnvironmentCheck:
                 if isinstance(env, SampledEnvironment):
                     await self._grade(env)
                     with self.seen.during("held_out", self._explain):
-                        self.seen.held_out = compared(env, env.training_items(), env.all_held_out())
+                        self.seen.held_out = await held_out_overlap(env)
             finally:
                 await self._close(env)
         self.seen.stage = "done"
@@ -208,6 +210,11 @@ class EnvironmentCheck:
         self.seen.longest_trained, self.seen.tokenizer = env.max_token_len, run.env.tokenizer_name
         return env
 
+    def _look_at_items(self, env: Any, groups: int) -> None:
+        self.seen.draws_items = draws = draws_items(type(env))
+        epoch_size = None if draws else env.order.epoch_size
+        self.seen.item_warnings = warnings_about_items(draws_items=draws, epoch_size=epoch_size, groups=groups)
+
     async def _grade(self, env: SampledEnvironment[Any]) -> None:
         self.seen.is_correct = env.is_correct
         with self.seen.during("grader", self._explain):
@@ -225,21 +232,24 @@ class EnvironmentCheck:
         return str(error) if isinstance(error, RunError) else describe(error, self.located.file)
 
 
-def compared(
-    env: SampledEnvironment[Any], training: Sequence[Any], sets: Mapping[str, Sequence[Any]]
-) -> dict[str, HeldOutOverlap]:
-    """The comparison of each held-out set. What is asked decides: two items with the same prompt are one to the
-    policy.
+async def held_out_overlap(env: SampledEnvironment[Any]) -> dict[str, HeldOutOverlap]:
+    """The comparison of each held-out set with what a run would train: the first items of the order, or the items of an
+    environment that draws them itself. What is asked decides: two items with the same prompt are one to the policy.
     """
-    until = time.monotonic() + COMPARED_SECONDS
-    trained: set[str] = set()
-    for item in training[:COMPARED_ITEMS]:
-        trained.add(env.question(item))
+    until, left_out = time.monotonic() + COMPARED_SECONDS, 0
+    training, trained = env.training_items(), set[str]()
+    draws = draws_items(type(env))
+    for position in range(min(COMPARED_ITEMS, len(training) if draws else env.order.epoch_size)):
+        item = env.unless_held_out(training[position]) if draws else await env.item_at(position)
+        if isinstance(item, LeftOut):
+            left_out += item.reason == "held_out"
+        else:
+            trained.add(env.question(item))
         if time.monotonic() > until:
             break
     found: dict[str, HeldOutOverlap] = {}
-    for name, held_out in sets.items():
-        counted = HeldOutOverlap(len(held_out), len(training))
+    for name, held_out in env.all_held_out().items():
+        counted = HeldOutOverlap(len(held_out), len(training), left_out=left_out)
         for item in held_out[:COMPARED_ITEMS]:
             if time.monotonic() > until + COMPARED_SECONDS:
                 break

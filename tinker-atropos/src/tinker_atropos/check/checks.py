@@ -78,7 +78,8 @@ def _items(seen: Observations) -> Judgment | None:
     if not seen.item_seconds:
         return None
     mean = sum(seen.item_seconds) / len(seen.item_seconds)
-    return "ok", f"{counted(len(seen.item_seconds), 'item')}, {mean:.2f} s each"
+    said = "; ".join([f"{counted(len(seen.item_seconds), 'item')}, {mean:.2f} s each", *seen.item_warnings])
+    return "warning" if seen.item_warnings and not seen.draws_items else "ok", said
 
 
 def _requests(seen: Observations) -> Judgment | None:
@@ -147,7 +148,8 @@ def _held_out(seen: Observations) -> Judgment | None:
             return "failed", said
     others = "".join(f", {name} {each.items:,}" for name, each in seen.held_out.items() if name != MAIN_SET)
     held_out = f"{main.items:,}{_compared(main)}{others}"
-    return "ok", f"{held_out}, none of them among the {counted(main.training_items, 'training item')}"
+    left_out = f"; {counted(main.left_out, 'item')} that would be are left out" if main.left_out else ""
+    return "ok", f"{held_out}, none of them among the {counted(main.training_items, 'training item')}{left_out}"
 
 
 def _compared(items: HeldOutOverlap) -> str:

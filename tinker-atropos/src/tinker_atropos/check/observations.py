@@ -88,12 +88,15 @@ class GradedKind:
 
 @dataclass(frozen=True, slots=True)
 class HeldOutOverlap:
-    """Numbers of items of one set; `overlap` of them ask what a training item asks. `compared` were looked at."""
+    """Numbers of items of one set; `overlap` of them ask what an item asks that is trained. `compared` were looked at.
+    `left_out`: items that would be trained, did they not ask what one of any set asks.
+    """
 
     items: int
     training_items: int
     overlap: int = 0
     compared: int = 0
+    left_out: int = 0
 
 
 class BrokenOffError(Exception):
@@ -104,7 +107,7 @@ class BrokenOffError(Exception):
 class Observations:
     """The observations of one check. `model` None: scripted answers. `broken` has a sentence for each stage that
     failed. `knows_answers`: the environment is of our base classes, and can say what is right; `knows_gold`: it did.
-    `held_out` are its sets by name, the main one first.
+    `held_out` are its sets by name, the main one first. `item_warnings`: what a run's status would say of its items.
     """
 
     environment: str
@@ -120,6 +123,8 @@ class Observations:
     max_token_length: int = 0
     longest_trained: int = 0
     item_seconds: list[float] = field(default_factory=list)
+    item_warnings: list[str] = field(default_factory=list)
+    draws_items: bool = False
     groups: list[GroupSeen] = field(default_factory=list)
     counters: Counters = field(default_factory=Counters)
     requests: Counter[str] = field(default_factory=Counter)

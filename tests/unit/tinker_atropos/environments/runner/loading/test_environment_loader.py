@@ -111,6 +111,35 @@ def test_an_environment_that_is_built_with_a_teacher_gets_its_servers(tmp_path, 
     assert (teacher.config.base_url, teacher.config.timeout) == (address, timeout)
 
 
+DRAWING = """\
+from atroposlib.envs.base import BaseEnv, BaseEnvConfig
+
+
+class Config(BaseEnvConfig):
+    seed: int | None = None
+
+
+class Drawing(BaseEnv):
+    env_config_cls = Config
+
+    async def get_next_item(self): ...
+
+    async def evaluate(self, *args, **kwargs): ...
+"""
+
+
+@pytest.mark.parametrize(("given", "own", "seed"), [({}, "", 7), ({"seed": 3}, "", 3), ({}, "seed=5", 5)])
+def test_an_environment_that_draws_its_items_gets_the_runs_seed_where_it_takes_one(tmp_path, given, own, seed):
+    file = tmp_path / "drawn_by_a_test.py"
+    init = f"    @classmethod\n    def config_init(cls):\n        return Config({own}), []\n"
+    file.write_text(DRAWING + init)
+    loaded = load_environment(locate_environment(str(file)))
+    env = {"tokenizer_name": "bundled", "group_size": 4, "batch_size": 4, "total_steps": 1, "max_token_length": 64}
+    run = parse_config({"env": env | given, "openai": [{"model_name": "bundled"}], "tinker": {"seed": 7}})
+    policy = {"server_type": "sglang", "base_url": "http://127.0.0.1:3/v1", "api_key": "x", "model_name": "bundled"}
+    assert loaded.build(run, Wiring({}, policy)).config.seed == seed
+
+
 REFUSED_FOLDERS = {
     "json": "the folder 'json' is a package, and json is already the name of a module",
     "httpx": "the folder 'httpx' is a package, and httpx is already the name of a module",

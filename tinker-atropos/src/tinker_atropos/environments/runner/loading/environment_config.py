@@ -64,6 +64,12 @@ def configure(
     ]
 
 
+def seed_is_open(own: BaseModel, run: RunConfig) -> bool:
+    """Whether an environment that draws its items itself has a seed for that, and neither it nor the run has set it."""
+    is_set = "seed" in own.model_fields_set or "seed" in run.env.model_dump(exclude_unset=True)
+    return not is_set and isinstance(getattr(own, "seed", ""), int | None)
+
+
 def overlay(base: BaseModel, given: Mapping[str, Any], wired: Mapping[str, Any], section: str) -> Any:
     """A model of base's class: base's values, overridden by the given ones (strictly checked), then the wired ones."""
     fields = type(base).model_fields

@@ -14,11 +14,12 @@ from typing import Any
 from atroposlib.envs.base import BaseEnv
 
 from tinker_atropos.config.run_config import RunConfig
+from tinker_atropos.environments.base import draws_items
 from tinker_atropos.environments.discovery.import_check import TAKEN_NAMES, imports_relatively, taken_sentence
 from tinker_atropos.environments.discovery.modules import Module
 from tinker_atropos.environments.discovery.source_parser import UnreadableSourceError, parse_file
 from tinker_atropos.environments.rollout.failures import authors_code
-from tinker_atropos.environments.runner.loading.environment_config import Wiring, configure
+from tinker_atropos.environments.runner.loading.environment_config import Wiring, configure, seed_is_open
 from tinker_atropos.environments.runner.loading.environment_files import LocatedEnvironment
 from tinker_atropos.environments.runner.policy_requests import install_policy_servers, install_prompt_logprobs
 from tinker_atropos.errors import ConfigError
@@ -52,8 +53,10 @@ class LoadedEnvironment:
     def build(self, run: RunConfig, wiring: Wiring) -> Any:
         """An instance, configured for the run. Raises ConfigError, or EnvironmentLostError if the class raises."""
         name = self.environment_class.name or self.source.stem
-        teachers = self._teacher_config_init()
-        config, configured = configure(self.config_init(), run, wiring, name, teachers)
+        teachers, own = self._teacher_config_init(), self.config_init()
+        config, configured = configure(own, run, wiring, name, teachers)
+        if draws_items(self.environment_class) and seed_is_open(own[0], run):
+            config.seed = run.tinker.seed
         servers: dict[str, Any] = {"server_configs": configured}
         if teachers is not None:
             policy, *others = configured
