@@ -56,7 +56,7 @@ def test_a_single_token_moves_nothing() -> None:
     for first in (drift[0], math.log(50)):
         drift[0] = first
         losses.append(ess_losses(TrainingBatch(datums=[row]), [row.logprobs_T + drift], STEP).stale)
-    assert losses == [pytest.approx(0.01, rel=0.05), pytest.approx(losses[0], abs=1e-3)]
+    assert losses == [pytest.approx(0.01, rel=0.05), pytest.approx(losses[0], abs=5e-3)]
 
 
 @pytest.mark.parametrize(
