@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.integration.local.conftest import Rlctl, mounted, run_writer
+from tests.integration.training.kept_rollouts import trained_items
 
 from rl_operator.local.state.locks import FileLock, holder
 
@@ -155,6 +156,9 @@ def test_a_killed_environment_costs_an_attempt(shared_rlctl: Rlctl, write_run: W
     assert status["phase"] == "Succeeded", status
     assert [attempt["reason"] for attempt in status["attempts"]] == ["EnvironmentFailed", "Succeeded"]
     assert status["progress"]["step"] == STEPS
+    (folder,) = rlctl.root.rglob(f"bereaved-{status['podName'].split('-')[1]}-rollouts")
+    trained = trained_items(folder, STEPS)
+    assert len(trained) == len(set(trained)), "the second attempt goes on behind the first one's items"
 
 
 @pytest.fixture

@@ -17,6 +17,15 @@ def records(path: Path) -> list[Record]:
         return [json.loads(line) for line in io.TextIOWrapper(stream, encoding="utf-8")]
 
 
+def trained_items(folder: Path, steps: int) -> list[str]:
+    """The item of each group that went into the weights after `steps` steps, as JSON: of a step that was trained by
+    several attempts, the last one's.
+    """
+    newest = [max(folder.rglob(f"{step:06d}-*.jsonl.zst")) for step in range(1, steps + 1)]
+    kept = (one for file in newest for one in records(file))
+    return [json.dumps(one["item"]) for one in kept if one.get("fate") in ("trained", "no_advantage")]
+
+
 def check_kept_rollouts(folder: Path, steps: int, accuracies: dict[int, float]) -> None:
     """All steps of one attempt are there and agree with their metrics; `accuracies` are those of the evaluations."""
     kept = {step: records(folder / f"{step:06d}-1.jsonl.zst") for step in range(steps + 1)}

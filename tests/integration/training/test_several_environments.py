@@ -3,6 +3,7 @@
 import signal
 
 import pytest
+from tests.integration.training.kept_rollouts import trained_items
 
 nightly = pytest.mark.nightly(
     "tinker-atropos/src/tinker_atropos/trainer",
@@ -27,7 +28,8 @@ class Run:
 
     async def start(self, grace: int = 100):
         """The api and its trainer; returns the trainer, which is ready."""
-        self._half.env_vars |= {"RL_REMOTE_ENVIRONMENTS": "1", "RL_ENVIRONMENT_GRACE": str(grace)}
+        rollouts = {"RL_ROLLOUTS_DIR": str(self._half.folder / "rollouts")}
+        self._half.env_vars |= {"RL_REMOTE_ENVIRONMENTS": "1", "RL_ENVIRONMENT_GRACE": str(grace), **rollouts}
         await self._half.start_api()
         trainer = await self._half.start_trainer(self._config)
 
@@ -87,7 +89,12 @@ async def test_one_of_two_is_killed_and_replaced_and_the_run_ends_well(half, sev
     await half.ends_well(trainer, first, replacement, seconds=300)
     assert (half.result["outcome"], half.result["stepsTrained"]) == ("succeeded", STEPS)
     assert half.result["metrics"]["baseline"]["samples"] == half.result["metrics"]["heldOut"]["samples"] == 20
-    books = (await half.client.get(f"{half.env_vars['RL_API_URL']}/rl/books")).json()["rollouts"]
+    told = (await half.client.get(f"{half.env_vars['RL_API_URL']}/rl/books")).json()
+    items, trained = told["items"], trained_items(half.folder, STEPS)
+    assert (len(trained), len(set(trained))) == (STEPS * 2, STEPS * 2), "an item is trained twice"
+    assert items["seen"] == items["trained"] + sum(items["dropped"].values()) + items["under_way"]
+    assert (items["trained"], items["epoch"]) == (STEPS * 2, 0)
+    books = told["rollouts"]
     waiting = books["buffered"] + books["queued"] + books["delivered"]
     assert books["received"] == books["trained"] + waiting + sum(books["dropped"].values())
     assert books["trained"] == STEPS * 8
