@@ -32,11 +32,12 @@ def _train(rlctl: Rlctl, file: str, name: str) -> None:
     assert over["phase"] == "Succeeded", over
 
 
-def test_a_child_continues_with_its_parents_weights_and_optimizer(
+def test_a_child_continues_with_its_parents_weights_optimizer_and_data(
     shared_rlctl: Rlctl, write_run: WriteRun, parent: dict[str, Any]
 ) -> None:
     rlctl, status = shared_rlctl, parent["status"]
-    file = write_run("child", config=SHORT, trainer=RANK, startFrom={"run": "parent", "withOptimizer": True})
+    start_from = {"run": "parent", "withOptimizer": True, "data": "continue"}
+    file = write_run("child", config=SHORT, trainer=RANK, startFrom=start_from)
     _train(rlctl, file, "child")
     child = rlctl.status("child")
     began = child["startedFrom"]
@@ -48,6 +49,8 @@ def test_a_child_continues_with_its_parents_weights_and_optimizer(
         **({"wandbUrl": status["wandb"]["url"]} if status["wandb"].get("url") else {}),
     }
     assert (child["phase"], child["progress"]["step"]) == ("Succeeded", 3)
+    assert (status["items"]["trained"], child["items"]["trained"]) == (12, 24), "its account goes on, too"
+    assert re.search(r"items +\d+ seen = 24 trained \+ ", rlctl("get", "child", "--local").stdout)
     assert re.search(r"began with +the weights of parent after step 3", rlctl("get", "child", "--local").stdout)
     log = rlctl("logs", "child", "-c", "trainer", "--local").stdout
     assert f"starting at step 0 from the weights and the optimizer of {began['statePath']}" in log

@@ -98,6 +98,8 @@ class TrainingHalf:
     def result(self) -> dict[str, Any]:
         assert self.result_file.stat().st_size <= MAX_BYTES
         result: dict[str, Any] = json.loads(self.result_file.read_text())
+        if items := result.get("items"):
+            assert items["seen"] == items["trained"] + sum(items["dropped"].values()) + items["underWay"]
         return result
 
     def write_config(self, env: Mapping[str, Any] | None = None, tinker: Mapping[str, Any] | None = None) -> Path:

@@ -26,6 +26,7 @@ async def test_real_starts_of_four_programs_train_and_end_by_themselves(half, ti
     assert result["outcome"] == "succeeded"
     assert result["stepsTrained"] == result["totalSteps"] == 3
     assert result["samplerPath"].startswith("tinker://")
+    assert (result["items"]["trained"], result["items"]["epochSize"]) == (3 * 2, 2_000)
     metrics = result["metrics"]
     assert 0.3 < metrics["baseline"]["value"] < 0.7
     assert metrics["heldOut"]["low"] < metrics["heldOut"]["value"] < metrics["heldOut"]["high"]
