@@ -593,7 +593,7 @@ async def test_items_are_dealt_followed_and_given_back_when_a_process_is_silent(
     api.clock.now += 20
     assert await api.post("/rl/items", {"id": "b", "count": 1}) == {"positions": [7]}, "a still has its lease"
     api.clock.now += 41
-    assert await api.post("/rl/items", {"id": "b", "count": 2}) == {"positions": [6, 8]}
+    assert await api.post("/rl/items", {"id": "b", "count": 2, "held": [7]}) == {"positions": [6, 8]}
     await api.post("/scored_data", build.group(first_token=8, group_overrides=told | {"position": 6}))
     books = await api.get("/rl/books")
     assert books["groups"]["dropped"] == {"dealt_again": 1}

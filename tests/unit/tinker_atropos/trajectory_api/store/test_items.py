@@ -29,7 +29,10 @@ BATCH = 4
 
 
 def dealt(journal: Journal, holder: str, count: int, live: frozenset[str] = frozenset(), **told: object) -> list[int]:
-    return journal.write(deal, ItemsRequest(id=holder, count=count, **told), count, {holder, *live})
+    query = "SELECT position FROM items WHERE holder = ?"
+    held = journal.read(lambda sql: [row[0] for row in sql.execute(query, (holder,))])
+    request = {"id": holder, "count": count, "held": held, **told}
+    return journal.write(deal, ItemsRequest(**request), count, {holder, *live})
 
 
 def sent(journal: Journal, position: int, holder: str, key: str | None = None) -> bool:
@@ -68,6 +71,12 @@ def test_an_item_without_a_group_is_dropped_by_reason_unless_it_is_another_ones(
     assert journal.read(item_books) == ItemBooks(
         seen=4, trained=0, dropped={"equal": 1, "held_out": 1}, under_way=2, again=0, epoch=1, epoch_size=2
     )
+
+
+def test_what_a_process_was_dealt_by_an_answer_that_it_did_not_get_is_dealt_again(journal) -> None:
+    assert dealt(journal, "a", 2) == [0, 1]
+    assert dealt(journal, "a", 2) == [2, 3]
+    assert dealt(journal, "a", 3, held=[0, 1]) == [2, 3, 4]
 
 
 def test_one_process_cannot_take_all_items(journal) -> None:

@@ -7,7 +7,6 @@ long as that is cheap, and nothing is promised.
 import asyncio
 import logging
 import time
-import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -133,17 +132,17 @@ class DealtItems:
             logger.info("the trajectory API was not told of the last items: %r", error)
 
     async def _ask(self, count: int) -> list[int]:
-        ended = self._under_way.ended[:MOST_ENDED]
+        ended, later = self._under_way.ended[:MOST_ENDED], self._under_way.ended[MOST_ENDED:]
         asked = {
             "id": self._under_way.holder,
             "index": self._index,
             "count": count,
+            "held": [*self._positions, *self._under_way.positions, *(position for position, _ in later)],
             "epoch_size": None if self._drawn else self._env.order.epoch_size,
             "ended": [{"position": position, "reason": reason} for position, reason in ended],
         }
-        key = {"Idempotency-Key": str(uuid.uuid4())}
         try:
-            response = await post_until_answered(self._client, "/rl/items", orjson.dumps(asked), key)
+            response = await post_until_answered(self._client, "/rl/items", orjson.dumps(asked), {})
         except httpx.HTTPError as error:
             raise InternalError(f"the trajectory API does not deal items: {error!r}") from None
         if not response.is_success:

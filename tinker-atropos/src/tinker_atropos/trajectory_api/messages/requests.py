@@ -156,12 +156,14 @@ class EndedItem(_Body):
 
 class ItemsRequest(_Body):
     """`POST /rl/items`: the environment process with the lease `id` asks for `count` positions in the run's data, and
-    says which of its items have ended without a group. `epoch_size`: how many items there are; None: that is not known.
+    says which of its items have ended without a group. `held`: those that it still has: an answer that it did not get
+    dealt it others, which are given back. `epoch_size`: how many items there are; None: that is not known.
     """
 
     id: str = Field(max_length=64, pattern=r"^[A-Za-z0-9._-]+$")
     count: int = Field(ge=0, le=1_024)
     epoch_size: int | None = Field(default=None, gt=0, lt=2**31)
+    held: tuple[Position, ...] = Field(default=(), max_length=8_192)
     ended: tuple[EndedItem, ...] = Field(default=(), max_length=4_096)
 
 

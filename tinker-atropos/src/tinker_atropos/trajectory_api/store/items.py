@@ -47,15 +47,18 @@ LOST = ("checkpoint_lost", "replay_evicted")
 
 def deal(sql: sqlite3.Connection, request: ItemsRequest, count: int, live: Collection[str]) -> list[int]:
     """The next `count` positions for a process, in order, once its ended items are noted. Items of processes that are
-    not `live` are given back.
+    not `live` are given back, and those that it does not know that it has.
     """
     for item in request.ended:
         ended = sql.execute("DELETE FROM items WHERE position = ? AND holder = ?", (item.position, request.id))
         _post(sql, "dropped", ended.rowcount, item.reason)
     if request.epoch_size is not None:
         _put(sql, "epoch_size", request.epoch_size)
-    asked = orjson.dumps([GIVEN_BACK, request.id, *live]).decode()
-    sql.execute("UPDATE items SET holder = '' WHERE holder NOT IN (SELECT value FROM json_each(?))", (asked,))
+    sql.execute(
+        "UPDATE items SET holder = '' WHERE holder NOT IN (SELECT value FROM json_each(?))"
+        " OR holder = ? AND position NOT IN (SELECT value FROM json_each(?))",
+        (_json([GIVEN_BACK, request.id, *live]), request.id, _json(request.held)),
+    )
     (held,) = sql.execute("SELECT count(*) FROM items WHERE holder = ?", (request.id,)).fetchone()
     return _dealt(sql, request.id, max(0, min(count, MOST_UNDER_WAY - held)))
 
@@ -78,9 +81,8 @@ def take(sql: sqlite3.Connection, holders: Mapping[int, str]) -> set[int]:
     A position that was never dealt here is from before a restart with an earlier checkpoint: all up to it are open.
     """
     _open_up_to(sql, max(holders, default=-1))
-    asked = orjson.dumps(list(holders)).decode()
     rows = sql.execute(
-        "SELECT position, holder FROM items WHERE position IN (SELECT value FROM json_each(?))", (asked,)
+        "SELECT position, holder FROM items WHERE position IN (SELECT value FROM json_each(?))", (_json(holders),)
     )
     taken = {position for position, holder in rows.fetchall() if holder in (GIVEN_BACK, holders[position])}
     sql.executemany("DELETE FROM items WHERE position = ?", [(position,) for position in taken])
@@ -226,6 +228,10 @@ def continue_from(sql: sqlite3.Connection, text: str | None) -> None:
     _post(sql, "again", found.again)
     for reason, items in found.dropped.items():
         _post(sql, "dropped", items, reason)
+
+
+def _json(values: Iterable[object]) -> str:
+    return orjson.dumps(list(values)).decode()
 
 
 def _next(sql: sqlite3.Connection) -> int:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,11 @@ class ItemsUnderWay:
         if found is not None:
             self._items[found].waiting = False
         return found
+
+    @property
+    def positions(self) -> Collection[int]:
+        """Of the items that have not ended."""
+        return self._items.keys()
 
     @property
     def _current(self) -> ItemUnderWay | None:
