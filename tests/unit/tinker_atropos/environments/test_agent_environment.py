@@ -19,6 +19,7 @@ from tinker_atropos.environments.agents.sandbox_turns import SandboxSource
 from tinker_atropos.environments.agents.tool import Tool
 from tinker_atropos.environments.agents.tool_context import ToolContext
 from tinker_atropos.environments.rollout.rollouts import FailedRollout, Rollout
+from tinker_atropos.environments.rollout.sampled_work import item_under_way
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.sandboxes.sandbox import NotIsolatedError, SandboxLostError
 
@@ -156,6 +157,16 @@ async def test_missing_items_are_told() -> None:
             await env.get_next_item()
         with pytest.raises(ConfigError, match="Empty has no held-out items"):
             await env.evaluate()
+
+
+async def test_the_toolsets_of_a_group_follow_from_its_item() -> None:
+    with agent_environment(Adds, ScriptedPolicy("5"), distribution="development", enabled_toolsets=None) as env:
+        drawn = []
+        for position in (*range(20), *range(20)):
+            item_under_way.set(position)
+            drawn.append(frozenset(env._resolve_tools_for_group()[1]))
+    assert drawn[:20] == drawn[20:]
+    assert len(set(drawn)) > 1
 
 
 class Crowd:

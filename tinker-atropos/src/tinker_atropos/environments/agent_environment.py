@@ -35,6 +35,7 @@ from tinker_atropos.environments.base import Item, Message
 from tinker_atropos.environments.items.held_out import Evaluation, evaluation_of
 from tinker_atropos.environments.rollout.failures import IncompleteGroupError
 from tinker_atropos.environments.rollout.rollouts import Outcome, Rollout
+from tinker_atropos.environments.rollout.sampled_work import item_under_way
 from tinker_atropos.environments.session_environment import SessionConfig, SessionEnvironment
 from tinker_atropos.environments.sessions.rollout_session import RolloutSession
 from tinker_atropos.errors import ConfigError
@@ -193,12 +194,17 @@ class AgentEnvironment(SessionEnvironment[Item], ABC):
         """The tools' schemas, and their names. Authors call it, too."""
         config = self.config
         wishes = (config.enabled_toolsets, config.disabled_toolsets, config.distribution)
-        tools = tools_of_group(*wishes, self.tools(), self._generator)
+        tools = tools_of_group(*wishes, self.tools(), self._generator())
         return ToolSchemas(tools), set(tools)
 
-    @cached_property
     def _generator(self) -> random.Random:
-        return random.Random(self.config.item_seed)  # noqa: S311 -- which toolsets a group gets
+        """Which toolsets a group gets follows from its item."""
+        position = item_under_way.get()
+        return self._without_item if position is None else random.Random(f"{self.config.item_seed}/{position}")  # noqa: S311
+
+    @cached_property
+    def _without_item(self) -> random.Random:
+        return random.Random(self.config.item_seed)  # noqa: S311 -- see above
 
     @property
     def rollouts_wait_for(self) -> str | None:

@@ -183,7 +183,12 @@ async def test_lost_groups_are_counted_by_reason_and_the_run_continues(run, mist
     assert counts[metric] > 0, counts
     others = ("env/groups_refused", "env/groups_failed_", "env/groups_filtered_")
     lost = {name for name, count in counts.items() if name.startswith(others) and count}
-    assert lost <= {metric, "env/groups_filtered_equal"}
+    assert lost <= {metric, "env/groups_filtered_equal", "env/groups_filtered_in_row"}
+    books = (await run.client.get("/rl/books")).json()["items"]
+    assert books["seen"] == books["trained"] + books["under_way"] + sum(books["dropped"].values())
+    reason = re.sub("env/groups_(failed_|filtered_)?", "", metric)
+    assert {reason} <= books["dropped"].keys() <= {reason, "equal"}
+    assert books["dropped"][reason] == counts[metric]
     assert environment.output.count("refused a group") == (metric == "env/groups_refused")
 
 
