@@ -195,6 +195,18 @@ async def test_environments_that_draw_share_one_sequence_of_draws() -> None:
         assert "c" not in {letter for letter, _ in run.items.values()}
 
 
+async def test_an_answer_that_is_lost_costs_no_item_and_what_is_under_way_is_not_begun_again() -> None:
+    async with attempt() as run:
+        process = Process(run, workers=2)
+        await process.dealt._ask(2)  # its answer is lost
+        await process.work("sent")
+        assert list(run.items) == [0]
+        process.under_way.given(1, "a")
+        await run.post("/rl/items", {"id": process.name, "count": 0, "held": []})  # it has forgotten what it dealt
+        await process.work("sent")
+        assert min(run.items.keys() - {0}) > 1
+
+
 @dataclass
 class Draws:
     """`cost`: seconds of each."""

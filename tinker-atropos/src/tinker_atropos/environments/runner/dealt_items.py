@@ -151,5 +151,5 @@ class DealtItems:
             )
         del self._under_way.ended[: len(ended)]
         self._reported_at = self._clock()
-        positions: list[int] = response.json()["positions"]
-        return positions
+        positions: list[int] = response.json()["positions"]  # an API that has forgotten whose they are deals them again
+        return [position for position in positions if position not in self._under_way.positions]
