@@ -37,6 +37,7 @@ def check_kept_rollouts(folder: Path, steps: int, accuracies: dict[int, float]) 
         assert [one["group"] for one in evaluated] == list(range(len(evaluated)))
         sampled = [one for one in evaluated if "greedy" not in one]
         assert fmean(rewards(sampled)) == accuracy
+        assert fmean(each["worth"] for one in sampled for each in one["rollouts"]) == accuracy
         (result,) = (one for one in kept[step] if one["record"] == "evaluation")
         told = result["metrics"]
         assert told["eval/percent_correct"] == accuracy

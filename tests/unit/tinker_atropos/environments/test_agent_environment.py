@@ -116,6 +116,7 @@ async def test_an_agents_sets_have_their_mean_reward_and_no_pass_at_k() -> None:
         metrics = (await env.evaluate()).to_metrics()
         assert (metrics["eval/first/mean_reward"], metrics["eval/first/n"], metrics["eval/n"]) == (0.75, 2, 4)
         assert not [name for name in metrics if "pass" in name or "greedy" in name]
+        assert env.worth(0.75) == 0.75, "its figure is the mean of rewards"
     with (
         agent_environment(Adds, ScriptedPolicy("5"), eval_greedy=True) as env,
         pytest.raises(ConfigError, match="eval_greedy is true, and all evaluations of agents are greedy: leave it out"),

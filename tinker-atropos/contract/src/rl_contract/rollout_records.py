@@ -16,6 +16,9 @@ FORMAT: Final = 1
 MAIN_SET: Final = "main"
 """The held-out set of `held_out_items`, whose figures have no set's name."""
 
+LONGEST_ITEM: Final = 1_000
+"""Characters of an item that are kept."""
+
 MOST_SETS: Final = 8
 """That are shown of a group."""
 
@@ -105,6 +108,11 @@ class RolloutRecord(_Record):
     )
     components: dict[str, JsonValue] | None = Field(
         default=None, description="the parts of the reward by name, if the environment says them"
+    )
+    worth: Number = Field(
+        default=None,
+        description="of an `evaluated` group: what the held-out figure counts it as, 1 for right and 0 for wrong; "
+        "missing where only the environment knows",
     )
     advantage: Number = Field(
         default=None,

@@ -268,6 +268,9 @@ class AgentEnvironment(SessionEnvironment[Item], ABC):
                 setattr(aside, name, copy.copy(value))
         return aside
 
+    def worth(self, score: float) -> float:
+        return float(score)
+
     async def evaluate(self, *_args: Any, **_kwargs: Any) -> Evaluation:
         """The whole loop with tools at temperature 0 on held-out items; the mean reward is `eval/mean_reward`.
 
@@ -277,7 +280,7 @@ class AgentEnvironment(SessionEnvironment[Item], ABC):
             raise ConfigError(f"{type(self).__name__} has no held-out items: define held_out_items(), or evaluate()")
         begun = time.time()
         played = await self.held_out_rollouts()
-        evaluation = evaluation_of(played, float, MEAN_REWARD)
+        evaluation = evaluation_of(played, self.worth, MEAN_REWARD)
         if self.config.data_dir_to_save_evals is not None:
             samples = [_sample(each.item, rollout) for each in played for rollout in each.rollouts]
             await self.evaluate_log(

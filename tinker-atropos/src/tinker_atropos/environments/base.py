@@ -180,6 +180,10 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         """Whether an evaluation counts this reward as correct."""
         return score >= 1.0
 
+    def worth(self, score: float) -> float:
+        """What an evaluation counts this reward as: its figure is the mean."""
+        return float(self.is_correct(score))
+
     async def setup(self) -> None:
         """What takes long is loaded here, once; the rest does not rely on it."""
 
@@ -325,7 +329,7 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         Rollouts that failed say nothing about the policy, and are left out. Raises ValueError if all of them failed.
         """
         played = await self.held_out_rollouts()
-        return evaluation_of(played, self.is_correct, EVAL_METRIC, samples=self.config.eval_samples)
+        return evaluation_of(played, self.worth, EVAL_METRIC, samples=self.config.eval_samples)
 
     def all_held_out(self) -> Mapping[str, Sequence[Item]]:
         """All sets by name, `main` first. Raises ConfigError for names that metrics cannot have."""

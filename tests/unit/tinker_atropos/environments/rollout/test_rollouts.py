@@ -7,8 +7,9 @@ from datetime import date
 import numpy as np
 import pytest
 
+from rl_contract.rollout_records import LONGEST_ITEM
 from tinker_atropos.environments.rollout.conversation import SampledSequence
-from tinker_atropos.environments.rollout.rollouts import MAX_ITEM_CHARACTERS, Rollout, scored_group, shown_item
+from tinker_atropos.environments.rollout.rollouts import Rollout, scored_group, shown_item
 
 
 @dataclass
@@ -32,7 +33,7 @@ ITEMS = {
     "a day": (date(2026, 1, 2), "2026-01-02"),
     "a large number": (10**30, str(10**30)),
     "no JSON": ({1j}, "{1j}"),
-    "a long object": (Opaque(), ("Opaque(" + "x" * 2000)[:MAX_ITEM_CHARACTERS]),
+    "a long object": (Opaque(), ("Opaque(" + "x" * 2000)[:LONGEST_ITEM]),
     "a long text": ("é" * 2000, '"' + "é" * 499),
 }
 

@@ -70,6 +70,7 @@ BAD: dict[str, tuple[Any, str]] = {
         {"groups": [EVALUATED | {"step": 6}]},
         "groups[0].step is 6; the run has the steps 0 to 5",
     ),
+    "worth of more": ({"groups": [EVALUATED | {"worth": [1, 0, 1]}]}, "groups.0: worth has 3 numbers"),
     "no reason": ({"groups": [{"fate": "dropped", "group": GROUP}]}, "groups.0: reason is missing"),
     "a long reason": ({"lost": [LOST | {"reason": "x" * 65}]}, "lost.0.reason"),
     "a long sentence": ({"lost": [LOST | {"why": "x" * 2001}]}, "lost.0.why"),

@@ -321,9 +321,11 @@ def test_dropped_and_evaluated_groups() -> None:
     assert (record["group"], written(group_record(again, pieces))["group"]) == (0, 1)
     assert fates(record) == [["dropped", "dropped"], ["dropped"]]
     assert [rollout["advantage"] for rollout in record["rollouts"]] == [None, None]
-    evaluated = written(group_record(GroupFacts(group, "evaluated", 3, step=12), pieces))
+    evaluated = written(group_record(GroupFacts(group, "evaluated", 3, step=12, worth_R=[1.0, 0.0]), pieces))
     assert (evaluated["group"], evaluated["step"], evaluated["fate"]) == (3, 12, "evaluated")
     assert fates(evaluated) == [["evaluated", "evaluated"], ["evaluated"]]
+    assert [rollout["worth"] for rollout in evaluated["rollouts"]] == [1, 0]
+    assert "worth" not in record["rollouts"][0]
     assert "trained_logprobs" not in evaluated["rollouts"][0]["sequences"][0]
 
 

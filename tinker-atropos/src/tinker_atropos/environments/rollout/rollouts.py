@@ -6,14 +6,12 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import orjson
 
+from rl_contract.rollout_records import LONGEST_ITEM
 from tinker_atropos.environments.rollout.conversation import SampledSequence
 from tinker_atropos.environments.rollout.prompt_tokens import Message
 
 FailureKind = Literal["raised", "timeout", "transport"]
 FAILURE_KINDS: Final[tuple[FailureKind, ...]] = get_args(FailureKind)
-
-
-MAX_ITEM_CHARACTERS: Final = 1_000
 
 
 class TransportError(Exception):
@@ -82,7 +80,7 @@ def shown_item(item: object) -> object:
     try:
         text = orjson.dumps(item, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
     except orjson.JSONEncodeError:
-        return repr(item)[:MAX_ITEM_CHARACTERS]
-    if len(text) > MAX_ITEM_CHARACTERS:
-        return text[:MAX_ITEM_CHARACTERS].decode(errors="ignore")
+        return repr(item)[:LONGEST_ITEM]
+    if len(text) > LONGEST_ITEM:
+        return text[:LONGEST_ITEM].decode(errors="ignore")
     return orjson.loads(text)

@@ -172,7 +172,8 @@ class AtroposPatches:
                 for rollouts, greedy in ((each.rollouts, False), (each.greedy, True)):
                     if rollouts:
                         group = scored_group(rollouts, item=each.item)
-                        self._reports.evaluated(work.step, group, each.sets, greedy=greedy)
+                        worth = [self._env.worth(rollout.score) for rollout in rollouts if rollout.sequences]
+                        self._reports.evaluated(work.step, group, each.sets, worth, greedy=greedy)
 
     def _nothing_collected(self, sampled: SampledWork) -> None:
         """An environment that sampled but returns nothing has filtered its group itself; otherwise it made none."""

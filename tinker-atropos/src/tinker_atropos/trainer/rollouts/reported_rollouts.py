@@ -40,7 +40,8 @@ class AnsweredGroup(ScoredGroup):
 
 class UntrainedGroup(_Report):
     """A group of the held-out sets of these names, which was evaluated at `step`, or one that the environment dropped.
-    `greedy`: sampled at temperature 0, beside others of the same item.
+    `worth`: what the held-out figure counts each rollout as; empty: not known. `greedy`: sampled at temperature 0,
+    beside others of the same item.
     """
 
     fate: Literal["evaluated", "dropped"]
@@ -48,6 +49,7 @@ class UntrainedGroup(_Report):
     reason: Word | None = None
     why: Sentence | None = None
     sets: list[Word] = Field(default=[], max_length=MAX_SETS)
+    worth: list[float] = []
     greedy: bool = False
     group: AnsweredGroup
 
@@ -59,6 +61,8 @@ class UntrainedGroup(_Report):
             raise ValueError(f"step is {self.step}: a dropped group has none, leave it out")
         if self.fate == "dropped" and not self.reason:
             raise ValueError("reason is missing: why the group was dropped")
+        if self.worth and len(self.worth) != self.group.rollout_count:
+            raise ValueError(f"worth has {len(self.worth)} numbers for {self.group.rollout_count} rollouts")
         if None in self.group.scores and (self.fate == "dropped" or set(self.group.scores) != {None}):
             raise ValueError("group.scores has null: only the answers of an evaluation may have no scores, all of them")
         return self

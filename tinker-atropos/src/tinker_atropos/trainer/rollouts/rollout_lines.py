@@ -88,7 +88,8 @@ class GroupFacts:
     """A group and what became of it. `number` counts groups of its fate; `why` is the sentence of a dropped one;
     `advantages_R` are None where none were computed; `trained_S` has None for sequences that were not trained, and
     `masked_S` says which of them were not because they were cut off by length. `sets`
-    are the held-out sets of an evaluated one, and `greedy` says that it was sampled at temperature 0, beside others.
+    are the held-out sets of an evaluated one, `worth_R` is what its figure counts each rollout as (empty: not known),
+    and `greedy` says that it was sampled at temperature 0, beside others.
     """
 
     group: Group
@@ -101,6 +102,7 @@ class GroupFacts:
     step: int | None = None
     masked_S: npt.NDArray[np.bool_] | None = None
     sets: Sequence[str] = ()
+    worth_R: Sequence[float] = ()
     greedy: bool = False
 
 
@@ -174,7 +176,8 @@ def _facts(untrained: UntrainedGroup, number: int, environment: int) -> GroupFac
     group = read_group(told | {"scores": [math.nan if score is None else score for score in told["scores"]]})
     return GroupFacts(
         replace(group, story=replace(group.story, environment=environment)), untrained.fate, number,
-        reason=untrained.reason, why=untrained.why, step=untrained.step, sets=untrained.sets, greedy=untrained.greedy,
+        reason=untrained.reason, why=untrained.why, step=untrained.step, sets=untrained.sets, worth_R=untrained.worth,
+        greedy=untrained.greedy,
     )  # fmt: skip
 
 
@@ -353,6 +356,7 @@ def _rollouts(facts: GroupFacts, sequences_S: Sequence[Line]) -> Iterator[Line]:
         yield line_of(
             RolloutRecord,
             reward=reward,
+            **_given(worth=facts.worth_R[rollout] if facts.worth_R else None),
             advantage=_advantage(facts, rollout),
             **_given(components=_at(story.components_R, rollout), messages=_at(story.messages_S, own[0])),
             sequences=[sequences_S[index] for index in own],

@@ -37,12 +37,12 @@ GROUP: dict[str, Any] = {"tokens": [[1, 2]], "masks": [[-100, 2]], "scores": [1.
 
 def test_what_is_taken_waits_no_longer() -> None:
     reports = RolloutReports()
-    reports.evaluated(3, GROUP, ("main", "hard"), greedy=True)
+    reports.evaluated(3, GROUP, ("main", "hard"), [1.0], greedy=True)
     reports.dropped(4, "equal", "all the same", GROUP)
     reports.lost("rollout", "timeout", "30 s", 7)
     groups, lost = reports.take()
     assert groups == [
-        {"fate": "evaluated", "step": 3, "group": GROUP, "sets": ["main", "hard"], "greedy": True},
+        {"fate": "evaluated", "step": 3, "group": GROUP, "sets": ["main", "hard"], "worth": [1.0], "greedy": True},
         {"fate": "dropped", "reason": "equal", "why": "all the same", "group": GROUP},
     ]
     assert lost == [{"what": "rollout", "reason": "timeout", "why": "30 s", "count": 1, "tokens": 7}]

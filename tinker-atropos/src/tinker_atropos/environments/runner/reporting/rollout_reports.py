@@ -77,14 +77,20 @@ class RolloutReports:
     _sent_whole: int = 0
 
     def evaluated(
-        self, step: int, group: Mapping[str, object], sets: Sequence[str] = (), *, greedy: bool = False
+        self,
+        step: int,
+        group: Mapping[str, object],
+        sets: Sequence[str] = (),
+        worth: Sequence[float] = (),
+        *,
+        greedy: bool = False,
     ) -> None:
-        """A group of the held-out sets of these names, sampled from the weights after `step`. `greedy`: at temperature
-        0, beside others of the same item.
+        """A group of the held-out sets of these names, sampled from the weights after `step`. `worth`: what the figure
+        counts each rollout as; empty: not known. `greedy`: at temperature 0, beside others of the same item.
         """
         if len(self._groups) < MAX_WAITING:
             told = {"fate": "evaluated", "step": step, "group": group}
-            self._groups.append({**told, "sets": list(sets), "greedy": greedy})
+            self._groups.append({**told, "sets": list(sets), "worth": list(worth), "greedy": greedy})
         else:
             self.lost("group", "not_kept", f"more than {MAX_WAITING} groups waited to be kept: this one was evaluated")
 
