@@ -90,6 +90,9 @@ class Starting:
     async def pinned(self, due_step: int) -> AsyncIterator[int]:
         yield due_step
 
+    async def tell_answers(self) -> None:
+        pass
+
     async def tell(self) -> None:
         pass
 

@@ -186,6 +186,7 @@ class Evaluations:
             logger.warning("the evaluation at step %d failed: %s", due_step, describe(error, self._reports.source))
         else:
             took = {SECONDS: time.monotonic() - begun} if metrics else {}
+            await self._heartbeat.tell_answers()
             self._shared.metrics.put(
                 {**metrics, **took},
                 step,

@@ -42,6 +42,9 @@ END_RETRY_SECONDS = 0.3
 ROLLOUTS_SECONDS = 3.0
 """For the last rollouts that are only shown."""
 
+ANSWERS_SECONDS = 30.0
+"""For the answers of an evaluation, which its result waits for."""
+
 PROMETHEUS_COUNTS = ("made", "kept", "filtered", "failed", "accepted", "refused")
 
 
@@ -108,6 +111,13 @@ class Heartbeat:
         await asyncio.wait({told}, timeout=TELL_SECONDS)
         if told.done() and (error := told.exception()):
             logger.info("the trajectory API gets it a second later: %r", error)
+
+    async def tell_answers(self) -> None:
+        """Send the rollouts that wait, for at most ANSWERS_SECONDS, before an evaluation's result: with the last one the
+        trainer ends, and keeps nothing more. Never raises.
+        """
+        sent = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._rollouts.send(), self._loop))
+        await asyncio.wait({sent}, timeout=ANSWERS_SECONDS)
 
     async def conclude(self, state: ReportedState, reason: str | None = None) -> None:
         """Deliver the remaining metrics, then report how it ended. Tries for at most 10 s; never raises."""
