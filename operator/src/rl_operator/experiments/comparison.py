@@ -1,111 +1,105 @@
 """Which of two runs is better, in words that name the evidence. Pure."""
 
-import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from rl_contract.confidence_intervals import Z_95
 from rl_contract.status_metrics import EvaluatedFigure
+from rl_operator.experiments.paired_difference import CHANCE, FEWEST, PairedDifference, paired_difference
 from rl_operator.experiments.run_figures import UNSET, RunFigures, held_out_differences, setting_text
-
-Z_POWER: Final = 0.841621
-"""Its one-sided 80 % quantile: a number of samples is one with which a real difference is seen in 4 of 5 cases."""
 
 SHOWN_DIFFERENCES: Final = 3
 """Between held-out sets, in a sentence."""
 
-Kind = Literal["better", "undecided", "no-figure", "no-interval", "different-sets"]
+Kind = Literal["better", "undecided", "no-figure", "no-interval", "different-sets", "different-figures"]
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The verdict on two runs. `better`: the name of the better one; `samples_needed`: of each run, to decide it."""
+    """The verdict on two runs, the higher figure first. `better`: the name of the better one; `difference`: of the
+    first minus the second, on the items that both answered, if those are known.
+    """
 
     kind: Kind
     runs: tuple[str, str]
     sentence: str
     better: str | None = None
-    samples_needed: int | None = None
+    difference: PairedDifference | None = None
 
     def to_wire(self) -> dict[str, Any]:
-        known = {"better": self.better, "samplesNeeded": self.samples_needed}
+        difference = self.difference.to_wire() if self.difference else None
+        known = {"better": self.better, "difference": difference}
         said = {name: value for name, value in known.items() if value is not None}
         return {"kind": self.kind, "runs": list(self.runs), "sentence": self.sentence, **said}
 
 
-def compare_runs(one: RunFigures, other: RunFigures) -> Comparison:
-    """By their newest held-out figures. The higher one is better if the two 95 % intervals do not overlap: that is
-    stricter than a test of the difference at 5 % (with intervals of equal width it is one at 0.6 %), so that picking
-    the best of several runs does not make chance a winner.
+def compare_runs(one: RunFigures, other: RunFigures, pairs: int = 1) -> Comparison:
+    """By their newest held-out figures: paired by item where the answers to each item are known (`paired_difference`).
+    `pairs`: of this many, chance alone may decide one at all in 5 of 100 cases.
+
+    Else the higher one is better if the two 95 % intervals do not overlap: that is stricter than a test of the
+    difference at 5 % (with intervals of equal width it is one at 0.6 %), whatever `pairs` is.
     """
     if one.held_out is None or other.held_out is None:
         return _without_figure(one, other)
-    if one.held_out_set != other.held_out_set:
-        return _different_sets(one, other)
-    high, low = (one, other) if one.held_out.value >= other.held_out.value else (other, one)
-    return _judged(high, low, one.held_out, other.held_out, (one.name, other.name))
+    if not comparable(one, other):
+        return _unlike(one, other)
+    found = paired_difference(one.answers, other.answers, CHANCE / pairs)
+    if (found.value if found else one.held_out.value - other.held_out.value) < 0:
+        return compare_runs(other, one, pairs)
+    kind, why = _by_items(found, pairs) if found else _by_intervals(one.held_out, other.held_out)
+    figure = f"held-out{one.held_out.origin or other.held_out.origin} {one.held_out.text}"
+    said = f"{one.name} is better: {figure} against" if kind == "better" else f"not decided: {figure} of {one.name} and"
+    rest = ("" if found else why_unpaired(one, other)) + so_far(one, other)
+    sentence = f"{said} {other.held_out.text} of {other.name}; {why}{rest}"
+    return Comparison(kind, (one.name, other.name), sentence, one.name if kind == "better" else None, found)
 
 
-def _judged(
-    high: RunFigures, low: RunFigures, first: EvaluatedFigure, second: EvaluatedFigure, runs: tuple[str, str]
-) -> Comparison:
-    better, worse = (first, second) if first.value >= second.value else (second, first)
-    open_ones = so_far(high, low)
-    if better.low is None or worse.high is None:
-        sentence = (
-            f"not decided: held-out {better.text} of {high.name} and {worse.text} of {low.name}; without an interval "
-            f"of each, nothing says whether the difference is chance{open_ones}"
-        )
-        return Comparison("no-interval", runs, sentence)
-    if better.low > worse.high:
-        sentence = (
-            f"{high.name} is better: held-out {better.text} against {worse.text} of {low.name}; "
-            f"the intervals are apart{open_ones}"
-        )
-        return Comparison("better", runs, sentence, better=high.name)
-    needed = samples_needed(better, worse)
-    sentence = (
-        f"not decided: held-out {better.text} of {high.name} and {worse.text} of {low.name}; the intervals overlap"
-        f"{_needed(needed, better, worse)}{open_ones}"
-    )
-    return Comparison("undecided", runs, sentence, samples_needed=needed)
+def _by_items(found: PairedDifference, pairs: int) -> tuple[Kind, str]:
+    family = f" (95 % over all {pairs} pairs)" if pairs > 1 else ""
+    test = "" if found.p is None else f" (McNemar's p {found.p:.2g})"
+    on = f"on the same {found.items} items the difference is {found.text}{family}{test}"
+    if found.decided:
+        return "better", on
+    needed = found.items_needed and f"; if it is real, about {_rounded(found.items_needed):,} items would show it"
+    return "undecided", f"{on}, which may be chance{needed or ''}"
 
 
-def samples_needed(one: EvaluatedFigure, other: EvaluatedFigure) -> int | None:
-    """How many held-out samples of each run would set the two intervals apart in 4 of 5 cases, if the difference is as
-    large as it seems. None: the figures are equal, or have no intervals or numbers of samples.
+def _by_intervals(high: EvaluatedFigure, low: EvaluatedFigure) -> tuple[Kind, str]:
+    if high.low is None or low.high is None:
+        return "no-interval", "without an interval of each, nothing says whether the difference is chance"
+    return ("better", "the intervals are apart") if high.low > low.high else ("undecided", "the intervals overlap")
 
-    With d the difference, and s the deviation of one sample, which is the interval's half width times sqrt(n) / z:
-    intervals of n samples are apart if the observed difference is above z (s1 + s2) / sqrt(n) (Schenker and Gentleman,
-    On Judging the Significance of Differences by Examining the Overlap Between Confidence Intervals, The American
-    Statistician 55, 2001). It is normal with the mean d and the variance (s1² + s2²) / n, so that happens with a
-    probability of 80 % from
 
-        n = ((z (s1 + s2) + z_power sqrt(s1² + s2²)) / d)²
-
-    on: the usual power analysis of two proportions (Fleiss, Levin and Paik, Statistical Methods for Rates and
-    Proportions, 2003, chapter 4) with the overlap in the place of a test. The intervals count samples of an item as
-    fewer ones, so the deviations do, too.
+def comparable(one: RunFigures, other: RunFigures) -> bool:
+    """Whether their figures are of one held-out set, one metric and one temperature; of one set, an unknown temperature
+    is any.
     """
-    deviations = _deviation(one), _deviation(other)
-    difference = abs(one.value - other.value)
-    if deviations[0] is None or deviations[1] is None or not difference:
-        return None
-    apart = Z_95 * (deviations[0] + deviations[1]) + Z_POWER * math.hypot(deviations[0], deviations[1])
-    return math.ceil((apart / difference) ** 2)
+    return one.held_out_set == other.held_out_set and not list(_how_they_differ(one, other))
 
 
-def _deviation(figure: EvaluatedFigure) -> float | None:
-    if figure.low is None or figure.high is None or not figure.samples:
-        return None
-    return (figure.high - figure.low) / 2 * math.sqrt(figure.samples) / Z_95
+def _how_they_differ(one: RunFigures, other: RunFigures) -> Iterator[str]:
+    """Besides the set: by what was counted, and how it was sampled."""
+    first, second = one.held_out, other.held_out
+    if first is None or second is None:
+        return
+    if first.metric != second.metric:
+        yield f"the figure is {first.metric} in {one.name} and {second.metric} in {other.name}"
+    if None not in (temperatures := (first.temperature, second.temperature)) and temperatures[0] != temperatures[1]:
+        yield f"the temperature is {temperatures[0]:g} in {one.name} and {temperatures[1]:g} in {other.name}"
 
 
-def _needed(needed: int | None, one: EvaluatedFigure, other: EvaluatedFigure) -> str:
-    if needed is None:
-        return "" if one.value != other.value else ", and the figures are equal"
-    now = f"{one.samples}" if one.samples == other.samples else f"{one.samples} and {other.samples}"
-    return f"; if the difference is real, about {_rounded(needed):,} samples of each would show it (now {now})"
+def why_unpaired(*rows: RunFigures) -> str:
+    """` (not paired by item: …)`; empty if nobody has looked at their answers."""
+    names: dict[str, list[str]] = {}
+    for row in rows:
+        if not row.answers and row.why_unpaired:
+            names.setdefault(row.why_unpaired, []).append(row.name)
+    why = [f"{', '.join(each)}: {reason}" for reason, each in names.items()]
+    if all(row.answers for row in rows):
+        common = len(set[str].intersection(*(set(row.answers) for row in rows)))
+        why = [f"{common} held-out items are in all of them, and {FEWEST} are needed"]
+    return f" (not paired by item: {'; '.join(why)})" if why else ""
 
 
 def _rounded(number: int) -> int:
@@ -121,7 +115,8 @@ def _without_figure(one: RunFigures, other: RunFigures) -> Comparison:
     return Comparison("no-figure", (one.name, other.name), f"no verdict: {'; '.join(missing)}")
 
 
-def _different_sets(one: RunFigures, other: RunFigures) -> Comparison:
+def _unlike(one: RunFigures, other: RunFigures) -> Comparison:
+    """Of other sets, or figures of another kind."""
     names = held_out_differences(one.settings, other.settings) if one.settings and other.settings else ()
     if "environment" in names:  # then its fields differ, too
         names = ("environment",)
@@ -131,9 +126,12 @@ def _different_sets(one: RunFigures, other: RunFigures) -> Comparison:
         for name in names[:SHOWN_DIFFERENCES]
     ]
     more = [f"{len(names) - SHOWN_DIFFERENCES} more"] if len(names) > SHOWN_DIFFERENCES else []
-    why = "; ".join([*parts, *more]) or "the environments or eval settings differ"
-    sentence = f"no verdict: different held-out sets: {why}, so the figures do not compare"
-    return Comparison("different-sets", (one.name, other.name), sentence)
+    how = list(_how_they_differ(one, other))
+    why = "; ".join([*parts, *more, *how]) or "the environments or eval settings differ"
+    same_set = one.held_out_set == other.held_out_set
+    what = "figures of different kinds" if same_set else "different held-out sets"
+    sentence = f"no verdict: {what}: {why}, so the figures do not compare"
+    return Comparison("different-figures" if same_set else "different-sets", (one.name, other.name), sentence)
 
 
 def so_far(*rows: RunFigures) -> str:

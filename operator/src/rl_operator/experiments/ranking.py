@@ -1,18 +1,35 @@
 """The runs of an experiment from best to worst, and what remains of their order over seeds. Pure."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 from rl_operator.api.value_text import same_value, text_of
-from rl_operator.experiments.comparison import Comparison, compare_runs, so_far
+from rl_operator.experiments.comparison import Comparison, comparable, compare_runs, so_far, why_unpaired
+from rl_operator.experiments.paired_difference import seeds_difference
 from rl_operator.experiments.run_figures import RunFigures, setting_text
 
 
 def ranked(rows: Sequence[RunFigures]) -> tuple[RunFigures, ...]:
-    """By the held-out figure; those without one follow, by their rollout reward; of equals, the older one is first."""
-    return tuple(sorted(rows, key=_place))
+    """By the held-out figure, those that compare with most others first; those without one follow, by their rollout
+    reward; of equals, the older one is first.
+    """
+    without = sorted((row for row in rows if row.held_out is None), key=_place)
+    return (*(row for alike in comparable_rows(rows) for row in alike), *without)
+
+
+def comparable_rows(rows: Sequence[RunFigures]) -> list[list[RunFigures]]:
+    """Those with a figure, by what their figures compare with; most first, and in each from best to worst."""
+    found: list[list[RunFigures]] = []
+    for row in sorted((row for row in rows if row.held_out is not None), key=_place):
+        alike = next((each for each in found if comparable(each[0], row)), None)
+        if alike is None:
+            found.append([row])
+        else:
+            alike.append(row)
+    return sorted(found, key=lambda alike: -len(alike))
 
 
 def _place(row: RunFigures) -> tuple[bool, float, bool, float, str, str]:
@@ -28,9 +45,20 @@ def _place(row: RunFigures) -> tuple[bool, float, bool, float, str, str]:
 
 
 def verdicts(rows: Sequence[RunFigures]) -> tuple[Comparison, ...]:
-    """The best run against each of the others, in their order."""
-    best, *others = ranked(rows)
-    return tuple(compare_runs(best, other) for other in others)
+    """The best run against each of the others, in their order; of runs whose figures do not compare with its own, the
+    best one against the others of its kind, and why it does not compare.
+
+    Whoever is compared with the fourth has picked the best of four: the six pairs share what chance may decide.
+    """
+    kinds = comparable_rows(rows)
+    found = [
+        compare_runs(alike[0], other, math.comb(place, 2))
+        for alike in kinds
+        for place, other in enumerate(alike[1:], 2)
+    ]
+    first, *others = ranked(rows)
+    odd = [*(alike[0] for alike in kinds[1:]), *(row for row in others if row.held_out is None)]
+    return (*found, *(compare_runs(first, other) for other in odd))
 
 
 def swept_fields(rows: Sequence[RunFigures]) -> tuple[str, ...]:
@@ -51,13 +79,22 @@ def is_seed(field: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SeedGroup:
-    """Runs that differ in their seeds only. `mean`, `lowest`, `highest`: of their held-out figures."""
+    """Runs that differ in their seeds only, and have held-out figures."""
 
     settings: Mapping[str, Any]
-    runs: tuple[str, ...]
-    mean: float
-    lowest: float
-    highest: float
+    rows: tuple[RunFigures, ...]
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        return tuple(row.name for row in self.rows)
+
+    @property
+    def figures(self) -> list[float]:
+        return [row.held_out.value for row in self.rows if row.held_out]
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.figures)
 
     @property
     def label(self) -> str:
@@ -66,30 +103,29 @@ class SeedGroup:
         return ", ".join(f"{name} {setting_text(value)}" for name, value in values)
 
     def to_wire(self) -> dict[str, Any]:
-        figures = {"mean": round(self.mean, 4), "lowest": self.lowest, "highest": self.highest}
+        figures = {"mean": round(self.mean, 4), "lowest": min(self.figures), "highest": max(self.figures)}
         return {"settings": dict(self.settings), "runs": list(self.runs), **figures}
 
 
 def seed_groups(rows: Sequence[RunFigures]) -> tuple[SeedGroup, ...]:
-    """From best to worst; nothing unless some settings were tried with several seeds, on one held-out set."""
-    evaluated = [row for row in rows if row.held_out is not None]
-    if len({row.held_out_set for row in evaluated}) != 1 or not any(map(is_seed, swept_fields(rows))):
+    """From best to worst, of the runs whose figures compare; nothing unless some settings were tried with several
+    seeds.
+    """
+    evaluated = next(iter(comparable_rows(rows)), [])
+    if not any(map(is_seed, swept_fields(rows))):
         return ()
     fields = [field for field in swept_fields(rows) if not is_seed(field)]
     groups = list(_groups(evaluated, fields))
-    return tuple(sorted(groups, key=lambda group: -group.mean)) if any(len(g.runs) > 1 for g in groups) else ()
+    return tuple(sorted(groups, key=lambda group: -group.mean)) if any(len(g.rows) > 1 for g in groups) else ()
 
 
 def _groups(rows: Sequence[RunFigures], fields: Sequence[str]) -> Iterator[SeedGroup]:
     by_settings: dict[str, list[RunFigures]] = {}
-    for row in ranked(rows):
+    for row in rows:
         key = ", ".join(text_of(row.swept.get(field)) for field in fields)
         by_settings.setdefault(key, []).append(row)
     for group in by_settings.values():
-        figures = [row.held_out.value for row in group if row.held_out]
-        settings = {field: group[0].swept.get(field) for field in fields}
-        names = tuple(row.name for row in group)
-        yield SeedGroup(settings, names, fmean(figures), min(figures), max(figures))
+        yield SeedGroup({field: group[0].swept.get(field) for field in fields}, tuple(group))
 
 
 def over_seeds(groups: Sequence[SeedGroup]) -> str:
@@ -98,18 +134,23 @@ def over_seeds(groups: Sequence[SeedGroup]) -> str:
     if len(groups) == 1:
         return f"over seeds: {len(best.runs)} runs that differ in their seed only: {_spread(best)}"
     second = groups[1]
-    both = f"{best.label}: {_spread(best)}; {second.label}: {_spread(second)}"
+    both = f"over seeds: {best.label}: {_spread(best)}; {second.label}: {_spread(second)}"
     if min(len(best.runs), len(second.runs)) < 2:
-        return f"over seeds: {both}; one of them has one seed only, which says nothing about chance"
-    if best.lowest > second.highest:
-        return f"over seeds: {both}; every seed of the first is above every seed of the second"
-    return f"over seeds: {both}; they overlap, so more seeds would be needed"
+        return f"{both}; one of them has one seed only, which says nothing about chance"
+    if found := seeds_difference(*([row.answers for row in group.rows] for group in groups[:2])):
+        said = f"the difference is {found.text}, with the seeds and the same {found.items} items as clusters"
+        return f"{both}; {said}" + ("" if found.decided else ", which may be chance: more seeds would be needed")
+    why = why_unpaired(*best.rows, *second.rows)
+    if min(best.figures) > max(second.figures):
+        return f"{both}; every seed of the first is above every seed of the second{why}"
+    return f"{both}; they overlap, so more seeds would be needed{why}"
 
 
 def _spread(group: SeedGroup) -> str:
     if len(group.runs) == 1:
         return f"{group.mean:.3f} with one seed"
-    return f"mean {group.mean:.3f} over {len(group.runs)} seeds ({group.lowest:.3f} to {group.highest:.3f})"
+    lowest, highest = min(group.figures), max(group.figures)
+    return f"mean {group.mean:.3f} over {len(group.runs)} seeds ({lowest:.3f} to {highest:.3f})"
 
 
 def differ_in_seed_only(one: RunFigures, other: RunFigures) -> bool:
@@ -119,11 +160,18 @@ def differ_in_seed_only(one: RunFigures, other: RunFigures) -> bool:
 
 
 def conclusions(rows: Sequence[RunFigures]) -> Iterator[str]:
-    """In words: the best against the second, and what remains of it over seeds."""
+    """In words: the best against the second, what does not compare with it, and what remains of it over seeds."""
     ordered = ranked(rows)
-    for verdict in verdicts(ordered)[:1]:
-        chance = differ_in_seed_only(*ordered[:2])
-        yield verdict.sentence + ("; they differ in their seed only" if chance else "")
+    for place, verdict in enumerate(verdicts(ordered)):
+        if place == 0 or verdict.kind in ("different-sets", "different-figures"):
+            chance = place == 0 and differ_in_seed_only(*ordered[:2])
+            yield verdict.sentence + ("; they differ in their seed only" if chance else "")
     if groups := seed_groups(ordered):
         named = {name for group in groups[:2] for name in group.runs}
         yield over_seeds(groups) + so_far(*(row for row in ordered if row.held_out and row.name in named))
+
+
+def decisive(rows: Sequence[RunFigures]) -> set[str]:
+    """The uids of those whose answers the conclusions rest on."""
+    best = next(iter(comparable_rows(rows)), [])[:2]
+    return {row.uid for row in (*best, *(row for group in seed_groups(rows)[:2] for row in group.rows))}

@@ -22,16 +22,18 @@ Settings = Mapping[str, Any]
 TRAINING_ONLY: Final = frozenset(
     f"config.{name}"
     for name in (
-        "total_steps", "group_size", "batch_size", "max_batches_offpolicy", "steps_per_eval", "item_seed",
-        "difficulty_pools", "tokenizer_name", "inference_weight", "ensure_scores_are_not_same", "min_batch_allocation",
+        "total_steps", "group_size", "batch_size", "max_batches_offpolicy", "steps_per_eval", "eval_items",
+        "eval_samples", "item_seed", "difficulty_pools", "tokenizer_name", "inference_weight",
+        "ensure_scores_are_not_same", "min_batch_allocation",
         "max_num_workers", "max_num_workers_per_node", "max_eval_workers", "worker_timeout",
         "eval_handling", "eval_limit_ratio", "include_messages", "min_items_sent_before_logging",
         "num_rollouts_to_keep", "num_rollouts_per_group_for_logging", "data_path_to_save_groups",
         "data_dir_to_save_evals", "eval_greedy", "use_wandb", "wandb_name",
     )
 )  # fmt: skip
-"""Fields of every environment that say how it is trained, how often it is evaluated, or what is logged. All others may
-say what is asked: also `eval_items`, `max_token_length`, and whatever an environment adds, such as a `seed`.
+"""Fields of every environment that say how it is trained, how often it is evaluated, by how many items and samples of
+a set, or what is logged. All others may say what is asked: also `max_token_length`, and whatever an environment adds,
+such as a `seed`.
 """
 
 BESIDE_CONFIG: Final = ("environment", "files", "trainer.eval_metric")
@@ -57,7 +59,10 @@ def held_out_differences(left: Settings, right: Settings) -> tuple[str, ...]:
 
 
 class RunFigures(ObservedModel):
-    """A run as it is compared. A table keeps it, without `settings`, for when the run is gone."""
+    """A run as it is compared. A table keeps it, without `settings` and `answers`, for when the run is gone.
+
+    `answers`: by held-out item, what each answer behind `held_out` is worth; `unpaired`: why there are none.
+    """
 
     name: str = Field(pattern=RUN_NAME_PATTERN)
     uid: str = ""
@@ -76,12 +81,14 @@ class RunFigures(ObservedModel):
     swept: dict[Annotated[str, Field(pattern=SWEPT_FIELD)], Any] = Field(default_factory=dict)
     held_out_set: str = ""
     settings: dict[str, Any] = Field(default_factory=dict)
+    answers: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+    unpaired: str = ""
     gone: bool = False
 
     @property
     def kept(self) -> dict[str, Any]:
-        """As JSON, without `settings`, and without what says nothing."""
-        wire = self.model_dump(mode="json", exclude_none=True, exclude={"settings"})
+        """As JSON, without what a table does not keep, and without what says nothing."""
+        wire = self.model_dump(mode="json", exclude_none=True, exclude={"settings", "answers", "unpaired"})
         return {name: value for name, value in wire.items() if value not in ("", {}, False)}
 
     @property
@@ -102,6 +109,11 @@ class RunFigures(ObservedModel):
         if self.finished or self.gone:
             return f"it ended without one ({'deleted' if self.gone else self.phase})"
         return f"it is {self.phase}, and has none yet"
+
+    @property
+    def why_unpaired(self) -> str:
+        """Why the answers to each held-out item are not known; empty if nobody has looked."""
+        return "it was deleted, and its answers with it" if self.gone else self.unpaired
 
 
 def figures_of(run: TrainingRun, settings: Settings, now: datetime) -> RunFigures:

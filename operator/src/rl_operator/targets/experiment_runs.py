@@ -28,10 +28,12 @@ from rl_operator.api.training_run import TrainingRun
 from rl_operator.check.run_check import check_run, runtime_not_found
 from rl_operator.documents.parse import parse_stored_run
 from rl_operator.experiments.grid import belongs_to_trainer
+from rl_operator.experiments.ranking import decisive
 from rl_operator.experiments.run_figures import RunFigures, figures_of
 from rl_operator.operator_errors import ConflictError, ForbiddenError, GoneError, OperatorError, RefusedError
 from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
 from rl_operator.targets.inputs.run_file import RunFile, as_it_runs, authored
+from rl_operator.targets.runs.held_out_answers import with_answers
 from rl_operator.targets.runs.spec_changes import spec_changes
 from rl_operator.targets.runs.trained_settings import TrainedSettings
 from rl_operator.targets.target import CARE_SECONDS, Note, Target
@@ -118,12 +120,20 @@ TRIES = 3
 
 @dataclass(frozen=True)
 class Experiment:
-    """`rows`: of all its runs. `foreign`: the name of its ConfigMap is taken by somebody else's."""
+    """`rows`: of all its runs; `runs`: those that exist. `foreign`: the name of its ConfigMap is taken by somebody
+    else's.
+    """
 
     name: str
     namespace: str
     rows: tuple[RunFigures, ...]
+    runs: tuple[TrainingRun, ...] = ()
     foreign: bool = False
+
+    def answered(self, target: Target) -> tuple[RunFigures, ...]:
+        """The rows, with the answers of those that its conclusions rest on."""
+        wanted = decisive(self.rows)
+        return with_answers(target, self.rows, [run for run in self.runs if run.metadata.uid in wanted])
 
 
 def selector_of(experiment: str) -> str:
@@ -160,7 +170,7 @@ def read_experiment(target: Target, namespace: str, name: str) -> Experiment:
             f"there is no experiment {name!r} in namespace {namespace} of {target.label}: no run has the label "
             f"{EXPERIMENT_LABEL}={name}, and no ConfigMap {record_name(name)} keeps its table"
         )
-    return Experiment(name, namespace, united(live, stored), foreign)
+    return Experiment(name, namespace, united(live, stored), tuple(runs), foreign)
 
 
 def require_own_record(target: Target, namespace: str, name: str) -> None:

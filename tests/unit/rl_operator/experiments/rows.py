@@ -1,5 +1,6 @@
 """Runs as they are compared."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rl_contract.status_metrics import EvaluatedFigure
@@ -18,6 +19,12 @@ def row(name: str, value: float | None = None, **fields: Any) -> RunFigures:
     figure = None if value is None else held_out(value)
     usual = {"phase": "Succeeded", "held_out": figure, "held_out_set": "s", "uid": f"uid-{name}"}
     return RunFigures(name=name, **(usual | fields))
+
+
+def answering(name: str, rights: Sequence[int], samples: int = 1, **fields: Any) -> RunFigures:
+    """How many of the `samples` answers to each held-out item were right, and the figure that this gives."""
+    answers = {f"item-{at:04}": (1.0,) * right + (0.0,) * (samples - right) for at, right in enumerate(rights)}
+    return row(name, sum(rights) / len(rights) / samples, answers=answers, **fields)
 
 
 def swept(name: str, value: float | None, **values: Any) -> RunFigures:

@@ -1,9 +1,12 @@
 """The order of an experiment's runs, and what seeds leave of it."""
 
-from tests.unit.rl_operator.experiments.rows import row, swept
+import re
+
+from tests.unit.rl_operator.experiments.rows import answering, row, swept
 
 from rl_operator.experiments.ranking import (
     conclusions,
+    decisive,
     is_seed,
     over_seeds,
     ranked,
@@ -11,6 +14,7 @@ from rl_operator.experiments.ranking import (
     swept_fields,
     verdicts,
 )
+from rl_operator.experiments.run_figures import RunFigures
 
 GRID = (
     swept("lr4-s0", 0.58, learning_rate=1e-4, seed=0),
@@ -52,7 +56,7 @@ def test_what_is_a_seed() -> None:
 def test_runs_that_differ_in_seeds_only_are_one_group() -> None:
     best, other = seed_groups(GRID)
     assert (dict(best.settings), best.runs) == ({"trainer.learning_rate": 1e-3}, ("lr3-s1", "lr3-s0"))
-    assert (round(best.mean, 4), best.lowest, best.highest) == (0.92, 0.90, 0.94)
+    assert (round(best.mean, 4), min(best.figures), max(best.figures)) == (0.92, 0.90, 0.94)
     assert round(other.mean, 4) == 0.59
     assert best.to_wire()["mean"] == 0.92
 
@@ -69,9 +73,8 @@ def test_the_spread_over_seeds_is_told() -> None:
     assert over_seeds(seed_groups(GRID[2:])).startswith("over seeds: 2 runs that differ in their seed only: mean 0.920")
 
 
-def test_without_seeds_or_on_different_sets_there_are_no_groups() -> None:
+def test_without_seeds_there_are_no_groups() -> None:
     assert seed_groups([swept("a", 0.1, lora_rank=8), swept("b", 0.2, lora_rank=16)]) == ()
-    assert seed_groups([*GRID[:3], GRID[3].with_changes(held_out_set="another")]) == ()
     assert seed_groups([swept("a", None, seed=0), swept("b", None, seed=1)]) == ()
 
 
@@ -93,3 +96,48 @@ def test_seeds_that_still_train_are_named() -> None:
     new = row("lr3-s1", phase="Starting")  # of the same name, and without a figure
     *_, said = conclusions([*GRID[:3], new, open_one.with_changes(gone=True)])
     assert said.endswith(" (so far: lr3-s1 was deleted at step 3/6)")
+
+
+ODD = row("odd", 0.99, held_out_set="another", swept={"trainer.learning_rate": 1.0, "trainer.seed": 0})
+
+
+def test_an_odd_run_does_not_silence_the_others() -> None:
+    rows = [*GRID, ODD]
+    assert [each.name for each in ranked(rows)][-1] == "odd", "it leads a ranking of its own"
+    found = verdicts(rows)
+    assert [each.kind for each in found] == ["undecided", "better", "better", "different-sets"]
+    assert found[-1].runs == ("lr3-s1", "odd")
+    first, odd, seeds = conclusions(rows)
+    assert (first, seeds) == tuple(conclusions(GRID))
+    assert odd == found[-1].sentence
+
+
+def test_runs_of_two_kinds_are_judged_within_each() -> None:
+    cold = [each.with_changes(name=f"cold-{each.name}", held_out_set="cold") for each in GRID[1:3]]
+    assert [each.runs for each in verdicts([*GRID[1:], *cold])] == [
+        ("lr3-s1", "lr3-s0"),
+        ("lr3-s1", "lr4-s1"),
+        ("cold-lr3-s0", "cold-lr4-s1"),
+        ("lr3-s1", "cold-lr3-s0"),
+    ]
+
+
+def answered(lr: float, seed: int, right: int) -> RunFigures:
+    rights = [2] * right + [1] * 10 + [0] * (90 - right)
+    return answering(
+        f"lr{round(1e4 * lr)}-s{seed}", rights, 2, swept={"trainer.learning_rate": lr, "trainer.seed": seed}
+    )
+
+
+def test_settings_are_compared_over_seeds_and_items() -> None:
+    rows = [*(answered(1e-3, seed, 70 + seed) for seed in range(3)), *(answered(1e-4, seed, 50) for seed in range(3))]
+    assert decisive([*rows, ODD]) == {each.uid for each in rows}
+    said = over_seeds(seed_groups(rows))
+    assert re.search(r"the difference is 0\.210 \[0\.1\d+, 0\.[23]\d+\], with the seeds and the same 100 items", said)
+    close = [*rows[:2], *(answered(1e-4, seed, 60 + 5 * seed) for seed in range(2))]
+    assert over_seeds(seed_groups(close)).endswith("which may be chance: more seeds would be needed")
+    without = [row.with_changes(answers={}, unpaired="it kept nothing") for row in rows]
+    assert over_seeds(seed_groups(without)).endswith(
+        "every seed of the first is above every seed of the second "
+        "(not paired by item: lr10-s2, lr10-s1, lr10-s0, lr1-s0, lr1-s1, lr1-s2: it kept nothing)"
+    )

@@ -125,7 +125,8 @@ BASE = {"environment": "sort_digits", "runtime": "tiny", "config.eval_items": 25
         {"config.total_steps": 7},
         {"config.steps_per_eval": 5},
         {"config.item_seed": 3},  # the order in which items are trained
-        {"config.eval_items": 250.0},
+        {"config.eval_items": 100},
+        {"config.eval_samples": 4},
         {"model": "another"},
     ],
 )
@@ -138,8 +139,6 @@ def test_what_only_training_sees_leaves_the_set_alone(change: dict[str, Any]) ->
     "change",
     [
         {"environment": "gsm_synthetic"},
-        {"config.eval_items": 100},
-        {"config.eval_samples": 4},
         {"config.max_token_length": 64},
         {"config.seed": 1},
         {"config.an_own_field": "x"},

@@ -134,9 +134,16 @@ class EvaluatedFigure(WireModel):
     @property
     def full_text(self) -> str:
         """With what is known of how it was made: `0.812 [0.780, 0.840] (eval/mean_reward, temperature 0)`."""
+        return self.text + self.origin
+
+    @property
+    def origin(self) -> str:
+        """` (eval/mean_reward, temperature 0)`: part of its name where it stands beside others; empty if nothing of it
+        is particular or known.
+        """
         known = [self.metric] if self.metric != HELD_OUT_METRIC else []
         known += [] if self.temperature is None else [f"temperature {self.temperature:g}"]
-        return f"{self.text} ({', '.join(known)})" if known else self.text
+        return f" ({', '.join(known)})" if known else ""
 
     @property
     def brief(self) -> Self:

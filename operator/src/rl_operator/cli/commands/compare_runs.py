@@ -15,6 +15,7 @@ from rl_operator.experiments.run_figures import RunFigures, differing_settings
 from rl_operator.operator_errors import RefusedError
 from rl_operator.status.text.sentences import cut
 from rl_operator.targets.experiment_runs import figures, keep, read_experiment
+from rl_operator.targets.runs.held_out_answers import with_answers
 from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.runs.run_text import compared_figures
 from rl_operator.targets.target import Target
@@ -130,7 +131,7 @@ def compare(
     scope: Scope,
     output: OutputFormat = OutputKind.TEXT,
 ) -> None:
-    """Compare runs: figures, the settings that differ, and which one is better, as far as the intervals tell.
+    """Compare runs: figures, the settings that differ, and which one is better on the same held-out items.
 
     With --experiment NAME: all runs of a sweep from best to worst, also those that were deleted. Their table is kept in
     the ConfigMap experiment-NAME.
@@ -166,17 +167,18 @@ def _rows(target: Target, namespace: str, names: list[str]) -> tuple[RunFigures,
     runs = [TrainingRun.model_validate(existing_run(target, namespace, name)) for name in names]
     for name in names:
         target.look_after(namespace, name)
-    return figures(target, runs)
+    return with_answers(target, figures(target, runs), runs)
 
 
 def show_experiment(target: Target, namespace: str, name: str, output: OutputKind) -> None:
     """Print the table, and keep it."""
     found = read_experiment(target, namespace, name)
+    rows = found.answered(target)
     if output in (OutputKind.JSON, OutputKind.YAML):
         head = {"target": target.label, "namespace": namespace, "experiment": name}
-        print_object({**head, **experiment_values(found.rows)}, output)
+        print_object({**head, **experiment_values(rows)}, output)
     else:
-        typer.echo(fitted(experiment_table(found.rows, text_width())))
+        typer.echo(fitted(experiment_table(rows, text_width())))
         gone = sum(row.gone for row in found.rows)
         lost = f", {gone} of them gone" if gone else ""
         typer.echo(f"\n{len(found.rows)} runs of experiment {name}{lost}, in {target.label}", err=True)

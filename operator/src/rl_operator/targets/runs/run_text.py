@@ -76,14 +76,16 @@ def weight_commands(run: "TrainingRun", program: str, flags: str) -> dict[str, s
 
 
 def compared_figures(row: "RunFigures", unknown: str) -> dict[str, str]:
-    """What stands side by side of runs that are compared; `unknown` for what is not known."""
+    """What stands side by side of runs that are compared; `unknown` for what is not known. Held-out figures say how
+    they were made: those of another temperature are not the same figure.
+    """
     best = f"{row.best.value:.3f} at step {row.best_step}" if row.best else unknown
     return {
         "phase": row.phase,
         "step": row.steps,
         "rollout reward": unknown if row.rollout_reward is None else f"{row.rollout_reward:.3f}",
-        "held-out": row.held_out.text if row.held_out else unknown,
-        "held-out before": row.before.text if row.before else unknown,
+        "held-out": row.held_out.full_text if row.held_out else unknown,
+        "held-out before": row.before.full_text if row.before else unknown,
         "best held-out": best,
         "took": unknown if row.seconds is None else duration(row.seconds),
         "attempts": str(row.attempts or unknown),

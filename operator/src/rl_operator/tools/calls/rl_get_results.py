@@ -17,6 +17,7 @@ from rl_operator.experiments.run_figures import RunFigures, differing_settings
 from rl_operator.status.observed.history import Point
 from rl_operator.status.text.sentences import cut
 from rl_operator.targets.experiment_runs import figures, read_experiment
+from rl_operator.targets.runs.held_out_answers import with_answers
 from rl_operator.targets.runs.run_lookup import kept_points
 from rl_operator.targets.runs.run_weights import asking_env_vars, completions, tokenizer_of
 from rl_operator.tools.agent_tool import Answer, Arguments, OptionalRun, ToolRefusedError, agent_tool
@@ -51,9 +52,7 @@ class CompareRuns(Arguments):
     experiment: str | None = Field(default=None, max_length=63, description="All runs of it instead.")
 
 
-@agent_tool(
-    "Compare runs", "Figures, differing settings, and which run is better as far as the intervals tell.", "reads"
-)
+@agent_tool("Compare runs", "Figures, differing settings, and which run is better on the same held-out items.", "reads")
 def rl_compare(context: CallContext, asked: CompareRuns) -> Answer:
     if bool(asked.run_ids) == bool(asked.experiment):
         raise ToolRefusedError("give run_ids, a list of two runs or more, or experiment, the name of one; not both")
@@ -67,7 +66,7 @@ def _runs(context: CallContext, names: Sequence[str]) -> Answer:
     runs = [named_run(context, name) for name in names]
     if len({run.metadata.name for run in runs}) < len(runs):
         raise ToolRefusedError("run_ids names a run twice: a run is compared with others")
-    rows = figures(context.target, runs)
+    rows = with_answers(context.target, figures(context.target, runs), runs)
     settings = dict(list(differing_settings(rows).items())[:MOST_SETTINGS])
     lines = [line(row, {field: values[at] for field, values in settings.items()}) for at, row in enumerate(rows)]
     return {"runs": lines, "verdicts": [each.sentence for each in verdicts(rows)]}
@@ -75,7 +74,7 @@ def _runs(context: CallContext, names: Sequence[str]) -> Answer:
 
 def _experiment(context: CallContext, name: str) -> Answer:
     """Best first. The table of runs that are gone is read, and not written: this tool only reads."""
-    rows = ranked(read_experiment(context.target, context.namespace, name).rows)
+    rows = ranked(read_experiment(context.target, context.namespace, name).answered(context.target))
     lines = [line(row, row.swept) for row in rows[:SHOWN]]
     return {"runs": lines, "more_runs": len(rows[SHOWN:]) or None, "verdicts": list(conclusions(rows))}
 
@@ -101,7 +100,11 @@ def _figure(name: str, figure: EvaluatedFigure | None) -> Answer:
     if figure is None:
         return {}
     value = "eval_percent_correct" if name == "eval" else name
-    return {value: figure.value, f"{name}_interval": _ends(figure), f"{name}_samples": figure.samples}
+    return {
+        value: figure.value,
+        f"{name}_interval": _ends(figure),
+        **{f"{name}_{field}": value for field, value in plain(figure, "samples", "temperature").items()},
+    }
 
 
 def _short(value: object) -> Any:

@@ -1,5 +1,6 @@
 """The list of runs, and a comparison of those that are chosen there."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from rl_operator.operator_errors import ForbiddenError, RefusedError
 from rl_operator.rollouts.visible_text import visible
 from rl_operator.status.text.sentences import cut
 from rl_operator.targets.experiment_runs import figures
+from rl_operator.targets.runs.held_out_answers import with_answers
 from rl_operator.targets.runs.run_lookup import existing_run
 from rl_operator.targets.runs.run_text import compared_figures
 from rl_operator.targets.target import Target
@@ -81,7 +83,8 @@ async def compare_runs_page(request: Request) -> Response:
     if not FEWEST <= len(named) <= MOST:
         values = {"title": "Compare", "asked_for": len(named), "runs": []}
     else:
-        values = await asked(_compared, visitor_of(request).target, [_key(each) for each in named])
+        compared = partial(_compared, visitor_of(request).target, [_key(each) for each in named])
+        values = await asyncio.get_running_loop().run_in_executor(context_of(request).readers, compared)
     return context_of(request).page(request, "compare.html", {"fewest": FEWEST, "most": MOST, **values})
 
 
@@ -105,7 +108,7 @@ def _compared(target: Target, keys: Sequence[Key]) -> dict[str, Any]:
             }
             for namespace, name in keys
         ],
-        "compared": side_by_side_rows(figures(target, runs)),
+        "compared": side_by_side_rows(with_answers(target, figures(target, runs), runs)),
     }
 
 

@@ -1,12 +1,13 @@
 """`rlctl compare` over a state folder with runs that are over."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import yaml
-from tests.unit.rl_operator.experiments.rows import row, swept
+from tests.unit.rl_operator.experiments.rows import held_out, row, swept
 from tests.unit.rl_operator.targets.fakes import run_manifest
 
 from rl_operator.api.names import EXPERIMENT_LABEL, RUN_KIND, SWEPT_ANNOTATION
@@ -39,10 +40,10 @@ def add(
 
 
 def test_another_held_out_set_gives_no_verdict(store_of_rlctl: StateStore, call_rlctl: Call) -> None:
-    add(store_of_rlctl, "one", 0.81, config={"eval_items": 100})
+    add(store_of_rlctl, "one", 0.81, config={"max_token_length": 48})
     add(store_of_rlctl, "two", 0.94)
     out = call_rlctl("compare", "one", "two", "--local")[1]
-    assert "different held-out sets: config.eval_items is 250 in two and 100 in one" in out
+    assert "different held-out sets: config.max_token_length is" in out
 
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
@@ -143,6 +144,14 @@ two is better: held-out 0.940 [0.910, 0.970] against 0.810 [0.780, 0.840] of one
     )
 
 
+def test_held_out_figures_say_their_temperature() -> None:
+    cold, hot = (
+        each.with_changes(held_out=held_out(0.9).with_changes(temperature=at)) for at, each in enumerate((ONE, TWO))
+    )
+    for table in (side_by_side([cold, hot]), experiment_table([cold, hot])):
+        assert re.findall(r"0\.930\] (\(temperature \d\))", next(table)) == ["(temperature 0)", "(temperature 1)"]
+
+
 @pytest.mark.parametrize(
     ("width", "heads"),
     [(200, ["r0 r1 r2"]), (60, ["r0 r1", "r2"]), (40, ["r0", "r1", "r2"]), (1, ["r0", "r1", "r2"])],
@@ -183,6 +192,7 @@ def test_the_ranking_says_what_was_swept_what_is_gone_and_why_there_is_no_figure
 
 trial-c has no held-out figure: it ended without one (Failed)
 trial-b is better: held-out 0.900 [0.870, 0.930] against 0.500 [0.470, 0.530] of trial-a; the intervals are apart"""
+        " (not paired by item: trial-b: it was deleted, and its answers with it)"
     )
 
 
