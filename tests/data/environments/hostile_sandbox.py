@@ -87,12 +87,14 @@ class HostileSandbox(AgentEnvironment[str]):
         return NAMES
 
     def held_out_items(self):
-        return NAMES[:1]
+        return ["nothing"]
 
     def format_prompt(self, item):
-        return digits.prompt(digits.split().training[NAMES.index(item)])
+        return digits.prompt(digits.split().training[[*NAMES, "nothing"].index(item)])
 
     async def compute_reward(self, item, result, ctx):
+        if item == "nothing":
+            return 0.0
         try:
             said = self.attempt(item, ctx)
         except SandboxLostError as error:

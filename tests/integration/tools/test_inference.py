@@ -42,7 +42,7 @@ class Shout(Environment[str]):
         return [LETTERS]
 
     def held_out_items(self):
-        return [LETTERS]
+        return [LETTERS[::-1]]
 
     def prompt(self, item):
         return [{"role": "user", "content": item}]
