@@ -272,6 +272,31 @@ def export(
     typer.echo(f"{to}: {size / 1e6:.1f} MB, {how_to_use(to)}")
 
 
+@app.command(short_help="Compute a trained step again.")
+def replay(
+    *,
+    config: Annotated[Path, typer.Option(help="The run's config file.")],
+    rollouts: Annotated[Path, typer.Option(help="Folder with STEP.jsonl of it, and of steps before it.")],
+    step: Annotated[int, typer.Option(min=1, help="Its number.")],
+    output: Annotated[Literal["text", "json"], typer.Option("--output", "-o")] = "text",
+) -> None:
+    """Compute a trained step again, at the backend of TINKER_BASE_URL and TINKER_API_KEY, beside what was recorded. The
+    run began with RL_START_FROM, if that is set. Nothing is saved.
+    """
+    import json
+
+    from tinker_atropos.library_imports import prepare_for_sdk
+
+    prepare_for_sdk()
+    from tinker_atropos.settings import load_settings
+    from tinker_atropos.weights.step_replay import replay as replay_step
+
+    found = asyncio.run(
+        replay_step(config, rollouts, step, load_settings("trainer"), lambda said: typer.echo(said, err=True))
+    )
+    typer.echo(json.dumps(found.to_wire(), indent=2) if output == "json" else found.text)
+
+
 def _run(main: Coroutine[Any, Any, None], log_format: LogFormat) -> None:
     """Run a container's main coroutine to its end."""
     configure_logging(log_format)
