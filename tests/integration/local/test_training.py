@@ -70,6 +70,15 @@ def test_from_a_file_to_weights(trained: Trained) -> None:
     assert keys.read_text().strip() not in _everything_readable(rlctl)
 
 
+def test_a_step_is_computed_again(trained: Trained) -> None:
+    ended = trained.rlctl("replay", "first", "--local", "--step", "2", "-o", "json")
+    assert (ended.returncode, ended.stderr) == (0, "training step 1 again\n")
+    found = json.loads(ended.stdout)
+    assert (found["equal"], found["again"], found["state"]) == (True, 1, None), found
+    loss = found["figures"]["train/loss"]
+    assert loss["now"] == pytest.approx(loss["recorded"], rel=1e-3, abs=1e-5)
+
+
 def test_a_finished_name_gets_a_number(trained: Trained) -> None:
     rlctl = trained.rlctl
     service = holder(rlctl.layout.service / "running.lock")

@@ -42,6 +42,7 @@ COMMANDS: Final[Mapping[str, CommandRow]] = {
     "delete": CommandRow("start_run", "delete", "Delete a run; its weights stay."),
     "results": CommandRow("show_run", "results", "Show metrics before and after, weights, checkpoint."),
     "rollouts": CommandRow("show_rollouts", "rollouts", "Show rollouts, and what became of every token."),
+    "replay": CommandRow("replay_step", "replay", "Compute a step again, beside what was recorded."),
     "sample": CommandRow("trained_weights", "sample", "Talk to the trained weights of a run."),
     "export": CommandRow("trained_weights", "export", "Write trained weights as a PEFT folder."),
     "ui": CommandRow("ui", "ui", "Show runs, curves and rollouts in a browser."),

@@ -41,7 +41,7 @@ def test_both_programs_have_a_version_and_plain_help(program: str) -> None:
 @pytest.mark.process
 def test_a_shell_completes_commands_and_options() -> None:
     completed = called(RLCTL, _RLCTL_COMPLETE="complete_bash", COMP_WORDS="rlctl re", COMP_CWORD="1")
-    assert completed.stdout.split() == ["render", "resume", "results"]
+    assert completed.stdout.split() == ["render", "resume", "results", "replay"]
     options = called(RLCTL, _RLCTL_COMPLETE="complete_bash", COMP_WORDS="rlctl list --kube", COMP_CWORD="2")
     assert options.stdout.split() == ["--kubeconfig"]
     assert "_RLCTL_COMPLETE" in called(RLCTL, _RLCTL_COMPLETE="source_bash").stdout

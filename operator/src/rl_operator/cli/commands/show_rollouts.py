@@ -137,11 +137,7 @@ def rollouts(
         raise RefusedError("--ascending is about --sort: add it, like --sort reward")
     search = TextSearch.of(grep) if grep else None
     run = TrainingRun.model_validate(existing_run(scope.target, scope.namespace, name))
-    known = RolloutSteps.of(scope.target.rollouts(run))
-    if known.listing.note:
-        typer.echo(f"note: {known.listing.note}", err=True)
-    if not known.steps:
-        raise RefusedError(_why_none(run, known.source.where, scope.target))
+    known = kept_steps(run, scope.target)
     if steps:
         _print_steps(known, output)
         return
@@ -157,6 +153,16 @@ def rollouts(
         typer.echo(
             f"no rollouts of run {name} ({known.source.where}) match; --steps lists the steps that there are", err=True
         )
+
+
+def kept_steps(run: TrainingRun, target: Target) -> RolloutSteps:
+    """The steps that the run has kept: one at least. Raises RefusedError."""
+    known = RolloutSteps.of(target.rollouts(run))
+    if known.listing.note:
+        typer.echo(f"note: {known.listing.note}", err=True)
+    if not known.steps:
+        raise RefusedError(_why_none(run, known.source.where, target))
+    return known
 
 
 def _why_none(run: TrainingRun, where: str, target: Target) -> str:

@@ -7,8 +7,9 @@ Both find a run's weights and call the program that can use them, with the same 
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated
 
 import typer
@@ -121,13 +122,17 @@ def chosen_weights(run: TrainingRun, target: Target, *, to_sample: bool, best: b
     raise RefusedError(f"there are no weights of run {name} in {target.label}: {hint}")
 
 
-def call_tinker_atropos(run: TrainingRun, target: Target, arguments: Sequence[str]) -> None:
-    """Run `tinker-atropos` with the backend of the run's runtime. Exits with the contract's code if it fails."""
+def call_tinker_atropos(
+    run: TrainingRun, target: Target, arguments: Sequence[str], variables: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Run `tinker-atropos` with the backend of the run's runtime, and these variables. Exits with the contract's code
+    if it fails.
+    """
     try:
         found = find_program("tinker-atropos", os.environ.get("PATH"))
     except ProgramMissingError as error:
         raise RefusedError(str(error)) from None
-    env_vars = {**os.environ, **backend_env_vars(run, target, os.environ)}
+    env_vars = {**os.environ, **backend_env_vars(run, target, os.environ), **variables}
     code = subprocess.run([found, *arguments], env=env_vars, check=False).returncode  # noqa: S603 -- our own program
     if code:
         raise typer.Exit(CommandExit.UNREACHABLE if code == BACKEND_AWAY else CommandExit.REFUSED)

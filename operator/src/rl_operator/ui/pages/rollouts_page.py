@@ -18,6 +18,7 @@ from rl_operator.operator_errors import OperatorError, RefusedError
 from rl_operator.rollouts.rollout_query import newest_finished
 from rl_operator.rollouts.rollout_source import RolloutSteps, StepFiles
 from rl_operator.targets.runs.run_lookup import existing_run
+from rl_operator.targets.runs.run_text import flags_for
 from rl_operator.targets.target import Target
 from rl_operator.ui.ui_context import asked, context_of, visitor_of
 from rl_operator.ui.views.rollout_address import RolloutAddress, read_address
@@ -41,7 +42,8 @@ async def show_rollouts(request: Request) -> Response:
     context, target = context_of(request), visitor_of(request).target
     address, faults = read_address(request.query_params)
     kept = await asked(_kept, target, request.path_params["namespace"], request.path_params["name"])
-    shared = {"title": f"Rollouts of {kept.run.metadata.name}", "run": kept.run, "faults": faults}
+    flags = flags_for(target, kept.run.metadata.namespace)
+    shared = {"title": f"Rollouts of {kept.run.metadata.name}", "run": kept.run, "faults": faults, "flags": flags}
     if kept.steps is None:
         return context.page(request, "no_rollouts.html", {**shared, "why": kept.why})
     steps = kept.steps

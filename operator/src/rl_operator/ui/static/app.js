@@ -100,3 +100,21 @@ function followRows(table) {
 document.querySelectorAll("[data-live-rows]").forEach(followRows);
 document.querySelectorAll("[data-live-form]").forEach((form) =>
   form.addEventListener("change", () => form.requestSubmit()));
+
+async function copy(button) {
+  const source = button.dataset.copy ? document.getElementById(button.dataset.copy) : null;
+  const said = button.parentElement.querySelector("[data-copied]");
+  const text = source ? source.textContent : button.dataset.copyText;
+  try {
+    await navigator.clipboard.writeText(text);
+    said.textContent = "Copied.";
+  } catch {
+    if (source) getSelection().selectAllChildren(source);
+    said.textContent = source ? "The text is selected: press Ctrl+C." : `Copy it yourself: ${text}`;
+  }
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-copy], [data-copy-text]");
+  if (button) copy(button);
+});

@@ -125,22 +125,5 @@ function loadWhenOpened(details) {
   });
 }
 
-async function copy(button) {
-  const source = button.dataset.copy ? document.getElementById(button.dataset.copy) : null;
-  const said = button.parentElement.querySelector("[data-copied]");
-  const text = source ? source.textContent : button.dataset.copyText;
-  try {
-    await navigator.clipboard.writeText(text);
-    said.textContent = "Copied.";
-  } catch {
-    if (source) getSelection().selectAllChildren(source);
-    said.textContent = source ? "The text is selected: press Ctrl+C." : `Copy it yourself: ${text}`;
-  }
-}
-
 document.querySelectorAll("[data-run]").forEach(followRun);
 document.querySelectorAll("details.lazy").forEach(loadWhenOpened);
-document.addEventListener("click", (event) => {
-  const button = event.target.closest("[data-copy], [data-copy-text]");
-  if (button) copy(button);
-});

@@ -76,6 +76,14 @@ def trained_folder(state_folder: StateFolder) -> StateFolder:
     return state_folder
 
 
+@pytest.mark.parametrize(("number", "commands"), [(3, ["rlctl replay sorting --step 3"]), (4, [])])
+async def test_the_command_that_computes_a_trained_step_again(
+    trained_folder: StateFolder, number: int, commands: list[str]
+) -> None:
+    found = await page(trained_folder, f"?step={number}")
+    assert [attributes["data-copy-text"] for _, attributes in found.tags if "data-copy-text" in attributes] == commands
+
+
 async def test_a_step_with_its_ledger_reasons_and_groups(trained_folder: StateFolder) -> None:
     found = await page(trained_folder, "?step=3")
     words = re.sub(r"\s+", " ", found.text)
