@@ -62,6 +62,9 @@ SECONDS: Final = {
 GROUP_MIX: Final = {"all_right": "all right", "mixed": "mixed", "all_wrong": "all wrong"}
 """Of an environment's groups, from bottom to top."""
 
+ITEMS: Final = {"trained": "trained", "dropped": "dropped", "under_way": "under way"}
+"""Of the items seen, from bottom to top."""
+
 OF_STEP: Final[Figures] = {
     "batch_reward": _of("reward/mean"),
     "batch_reward_low": _beside_mean(-1, "reward/min"),
@@ -83,6 +86,7 @@ OF_STEP: Final[Figures] = {
     "length_right": _of("length/right"),
     "length_wrong": _of("length/wrong"),
     "grad_norm": _of("train/grad_norm"),
+    **{f"items_{part}": _of(f"items/{part}") for part in ITEMS},
     **{mix: _of(f"groups/{mix}") for mix in GROUP_MIX},
     **{part: _of(f"time/{part}") for part in SECONDS},
 }
@@ -188,6 +192,13 @@ CHARTS: Final = (
         "Of the last 100 that were made, whether or not they were trained. Mixed ones teach most: many that are all "
         "right or all wrong are too easy or too hard.",
         tuple(Line(mix, words) for mix, words in GROUP_MIX.items()),
+        stacked=True,
+    ),
+    Chart(
+        "items", "Items", "items",
+        "What became of the items that the run was dealt so far, all attempts together. An item is what a group of "
+        "rollouts is made of.",
+        tuple(Line(f"items_{part}", words) for part, words in ITEMS.items()),
         stacked=True,
     ),
     Chart(

@@ -16,6 +16,7 @@ STEP = {
     "reward/mean": 0.6, "reward/std": 0.5, "reward/min": 0.2, "reward/max": 1.0, "env/reward_mean": 0.7,
     "train/entropy": 0.25, "length/mean": 3.0, "time/waiting": 2.0,
     "staleness/allowed": 3.0, "batch/clipped_fraction": 0.1, "batch/masked_fraction": 0.2, "cost/total": 1.5,
+    "items/trained": 8.0,
 }  # fmt: skip
 
 
@@ -33,6 +34,7 @@ STEP = {
         ("clipped", 0.1),
         ("masked", 0.2),
         ("cost", 1.5),
+        ("items_trained", 8.0),
         ("kl", None),
         ("grad_norm", None),
     ],
