@@ -113,8 +113,8 @@ class Heartbeat:
             logger.info("the trajectory API gets it a second later: %r", error)
 
     async def tell_answers(self) -> None:
-        """Send the rollouts that wait, for at most ANSWERS_SECONDS. An evaluation's result comes after its answers: with
-        the last one the trainer ends, and keeps nothing more. Never raises.
+        """Send the rollouts that wait, for at most ANSWERS_SECONDS. An evaluation's result comes after its answers:
+        with the last one the trainer ends, and keeps nothing more. Never raises.
         """
         sent = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._rollouts.send(), self._loop))
         await asyncio.wait({sent}, timeout=ANSWERS_SECONDS)
