@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_contract.confidence_intervals import wilson_interval
-from rl_operator.experiments.paired_difference import paired_difference, seeds_difference
+from rl_operator.experiments.paired_difference import POWER, paired_difference, seeds_difference
 from tinker_atropos.environments.items.held_out import effective_samples
 
 Array = npt.NDArray[np.float64]
@@ -103,12 +103,12 @@ def seed_row(items: int, seeds: int, scatter: float, shift: float, tries: int) -
 
 
 def items_for_power(kind: str, shift: float, tries: int) -> tuple[int, int]:
-    """How many items the old rule and the new one take, among sizes that grow by an eighth, each twice the tries."""
+    """How many items the old rule and the new one take, among sizes that grow by a quarter."""
     found, size = [0, 0], 20.0
     while not all(found):
         power = row_power(int(size), kind, shift, tries)
-        found = [was or (int(size) if now >= 0.8 else 0) for was, now in zip(found, power, strict=True)]
-        size *= 1.125
+        found = [was or (int(size) if now >= POWER else 0) for was, now in zip(found, power, strict=True)]
+        size *= 1.25
     return found[0], found[1]
 
 
@@ -136,7 +136,7 @@ def percent(share: float) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tries", type=int, default=1_000)
+    parser.add_argument("--tries", type=int, default=600, help="Simulated pairs of runs in each cell.")
     tries = parser.parse_args().tries
 
     def pairs() -> Iterator[list[str]]:
@@ -153,7 +153,7 @@ def main() -> None:
     table(
         ["per item", "true difference", "items, old rule", "items, new rule"],
         (
-            [kind, f"{truth(shift, graded=KINDS[kind][1]):.3f}", *map(str, items_for_power(kind, shift, tries))]
+            [kind, f"{truth(shift, graded=KINDS[kind][1]):.3f}", *map(str, items_for_power(kind, shift, tries // 4))]
             for kind in KINDS
             for shift in (0.5, 1.0)
         ),
