@@ -102,6 +102,8 @@ async def test_an_evaluation_takes_the_held_out_seeds_and_the_reward_of_success(
     async with opened(server.url, "5", "3", settings=settings, max_turns=2, success_reward=0.875) as env:
         evaluation = await env.evaluate()
         assert list(env.training_items()) == [10, 11, 12, 13, 14]
+        assert {await env.item_at(position) for position in range(5)} == {*env.training_items()}
+        assert [await env.item_at(position) for position in (7, 7)] == [10 + env.order.at(7).index] * 2
     assert (evaluation.correct, evaluation.n) == (2, 20)  # seed 3; seed 5 ends with 0.75
     assert set(server.seeds) == set(range(10))
 

@@ -159,8 +159,9 @@ def test_no_agent_runs_in_a_vendors_cloud(seen):
     assert set(map(tuple, runtimes.values())) == {("subprocess", "tinker_atropos_policy_chat")}
 
 
-def test_no_task_is_both_trained_and_held_out(seen):
-    assert seen["split"] == {"first": [160, 40, 0], "split": [200, 30, 0], "endless": [50, 2]}
+def test_no_task_is_both_trained_and_held_out_and_each_has_its_position(seen):
+    order = {"order": [True, True]}
+    assert seen["split"] == {"first": [160, 40, 0], "split": [200, 30, 0], "endless": [50, 2]} | order
 
 
 def test_samples_of_an_evaluation_are_marked(seen):

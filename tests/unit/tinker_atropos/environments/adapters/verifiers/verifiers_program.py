@@ -196,6 +196,8 @@ async def split() -> dict[str, Any]:
             seen[case] = [len(env.training_items()), len(env.held_out_items()), len(training & held_out)]
     async with opened("guess_number_vf", train_items=50) as (env, _):
         seen["endless"] = [len(env.training_items()), len(env.held_out_items())]
+        epochs = [[env.question(await env.item_at(position)) for position in range(50)] for _ in range(2)]
+        seen["order"] = [epochs[0] == epochs[1], sorted(epochs[0]) == sorted(map(env.question, env.training_items()))]
     return seen
 
 
