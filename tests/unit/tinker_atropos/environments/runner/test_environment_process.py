@@ -1,6 +1,7 @@
 """The environment container as a process, against the real trajectory API."""
 
 import asyncio
+import contextlib
 import re
 import selectors
 import signal
@@ -8,8 +9,10 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import httpx
 import pytest
 
+from tinker_atropos.environments.items.item_warnings import DRAWS_ITEMS
 from tinker_atropos.environments.runner.evaluations import EvaluationPlan
 from tinker_atropos.environments.runner.run_end import RunEnd
 from tinker_atropos.environments.runner.serve_loop import SETUP_SECONDS, _finish
@@ -88,6 +91,25 @@ async def test_unmodified_atroposlib_file_serves_a_run(run):
     assert any("plain_digits_0_train/percent_correct" in metrics for metrics in relayed)
     judged = [metrics for metrics in relayed if "plain_digits_0_eval/percent_correct" in metrics]
     assert [metrics["plain_digits_0_eval/n"] for metrics in judged] == [8, 8]
+
+
+async def test_two_processes_of_an_unmodified_file_share_its_draws_and_promise_nothing(run):
+    """They draw the same sequence, and each draws past what the other was dealt."""
+    run.env_section |= {"total_steps": 8}
+    file = DATA / "plain_digits.py"
+    environments = [await run.start_environment(file, RL_ENVIRONMENT_INDEX=str(index)) for index in range(2)]
+    for environment in environments:
+
+        async def warns(environment=environment) -> bool:
+            with contextlib.suppress(httpx.TransportError):
+                return (await environment.ops("/status")).json()["warnings"] == [DRAWS_ITEMS]
+            return False
+
+        await run.eventually("it waits for the trainer, and has said that it draws its items itself", warns)
+    await run.train()
+    assert [await environment.ends() for environment in environments] == [0, 0]
+    groups = [group for batch in run.batches for group in batch]
+    assert len({tuple(group["tokens"][0][:PROMPT_LENGTH]) for group in groups}) == len(groups) == 16
 
 
 async def test_rewards_are_reported_before_groups_are_filtered(run):
