@@ -112,12 +112,12 @@ FROM = {1: 0, SAVED: 0, SAVED + 1: SAVED, LAST: SAVED}
 
 
 @pytest.mark.parametrize("settings", ["plain", "adjusted"])
-@pytest.mark.parametrize(("step", "state_step"), FROM.items())
-def test_a_step_is_what_it_was(settings: str, step: int, state_step: int, programs: dict[str, ReplayProgram]) -> None:
+@pytest.mark.parametrize(("step", "since"), FROM.items())
+def test_a_step_is_what_it_was(settings: str, step: int, since: int, programs: dict[str, ReplayProgram]) -> None:
     found = replayed(programs[settings](step, None, "-o", "json"))
-    assert (found["step"], found["attempt"], found["state_step"]) == (step, 1, state_step)
+    assert (found["step"], found["attempt"], found["since"]) == (step, 1, since)
     assert found["equal"], found
-    assert found["again"] == step - 1 - state_step
+    assert found["again"] == step - 1 - since
     assert found["figures"].keys() >= {"train/loss", "train/grad_norm"}
     for name, figure in found["figures"].items():
         assert figure["now"] == pytest.approx(figure["recorded"], rel=1e-3, abs=1e-5), name
@@ -181,9 +181,9 @@ REFUSED = [
     (
         LAST,
         lambda _: None,
-        f"the state after step 4, or after one from 4 on, and the backend has of this run, by step: {SAVED}. Steps",
+        f"the state after step 4, and of this run the backend has those after: {SAVED}. Steps",
     ),
-    (SAVED + 1, of_another_run, "and the backend has of this run, by step: none."),
+    (SAVED + 1, of_another_run, "and of this run the backend has those after: none."),
     (1, with_a_teacher, "it was trained on a teacher's likeliest tokens (env.teacher_top_k)"),
     (1, only_evaluated, "step 1 was not trained"),
 ]
@@ -205,7 +205,7 @@ def test_states_of_later_attempts_are_not_before_it(replay_program: ReplayProgra
         record["attempt"] = 0
 
     folder = changed(tmp_path / "changed", replay_program.folder, SAVED + 1, earlier)
-    assert "by step: none." in replay_program(SAVED + 1, folder).stderr
+    assert "those after: none." in replay_program(SAVED + 1, folder).stderr
     for step in range(1, SAVED + 1):
         shutil.copy(replay_program.folder / f"{step}.jsonl", folder)
     assert "from the run's beginning, and 2 steps trained again" in replay_program(SAVED + 1, folder).stdout

@@ -56,7 +56,7 @@ class KeptStep:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """`state`: what was loaded, the weights after `state_step` steps; None: the run's beginning. `figures` by metric:
+    """`state`: what was loaded, the weights after `since` steps; None: the run's beginning. `figures` by metric:
     as `recorded`, and `now`; None: the backend did not say. `largest` and `mean`: differences of the trained tokens'
     logprobs. `gap`: how far sampler and trainer were apart on equal weights.
     """
@@ -64,7 +64,7 @@ class Replayed:
     step: int
     attempt: int
     state: str | None
-    state_step: int
+    since: int
     rollouts: int
     tokens: int
     figures: dict[str, dict[str, float | None]]
@@ -75,7 +75,7 @@ class Replayed:
     @property
     def again(self) -> int:
         """Steps that were trained again before this one."""
-        return self.step - 1 - self.state_step
+        return self.step - 1 - self.since
 
     @property
     def equal(self) -> bool:
@@ -93,7 +93,7 @@ class Replayed:
 
     @property
     def text(self) -> str:
-        state = f"the state after step {self.state_step} ({self.state})" if self.state else "the run's beginning"
+        state = f"the state after step {self.since} ({self.state})" if self.state else "the run's beginning"
         again = f", and {self.again} steps trained again" if self.again else ""
         rows = [(name, *map(_number, self.figures[metric].values())) for metric, name in FIGURES.items()]
         table = [f"{name:<16}{before:>14}{now:>14}" for name, before, now in [("", "recorded", "now"), *rows]]
@@ -162,10 +162,11 @@ async def _state_before(record: StepRecord, first: int, deadline_seconds: float)
     if near or first == 1:
         return max(near, key=lambda state: (state.step, state.attempt), default=None)
     there = ", ".join(str(step) for step in sorted({state.step for state in lineage})) or "none"
+    needed = f"step {first - 1}" if first == record.step else f"one of the steps {first - 1} to {record.step - 1}"
     raise ConfigError(
-        f"step {record.step} cannot be computed again: that takes the state after step {record.step - 1}, or after one "
-        f"from {first - 1} on, and the backend has of this run, by step: {there}. Steps can be computed that follow "
-        f"one of these, as far as the rollouts between are kept and --retrain allows"
+        f"step {record.step} cannot be computed again: that takes the state after {needed}, and of this run the "
+        f"backend has those after: {there}. Steps can be computed that follow one of these, as far as the rollouts between are "
+        f"kept and --retrain allows"
     )
 
 
@@ -199,7 +200,7 @@ def _compared(kept: KeptStep, updated: Updated, state: StoredCheckpoint | None) 
         step=record.step,
         attempt=record.attempt,
         state=state.path if state else None,
-        state_step=state.step if state else 0,
+        since=state.step if state else 0,
         rollouts=batch.trained_rollouts,
         tokens=batch.trained_tokens,
         figures={name: {"recorded": record.metrics.get(name), "now": now.get(name)} for name in FIGURES},
