@@ -165,8 +165,8 @@ async def _state_before(record: StepRecord, first: int, deadline_seconds: float)
     needed = f"step {first - 1}" if first == record.step else f"one of the steps {first - 1} to {record.step - 1}"
     raise ConfigError(
         f"step {record.step} cannot be computed again: that takes the state after {needed}, and of this run the "
-        f"backend has those after: {there}. Steps can be computed that follow one of these, as far as the rollouts between are "
-        f"kept and --retrain allows"
+        f"backend has those after: {there}. Steps can be computed that follow one of these, as far as the rollouts "
+        f"between are kept and --retrain allows"
     )
 
 
