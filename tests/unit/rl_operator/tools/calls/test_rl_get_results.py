@@ -65,12 +65,14 @@ def over(context: CallContext, **status: Any) -> TrainingRun:
 def test_metrics_and_weights_of_a_success(context: CallContext, call: Call) -> None:
     weights = {"samplerPath": "tinker://s", "statePath": "tinker://w", "expiresAt": STARTED}
     checkpoint = {"step": 40, "statePath": "tinker://w"}
-    run = over(context, metrics=METRICS, weights=weights, checkpoint=checkpoint)
+    items = {"seen": 9, "trained": 8, "dropped": {"equal": 1}, "underWay": 0, "again": 0}
+    run = over(context, metrics=METRICS, weights=weights, checkpoint=checkpoint, items=items)
     answer = call("rl_get_results").answer
     assert answer["run_id"] == run.metadata.name
     assert answer["status"] == "completed"
     assert answer["weights"] == {"sampler_path": "tinker://s", "state_path": "tinker://w", "expires_at": STARTED}
     assert "checkpoint" not in answer
+    assert answer["items"] == items
     assert answer["final_metrics"] == {
         "reward_mean": 0.9,
         "eval_percent_correct": 0.8,
