@@ -239,7 +239,8 @@ async def held_out_overlap(env: SampledEnvironment[Any]) -> dict[str, HeldOutOve
     until, left_out = time.monotonic() + COMPARED_SECONDS, 0
     training, trained = env.training_items(), set[str]()
     draws = draws_items(type(env))
-    for position in range(min(COMPARED_ITEMS, len(training) if draws else env.order.epoch_size)):
+    size = len(training) if draws else env.order.epoch_size
+    for position in range(min(COMPARED_ITEMS, size)):
         item = env.unless_held_out(training[position]) if draws else await env.item_at(position)
         if isinstance(item, LeftOut):
             left_out += item.reason == "held_out"
@@ -249,7 +250,7 @@ async def held_out_overlap(env: SampledEnvironment[Any]) -> dict[str, HeldOutOve
             break
     found: dict[str, HeldOutOverlap] = {}
     for name, held_out in env.all_held_out().items():
-        counted = HeldOutOverlap(len(held_out), len(training), left_out=left_out)
+        counted = HeldOutOverlap(len(held_out), size, left_out=left_out)
         for item in held_out[:COMPARED_ITEMS]:
             if time.monotonic() > until + COMPARED_SECONDS:
                 break
