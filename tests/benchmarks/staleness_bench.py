@@ -6,7 +6,8 @@ guard, staleness, learning rate and seed: held-out accuracy (250 items, 2 sample
 step. Each result is a line of FILE; those that are there already are not computed again. A case takes 5 to 20 s of CPU.
 
 Guards: `none`; `min_ess`, as `trainer.min_ess` does it; `shrink`, steps by sqrt(ESS) (VCPO, arXiv:2602.17616); `dppo`
-and `icepop`, the trust regions; and pairs of them.
+(arXiv:2602.04879) and `icepop` (Ring-1T, arXiv:2510.18855), trust regions that take away the advantage of single
+tokens; and pairs of them. The trainer has the first two.
 
 Gaps: `none`; `rounded`, a sampler whose weights have 2 bits of mantissa; `cold`, one at temperature 0.7. Held-out
 accuracy is always of the trainer's own weights, at temperature 1.
@@ -24,7 +25,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -35,13 +36,12 @@ import torch
 from rl_contract.bundled import bundled_model_folder
 from rl_contract.policy_losses import POLICY_LOSSES, LossName
 from rl_contract.trainer_settings import TrainerSettings
-from tinker_atropos.chat.sampling import Floats
+from tinker_atropos.chat.sampling import Bools, Floats
 from tinker_atropos.environments.bundled import digits
-from tinker_atropos.trainer.data.datums import Datum, TrainingBatch, build_batch, log_ratios, loss_config, policy_steps
+from tinker_atropos.trainer.data.datums import Datum, build_batch, log_ratios, loss_config, policy_steps, trained_tokens
 from tinker_atropos.trainer.data.groups import Group, TokenSequence
 from tinker_atropos.trainer.update.ess_steering import AllowedStaleness, effective_sample_size, ess_losses
 from tinker_atropos.trainer.update.policy_update import at_rest
-from tinker_atropos.trainer.update.trust_region import TrustRegion, within
 from tinker_service.model.adamw import AdamSettings
 from tinker_service.model.engine import Engine
 from tinker_service.model.lora import LoraAdapter, LoraSpec
@@ -59,7 +59,7 @@ Scored = tuple[tuple[int, ...], Sequence[int], Sequence[float], float]
 
 @dataclass(frozen=True)
 class Guard:
-    region: TrustRegion | None = None
+    region: str | None = None
     min_ess: float = 0.0
     shrink: bool = False
 
@@ -235,6 +235,17 @@ def time_taken(made: Sequence[tuple[int, int]], steps: int) -> float:
     return trained_at[-1] / (training * max(steps, 1))
 
 
+def outside(datum: Datum, logprobs: Floats, region: str | None) -> Bools:
+    """The tokens that a region masks, with q as sampled and p now. dppo: A > 0 and p - q > 0.2, or A < 0 and
+    q - p > 0.2; icepop: p / q is not in [0.5, 5].
+    """
+    p, q = np.exp(logprobs), np.exp(datum.logprobs_T)
+    moved = np.sign(datum.advantages_T) * (p - q) > 0.2
+    apart = (p / q < 0.5) | (p / q > 5.0)
+    found: Bools = datum.trained_T & (datum.advantages_T != 0) & {None: False, "dppo": moved, "icepop": apart}[region]
+    return found
+
+
 def sent(datum: Datum, loss: LossName) -> TrainingDatum:
     inputs = {"target_tokens": datum.target_T, "logprobs": datum.logprobs_T, "advantages": datum.advantages_T}
     if POLICY_LOSSES[loss].marks_sequence:
@@ -255,15 +266,18 @@ class Trainer:
 
     def train(self, groups: list[Group], step: int) -> None:
         """As `update_policy` does it, which needs a service."""
-        datums = build_batch(groups, self.config).datums
-        region = self.guard.region
+        batch = build_batch(groups, self.config)
+        datums, region = batch.datums, self.guard.region
         anchored = POLICY_LOSSES[self.case.loss].pulls_back
         if region or anchored:
             before = self._pass(datums, backward=False, loss="importance_sampling")
-            datums = within(datums, before, region) if region else datums
+            masks = [outside(datum, row, region) for datum, row in zip(datums, before, strict=True)]
+            self.masked.append(float(sum(mask.sum() for mask in masks) / trained_tokens(datums)))
+            datums = [
+                replace(datum, advantages_T=np.where(mask, 0.0, datum.advantages_T))
+                for datum, mask in zip(datums, masks, strict=True)
+            ]
             datums = at_rest(datums, before) if anchored else datums
-        batch = TrainingBatch(groups, list(datums))
-        self.masked.append(batch.masked_tokens / batch.trained_tokens)
         before = self._pass(datums, backward=True, loss=self.case.loss)
         ratios, fresh = log_ratios(datums, before), policy_steps(datums) == step
         ess = 1.0 if fresh.all() else effective_sample_size(ratios[~fresh])
@@ -300,7 +314,7 @@ def run(case: Case) -> dict[str, Any]:
         "fresh": round(float(np.mean(trainer.fresh)), 3),
         "time": round(time_taken(sampler.made, len(trainer.ess)), 3),
         "age": round(float(np.mean(trainer.ages)), 2),
-        "masked": round(float(np.mean(trainer.masked)), 4),
+        "masked": round(float(np.mean(trainer.masked or [0.0])), 4),
         "sampled": sampler.tokens,
         "cpu": round(time.process_time() - began, 1),
     }

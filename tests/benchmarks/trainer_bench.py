@@ -27,7 +27,7 @@ from tinker_atropos.trainer.reporting.step_metrics import batch_metrics, collect
 from tinker_atropos.trainer.trajectories.admission import Admission
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
 from tinker_atropos.trainer.trajectories.deliveries import read_delivery
-from tinker_atropos.trainer.update.trust_region import clip_metrics
+from tinker_atropos.trainer.update.loss_clips import clip_metrics
 
 GROUPS, GROUP_SIZE, PROMPT, OUTPUT = 32, 8, 128, 384
 VOCABULARY = 150_000

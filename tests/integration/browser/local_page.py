@@ -33,14 +33,13 @@ TALK = [
     {"role": "assistant", "content": "it is two"},
 ]
 EACH_FATE = {
-    **sequence("abcdefg"),
+    **sequence("abcdef"),
     "fates": [[at, at + 1, fate] for at, fate in
-              enumerate(("trained", "clipped", "muted", "not_sampled", "first", "no_advantage", "masked"))],
+              enumerate(("trained", "clipped", "muted", "not_sampled", "first", "no_advantage"))],
 }  # fmt: skip
 RECORDS: list[Record] = [
     lost("timeout", count=3, tokens=7),
-    step(3, {"trained": 10, "clipped": 1, "muted": 1, "not_sampled": 1, "first": 1, "no_advantage": 4, "dropped": 3,
-             "masked": 1}),
+    step(3, {"trained": 10, "clipped": 1, "muted": 1, "not_sampled": 1, "first": 1, "no_advantage": 4, "dropped": 3}),
     group(0, rollout(0.0, "low"), {"reward": 1.0, "advantage": 0.5, "sequences": [EACH_FATE]},
           rollout(0.5, "mid", messages=TALK), rollout(0.25, "qrt")),
     group(1, rollout(1.0, "eq1", "no_advantage"), fate="no_advantage"),
@@ -51,7 +50,7 @@ RECORDS: list[Record] = [
 METRICS: list[Record] = [
     step(number, {}, attempt=1, **{
         "reward/mean": number / 3, "train/entropy": 1 / number, "batch/clipped_fraction": 0.02 * number,
-        "batch/masked_fraction": 0.01 * number, "groups/all_right": 0.1 * number, "groups/mixed": 0.6,
+        "groups/all_right": 0.1 * number, "groups/mixed": 0.6,
         "groups/all_wrong": 0.4 - 0.1 * number, "staleness/mean": 0.5 * number, "staleness/max": 1.0 * number,
         "staleness/allowed": 5.0 - number, "cost/total": 1.25 * number,
     })

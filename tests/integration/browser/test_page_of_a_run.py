@@ -62,7 +62,7 @@ def test_curves_of_what_is_not_always_measured(local_page: LocalPage, tabs: Watc
     page.wait_for_selector(".charts canvas")
     told = {
         "Entropy": ["entropy"],
-        "Clipped and masked": ["clipped", "masked"],
+        "Clipped": ["clipped"],
         "Groups": ["all right", "mixed", "all wrong"],
         "Staleness": ["oldest", "mean", "allowed"],
         "Cost": ["so far"],

@@ -49,16 +49,15 @@ def test_a_token_says_in_words_what_became_of_it(local_page: LocalPage, tabs: Wa
         "d": "not sampled",
         "e": "first, with nothing to predict them from",
         "f": "no advantage",
-        "g": "masked by the trust region",
     }
     for letter, words in said.items():
         answer.locator(".tokens i", has_text=letter).hover()
         expect(page.locator("#token-line")).to_contain_text(words)
     colors = {
-        answer.locator(".run").nth(at).evaluate("(run) => getComputedStyle(run).backgroundColor") for at in range(7)
+        answer.locator(".run").nth(at).evaluate("(run) => getComputedStyle(run).backgroundColor") for at in range(6)
     }
-    assert len(colors) == 7
-    expect(page.locator(".legend")).to_contain_text("that trainer.trust_region took its advantage away")
+    assert len(colors) == 6
+    expect(page.locator(".legend")).to_contain_text("beyond the loss's threshold")
 
 
 @pytest.mark.parametrize(

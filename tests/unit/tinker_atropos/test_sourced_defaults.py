@@ -19,7 +19,6 @@ from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.chat.sampling import SamplingSettings
 from tinker_atropos.trainer.backend.lora_weights import ADAM_BETA1, ADAM_BETA2, ADAM_EPS
 from tinker_atropos.trainer.data.datums import loss_config
-from tinker_atropos.trainer.update.trust_region import DPPO_SHIFT, ICEPOP_RATIOS
 from tinker_service.model.adamw import AdamSettings
 from tinker_service.model.lora import ALPHA, LoraSpec
 from tinker_service.model.losses import LOSSES
@@ -84,8 +83,6 @@ STATED = [
      "arXiv:2507.18071, section 5.1"),
     ("dro's beta, in the trainer", lambda: loss_config(TrainerSettings(loss="dro")), {"beta": 0.05},
      "Tinker's documentation of dro, its example"),
-    ("DPPO's threshold", lambda: DPPO_SHIFT, 0.2, "arXiv:2602.04879"),
-    ("IcePop's ratios", lambda: ICEPOP_RATIOS, (0.5, 5.0), "Ring-1T, arXiv:2510.18855"),
     ("dro's beta has no default", lambda: "beta" in LOSSES["dro"].config, False, "Tinker's documentation gives none"),
     ("LoRA's alpha", lambda: ALPHA, 32.0, "Tinker's LoRA primer: alpha is 32 whatever the rank"),
     ("shortest time to live", lambda: MIN_TTL_SECONDS, 3_600, "Tinker's checkpoints live at least an hour"),

@@ -79,7 +79,6 @@ OF_STEP: Final[Figures] = {
     "staleness_max": _of("staleness/max"),
     "staleness_allowed": _of("staleness/allowed"),
     "clipped": _of("batch/clipped_fraction"),
-    "masked": _of("batch/masked_fraction"),
     "cost": _of("cost/total"),
     "entropy": _of("train/entropy"),
     "length": _of("length/mean"),
@@ -169,9 +168,9 @@ CHARTS: Final = (
         ),
     ),
     Chart(
-        "clipped", "Clipped and masked", "fraction",
-        "Of the trained tokens: clipped by the loss function, and masked by trainer.trust_region.",
-        (Line("clipped", "clipped"), Line("masked", "masked", DASHED)),
+        "clipped", "Clipped", "fraction",
+        "Of the trained tokens: clipped by the loss function.",
+        (Line("clipped", "clipped"),),
     ),
     Chart(
         "entropy", "Entropy", "nats per token",

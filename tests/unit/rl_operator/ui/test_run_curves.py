@@ -15,8 +15,7 @@ from rl_operator.ui.run_curves import CHARTS, EVERYTHING, KEPT, OF_EVALUATION, O
 STEP = {
     "reward/mean": 0.6, "reward/std": 0.5, "reward/min": 0.2, "reward/max": 1.0, "env/reward_mean": 0.7,
     "train/entropy": 0.25, "length/mean": 3.0, "time/waiting": 2.0,
-    "staleness/allowed": 3.0, "batch/clipped_fraction": 0.1, "batch/masked_fraction": 0.2, "cost/total": 1.5,
-    "items/trained": 8.0,
+    "staleness/allowed": 3.0, "batch/clipped_fraction": 0.1, "cost/total": 1.5, "items/trained": 8.0,
 }  # fmt: skip
 
 
@@ -32,7 +31,6 @@ STEP = {
         ("waiting", 2.0),
         ("staleness_allowed", 3.0),
         ("clipped", 0.1),
-        ("masked", 0.2),
         ("cost", 1.5),
         ("items_trained", 8.0),
         ("kl", None),

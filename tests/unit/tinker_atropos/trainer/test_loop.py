@@ -272,23 +272,6 @@ async def test_the_schedule_and_the_gradient_are_metrics(service_training: Train
     assert min(metrics["train/grad_norm"] for metrics in run.logged) > 1e-3, "as it was before clipping"
 
 
-async def test_stale_tokens_outside_of_the_trust_region_are_not_trained(service_training: Training) -> None:
-    """They have become e times as likely since they were sampled: of those with A > 0 the likely ones are masked."""
-    policy = CurrentPolicy()
-    policy.swap(Policy(2, await service_training.snapshot()))
-    run = Surroundings(policy, [[], [], [1.0, 0.0, 0.0, 1.0]], off=-1.0, behind=2)
-    run.logged = [{}, {}]
-    config = config_of(trust_region="dppo")
-    await train(run, training=service_training, policy=policy, config=config, steps=range(2, 3))
-    metrics, (batch,) = run.logged[-1], run.batches
-    shift = 1 - np.exp(-1.0)
-    up = [datum for datum in batch.datums if datum.score == 1.0]
-    expected = sum(int((np.exp(datum.logprobs_T + 1.0) * shift > 0.2)[datum.trained_T].sum()) for datum in up)
-    assert 0 < expected == metrics["batch/masked_tokens"] == batch.masked_tokens
-    assert metrics["time/forward"] > 0
-    assert [name for name in metrics if describe(name) is None] == []
-
-
 @pytest.mark.parametrize("loss", POLICY_LOSSES)
 async def test_the_service_takes_every_loss_that_a_run_may_choose(loss: str, service_training: Training) -> None:
     await with_settings(service_training, TrainerSettings(loss=loss)).check_loss(np.array([5, 5]))

@@ -30,7 +30,7 @@ SCORES = [[1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 1.0, 1.0], [1.0, 0.0, 1.0, 0.0], [1.0
 SAVED, EQUAL_SCORES, LAST = 2, 4, 5
 PLAIN: dict[str, Any] = {"learning_rate": 1e-3, "lora_rank": 4}
 ADJUSTED = {
-    **PLAIN, "loss": "ppo", "num_substeps": 2, "kl_penalty_coef": 0.05, "trust_region": "dppo",
+    **PLAIN, "loss": "ppo", "num_substeps": 2, "kl_penalty_coef": 0.05,
     "advantage": "group_normalized", "learning_rate_schedule": "linear", "weight_decay": 0.1, "grad_clip_norm": 1.0,
 }  # fmt: skip
 """All that changes a step: kept advantages have it, or it is applied again."""

@@ -112,8 +112,6 @@ METRICS: tuple[Metric, ...] = (
            "and trainer.dynamic_sampling is on"),
     Metric("batch/received_tokens", "tokens", "generated tokens that came for this batch, dropped ones included"),
     Metric("batch/trained_tokens", "tokens", "of these, trained on"),
-    Metric("batch/masked_tokens", "tokens", "of the trained ones, without an advantage by trainer.trust_region"),
-    Metric("batch/masked_fraction", "fraction", "masked / trained tokens"),
     Metric("batch/trained_fraction", "fraction", "trained / received tokens"),
     Metric("batch/recomputed_logprobs", "sequences", "whose logprobs came from a forward pass of the current "
            "policy: r is 1, and their staleness is unknown; past a tenth of the batch a warning"),
@@ -153,7 +151,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("time/waiting", "s", "for a batch: sampling and scoring are the bottleneck"),
     Metric("time/preparing", "s", "the trainer's own work: groups to datums, metrics"),
     Metric("time/base_logprobs", "s", "the base model's logprobs, where kl/base is measured"),
-    Metric("time/forward", "s", "the batch's logprobs before it is trained, for trainer.trust_region and for dro"),
+    Metric("time/forward", "s", "the batch's logprobs before it is trained, for the loss dro"),
     Metric("time/forward_backward", "s", "the backend's gradient"),
     Metric("time/optim_step", "s", "the backend's optimizer step, after the gradient"),
     Metric("time/snapshot", "s", "the backend's new sampler, after that"),

@@ -22,7 +22,7 @@ ItemEnd = Literal[
 """
 
 TokenFate = Literal[
-    "trained", "clipped", "masked", "no_advantage", "muted", "truncated", "not_sampled", "first", "dropped", "prompt",
+    "trained", "clipped", "no_advantage", "muted", "truncated", "not_sampled", "first", "dropped", "prompt",
     "evaluated",
 ]  # fmt: skip
 
@@ -38,11 +38,6 @@ TOKEN_FATES: Final[Mapping[TokenFate, FateText]] = {
         "clipped: no gradient",
         "It was in the loss, but its ratio p/q was beyond the loss's threshold in the direction of its advantage: no "
         "gradient.",
-    ),
-    "masked": FateText(
-        "masked by the trust region",
-        "It was sampled, but its probability has moved so far since then that trainer.trust_region took its advantage "
-        "away: no gradient.",
     ),
     "no_advantage": FateText(
         "no advantage",

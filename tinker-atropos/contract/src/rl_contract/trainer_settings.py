@@ -110,9 +110,6 @@ class TrainerSettings(BaseModel):
     dro_beta: Annotated[float, OnlyWith(losses=("dro",))] = Field(
         default=0.05, gt=0, le=1_000, description="how much the loss dro pulls the policy back to the one that sampled"
     )
-    trust_region: Literal["none", "dppo", "icepop"] = Field(
-        default="none", description="which stale tokens are not trained because their probability moved too far"
-    )
     min_ess: float = Field(
         default=0.95, ge=0, le=1, description="effective sample size that their age is to leave stale tokens; 0: none"
     )

@@ -223,23 +223,20 @@ def read_kept_group(record: GroupRecord) -> Group:
 
 
 def read_kept_sequence(prompt: Sequence[int], rollout: RolloutRecord, kept: SequenceRecord) -> TokenSequence:
-    """Logprobs that are not the sampler's were recomputed by the policy of the step: the trainer's stand for them. A
-    masked token gets back the advantage that the trust region, which is applied again, took from it.
-    """
+    """Logprobs that are not the sampler's were recomputed by the policy of the step: the trainer's stand for them."""
     given, unknown = len(prompt), [None] * len(kept.tokens)
     fates_T = _spread(kept.fates, np.full(given + len(kept.tokens), "prompt", object), given)
     logprobs_T, trained_T, own_T = (
         np.array([None] * given + [*(values or unknown)], np.float64)
         for values in (kept.logprobs, kept.trained_logprobs, kept.advantages)
     )
-    is_own_T = (fates_T != "masked") & (kept.advantages is not None)
     return TokenSequence(
         tokens_T=np.array([*prompt, *kept.tokens], np.int64),
         generated_T=(fates_T != "prompt") & (fates_T != "not_sampled"),
         logprobs_T=np.where(np.isnan(logprobs_T), trained_T, logprobs_T),
         policy_step_T=_spread(kept.policy_steps, np.full(len(fates_T), UNKNOWN_STEP, np.int64), given),
         score=0.0 if rollout.reward is None else rollout.reward,
-        advantages_T=np.where(is_own_T, own_T, rollout.advantage or 0.0),
+        advantages_T=np.full(len(fates_T), rollout.advantage or 0.0) if kept.advantages is None else own_T,
         truncated=any(fate == "truncated" for each in rollout.sequences for _, _, fate in each.fates),
     )
 

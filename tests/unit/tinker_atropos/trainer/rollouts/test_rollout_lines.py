@@ -25,7 +25,6 @@ from tinker_atropos.trainer.rollouts.rollout_lines import (
 )
 from tinker_atropos.trainer.trajectories.batch_collector import Collected, DroppedGroup
 from tinker_atropos.trainer.trajectories.deliveries import read_group
-from tinker_atropos.trainer.update.trust_region import within
 
 PAIR: dict[str, Any] = {
     "tokens": [[11, 12, 13, 14], [11, 12, 15]],
@@ -48,8 +47,6 @@ def step_of(*groups: Group, unusable: tuple[DroppedGroup, ...] = (), logprobs=No
     if logprobs is None:
         logprobs = [np.nan_to_num(datum.logprobs_T) for datum in batch.datums]
     rows = [np.array(row) for row in logprobs]
-    if config.trust_region != "none":
-        batch = replace(batch, datums=within(batch.datums, rows, config.trust_region))
     collected = Collected(groups, Counter(), 0, 0, 0, waited=0.0, unusable=unusable)
     return list(group_facts(TrainedStep(collected, batch, rows), config))
 
@@ -239,18 +236,6 @@ CLIPPED = {
         [["trained", "trained"], ["trained"]],
     ),
     "dro, which has no clip": ("dro", {}, HIGHER, [["trained", "trained"], ["trained"]]),
-    "within a trust region, both ways": (
-        "importance_sampling",
-        {"trust_region": "dppo"},
-        HIGHER,
-        [["masked", "trained"], ["trained"]],
-    ),
-    "masked before it could be clipped": (
-        "ppo",
-        {"trust_region": "dppo"},
-        HIGHER,
-        [["masked", "trained"], ["clipped"]],
-    ),
     "cispo, which never stops a gradient": ("cispo", {}, HIGHER, [["trained", "trained"], ["trained"]]),
     "importance_sampling": ("importance_sampling", {}, HIGHER, [["trained", "trained"], ["trained"]]),
 }
@@ -384,14 +369,14 @@ def groups(draw: st.DrawFn) -> Group:
 
 @given(
     st.lists(groups(), max_size=4), st.lists(groups(), max_size=2), st.sampled_from(["ppo", "cispo", "gspo"]),
-    st.sampled_from(["none", "dppo", "icepop"]), st.randoms(),
+    st.randoms(),
 )  # fmt: skip
-def test_each_token_has_one_fate_and_the_counts_balance(trained, dropped, loss, region, random) -> None:
+def test_each_token_has_one_fate_and_the_counts_balance(trained, dropped, loss, random) -> None:
     unusable = tuple(DroppedGroup(group, "stale", "old") for group in dropped)
     config = TrainerSettings(loss=loss)
     batch = build_batch(trained, config)
     logprobs = [np.array([random.uniform(-1, 0) for _ in datum.target_T]) for datum in batch.datums]
-    found = step_of(*trained, unusable=unusable, logprobs=logprobs, loss=loss, trust_region=region)
+    found = step_of(*trained, unusable=unusable, logprobs=logprobs, loss=loss)
     records = [written(group_record(facts, pieces)) for facts in found]
     assert len(records) == len(trained) + len(dropped)
 
@@ -409,7 +394,7 @@ def test_each_token_has_one_fate_and_the_counts_balance(trained, dropped, loss, 
             counted.update(row)
     totals = fate_totals(found)
     assert totals == dict(counted)
-    in_the_loss = sum(totals.get(fate, 0) for fate in ("trained", "clipped", "masked"))
+    in_the_loss = sum(totals.get(fate, 0) for fate in ("trained", "clipped"))
     assert in_the_loss == sum(int(np.count_nonzero(datum.advantages_T)) for datum in batch.datums)
     generated = sum(int(np.count_nonzero(one.generated_T)) for group in trained + dropped for one in group.sequences_S)
     assert sum(totals.values()) - totals.get("prompt", 0) == generated

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.tinker_atropos.trainer.update.test_trust_region import STEP, datum
+from tests.unit.tinker_atropos.trainer.update.test_loss_clips import STEP, datum
 
 from tinker_atropos.trainer.data.datums import TrainingBatch
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, Shaping

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.tinker_atropos.trainer.update.test_trust_region import STEP, datum
+from tests.unit.tinker_atropos.trainer.update.test_loss_clips import STEP, datum
 
 from rl_contract.trainer_settings import TrainerSettings
 from tinker_atropos.errors import DivergedError
 from tinker_atropos.trainer.data.datums import Datum, TrainingBatch
 from tinker_atropos.trainer.update.policy_update import adjusted, base_metrics, differences, penalized
-from tinker_atropos.trainer.update.trust_region import mask_metrics
 
 LOGPROBS = st.floats(-20, 0)
 TOKENS = st.tuples(LOGPROBS, LOGPROBS | st.just(np.nan), st.booleans(), st.floats(-2, 2))
@@ -91,18 +90,12 @@ class Backend:
         return [np.log(self.p) for _ in datums]
 
 
-@pytest.mark.parametrize(
-    ("region", "steps", "asked"),
-    [("none", [STEP - 1, STEP], 0), ("dppo", [STEP, STEP], 1), ("dppo", [STEP - 1] * 2, 1)],
-)
-async def test_a_trust_region_needs_a_pass_whatever_the_age(region, steps, asked) -> None:
+@pytest.mark.parametrize(("loss", "asked"), [("importance_sampling", 0), ("dro", 1)])
+async def test_only_a_loss_that_pulls_back_needs_a_pass(loss, asked) -> None:
     backend = Backend([0.9, 0.9])
-    batch = TrainingBatch(datums=[datum([0.5, 0.8], [1.0, 1.0], steps)])
-    found, seconds = await adjusted(backend, batch, TrainerSettings(trust_region=region))
-    assert backend.asked == asked
-    assert (seconds > 0) == bool(asked)
-    assert found.masked_tokens == asked
-    assert mask_metrics(found) == ({"batch/masked_tokens": 1.0, "batch/masked_fraction": 0.5} if asked else {})
+    batch = TrainingBatch(datums=[datum([0.5, 0.8], [1.0, 1.0], [STEP - 1, STEP])])
+    found, seconds = await adjusted(backend, batch, TrainerSettings(loss=loss))
+    assert (backend.asked, seconds > 0, found is batch) == (asked, bool(asked), not asked)
 
 
 async def test_dro_pulls_nothing_back_where_nothing_is_trained() -> None:
@@ -112,19 +105,9 @@ async def test_dro_pulls_nothing_back_where_nothing_is_trained() -> None:
     found, _ = await adjusted(backend, batch, TrainerSettings(loss="dro"))
     assert np.exp(found.datums[0].logprobs_T).tolist() == pytest.approx([0.3, 0.5])
     assert found.datums[0].advantages_T.tolist() == [0.0, 1.0]
-    assert mask_metrics(found) == {}
-
-
-async def test_dro_within_a_trust_region_needs_one_pass() -> None:
-    backend = Backend([0.3, 0.9])
-    batch = TrainingBatch(datums=[datum([0.5, 0.5], [1.0, 1.0], trained=[False, True])])
-    found, _ = await adjusted(backend, batch, TrainerSettings(loss="dro", trust_region="dppo"))
-    assert backend.asked == 1
-    assert found.datums[0].masked_T.tolist() == [False, True]
-    assert np.exp(found.datums[0].logprobs_T).tolist() == pytest.approx([0.3, 0.5])
 
 
 async def test_a_logprob_that_is_not_finite_is_divergence() -> None:
     batch = TrainingBatch(datums=[datum([0.5], [1.0])])
     with pytest.raises(DivergedError, match="a trained token is nan"):
-        await adjusted(Backend([np.nan]), batch, TrainerSettings(trust_region="dppo"))
+        await adjusted(Backend([np.nan]), batch, TrainerSettings(loss="dro"))

@@ -25,9 +25,8 @@ class Datum:
     """One training sequence; all arrays have the length T-1 of its input.
 
     `distilled_T` is the teacher's term within the advantages, NaN where it gave none; None without a teacher.
-    `group` and `rollout` count from 0 within the batch and within the group. `masked_T`: the trust region took the
-    token's advantage away; None: it took none. `teacher`: what a teacher would sample, where the datum is trained on it
-    (forward KL); None: nowhere.
+    `group` and `rollout` count from 0 within the batch and within the group. `teacher`: what a teacher would sample,
+    where the datum is trained on it (forward KL); None: nowhere.
     """
 
     input_T: Ints
@@ -40,7 +39,6 @@ class Datum:
     score: float
     group: int
     rollout: int
-    masked_T: Bools | None = None
     teacher: TeacherTopK | None = None
 
     @property
@@ -77,11 +75,6 @@ class TrainingBatch:
     @property
     def trained_tokens(self) -> int:
         return trained_tokens(self.datums)
-
-    @property
-    def masked_tokens(self) -> int:
-        """The tokens without an advantage because of the trust region."""
-        return sum(int(datum.masked_T.sum()) for datum in self.datums if datum.masked_T is not None)
 
 
 def build_batch(groups: Sequence[Group], config: TrainerSettings) -> TrainingBatch:

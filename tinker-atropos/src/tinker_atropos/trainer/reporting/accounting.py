@@ -39,7 +39,7 @@ class Accounting:
     env: SharedEnvSection
     spending: Spending = field(default_factory=lambda: Spending(TokenUse()))
     _wait: _Wait | None = None
-    _trained: dict[str, int] = field(default_factory=lambda: {"rollouts": 0, "tokens": 0, "masked_tokens": 0})
+    _trained: dict[str, int] = field(default_factory=lambda: {"rollouts": 0, "tokens": 0})
     _dropped: dict[str, int] = field(default_factory=dict)
     _left_out: Counter[str] = field(default_factory=Counter)
     _sampled_before: int = 0
@@ -76,7 +76,6 @@ class Accounting:
         self._sampled_before = sampled
         self._trained["rollouts"] += batch.trained_rollouts
         self._trained["tokens"] += tokens
-        self._trained["masked_tokens"] += batch.masked_tokens
         self._left_out.update(batch.left_out)
 
     def books(self) -> dict[str, dict[str, int]]:

@@ -37,7 +37,7 @@ from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequenc
 from tinker_atropos.trainer.rollouts.reported_rollouts import RolloutReport, UntrainedGroup
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
 from tinker_atropos.trainer.trajectories.deliveries import read_group
-from tinker_atropos.trainer.update.trust_region import clipped_tokens
+from tinker_atropos.trainer.update.loss_clips import clipped_tokens
 
 _FATES: Final = tuple(TOKEN_FATES)
 _CODE: Final[Mapping[TokenFate, int]] = {fate: code for code, fate in enumerate(_FATES)}
@@ -79,7 +79,6 @@ class TrainedSequence:
     advantages_T: Floats
     logprobs_T: Floats
     clipped_T: npt.NDArray[np.bool_]
-    masked_T: npt.NDArray[np.bool_]
     taught_T: npt.NDArray[np.bool_]
 
 
@@ -219,7 +218,6 @@ def trained_sequence(datum: Datum, logprobs_T: Floats, config: TrainerSettings) 
         advantages_T=_of_tokens(datum.advantages_T),
         logprobs_T=_of_tokens(logprobs_T),
         clipped_T=np.concatenate([[False], clipped_T]),
-        masked_T=np.concatenate([[False], _nowhere(datum) if datum.masked_T is None else datum.masked_T]),
         taught_T=np.concatenate([[False], _nowhere(datum) if datum.teacher is None else datum.teacher.spoken_T]),
     )
 
@@ -305,7 +303,6 @@ def token_fates(
     if trained is not None:
         fates_T[trained.trained_T & (trained.advantages_T != 0)] = _CODE["trained"]
         fates_T[trained.clipped_T] = _CODE["clipped"]
-        fates_T[trained.masked_T] = _CODE["masked"]
         fates_T[trained.taught_T] = _CODE["trained"]
     if sampled_T[0]:
         fates_T[0] = _CODE["first"]

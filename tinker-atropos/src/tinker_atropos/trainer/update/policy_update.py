@@ -34,8 +34,8 @@ from tinker_atropos.trainer.backend.policy import Sampler
 from tinker_atropos.trainer.data.datums import Datum, TrainingBatch, trained_tokens
 from tinker_atropos.trainer.data.divergence import check_loss
 from tinker_atropos.trainer.data.groups import TeacherTopK
+from tinker_atropos.trainer.update.loss_clips import clip_metrics
 from tinker_atropos.trainer.update.optimizer import dealt_out, gradient_metrics, learning_rate_at
-from tinker_atropos.trainer.update.trust_region import clip_metrics, mask_metrics, within
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +103,16 @@ def penalized(datums: Sequence[Datum], apart: Sequence[Floats], coefficient: flo
 
 
 async def adjusted(training: Training, batch: TrainingBatch, config: TrainerSettings) -> tuple[TrainingBatch, float]:
-    """The batch as the loss is to see it, and the seconds that the backend took for that.
-
-    A trust region needs a pass, and so does a loss that pulls all tokens back to their logprobs. Raises DivergedError.
+    """The batch as the loss is to see it, and the seconds that the backend took for that: a loss that pulls all tokens
+    back to their logprobs needs a pass. Raises DivergedError.
     """
-    region, anchored = config.trust_region, POLICY_LOSSES[config.loss].pulls_back
-    if region == "none" and not anchored:
+    if not POLICY_LOSSES[config.loss].pulls_back:
         return batch, 0.0
     begun = time.perf_counter()
     logprobs = await training.forward(batch.datums)
     seconds = time.perf_counter() - begun
     check_loss(0.0, (row[datum.trained_T] for row, datum in zip(logprobs, batch.datums, strict=True)))
-    datums = batch.datums if region == "none" else within(batch.datums, logprobs, region)
-    return replace(batch, datums=at_rest(datums, logprobs) if anchored else datums), seconds
+    return replace(batch, datums=at_rest(batch.datums, logprobs)), seconds
 
 
 def at_rest(datums: Sequence[Datum], logprobs: Sequence[Floats]) -> list[Datum]:
@@ -177,7 +174,7 @@ async def update_policy(training: Training, batch: TrainingBatch, config: RunCon
         logprobs=output.logprobs,
         loss_sum=output.loss_sum,
         sampler=output.sampler,
-        metrics=metrics | compared.metrics | mask_metrics(batch) | clipped | learned,
+        metrics=metrics | compared.metrics | clipped | learned,
         seconds=output.seconds | {"base_logprobs": compared.seconds, "forward": forward_seconds},
         first_datums=len(shares[0]),
         warnings=compared.warnings,
