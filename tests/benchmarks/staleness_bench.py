@@ -179,7 +179,8 @@ class Sampler:
     """Keeps `allowed + 1` batches ahead, each sampled by the newest weights."""
 
     def __init__(self, seed: int, gap: Gap) -> None:
-        self.made: list[tuple[int, int]] = []  # of each batch: the steps before it was sampled, and its tokens
+        self.made: list[tuple[int, int, bool]] = []
+        """Of each batch: the steps before it was sampled, its tokens, and whether it has groups."""
         self._seed, self._gap, self._barren = seed, gap, 0
         self._tries = 1
         self._queue: list[list[Group]] = []
@@ -195,16 +196,17 @@ class Sampler:
 
     @property
     def tokens(self) -> int:
-        return sum(tokens for _, tokens in self.made)
+        return sum(tokens for _, tokens, _ in self.made)
 
     def _groups(self, adapter: LoraAdapter, step: int) -> list[Group]:
         found: list[Group] = []
-        self.made.append((step, 0))
+        self.made.append((step, 0, False))
         tries = self._tried(adapter)
         for used, rows_of_items in enumerate(tries, 1):
             self._tries = used
-            self.made[-1] = (step, self.made[-1][1] + sum(len(row[1]) for rows in rows_of_items for row in rows))
             found += [group_of(rows, step) for rows in rows_of_items if len({row[3] for row in rows}) > 1]
+            tokens = sum(len(row[1]) for rows in rows_of_items for row in rows)
+            self.made[-1] = (step, self.made[-1][1] + tokens, bool(found))
             if len(found) >= GROUPS:
                 break
         return found[:GROUPS]
@@ -224,13 +226,13 @@ class Sampler:
             yield from (rows[at : at + GROUPS] for at in range(0, len(rows), GROUPS))
 
 
-def time_taken(made: Sequence[tuple[int, int]], steps: int) -> float:
-    """By the simulated clock, with a barren batch's sampling as part of the next one's."""
-    training = sum(tokens for _, tokens in made) / max(steps, 1)
+def time_taken(made: Sequence[tuple[int, int, bool]], steps: int) -> float:
+    """By the simulated clock. A batch without groups is sampled, and not trained."""
+    training = sum(tokens for _, tokens, _ in made) / max(steps, 1)
     sampled_at, trained_at = 0.0, [0.0]
-    for step, tokens in made:
+    for step, tokens, trainable in made:
         sampled_at = max(sampled_at, trained_at[min(step, len(trained_at) - 1)]) + tokens
-        if len(trained_at) <= steps:
+        if trainable and len(trained_at) <= steps:
             trained_at.append(max(trained_at[-1], sampled_at) + training)
     return trained_at[-1] / (training * max(steps, 1))
 
