@@ -13,7 +13,8 @@ Gaps: `none`; `rounded`, a sampler whose weights have 2 bits of mantissa; `cold`
 accuracy is always of the trainer's own weights, at temperature 1.
 
 `time` is by a simulated clock, in which a step takes as long as sampling a batch does in the mean, and a batch begins
-when the weights that sample it are there: 1 if both are always busy, 2 if one always waits for the other.
+when the weights that sample it are there: 1 if both are always busy, 2 if one always waits for the other. `time 8` is
+the same of a sampler that is always 8 steps ahead and makes batches as uneven as these.
 """
 
 import argparse
@@ -51,6 +52,7 @@ from tinker_service.model.training import Trainee, TrainingDatum, forward_backwa
 STEPS, GROUPS, GROUP_SIZE, RANK, ANSWER_TOKENS = 60, 4, 8, 16, 16
 HELD_OUT, SAMPLES = 250, 2
 TRIES = 12  # at a group of mixed rewards, per batch
+BOUNDS = (0, 1, 2, 4, 8)
 BARREN = 4  # batches without one in a row: the policy has collapsed, or is perfect
 
 Scored = tuple[tuple[int, ...], Sequence[int], Sequence[float], float]
@@ -237,6 +239,17 @@ def time_taken(made: Sequence[tuple[int, int, bool]], steps: int) -> float:
     return trained_at[-1] / (training * max(steps, 1))
 
 
+def within_bound(made: Sequence[tuple[int, int, bool]], bound: int) -> list[tuple[int, int, bool]]:
+    """The same batches, each sampled `bound` steps ahead. One without groups belongs to the next."""
+    found, waiting = list[tuple[int, int, bool]](), 0
+    for _, tokens, trainable in made:
+        waiting += tokens
+        if trainable:
+            found.append((max(len(found) - bound, 0), waiting, True))
+            waiting = 0
+    return found[:STEPS]
+
+
 def outside(datum: Datum, logprobs: Floats, region: str | None) -> Bools:
     """The tokens that a region masks, with q as sampled and p now. dppo: A > 0 and p - q > 0.2, or A < 0 and
     q - p > 0.2; icepop: p / q is not in [0.5, 5].
@@ -315,6 +328,11 @@ def run(case: Case) -> dict[str, Any]:
         "ess": round(float(np.mean(trainer.ess)), 3),
         "fresh": round(float(np.mean(trainer.fresh)), 3),
         "time": round(time_taken(sampler.made, len(trainer.ess)), 3),
+        **{
+            f"time {bound}": round(time_taken(made, len(made)), 3)
+            for bound in BOUNDS
+            if (made := within_bound(sampler.made, bound))
+        },
         "age": round(float(np.mean(trainer.ages)), 2),
         "masked": round(float(np.mean(trainer.masked or [0.0])), 4),
         "sampled": sampler.tokens,
@@ -322,7 +340,7 @@ def run(case: Case) -> dict[str, Any]:
     }
 
 
-MEANS = ("age", "time", "fresh", "masked")
+MEANS = ("age", "time", *(f"time {bound}" for bound in BOUNDS), "fresh", "masked")
 """What the table has the mean of, over losses and seeds."""
 
 

@@ -33,7 +33,7 @@ LEAST: Final = 1
 MOST_RATIO: Final = 8.0
 """A larger p / q counts as this one: a single token of ratio 50 brings 10,000 others to an ESS of 0.81, and capped to
 0.995. A lower cap, or quantiles, would be blind to drift: four of five tokens of the demo have a ratio of 1, whatever
-becomes of the others, and with a cap of 4 a run of six ended at 0.82 (3e-3, 8 steps).
+becomes of the others, and with a cap of 4 one run of six ended at 0.82 (3e-3, 8 steps).
 """
 
 ENOUGH: Final = 32
