@@ -54,7 +54,7 @@ def test_a_seeded_request_gives_the_same_result_in_any_batch(engine: Engine, pro
     together = sample(engine, *others[:2], mine, others[2])[2]
     assert tokens(together) == tokens(alone)
     for one, other in zip(together, alone, strict=True):
-        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-5)
+        assert one.logprobs == other.logprobs, "bit by bit: two equal runs meet other batches"
 
 
 def test_samples_of_one_request_differ_and_so_do_seeds(engine: Engine) -> None:
@@ -216,7 +216,7 @@ def test_a_prompt_is_read_once_for_all_its_samples_and_requests(engine: Engine) 
     prompt = tuple(range(5, 25))
     with before_forward(engine, read.append):
         sample(engine, *[request(prompt, num_samples=4, max_tokens=2, seed=seed) for seed in range(3)])
-    assert read == [20, 12]
+    assert read == [32, 16], "20 and 12, padded"
 
 
 def test_memory_is_bounded_and_what_is_set_back_goes_on_as_before(engine: Engine) -> None:
@@ -275,14 +275,14 @@ def test_what_nobody_waits_for_takes_no_further_step(engine: Engine, steps_befor
 
 
 def test_without_memory_the_newest_start_again_when_another_has_ended(engine: Engine) -> None:
-    """As on a GPU that other programs use: a forward pass of more than four tokens fails."""
+    """As on a GPU that other programs use: a forward pass of more than 32 tokens fails."""
 
     def fail(tokens_in_pass: int) -> None:
-        if tokens_in_pass > 4:
+        if tokens_in_pass > 32:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
     batch = new_batch(engine.model)
-    requests = [request((5,), num_samples=count, max_tokens=9, seed=count) for count in (2, 2, 1, 5)]
+    requests = [request((5,), num_samples=count, max_tokens=9, seed=count) for count in (16, 16, 8, 40)]
     jobs = [SampleJob(None, mine) for mine in requests]
     for job in jobs:
         batch.add(job)

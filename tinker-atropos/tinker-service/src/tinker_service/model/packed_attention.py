@@ -59,7 +59,8 @@ def attend(
 ) -> tuple[torch.Tensor, None]:
     """All are [1, H, N, D], with fewer heads H in keys and values; the answer is [1, N, H, D].
 
-    `order` [N]: where each token of the row is among the pieces' tokens. None: they are in the same order.
+    `order` [N]: where each token of the row is among the pieces' tokens. None: they are in the same order, and whatever
+    comes after them is padding.
     """
     layer = int(module.layer_idx)  # type: ignore[arg-type]  # an int in every transformers model
     query_NHD, key_NHD, value_NHD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
@@ -75,6 +76,8 @@ def attend(
             softcap=softcap,
         )
         outputs.append(output_RHTD.transpose(1, 2).flatten(0, 1))
+    if order is None:
+        outputs.append(torch.zeros_like(query_NHD[sum(map(len, outputs)) :]))
     output_NHD = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
     return (output_NHD if order is None else output_NHD.index_select(0, order))[None], None
 

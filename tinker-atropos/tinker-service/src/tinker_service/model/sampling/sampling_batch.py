@@ -7,6 +7,7 @@ set back and read again later (as in vLLM: Kwon et al. 2023, arXiv:2309.06180).
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import torch
 
@@ -24,11 +25,17 @@ from tinker_service.model.sampling.sequence_cache import (
 from tinker_service.model.sampling.token_choice import draw
 from tinker_service.service_errors import RequestError
 
+Value = TypeVar("Value")
+
 
 def next_logits(
     model: LoraModel, parts: Sequence[CachePart], groups: Sequence[PromptGroup], device: torch.device
 ) -> torch.Tensor:
-    """Logits [B, V] of the next tokens: of the parts' rows in order, then of the rows whose prompts end here."""
+    """Logits [B, V] of the next tokens: of the parts' rows in order, then of the rows whose prompts end here.
+
+    A sequence's are the same bits whatever else is in the batch, where a matrix product treats all its rows alike. On
+    CPUs it does if their number is a multiple of ROW_BLOCK, so that all rows are padded to one.
+    """
     tokens, positions, adapters = _packed(parts, groups)
     with_logits, sequences = _wanted(parts, groups)
     shares = _shares(adapters, with_logits, device)
@@ -42,9 +49,17 @@ def next_logits(
             pieces=pieces,
         ).logits
     logits_BV: torch.Tensor = logits_1BV[0]
-    if sequences == [*range(len(with_logits))]:
-        return logits_BV
+    if sequences == [*range(len(sequences))]:
+        return logits_BV[: len(sequences)]
     return logits_BV[torch.tensor(sequences, device=device)]
+
+
+ROW_BLOCK = 16
+
+
+def _padded(values: list[Value]) -> list[Value]:
+    """With the last value repeated."""
+    return values + values[-1:] * (-len(values) % ROW_BLOCK)
 
 
 def _begun(parts: Sequence[CachePart], groups: Sequence[PromptGroup]) -> list[Piece]:
@@ -74,7 +89,7 @@ def _packed(
         tokens += chunk
         positions += [*range(group.cache.done, group.cache.done + new)] * len(group.prompts)
         adapters += [group.adapter] * len(chunk)
-    return tokens, positions, adapters
+    return _padded(tokens), _padded(positions), _padded(adapters)
 
 
 def _wanted(parts: Sequence[CachePart], groups: Sequence[PromptGroup]) -> tuple[list[int], list[int]]:
@@ -88,7 +103,7 @@ def _wanted(parts: Sequence[CachePart], groups: Sequence[PromptGroup]) -> tuple[
             with_logits += [start + (index + 1) * new - 1 for index in range(len(group.prompts))]
             sequences += [first + index for index in group.sources]
         start += new * len(group.prompts)
-    return with_logits, sequences
+    return _padded(with_logits), sequences
 
 
 def _shares(
@@ -102,7 +117,7 @@ def _shares(
     for adapter in filter(None, different.values()):
         tokens = [index for index, other in enumerate(adapters) if other is adapter]
         logits = [place for place, index in enumerate(with_logits) if adapters[index] is adapter]
-        places = (torch.tensor(indices, dtype=torch.long, device=device) for indices in (tokens, logits))
+        places = (torch.tensor(_padded(indices), dtype=torch.long, device=device) for indices in (tokens, logits))
         shares.append(AdapterTokens(adapter, *places))
     return shares
 

@@ -91,7 +91,7 @@ class CachePart:
         self._stored = KeyValues(shape, 0, capacity)
         self._first = 0
         self._places = (torch.empty(0), torch.empty(0))
-        self._masks: dict[int | None, torch.Tensor | None] = {}
+        self._masks: dict[int | None, torch.Tensor] = {}
 
     @property
     def sequences(self) -> int:
@@ -166,21 +166,19 @@ class CachePart:
         keys, values = self._stored.layers[layer].unbind(0)
         keys[self._places] = keys_NHD[own]
         values[self._places] = values_NHD[own]
-        longest = max(self.lengths) + 1
-        return queries_NHD[own, None], keys[: len(self.rows), :longest], values[: len(self.rows), :longest]
+        return queries_NHD[own, None], keys[: len(self.rows)], values[: len(self.rows)]
 
-    def mask(self, window: int | None) -> torch.Tensor | None:
-        """[R, 1, 1, S], the same for all layers with this window."""
+    def mask(self, window: int | None) -> torch.Tensor:
+        """[R, 1, 1, S], the same for all layers with this window. S is the capacity, not what the longest row needs:
+        sums over other numbers of positions have other roundings, and a row's must not depend on its neighbors.
+        """
         if window not in self._masks:
             self._masks[window] = self._new_mask(window)
         return self._masks[window]
 
-    def _new_mask(self, window: int | None) -> torch.Tensor | None:
-        longest = max(self.lengths)
-        if min(self.lengths) == longest and (window is None or longest < window):
-            return None
+    def _new_mask(self, window: int | None) -> torch.Tensor:
         last_R1 = self._places[1][:, None]
-        positions_S = torch.arange(longest + 1, device=self._shape.device)
+        positions_S = torch.arange(self.capacity, device=self._shape.device)
         hidden = positions_S > last_R1
         if window is not None:
             hidden |= positions_S <= last_R1 - window
