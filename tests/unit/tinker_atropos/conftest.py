@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 import httpx
 import numpy as np
@@ -59,7 +60,7 @@ class Inference:
     """The server's parts, its client, and what it reported as fatal."""
 
     def __init__(
-        self, tokenizer: Tokenizer, sampler: ScriptedSampler, client: httpx.AsyncClient, **limits: int
+        self, tokenizer: Tokenizer, sampler: ScriptedSampler, client: httpx.AsyncClient, **limits: Any
     ) -> None:
         self.tokenizer = tokenizer
         self.sampler = sampler
@@ -94,7 +95,7 @@ def serve_inference(
     """Serve on a port that the kernel chose while the block runs."""
 
     @asynccontextmanager
-    async def serving(policy_step: int | None = 7, **limits: int) -> AsyncIterator[Inference]:
+    async def serving(policy_step: int | None = 7, **limits: Any) -> AsyncIterator[Inference]:
         sampler = ScriptedSampler([[*tokenizer.encode("1234").tolist(), 2]])
         async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
             inference = Inference(tokenizer, sampler, client, **limits)

@@ -56,6 +56,30 @@ class EarlyStopping(BaseModel):
     )
 
 
+class RolloutSampling(BaseModel):
+    """How training rollouts are sampled, where their requests do not say it themselves."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    temperature: float = Field(
+        default=1.0,
+        gt=0,  # greedy rollouts have no distribution that could be trained
+        le=10,
+        description="temperature of training rollouts. TRL, verl and prime-rl divide the trainer's logits by it, too; "
+        "Tinker's API cannot, and its cookbook does not recommend another one than 1: ratio, ESS, KL and clips "
+        "then compare the tempered sampler with the policy at temperature 1",
+    )
+    top_p: float = Field(
+        default=1.0, gt=0, le=1, description="likeliest tokens that have this probability together; 1: all"
+    )
+    top_k: int = Field(default=-1, ge=-1, le=1_000_000, description="how many of the likeliest tokens; -1 or 0: all")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the policy itself is sampled from."""
+        return self.temperature == 1 and self.top_p == 1 and self.top_k <= 0
+
+
 class TrainerSettings(BaseModel):
     """What the trainer may be told."""
 
@@ -173,7 +197,13 @@ class TrainerSettings(BaseModel):
     wandb_samples_interval: int = Field(
         default=20, ge=0, le=NEVER, description="steps between tables of sample rollouts in W&B; 0: none"
     )
-    seed: int = Field(default=0, ge=0, le=2**53 - 1, description="seed of the LoRA initialization")
+    seed: int = Field(
+        default=0,
+        ge=0,
+        le=2**53 - 1,
+        description="seed of the run: of the LoRA initialization, the order of items, and all samples",
+    )
+    sampling: RolloutSampling = Field(default_factory=RolloutSampling)
     eval_metric: str | None = Field(
         default=None,
         min_length=1,

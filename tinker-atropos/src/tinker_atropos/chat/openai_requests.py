@@ -7,7 +7,7 @@ refused. A null is equivalent to a missing field.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import orjson
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, model_validator
@@ -114,6 +114,9 @@ def _is_ignored(name: str, value: object, ignores_unknown: bool) -> bool:
     return True
 
 
+SHAPING: Final = frozenset({"temperature", "top_p", "top_k"})
+
+
 class InferenceRequest(WireRequest):
     """The fields that all routes share that sample.
 
@@ -173,6 +176,7 @@ class InferenceRequest(WireRequest):
             top_k=self.top_k or -1,
             stop=tuple(dict.fromkeys(stops)) if stops or self.ignore_eos else None,
             seed=self.seed,
+            left_out=SHAPING - self.model_fields_set,
         )
 
 

@@ -1,5 +1,6 @@
 """What is asked of a policy in tokens, what comes back, and why it may not."""
 
+import hashlib
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -18,7 +19,8 @@ Purpose = Literal["training", "evaluation"]
 @dataclass(frozen=True, slots=True)
 class SamplingSettings:
     """How to sample. `stop=None` stops at the model's EOS, an empty `stop` never stops, and others (all strings or all
-    token ids) replace EOS; `seed=None` lets the backend choose.
+    token ids) replace EOS; `seed=None` lets the backend choose. `left_out`: which of temperature, top_p and top_k the
+    request does not name; a run has settings for them.
     """
 
     max_tokens: int
@@ -27,6 +29,13 @@ class SamplingSettings:
     top_k: int = -1
     stop: tuple[str, ...] | tuple[int, ...] | None = None
     seed: int | None = None
+    left_out: frozenset[str] = frozenset()
+
+
+def seed_from(*parts: object) -> int:
+    """A seed that follows from the parts alone, in 63 bits: Tinker and the servers that speak OpenAI's API take it."""
+    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest) >> 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rl_contract.consistency import CONFIG_FILE, CONFIG_RULES, inconsistencies
 from rl_contract.setting_rows import values_of
 from rl_contract.shared_env import SharedEnvSection
-from rl_contract.trainer_settings import EarlyStopping, TrainerSettings
+from rl_contract.trainer_settings import EarlyStopping, RolloutSampling, TrainerSettings
 from tinker_atropos.errors import ConfigError
 
 
@@ -84,6 +84,7 @@ _KNOWN_KEYS = {
     (): RunConfig.model_fields,
     ("tinker",): TrainerSettings.model_fields,
     ("tinker", "early_stopping"): EarlyStopping.model_fields,
+    ("tinker", "sampling"): RolloutSampling.model_fields,
 }
 
 

@@ -72,8 +72,10 @@ class AgentConfig(SessionConfig):
         default=None, description="A named distribution, from which the toolsets of each group are drawn."
     )
     max_agent_turns: int = Field(default=30, gt=0, description="Most answers of the agent in one rollout.")
-    agent_temperature: float = Field(
-        default=1.0, ge=0, description="Temperature of training rollouts; evaluations sample at 0."
+    agent_temperature: float | None = Field(
+        default=None,
+        ge=0,
+        description="Temperature of training rollouts; null: the run's, trainer.sampling. Evaluations sample at 0.",
     )
     system_prompt: str | None = Field(default=None, description="What the agent is told first.")
     terminal_backend: Literal["local", "kubernetes"] | None = Field(

@@ -34,7 +34,7 @@ from tinker_atropos.environments.rollout.rollouts import (
     failure_kind,
     scored_group,
 )
-from tinker_atropos.environments.rollout.sampled_work import current_work, greedily
+from tinker_atropos.environments.rollout.sampled_work import current_work, greedily, item_under_way
 from tinker_atropos.environments.rollout.teacher import Teacher
 from tinker_atropos.errors import ConfigError
 
@@ -347,7 +347,8 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         at_once = self.server.servers[0].config.num_requests_for_eval // self.requests_at_once(self.config.eval_samples)
         free = asyncio.Semaphore(max(1, at_once))  # beyond it atroposlib polls for a free slot once a second
 
-        async def played(item: Item, sets: tuple[str, ...]) -> PlayedItem[Item]:
+        async def played(index: int, item: Item, sets: tuple[str, ...]) -> PlayedItem[Item]:
+            item_under_way.set(index)
             async with free:
                 rollouts, _ = self._sorted(await self.roll_out(item, self.config.eval_samples, split="eval"))
                 likeliest: list[Rollout] = []
@@ -357,7 +358,8 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
             return PlayedItem(item, sets, rollouts, likeliest)
 
         found = await together(
-            played(item, sets) for item, sets in items_to_play(self.all_held_out(), self.items_evaluated())
+            played(index, item, sets)
+            for index, (item, sets) in enumerate(items_to_play(self.all_held_out(), self.items_evaluated()))
         )
         self.report_evaluated(found)
         return found
@@ -395,15 +397,18 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
             )
 
     async def generate(self, prompt: list[int], n: int, split: str) -> list[Output]:
-        """Sample n continuations at temperature 1, in one request. `greedily` makes it 0."""
+        """Sample n continuations in one request: of training as `trainer.sampling` says, of evaluations at temperature
+        1. `greedily` makes it 0.
+        """
         max_tokens = self.room(prompt)
         if not max_tokens:
             raise ValueError(
                 f"the prompt has {len(prompt)} tokens and env.max_token_length is {self.config.max_token_length}: "
                 f"there is no room for an answer"
             )
+        shape = {"temperature": 1.0} if split == "eval" else {}
         _, outputs, logprobs, _ = await self.server.tokens_and_logprobs_completion(
-            input_ids=prompt, n=n, max_tokens=max_tokens, temperature=1.0, split=split
+            input_ids=prompt, n=n, max_tokens=max_tokens, split=split, **shape
         )
         return [Output(tokens, row) for tokens, row in zip(outputs, logprobs, strict=True)]
 

@@ -9,6 +9,7 @@ from tinker_atropos.environments.base import EnvironmentConfig, Item, SampledEnv
 from tinker_atropos.environments.rollout.conversation import Conversation, Output
 from tinker_atropos.environments.rollout.prompt_tokens import Message
 from tinker_atropos.environments.rollout.rollouts import Outcome, Rollout
+from tinker_atropos.environments.rollout.sampled_work import as_rollout
 
 
 class MultiTurnConfig(EnvironmentConfig):
@@ -46,7 +47,7 @@ class MultiTurnEnvironment(SampledEnvironment[Item], ABC):
         conversations = [Conversation(self.tokenizer, self.prompt(item)) for _ in range(n)]
         outputs = await self.generate(conversations[0].prompt, n, split)
         return await together(
-            self._conversed(item, conversation, output, split)
+            as_rollout(self._conversed(item, conversation, output, split))
             for conversation, output in zip(conversations, outputs, strict=True)
         )
 

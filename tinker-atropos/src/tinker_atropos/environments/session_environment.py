@@ -20,6 +20,7 @@ from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.chat.tool_formats.format_table import TOOL_FORMATS
 from tinker_atropos.environments.base import EnvironmentConfig, Item, SampledEnvironment, together
 from tinker_atropos.environments.rollout.rollouts import FailedRollout, Outcome, Rollout
+from tinker_atropos.environments.rollout.sampled_work import as_rollout
 from tinker_atropos.environments.sessions.rollout_session import RolloutSession, SessionServer
 
 __all__ = ["SessionConfig", "SessionEnvironment"]
@@ -116,7 +117,7 @@ class SessionEnvironment(SampledEnvironment[Item], ABC):
         return n
 
     async def roll_out(self, item: Item, n: int, split: str) -> list[Outcome]:
-        return await together(self._rollout(item, split) for _ in range(n))
+        return await together(as_rollout(self._rollout(item, split)) for _ in range(n))
 
     def in_play(self, split: str) -> AbstractAsyncContextManager[object]:  # noqa: ARG002 -- here nobody has to wait
         """What a rollout enters before its session and its time begin, and where it may have to wait for its turn."""
@@ -187,7 +188,7 @@ def _wire(settings: SamplingSettings) -> dict[str, object]:
     """As sglang's fields; those that say nothing are left out, for servers that know few of them."""
     wanted = {
         "max_tokens": settings.max_tokens,
-        "temperature": settings.temperature,
+        "temperature": None if "temperature" in settings.left_out else settings.temperature,
         "top_p": settings.top_p if settings.top_p < 1 else None,
         "top_k": settings.top_k if settings.top_k > 0 else None,
         "seed": settings.seed,

@@ -29,6 +29,7 @@ from tinker_atropos.trainer.reporting.accounting import Accounting
 from tinker_atropos.trainer.reporting.prometheus import registry
 from tinker_atropos.trainer.reporting.relay import Relay
 from tinker_atropos.trainer.reporting.spending import Spending
+from tinker_atropos.trainer.reporting.step_metrics import tempered_warning
 from tinker_atropos.trainer.reporting.time_left import Schedule
 from tinker_atropos.trainer.reporting.trackers.tracker import Tracker
 from tinker_atropos.trainer.reporting.trainer_status import LiveStatus
@@ -64,6 +65,7 @@ class Run:
         self.state = state = TrainerState(
             StepCounts(steps), status, results, policy=CurrentPolicy(config.env.evaluates_at)
         )
+        status.warn("sampling", tempered_warning(tinker.sampling))
         self._tracker = tracker
         self.spending = Spending(TokenUse(), settings.prices, settings.spent, settings.budget)
         results.cost = self.spending.cost_at_end
@@ -74,7 +76,7 @@ class Run:
         self._ledger = Ledger(ledger_folder)
         self.generator = Generator(
             state.policy, self._ledger, on_failure=self._sampling_failed,
-            max_context_overflows=tinker.max_context_overflows,
+            max_context_overflows=tinker.max_context_overflows, sampling=tinker.sampling,
         )  # fmt: skip
         self._accounting = accounting = Accounting(api, lease, status, self.generator, config.env, self.spending)
         checkpoints = CheckpointKeeper(settings, tinker)

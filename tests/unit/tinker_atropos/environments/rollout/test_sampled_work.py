@@ -14,7 +14,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from rl_contract.bundled import bundled_model_folder
-from tinker_atropos.environments.rollout.sampled_work import SampledAnswers, SampledWork, greedily, sampling, watch
+from tinker_atropos.environments.rollout.sampled_work import (
+    SampledAnswers,
+    SampledWork,
+    as_rollout,
+    greedily,
+    item_under_way,
+    sampling,
+    watch,
+)
 from tinker_atropos.serving import bind, serve
 
 MESSAGES = [{"role": "user", "content": "sort 1 2"}]
@@ -26,6 +34,7 @@ class Recorder:
     def __init__(self) -> None:
         self.marks: list[tuple[str, str | None, int | None]] = []
         self.temperatures: list[float | None] = []
+        self.seeds: list[int | None] = []
         self.knows_ids = True
 
     def app(self) -> Starlette:
@@ -36,6 +45,7 @@ class Recorder:
         params = (await request.json())["sampling_params"]
         self.marks.append((request.url.path, params.get("rl_purpose"), params.get("rl_evaluation")))
         self.temperatures.append(params.get("temperature"))
+        self.seeds.append(params.get("seed"))
         logprobs = [[-1.0, 5, None]] * 3
         answer = {"text": "x", "meta_info": {"finish_reason": {"type": "stop"}, "output_token_logprobs": logprobs}}
         return JSONResponse([answer] * params["n"])
@@ -44,6 +54,7 @@ class Recorder:
         body = await request.json()
         self.marks.append((request.url.path, body.get("rl_purpose"), body.get("rl_evaluation")))
         self.temperatures.append(body.get("temperature"))
+        self.seeds.append(body.get("seed"))
         message = {"role": "assistant", "content": "x"}
         choice = {"index": 0, "finish_reason": "stop", "text": "x", "message": message, "logprobs": None}
         ids = {"prompt_token_ids": [7]} if body.get("return_token_ids") and self.knows_ids else {}
@@ -146,6 +157,48 @@ async def test_what_is_asked_greedily_is_at_temperature_0_on_every_route(recordi
     with sampling("training"), greedily():
         await ask(servers)
     assert seen.temperatures[8:] == [0.7] * 4, "what is trained never is"
+
+
+async def seeds_of(recording_server, seed: int | None, item: int | None, purpose: Any = "training") -> list[int | None]:
+    """Of four requests of unknown rollouts, and of two turns in each of two rollouts."""
+    seen, servers = recording_server
+
+    async def two_turns() -> None:
+        for _ in range(2):
+            await servers.tokens_and_logprobs_completion(input_ids=[5], n=1, max_tokens=4)
+
+    seen.seeds.clear()
+    item_under_way.set(item)
+    with sampling(purpose, seed=seed):
+        await ask(servers)
+        await as_rollout(two_turns())
+        await as_rollout(two_turns())
+    return sorted(seen.seeds[:4], key=str) + seen.seeds[4:]
+
+
+async def test_a_sample_has_a_seed_of_the_run_the_item_the_rollout_and_the_turn(recording_server):
+    first, again = [await seeds_of(recording_server, 7, 3) for _ in range(2)]
+    assert first == again, "not of time or process"
+    others = [(8, 3, "training"), (7, 4, "training"), (7, 3, "evaluation")]
+    different = [*first, *[seed for each in others for seed in await seeds_of(recording_server, *each)]]
+    assert len(set(different)) == len(different) == 4 * 8
+    assert all(isinstance(seed, int) and 0 <= seed < 2**63 for seed in different)
+    assert await seeds_of(recording_server, None, 3) == [None] * 8
+
+
+async def test_a_request_keeps_a_seed_of_its_own(recording_server):
+    seen, servers = recording_server
+    with sampling("training", seed=7):
+        await servers.tokens_and_logprobs_completion(input_ids=[5], n=1, max_tokens=4, seed=12)
+    assert seen.seeds == [12]
+
+
+def test_rollouts_of_an_item_are_numbered_in_the_order_in_which_they_begin():
+    work = SampledWork("training", seed=7)
+    item_under_way.set(3)
+    seeds = [work.rollout_seed(work.next_rollout()) for _ in range(3)]
+    assert len({seed["rl_seed"] for seed in seeds}) == 3
+    assert work.rollout_seed(0) == seeds[0]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from rl_contract.trainer_settings import RolloutSampling
 from tinker_atropos.chat.request_handling import MAX_BODY_BYTES
 from tinker_atropos.chat.sampling import SampleRefusedError
 from tinker_atropos.errors import BackendError
@@ -162,6 +163,26 @@ async def test_seed_0_is_a_seed(inference) -> None:
     await inference.client.post("/generate", json={"text": "sort", "sampling_params": {"seed": 0}})
     await inference.client.post("/generate", json={"text": "sort"})
     assert [settings.seed for _, _, settings in inference.sampler.asked] == [0, None]
+
+
+async def test_a_run_samples_training_as_it_is_set_and_a_request_may_say_otherwise(serve_inference) -> None:
+    own = {"temperature": 0.3, "top_p": 0.4, "top_k": 2}
+    evaluated = {"rl_purpose": "evaluation"}
+    async with serve_inference(sampling=RolloutSampling(temperature=0.7, top_p=0.9, top_k=50)) as inference:
+        for said in ({}, own, {"temperature": 1.0}, evaluated):
+            await inference.client.post("/generate", json={"text": "sort", "sampling_params": said})
+            await inference.client.post("/v1/chat/completions", json={**CHAT, **said})
+    shapes = [(each.temperature, each.top_p, each.top_k) for _, _, each in inference.sampler.asked]
+    assert shapes == [(0.7, 0.9, 50)] * 2 + [(0.3, 0.4, 2)] * 2 + [(1.0, 0.9, 50)] * 2 + [(1.0, 1.0, -1)] * 2
+
+
+async def test_the_seed_of_a_rollout_gives_each_prompt_one_of_its_own(inference) -> None:
+    for tokens, seed in (([5], 1), ([5], 1), ([6], 1), ([5], 2)):
+        body = {"token_ids": tokens, "sampling_params": {"rl_seed": seed}}
+        await inference.client.post("/inference/v1/generate", json=body)
+    first, again, *others = [settings.seed for _, _, settings in inference.sampler.asked]
+    assert first == again
+    assert len({first, *others}) == 3
 
 
 async def test_pings_are_answered_without_the_backend(inference) -> None:

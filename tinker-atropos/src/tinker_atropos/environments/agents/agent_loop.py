@@ -45,7 +45,8 @@ class ToolSchemas(list[dict[str, Any]]):
 
 
 class AgentLoop:
-    """The arguments are those of hermes-agent's loop. `max_turns` bounds the agent's answers, and `max_tokens` each.
+    """The arguments are those of hermes-agent's loop; a temperature of None is the run's. `max_turns` bounds the
+    agent's answers, and `max_tokens` each.
 
     `task_id` says whose sandbox tools work in. Without `ToolSchemas`, only the tools of sandboxes can be called.
     """
@@ -57,7 +58,7 @@ class AgentLoop:
         valid_tool_names: Collection[str],
         max_turns: int = 30,
         task_id: str | None = None,
-        temperature: float = 1.0,
+        temperature: float | None = 1.0,
         max_tokens: int | None = None,
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
@@ -65,7 +66,8 @@ class AgentLoop:
         self.tools = {name: tool for name, tool in known.items() if name in valid_tool_names}
         self.server, self.max_turns, self.task_id = server, max_turns, task_id or str(uuid.uuid4())
         fields = {"tools": list(tool_schemas), "max_tokens": max_tokens, "extra_body": dict(extra_body or {})}
-        self._request = {"n": 1, "temperature": temperature, **{name: each for name, each in fields.items() if each}}
+        shape = {} if temperature is None else {"temperature": temperature}
+        self._request = {"n": 1, **shape, **{name: each for name, each in fields.items() if each}}
 
     async def run(self, messages: list[Message]) -> AgentResult:
         """Adds to `messages`. Raises what the server raises, and SandboxLostError: the rollout cannot go on."""

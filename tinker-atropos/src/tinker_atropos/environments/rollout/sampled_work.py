@@ -6,15 +6,23 @@ from the weights that the evaluation is of. What bypasses `env.server` with a cl
 it asks for the `current_work`, sends its `marks` and adds what it sampled.
 
 Part of an evaluation may be greedy: whatever its code asks for, its requests are at temperature 0.
+
+Each request gets a seed, unless it has its own: a function of the run's seed, the item, the rollout and its turn. Turns
+are counted as they are asked for. A request of no known rollout, such as one for all first answers of a group or one of
+code that was not written for us, goes by its prompt and by how often that was asked before, in the same group.
 """
 
 import contextlib
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+from tinker_atropos.chat.sampling import seed_from
 
 Wrapper = Callable[..., Awaitable[Any]]
+T = TypeVar("T")
 
 item_under_way: ContextVar[int | None] = ContextVar("item_under_way", default=None)
 """The position of the training item that a group is made of, or the index of the held-out one that is answered."""
@@ -35,17 +43,20 @@ class SampledAnswers:
 class SampledWork:
     """What came back so far. `step`: the weights that an evaluation is of. `prompts`: hashes of the different ones.
     `tokens_failed`: those of rollouts that failed. `temperatures`: of what is not asked `greedily`; None: not known.
-    `keep` is told of all answers.
+    `keep` is told of all answers. `seed` is the run's; None: samples get none.
     """
 
     purpose: Literal["training", "evaluation"]
     step: int | None = None
+    seed: int | None = None
     completions: int = 0
     tokens: int = 0
     tokens_failed: int = 0
     prompts: set[int] = field(default_factory=set)
     temperatures: set[float | None] = field(default_factory=set)
     keep: Callable[[SampledAnswers], None] | None = None
+    _begun: Counter[int | None] = field(default_factory=Counter)
+    _asked: Counter[object] = field(default_factory=Counter)
 
     @property
     def independent(self) -> int:
@@ -61,11 +72,34 @@ class SampledWork:
 
     @property
     def marks(self) -> dict[str, object]:
-        """The fields that each request gets, in the place of its own ones."""
+        """The fields that each request gets, in the place of its own ones, but for its seed."""
         if self.purpose == "training":
             return {}
         greedy = {"temperature": 0.0} if _greedy.get() else {}
         return {"rl_purpose": "evaluation", "rl_evaluation": self.step, **greedy}
+
+    def next_rollout(self) -> int:
+        """The number of the rollout that begins, among those of its item; one that replaces a failed one is new."""
+        item = item_under_way.get()
+        self._begun[item] += 1
+        return self._begun[item] - 1
+
+    def rollout_seed(self, rollout: int) -> dict[str, int]:
+        """For clients that have one set of fields for all turns: the trainer adds the prompt to the seed."""
+        return {} if self.seed is None else {"rl_seed": self._seed("rollout", rollout)}
+
+    def request_seed(self, prompt: object) -> dict[str, int]:
+        """For a request that is made now."""
+        if self.seed is None:
+            return {}
+        rollout = _rollout.get()
+        of = ("prompt", str(prompt)) if rollout is None else ("rollout", rollout)
+        turn = self._asked[item_under_way.get(), of]
+        self._asked[item_under_way.get(), of] += 1
+        return {"seed": self._seed(*of, turn)}
+
+    def _seed(self, *parts: object) -> int:
+        return seed_from(self.seed, self.purpose, item_under_way.get(), *parts)
 
     def add(self, prompt: Any, completions: int, tokens: int, temperature: float | None = None) -> None:
         """So many completions of one prompt (token ids, a text, or messages) came back."""
@@ -78,6 +112,17 @@ class SampledWork:
 
 _current: ContextVar[SampledWork | None] = ContextVar("sampled", default=None)
 _greedy: ContextVar[bool] = ContextVar("greedy", default=False)
+_rollout: ContextVar[int | None] = ContextVar("rollout", default=None)
+
+
+async def as_rollout(work: Awaitable[T]) -> T:
+    """What is asked in it is of one rollout, and is asked in turns. Called in the order of the rollouts."""
+    sampled = _current.get()
+    token = _rollout.set(None if sampled is None else sampled.next_rollout())
+    try:
+        return await work
+    finally:
+        _rollout.reset(token)
 
 
 @contextlib.contextmanager
@@ -85,9 +130,10 @@ def sampling(
     purpose: Literal["training", "evaluation"],
     step: int | None = None,
     keep: Callable[[SampledAnswers], None] | None = None,
+    seed: int | None = None,
 ) -> Iterator[SampledWork]:
     """Count what is sampled inside the block."""
-    sampled = SampledWork(purpose, step, keep=keep)
+    sampled = SampledWork(purpose, step, seed, keep=keep)
     token = _current.set(sampled)
     try:
         yield sampled
@@ -123,7 +169,7 @@ def _by_tokens(request: Wrapper) -> Wrapper:
     async def watched(**kwargs: object) -> object:
         sampled = _current.get()
         if sampled is not None:
-            kwargs |= sampled.marks
+            kwargs = sampled.request_seed(_prompt(kwargs)) | kwargs | sampled.marks
         answer = await request(**kwargs)
         if sampled is not None:
             prompt, outputs, logprobs, _ = answer
@@ -140,9 +186,11 @@ def _by_usage(request: Wrapper) -> Wrapper:
 
     async def watched(**kwargs: Any) -> Any:
         sampled = _current.get()
-        if sampled is not None and sampled.marks:
-            ids = {"return_token_ids": True} if sampled.keep is not None else {}
-            kwargs["extra_body"] = {**(kwargs.get("extra_body") or {}), **ids, **sampled.marks}
+        if sampled is not None:
+            kwargs = sampled.request_seed(_prompt(kwargs)) | kwargs
+            ids = {"return_token_ids": True} if sampled.keep is not None and sampled.marks else {}
+            if ids or sampled.marks:
+                kwargs["extra_body"] = {**(kwargs.get("extra_body") or {}), **ids, **sampled.marks}
         answer = await request(**kwargs)
         if sampled is not None:
             tokens = answer.usage.completion_tokens if answer.usage else 0

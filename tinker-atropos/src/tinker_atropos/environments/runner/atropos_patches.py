@@ -108,16 +108,17 @@ class AtroposPatches:
         *,
         reports: RolloutReports | None = None,
         max_all_right_replaced: int | None = None,
+        seed: int | None = None,
         items: ItemsUnderWay | None = None,
     ) -> None:
         """`reports`: where rollouts that are not trained are kept for people to read. `max_all_right_replaced`: as in
-        EqualGroups. `items`: those that a run has dealt.
+        EqualGroups. `seed`: the run's, of samples. `items`: those that a run has dealt.
         """
         self._env, self._source, self._counters, self._sender = env, source, counters, sender
         self._drops_equal, env.config.ensure_scores_are_not_same = env.config.ensure_scores_are_not_same, False
         self._equal_groups = EqualGroups(max_all_right_replaced, counters)
         self._reports = RolloutReports() if reports is None else reports
-        self._give_up = give_up
+        self._give_up, self._seed = give_up, seed
         self._items = items or ItemsUnderWay()
         self._work = env.handle_env
         self._collect, self._handle = env.collect_trajectories, env.handle_send_to_api
@@ -141,7 +142,7 @@ class AtroposPatches:
     async def collect(self, item: Any) -> Any:
         """BaseEnv logs and ignores what a rollout raises: record it, and end if nothing else happens."""
         handled: list[Any] = []
-        with sampling("training") as sampled, _kept_in(_handled, handled):
+        with sampling("training", seed=self._seed) as sampled, _kept_in(_handled, handled):
             try:
                 group, backlog = checked_pair(await self._collect(item))
             except SystemExit as error:

@@ -100,10 +100,13 @@ SECONDS = "env/evaluation_seconds"
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
-    """`deadline` in seconds; `metric` is the held-out figure, None: the one that the environment's class names."""
+    """`deadline` in seconds; `metric` is the held-out figure, None: the one that the environment's class names. `seed`
+    is the run's.
+    """
 
     deadline: float = 600.0
     metric: str | None = None
+    seed: int | None = None
 
 
 class PolicySnapshots:
@@ -206,7 +209,7 @@ class Evaluations:
         queue = self._shared.metrics
         queue.latest.clear()
         keep = None if isinstance(env, SampledEnvironment) else functools.partial(self._keep, step)
-        with sampling("evaluation", step, keep) as sampled, queue.judging(metric, sampled):
+        with sampling("evaluation", step, keep, self.plan.seed) as sampled, queue.judging(metric, sampled):
             outcome = await env.evaluate()
             if isinstance(outcome, Evaluation):
                 if (metrics := outcome.decided_by(metric)) is not None:

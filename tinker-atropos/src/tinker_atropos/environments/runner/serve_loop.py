@@ -318,7 +318,7 @@ async def serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbea
     env = loaded.build(run, wired_to_run(run, settings))
     index = settings.environment_index or 0
     registration = EnvironmentRegistration(settings.api_url, index)
-    plan = EvaluationPlan(run.tinker.eval_deadline_seconds, run.tinker.eval_metric)
+    plan = EvaluationPlan(run.tinker.eval_deadline_seconds, run.tinker.eval_metric, run.tinker.seed)
     reports, snapshots = Reports(env, loaded.source), PolicySnapshots(settings.inference_url)
     evaluations = Evaluations(shared, heartbeat, reports, snapshots, plan)
     under_way = ItemsUnderWay(heartbeat.lease_id)
@@ -346,6 +346,7 @@ async def serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbea
             ending.settle,
             reports=shared.rollouts,
             max_all_right_replaced=run.tinker.most_all_right_replaced,
+            seed=run.tinker.seed,
             items=under_way,
         )
         try:

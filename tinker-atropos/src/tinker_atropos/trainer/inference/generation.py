@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 
+from rl_contract.trainer_settings import RolloutSampling
 from tinker_atropos.chat.sampling import (
     ContextOverflowError,
     GeneratedSamples,
@@ -66,6 +67,8 @@ class Generator:
 
     `context_length` is in tokens, prompt and output together; None leaves the check to the backend.
 
+    `sampling` is for what requests of training do not name themselves.
+
     `on_failure` is called for a lost backend (the sample waits for the next policy), for one that does not answer, and
     for `max_context_overflows` too long prompts in a row without a batch: after the last two the run cannot continue.
     """
@@ -76,11 +79,13 @@ class Generator:
         ledger: Ledger,
         on_failure: Callable[[RunError], None],
         max_context_overflows: int = 100,
+        sampling: RolloutSampling | None = None,
     ) -> None:
         self._policy = policy
         self._ledger = ledger
         self._on_failure = on_failure
         self._max_context_overflows = max_context_overflows
+        self._unless_named = (sampling or RolloutSampling()).model_dump()
         self._overflows_in_row = 0
         self._in_flight = 0
         self._asked_at: float | None = None
@@ -136,6 +141,8 @@ class Generator:
         policy = self._policy.latest if evaluated_step is None else self._policy.evaluated(evaluated_step)
         if self.unavailable() or policy is None:
             raise UnavailableError(self.unavailable() or f"the evaluation of step {evaluated_step} is over")
+        if purpose == "training":
+            settings = replace(settings, **{name: self._unless_named[name] for name in settings.left_out})
         try:
             settings = self._fitted(len(prompt_T), settings)
             with self._asking():

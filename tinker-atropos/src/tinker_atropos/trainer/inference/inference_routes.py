@@ -41,7 +41,7 @@ from tinker_atropos.chat.openai_requests import (
     sampled_tokens_only,
 )
 from tinker_atropos.chat.request_handling import RefusedRequestError, Told, guarded, parse, unless_gone
-from tinker_atropos.chat.sampling import GeneratedSamples, Ints, Sample
+from tinker_atropos.chat.sampling import GeneratedSamples, Ints, Sample, seed_from
 from tinker_atropos.chat.tokenizer import Tokenizer
 from tinker_atropos.serving import json_response
 from tinker_atropos.trainer.inference.generation import Generator
@@ -56,11 +56,12 @@ class TokenSampling(InferenceRequest):
     verifiers sends the fields of its `SamplingConfig` as they are, additional ones too: an evaluation is marked by
     `vf.SamplingConfig(temperature=1.0, max_tokens=64, rl_purpose="evaluation", rl_evaluation=STEP)`. It has one
     `max_tokens` for all turns of an episode, and does not know how long a prompt is: `rl_max_length` bounds prompt and
-    answer together.
+    answer together. `rl_seed` is one for all turns, too: a request's seed follows from it and the prompt.
     """
 
     max_tokens: int | None = Field(default=None, ge=1)
     rl_max_length: int | None = Field(default=None, ge=1)
+    rl_seed: int | None = None
     logprobs: Annotated[bool | int | None, BeforeValidator(sampled_tokens_only)] = None
 
     def answer_limit(self, prompt_length: int, default: int) -> int:
@@ -196,6 +197,8 @@ class InferenceServer:
         body = await parse(request, TokenRequest)
         params = body.sampling_params
         prompt_T = encoded(self._renderer, body.token_ids)
+        if params.seed is None and params.rl_seed is not None:
+            params = params.model_copy(update={"seed": seed_from(params.rl_seed, prompt_T.tolist())})
         limit = params.answer_limit(len(prompt_T), self._default_max_tokens)
         generation = await self._sampled(request, params, prompt_T, limit)
         answer = {

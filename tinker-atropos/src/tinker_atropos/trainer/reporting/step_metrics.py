@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from rl_contract.rollout_fates import DROP_REASONS
+from rl_contract.trainer_settings import RolloutSampling
 from tinker_atropos.chat.sampling import Floats
 from tinker_atropos.trainer.data.datums import TrainingBatch, lengths, of_trained, policy_steps, sequence_means
 from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
@@ -78,6 +79,17 @@ def kl_warning(metrics: Mapping[str, float], limit: float) -> str | None:
         f"sampler and trainer are {kl:.2g} nats apart per token (logprobs/kl_v2) on tokens of the same weights, more "
         f"than trainer.kl_warning ({limit:g}): the backend computes the two differently, or the environment samples "
         f"with temperature, top_p or top_k"
+    )
+
+
+def tempered_warning(sampling: RolloutSampling) -> str | None:
+    """What the figures of a run are of whose rollouts are not sampled from the policy itself; else None."""
+    if sampling.is_plain:
+        return None
+    shape = ", ".join(f"{name} {value:g}" for name, value in sampling.model_dump().items())
+    return (
+        f"rollouts are sampled with {shape} (trainer.sampling), and the backend computes logprobs at temperature 1: "
+        f"ratio, ESS, KL and clips compare two distributions that differ even for fresh tokens"
     )
 
 

@@ -31,6 +31,7 @@ from tinker_atropos.environments.base import Message, SampledEnvironment, togeth
 from tinker_atropos.environments.multi_turn import MultiTurnConfig
 from tinker_atropos.environments.rollout.conversation import Conversation
 from tinker_atropos.environments.rollout.rollouts import Outcome, Rollout
+from tinker_atropos.environments.rollout.sampled_work import as_rollout
 from tinker_atropos.errors import EnvironmentLostError, in_one_line
 
 NOTHING: Final = "(nothing was observed)"
@@ -167,7 +168,7 @@ class OpenEnvEnvironment(SampledEnvironment[int]):
 
     async def roll_out(self, item: int, n: int, split: str) -> list[Outcome]:
         """Each in a session of its own; all begin with the same seed."""
-        return await together(self._episode(item, split) for _ in range(n))
+        return await together(as_rollout(self._episode(item, split)) for _ in range(n))
 
     async def score_answer(self, item: int, answer: str) -> float:
         """What the environment pays for a first action."""

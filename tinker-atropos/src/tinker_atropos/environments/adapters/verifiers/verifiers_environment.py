@@ -71,15 +71,19 @@ class EpisodePlayer:
         if self._serving is not None:
             await self._serving
 
-    async def play(self, task: Any, n: int, marks: Mapping[str, Any]) -> list[Any]:
-        """Play a task n times, at once. `marks` go with each request to the inference server, in the place of its own
-        fields.
+    async def play(self, task: Any, marks: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Play a task once for each of `marks`, at once: fields that go with each request to the inference server, in
+        the place of its own.
         """
-        wanted = {"temperature": 1.0, "max_tokens": self._max_length, "rl_max_length": self._max_length}
-        sampling = vf.SamplingConfig(**(wanted | dict(marks)))
-        context = vf.ModelContext(model=self._model, client=self._client, sampling=sampling)
-        slots = self._env.slots(task, n)
-        return await asyncio.gather(*(self._env.run_slot(slot, context) for slot in slots))
+        contexts = [
+            vf.ModelContext(model=self._model, client=self._client, sampling=self._sampling(each)) for each in marks
+        ]
+        slots = self._env.slots(task, len(marks))
+        return await asyncio.gather(*map(self._env.run_slot, slots, contexts))
+
+    def _sampling(self, marks: Mapping[str, Any]) -> Any:
+        lengths = {"max_tokens": self._max_length, "rl_max_length": self._max_length}
+        return vf.SamplingConfig(**(lengths | dict(marks)))
 
     def is_trained(self, trace: Any) -> bool:
         """Whether the policy sampled it, and is to learn from it: an agent may have a server of its own."""
@@ -168,10 +172,12 @@ class VerifiersEnvironment(SampledEnvironment[Any], ABC):
     def requests_at_once(self, n: int) -> int:
         return n
 
-    async def roll_out(self, item: Any, n: int, split: str) -> list[Outcome]:  # noqa: ARG002 -- verifiers has no limits
+    async def roll_out(self, item: Any, n: int, split: str) -> list[Outcome]:
         assert self._player is not None, "setup comes first"
         work = current_work()
-        episodes = await self._player.play(item, n, work.marks if work else {})
+        shape = {"temperature": 1.0} if split == "eval" else {}
+        marks = [shape | work.marks | work.rollout_seed(work.next_rollout()) if work else shape for _ in range(n)]
+        episodes = await self._player.play(item, marks)
         if work:
             for trace in (trace for episode in episodes for trace in episode.traces):
                 work.add(item.data.idx, trace.num_turns, sampled_tokens(trace))
