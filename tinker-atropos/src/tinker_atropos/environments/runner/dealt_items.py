@@ -108,7 +108,7 @@ class DealtItems:
             if not self._positions:
                 return None
             item = await self._item_at(self._positions[0])
-            if item is None:
+            if item is None or free_workers(self._env) <= 0:  # others may have been accepted meanwhile
                 return None
             position = self._positions.popleft()
             if isinstance(self._env, SampledEnvironment):

@@ -209,6 +209,7 @@ class Rollouts:
         first_group_due = time.monotonic() + self.deadlines.first_group
         while True:
             self.shared.phase = phase_of(env, self.shared)
+            accepted = self.shared.counters.accepted
             await env.get_status()
             step = env.status_dict["current_step"]
             if step > self.shared.total_steps:
@@ -221,10 +222,10 @@ class Rollouts:
                 self.shared.environment_state = env.saved_state()
             self.evaluations.release(env)
             self._start_due_evaluation(env, step)
-            respect_room(env)
+            respect_room(env, self.shared.counters.accepted - accepted)
             if free_workers(env) > 0:
                 await env.add_train_workers()
-                self._check_items(idle=not work_of(env), now=time.monotonic())
+                self._check_items(idle=not work_of(env) and free_workers(env) > 0, now=time.monotonic())
             self._drop_overdue(env)
             await self.items.report()
             self._check_first_group(first_group_due)

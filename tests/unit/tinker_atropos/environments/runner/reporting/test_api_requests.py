@@ -177,7 +177,7 @@ def test_it_asks_less_often_while_the_answer_stays_the_same() -> None:
     assert pause_after(0.5, drained) == pytest.approx(0.05)
 
 
-SENDING = SimpleNamespace(env_id=3)
+SENDING = SimpleNamespace(max_num_workers=8, env_id=3)
 RECEIVED = (200, {"status": "received"})
 CONNECTION_LOST = (0, {})
 

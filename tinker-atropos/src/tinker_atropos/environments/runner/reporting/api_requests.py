@@ -174,15 +174,16 @@ def _most_workers(env: Any) -> int:
     return int(env.max_num_workers)
 
 
-def respect_room(env: Any) -> None:
+def respect_room(env: Any, accepted: int = 0) -> None:
     """No more groups in flight than the run still needs: `room`, in rollouts, is an extension of `/status-env`.
 
     The last group may exceed it: otherwise a room smaller than a group would never be used. BaseEnv resets the limit of
-    workers with each status, and those in flight are not canceled (`free_workers`).
+    workers with each status, and those in flight are not canceled (`free_workers`). `accepted`: how many groups were
+    since the status was asked for, which may not know of them. Those accepted later are taken off as they are.
     """
     room = env.status_dict.get("room")
     if room is not None:
-        env.max_num_workers = min(env.max_num_workers, math.ceil(room / env.config.group_size))
+        env.max_num_workers = min(env.max_num_workers, math.ceil(room / env.config.group_size) - accepted)
 
 
 class GroupSender:
@@ -230,6 +231,7 @@ class GroupSender:
         if len(refusals) == len(groups):
             self._items.not_sent("refused")
         self._counters.accepted += len(groups) - len(refusals)
+        env.max_num_workers -= len(groups) - len(refusals)  # until the next status, which has counted them
         for refusal in refusals:
             self._was_refused(refusal)
             self._reports.lost("group", "refused", refusal)
