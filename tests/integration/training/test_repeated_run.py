@@ -5,13 +5,12 @@ from pathlib import Path
 import numpy as np
 from tests.integration.training.tape import saved_tensors
 
-SETTINGS = {"total_steps": 3, "group_size": 4, "batch_size": 16, "steps_per_eval": 2, "eval_items": 10,
-            "max_num_workers": 1}  # fmt: skip
+SETTINGS = {"total_steps": 3, "group_size": 4, "batch_size": 16, "steps_per_eval": 2, "eval_items": 10}
 
 
 async def test_two_runs_of_one_file_end_in_the_same_weights_bit_by_bit(half, tinker_service) -> None:
-    """No rollout is stale, and one process makes one group at a time. The samples of an evaluation are side by side, in
-    whatever batches the Tinker service makes of them.
+    """No rollout is stale, and there is one process. Samples are side by side, in whatever batches the Tinker service
+    makes of them.
     """
     config = half.write_config(env=SETTINGS, tinker={"max_staleness": 0, "seed": 7})
     first, again = [await trained(half, config, tinker_service, uid) for uid in ("first", "again")]

@@ -289,3 +289,28 @@ async def test_if_all_that_is_dealt_is_held_out_it_says_so() -> None:
     async with attempt() as run:
         with pytest.raises(ConfigError, match="Memorized has given 1,000 items in a row"):
             await Process(run, Memorized, workers=600).env.get_next_item()
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+async def test_in_order_items_are_judged_as_they_are_dealt_not_as_they_are_made(in_order) -> None:
+    """Item 1 is made first, item 0 is canceled at the end: what is behind it goes on."""
+    items, judged = ItemsUnderWay("me", in_order=in_order), []
+    made = [asyncio.Event() for _ in range(4)]
+
+    async def work(position: int) -> None:
+        with items.worked_on({"item": position}):
+            await made[position].wait()
+            await items.turn()
+            judged.append(position)
+
+    for position in range(4):
+        items.given(position, position)
+    tasks = [asyncio.create_task(work(position)) for position in range(4)]
+    for position in (2, 1, 3):
+        made[position].set()
+        await asyncio.sleep(0)
+    assert judged == ([] if in_order else [2, 1, 3])
+    items.end(0, "overdue")
+    tasks[0].cancel()
+    await asyncio.wait(tasks, timeout=60)
+    assert judged == ([1, 2, 3] if in_order else [2, 1, 3])

@@ -1,4 +1,4 @@
-"""Numbers and names of environments, also if they are replaced by their index."""
+"""Numbers and names of environments, also if they are replaced by their index; and the room that they are told."""
 
 import pytest
 from tests.unit.tinker_atropos.trajectory_api import api_bodies as build
@@ -6,7 +6,7 @@ from tests.unit.tinker_atropos.trajectory_api.conftest import Clock
 
 from tinker_atropos.trajectory_api.messages.bodies import ApiRefusal
 from tinker_atropos.trajectory_api.messages.requests import MAX_ENVIRONMENTS, EnvRegistration
-from tinker_atropos.trajectory_api.service.trajectory_service import Roster
+from tinker_atropos.trajectory_api.service.trajectory_service import Roster, TrajectoryService
 
 
 def registration(name: str = "sort", index: int | None = None) -> EnvRegistration:
@@ -73,3 +73,26 @@ async def test_over_http_the_index_counts_if_environments_are_replaceable(start_
         assert [answer["env_id"] for answer in answers] == env_ids
         rooms = [(await api.get("/status-env", {"env_id": env_id}))["room"] for env_id in sorted(set(env_ids))]
         assert sum(rooms) == 8, "two batches of four rollouts, whoever makes them"
+
+
+async def test_a_batch_that_was_just_filled_is_missing_nothing(journal) -> None:
+    """An environment that asks between the commit and the trainer's answer would begin groups that end up stale."""
+    rooms: list[int | None] = []
+
+    class Watched(TrajectoryService):
+        async def _write(self, kind, change, *args):
+            answer = await super()._write(kind, change, *args)
+            if kind == "take_batch":
+                rooms.append(self._pace(self.group_counts()).room)
+            return answer
+
+    async def gone() -> bool:
+        return False
+
+    service = Watched(journal)
+    await service.register(build.registration(max_staleness=0))
+    assert (await service.take_batch(0, 0.0, gone)).missing == 4
+    build.post(journal, build.delivery(1, 2))
+    assert (await service.take_batch(0, 0.0, gone)).missing == 0
+    assert rooms[-1] == 0
+    service.close()

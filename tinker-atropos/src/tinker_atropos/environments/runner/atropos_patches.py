@@ -241,6 +241,7 @@ class AtroposPatches:
         """Equal groups are dropped here: BaseEnv would drop all of them, by a field of the config that groups in the
         making share. So an author's overrides see them, as ever.
         """
+        await self._items.turn()
         groups = [group for group in groups_of(scored) if not self._is_dropped(group)]
         if (sent := _sent.get()) is not None:
             sent += groups

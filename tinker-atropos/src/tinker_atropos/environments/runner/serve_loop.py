@@ -322,7 +322,7 @@ async def serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbea
     plan = EvaluationPlan(run.tinker.eval_deadline_seconds, run.tinker.eval_metric, run.tinker.seed)
     reports, snapshots = Reports(env, loaded.source), PolicySnapshots(settings.inference_url)
     evaluations = Evaluations(shared, heartbeat, reports, snapshots, plan)
-    under_way = ItemsUnderWay(heartbeat.lease_id)
+    under_way = ItemsUnderWay(heartbeat.lease_id, in_order=run.tinker.max_staleness == 0)
     client = httpx.AsyncClient(base_url=settings.api_url, timeout=REQUEST_TIMEOUT, trust_env=False)
 
     def drawing_is_slow() -> None:

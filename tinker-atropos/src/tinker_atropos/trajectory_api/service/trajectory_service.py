@@ -205,6 +205,7 @@ class TrajectoryService:
             if env.registration.min_batch_allocation is not None
         }
         size = registration.batch_size
+        self._missing = 0  # once the batch is written and not yet here, nothing of it is missing: no group too many
         if step is None:
             batch = await self._write("take_batch", run_record.take_next_batch, size, minimum_shares)
         else:

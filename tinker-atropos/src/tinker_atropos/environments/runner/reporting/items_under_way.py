@@ -12,21 +12,26 @@ from tinker_atropos.environments.rollout.sampled_work import item_under_way
 
 @dataclass(slots=True)
 class ItemUnderWay:
-    """`waiting`: no work on it goes on now. `sent`: a group of it has its position. `reason`: why one was lost."""
+    """`waiting`: no work on it goes on now. `judged`: it is decided whether its groups are sent. `sent`: a group of it
+    has its position. `reason`: why one was lost.
+    """
 
     item: object
     waiting: bool = True
+    judged: bool = False
     sent: bool = False
     reason: ItemEnd = "by_environment"
 
 
 class ItemsUnderWay:
     """What becomes of the items that were given, by position. `ended` has those that became no group, and why, until
-    that is told. Without a run nothing is given, and all of this does nothing.
+    that is told. Without a run nothing is given, and all of this does nothing. `in_order`: what becomes of an item does
+    not depend on which is made first.
     """
 
-    def __init__(self, holder: str = "") -> None:
-        self.holder = holder
+    def __init__(self, holder: str = "", *, in_order: bool = False) -> None:
+        self.holder, self._in_order = holder, in_order
+        self._moved = asyncio.Event()
         self.ended: list[tuple[int, ItemEnd]] = []
         self._items: dict[int, ItemUnderWay] = {}
 
@@ -77,6 +82,22 @@ class ItemsUnderWay:
         if (work := self._current) is not None:
             work.reason = reason
 
+    async def turn(self) -> None:
+        """The rollouts of the present item are made. With `in_order`, wait until all items before it have been judged;
+        the caller judges this one at once.
+        """
+        work, position = self._current, item_under_way.get()
+        if work is None or position is None:
+            return
+        while self._in_order and any(each < position and not other.judged for each, other in self._items.items()):
+            await self._moved.wait()
+        work.judged = True
+        self._move()
+
+    def _move(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
+
     def claim(self) -> dict[str, object]:
         """What the first group of the present item says beside its rollouts; nothing for the others."""
         work, position = self._current, item_under_way.get()
@@ -92,5 +113,7 @@ class ItemsUnderWay:
 
     def end(self, position: int | None, reason: ItemEnd) -> None:
         """No work on it goes on any more. If no group of it was sent, that is for `reason`."""
-        if position is not None and (work := self._items.pop(position, None)) is not None and not work.sent:
-            self.ended.append((position, reason))
+        if position is not None and (work := self._items.pop(position, None)) is not None:
+            self._move()
+            if not work.sent:
+                self.ended.append((position, reason))
