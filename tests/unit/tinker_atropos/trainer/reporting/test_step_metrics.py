@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.unit.tinker_atropos.trainer.reporting.attributed_groups import GROUP, attributed, batch_of
 
 from rl_contract.logged_metrics import describe
-from rl_contract.trainer_settings import TrainerSettings
+from rl_contract.trainer_settings import RolloutSampling, TrainerSettings
 from tinker_atropos.trainer.data.datums import build_batch
 from tinker_atropos.trainer.data.groups import Group, Shaping, Story, TokenSequence
 from tinker_atropos.trainer.reporting.step_metrics import (
@@ -21,6 +21,7 @@ from tinker_atropos.trainer.reporting.step_metrics import (
     gap_metrics,
     kl_warning,
     recomputed_warning,
+    tempered_warning,
     rollout_metrics,
     training_metrics,
 )
@@ -323,3 +324,9 @@ def test_the_cost_of_collecting_a_batch() -> None:
         "batch/recomputed_logprobs": 1,
         "batch/unknown_overrides": 3,
     }
+
+
+def test_figures_of_tempered_samples_are_said_to_be_of_two_distributions() -> None:
+    assert tempered_warning(RolloutSampling()) is None
+    sentence = tempered_warning(RolloutSampling(temperature=0.7)) or ""
+    assert sentence.startswith("rollouts are sampled with temperature 0.7, top_p 1, top_k -1 (trainer.sampling)")
