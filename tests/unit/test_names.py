@@ -66,7 +66,7 @@ def is_ambiguous(files: list[Path]) -> bool:
     return len(files) > 1 and not all(file.name == "conftest.py" for file in files)
 
 
-MOST_SENTENCES = 544
+MOST_SENTENCES = 519
 """Where it is less, lower this: whoever changes a word changes it in each of these places."""
 
 

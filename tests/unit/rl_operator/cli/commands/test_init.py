@@ -84,7 +84,8 @@ def test_common_settings_are_active_and_the_rest_are_comments() -> None:
     text = template(SORT_DIGITS, TINY)
     spec = load_run(text).spec
     assert set(spec.config) == {"total_steps", "group_size", "batch_size", "max_token_length"}
-    assert spec.trainer == {"learning_rate": 0.001, "early_stopping": {"stop_at": None}}  # a mapping has an active line
+    mappings = {"early_stopping": {"stop_at": None}, "sampling": {"temperature": 1}}  # each has an active line
+    assert spec.trainer == {"learning_rate": 0.001, **mappings}
     assert "    #eval_items: 250 " in text
     assert "# Not to be set, because runtime tiny locks it: config.tokenizer_name=bundled." in text
 

@@ -21,8 +21,8 @@ from tinker_atropos.trainer.reporting.step_metrics import (
     gap_metrics,
     kl_warning,
     recomputed_warning,
-    tempered_warning,
     rollout_metrics,
+    tempered_warning,
     training_metrics,
 )
 from tinker_atropos.trainer.trajectories.batch_collector import Collected
