@@ -271,6 +271,8 @@ async def test_ended_items_are_told_within_a_second_and_at_the_end() -> None:
         env = alone(Letters)
         env.__dict__ |= {"workers": set(), "max_num_workers": 1, "eval_runner": None, "status_dict": {"queue_size": 0}}
         dealt = DealtItems(env, under_way, client, 0, clock=lambda: now.seconds)
+        await dealt.report_last()
+        assert asked == [], "an environment whose setup failed has no items, and its error is not to be hidden"
         for position, seconds in ((3, 0.5), (4, 1.0), (5, 1.5)):
             under_way.ended.append((position, "equal"))
             now.seconds = seconds

@@ -41,11 +41,10 @@ async def test_bundled_environment_serves_a_run_and_is_evaluated_before_and_afte
     assert group["tokens"][0][-1] == 2
     assert group["tokens"][0][-2] != 2
     assert set(group["scores"]) == {0.0, 1.0}
-    assert {request["sampling_params"]["temperature"] for request in run.policy.requests} == {1.0}
-    marks = [
-        (request["sampling_params"].get("rl_purpose"), request["sampling_params"].get("rl_evaluation"))
-        for request in run.policy.requests
-    ]
+    asked = [request["sampling_params"] for request in run.policy.requests]
+    temperatures = {(params.get("rl_purpose"), params.get("temperature")) for params in asked}
+    assert temperatures == {("evaluation", 1.0), (None, None)}, "that of training is the inference server's to say"
+    marks = [(params.get("rl_purpose"), params.get("rl_evaluation")) for params in asked]
     assert marks.count(("evaluation", 0)) == marks.count(("evaluation", 3)) == 250
     assert set(marks) == {("evaluation", 0), ("evaluation", 3), (None, None)}
 

@@ -124,7 +124,9 @@ class DealtItems:
             await self._ask(0)
 
     async def report_last(self) -> None:
-        """Tell it now. Never raises: the run is over."""
+        """Tell it now. Never raises: the run is over, or its setup failed, and then there is nothing to tell."""
+        if not self._under_way.ended:
+            return
         try:
             async with asyncio.timeout(LAST_SECONDS):
                 await self._ask(0)
