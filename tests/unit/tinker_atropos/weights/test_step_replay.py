@@ -137,7 +137,7 @@ def test_it_is_printed_for_people_and_saves_nothing(replay_program: ReplayProgra
     assert head.endswith(", and 2 steps trained again")
     assert names.split() == ["recorded", "now"]
     assert (loss[:16].strip(), norm[:16].strip()) == ("loss per token", "gradient norm")
-    assert verdict == "Equal: no logprob differs by more than the rounding of the files."
+    assert verdict == "Equal: no logprob differs by more than training again on rounded files explains."
     assert ended.stderr == f"training step {SAVED + 1} again\n"  # the other one had no gradient
 
 

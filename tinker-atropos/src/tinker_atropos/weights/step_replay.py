@@ -83,18 +83,20 @@ class Replayed:
 
     @property
     def verdict(self) -> str:
+        cause = "training again on rounded files explains" if self.again else "the rounding of the files"
         if self.equal:
-            return "Equal: no logprob differs by more than the rounding of the files."
+            return f"Equal: no logprob differs by more than {cause}."
         known = "" if self.gap is None else f"; sampler and trainer were {self.gap:.1g} apart on equal weights ({GAP})"
         return (
-            f"Differs by more than the rounding of the files{known}: the backend does not compute the same twice, or "
+            f"Differs by more than {cause}{known}: the backend does not compute the same twice, or "
             f"weights, rollouts or settings are not those of the step."
         )
 
     @property
     def text(self) -> str:
         state = f"the state after step {self.since} ({self.state})" if self.state else "the run's beginning"
-        again = f", and {self.again} steps trained again" if self.again else ""
+        steps = "step" if self.again == 1 else "steps"
+        again = f", and {self.again} {steps} trained again" if self.again else ""
         rows = [(name, *map(_number, self.figures[metric].values())) for metric, name in FIGURES.items()]
         table = [f"{name:<16}{before:>14}{now:>14}" for name, before, now in [("", "recorded", "now"), *rows]]
         trained = f"logprobs of {self.tokens:,} tokens of {self.rollouts:,} rollouts"
