@@ -32,6 +32,13 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{ if .Values.scope.namespaces }}{{ first .Values.scope.namespaces }}{{ end }}
 {{- end -}}
 
+{{/* Who may read RLRuntimes and catalogs, as subjects. */}}
+{{- define "rl-operator.readers" -}}
+{{- range .Values.authenticatedReaders.groups }}
+- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: {{ quote . }}}
+{{- end }}
+{{- end -}}
+
 {{/* What Pod Security's level `restricted` requires: of pods ... */}}
 {{- define "rl-operator.podSecurity" -}}
 runAsNonRoot: true

@@ -1,6 +1,7 @@
 """The charts without a cluster: refused values, and the same objects as `kubectl apply` installs."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -28,6 +29,7 @@ REFUSED = [
     (OPERATOR_CHART, "scope.namespaces", ["a", "b"], "at '/scope/namespaces': maxItems: got 2, want 1"),
     (OPERATOR_CHART, "scope.namespaces", ["A_b"], "at '/scope/namespaces/0'"),
     (OPERATOR_CHART, "crds.keep", "yes", "at '/crds/keep': got string, want boolean"),
+    (OPERATOR_CHART, "authenticatedReaders.groups", [], "at '/authenticatedReaders/groups': minItems: got 0, want 1"),
     (OPERATOR_CHART, "settings.pollSecond", 10, "at '/settings': additional properties 'pollSecond' not allowed"),
     (OPERATOR_CHART, "settings.pollSeconds", 0, "at '/settings/pollSeconds'"),
     (OPERATOR_CHART, "settings.workers", "ten", "at '/settings/workers': got string, want integer"),
@@ -126,11 +128,35 @@ def example(name: str) -> list[Document]:
     return list(yaml.safe_load_all((ROOT / "examples" / f"{name}.yaml").read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize(("kind", "name"), [("ClusterRole", "rl-operator"), ("ClusterRole", "rl-operator-runs"),
-                                            ("Role", "rl-operator")])  # fmt: skip
-def test_the_operators_rights_match_the_example(rendering_helm: Helm, kind: str, name: str) -> None:
-    rendered = of_kind(rendering_helm.rendered(OPERATOR_CHART, {}), kind, name)
-    assert rendered["rules"] == of_kind(example("operator"), kind, name)["rules"]
+def rights(documents: list[Document]) -> dict[tuple[str, str], Document]:
+    """Everything about who may do what, by kind and name."""
+    found = {}
+    for document in documents:
+        if document["apiVersion"].startswith("rbac.authorization.k8s.io/"):
+            metadata = document.pop("metadata")
+            labels = {name: value for name, value in metadata.get("labels", {}).items() if "aggregate-to" in name}
+            document.pop("apiVersion")
+            found[document.pop("kind"), metadata["name"]] = document | {
+                "namespace": metadata.get("namespace"),
+                "labels": labels,
+            }
+    return found
+
+
+def test_every_right_matches_the_example(rendering_helm: Helm) -> None:
+    """The operator's, those of people and agents, and who has them."""
+    text = rendering_helm.template(OPERATOR_CHART, {}, namespace="rl-operator")
+    rendered = rights([each for each in yaml.safe_load_all(text) if each])
+    assert {("ClusterRole", "rl-operator-edit"), ("ClusterRoleBinding", "rl-operator-runtime-reader")} <= set(rendered)
+    assert rights(example("operator")) == rendered
+
+
+def test_readers_are_the_groups_that_are_named(rendering_helm: Helm) -> None:
+    values = {"authenticatedReaders.groups": ["rl:users", "rl-agents"]}
+    found = rights(rendering_helm.rendered(OPERATOR_CHART, values))
+    for kind, name in (("RoleBinding", "catalog-reader"), ("ClusterRoleBinding", "runtime-reader")):
+        subjects = found[kind, f"rl-operator-{name}"]["subjects"]
+        assert [(each["kind"], each["name"]) for each in subjects] == [("Group", "rl:users"), ("Group", "rl-agents")]
 
 
 def test_in_one_namespace_only_runtimes_are_read_from_the_whole_cluster(rendering_helm: Helm) -> None:
@@ -215,6 +241,21 @@ def test_pods_match_the_example(rendering_helm: Helm, file: str, name: str) -> N
             del pod["containers"][0]["args"]
         pod["containers"][0].setdefault("imagePullPolicy", "IfNotPresent")
     assert pods[0] == pods[1]
+
+
+def probes(documents: list[Document]) -> Iterator[tuple[str, Document]]:
+    for document in documents:
+        for container in document.get("spec", {}).get("template", {}).get("spec", {}).get("containers", ()):
+            kinds = ("startupProbe", "readinessProbe", "livenessProbe")
+            yield from ((f"{container['name']}: {kind}", container[kind]) for kind in kinds if kind in container)
+
+
+def test_no_probe_takes_a_busy_node_for_a_failure(rendering_helm: Helm) -> None:
+    """Kubernetes' default is one second."""
+    charts = rendering_helm.rendered(OPERATOR_CHART, {"tinkerService.enabled": True, "tools.enabled": True})
+    found = [*probes(charts), *probes(example("operator")), *probes(example("tinker-service"))]
+    assert len(found) == 8 + 3 + 2
+    assert {where: probe.get("timeoutSeconds") for where, probe in found} == dict.fromkeys(dict(found), 5)
 
 
 @pytest.mark.parametrize("name", bundled_runtimes())

@@ -144,11 +144,15 @@ def literal(command: Iterable[str]) -> list[str]:
     return [word.replace("$", "$$") for word in command]
 
 
+PROBE_SECONDS: Final = 5
+"""Longer than a process on a busy node takes to answer: one second would make healthy containers unready."""
+
+
 def probe(name: str, period_seconds: int, failure_threshold: int) -> k8s.ContainerProbe:
     return {
         "httpGet": {"path": "/healthz", "port": OPS_PORTS[name]},
         "periodSeconds": period_seconds,
-        "timeoutSeconds": 3,
+        "timeoutSeconds": PROBE_SECONDS,
         "failureThreshold": failure_threshold,
     }
 

@@ -28,6 +28,7 @@ from rl_operator.render.container_template import (
     DEFAULT_RESOURCES,
     EPHEMERAL,
     NO_DNS,
+    PROBE_SECONDS,
     Image,
     config_mount,
     container,
@@ -204,7 +205,7 @@ def server_container(openenv: OpenEnv) -> k8s.Container:
         "startupProbe": {
             "httpGet": {"path": "/health", "port": openenv.port},
             "periodSeconds": START_PERIOD_SECONDS,
-            "timeoutSeconds": 3,
+            "timeoutSeconds": PROBE_SECONDS,
             "failureThreshold": START_FAILURES,
         },
         "resources": _resources(openenv),
