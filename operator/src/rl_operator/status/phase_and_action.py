@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Final
 
 from rl_contract.processes import TRAINER_PORT
+from rl_contract.trainer_messages import PAUSES
 from rl_operator.api.names import ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
 from rl_operator.api.refusal import and_more
 from rl_operator.status.attempt.attempt_outcome import (
@@ -191,7 +192,7 @@ def _at_work(view: View) -> Assessment:
     if view.run.status.phase == "Running" or _working(view):
         if view.pod and ended_sentence(view.pod):
             return Assessment(Situation.ENDING, "Ending", _training_message(view))
-        return Assessment(Situation.RUNNING, "Training", _training_message(view))
+        return Assessment(Situation.RUNNING, _training_reason(view), _training_message(view))
     return Assessment(Situation.STARTING, *starting_detail(view))
 
 
@@ -229,10 +230,19 @@ def _lingers(view: View) -> bool:
     return abs((view.now - trainer.finished_at).total_seconds()) >= LINGER_SECONDS  # ahead: a clock was set back
 
 
+def _training_reason(view: View) -> str:
+    """Of a trainer that is silent for now, the last report is still the best."""
+    if view.pause:
+        return view.pause.cause
+    before = view.run.status.condition("Ready")
+    silent = view.trainer is None and not view.unreachable and not view.config_lost
+    return before.reason if silent and before and before.reason in PAUSES else "Training"
+
+
 def _training_message(view: View) -> str:
     trainer = view.trainer
     if ended := ended_sentence(view.pod) if view.pod else "":
-        return ended
+        return joined(ended, view.pause.sentence if view.pause else "")
     if view.config_lost:
         return f"{view.config_lost}. Training continues; there will be no further attempt."
     if view.unreachable:
@@ -240,6 +250,9 @@ def _training_message(view: View) -> str:
     if trainer is None:  # silent for now: its last report is still the best
         status = view.run.status
         return status.message if status.message and status.phase == "Running" else "Training."
+    if trainer.pause:
+        step = f"Training: step {trainer.step} of {trainer.total_steps}." if trainer.total_steps else ""
+        return joined(trainer.pause.sentence, step, *trainer.warnings)
     if trainer.stopped_early:
         why = clean(trainer.stopped_early)
         return f"Training stopped early at step {trainer.step}: {why}. The weights are being saved and evaluated."

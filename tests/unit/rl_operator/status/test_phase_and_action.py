@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.rl_operator.status.builders import (
+    CREATED,
     ENDED,
     NOW,
     POD,
@@ -53,6 +54,10 @@ STARTING = make_pod(ready(), ready(), running())
 HALF_READY = make_pod(ready(), running(), running())
 UNANSWERED = "The backend at http://tinker-service:8005 does not answer for more than 10 s: the connection is refused."
 SILENT = ObservedTrainer(waiting=UNANSWERED, backend_silent=True)
+PAUSE = {"cause": "BackendPaused", "since": "2026-05-01T12:41:07+02:00", "reason": "short on\ncapacity."}
+FULL = {"cause": "BackendFull", "since": CREATED, "reason": "Maximum number of LoRA adapters (6) reached"}
+DISK_FULL = {"cause": "DiskFull", "since": CREATED, "reason": "0 of 12 MB free"}
+STANDING_STILL: dict[str, Any] = {**RUNNING, "conditions": [RUNNING["conditions"][0] | {"reason": "BackendPaused"}]}
 FAILED_POD = ended_pod(terminated(1, failed_result("internal", "bug")))
 COST = {"amount": 19.5, "currency": "USD", "budget": 20}
 COSTING: dict[str, Any] = {**RUNNING, "cost": COST}
@@ -114,6 +119,16 @@ FINDINGS: dict[str, dict[str, View]] = {
     "STARTING BackendSilent REST": {
         "its trainer cannot reach the backend": make_view(STARTED, pod=HALF_READY, trainer=SILENT)
     },
+    "STARTING BackendFull REST": {
+        "the backend has no room for it": make_view(STARTED, pod=HALF_READY, trainer=ObservedTrainer(pause=FULL))
+    },
+    "RUNNING BackendPaused REST": {
+        "paused by the backend": make_view(RUNNING, pod=TRAINING, trainer=ObservedTrainer(pause=PAUSE)),
+        "paused, and silent for a moment": make_view(STANDING_STILL, pod=TRAINING),
+    },
+    "RUNNING DiskFull REST": {
+        "its disk is full": make_view(RUNNING, pod=TRAINING, trainer=ObservedTrainer(pause=DISK_FULL))
+    },
     "STARTING TrainerUnheard REST": {"its trainer is not heard": make_view(STARTED, pod=HALF_READY, unheard=True)},
     "STARTING NameTaken CREATE": {
         "a name taken": make_view(STARTED, trouble=("NameTaken", "Pod x belongs to somebody."))
@@ -137,6 +152,7 @@ FINDINGS: dict[str, dict[str, View]] = {
     "STARTING ClaimMissing REST": {"no claim": make_view(STARTED, pod=unscheduled_pod("Unschedulable", NO_CLAIM))},
     "RUNNING Training REST": {
         "all ready": make_view(STARTED, pod=TRAINING),
+        "paused, and out of reach": make_view(STANDING_STILL, pod=TRAINING, unreachable=True),
         "running stays running when a probe fails": make_view(RUNNING, pod=STARTING),
     },
     "STOPPING Suspended STOP": {"suspend asked": make_view(RUNNING, pod=TRAINING, spec=SUSPENDED)},
@@ -253,6 +269,26 @@ def test_row(view: View, situation: Situation, reason: str, verb: Action) -> Non
 def training(**told: Any) -> View:
     """A training run whose trainer says this."""
     return make_view(RUNNING, pod=TRAINING, trainer=ObservedTrainer(total_steps=40, **told))
+
+
+ENDING = make_view(RUNNING, pod=make_pod(ready(), ready(), terminated(0)), trainer=ObservedTrainer(pause=PAUSE))
+PAUSED_SINCE = "Paused by the backend since 10:41 UTC: short on capacity."
+
+
+@pytest.mark.parametrize(
+    ("view", "said"),
+    [
+        (training(step=3, pause=PAUSE, waiting="Hm."), f"{PAUSED_SINCE} Training: step 3 of 40."),
+        (
+            make_view(STARTED, pod=HALF_READY, trainer=ObservedTrainer(pause=FULL)),
+            f"The backend is full since 11:50 UTC: {FULL['reason']}. Waiting for trainer, environment.",
+        ),
+        (ENDING, f"The environment is done: waiting for the trainer to end. {PAUSED_SINCE}"),
+    ],
+    ids=["training", "starting", "ending"],
+)
+def test_a_run_that_stands_still_says_why_and_since_when(view: View, said: str) -> None:
+    assert assess(view).message == said
 
 
 def last(reason: str, code: int, message: str = "") -> dict[str, Any]:
@@ -443,7 +479,7 @@ def test_time_is_checked_every_ten_minutes() -> None:
 
 
 def test_the_end_of_an_attempt_is_written_before_its_pod_is_deleted() -> None:
-    view = make_view(STARTED, pod=STARTING, spec={"startDeadlineSeconds": 60})
+    view = make_view(STARTED, pod=STARTING, trainer=ObservedTrainer(), spec={"startDeadlineSeconds": 60})
     assessment = assess(view)
     assert (assessment.reason, decide(view)) == ("StartDeadlineExceeded", Action.REST)
     assert requeue_after(view, assessment) == DELETION_SECONDS

@@ -1,7 +1,8 @@
 """What the trainer says of a run: its `/status`, and its result, the container's termination message."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
 
@@ -20,6 +21,8 @@ MOST_FIGURES: Final = 16
 
 Outcome = Literal["running", "succeeded", "stopped", "failed"]
 Phase = Literal["starting", "sampling", "training", "saving", "done"]
+PauseCause = Literal["BackendPaused", "BackendFull", "DiskFull"]
+PAUSES: Final[frozenset[str]] = frozenset(get_args(PauseCause))
 
 
 class EvaluatedFigures(WireModel):
@@ -213,12 +216,35 @@ class TrainerCheckpoint(WireModel):
     expires_at: str | None = None
 
 
+class Pause(WireModel):
+    """Why training stands still though nothing is wrong with the run: it goes on by itself."""
+
+    cause: PauseCause
+    since: str = Field(description="When it began, RFC 3339.")
+    reason: str = Field(description="In the words of the backend or the operating system.")
+
+    @model_validator(mode="after")
+    def _since_a_moment(self) -> Self:
+        if datetime.fromisoformat(self.since).tzinfo is None:
+            raise ValueError("since has no time zone")
+        return self
+
+    @property
+    def sentence(self) -> str:
+        """`Paused by the backend since 10:41 UTC: short on capacity.` The same as long as the pause lasts."""
+        since = datetime.fromisoformat(self.since).astimezone(UTC).strftime("%H:%M UTC")
+        what = {"BackendPaused": "Paused by the backend", "BackendFull": "The backend is full", "DiskFull": "Disk full"}
+        return f"{what[self.cause]} since {since}: {self.reason.strip().rstrip('.')}."
+
+
 class TrainerStatus(WireModel):
     """`/status`. Advisory.
 
     `from_step` is None until its training is open. `waiting` is a sentence on what it waits for and why, `warnings` are
-    few and short ones. `backend_silent`: it cannot reach its backend. `run_uid` and `attempt` say whose trainer it is:
-    a pod's IP address may belong to another pod a moment later.
+    few and short ones. `backend_silent`: it cannot reach its backend. `pause`: why it stands still, while it does, and
+    `resumed_at` when it last did through no fault of its own (a pause, or a process that was frozen): deadlines of
+    progress and of the start count from there, and do not run during a pause. `run_uid` and `attempt` say whose
+    trainer it is: a pod's IP address may belong to another pod a moment later.
     """
 
     run_uid: str | None = None
@@ -243,6 +269,8 @@ class TrainerStatus(WireModel):
     cost: RunCost | None = None
     items: ItemAccount | None = None
     backend_silent: bool = False
+    pause: Pause | None = None
+    resumed_at: str | None = None
 
     def to_wire(self) -> dict[str, Any]:
         """With null for what is not known yet: people read it."""

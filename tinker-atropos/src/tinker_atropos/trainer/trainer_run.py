@@ -124,7 +124,13 @@ class Run:
         """`/status`."""
         opened = self.state.opened
         call = opened.training.call if opened else None
-        waiting = self.unready() or self.state.unanswered or self._accounting.waiting(call, time.monotonic())
+        pause = self.state.status.standstill.pause
+        waiting = (
+            (pause and pause.sentence)
+            or self.unready()
+            or self.state.unanswered
+            or self._accounting.waiting(call, time.monotonic())
+        )
         status, silent = self.state.status, self.state.silent is not None
         message = status.message(self._tracker.to_wire(), waiting, self.spending.cost(), silent=silent)
         queue = {"groups": status.queued_groups, "oldestStep": status.oldest_queued_step}

@@ -38,13 +38,14 @@ def deadlines(view: View) -> Iterator[Deadline]:
     if spec.active_deadline_seconds is not None and start:
         message = f"Not finished within spec.activeDeadlineSeconds ({spec.active_deadline_seconds})."
         yield _after(start, spec.active_deadline_seconds, ACTIVE, message)
-    if view.pod is None or view.pod.over or view.last_attempt:
+    if view.pod is None or view.pod.over or view.last_attempt or view.pause:
         return
     # Where a container has ended, the run is no longer Ready, but its start is over all the same.
     working = status.condition("Ready") or (status.condition("Reconciling") if status.phase == "Running" else None)
-    if spec.start_deadline_seconds is not None and not working and not is_gated(view.pod):
+    counts = not working and not is_gated(view.pod) and not _to_be_asked(view, view.pod)
+    if spec.start_deadline_seconds is not None and counts:
         message = f"No group was accepted within spec.startDeadlineSeconds ({spec.start_deadline_seconds})."
-        yield _after(_admitted(view, view.pod), spec.start_deadline_seconds, START, message)
+        yield _after(_resumed(view, _admitted(view, view.pod)), spec.start_deadline_seconds, START, message)
     since = _last_progress(view, view.pod, working) if working else None
     if spec.progress_deadline_seconds is not None and since:
         message = f"No new step within spec.progressDeadlineSeconds ({spec.progress_deadline_seconds})."
@@ -102,6 +103,19 @@ def _admitted(view: View, pod: PodObservation) -> datetime:
     return max(moment for moment in (pod.created, seen, scheduled) if moment)
 
 
+def _to_be_asked(view: View, pod: PodObservation) -> bool:
+    """Whether its trainer runs and is about to be asked for the first time: it may know of a pause."""
+    trainer = pod.container(TRAINER_CONTAINER)
+    runs = trainer is not None and trainer.state in ("Running", "Ready")
+    return runs and not (view.trainer or view.unheard or view.unreachable)
+
+
+def _resumed(view: View, since: datetime) -> datetime:
+    """`since`, or when a later pause was over."""
+    resumed = view.trainer.resumed_at if view.trainer else None
+    return max(since, parse_time(resumed)) if resumed else since
+
+
 def _last_progress(view: View, pod: PodObservation, working: Condition) -> datetime | None:
     """When the last step was made, as far as known; None: unknown, and nothing is wrong.
 
@@ -111,7 +125,7 @@ def _last_progress(view: View, pod: PodObservation, working: Condition) -> datet
     since = parse_time(working.last_transition_time)
     if view.trainer and not view.unreachable:
         last_step = view.trainer.last_step_at
-        return max(since, parse_time(last_step)) if last_step else since
+        return _resumed(view, max(since, parse_time(last_step)) if last_step else since)
     trainer = pod.container(TRAINER_CONTAINER)
     if trainer is None or trainer.state == "Ready":
         return None

@@ -86,6 +86,8 @@ def starting_detail(view: View) -> tuple[str, str]:
     waits = f"Waiting for {', '.join([*waiting, *apart]) or 'the kubelet'}."
     if view.unheard or view.unreachable:
         return "TrainerUnheard", joined(waits, UNHEARD)
+    if view.pause:
+        return view.pause.cause, joined(view.pause.sentence, waits)
     said = view.trainer.waiting or "" if view.trainer else ""
     silent = view.trainer is not None and view.trainer.backend_silent
     return "BackendSilent" if silent else "PodStarting", joined(waits, said)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from rl_contract.trainer_messages import Pause
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.status_fields import Attempt
@@ -93,6 +94,11 @@ class View:
     def wandb_fills_in(self) -> bool:
         """Whether W&B's figures stand in for those of a trainer that cannot be reached."""
         return self.unreachable and self.wandb is not None and is_current(self.run)
+
+    @property
+    def pause(self) -> Pause | None:
+        """Why training stands still though nothing is wrong with the run."""
+        return self.trainer.pause if self.trainer else None
 
     @property
     def training(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from pydantic import ValidationError, field_validator
 
-from rl_contract.trainer_messages import TrainerResult, TrainerStatus
+from rl_contract.trainer_messages import Pause, TrainerResult, TrainerStatus
 from rl_operator.api.kubernetes_objects import (
     Container,
     ContainerStateObject,
@@ -138,7 +138,12 @@ class ObservedTrainer(TrainerStatus):
     def _as_sentences(cls, said: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(map(sentence, said))
 
-    @field_validator("last_step_at")
+    @field_validator("pause")
+    @classmethod
+    def _in_one_line(cls, said: Pause | None) -> Pause | None:
+        return said and said.with_changes(reason=clean(said.reason))
+
+    @field_validator("last_step_at", "resumed_at")
     @classmethod
     def _is_a_moment(cls, text: str | None) -> str | None:
         """Deadlines compare it: a response with an invalid time, or one without a time zone, is rejected."""

@@ -149,6 +149,24 @@ _WHILE_IT_LIVES: Final[Mapping[str, Meaning]] = {
     "Training": Meaning(
         (Situation.RUNNING,), "The trainer counts steps.", "Nothing; the message says what it waits for."
     ),
+    "BackendPaused": Meaning(
+        (_STARTING, Situation.RUNNING),
+        "The backend has paused the run, for want of capacity or because of a rate limit: it trains on as soon as the"
+        " backend has room. No attempt is counted, and deadlines of the start and of progress do not run.",
+        "Nothing; the message has the backend's words. After trainer.backend_pause_seconds the attempt ends.",
+    ),
+    "BackendFull": Meaning(
+        (_STARTING, Situation.RUNNING),
+        "The backend has no room for one more training run, and is asked again until it has. No attempt is counted,"
+        " and deadlines of the start and of progress do not run.",
+        "End other runs at that backend, or raise the limit that the message names. After"
+        " trainer.backend_pause_seconds the attempt ends.",
+    ),
+    "DiskFull": Meaning(
+        (_STARTING, Situation.RUNNING),
+        "A disk that the run writes to is full: it goes on once there is room.",
+        "Make room; the message says where.",
+    ),
     "Ending": Meaning(
         (Situation.ENDING,),
         "A container of the attempt has ended; the others save, evaluate and follow.",

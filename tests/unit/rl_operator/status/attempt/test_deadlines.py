@@ -58,6 +58,19 @@ START, PROGRESS, ACTIVE = (
 STEPPED = ObservedTrainer(step=3, total_steps=40, last_step_at=format_time(NOW - timedelta(seconds=5)))
 STUCK = ObservedTrainer(step=3, total_steps=40, last_step_at=CREATED, waiting="The backend does not answer.")
 
+BEGUN = ObservedTrainer()
+PAUSED = ObservedTrainer(
+    step=3,
+    total_steps=40,
+    last_step_at=CREATED,
+    pause={"cause": "BackendPaused", "since": CREATED, "reason": "short on capacity"},
+)
+
+
+def resumed(seconds: int) -> ObservedTrainer:
+    """A trainer whose pause was over so long ago."""
+    return PAUSED.with_changes(pause=None, resumed_at=format_time(NOW - timedelta(seconds=seconds)))
+
 
 def between(reason: str) -> dict[str, Any]:
     record = {"attempt": 1, "pod": POD, "ended": ENDED, "reason": reason, "steps": 7}
@@ -65,7 +78,17 @@ def between(reason: str) -> dict[str, Any]:
 
 
 LATE: dict[str, tuple[View, str, str]] = {
-    "start": (make_view(STARTED, pod=STARTING, spec=START), "StartDeadlineExceeded", "environment"),
+    "start": (make_view(STARTED, pod=STARTING, spec=START, trainer=BEGUN), "StartDeadlineExceeded", "environment"),
+    "start: its trainer is not heard": (
+        make_view(STARTED, pod=STARTING, spec=START, unheard=True),
+        "StartDeadlineExceeded",
+        "environment",
+    ),
+    "start: its pause is over for long": (
+        make_view(STARTED, pod=STARTING, spec=START, trainer=resumed(300)),
+        "StartDeadlineExceeded",
+        "environment",
+    ),
     "start: no node": (
         make_view(
             STARTED,
@@ -81,7 +104,7 @@ LATE: dict[str, tuple[View, str, str]] = {
         "no such image",
     ),
     "start: admitted long ago": (
-        make_view({**STARTED, "admittedTime": CREATED}, pod=STARTING, spec=START),
+        make_view({**STARTED, "admittedTime": CREATED}, pod=STARTING, spec=START, trainer=BEGUN),
         "StartDeadlineExceeded",
         "environment",
     ),
@@ -100,6 +123,16 @@ LATE: dict[str, tuple[View, str, str]] = {
         "ProgressDeadlineExceeded",
         "Training.",
     ),
+    "progress: its pause is over for long": (
+        make_view(RUNNING, pod=TRAINING, trainer=resumed(300), spec=PROGRESS),
+        "ProgressDeadlineExceeded",
+        "step 3 of 40",
+    ),
+    "active, also during a pause": (
+        make_view(RUNNING, pod=TRAINING, trainer=PAUSED, spec=ACTIVE),
+        "ActiveDeadlineExceeded",
+        "short on capacity",
+    ),
     "active": (
         make_view(RUNNING, pod=TRAINING, trainer=STEPPED, spec=ACTIVE),
         "ActiveDeadlineExceeded",
@@ -108,6 +141,11 @@ LATE: dict[str, tuple[View, str, str]] = {
 }
 
 IN_TIME: dict[str, View] = {
+    "paused while it starts": make_view(STARTED, pod=STARTING, spec=START, trainer=PAUSED),
+    "its pause at the start was over a moment ago": make_view(STARTED, pod=STARTING, spec=START, trainer=resumed(299)),
+    "its trainer, which may be paused, is about to be asked": make_view(STARTED, pod=STARTING, spec=START),
+    "paused while it trains": make_view(RUNNING, pod=TRAINING, spec=PROGRESS, trainer=PAUSED),
+    "its pause was over a moment ago": make_view(RUNNING, pod=TRAINING, spec=PROGRESS, trainer=resumed(299)),
     "starting": make_view(STARTED, pod=STARTING, spec={"startDeadlineSeconds": 601}),
     "no start deadline": make_view(STARTED, pod=STARTING, spec={"startDeadlineSeconds": None}),
     "admitted late": make_view(

@@ -8,6 +8,7 @@ from typing import get_args
 
 import pytest
 
+from rl_contract.trainer_messages import PAUSES
 from rl_operator.api.refusal import RefusalCode
 from rl_operator.status.text.phase_table import TABLE
 from rl_operator.status.text.reasons import REASONS, Meaning
@@ -61,7 +62,7 @@ def test_reasons_used_in_code_are_explained() -> None:
 
 
 def test_explained_reasons_are_used() -> None:
-    said = {word for word, _ in words_of_code()} | set(get_args(RefusalCode))
+    said = {word for word, _ in words_of_code()} | set(get_args(RefusalCode)) | PAUSES
     assert set(REASONS) - said - DISRUPTIONS == set()
 
 

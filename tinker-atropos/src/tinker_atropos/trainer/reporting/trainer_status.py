@@ -30,6 +30,7 @@ from rl_contract.wire import timestamp
 from tinker_atropos.trainer.reporting.collapse import CollapseWatch, Decline, held_out_decline, reward_decline
 from tinker_atropos.trainer.reporting.time_left import Schedule, TimeLeft
 from tinker_atropos.trainer.reporting.wait_reasons import GroupsMade
+from tinker_atropos.trainer.standstill import Standstill
 from tinker_atropos.trainer.trajectories.api_client import MetricsRecord, Peer
 
 LONGEST_NAME: Final = 64
@@ -175,6 +176,7 @@ class LiveStatus:
     collapsed: str | None = None
     held_out_decline: Decline = field(default_factory=held_out_decline)
     reward_decline: Decline = field(default_factory=reward_decline)
+    standstill: Standstill = field(default_factory=Standstill)
     clock: Callable[[], float] = time.monotonic
     schedule: Schedule | None = None
     time_left: TimeLeft = field(init=False)
@@ -318,6 +320,8 @@ class LiveStatus:
             cost=cost,
             items=self.items,
             backend_silent=silent,
+            pause=self.standstill.pause,
+            resumed_at=self.standstill.resumed_at,
         )
 
 
