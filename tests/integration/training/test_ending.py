@@ -202,6 +202,30 @@ async def test_sigterm_while_the_backend_hangs_ends_in_time_and_says_what_is_los
     assert result["statePath"].endswith(f"step-{result['stepsTrained']:06d}")
 
 
+async def test_a_stop_waits_for_a_slow_step_as_long_as_the_grace_period_allows(
+    half, scripted_environment, tinker_service, eventually
+) -> None:
+    config = half.write_config(env={"total_steps": 50})
+    await half.start_api()
+    async with FaultProxy(tinker_service.url).running() as proxy:
+        trainer = await half.start_trainer(config, TINKER_BASE_URL=proxy.url, RL_GRACE_SECONDS="60")
+        await half.ready(trainer)
+        async with scripted_environment():
+            await half.reached(trainer, 2)
+            slow = Fault("delay", "POST /api/v1/optim_step", seconds=12)  # longer than any step had, whatever the grace
+            proxy.faults = [slow]
+
+            async def at_the_slow_step() -> bool:
+                return slow.hits > 0
+
+            await eventually("the slow step has begun", at_the_slow_step)
+            before = (await half.status(trainer))["step"]
+            trainer.stop()
+            assert await trainer.exit_code() == 0, trainer.log
+    assert half.result["outcome"] == "stopped"
+    assert half.result["stepsTrained"] == before + 1
+
+
 async def test_checkpoints_are_few_and_those_of_a_stop_do_not_expire(
     half, scripted_environment, tinker_service
 ) -> None:

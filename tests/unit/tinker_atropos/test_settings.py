@@ -37,6 +37,7 @@ def test_every_variable() -> None:
         "RL_SANDBOX_PORT": "8090",
         "RL_SANDBOX_SHARE": "2",
         "RL_RESULT_FILE": "/dev/termination-log",
+        "RL_GRACE_SECONDS": "300",
         "RL_WANDB_RUN_ID": "w1",
     }
     settings = load_settings("api", env_vars)
@@ -58,6 +59,7 @@ def test_every_variable() -> None:
         environment_index=3,
         sandboxes=SandboxService("sorting-sandboxes", 8090, 2),
         result_file="/dev/termination-log",
+        grace_seconds=300,
         wandb_run_id="w1",
     )
     assert settings.api_address == Address("10.0.0.1", 9000)

@@ -153,10 +153,9 @@ class Settings:
     the best weights of earlier attempts. With `remote_environments`, environments run in other pods and are replaced
     there when they die: the run fails only after none has been alive for `environment_grace` seconds.
     `environment_index` numbers them; 0 evaluates. None is the one in the run's own pod: it evaluates too, and is not
-    replaced. `sandboxes` is None if the run asks for none in pods. `wandb_close_seconds` is how long W&B may take at
-    the end: by default what is left of the 25 s of a stop if everything else takes its full time
-    (trainer/attempt.py). `prices` None: what the run costs is not known; `budget` is what it may cost in all,
-    earlier attempts (`spent`) included.
+    replaced. `sandboxes` is None if the run asks for none in pods. `grace_seconds` is the time from SIGTERM to
+    SIGKILL, and `wandb_close_seconds` what W&B may take of it (trainer/stop_schedule.py). `prices` None: what the run
+    costs is not known; `budget` is what it may cost in all, earlier attempts (`spent`) included.
     """
 
     api_url: str = _of(variables.RL_API_URL, API_URL, _url)
@@ -185,6 +184,7 @@ class Settings:
     rollouts_url: str | None = _of(variables.RL_ROLLOUTS_URL, None)
     result_file: str | None = _of(variables.RL_RESULT_FILE, None)
     wandb_run_id: str | None = _of(variables.RL_WANDB_RUN_ID, None)
+    grace_seconds: int = _of(variables.RL_GRACE_SECONDS, 25, _integer)
     wandb_close_seconds: int = _of(variables.RL_WANDB_CLOSE_SECONDS, 4, _integer)
 
     @property

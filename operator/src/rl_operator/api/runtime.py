@@ -283,7 +283,12 @@ class RuntimeSpec(ApiModel):
         default=None,
         description="Where rollouts outlive their pods; without it they can be read only while the run trains.",
     )
-    termination_grace_period_seconds: int = Field(default=60, ge=1, le=86_400, description="Time to save on SIGTERM.")
+    termination_grace_period_seconds: int = Field(
+        default=60,
+        ge=1,
+        le=86_400,
+        description="Seconds from SIGTERM to SIGKILL: for the step in progress, then to save.",
+    )
     runtime_class_name: ObjectName | None = Field(default=None, description="As in pods.")
     node_selector: dict[str, LabelValue] = Field(default_factory=dict, max_length=64, description="As in pods.")
     tolerations: tuple[Toleration, ...] = Field(default=(), max_length=64, description="As in pods.")

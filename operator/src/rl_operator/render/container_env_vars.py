@@ -25,6 +25,7 @@ def trainer_env_vars(run: TrainingRun, inputs: RunInputs) -> list[k8s.EnvVar]:
     backend, wandb = runtime.spec.backend, runtime.spec.wandb
     plain = {
         variables.RL_INFERENCE_URL: INFERENCE_URL,
+        variables.RL_GRACE_SECONDS: str(runtime.spec.termination_grace_period_seconds),
         **_start_from(run, inputs.parent),
         variables.RL_PRICES: _prices(run, inputs),
         variables.RL_WANDB_RUN_ID: run.metadata.uid,

@@ -162,6 +162,9 @@ STORE_KEYS: Final = (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)
 TINKER_BASE_URL: Final = _variable("TINKER_BASE_URL", ("operator", "person"), ("trainer", "library"), "the backend")
 TINKER_API_KEY: Final = _variable("TINKER_API_KEY", ("operator", "person"), ("trainer", "library"), "its key")
 RL_WANDB_RUN_ID: Final = _variable("RL_WANDB_RUN_ID", _OPERATOR, ("trainer",), "the id of the W&B run of all attempts")
+RL_GRACE_SECONDS: Final = _variable(
+    "RL_GRACE_SECONDS", _OPERATOR, ("trainer",), "the pod's `terminationGracePeriodSeconds`: what a stop may take"
+)
 RL_WANDB_CLOSE_SECONDS: Final = _variable(
     "RL_WANDB_CLOSE_SECONDS", _PERSON, ("trainer",), "how long W&B may take at the end"
 )

@@ -1,8 +1,8 @@
 """The life of an attempt, from the first request to the backend to the final report to the trajectory API. The loop
 begins again each time the backend is lost, and continues from a checkpoint.
 
-A process that is stopped from outside has 25 s: each part of an attempt's end has its own deadline, counted from that
-moment. Without such a stop, the backend's deadline is enough.
+A process that is stopped from outside has its grace period: each part of an attempt's end has its own deadline, counted
+from that moment (`stop_schedule.py`). Without such a stop, the backend's deadline is enough.
 """
 
 import asyncio
@@ -34,24 +34,20 @@ from tinker_atropos.trainer.loop import train
 from tinker_atropos.trainer.reporting.relay import Relay
 from tinker_atropos.trainer.step_surroundings import StepSurroundings
 from tinker_atropos.trainer.stop_request import StopRequest, beside, cancelled, forever, unless_stopped
+from tinker_atropos.trainer.stop_schedule import (
+    CLOSE_SECONDS,
+    COUNT_SECONDS,
+    FAREWELL_SECONDS,
+    KEEP_SECONDS,
+    StopSchedule,
+)
 from tinker_atropos.trainer.trainer_state import TrainerState
 from tinker_atropos.trainer.trajectories.lease import TrainerLease
 
 logger = logging.getLogger(__name__)
 
-STEP_GRACE_SECONDS = 10.0
-"""How long a step in progress may continue after a stop from outside."""
-
-SAVED_BY_SECONDS = 17.0
-KEPT_BY_SECONDS = 15.0
-COUNT_SECONDS = 1.0
-FAREWELL_SECONDS = 1.5
-CLOSE_SECONDS = 1.0
 REPLACED_SECONDS = 1200.0
 """How much longer than an evaluation's deadline the final one is waited for: a new environment may have to set up."""
-
-KEEP_SECONDS = 5.0
-"""For the last call of a run that failed, whose result has what it needs, and for the last files of rollouts."""
 
 ABSENT_SECONDS = 10.0
 """How long to wait at the end for an environment that never held a lease (one without our runner)."""
@@ -67,6 +63,7 @@ class AttemptEnd:
     lease: TrainerLease
     relay: Relay
     stop: StopRequest
+    schedule: StopSchedule
     eval_deadline_seconds: float
     _lost_because: str | None = None
 
@@ -98,7 +95,7 @@ class AttemptEnd:
         """Save the weights, to be kept until the run continues. `trouble`: why that is no longer possible."""
         self.state.status.phase = "saving"
         if trouble is None and self.state.progress.weights > self.state.progress.saved:
-            trouble = await self._in_time(self.weights.save(forever=True), SAVED_BY_SECONDS)
+            trouble = await self._in_time(self.weights.save(forever=True), self.schedule.saved_by)
         if self.state.status.checkpoint and self.state.status.checkpoint.expires_at:
             await self._keep_last_checkpoint()
         if trouble is not None and self.state.progress.counted > self.state.progress.saved:
@@ -108,7 +105,7 @@ class AttemptEnd:
     async def _tidy(self) -> None:
         """Let the best weights never expire; everything that matters more is saved by now."""
         if self.state.opened is not None:
-            trouble = await self._in_time(self.weights.best.tidy(), KEPT_BY_SECONDS)
+            trouble = await self._in_time(self.weights.best.tidy(), self.schedule.kept_by)
             if trouble is not None:
                 logger.warning("the checkpoints of evaluations are as they were: %s", trouble)
 
@@ -116,7 +113,7 @@ class AttemptEnd:
         """A stopped run may be resumed at any time: its last state must not expire until then."""
         path = self.state.results.result.state_path
         assert path is not None
-        trouble = await self._in_time(self.weights.keeper.stored.keep_forever(path), KEPT_BY_SECONDS)
+        trouble = await self._in_time(self.weights.keeper.stored.keep_forever(path), self.schedule.kept_by)
         if trouble is not None:
             logger.warning("%s still expires at %s: %s", path, self.state.results.result.checkpoint.expires_at, trouble)
             return
@@ -313,7 +310,7 @@ class TrainerAttempt:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if self.stop.asked:
                 self.generator.closed_because = "the trainer is stopping"
-                if not await self.stop.ends(training, STEP_GRACE_SECONDS):
+                if not await self.stop.ends(training, self.ending.schedule.step_by(self.state.save_seconds)):
                     return "the step in progress did not end in time"
             elif not training.done():
                 self.state.weights_lost.result()

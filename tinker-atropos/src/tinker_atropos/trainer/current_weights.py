@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from dataclasses import dataclass
 
 from rl_contract.trainer_messages import ResultCheckpoint
@@ -60,7 +61,7 @@ class CurrentWeights:
     async def save(self, *, forever: bool) -> None:
         """Save their state. The final one, and the one that a stop saves, is `forever`."""
         state, status = self.state, self.state.status
-        final = state.progress.weights == state.progress.total
+        final, begun = state.progress.weights == state.progress.total, time.monotonic()
         await self._note_items(state.progress.weights)
         checkpoint = await self.keeper.save_state(
             state.session.training,
@@ -68,6 +69,7 @@ class CurrentWeights:
             BesideWeights(status.environment_state, state.items, status.stopped_early if final else None),
             forever=forever,
         )
+        state.save_seconds = time.monotonic() - begun
         state.progress.saved = checkpoint.step
         state.status.checkpoint = checkpoint.message
         state.results.write(

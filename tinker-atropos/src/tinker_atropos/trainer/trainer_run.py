@@ -15,7 +15,7 @@ from tinker_atropos.errors import (
 from tinker_atropos.result import ResultFile
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.api_reports import ApiReports
-from tinker_atropos.trainer.attempt import KEEP_SECONDS, AttemptEnd, TrainerAttempt
+from tinker_atropos.trainer.attempt import AttemptEnd, TrainerAttempt
 from tinker_atropos.trainer.backend.checkpoints import CheckpointKeeper
 from tinker_atropos.trainer.backend.policy import CurrentPolicy
 from tinker_atropos.trainer.backend.token_use import TokenUse
@@ -36,6 +36,7 @@ from tinker_atropos.trainer.reporting.trainer_status import LiveStatus
 from tinker_atropos.trainer.rollouts.rollout_writer import rollout_writer
 from tinker_atropos.trainer.step_surroundings import StepSurroundings
 from tinker_atropos.trainer.stop_request import StopRequest
+from tinker_atropos.trainer.stop_schedule import KEEP_SECONDS, StopSchedule
 from tinker_atropos.trainer.trainer_state import TrainerState
 from tinker_atropos.trainer.trajectories.admission import Admission
 from tinker_atropos.trainer.trajectories.api_client import ApiClient, MetricsRecord
@@ -92,6 +93,7 @@ class Run:
             state, config, collector, accounting, stop, self._early_stop, self.generator, allowed, self.keeper,
             tracker, tokenizer, reports, weights,
         )  # fmt: skip
+        schedule = StopSchedule(settings.grace_seconds, settings.wandb_close_seconds)
         self.attempt = TrainerAttempt(
             state,
             config,
@@ -99,7 +101,7 @@ class Run:
             stop,
             surroundings,
             self.generator,
-            AttemptEnd(state, weights, reports, lease, relay, stop, tinker.eval_deadline_seconds),
+            AttemptEnd(state, weights, reports, lease, relay, stop, schedule, tinker.eval_deadline_seconds),
             companions=(lease.keep, relay.keep, accounting.keep),
         )
 

@@ -34,6 +34,7 @@ class TrainerState:
     policy        the weights that inference samples from
     not_ready     why the trainer is not ready yet, or no longer ready
     silent        why the backend does not answer, while the trainer opens it
+    save_seconds  what saving the state took last time; None: this process has not saved it yet
     unanswered    why it does not answer, while it is asked to train and to sample
     weights_lost  fails when sampling finds that the backend has lost the weights of `opened`
     failed        fails when inference hits an error that ends the run
@@ -48,6 +49,7 @@ class TrainerState:
     not_ready: str | None = "the trainer waits for its backend"
     silent: str | None = None
     unanswered: str | None = None
+    save_seconds: float | None = None
     weights_lost: Failure = field(default_factory=no_failure)
     failed: Failure = field(default_factory=no_failure)
 
