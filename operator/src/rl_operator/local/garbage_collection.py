@@ -77,7 +77,8 @@ def remove_orphaned_traces(store: StateStore) -> None:
 
 
 def remove_traces(layout: Layout, namespace: str, name: str, uid: str) -> None:
-    layout.events(namespace, name).unlink(missing_ok=True)
+    for path in (layout.events(namespace, name), layout.clock(namespace, name)):
+        path.unlink(missing_ok=True)
     for folder in layout.pod_folders(namespace, name, uid):
         _remove(folder)
 

@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from rl_operator.local.service import TinkerService
 from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.locks import FileLock
 from rl_operator.local.state.state_store import StateStore
+from rl_operator.local.state.watched_clock import WatchedClock
 from rl_operator.metrics.metrics_source import PolledMetrics
 from rl_operator.metrics.trainer_poller import TrainerPoller
 from rl_operator.operator_errors import ConflictError, GoneError, OperatorError, TargetUnreachableError
@@ -40,7 +40,7 @@ from rl_operator.reconcile.run_client import Key
 PACE = ReconcilePace(backoff_seconds=2.0, progress_seconds=1.0)
 POLL_SECONDS = 0.5
 LOOK_SECONDS = 0.2
-"""How often the run's file is checked for changes by rlctl."""
+"""How often the run's file is checked for changes by rlctl, and the clock for jumps."""
 
 TROUBLE_SECONDS = 5.0
 
@@ -51,13 +51,21 @@ class Supervisor:
     """One run's loop. Everything it knows is in the store: it may be killed at any moment."""
 
     def __init__(
-        self, store: StateStore, key: Key, kubelet: Kubelet, client: LocalRunClient, changed: asyncio.Event
+        self,
+        store: StateStore,
+        key: Key,
+        kubelet: Kubelet,
+        client: LocalRunClient,
+        changed: asyncio.Event,
+        *,
+        clock: WatchedClock,
     ) -> None:
         self._store = store
         self._key = key
         self._kubelet = kubelet
         self._client = client
         self._changed = changed
+        self._clock = clock
         self._seen = self._version()
 
     async def run(self, lock: FileLock, ended: asyncio.Event) -> None:
@@ -78,7 +86,7 @@ class Supervisor:
             await self._kubelet.close()
 
     async def _reconcile(self) -> float | None:
-        return await reconcile(self._key, self._client, lambda: datetime.now(UTC), PACE)
+        return await reconcile(self._key, self._client, self._clock.now, PACE, self._clock.gaps)
 
     async def _sync(self) -> None:
         self._kubelet.sync(pods_of(self._store, self._key))
@@ -100,6 +108,7 @@ class Supervisor:
         """Our own writes count, too: what a reconcile wrote may be what the next one acts on."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
+            self._clock.look()
             if self._version() != self._seen:
                 self._changed.set()
 
@@ -136,6 +145,7 @@ async def supervise(layout: Layout, key: Key, caller: Mapping[str, str]) -> None
         return
     lock.sign(os.getpid())
     store, changed, ended = StateStore(layout), asyncio.Event(), asyncio.Event()
+    clock = WatchedClock(layout.clock(*key))
 
     def end() -> None:
         ended.set()
@@ -144,7 +154,7 @@ async def supervise(layout: Layout, key: Key, caller: Mapping[str, str]) -> None
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, end)
     with contextlib.suppress(TargetUnreachableError):  # it can wait until there is space
-        remove_expired(store, datetime.now(UTC))
+        remove_expired(store, clock.now())
     async with aiohttp.ClientSession() as session:
         with Leash() as leash:
             backend = _SharedTinkerService(store, caller, session)
@@ -161,7 +171,7 @@ async def supervise(layout: Layout, key: Key, caller: Mapping[str, str]) -> None
                 asyncio.create_task(poller.run(), name="poll"),
                 asyncio.create_task(backend.keep(lambda: kubelet.busy), name="keep the service"),
             ]
-            await Supervisor(store, key, kubelet, client, changed).run(lock, ended)
+            await Supervisor(store, key, kubelet, client, changed, clock=clock).run(lock, ended)
             for task in beside:
                 task.cancel()
 

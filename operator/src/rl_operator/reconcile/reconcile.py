@@ -34,6 +34,7 @@ from rl_operator.reconcile.inputs import gather_inputs, is_quick, off_loop
 from rl_operator.reconcile.run_client import Key, RunClient
 from rl_operator.render.labels import pod_labels
 from rl_operator.status.attempt.attempt_outcome import vanished
+from rl_operator.status.attempt.clock_gaps import NO_GAPS, ClockGaps
 from rl_operator.status.attempt.environment_slots import in_force, replacement_sentence
 from rl_operator.status.attempt.pod_cleanup import expires_at, late_pods, surplus_pods, with_loss
 from rl_operator.status.attempt.restored import is_restored, is_unmarked, repaired
@@ -67,7 +68,7 @@ async def look_for_pod(view: View, client: RunClient) -> View:
         return replace(view, trouble=("NameTaken", sentence))
     labels = pod_labels(run, TRAINING_COMPONENT) | {ATTEMPT_LABEL: str(run.status.attempt or 1)}
     await client.label_pod(pod, labels)
-    return replace(view, pod=with_loss(replace(pod, attempt=run.status.attempt or 1), view.now))
+    return replace(view, pod=with_loss(replace(pod, attempt=run.status.attempt or 1), view.now, view.gaps))
 
 
 async def restore_config(view: View, client: RunClient) -> View:
@@ -114,8 +115,17 @@ class ReconcilePace:
     progress_seconds: float
 
 
-async def reconcile(key: Key, client: RunClient, clock: Callable[[], datetime], pace: ReconcilePace) -> float | None:
-    """Bring one run a step closer to its end. Returns the seconds until the next look; None: on events only."""
+async def reconcile(
+    key: Key,
+    client: RunClient,
+    clock: Callable[[], datetime],
+    pace: ReconcilePace,
+    gaps: Callable[[], ClockGaps] = lambda: NO_GAPS,
+) -> float | None:
+    """Bring one run a step closer to its end. Returns the seconds until the next look; None: on events only.
+
+    `gaps`: where `clock` cannot be relied on, what it knows of its jumps.
+    """
     run = client.run(key)
     await _remove_foreign_finalizers(key, run, client)
     if run is None or run.metadata.deletion_timestamp is not None:
@@ -128,7 +138,7 @@ async def reconcile(key: Key, client: RunClient, clock: Callable[[], datetime], 
 
     run = await put_right(run, client)
     inputs = None if run.status.attempt else await gather_inputs(run, client, clock())
-    view = await look_for_pod(await _observe(run, inputs, client, clock, pace), client)
+    view = await look_for_pod(await _observe(run, inputs, client, pace, now=clock(), gaps=gaps()), client)
     view = await _act(await restore_config(view, client), inputs, client)
     assessment = assess(view)
     unwritten = await _report(view, assessment, client, pace)
@@ -142,12 +152,17 @@ async def reconcile(key: Key, client: RunClient, clock: Callable[[], datetime], 
 
 
 async def _observe(
-    run: TrainingRun, inputs: RunInputs | None, client: RunClient, clock: Callable[[], datetime], pace: ReconcilePace
+    run: TrainingRun,
+    inputs: RunInputs | None,
+    client: RunClient,
+    pace: ReconcilePace,
+    *,
+    now: datetime,
+    gaps: ClockGaps,
 ) -> View:
     """Gather what the caches know about a run. After the start its inputs no longer matter."""
-    now = clock()
     held = client.pods(run.key)
-    pods = tuple(with_loss(pod, now) for pod in held if _owns(run, pod))
+    pods = tuple(with_loss(pod, now, gaps) for pod in held if _owns(run, pod))
     pod = next((pod for pod in pods if pod.name == run.status.pod_name), None)
     attempt_metrics = client.attempt_metrics(run, pod) if pod else AttemptMetrics()
     view = View(
@@ -165,6 +180,7 @@ async def _observe(
         left_over=tuple(pod.name for pod in held if not _owns(run, pod) and not pod.over and not pod.deleting),
         replica_limit=_replica_limit(run, client),
         queue_position=client.queue_position(run),
+        gaps=gaps,
     )
     if view.started:
         return replace(view, refusals=frozen_refusals(run))

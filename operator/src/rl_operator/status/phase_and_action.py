@@ -135,9 +135,7 @@ def _moments(view: View) -> Iterator[datetime]:
     pod = view.pod
     if pod is None or pod.over:
         return
-    trainer = pod.container(TRAINER_CONTAINER)
-    done = trainer.finished_at + timedelta(seconds=LINGER_SECONDS) if trainer and trainer.finished_at else None
-    yield from (moment for moment in (done, lost_at(pod), prepared_by(pod)) if moment)
+    yield from (moment for moment in (_done_for_long(view), lost_at(pod), prepared_by(pod)) if moment)
 
 
 def _before_start(view: View) -> Assessment:
@@ -223,11 +221,17 @@ def _done(pod: PodObservation) -> bool:
     return trainer is not None and trainer.state == "Terminated"
 
 
-def _lingers(view: View) -> bool:
+def _done_for_long(view: View) -> datetime | None:
+    """When a pod whose trainer is done should have ended by itself."""
     trainer = view.pod.container(TRAINER_CONTAINER) if view.pod else None
-    if trainer is None or trainer.finished_at is None:
-        return False
-    return abs((view.now - trainer.finished_at).total_seconds()) >= LINGER_SECONDS  # ahead: a clock was set back
+    finished = trainer.finished_at if trainer else None
+    return view.moved(finished) + timedelta(seconds=LINGER_SECONDS) if finished else None
+
+
+def _lingers(view: View) -> bool:
+    due = _done_for_long(view)
+    # Far ahead: a clock was set back.
+    return due is not None and (due <= view.now or due > view.now + timedelta(seconds=2 * LINGER_SECONDS))
 
 
 def _training_reason(view: View) -> str:

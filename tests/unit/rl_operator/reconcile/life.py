@@ -33,6 +33,7 @@ from rl_operator.local.state.state_store import StateStore
 from rl_operator.operator_errors import ConflictError
 from rl_operator.reconcile import ReconcilePace, reconcile
 from rl_operator.reconcile.run_client import Key
+from rl_operator.status.attempt.clock_gaps import NO_GAPS, ClockGaps
 from rl_operator.status.observed.history import Point
 from rl_operator.status.observed.observation import ObservedTrainer, PodObservation, format_time
 
@@ -122,6 +123,7 @@ class Life:
     """Of attempts, as far as they are at hand, by pod."""
 
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    gaps: Callable[[], ClockGaps] = lambda: NO_GAPS
 
     @property
     def run(self) -> TrainingRun:
@@ -181,7 +183,7 @@ class Life:
         """One reconcile by an operator that is restarted when it dies."""
         for _ in range(20):
             try:
-                return await reconcile(KEY, self.client, lambda: self.now, PACE)
+                return await reconcile(KEY, self.client, lambda: self.now, PACE, self.gaps)
             except KilledError:
                 self.client.dies_at = None
             except ConflictError:

@@ -58,6 +58,10 @@ class Layout:
     def supervisor_log(self, namespace: str, run_name: str) -> Path:
         return self.root / "supervisors" / namespace / f"{run_name}.log"
 
+    def clock(self, namespace: str, run_name: str) -> Path:
+        """When this run's supervisors ran, and the jumps of the clock that they saw."""
+        return self.root / "supervisors" / namespace / f"{run_name}.clock"
+
     def pod_folders(self, namespace: str, run_name: str, run_uid: str) -> tuple[Path, ...]:
         return tuple((self.root / "pods" / namespace).glob(f"{run_name}-{run_uid[:5]}-*"))
 

@@ -164,7 +164,8 @@ class StateStore:
     def _delete(self, current: Manifest) -> None:
         if current["metadata"].get("finalizers"):
             grace = current.get("spec", {}).get("terminationGracePeriodSeconds", 0)
-            self._replace(current, lambda m: m["metadata"].setdefault("deletionTimestamp", self._timestamp(grace)))
+            asked = {"deletionTimestamp": self._timestamp(grace), "deletionGracePeriodSeconds": grace}
+            self._replace(current, lambda m: m.update(metadata={**asked, **m["metadata"]}))
         else:
             self._remove(current)
 

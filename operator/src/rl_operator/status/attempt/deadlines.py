@@ -86,10 +86,10 @@ def _start(view: View) -> datetime | None:
         return None
     start = parse_time(status.start_time)
     if created is None or start >= parse_time(created):
-        return start
+        return view.moved(start)
     if oldest := next((attempt.started for attempt in status.attempts if attempt.started), None):
-        return parse_time(oldest)
-    return view.pod.created if view.pod else None
+        return view.moved(parse_time(oldest))
+    return view.moved(view.pod.created) if view.pod else None
 
 
 def _admitted(view: View, pod: PodObservation) -> datetime:
@@ -100,7 +100,7 @@ def _admitted(view: View, pod: PodObservation) -> datetime:
     admitted = view.run.status.admitted_time
     seen = parse_time(admitted) if admitted else None
     scheduled = pod.scheduled_at if pod.queue else None
-    return max(moment for moment in (pod.created, seen, scheduled) if moment)
+    return max(view.moved(moment) for moment in (pod.created, seen, scheduled) if moment)
 
 
 def _to_be_asked(view: View, pod: PodObservation) -> bool:
@@ -113,7 +113,7 @@ def _to_be_asked(view: View, pod: PodObservation) -> bool:
 def _resumed(view: View, since: datetime) -> datetime:
     """`since`, or when a later pause was over."""
     resumed = view.trainer.resumed_at if view.trainer else None
-    return max(since, parse_time(resumed)) if resumed else since
+    return max(since, view.moved(parse_time(resumed))) if resumed else since
 
 
 def _last_progress(view: View, pod: PodObservation, working: Condition) -> datetime | None:
@@ -122,11 +122,11 @@ def _last_progress(view: View, pod: PodObservation, working: Condition) -> datet
     A trainer that the operator cannot reach (it has just begun to poll, or may not connect to pods) while the kubelet
     reports it ready is not hung. One that does not answer its kubelet either has been silent since then.
     """
-    since = parse_time(working.last_transition_time)
+    since = view.moved(parse_time(working.last_transition_time))
     if view.trainer and not view.unreachable:
         last_step = view.trainer.last_step_at
-        return _resumed(view, max(since, parse_time(last_step)) if last_step else since)
+        return _resumed(view, max(since, view.moved(parse_time(last_step))) if last_step else since)
     trainer = pod.container(TRAINER_CONTAINER)
     if trainer is None or trainer.state == "Ready":
         return None
-    return max(since, pod.unready_since) if pod.unready_since else since
+    return max(since, view.moved(pod.unready_since)) if pod.unready_since else since

@@ -129,7 +129,7 @@ def failures(view: View) -> tuple[PodObservation, ...]:
     trainer = view.pod.container(TRAINER_CONTAINER) if view.pod else None
     until = trainer.finished_at if trainer else None
     failed = [p for p in view.of_attempt(view.environments) if _failed(p) and (until is None or _ended(p) <= until)]
-    failed = [p for p in failed if _exit_code(p) or (_believed(p) <= view.now and not _trained(view))]
+    failed = [p for p in failed if _exit_code(p) or (_believed(view, p) <= view.now and not _trained(view))]
     return tuple(sorted(failed, key=lambda pod: (_ended(pod), pod.slot, pod.incarnation)))
 
 
@@ -177,7 +177,7 @@ def _missing(view: View) -> Iterator[tuple[Slot, datetime]]:
             continue
         ended = [pod for pod in former if pod.over]
         pause = timedelta(seconds=pause_seconds(view.backoff_seconds, len(ended)))
-        due = max((max(_ended(pod) + pause, _believed(pod)) for pod in ended), default=view.now)
+        due = max((max(view.moved(_ended(pod)) + pause, _believed(view, pod)) for pod in ended), default=view.now)
         yield Slot(slot, max((pod.incarnation for pod in former), default=-1) + 1), due
 
 
@@ -241,9 +241,9 @@ def _exit_code(pod: PodObservation) -> int | None:
     return container.exit_code if container else None
 
 
-def _believed(pod: PodObservation) -> datetime:
+def _believed(view: View, pod: PodObservation) -> datetime:
     """When to treat an end as a failure. An environment that ends normally may know before us that the run is over."""
-    return _ended(pod) + (timedelta(seconds=IN_ORDER_SECONDS) if _exit_code(pod) == 0 else timedelta())
+    return view.moved(_ended(pod)) + (timedelta(seconds=IN_ORDER_SECONDS) if _exit_code(pod) == 0 else timedelta())
 
 
 def _ended(pod: PodObservation) -> datetime:

@@ -27,6 +27,7 @@ from typing import Final
 from rl_operator.api.names import TRAINING_COMPONENT
 from rl_operator.api.status_fields import RunStatus
 from rl_operator.api.training_run import TrainingRun
+from rl_operator.status.attempt.clock_gaps import NO_GAPS, ClockGaps
 from rl_operator.status.observed.observation import PodObservation, parse_time
 
 KEPT_PODS = 5
@@ -59,7 +60,9 @@ def lost_at(pod: PodObservation) -> datetime | None:
     return pod.delete_by + LOST_AFTER if pod.delete_by and not pod.over else None
 
 
-def with_loss(pod: PodObservation, now: datetime) -> PodObservation:
+def with_loss(pod: PodObservation, now: datetime, gaps: ClockGaps = NO_GAPS) -> PodObservation:
+    if pod.delete_by and pod.deleted_at:
+        pod = replace(pod, delete_by=pod.delete_by + (gaps.moved(pod.deleted_at, now) - pod.deleted_at))
     moment = lost_at(pod)
     return replace(pod, lost=True) if moment and moment <= now else pod
 

@@ -10,6 +10,7 @@ from rl_operator.api.refusal import Refusal
 from rl_operator.api.status_fields import Attempt
 from rl_operator.api.training_run import TrainingRun
 from rl_operator.status.attempt.attempt_fate import Ending
+from rl_operator.status.attempt.clock_gaps import NO_GAPS, ClockGaps
 from rl_operator.status.observed.observation import ObservedTrainer, PodObservation
 from rl_operator.status.observed.wandb_run import WandbRun, is_current
 from rl_operator.status.text.phase_table import Situation
@@ -70,6 +71,12 @@ class View:
     wandb: WandbRun | None = None
     has_history: bool = False
     """Points of the attempt's history are available, to be kept beyond its pod."""
+
+    gaps: ClockGaps = NO_GAPS
+
+    def moved(self, moment: datetime) -> datetime:
+        """A recorded moment, as long before `now` as the run was watched since: what a duration is counted from."""
+        return self.gaps.moved(moment, self.now)
 
     @property
     def started(self) -> bool:

@@ -66,7 +66,7 @@ def early_answer(context: CallContext, run_id: str) -> Answer | None:
     """The last answer, while the next look is not worthwhile yet; it costs no call."""
     now = context.now()
     given = context.recent.latest(_key(context, run_id))
-    if given is None or now >= given.due:
+    if given is None or not timedelta() < given.due - now <= EARLY:  # further ahead: a clock was set back
         return None
     return given.answer | {"rate_limited": True, "next_check_in_seconds": math.ceil((given.due - now).total_seconds())}
 
@@ -81,7 +81,7 @@ def was_told_to_rest(context: CallContext, run: TrainingRun) -> bool:
     given = context.recent.latest(_key(context, run.metadata.name))
     if given is None or "next_check_in_seconds" in given.answer:
         return False
-    return rests(run) and context.now() < given.due + EARLY
+    return rests(run) and abs(context.now() - given.due) < EARLY
 
 
 def remember(context: CallContext, answer: Answer, asked: str) -> None:

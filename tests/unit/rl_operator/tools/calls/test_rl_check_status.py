@@ -90,6 +90,17 @@ def test_a_poll_that_is_due_is_fresh(context: CallContext, call: Call, waiting_c
     assert "rate_limited" not in answer
 
 
+def test_a_clock_set_back_holds_no_answer_back(
+    context: CallContext, call: Call, waiting_clock: Clock, run_id: str
+) -> None:
+    call("rl_check_status", run_id=run_id)
+    at_step(context, run_id, 2)
+    waiting_clock.now -= timedelta(days=2)
+    answer = call("rl_check_status", run_id=run_id).answer
+    assert answer["progress"]["step"] == 2
+    assert "rate_limited" not in answer
+
+
 def test_no_answer_is_repeated_for_longer_than_a_minute(
     context: CallContext, call: Call, waiting_clock: Clock, run_id: str
 ) -> None:
