@@ -91,7 +91,9 @@ SILENT_POLLS = 3
 """A ready trainer that failed to respond this many times in a row cannot be reached from here."""
 
 STARTING_SECONDS = 5.0
-"""A trainer that is not ready yet is asked at least this often: what keeps it from its backend is for people to fix."""
+"""A trainer that is not ready yet, or not heard since it is, is asked at least this often: what keeps it from its
+backend is for people to fix.
+"""
 
 STARTING_SILENCE_SECONDS = 20.0
 """A trainer that runs this long and is neither ready nor heard may be one that cannot be reached from here."""
@@ -105,11 +107,12 @@ def pod_ops_url(pod: PodObservation) -> str | None:
 
 @dataclass(slots=True)
 class _Known:
-    """What is known about one pod's trainer. Times are by time.monotonic(). `silent` counts polls of a ready one,
-    `unheard` and `unheard_since` are of one that starts.
+    """What is known about one pod's trainer. Times are by time.monotonic(). `heard_in`: its container's state when it
+    said `status`. `silent` counts polls of a ready one, `unheard` and `unheard_since` are of one that starts.
     """
 
     status: ObservedTrainer | None = None
+    heard_in: str | None = None
     silent: int = 0
     unheard: bool = False
     unheard_since: float | None = None
@@ -141,10 +144,13 @@ class TrainerPoller:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     def status_of(self, pod: PodObservation) -> ObservedTrainer | None:
-        """The latest response, however old: the trainer itself reports when it made its last step. None: it cannot be
-        reached (anymore).
+        """The latest response, however old: the trainer itself reports when it made its last step. What it waited for
+        is left out once its container has another state. None: it cannot be reached (anymore).
         """
-        return self._known_of(pod).status
+        known = self._known_of(pod)
+        if known.status is None or known.heard_in == _trainer_state(pod):
+            return known.status
+        return known.status.with_changes(waiting=None, backend_silent=False)
 
     def unreachable(self, pod: PodObservation) -> bool:
         """Whether it did not respond SILENT_POLLS times in a row while its container was ready."""
@@ -189,7 +195,7 @@ class TrainerPoller:
         """Poll every running trainer, spread evenly over the interval, none sooner than an interval after the last
         time. No response is awaited.
         """
-        pods = [pod for pod in self._to_ask() if _is_starting(pod) == starting]
+        pods = [pod for pod in self._to_ask() if self._is_starting(pod) == starting]
         slot = time.monotonic()
         for pod in pods:
             known = self._known.get(pod.uid)
@@ -210,6 +216,11 @@ class TrainerPoller:
         self._known = known
         asked = [pod for pod in trainers if pod.address and not pod.over]
         return sorted(asked, key=lambda pod: known[pod.uid].asked_at)
+
+    def _is_starting(self, pod: PodObservation) -> bool:
+        """Or has just become ready: what it said before that is outdated."""
+        state, known = _trainer_state(pod), self._known_of(pod)
+        return state == "Running" or (state == "Ready" and known.heard_in == "Running" and not known.silent)
 
     async def _ask(self, session: aiohttp.ClientSession, pod: PodObservation, known: _Known) -> None:
         try:
@@ -242,17 +253,19 @@ class TrainerPoller:
         return None
 
     def _heard(self, pod: PodObservation, known: _Known, status: ObservedTrainer) -> None:
-        news = known.status != status or known.unreachable or known.unheard
+        state = _trainer_state(pod)
+        news = known.status != status or known.heard_in != state or known.unreachable or known.unheard
         known.status, known.silent, known.unheard, known.unheard_since = status, 0, False, None
+        known.heard_in = state
         if news:
             self._changed(pod)
 
     def _not_heard(self, pod: PodObservation, known: _Known) -> None:
         """Only a ready container is expected to respond: the kubelet reaches it. One that starts has some time."""
-        trainer = pod.container(TRAINER_CONTAINER)
-        if trainer and trainer.state == "Running":
+        state = _trainer_state(pod)
+        if state == "Running":
             self._not_heard_yet(pod, known)
-        elif trainer and trainer.state == "Ready":
+        elif state == "Ready":
             known.silent += 1
             if known.silent == SILENT_POLLS:
                 known.status = None  # other sources may know more by now
@@ -277,9 +290,9 @@ class TrainerPoller:
             known.history.take(status, points)
 
 
-def _is_starting(pod: PodObservation) -> bool:
+def _trainer_state(pod: PodObservation) -> str | None:
     trainer = pod.container(TRAINER_CONTAINER)
-    return trainer is not None and trainer.state == "Running"
+    return trainer.state if trainer else None
 
 
 def _is_of(status: ObservedTrainer, pod: PodObservation) -> bool:

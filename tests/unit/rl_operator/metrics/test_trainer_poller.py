@@ -121,6 +121,50 @@ async def test_a_trainer_that_starts_is_asked_often(monkeypatch) -> None:
         assert "starts" in changed
 
 
+WAITING = {**UP, "phase": "starting", "waiting": "the trainer waits for its backend", "backendSilent": True}
+STARTING = make_pod(ready(), running(), ready(), podIP="127.0.0.1")
+
+
+async def test_what_it_waited_for_is_not_said_of_a_trainer_that_is_ready(monkeypatch) -> None:
+    """It may not be asked again for half a minute."""
+    monkeypatch.setattr("rl_operator.metrics.trainer_poller.STARTING_SECONDS", 0.02)
+    pods = [STARTING]
+    async with serving() as trainer, polling(trainer.port, pods, interval_seconds=60.0) as (poller, changed):
+        trainer.answer = WAITING
+        await until("heard", lambda: poller.status_of(STARTING) is not None)
+        said = poller.status_of(STARTING)
+        assert (said.waiting, said.backend_silent) == ("The trainer waits for its backend.", True)
+        outdated = poller.status_of(POD)
+        assert (outdated.waiting, outdated.backend_silent, outdated.total_steps) == (None, False, 40)
+
+        pods[:], reports = [POD], len(changed)
+        trainer.answer = {**UP, "phase": "sampling"}
+        await until("it is asked at once", lambda: poller.status_of(POD).phase == "sampling")
+        assert len(changed) > reports
+
+
+async def test_what_a_ready_trainer_waits_for_is_said_also_if_it_said_so_before(monkeypatch) -> None:
+    monkeypatch.setattr("rl_operator.metrics.trainer_poller.STARTING_SECONDS", 0.02)
+    pods = [STARTING]
+    async with serving() as trainer, polling(trainer.port, pods, interval_seconds=60.0) as (poller, changed):
+        trainer.answer = WAITING
+        await until("heard", lambda: poller.status_of(STARTING) is not None)
+        pods[:] = [POD]
+        await until("it is said of a ready one", lambda: poller.status_of(POD).waiting)
+        assert len(changed) == 2
+
+
+async def test_a_trainer_that_is_silent_once_it_is_ready_is_not_given_up_any_sooner(monkeypatch) -> None:
+    monkeypatch.setattr("rl_operator.metrics.trainer_poller.STARTING_SECONDS", 0.02)
+    pods = [STARTING, pod_at("starts", containers=STARTING.containers, address="127.0.0.2")]
+    async with serving("0.0.0.0") as trainer, polling(trainer.port, pods, interval_seconds=60.0) as (poller, _):
+        trainer.answer = WAITING
+        await until("heard", lambda: poller.status_of(STARTING) is not None)
+        pods[0], trainer.answer = POD, None
+        await until("the other was asked often since", lambda: len(trainer.asked_at["127.0.0.2"]) > 20)
+        assert not poller.unreachable(POD)
+
+
 async def test_a_trainer_that_falls_silent_at_its_end_keeps_its_last_answer() -> None:
     pods = [POD]
     async with serving() as trainer, polling(trainer.port, pods) as (poller, changed):
