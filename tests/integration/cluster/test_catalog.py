@@ -59,7 +59,7 @@ def test_the_shipped_image_is_known_at_once(runs: RunsNamespace, control_plane: 
     before = discoveries(control_plane)
     runtime = f"known-{runs.namespace}"
     install_runtime(runs.admin, "tiny", name=runtime, bounds={"env": {"group_size": {"min": 2, "max": 64}}})
-    status = until(runs.admin, runtime, "Ready", "CatalogRead")
+    status = until(runs.admin, runtime, "Ready", "CatalogRead", "whether image tinker-atropos:dev can be pulled")
     assert "sort_digits" in {environment["name"] for environment in status["environments"]}
     assert status["fieldsRef"] == {"namespace": OPERATOR_NAMESPACE, "name": f"rl-catalog-{runtime}"}
     with contextlib.closing(AdminClient("127.0.0.1", control_plane.port, POWERLESS_TOKEN)) as anybody:
@@ -82,7 +82,7 @@ def test_another_image_is_read_once_by_a_pod_and_runs_wait_for_it(
     runs.until_reason("Reconciling", "CatalogPending")
     readers.end(pod["metadata"]["name"], printed("maze", fields=[field("walls", "int", 2, minimum=0)]))
 
-    status = until(runs.admin, runtime, "Ready", "CatalogRead")
+    status = until(runs.admin, runtime, "Ready", "CatalogRead", f"1 environment in image {image}.")
     assert status["environments"] == [{"name": "maze", "description": "Learn maze."}]
     assert status["imageID"] == IMAGE_ID
     runs.succeed(runs.until_pod())

@@ -252,7 +252,8 @@ async def _look_at_image(runtime: Runtime, client: KindsClient, now: datetime, n
         client.hold_catalog(image, found)
     await client.save_config_map(catalog_config_map(runtime, namespace, found), live)
     await tidy(reading, client)
-    verdict = ready_verdict(image, found.catalog, ephemeral=runtime.spec.backend.ephemeral)
+    ephemeral = runtime.spec.backend.ephemeral
+    verdict = ready_verdict(image, found.catalog, read=not client.is_bundled(image), ephemeral=ephemeral)
     return RuntimeReading(verdict, found, stored=True)
 
 

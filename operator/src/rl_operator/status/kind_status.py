@@ -232,10 +232,16 @@ def faults_verdict(faults: Sequence[Refusal]) -> Verdict:
     return Verdict(Readiness.STALLED, "RuntimeInvalid", "\n".join(fault.sentence for fault in faults))
 
 
-def ready_verdict(image: str, catalog: Catalog, *, ephemeral: bool) -> Verdict:
-    """`image`: what was read; `ephemeral`: the backend does not keep checkpoints (`spec.backend.ephemeral`)."""
+def ready_verdict(image: str, catalog: Catalog, *, read: bool, ephemeral: bool) -> Verdict:
+    """`read`: the catalog was read from the image, which has been pulled, then; else it is the one that ships with us.
+    `ephemeral`: the backend does not keep checkpoints (`spec.backend.ephemeral`).
+    """
     count = len(catalog.nameable)
-    found = f"{count} environment{'' if count == 1 else 's'} in image {image}."
+    found = f"{count} environment{'' if count == 1 else 's'}"
+    if read:
+        found = f"{found} in image {image}."
+    else:
+        found = f"{found}, by the operator's own catalog; a run shows whether image {image} can be pulled."
     return Verdict(Readiness.READY, "CatalogRead", joined(found, EPHEMERAL_WARNING if ephemeral else ""))
 
 

@@ -187,18 +187,28 @@ REFERENCE = FieldsReference(namespace="ops", name="rl-catalog-x")
 
 def status_of(catalog: Catalog) -> RuntimeStatus:
     return runtime_status(
-        RuntimeStatus(), ready_verdict("i:1", catalog, ephemeral=False), generation=2, now=NOW, catalog=catalog,
-        image_id="sha256:1", fields_ref=REFERENCE,
+        RuntimeStatus(), ready_verdict("i:1", catalog, read=True, ephemeral=False), generation=2, now=NOW,
+        catalog=catalog, image_id="sha256:1", fields_ref=REFERENCE,
     )  # fmt: skip
 
 
 def test_a_backend_that_keeps_nothing_is_warned_of() -> None:
     catalog = Catalog.model_validate({"environments": [{"name": "maze"}]})
-    assert ready_verdict("i:1", catalog, ephemeral=False).message == "1 environment in image i:1."
-    warned = ready_verdict("i:1", catalog, ephemeral=True)
+    assert ready_verdict("i:1", catalog, read=True, ephemeral=False).message == "1 environment in image i:1."
+    warned = ready_verdict("i:1", catalog, read=True, ephemeral=True)
     assert warned.readiness is Readiness.READY
     assert warned.message.startswith("1 environment in image i:1. Warning: the backend's checkpoints")
     assert "CheckpointLost" in warned.message
+
+
+def test_an_image_that_nobody_has_pulled_is_not_claimed() -> None:
+    """A catalog ships with the operator: it says nothing about the cluster's registry."""
+    catalog = Catalog.model_validate({"environments": [{"name": "maze"}, {"name": "tower"}]})
+    shipped = ready_verdict("i:1", catalog, read=False, ephemeral=False)
+    assert shipped.readiness is Readiness.READY
+    assert shipped.message == (
+        "2 environments, by the operator's own catalog; a run shows whether image i:1 can be pulled."
+    )
 
 
 def test_names_and_first_lines_are_in_the_status_but_fields_are_not() -> None:
