@@ -11,7 +11,7 @@ import typer
 from rl_contract.env_vars import TINKER_API_KEY, WANDB_API_KEY
 from rl_operator.cli.exits import CommandExit
 from rl_operator.cli.options import Context, StateDir
-from rl_operator.operator_errors import OperatorError
+from rl_operator.operator_errors import ForbiddenError, OperatorError
 from rl_operator.programs import INSTALL_HINT, TINKER_SERVICE, ProgramMissingError, find_program
 from rl_operator.targets.target_choice import choose_target, cluster_is_configured
 
@@ -66,5 +66,9 @@ def _cluster_checks(context: str) -> Iterator[Requirement]:
         target = choose_target(local=False, context=context, state_dir=None)
         runtimes = ", ".join(sorted(target.runtimes())) or "none yet"
         yield Requirement("cluster", True, f"{target.label}, runtimes: {runtimes}")
+    except ForbiddenError as error:
+        yield Requirement(
+            "cluster", False, str(error), "ask for that right; the chart and examples/operator.yaml give it"
+        )
     except OperatorError as error:
         yield Requirement("cluster", False, str(error), "check the kubeconfig, and apply crds/")

@@ -25,7 +25,7 @@ from rl_operator.documents.yaml_text import flow
 from rl_operator.local.interpreters.interpreter import Interpreter, Marker
 from rl_operator.local.interpreters.interpreters import LIBRARY, in_use
 from rl_operator.local.own_environments import requirements_of
-from rl_operator.operator_errors import RefusedError
+from rl_operator.operator_errors import ForbiddenError, RefusedError
 from rl_operator.status.text.figure_text import duration
 from rl_operator.targets.inputs.file_inputs import choose_runtime, known_environment
 from rl_operator.targets.inputs.parameters import SettableField, fields_of, plain_run
@@ -190,7 +190,12 @@ def _show_family(members: Sequence[CatalogEnvironment], target: Target, output: 
 
 
 def _show_all(runtime: Runtime, target: Target, namespace: str, output: OutputKind) -> None:
-    catalog, own = target.catalog(runtime), target.environments(namespace)
+    catalog = target.catalog(runtime)
+    try:
+        own = target.environments(namespace)
+    except ForbiddenError as error:
+        target.note(f"own environments are not listed: {error}")
+        own = []
     bundled = catalog.outline if catalog else ()
     if output in (OutputKind.JSON, OutputKind.YAML):
         head = {"target": target.label, "runtime": runtime.metadata.name, "namespace": namespace}

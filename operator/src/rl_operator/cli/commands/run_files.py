@@ -16,6 +16,7 @@ from rl_operator.cli.options import ModelFolder, OutputFormat, OutputKind, RunPa
 from rl_operator.cli.printing import print_object
 from rl_operator.documents.parse import DocumentError, parse_environment, parse_run
 from rl_operator.documents.yaml_text import block, write_yaml
+from rl_operator.operator_errors import ForbiddenError
 from rl_operator.render.container_env_vars import share_env_vars
 from rl_operator.render.container_template import CONFIG_KEY
 from rl_operator.render.environment_pod import environment_pod
@@ -173,7 +174,11 @@ def compare(given: RunFile, target: Target) -> Difference:
 def _config(given: RunFile, live: Manifest, target: Target) -> Iterator[str]:
     """The config file that would be rendered now compared with the one that the run was started with."""
     name = live.get("status", {}).get("configMapName")
-    config_map = target.read("ConfigMap", given.run.metadata.namespace, name) if name else None
+    try:
+        config_map = target.read("ConfigMap", given.run.metadata.namespace, name) if name else None
+    except ForbiddenError as error:
+        target.note(f"the config file is not compared: {error}")
+        return
     if config_map is not None:
         rendered = render_file(with_uid(given, live["metadata"]["uid"]), target)
         yield from text_changes(CONFIG_KEY, config_map["data"][CONFIG_KEY], rendered.config_map["data"][CONFIG_KEY])

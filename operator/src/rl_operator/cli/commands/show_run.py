@@ -12,7 +12,7 @@ from rl_operator.cli.printing import age, columns, fitted, one_line, print_objec
 from rl_operator.cli.views.follow import exit_code
 from rl_operator.cli.views.run_lines import held_out_table, summary
 from rl_operator.status.text.figure_text import money_spent
-from rl_operator.targets.runs.run_lookup import existing_run
+from rl_operator.targets.runs.run_lookup import events_seen, existing_run
 from rl_operator.targets.runs.run_text import time_left
 from rl_operator.targets.target import Target
 
@@ -63,7 +63,8 @@ def describe(run: Manifest, target: Target, *, wide: bool) -> Iterator[str]:
         rows = [[str(a.attempt), a.pod, a.reason or "-", str(a.steps)] for a in status.attempts]
         table = columns(["  ATTEMPT", "POD", "ENDED", "STEPS"], [[f"  {row[0]}", *row[1:]] for row in rows])
         yield from table.splitlines()
-    events = target.events(parsed.metadata.namespace, parsed.metadata.name, parsed.metadata.uid)
+    events, unseen = events_seen(target, parsed)
+    yield from ([f"  {unseen}"] if unseen else ())
     yield from (f"  {event}" for event in (events if wide else events[-SHOWN_EVENTS:]))
 
 

@@ -13,7 +13,7 @@ from rl_operator.api.names import (
     STARTED_AS_ANNOTATION,
     TRAINER_CONTAINER,
 )
-from rl_operator.operator_errors import OperatorError, RefusedError
+from rl_operator.operator_errors import ForbiddenError, OperatorError, RefusedError
 from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:
@@ -22,13 +22,26 @@ if TYPE_CHECKING:
 
 
 def existing_run(target: Target, namespace: str, name: str) -> Manifest:
-    """Raises RefusedError naming the existing runs."""
+    """Raises RefusedError naming the existing runs, as far as the caller may list them."""
     run = target.run(namespace, name)
     if run is not None:
         return run
-    names = [each["metadata"]["name"] for each in target.runs(namespace, "")]
-    known = f"there are: {', '.join(sorted(names)[:10])}" if names else "there are none"
-    raise RefusedError(f"there is no run {name!r} in namespace {namespace} of {target.label}; {known}")
+    try:
+        names = [each["metadata"]["name"] for each in target.runs(namespace, "")]
+        known = f"; there are: {', '.join(sorted(names)[:10])}" if names else "; there are none"
+    except ForbiddenError:
+        known = ""
+    raise RefusedError(f"there is no run {name!r} in namespace {namespace} of {target.label}{known}")
+
+
+def events_seen(target: Target, run: "TrainingRun") -> tuple[list[str], str]:
+    """What happened to the run; for a caller who may not see it nothing, and what that takes."""
+    namespace, name = run.key
+    try:
+        return target.events(namespace, name, run.metadata.uid), ""
+    except ForbiddenError:
+        right = f"the right to list events of events.k8s.io in namespace {namespace}"
+        return [], f"What happened is not shown: that takes {right}."
 
 
 CONTAINERS = (TRAINER_CONTAINER, ENVIRONMENT_CONTAINER, API_CONTAINER, OPENENV_CONTAINER)
@@ -46,13 +59,21 @@ def container_named(target: Target, namespace: str, run: str, container: str) ->
         choice = f"it must be one of {', '.join(CONTAINERS)}, or {ENVIRONMENT_CONTAINER}-1 for the second environment"
         hint = _SILENT if container.startswith(SANDBOX_CONTAINER) else choice
         raise RefusedError(f"container is {container!r}; {hint}")
-    pod = existing_run(target, namespace, run).get("status", {}).get("podName")
+    status = existing_run(target, namespace, run).get("status", {})
+    pod = status.get("podName")
     if pod is None:
         raise RefusedError(f"run {run} of {target.label} has not started, so there is no log yet")
     target.look_after(namespace, run)
     if chosen["name"] not in _IN_SLOTS:
         return pod, container
-    return _environment_pod(target, namespace, run, pod, int(chosen["slot"] or 0)), chosen["name"]
+    slot = int(chosen["slot"] or 0)
+    try:
+        return _environment_pod(target, namespace, run, pod, slot), chosen["name"]
+    except ForbiddenError as error:
+        if slot == 0 and "environments" not in status:  # none runs in a separate pod
+            return pod, chosen["name"]
+        right = f"the right to list pods in namespace {namespace}"
+        raise ForbiddenError(f"to find the pod of an environment takes {right} ({error})") from error
 
 
 def _environment_pod(target: Target, namespace: str, run: str, run_pod: str, slot: int) -> str:

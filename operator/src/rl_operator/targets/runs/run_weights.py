@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rl_contract.env_vars import TINKER_API_KEY, TINKER_BASE_URL
 from rl_operator.local.programs.launch import passed_on
-from rl_operator.operator_errors import RefusedError, TargetUnreachableError, WaitTimeoutError
+from rl_operator.operator_errors import ForbiddenError, RefusedError, TargetUnreachableError, WaitTimeoutError
 from rl_operator.programs import ProgramMissingError, find_program
 from rl_operator.status.text.sentences import redacted, without_control
 from rl_operator.targets.target import Target
@@ -97,10 +97,15 @@ def best_of(run: "TrainingRun", target: Target) -> "BestCheckpoint":
 
 
 def tokenizer_of(run: "TrainingRun", target: Target) -> tuple[str, ...]:
-    """The option that names the run's tokenizer; empty if the runtime or environment no longer exists."""
+    """The option that names the run's tokenizer; empty if the runtime or environment no longer exists, or may not be
+    read.
+    """
     from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
 
-    inputs = inputs_of(run, FileInputs(target))
+    try:
+        inputs = inputs_of(run, FileInputs(target))
+    except ForbiddenError:
+        return ()
     if inputs is None or inputs.environment.known is None:
         return ()
     name = inputs.sections(run).env.get("tokenizer_name")
@@ -113,7 +118,12 @@ def backend_env_vars(run: "TrainingRun", target: Target, caller: Mapping[str, st
     """
     if (own := target.tinker_env_vars(run.spec.runtime)) is not None:
         return own
-    runtime = target.runtimes().get(run.spec.runtime)
+    try:
+        runtime = target.runtimes().get(run.spec.runtime)
+    except ForbiddenError:
+        if not caller.get(TINKER_BASE_URL):
+            raise
+        runtime = None
     if not caller.get(TINKER_API_KEY):
         raise RefusedError(_missing_key(run, runtime, target))
     url = caller.get(TINKER_BASE_URL) or (runtime.spec.backend.url if runtime else None)

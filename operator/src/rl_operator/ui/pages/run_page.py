@@ -28,7 +28,7 @@ from rl_operator.targets.inputs.file_inputs import FileInputs, inputs_of
 from rl_operator.targets.inputs.parameters import SettableField, fields_of
 from rl_operator.targets.local_target import install_requirements
 from rl_operator.targets.runs.run_control import Offer, offer_of, resume_run, stop_run
-from rl_operator.targets.runs.run_lookup import container_named, existing_run
+from rl_operator.targets.runs.run_lookup import container_named, events_seen, existing_run
 from rl_operator.targets.runs.run_text import flags_for, weight_commands
 from rl_operator.targets.runs.trained_settings import TrainedSettings
 from rl_operator.targets.target import Target
@@ -71,7 +71,8 @@ def _values(target: Target, preparations: Preparations, namespace: str, name: st
     manifest = existing_run(target, namespace, name)
     target.look_after(namespace, name)
     run = parse_stored_run(manifest)
-    events = run_events(target.events(namespace, name, run.metadata.uid))
+    lines, unseen = events_seen(target, run)
+    events = run_events(lines)
     flags = flags_for(target, namespace)
     head, offer = _prepared(run_head(run, datetime.now(UTC)), offer_of(manifest), preparations.of(run.metadata.uid))
     return {
@@ -89,6 +90,7 @@ def _values(target: Target, preparations: Preparations, namespace: str, name: st
         "attempts": list(attempt_rows(run)),
         "conditions": list(condition_rows(run)),
         "events": events[-SHOWN_EVENTS:],
+        "unseen": unseen,
     }
 
 
@@ -120,7 +122,7 @@ async def send_points(request: Request) -> Response:
 def _points(target: Target, read: ReadCurves, namespace: str, name: str) -> bytes:
     """NaN is null."""
     run = parse_stored_run(existing_run(target, namespace, name))
-    events = run_events(target.events(namespace, name, run.metadata.uid))
+    events = run_events(events_seen(target, run)[0])
     return orjson.dumps({**read(target, run), "marks": marks_of(run, events)})
 
 
