@@ -70,13 +70,13 @@ async def student(folder: Path, server: TinkerServiceProcess, path: str, top_k: 
         port = free_port()
         teacher = await half.start("teacher", "--model-path", path, "--port", str(port))
         await half.says(teacher, "is a teacher at")
-        taught = {"teacher_top_k": top_k, "teacher_url": f"http://127.0.0.1:{port}"} if top_k else {}
-        taught["ensure_scores_are_not_same"] = False
+        taught = {"teacher_top_k": top_k, "ensure_scores_are_not_same": False}
         env = {"total_steps": steps, "group_size": 4, "batch_size": 32, "eval_items": 250, **taught}
         config = half.write_config(env=env, tinker={"learning_rate": 5e-3, "lora_rank": RANK})
         await half.start_api()
         trainer = await half.start_trainer(config)
-        environment = await half.start("environment", str(folder / "unrewarded.py"), "serve", "--config", str(config))
+        command = ("environment", str(folder / "unrewarded.py"), "serve", "--config", str(config))
+        environment = await half.start(*command, TEACHER_URL=f"http://127.0.0.1:{port}")
         try:
             await half.reached(trainer, steps - 1, seconds=SECONDS)
         except AssertionError:

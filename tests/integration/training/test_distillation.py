@@ -13,11 +13,11 @@ async def test_a_run_learns_from_a_teacher_that_is_served_beside_it(half, top_k:
     port = free_port()
     teacher = await half.start("teacher", "--base-model", "bundled", "--port", str(port))
     await half.says(teacher, "is a teacher at")
-    taught = {"teacher_top_k": top_k, "teacher_url": f"http://127.0.0.1:{port}"}
-    config = half.write_config(env={**taught, "eval_items": 8})
+    config = half.write_config(env={"teacher_top_k": top_k, "eval_items": 8})
     await half.start_api()
     trainer = await half.start_trainer(config)
-    environment = await half.start("environment", "sort_digits", "serve", "--config", str(config))
+    command = ("environment", "sort_digits", "serve", "--config", str(config))
+    environment = await half.start(*command, TEACHER_URL=f"http://127.0.0.1:{port}")
     await half.reached(trainer, 2)
     first = (await half.client.get(f"{trainer.ops_url}/history")).json()["points"][0]
     await half.ends_well(trainer, environment)

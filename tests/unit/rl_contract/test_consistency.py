@@ -41,8 +41,6 @@ def test_defaults_agree() -> None:
             dict.fromkeys(("train_attn", "train_mlp", "train_unembed"), False),
             "tinker.train_attn is False: train_attn,",
         ),
-        ({"teacher_top_k": 4}, "env.teacher_top_k is 4: no teacher_url"),
-        ({"teacher_url": "http://t"}, "env.teacher_url is 'http://t': the teacher is not asked"),
         ({"group_size": 1}, "env.group_size is 1: an advantage (group_centered) compares"),
         ({"max_token_length": 9001}, "env.max_token_length is 9001: rollouts of up to 9001 tokens would be dropped"),
     ],

@@ -19,6 +19,14 @@ NESTED: Final = "the field is nested: write it as {%s: {%s: …}}"
 # Templates whose `%s` Python's `%` and CEL's `format` fill alike. A runtime's name contains no quotes.
 LOCKED: Final = "runtime '%s' locks it to %s: leave it out, or choose another runtime"
 NO_SANDBOXES: Final = "runtime '%s' has no sandboxes (its spec.sandbox): leave it out, or choose another runtime"
+NO_TEACHER: Final = (
+    "runtime '%s' has no teacher (its spec.teacher; in local mode the variable TEACHER_URL, http:// or https://): "
+    "leave it out, or choose another runtime"
+)
+KEYED_TEACHER: Final = (
+    "the teacher of runtime '%s' has a key, which code of your own could read, and its spec.teacher.ownEnvironments "
+    "does not allow that: leave it out, or ask an administrator"
+)
 NO_PRICES: Final = (
     "runtime '%s' has no prices (its spec.backend.prices), and without them nobody knows when a budget is spent: leave "
     "it out, or choose another runtime"

@@ -12,7 +12,7 @@ from rl_operator.api.catalog import Catalog, CatalogEnvironment, EnvironmentFiel
 from rl_operator.api.environment import Environment
 from rl_operator.api.names import OWN_PREFIX
 from rl_operator.api.refusal import field_path
-from rl_operator.api.runtime import Bound, Runtime
+from rl_operator.api.runtime import Bound, Runtime, RuntimeTeacher
 from rl_operator.api.settings.fields import (
     ROLLOUT_SECONDS,
     SHARED_FIELDS,
@@ -69,6 +69,11 @@ class ChosenEnvironment:
     """Reason and sentence for something that will resolve itself: the run waits."""
 
     @property
+    def runs_own_code(self) -> bool:
+        """Whether code of a user's own has the environment's variables; against an OpenEnv server it is ours."""
+        return self.own is not None and self.own.spec.openenv is None
+
+    @property
     def openenv(self) -> OpenEnv | None:
         """The OpenEnv server that it plays against, if it does."""
         return self.own.spec.openenv if self.own else None
@@ -103,6 +108,12 @@ class RunInputs:
     def sections(self, run: TrainingRun) -> Sections:
         """The settings of an accepted run."""
         return effective_sections(run, self.runtime, self.known)
+
+    def teacher(self, run: TrainingRun) -> RuntimeTeacher | None:
+        """The teacher that an accepted run learns from."""
+        top_k = self.known.fields_by_name.get(TEACHER_TOP_K)
+        asked = self.sections(run).env.get(TEACHER_TOP_K, top_k.default if top_k else 0)
+        return self.runtime.spec.teacher if asked else None
 
 
 def choose_environment(
@@ -146,6 +157,9 @@ def _waiting(what: str, reconciling: Condition | None) -> str:
     """With the object's own message: a failed reading is retried."""
     return f"Waiting for {what}: {reconciling.message if reconciling else 'it is going to be read.'}"
 
+
+TEACHER_TOP_K: Final = "teacher_top_k"
+"""The field of `env` that asks for a teacher."""
 
 WORKER_TIMEOUT: Final = "worker_timeout"
 UNSET_WORKER_TIMEOUT: Final = 600

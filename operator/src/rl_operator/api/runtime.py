@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from rl_contract.env_vars import TINKER_API_KEY, WANDB_API_KEY
+from rl_contract.env_vars import TEACHER_API_KEY, TEACHER_URL, TINKER_API_KEY, WANDB_API_KEY
 from rl_contract.prices import TokenPrices
 from rl_operator.api.model import (
     ApiModel,
@@ -29,12 +29,17 @@ from rl_operator.api.training_run import LONGEST_SECONDS
 TRAINER_KEYS: Final = (TINKER_API_KEY, WANDB_API_KEY)
 """Variables that no environment ever gets."""
 
+TEACHER_VARIABLES: Final = (TEACHER_URL, TEACHER_API_KEY)
+"""A key that belongs to an address: both are the runtime's, and reach an environment together or not at all."""
+
 RESERVED_VARIABLES: Final = "^(?:RL_.*|LD_.*|PYTHON.*|PATH|HOME)$"
 """Variables that determine how our containers run. Of two with the same name, a container gets the last."""
 
 ENVIRONMENT_KEYS: Final = keyed_by("name", "key") | validated(
-    f"self.all(secret, !(secret.key in {list(TRAINER_KEYS)}) && !secret.key.matches('{RESERVED_VARIABLES}'))",
+    f"self.all(secret, !(secret.key in {[*TRAINER_KEYS, *TEACHER_VARIABLES]}) && "
+    f"!secret.key.matches('{RESERVED_VARIABLES}'))",
     f"{' and '.join(TRAINER_KEYS)} are the trainer's and never go to an environment; "
+    "a teacher's key stands in spec.teacher of the runtime, beside its address; "
     "PATH, HOME, RL_*, LD_* and PYTHON* are set by the operator",
 )
 """Schema of the Secret keys of environments: each once."""
@@ -127,6 +132,18 @@ class InferenceProvider(ApiModel):
     key_secret: SecretKey | None = Field(default=None, description="Where its key is; none: it needs no key.")
     models: tuple[Annotated[str, Field(min_length=1, max_length=253)], ...] = Field(
         default=(), max_length=16, description="Models to try when none are named."
+    )
+
+
+class RuntimeTeacher(ApiModel):
+    """A second model, which says what it would have sampled in place of the policy's tokens."""
+
+    url: str = Field(pattern="^https?://", max_length=1024, description="Where it is served, e.g. http://teacher:8100.")
+    key_secret: SecretKey | None = Field(default=None, description="Where its key is; none: it needs no key.")
+    own_environments: bool = Field(
+        default=False,
+        description="True: RLEnvironments with code of their own, which can read the key, may use it, too. Without "
+        "keySecret they may anyway.",
     )
 
 
@@ -267,6 +284,10 @@ class RuntimeSpec(ApiModel):
     inference: InferenceProvider | None = Field(
         default=None,
         description="The provider that answers when an environment is tried with other models (rl_test_inference).",
+    )
+    teacher: RuntimeTeacher | None = Field(
+        default=None,
+        description="The teacher of runs that set teacher_top_k; its address and its key never come from a run.",
     )
     locked: ConfigSections = Field(default_factory=ConfigSections, description="Values that a run may not change.")
     bounds: Bounds = Field(default_factory=Bounds, description="Ranges that a run must keep to.")

@@ -9,10 +9,17 @@ from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
 from rl_contract.consistency import CONFIG_RULES, REQUEST_RULES, Names, Rule, inconsistencies, some_layer
-from rl_operator.api.hints import KEY_IN_RUN, NAMESPACE_NOT_ALLOWED, NO_PRICES, OTHER_CURRENCY
+from rl_operator.api.hints import (
+    KEY_IN_RUN,
+    KEYED_TEACHER,
+    NAMESPACE_NOT_ALLOWED,
+    NO_PRICES,
+    NO_TEACHER,
+    OTHER_CURRENCY,
+)
 from rl_operator.api.names import LAST_APPLIED_ANNOTATION, OPENENV_ENVIRONMENT, OWN_PREFIX
 from rl_operator.api.refusal import Refusal, RefusalCode, field_path, first_refusals, redacted, text_holds_a_key
-from rl_operator.api.run_inputs import RunInputs, Subject, base_model
+from rl_operator.api.run_inputs import TEACHER_TOP_K, RunInputs, Subject, base_model
 from rl_operator.api.runtime import Bound, LabelSelector, Runtime, SecretKey
 from rl_operator.api.settings.fields import SHARED_NUMBERS
 from rl_operator.api.training_run import TrainingRun
@@ -108,6 +115,16 @@ def secret_refusals(subject: Subject) -> Iterator[Refusal]:
             allowed=[secret.to_wire() for secret in listed],
             hint=hint,
         )
+
+
+def teacher_refusals(subject: Subject) -> Iterator[Refusal]:
+    top_k, runtime = subject.env.in_force.get(TEACHER_TOP_K), subject.runtime
+    teacher, own_code = runtime.spec.teacher, subject.inputs.environment.runs_own_code
+    if not top_k or (teacher and not (own_code and teacher.key_secret and not teacher.own_environments)):
+        return
+    hint = (KEYED_TEACHER if teacher else NO_TEACHER) % runtime.metadata.name
+    field = subject.env.path(TEACHER_TOP_K)
+    yield Refusal(code="Inconsistent", field=field, given=redacted(top_k), allowed=0, hint=hint)
 
 
 def _listing(secrets: Collection[SecretKey]) -> str:
@@ -248,6 +265,7 @@ _RULES: Final[tuple[Callable[[Subject], Iterable[Refusal]], ...]] = (
     lineage_refusals,
     namespace_refusals,
     secret_refusals,
+    teacher_refusals,
     limit_refusals,
     budget_refusals,
     sandbox_refusals,

@@ -8,7 +8,15 @@ from typing import Any, Final
 
 from rl_operator.api import hints
 from rl_operator.api.refusal import Refusal, RefusalCode, field_path, first_refusals, looks_like_a_key, redacted
-from rl_operator.api.runtime import ALL_PRICES, RESERVED_VARIABLES, SOME_PRICES, TRAINER_KEYS, Bound, Runtime
+from rl_operator.api.runtime import (
+    ALL_PRICES,
+    RESERVED_VARIABLES,
+    SOME_PRICES,
+    TEACHER_VARIABLES,
+    TRAINER_KEYS,
+    Bound,
+    Runtime,
+)
 from rl_operator.api.settings.fields import TRAINER_FIELDS, WIRED_FIELDS, Section, flattened, outer_names, steps_of
 from rl_operator.api.spec_parts.rollout_sinks import ONE_AUTHORITY, ONE_SINK
 from rl_operator.api.value_text import text_of
@@ -91,7 +99,9 @@ def _wired(at: _SetValue) -> Refusal | None:
     if (at.section, at.name) not in WIRED_FIELDS:
         return None
     hint = "the operator sets it itself, and a value here has no effect: leave it out"
-    return at.refuse("WiredField", f"{hint} (spec.backend and spec.wandb say where a run trains and reports)")
+    return at.refuse(
+        "WiredField", f"{hint} (spec.backend, spec.teacher and spec.wandb say where a run trains, learns and reports)"
+    )
 
 
 def _key(at: _SetValue) -> Refusal | None:
@@ -139,11 +149,16 @@ def _secrets(runtime: Runtime) -> Iterator[Refusal]:
     spec = runtime.spec
     own = [secret for secret in (spec.backend.key_secret, spec.wandb.key_secret) if secret is not None]
     store = spec.rollouts.object_store.secret_name if spec.rollouts and spec.rollouts.object_store else None
+    taught = spec.teacher.key_secret if spec.teacher else None
     variables: set[str] = set()
     for number, secret in enumerate(spec.secret_environment):
         twice, variables = secret.key in variables, variables | {secret.key}
         if secret.key in TRAINER_KEYS or secret in own or secret.name == store:
             hint = "this key is the trainer's and never goes to an environment: take it out of the list"
+        elif secret.key in TEACHER_VARIABLES or secret == taught:
+            hint = (
+                "a teacher's key goes nowhere but to its address: take it out of the list, and name it in spec.teacher"
+            )
         elif re.search(RESERVED_VARIABLES, secret.key):
             hint = "a variable of this name says how the container runs: give the key another name"
         elif twice:

@@ -8,14 +8,16 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any, Final
 
+from rl_contract.env_vars import TEACHER_API_KEY, TEACHER_URL
 from rl_operator.api.kubernetes_objects import Manifest, ManifestMetadata
 from rl_operator.api.names import GROUP, RUNTIME_KIND
-from rl_operator.api.runtime import Runtime
+from rl_operator.api.runtime import Runtime, RuntimeTeacher, SecretKey
 from rl_operator.documents.parse import load_documents, parse_runtime
 from rl_operator.documents.shipped import bundled_runtime_text, bundled_runtimes
 from rl_operator.local.state.state_store import StateStore
@@ -113,10 +115,25 @@ def model_runtime(model: ModelFolder) -> Manifest:
     return {**manifest, "metadata": metadata}
 
 
-def local_runtimes(store: StateStore) -> dict[str, Runtime]:
-    """The runtimes of this machine, by name: those that ship, and those of own models."""
+def local_runtimes(store: StateStore, caller: Mapping[str, str] = os.environ) -> dict[str, Runtime]:
+    """The runtimes of this machine, by name: those that ship, and those of own models. Their teacher is the one that
+    the caller's variables name: the key there goes to the address there, whoever wrote the run or the environment.
+    """
     own = [parse_runtime(manifest) for manifest in store.list_all(RUNTIME_KIND, PLACE)]
-    return {**bundled_runtimes(), **{runtime.metadata.name: runtime for runtime in own}}
+    found = {**bundled_runtimes(), **{runtime.metadata.name: runtime for runtime in own}}
+    teacher = _callers_teacher(caller)
+    return {
+        name: r.with_changes(spec=r.spec.with_changes(teacher=teacher)) if teacher else r for name, r in found.items()
+    }
+
+
+def _callers_teacher(caller: Mapping[str, str]) -> RuntimeTeacher | None:
+    """None: they name none, or what is no URL."""
+    url = caller.get(TEACHER_URL, "")
+    if not url.startswith(("http://", "https://")):
+        return None
+    key = SecretKey(name="teacher", key=TEACHER_API_KEY) if caller.get(TEACHER_API_KEY) else None
+    return RuntimeTeacher(url=url, key_secret=key, own_environments=True)
 
 
 def model_of(store: StateStore, runtime: str) -> str | None:

@@ -41,10 +41,13 @@ def trainer_env_vars(run: TrainingRun, inputs: RunInputs) -> list[k8s.EnvVar]:
     return [*_shared(run, "trainer"), *literals(plain), *keys]
 
 
-def environment_env_vars(run: TrainingRun, runtime: Runtime, sandbox_host: str) -> list[k8s.EnvVar]:
-    """No keys except those that the runtime lists by name. `sandbox_host`: where the run's sandboxes are, if any."""
+def environment_env_vars(run: TrainingRun, inputs: RunInputs, sandbox_host: str) -> list[k8s.EnvVar]:
+    """No keys except those that the runtime lists by name, and the teacher's of a run that learns from it.
+    `sandbox_host`: where the run's sandboxes are, if any.
+    """
+    keys = _listed_keys(inputs.runtime, inputs.runtime.spec.secret_environment)
     plain = literals({variables.RL_INFERENCE_URL: INFERENCE_URL, **_sandbox_address(run, sandbox_host)})
-    return [*_shared(run, "environment"), *plain, *_listed_keys(runtime, runtime.spec.secret_environment)]
+    return [*_shared(run, "environment"), *plain, *_teacher(run, inputs), *keys]
 
 
 def remote_environment_env_vars(run: TrainingRun, inputs: RunInputs, host: str, sandbox_host: str) -> list[k8s.EnvVar]:
@@ -57,7 +60,7 @@ def remote_environment_env_vars(run: TrainingRun, inputs: RunInputs, host: str, 
     inference = {variables.RL_INFERENCE_URL: f"http://{host}:{INFERENCE_PORT}{path}"}
     plain = literals({**inference, **_sandbox_address(run, sandbox_host)})
     api_url = f"http://{host}:{API_PORT}{path}"
-    return [*_shared(run, "environment", api_url), *plain, *_listed_keys(runtime, asked)]
+    return [*_shared(run, "environment", api_url), *plain, *_teacher(run, inputs), *_listed_keys(runtime, asked)]
 
 
 def exposed_env_vars(container: str, env_vars: list[k8s.EnvVar]) -> list[k8s.EnvVar]:
@@ -132,6 +135,15 @@ def share_env_vars(run: TrainingRun, slot: int) -> list[k8s.EnvVar]:
 
 def _sandbox_address(run: TrainingRun, host: str) -> dict[str, str | None]:
     return {variables.RL_SANDBOX_HOST: host, variables.RL_SANDBOX_PORT: str(SANDBOX_PORT)} if run.spec.sandbox else {}
+
+
+def _teacher(run: TrainingRun, inputs: RunInputs) -> list[k8s.EnvVar]:
+    """The address and the key that belongs to it."""
+    teacher = inputs.teacher(run)
+    if teacher is None:
+        return []
+    key = [secret_env_var(variables.TEACHER_API_KEY, teacher.key_secret)] if teacher.key_secret else []
+    return [*literals({variables.TEACHER_URL: teacher.url}), *key]
 
 
 def _listed_keys(runtime: Runtime, asked: tuple[SecretKey, ...]) -> list[k8s.EnvVar]:

@@ -117,7 +117,7 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs, source: str | None) -> k8s.Po
             container(names.ENVIRONMENT_CONTAINER, image, command, env_vars, resources=resources, mounts=mounts)
         ],
         "volumes": volumes,
-        **({} if resolves_names(inputs) else only_name),
+        **({} if resolves_names(run, inputs) else only_name),
         **environment_pull_secrets(inputs),
         **placement(inputs.runtime),
     }

@@ -60,13 +60,14 @@ def network_children(run: TrainingRun, inputs: RunInputs) -> list[k8s.NetworkPol
     return [_trainer_policy(run), _environment_policy(run, inputs), _service(run)]
 
 
-def resolves_names(inputs: RunInputs) -> bool:
+def resolves_names(run: TrainingRun, inputs: RunInputs) -> bool:
     """Whether environments in their own pods may ask DNS, through which a name can carry data out.
 
     An OpenEnv image is nobody's code here, and needs no name but that of the run's pod, unless it is let out.
     """
     openenv = inputs.environment.openenv
-    return openenv is None or not openenv.runs_beside or bool(inputs.runtime.spec.environment_egress)
+    let_out = bool(inputs.runtime.spec.environment_egress) or inputs.teacher(run) is not None
+    return openenv is None or not openenv.runs_beside or let_out
 
 
 def _service(run: TrainingRun) -> k8s.ServiceObject:
@@ -103,8 +104,8 @@ def _trainer_policy(run: TrainingRun) -> k8s.NetworkPolicyObject:
 
 
 def _environment_policy(run: TrainingRun, inputs: RunInputs) -> k8s.NetworkPolicyObject:
-    """For the environments' pods: the run's pod, its sandboxes, DNS, an OpenEnv server elsewhere, and what the runtime
-    allows.
+    """For the environments' pods: the run's pod, its sandboxes, DNS, an OpenEnv server elsewhere, the teacher, and what
+    the runtime allows.
     """
     boxes: list[k8s.PolicyPeer] = [{"podSelector": pods_of_component(run, names.SANDBOX_COMPONENT)}]
     sandboxes: k8s.PolicyRule = {"to": boxes, "ports": tcp_ports(SANDBOX_PORT)}
@@ -118,28 +119,32 @@ def _environment_policy(run: TrainingRun, inputs: RunInputs) -> k8s.NetworkPolic
                 "ports": tcp_ports(*DATA_PORTS),
             },
             *([sandboxes] if run.spec.sandbox else []),
-            *_dns(inputs),
-            *_server(inputs),
+            *_dns(run, inputs),
+            *_servers(run, inputs),
             *(_egress(rule) for rule in inputs.runtime.spec.environment_egress),
         ],
     }
     return network_policy(run, ENVIRONMENT_POLICY, spec)
 
 
-def _dns(inputs: RunInputs) -> list[k8s.PolicyRule]:
-    if not resolves_names(inputs):
+def _dns(run: TrainingRun, inputs: RunInputs) -> list[k8s.PolicyRule]:
+    if not resolves_names(run, inputs):
         return []
     ports: list[k8s.NetworkPort] = [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]
     nodes: list[k8s.PolicyPeer] = [{"ipBlock": {"cidr": cidr}} for cidr in RESOLVERS]
     return [{"to": [{"namespaceSelector": {}}, *nodes], "ports": ports}]
 
 
-def _server(inputs: RunInputs) -> list[k8s.PolicyRule]:
-    openenv = inputs.environment.openenv
-    if openenv is None or openenv.url is None:
-        return []
-    peers, ranges = server_peers(openenv.url)
-    return [{"to": [*peers, *map(_block, ranges)], "ports": tcp_ports(server_port(openenv.url))}]
+def _servers(run: TrainingRun, inputs: RunInputs) -> list[k8s.PolicyRule]:
+    """An OpenEnv server elsewhere, and the teacher."""
+    openenv, teacher = inputs.environment.openenv, inputs.teacher(run)
+    urls = (openenv.url if openenv else None, teacher.url if teacher else None)
+    return [server_egress(url) for url in urls if url]
+
+
+def server_egress(url: str) -> k8s.PolicyRule:
+    peers, ranges = server_peers(url)
+    return {"to": [*peers, *map(_block, ranges)], "ports": tcp_ports(server_port(url))}
 
 
 def _egress(rule: EgressRule) -> k8s.PolicyRule:

@@ -164,7 +164,7 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs) -> k8s.PodSpec:
     runtime = inputs.runtime
     containers = [_trainer_container(run, inputs)]
     if not runs_apart(run.spec.environment):
-        containers.append(_environment_container(run, runtime))
+        containers.append(_environment_container(run, inputs))
     names = [API_CONTAINER, *(each["name"] for each in containers)]
     return {
         **CONFINED_POD,
@@ -209,8 +209,8 @@ def _trainer_container(run: TrainingRun, inputs: RunInputs) -> k8s.Container:
     return container(TRAINER_CONTAINER, image, command, env_vars, resources=resources, mounts=mounts)
 
 
-def _environment_container(run: TrainingRun, runtime: Runtime) -> k8s.Container:
+def _environment_container(run: TrainingRun, inputs: RunInputs) -> k8s.Container:
     command = ["tinker-atropos", "environment", run.spec.environment, "serve", "--config", CONFIG_FILE]
-    env_vars = environment_env_vars(run, runtime, sandbox_host(run))
+    runtime, env_vars = inputs.runtime, environment_env_vars(run, inputs, sandbox_host(run))
     image, resources = runtime_environment_image(runtime), bounded_resources(runtime, ENVIRONMENT_CONTAINER)
     return container(ENVIRONMENT_CONTAINER, image, command, env_vars, resources=resources, mounts=[config_mount()])

@@ -13,11 +13,13 @@ from tests.unit.rl_operator.samples import (
     inputs_of,
     make_run,
     make_runtime,
+    openenv_environment,
     own_environment,
     own_inputs,
 )
 
 from rl_operator.api.catalog import AbsentFamily
+from rl_operator.api.environment import Environment
 from rl_operator.api.refusal import MAX_REFUSALS, Refusal
 from rl_operator.api.run_inputs import RunInputs, choose_environment
 from rl_operator.api.runtime import BackendPrices, LabelSelector, Runtime
@@ -307,3 +309,42 @@ def test_an_own_environment_gets_only_listed_keys() -> None:
 def test_a_runtime_that_lists_no_key_says_so() -> None:
     [refusal] = refused_secrets([], ("judge", "JUDGE_KEY"))
     assert "runtime 'lab' lists no key:" in refusal.hint
+
+
+def taught(teacher: dict[str, Any] | None, *, own: Environment | None = None, **config: Any) -> list[tuple[str, str]]:
+    runtime = make_runtime(**({"teacher": teacher} if teacher else {}))
+    run = make_run(runtime="lab", environment="own/digits" if own else "sort_digits", config=config)
+    inputs = own_inputs(run, runtime, own) if own else inputs_of(run, runtime)
+    return [(r.field, r.code) for r in check_run(run, inputs) if "teacher" in r.field]
+
+
+TEACHER = {"url": "http://teacher:8100"}
+NOT_TAUGHT = [("spec.config.teacher_top_k", "Inconsistent")]
+KEYED = TEACHER | {"keySecret": {"name": "teacher", "key": "key"}}
+
+
+@pytest.mark.parametrize("teacher", [None, TEACHER, KEYED])
+@pytest.mark.parametrize("address", ["http://203.0.113.66", "http://teacher:8100", "", None])
+def test_a_run_never_names_the_teachers_address(teacher, address) -> None:
+    first, *_ = taught(teacher, teacher_url=address, teacher_top_k=1)
+    assert first == ("spec.config.teacher_url", "WiredField")
+
+
+def test_a_teacher_is_asked_where_the_runtime_has_one() -> None:
+    assert taught(None, teacher_top_k=4) == NOT_TAUGHT
+    assert taught(None) == taught(None, teacher_top_k=0) == taught(TEACHER, teacher_top_k=4) == []
+    assert taught(KEYED) == taught(KEYED, teacher_top_k=4) == []
+
+
+def test_code_of_ones_own_gets_the_teachers_key_only_if_the_runtime_says_so() -> None:
+    assert taught(KEYED, own=own_environment(), teacher_top_k=4) == NOT_TAUGHT
+    assert taught(TEACHER, own=own_environment(), teacher_top_k=4) == []
+    assert taught(KEYED | {"ownEnvironments": True}, own=own_environment(), teacher_top_k=4) == []
+    assert taught(KEYED, own=openenv_environment(), teacher_top_k=4) == [], "the code with the key is ours"
+
+
+def test_a_default_of_the_environments_own_asks_for_a_teacher_too() -> None:
+    fields = [{"name": "teacher_top_k", "type": "int", "default": 4}]
+    run, runtime = make_run(runtime="lab", environment="toy"), make_runtime()
+    refused = check_run(run, inputs_of(run, runtime, catalog_of(*fields)))
+    assert [refusal.field for refusal in refused] == ["spec.config.teacher_top_k"]

@@ -64,6 +64,18 @@ def test_the_shipped_runtimes_are_valid(runtime: Any) -> None:
             "SecretNotAllowed",
             "spec.secretEnvironment[0]",
         ),
+        *(
+            (
+                {
+                    "teacher": {"url": "http://t", "keySecret": {"name": "t", "key": "k"}},
+                    "secretEnvironment": [{"name": name, "key": key}],
+                },
+                "SecretNotAllowed",
+                f'spec.secretEnvironment[0] is "{name}/{key}": a teacher\'s key goes nowhere but to its address',
+            )
+            for name, key in (("t", "k"), ("s", "TEACHER_API_KEY"), ("s", "TEACHER_URL"))
+        ),
+        ({"locked": {"env": {"teacher_url": "http://x"}}}, "WiredField", "spec.locked.env.teacher_url"),
         (
             {"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}},
             "Inconsistent",

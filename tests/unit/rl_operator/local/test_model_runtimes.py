@@ -138,3 +138,20 @@ def test_a_model_that_is_larger_than_the_memory_is_refused(model_folder: Path) -
 
 def test_it_is_a_runtime_that_a_cluster_would_accept(model_folder: Path) -> None:
     assert parse_runtime(model_runtime(read_model(model_folder))).metadata.name
+
+
+def test_the_callers_variables_name_the_teacher_of_every_runtime(model_folder: Path, store: StateStore) -> None:
+    """The key and the address come from the same hand; a run and an environment name neither."""
+    keep(store, model_folder)
+    for caller, key in (
+        ({}, None),
+        ({"TEACHER_URL": "http://127.0.0.1:8100"}, False),
+        ({"TEACHER_URL": "http://127.0.0.1:8100", "TEACHER_API_KEY": "k"}, True),
+        ({"TEACHER_API_KEY": "k"}, None),
+        ({"TEACHER_URL": "teacher:8100"}, None),
+    ):
+        for runtime in local_runtimes(store, caller).values():
+            teacher = runtime.spec.teacher
+            assert (teacher and (teacher.url, bool(teacher.key_secret))) == (
+                None if key is None else ("http://127.0.0.1:8100", key)
+            )

@@ -1,13 +1,20 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.unit.rl_operator.render.pods import values_of
-from tests.unit.rl_operator.samples import inputs_of, make_run, make_runtime
+from tests.unit.rl_operator.samples import inputs_of, make_run, make_runtime, own_inputs
 
 from rl_contract.prices import TokenPrices
 from rl_operator.api.run_inputs import ParentRun
 from rl_operator.api.status_fields import RunStatus, StartedFrom
-from rl_operator.render.container_env_vars import api_env_vars, cost_env_vars, environment_env_vars, trainer_env_vars
+from rl_operator.render.container_env_vars import (
+    api_env_vars,
+    cost_env_vars,
+    environment_env_vars,
+    remote_environment_env_vars,
+    trainer_env_vars,
+)
 
 RUNTIME = make_runtime(
     backend={"url": "http://tinker:8005", "keySecret": {"name": "tinker", "key": "k"}},
@@ -50,9 +57,29 @@ def test_a_parent_is_named_next_to_its_state() -> None:
 
 
 def test_the_environment_gets_only_the_listed_keys() -> None:
-    given = values_of(environment_env_vars(make_run(), RUNTIME, "sandboxes.team-a.svc"))
+    run = make_run()
+    given = values_of(environment_env_vars(run, inputs_of(run, RUNTIME), "sandboxes.team-a.svc"))
     assert given["JUDGE_KEY"] == {"secretKeyRef": {"name": "judge", "key": "JUDGE_KEY"}}
     assert not given.keys() & {"TINKER_API_KEY", "TINKER_BASE_URL", "WANDB_API_KEY"}
+
+
+TAUGHT = make_runtime(teacher={"url": "http://teacher:8100", "keySecret": {"name": "teacher", "key": "k"}})
+TEACHER = {"TEACHER_URL": "http://teacher:8100", "TEACHER_API_KEY": {"secretKeyRef": {"name": "teacher", "key": "k"}}}
+
+
+@pytest.mark.parametrize("top_k", [0, 1, 4])
+def test_a_teachers_key_goes_with_its_address_to_who_asks_the_teacher(top_k) -> None:
+    run = make_run(config={"teacher_top_k": top_k})
+    own = run.with_changes(spec=run.spec.with_changes(environment="own/digits"))
+    for given in (
+        environment_env_vars(run, inputs_of(run, TAUGHT), ""),
+        remote_environment_env_vars(run, inputs_of(run, TAUGHT), "h", ""),
+        remote_environment_env_vars(own, own_inputs(own, TAUGHT), "h", ""),
+    ):
+        found = {name: value for name, value in values_of(given).items() if name.startswith("TEACHER_")}
+        assert found == (TEACHER if top_k else {})
+    for others in (api_env_vars(run), trainer_env_vars(run, inputs_of(run, TAUGHT))):
+        assert not values_of(others).keys() & TEACHER.keys()
 
 
 def test_the_api_gets_no_keys() -> None:

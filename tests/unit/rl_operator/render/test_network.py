@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.samples import UID, make_run, make_runtime, openenv_environment, own_inputs
+from tests.unit.rl_operator.samples import UID, make_run, make_runtime, openenv_environment, own_environment, own_inputs
 
 from rl_operator.render.environment_pod import environment_pod, environment_template
 from rl_operator.render.network import DATA_PORTS, network_children, network_names
@@ -141,3 +141,16 @@ def test_a_url_opens_as_little_as_a_policy_can_say(url: str, peers: list[dict[st
     data, dns, server = egress(url=url)
     assert (allowed_ports(data), allowed_ports(dns), allowed_ports(server)) == ({8000, 8001}, {DNS}, {port})
     assert server["to"] == peers
+
+
+@pytest.mark.parametrize("own", [own_environment(), openenv_environment()], ids=["code", "OpenEnv"])
+def test_a_run_that_learns_from_a_teacher_reaches_it(own) -> None:
+    runtime = make_runtime(teacher={"url": "http://teacher.models.svc:8100"})
+    run = make_run(environment="own/digits", config={"teacher_top_k": 4})
+    inputs = own_inputs(run, runtime, own)
+    _, dns, teacher = network_children(run, inputs)[1]["spec"]["egress"]
+    models = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "models"}}}
+    assert (allowed_ports(dns), teacher) == ({DNS}, {"to": [models], "ports": [{"protocol": "TCP", "port": 8100}]})
+    assert "hostAliases" not in environment_template(run, inputs, None)["spec"], "its name is resolved"
+    rules = network_children(RUN, own_inputs(RUN, runtime, own))[1]["spec"]["egress"]
+    assert teacher not in rules, "a run that learns from none is not let out to it"

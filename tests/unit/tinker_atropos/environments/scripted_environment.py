@@ -53,7 +53,7 @@ def alone(environment_class: type[Any], **config: Any) -> Any:
     env = object.__new__(environment_class)
     values: dict[str, Any] = {"group_size": 4, "item_seed": 0, "max_token_length": 64, "difficulty_pools": False}
     values |= {"eval_items": 2, "eval_samples": 2, "eval_greedy": False}
-    values |= {"teacher_top_k": 0, "teacher_url": "", "teacher_api": "openai", "teacher_model": ""}
+    values |= {"teacher_top_k": 0, "teacher_api": "openai", "teacher_model": ""}
     env.config = SimpleNamespace(**{**values, **config})
     env.tokenizer = TOKENIZER
     env.server = SimpleNamespace(servers=[SimpleNamespace(config=SimpleNamespace(num_requests_for_eval=8))])

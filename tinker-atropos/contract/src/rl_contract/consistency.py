@@ -98,19 +98,6 @@ def some_layer(_: Values, trainer: Values) -> Iterator[Inconsistency]:
         )
 
 
-def whole_teacher(env: Values, _: Values) -> Iterator[Inconsistency]:
-    """Also the environment's own rule, over its config."""
-    top_k, url = env.get("teacher_top_k"), env.get("teacher_url")
-    if top_k and not url:
-        hint = "no teacher_url says where the teacher is served: set it, or leave teacher_top_k out"
-        yield Inconsistency("env", "teacher_top_k", top_k, hint)
-    if url and not top_k:
-        hint = (
-            "the teacher is not asked, because teacher_top_k is 0: set it to 20, say, or to 1 to score sampled tokens"
-        )
-        yield Inconsistency("env", "teacher_url", url, hint)
-
-
 def compared_rollouts(env: Values, trainer: Values) -> Iterator[Inconsistency]:
     """Whoever lets groups of equal scores through has another signal than their advantages, such as a teacher's."""
     if env.get("group_size") == 1 and env.get("ensure_scores_are_not_same", True) and not env.get("teacher_top_k"):
@@ -139,7 +126,7 @@ def trainable_lengths(env: Values, trainer: Values) -> Iterator[Inconsistency]:
 CONFIG_RULES: Final[tuple[Rule, ...]] = (whole_groups, evaluated_early_stop, group_for_each_substep, some_layer)
 """Of every config file: the trainer refuses what breaks one, too."""
 
-REQUEST_RULES: Final[tuple[Rule, ...]] = (whole_teacher, compared_rollouts, trainable_lengths)
+REQUEST_RULES: Final[tuple[Rule, ...]] = (compared_rollouts, trainable_lengths)
 """Of what a run asks for: their values are known where the environment's own defaults are, too."""
 
 

@@ -126,6 +126,19 @@ RL_NEXT_ITEM_DEADLINE: Final = _variable(
     "RL_NEXT_ITEM_DEADLINE", _PERSON, ("environment",), "the longest time without an item, in seconds"
 )
 
+TEACHER_URL: Final = _variable(
+    "TEACHER_URL",
+    ("operator", "person"),
+    ("environment",),
+    "the teacher: no config names one, because its key goes there",
+)
+TEACHER_API_KEY: Final = _variable(
+    "TEACHER_API_KEY",
+    ("operator", "person"),
+    ("environment",),
+    "its key; for `tinker-atropos teacher`: what it asks for",
+)
+
 # --- where rollouts are kept ------------------------------------------------------------------------------------------
 RL_ROLLOUTS_DIR: Final = _variable(
     "RL_ROLLOUTS_DIR", _OPERATOR, ("trainer", "rollout reader"), "the folder of rollout files"

@@ -77,9 +77,6 @@ class EnvironmentConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib ship
         description="How many of its likeliest tokens a teacher names for each sampled one, to be learned; 1: it "
         "scores the sampled token; 0: there is no teacher.",
     )
-    teacher_url: str = Field(
-        default="", pattern="^(https?://|$)", description="Where the teacher is served: http:// or https://."
-    )
     teacher_api: Literal["openai", "sglang", "vllm"] = Field(
         default="openai",
         description="How it is asked: vLLM's completions, as tinker-atropos teacher has them, or SGLang's or Atropos' "

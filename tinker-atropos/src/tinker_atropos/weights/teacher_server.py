@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from rl_contract.env_vars import TEACHER_API_KEY
 from rl_contract.scored_group import MAX_CANDIDATES
 from tinker_atropos.chat.request_handling import RefusedRequestError, Told, guarded, parse, unless_gone
 from tinker_atropos.chat.sampling import UnavailableError
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     import tinker
 
 logger = logging.getLogger(__name__)
-
-API_KEY = "TEACHER_API_KEY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ async def serve_teacher(options: TeacherOptions) -> None:
     with bind(options.host, options.port, "--port") as listener:
         async with session("teacher") as service:
             client = await sampling_client(service, options.model_path, options.base_model)
-            app = teacher_app(client, os.environ.get(API_KEY))
+            app = teacher_app(client, os.environ.get(TEACHER_API_KEY))
             async with serve(app, listener) as port:
                 whose = options.model_path or options.base_model
                 logger.info("%s is a teacher at http://%s:%d", whose, options.host, port)
@@ -69,7 +68,7 @@ def teacher_app(client: "tinker.SamplingClient", key: str | None) -> Starlette:
     async def completions(request: Request) -> Response:
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         if key and not hmac.compare_digest(given.encode(), key.encode()):
-            raise RefusedRequestError(f"the key is not that of {API_KEY}", status=401)
+            raise RefusedRequestError(f"the key is not that of {TEACHER_API_KEY}", status=401)
         body = await parse(request, ScoreRequest)
         rows = await unless_gone(request, _scored(client, body))
         choice = {"index": 0, "text": "", "logprobs": None, "finish_reason": "length", "prompt_logprobs": rows}

@@ -92,6 +92,10 @@ LARGEST: Final[Mapping[tuple[Section, str], float]] = {
 
 _ADDRESS = "addresses are chosen by the platform and travel as environment variables: leave the field out"
 _KEY = "keys come from the Secrets that the runtime names: leave the field out, and never write a key into a run"
+_TEACHER = (
+    "the teacher is the runtime's (its spec.teacher; in local mode the variable TEACHER_URL), because its key goes to "
+    "that address: leave the field out, and choose a runtime that has a teacher"
+)
 _WANDB = "set spec.wandb.{} instead"
 _FILES = "checkpoints are kept by the backend, and folders are chosen by the platform: leave the field out"
 
@@ -99,6 +103,7 @@ WIRED_FIELDS: Final[Mapping[tuple[Section, str], str]] = {
     ("env", "rollout_server_url"): _ADDRESS,
     ("env", "base_url"): _ADDRESS,
     ("env", "api_key"): _KEY,
+    ("env", "teacher_url"): _TEACHER,
     ("openai", "base_url"): _ADDRESS,
     ("openai", "api_key"): _KEY,
     ("trainer", "base_url"): _ADDRESS,

@@ -14,12 +14,10 @@ from typing import Any
 from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 from atroposlib.envs.server_handling.server_manager import ServerManager
 
-from rl_contract.consistency import CONFIG_FILE, whole_teacher
+from rl_contract.env_vars import TEACHER_API_KEY, TEACHER_URL
 from rl_contract.scored_group import PROMPT_MASK
 from tinker_atropos.environments.rollout.rollouts import TransportError
 from tinker_atropos.errors import ConfigError
-
-API_KEY = "TEACHER_API_KEY"
 
 Candidates = tuple[list[int], list[float]]
 
@@ -33,17 +31,23 @@ class Teacher:
 
     @classmethod
     def of(cls, config: Any) -> "Teacher | None":
-        """By an `EnvironmentConfig`; None: it names none. Raises ConfigError."""
-        for half in whole_teacher(vars(config), {}):
-            raise ConfigError(half.sentence(CONFIG_FILE))
+        """By an `EnvironmentConfig`; None: it asks for none. Its address comes from where its key does, never from a
+        config. Raises ConfigError.
+        """
         if not config.teacher_top_k:
             return None
+        url = os.environ.get(TEACHER_URL, "")
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"env.teacher_top_k is {config.teacher_top_k}, and {TEACHER_URL} is {url!r}: set that variable to "
+                f"where the teacher is served, like http://127.0.0.1:8100, or leave teacher_top_k out"
+            )
         server = APIServerConfig(
             server_type=config.teacher_api,
-            base_url=f"{config.teacher_url.rstrip('/').removesuffix('/v1')}/v1",
+            base_url=f"{url.rstrip('/').removesuffix('/v1')}/v1",
             model_name=config.teacher_model,
             tokenizer_name=config.tokenizer_name,
-            api_key=os.environ.get(API_KEY) or "x",  # an empty one crashes the openai client
+            api_key=os.environ.get(TEACHER_API_KEY) or "x",  # an empty one crashes the openai client
             health_check=False,  # a teacher that is away fails requests, in place of being waited for in silence
         )
         return cls(ServerManager([server]).servers[0], config.teacher_top_k)

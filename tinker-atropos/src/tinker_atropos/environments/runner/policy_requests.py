@@ -5,15 +5,17 @@
 * Servers beside the trained policy's, such as a judge's or a teacher's, are `env.server.servers[1]` and on.
   atroposlib's ServerManager would build all of them in the way of the first, and send the policy's requests to
   whichever is free. Ours builds each in its own way, and samples from the first only.
-* `get_logprobs`, what a teacher is asked, for servers for which atroposlib has none; of its own, `vllm` has one. The
-  answer has a row for each token of the prompt: the token itself, then the likeliest in its place, with their
-  logprobs. The first token has none.
+* `get_logprobs`, what a teacher is asked, for servers for which atroposlib has none (`vllm` has one, which follows
+  redirects). The answer has a row for each token of the prompt: the token itself, then the likeliest in its place,
+  with their logprobs. The first token has none. The key goes to the teacher's address only, and nothing that a server
+  says but its status gets into an error: it may be another service's.
 """
 
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import aiohttp
 from atroposlib.envs import base
@@ -21,6 +23,7 @@ from atroposlib.envs.server_handling.openai_server import OpenAIServer
 from atroposlib.envs.server_handling.server_baseline import APIServer
 from atroposlib.envs.server_handling.server_manager import ServerManager
 from atroposlib.envs.server_handling.sglang_server import SGLangServer
+from atroposlib.envs.server_handling.vllm_server import VLLMServer
 
 from tinker_atropos.environments.rollout.rollouts import TransportError
 
@@ -96,33 +99,48 @@ def install_policy_servers() -> None:
     base.ServerManager = PolicyServerManager
 
 
-SHOWN_CHARACTERS = 300
-
-
 def install_prompt_logprobs() -> None:
     """For all servers that are asked from now on."""
     OpenAIServer._get_logprobs_wrapper = of_openai  # noqa: SLF001 -- what atroposlib's servers override
     SGLangServer._get_logprobs_wrapper = of_sglang  # noqa: SLF001 -- as above
+    VLLMServer._get_logprobs_wrapper = of_vllm  # noqa: SLF001 -- as above
 
 
 async def of_openai(server: Any, *, input_ids: list[int], top_k: int = 1, **_settings: Any) -> dict[str, Any]:
     """By vLLM's `prompt_logprobs` of `/v1/completions`, which `tinker-atropos teacher` has, too."""
-    answer = await server.openai.completions.create(
-        model=server.config.model_name,
-        prompt=input_ids,
-        max_tokens=1,
-        temperature=0.0,
-        extra_body={"prompt_logprobs": top_k},
-    )
-    rows_T = getattr(answer.choices[0], "prompt_logprobs", None)
-    if rows_T is None:
-        raise TransportError(f"{server.config.base_url} answers without prompt_logprobs, which vLLM's completions have")
-    return normalized(input_ids, ({int(key): told["logprob"] for key, told in (row or {}).items()} for row in rows_T))
+    request = {
+        "model": server.config.model_name,
+        "prompt": input_ids,
+        "max_tokens": 1,
+        "temperature": 0.0,
+        "prompt_logprobs": top_k,
+    }
+    answer = await _posted(server, f"{server.config.base_url}/completions", request)
+    return _read(server, input_ids, lambda: map(_by_name, answer["choices"][0]["prompt_logprobs"]))
+
+
+async def of_vllm(server: Any, *, input_ids: list[int], top_k: int = 1, **_settings: Any) -> dict[str, Any]:
+    """By `prompt_logprobs` of `/generate` of Atropos' example trainer."""
+    request = {
+        "prompt": {"prompt_token_ids": input_ids},
+        "prompt_logprobs": max(1, top_k),
+        "n": 1,
+        "temperature": 0.0,
+        "top_p": 1.0,
+        "max_tokens": 1,
+    }
+    answer = await _posted(server, f"{server.config.base_url.removesuffix('/v1')}/generate", request)
+
+    def rows_T() -> Iterator[Mapping[int, float]]:
+        found = answer["prompt_logprobs"]
+        # Of one sequence, or of each of several.
+        return map(_by_name, found[0] if found and isinstance(found[0], list) else found)
+
+    return _read(server, input_ids, rows_T)
 
 
 async def of_sglang(server: Any, *, input_ids: list[int], top_k: int = 1, **_settings: Any) -> dict[str, Any]:
     """By SGLang's `return_logprob` of `/generate`."""
-    config = server.config
     request = {
         "input_ids": input_ids,
         "sampling_params": {"max_new_tokens": 1, "temperature": 0.0},
@@ -130,22 +148,62 @@ async def of_sglang(server: Any, *, input_ids: list[int], top_k: int = 1, **_set
         "logprob_start_len": 0,
         "top_logprobs_num": top_k,
     }
+    told: Any = (await _posted(server, f"{server.config.base_url.removesuffix('/v1')}/generate", request)).get(
+        "meta_info"
+    )
+
+    def rows_T() -> Iterator[Mapping[int, float]]:
+        selected_T = told["input_token_logprobs"]
+        top_T = told.get("input_top_logprobs") or [None] * len(selected_T)
+        return map(_by_token, ([selected, *(top or ())] for selected, top in zip(selected_T, top_T, strict=True)))
+
+    return _read(server, input_ids, rows_T)
+
+
+async def _posted(server: Any, url: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer, if it is JSON of status 200. Raises TransportError, without a word of what the server says."""
+    config = server.config
     async with (
-        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=config.timeout)) as session,
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=config.timeout), trust_env=True) as session,
         session.post(
-            f"{config.base_url.removesuffix('/v1')}/generate",
+            url,
             json=request,
             headers={"Authorization": f"Bearer {config.api_key}"},
+            allow_redirects=False,  # the key is for this address
         ) as response,
     ):
         if response.status != 200:
-            said = (await response.text())[:SHOWN_CHARACTERS]
-            raise TransportError(f"{config.base_url} answers HTTP {response.status}: {said}")
-        told = (await response.json())["meta_info"]
-    selected_T = told["input_token_logprobs"]
-    top_T = told.get("input_top_logprobs") or [None] * len(selected_T)
-    named_T = ([selected, *(top or ())] for selected, top in zip(selected_T, top_T, strict=True))
-    return normalized(input_ids, map(_by_token, named_T))
+            raise TransportError(f"{url} answers HTTP {response.status}{_MEANINGS.get(response.status, '')}")
+        try:
+            answer = json.loads(await response.read())
+        except ValueError:
+            answer = None
+    if not isinstance(answer, dict):
+        raise TransportError(f"{url} answers with something else than a JSON object")
+    return answer
+
+
+_MEANINGS: Final = {
+    400: ": it refuses the request: does it have the policy's tokenizer, and a context as long?",
+    401: ": it refuses the key",
+    403: ": it refuses the key",
+    404: ": it has no such route, or no model of that name (env.teacher_api, env.teacher_model)",
+} | dict.fromkeys((301, 302, 303, 307, 308), ": redirects are not followed, give the address itself")
+
+
+def _read(server: Any, tokens: list[int], rows_T: Callable[[], Iterable[Mapping[int, float]]]) -> dict[str, object]:
+    try:
+        return normalized(tokens, rows_T())
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+        raise TransportError(
+            f"{server.config.base_url} answers without prompt_logprobs, or in another form than env.teacher_api says"
+        ) from None
+
+
+def _by_name(row: Any) -> dict[int, float]:
+    """Of vLLM `{id: {"logprob": …}}`, of Atropos `{id: logprob}`, or a list of these; of the first token null."""
+    named = {key: value for part in (row if isinstance(row, list) else [row or {}]) for key, value in part.items()}
+    return {int(key): float(told["logprob"] if isinstance(told, dict) else told) for key, told in named.items()}
 
 
 def _by_token(named: Sequence[Sequence[Any]]) -> dict[int, float]:

@@ -95,6 +95,7 @@ async def _set_up(
     atropos_patches.list_token_ids()
     retry_once()
     wired = {"group_size": group_size, "ensure_scores_are_not_same": False, "data_path_to_save_groups": None}
+    wired["teacher_top_k"] = 0  # nothing is trained
     loaded = load_environment(located)
     env = loaded.build(run, Wiring(wired, provider.server_fields()))
     if options.prompts:
